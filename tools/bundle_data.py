@@ -1,0 +1,90 @@
+"""Make `assets/data/` from the packages the data come from.
+
+Needs the unpacked Debian packages `dataset-fashion-mnist` and `r-cran-janeaustenr`
+(`apt-get download …; dpkg -x …`) and an installed scikit-learn:
+
+    python tools/bundle_data.py --debian-root UNPACKED --sklearn-data .../sklearn/datasets/data
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import lzma
+import re
+import shutil
+import struct
+import zlib
+from pathlib import Path
+
+ASSETS_DATA = Path(__file__).resolve().parent.parent / "assets" / "data"
+
+R_PAIR_OF_INTEGERS = struct.pack(">ii", 13, 2)
+R_STRING_VECTOR = 16
+R_STRING = 9
+
+
+def read_index(path: Path) -> list[tuple[str, int, int]]:
+    """Return (name, offset, length) of each object in an R lazy-load index."""
+    raw = gzip.decompress(path.read_bytes())
+    spans = [
+        struct.unpack(">ii", raw[match.end() : match.end() + 8])
+        for match in re.finditer(re.escape(R_PAIR_OF_INTEGERS), raw)
+    ]
+    names = []
+    position = raw.index(b"names") + len(b"names") + 8
+    while len(names) < len(spans):
+        (length,) = struct.unpack(">i", raw[position + 4 : position + 8])
+        names.append(raw[position + 8 : position + 8 + length].decode())
+        position += 8 + length
+    return [(name, *span) for name, span in zip(names, spans, strict=True)]
+
+
+def read_lines(raw: bytes) -> list[str]:
+    """Return the elements of one serialised R character vector (XDR, uncompressed)."""
+    position = raw.index(struct.pack(">i", R_STRING_VECTOR), 14)
+    (count,) = struct.unpack(">i", raw[position + 4 : position + 8])
+    position += 8
+    lines = []
+    for _ in range(count):
+        flags, length = struct.unpack(">ii", raw[position : position + 8])
+        assert flags & 0xFF == R_STRING, f"not a string at byte {position}: {flags:#x}"
+        lines.append(raw[position + 8 : position + 8 + length].decode("utf-8"))
+        position += 8 + length
+    return lines
+
+
+def bundle_austen(debian_root: Path) -> None:
+    data = debian_root / "usr/lib/R/site-library/janeaustenr/data"
+    blob = (data / "Rdata.rdb").read_bytes()
+    novels = []
+    for name, offset, length in read_index(data / "Rdata.rdx"):
+        lines = read_lines(zlib.decompress(blob[offset + 4 : offset + length]))
+        novels.append("\n".join(lines).strip())
+        print(f"{name}: {len(lines):,} lines, {len(novels[-1]):,} characters")
+    text = "\n\n\n".join(novels) + "\n"
+    out = ASSETS_DATA / "austen.txt.xz"
+    out.write_bytes(lzma.compress(text.encode("utf-8"), preset=9 | lzma.PRESET_EXTREME))
+    print(f"{out}: {out.stat().st_size:,} bytes, {len(set(text))} different characters")
+
+
+def bundle_fashion_mnist(debian_root: Path) -> None:
+    source = debian_root / "usr/share/datasets/fashion-mnist"
+    target = ASSETS_DATA / "fashion_mnist_t10k"
+    target.mkdir(parents=True, exist_ok=True)
+    for name in ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"):
+        shutil.copyfile(source / name, target / name)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--debian-root", type=Path, required=True)
+    parser.add_argument("--sklearn-data", type=Path, required=True)
+    options = parser.parse_args()
+    bundle_austen(options.debian_root)
+    bundle_fashion_mnist(options.debian_root)
+    shutil.copyfile(options.sklearn_data / "digits.csv.gz", ASSETS_DATA / "digits.csv.gz")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Training: real torchrun jobs, usable by hand and without the page."""

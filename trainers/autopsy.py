@@ -1,0 +1,227 @@
+"""Why a run ended badly, in plain words: from torchrun's error files, its summary and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainers.contract import events
+from trainers.contract.rundir import RunDirectory
+
+# What a healthy rank says when another one has gone: a consequence, never the cause.
+PEER_ERRORS = re.compile(
+    r"connection closed by peer|connection reset by peer|broken pipe|remote process (has )?exited"
+    r"|connection refused|socket closed|NCCL (communicator|error).*(abort|remote)|recvValue failed",
+    re.IGNORECASE,
+)
+TIMEOUT_ERRORS = re.compile(r"timed out|timeout", re.IGNORECASE)
+_SUMMARY_RANK = re.compile(
+    r"rank\s*:\s*(?P<rank>\d+) \(local_rank: \d+\)\s*\n\s*exitcode\s*:\s*(?P<code>-?\d+)"
+)
+_TAIL_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """The fields of an `error` event."""
+
+    code: str
+    message: str
+    hint: str
+    rank: int | None = None
+    traceback: str | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return the event's fields."""
+        return vars(self).copy()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Failure:
+    """What one rank left behind; `exit_code` is negative for a signal, None when torchrun named none."""
+
+    rank: int
+    exit_code: int | None
+    message: str
+    traceback: str | None
+    time_unix_s: float
+
+    @property
+    def is_consequence(self) -> bool:
+        return bool(PEER_ERRORS.search(self.message)) or self.exit_code == -signal.SIGTERM
+
+    @property
+    def was_killed(self) -> bool:
+        return not self.message and self.exit_code is not None and self.exit_code < 0
+
+
+def explain(run: RunDirectory, torchrun_log: Path, torchrun_dir: Path, exit_code: int) -> Cause:
+    """Find the first cause of a failed run; every process of it has ended."""
+    failures = _failures(torchrun_log, torchrun_dir)
+    if not failures:
+        return _torchrun_itself(exit_code, torchrun_log)
+    causes = [failure for failure in failures if not failure.is_consequence]
+    if not causes:
+        return _all_lost_each_other(failures)
+    # A killed rank comes before any exception: it is what its peers stumbled over.
+    first = min(causes, key=lambda failure: (not failure.was_killed, failure.time_unix_s))
+    if first.was_killed:
+        return _killed(first)
+    if TIMEOUT_ERRORS.search(first.message):
+        return _timed_out(run, first)
+    return _raised(first)
+
+
+def signal_name(exit_code: int) -> str:
+    """Return the name of the signal behind a negative exit code."""
+    try:
+        return signal.Signals(-exit_code).name
+    except ValueError:
+        return f"signal {-exit_code}"
+
+
+def _failures(torchrun_log: Path, torchrun_dir: Path) -> list[_Failure]:
+    exit_codes = _exit_codes(torchrun_log)
+    by_rank = {}
+    for path in torchrun_dir.glob("*/attempt_*/*/error.json"):
+        failure = _read_error_file(path, exit_codes)
+        by_rank[failure.rank] = failure
+    for rank, exit_code in exit_codes.items():
+        if rank not in by_rank:
+            by_rank[rank] = _Failure(
+                rank=rank, exit_code=exit_code, message="", traceback=None, time_unix_s=0.0
+            )
+    return list(by_rank.values())
+
+
+def _exit_codes(torchrun_log: Path) -> dict[int, int]:
+    """Return the exit code of each rank that torchrun's last summary names."""
+    tail = _tail(torchrun_log)
+    return {int(match["rank"]): int(match["code"]) for match in _SUMMARY_RANK.finditer(tail)}
+
+
+def _read_error_file(path: Path, exit_codes: Mapping[int, int]) -> _Failure:
+    rank = int(path.parent.name)
+    try:
+        message = json.loads(path.read_text(encoding="utf-8"))["message"]
+    except (OSError, ValueError, KeyError):
+        message = "its error file cannot be read"
+    about = message.get("extraInfo", {}) if isinstance(message, dict) else {}
+    text = message["message"] if isinstance(message, dict) else str(message)
+    return _Failure(
+        rank=rank,
+        exit_code=exit_codes.get(rank),
+        message=text,
+        traceback=about.get("py_callstack"),
+        time_unix_s=float(about.get("timestamp", path.stat().st_mtime)),
+    )
+
+
+def _killed(failure: _Failure) -> Cause:
+    assert failure.exit_code is not None
+    name = signal_name(failure.exit_code)
+    if name == "SIGKILL":
+        hint = "Often the system's out-of-memory killer: try a smaller batch or model, or fewer ranks. Then Resume."
+        return Cause(
+            code="rank_killed",
+            message=f"Rank {failure.rank} was killed (SIGKILL), by the system or by someone.",
+            hint=hint,
+            rank=failure.rank,
+        )
+    return Cause(
+        code="rank_crashed",
+        message=f"Rank {failure.rank} crashed ({name}).",
+        hint=f"A fault in compiled code; the end of logs/rank_{failure.rank}.log may say more. Resume goes on from the newest checkpoint.",
+        rank=failure.rank,
+    )
+
+
+def _raised(failure: _Failure) -> Cause:
+    message = failure.message or f"it ended with exit code {failure.exit_code} and said nothing"
+    out_of_memory = "out of memory" in message.lower()
+    hint = (
+        "Choose a smaller batch per GPU or a smaller model, then start again."
+        if out_of_memory
+        else f"The traceback and logs/rank_{failure.rank}.log show where. Mend it, then Resume or start again."
+    )
+    return Cause(
+        code="out_of_memory" if out_of_memory else "rank_raised",
+        message=f"Rank {failure.rank} failed: {message}",
+        hint=hint,
+        rank=failure.rank,
+        traceback=failure.traceback,
+    )
+
+
+def _timed_out(run: RunDirectory, failure: _Failure) -> Cause:
+    """A collective waited in vain: the rank at the lowest step is the one that did not come."""
+    behind = _rank_behind(run)
+    late = failure.rank if behind is None else behind
+    return Cause(
+        code="collective_timeout",
+        message=f"The ranks waited too long for each other; rank {late} is the one that did not come.",
+        hint=f"See the end of logs/rank_{late}.log. Resume goes on from the newest checkpoint.",
+        rank=late,
+        traceback=failure.traceback,
+    )
+
+
+def _rank_behind(run: RunDirectory) -> int | None:
+    newest: list[dict[str, Any]] = []
+    offset = 0
+    while True:
+        batch, offset = events.read(run.events, offset)
+        if not batch:
+            break
+        newest = next((event["ranks"] for event in reversed(batch) if event["kind"] == "ranks"), newest)
+    steps = {entry["rank"]: entry["step"] for entry in newest}
+    if len(set(steps.values())) < 2:
+        return None
+    return min(steps, key=lambda rank: steps[rank])
+
+
+def _all_lost_each_other(failures: list[_Failure]) -> Cause:
+    first = min(failures, key=lambda failure: failure.time_unix_s)
+    return Cause(
+        code="connection_lost",
+        message=f"Rank {first.rank} lost the connection to the other ranks.",
+        hint="The log of each rank shows its last words. Resume goes on from the newest checkpoint.",
+        rank=first.rank,
+        traceback=first.traceback,
+    )
+
+
+def _torchrun_itself(exit_code: int, torchrun_log: Path) -> Cause:
+    if exit_code < 0:
+        return Cause(
+            code="torchrun_killed",
+            message=f"torchrun, the parent of all ranks, was killed ({signal_name(exit_code)}).",
+            hint="Somebody or the system ended it. Resume goes on from the newest checkpoint.",
+        )
+    if exit_code == 0:
+        return Cause(
+            code="ended_early",
+            message="The ranks ended before training was done, without an error.",
+            hint="Something called exit; the logs of the ranks may say what.",
+        )
+    last_words = _tail(torchrun_log).strip().splitlines()[-1:] or ["it said nothing"]
+    return Cause(
+        code="torchrun_failed",
+        message=f"torchrun ended with exit code {exit_code}: {last_words[0][:300]}",
+        hint="logs/torchrun.log has the whole story.",
+    )
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _TAIL_BYTES))
+            return file.read().decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""

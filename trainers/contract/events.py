@@ -1,0 +1,167 @@
+"""The event queue on disk: kinds and fields, appending, and reading by byte offset.
+
+One JSON object a line. Every event has `seq` (0, 1, 2, … without gaps), `time_unix_s` and `kind`, then
+the fields of its kind. A last line without its newline is not an event yet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+Event = dict[str, Any]
+State = Literal["queued", "starting", "running", "paused", "stopping", "finished", "stopped", "failed", "lost"]
+
+STATES: tuple[State, ...] = (
+    "queued", "starting", "running", "paused", "stopping", "finished", "stopped", "failed", "lost",
+)  # fmt: skip
+LIVE_STATES = frozenset({"queued", "starting", "running", "paused", "stopping"})
+
+COMMON_FIELDS = ("seq", "time_unix_s", "kind")
+FIELDS: Mapping[str, tuple[str, ...]] = {
+    "state": ("state", "reason"),
+    "step": ("step", "epoch", "loss", "lr", "grad_norm", "samples_per_s", "step_time_s", "data_time_s"),
+    "eval": ("step", "epoch", "loss", "metrics"),
+    "devices": ("devices",),
+    "ranks": ("ranks",),
+    "checkpoint": ("step", "path", "size_bytes", "duration_s", "stall_s", "reason"),
+    "command": ("id", "name", "step", "accepted", "message"),
+    "warning": ("code", "message", "hint", "rank", "traceback"),
+    "error": ("code", "message", "hint", "rank", "traceback"),
+    "sample": ("step", "type", "content"),
+}
+DEVICE_FIELDS = (
+    "rank", "node", "kind", "index", "name", "utilization_percent", "memory_used_bytes",
+    "memory_total_bytes", "temperature_celsius", "power_watts",
+)  # fmt: skip
+RANK_FIELDS = ("rank", "step", "step_time_s", "data_time_s", "wait_time_s")
+CHECKPOINT_REASONS = ("button", "schedule", "stop", "end")
+
+_READ_LIMIT_BYTES = 16 * 1024 * 1024
+
+
+def encode(event: Mapping[str, Any]) -> str:
+    """Return one line of JSON; a number JSON has no word for (NaN, infinity) becomes null."""
+    try:
+        return json.dumps(event, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    except ValueError:
+        return json.dumps(_finite(event), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+
+
+def read(path: Path, offset: int = 0) -> tuple[list[Event], int]:
+    """Return the whole events after byte `offset` and the offset to read on from.
+
+    A missing file has no events. At most 16 MiB are read at once; call again for the rest.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            chunk = file.read(_READ_LIMIT_BYTES)
+    except FileNotFoundError:
+        return [], offset
+    end = chunk.rfind(b"\n") + 1
+    return [json.loads(line) for line in chunk[:end].splitlines() if line], offset + end
+
+
+def last(path: Path) -> Event | None:
+    """Return the newest whole event without reading the whole file."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            block = 64 * 1024
+            while True:
+                start = max(0, size - block)
+                file.seek(start)
+                chunk = file.read(size - start)
+                lines = chunk[: chunk.rfind(b"\n") + 1].splitlines()
+                if lines and (start == 0 or len(lines) > 1):
+                    newest: Event = json.loads(lines[-1])
+                    return newest
+                if start == 0:
+                    return None
+                block *= 8
+    except FileNotFoundError:
+        return None
+
+
+def last_state(path: Path) -> State | None:
+    """Return the state the newest `state` event says, or None; reads the whole file."""
+    state: State | None = None
+    offset = 0
+    while True:
+        batch, offset = read(path, offset)
+        if not batch:
+            return state
+        for event in batch:
+            if event["kind"] == "state":
+                state = event["state"]
+
+
+class EventFile:
+    """Appends events to a run's file, numbering on from what is there.
+
+    A half-written last line, left by a writer that was killed, is cut off first. A write that fails
+    leaves the file as it was: either all of a batch is in the file or none of it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        newest = last(path)
+        self.next_seq: int = 0 if newest is None else newest["seq"] + 1
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._size = self._cut_half_line()
+
+    def append(self, events: Iterable[tuple[float, str, Mapping[str, Any]]]) -> None:
+        """Write (time_unix_s, kind, fields) triples in one go.
+
+        Raises:
+            OSError: when nothing of them could be kept (disk full, read-only); call again later.
+        """
+        seq = self.next_seq
+        lines = []
+        for time_unix_s, kind, fields in events:
+            lines.append(encode({"seq": seq, "time_unix_s": round(time_unix_s, 4), "kind": kind, **fields}))
+            seq += 1
+        if not lines:
+            return
+        data = ("\n".join(lines) + "\n").encode("utf-8")
+        try:
+            written = 0
+            while written < len(data):
+                written += os.write(self._fd, data[written:])
+        except OSError:
+            os.ftruncate(self._fd, self._size)
+            raise
+        self._size += len(data)
+        self.next_seq = seq
+
+    def close(self) -> None:
+        """Make the events durable and close the file."""
+        os.fsync(self._fd)
+        os.close(self._fd)
+
+    def _cut_half_line(self) -> int:
+        size = os.fstat(self._fd).st_size
+        keep = size
+        while keep > 0:
+            start = max(0, keep - 65536)
+            newline = os.pread(self._fd, keep - start, start).rfind(b"\n")
+            if newline >= 0:
+                keep = start + newline + 1
+                break
+            keep = start
+        if keep != size:
+            os.ftruncate(self._fd, keep)
+        return keep
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

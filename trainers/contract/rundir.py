@@ -1,0 +1,260 @@
+"""The run directory: where each file is, who writes it, and how it is written safely."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from trainers.contract import config as config_module
+from trainers.contract import events
+from trainers.contract.config import Config
+from trainers.contract.events import State
+
+CommandName = Literal["stop", "checkpoint", "pause", "resume", "set_lr"]
+COMMAND_NAMES: tuple[CommandName, ...] = ("stop", "checkpoint", "pause", "resume", "set_lr")
+RUN_ID_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+
+_STEP_DIRECTORY = re.compile(r"step_(\d+)")
+_LAUNCH_GRACE_S = 20.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """What `status.json` holds; `pid` is the supervisor's."""
+
+    state: State
+    pid: int | None = None
+    pid_start_time: float | None = None
+    exit_code: int | None = None
+    error: str | None = None
+    started_unix_s: float | None = None
+    ended_unix_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A whole checkpoint: its step and where it lies."""
+
+    step: int
+    path: Path
+    size_bytes: int
+    saved_unix_s: float
+
+
+class RunDirectory:
+    """The paths of one run and the few operations that touch them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.run_id = path.name
+        self.config = path / "config.json"
+        self.status = path / "status.json"
+        self.events = path / "events.jsonl"
+        self.commands = path / "commands.jsonl"
+        self.logs = path / "logs"
+        self.checkpoints = path / "checkpoints"
+        self.lock = path / "run.lock"
+
+    def rank_log(self, rank: int) -> Path:
+        """Return the file that holds a rank's stdout and stderr."""
+        return self.logs / f"rank_{rank}.log"
+
+    def read_config(self) -> Config:
+        """Read and validate `config.json`.
+
+        Raises:
+            OSError: when it cannot be read.
+            ValueError: when it is not a valid configuration.
+        """
+        return config_module.parse(json.loads(self.config.read_text(encoding="utf-8")))
+
+    def read_status(self) -> Status:
+        """Return the run's true state: a live one only while somebody holds the lock."""
+        recorded = self._recorded_status()
+        if recorded is None:
+            return self._state_without_status()
+        if recorded.state not in events.LIVE_STATES or self.is_locked():
+            return recorded
+        # The supervisor may have ended between the two looks: what it wrote last is what counts.
+        recorded = self._recorded_status() or recorded
+        if recorded.state not in events.LIVE_STATES:
+            return recorded
+        return Status(**{**asdict(recorded), "state": "lost", "error": LOST_MESSAGE})
+
+    def write_status(self, status: Status) -> None:
+        """Replace `status.json` atomically."""
+        write_json_atomically(self.status, asdict(status))
+
+    def is_locked(self) -> bool:
+        """Tell whether a process owns this run now."""
+        try:
+            fd = os.open(self.lock, os.O_RDWR)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def acquire_lock(self) -> int:
+        """Take the run's lock for the life of this process and return its descriptor.
+
+        Raises:
+            ValueError: when another process owns the run.
+        """
+        fd = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # A reader that looks holds the lock shared for microseconds: that is not an owner.
+        deadline = time.monotonic() + 1.0
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return fd
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    os.close(fd)
+                    raise ValueError(f"run {self.run_id} is already being run by another process") from None
+                time.sleep(0.01)
+
+    def append_command(self, name: CommandName, **arguments: Any) -> str:
+        """Ask the run for something and return the command's id."""
+        command_id = uuid.uuid4().hex[:12]
+        line = events.encode({"id": command_id, "time_unix_s": time.time(), "name": name, **arguments})
+        fd = os.open(self.commands, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            os.write(fd, (line + "\n").encode("utf-8"))
+        finally:
+            os.close(fd)
+        return command_id
+
+    def list_checkpoints(self) -> list[Checkpoint]:
+        """Return the whole checkpoints, oldest step first; one without its manifest is none."""
+        found = []
+        for step, path in self._step_directories():
+            try:
+                manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+            except (OSError, ValueError):
+                continue
+            size = sum(entry["size_bytes"] for entry in manifest["files"].values())
+            found.append(
+                Checkpoint(step=step, path=path, size_bytes=size, saved_unix_s=manifest["saved_unix_s"])
+            )
+        return sorted(found, key=lambda item: item.step)
+
+    def _step_directories(self) -> Iterator[tuple[int, Path]]:
+        if not self.checkpoints.is_dir():
+            return
+        for path in self.checkpoints.iterdir():
+            match = _STEP_DIRECTORY.fullmatch(path.name)
+            if match:
+                yield int(match[1]), path
+
+    def _recorded_status(self) -> Status | None:
+        try:
+            raw = json.loads(self.status.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        return Status(**{name: raw.get(name) for name in Status.__dataclass_fields__})
+
+    def _state_without_status(self) -> Status:
+        """A run that no supervisor has written down: just created, or started by hand."""
+        newest = events.last_state(self.events)
+        if self.is_locked():
+            return Status(state=newest or "starting")
+        if newest is not None:
+            return Status(state=newest if newest not in events.LIVE_STATES else "lost")
+        age_s = time.time() - self.config.stat().st_mtime if self.config.exists() else _LAUNCH_GRACE_S
+        return Status(state="queued" if age_s < _LAUNCH_GRACE_S else "lost")
+
+
+LOST_MESSAGE = (
+    "The process that looked after this run is gone, so the run ended without a last word "
+    "(killed, or the machine restarted). Resume continues from the newest checkpoint."
+)
+
+
+def create(runs_dir: Path, config: Config) -> RunDirectory:
+    """Make a new run directory with its `config.json`; never one that exists."""
+    runs_dir.mkdir(parents=True, exist_ok=True)
+    while True:
+        run = RunDirectory(runs_dir / next_run_id(runs_dir, config))
+        try:
+            run.path.mkdir()
+        except FileExistsError:
+            continue
+        run.logs.mkdir()
+        run.checkpoints.mkdir()
+        write_json_atomically(run.config, config.to_json())
+        return run
+
+
+def next_run_id(runs_dir: Path, config: Config) -> str:
+    """Return the id the next run with this configuration gets: its name, or data set and model, numbered."""
+    slug = re.sub(r"[^a-z0-9_]+", "-", config.name.lower()).strip("-_")[:40]
+    stem = slug or f"{config.dataset}-{config.model}"
+    taken = re.compile(re.escape(stem) + r"-(\d{1,9})")
+    try:
+        names = os.listdir(runs_dir)
+    except FileNotFoundError:
+        names = []
+    numbers = [int(match[1]) for match in map(taken.fullmatch, names) if match]
+    return f"{stem}-{max(numbers, default=0) + 1}"
+
+
+def open_run(runs_dir: Path, run_id: str) -> RunDirectory:
+    """Return the run of this id.
+
+    Raises:
+        ValueError: when there is none, or the text could not be a run's id.
+    """
+    if not isinstance(run_id, str) or not RUN_ID_PATTERN.fullmatch(run_id):
+        raise ValueError(f"run_id is {str(run_id)[:80]!r}, but allowed is: the id of a run in the list")
+    run = RunDirectory(runs_dir / run_id)
+    if not run.config.is_file():
+        raise ValueError(f"run_id is {run_id!r}, but there is no run of this id in {runs_dir}")
+    return run
+
+
+def write_json_atomically(path: Path, value: Mapping[str, Any]) -> None:
+    """Replace a JSON file so that a reader sees the old or the new one, never a part."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with aside.open("w", encoding="utf-8") as file:
+            json.dump(value, file, indent=2, ensure_ascii=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make a rename in this directory durable, where the file system offers it."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(fd)
+
+
+def torchrun_command(config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
+    """Return the literal command that trains this run."""
+    command = ["torchrun", "--standalone", "--nproc-per-node", str(config.nproc_per_node)]
+    command += ["-m", "trainers.worker", str(run_dir)]
+    return command if resume_step is None else [*command, "--resume", str(resume_step)]

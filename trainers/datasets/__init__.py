@@ -1,0 +1,1 @@
+"""One file per data set; each registers itself with `@register_dataset`."""

@@ -1,0 +1,130 @@
+"""Counts steps and, about ten times a second, averages their losses over all ranks.
+
+The same small all-reduce carries rank 0's command to everyone, so that a command takes effect at a step
+all ranks agree on and costs no collective of its own. Losses stay on the device until then.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from trainers.contract.rundir import COMMAND_NAMES
+from trainers.distributed import World
+from trainers.reporter import Command, NullReporter
+
+REPORT_EVERY_S = 0.1
+MAX_STEPS_PER_REPORT = 512
+_NUM_EXTRAS = 4
+
+
+class StepMeter:
+    """Collects steps; `step_done` returns a command at the step it takes effect."""
+
+    def __init__(self, world: World, reporter: NullReporter, parameters: list[nn.Parameter]) -> None:
+        self._world = world
+        self._reporter = reporter
+        self._parameters = parameters
+        self._losses = torch.zeros(
+            MAX_STEPS_PER_REPORT + _NUM_EXTRAS, dtype=torch.float64, device=world.device
+        )
+        self._steps: list[tuple[int, int, float, int, float, float]] = []
+        self._interval = 1
+        self._grad_norm: Tensor | None = None
+        self.just_reported = False
+
+    def is_report_due(self) -> bool:
+        """Tell whether the step under way ends with a report."""
+        return len(self._steps) + 1 >= self._interval
+
+    def note_gradients(self) -> None:
+        """Take the gradients' norm on the step of a report; they are the same on every rank."""
+        if self._world.is_main and self.is_report_due():
+            gradients = [p.grad for p in self._parameters if p.grad is not None]
+            self._grad_norm = torch.nn.utils.get_total_norm(gradients)
+
+    def step_done(
+        self,
+        loss: Tensor,
+        *,
+        step: int,
+        epoch: int,
+        lr: float,
+        num_global: int,
+        step_time_s: float,
+        data_time_s: float,
+    ) -> Command | None:
+        """Note one optimizer step; report when it is time.
+
+        Args:
+            loss: this rank's loss as given to backward (scaled such that the ranks' mean is the loss).
+            num_global: samples of all ranks in this step.
+        """
+        self._losses[len(self._steps)].copy_(loss.detach())
+        self._steps.append((step, epoch, lr, num_global, step_time_s, data_time_s))
+        self.just_reported = len(self._steps) >= self._interval
+        return self.report() if self.just_reported else None
+
+    def report(self) -> Command | None:
+        """Average the losses since the last report over the ranks, and agree on a command.
+
+        Every rank must call it at the same step. Also the way to hear commands while paused.
+        """
+        count = len(self._steps)
+        command = self._reporter.poll_command()
+        extras = _encode(command, self._next_interval()) if self._world.is_main else [0.0] * _NUM_EXTRAS
+        message = self._losses[: count + _NUM_EXTRAS]
+        message[count:] = torch.tensor(extras, dtype=torch.float64)
+        values = self._world.sum(message).tolist()
+        agreed, self._interval = _decode(values[count:], command)
+        if count:
+            self._emit([value / self._world.world_size for value in values[:count]])
+        return agreed
+
+    def _emit(self, losses: list[float]) -> None:
+        seconds = sum(step[4] for step in self._steps)
+        samples_per_s = round(sum(step[3] for step in self._steps) / max(seconds, 1e-9), 2)
+        norm = None if self._grad_norm is None else float(self._grad_norm)
+        last = len(losses) - 1
+        self._reporter.steps(
+            [
+                {
+                    "step": step,
+                    "epoch": epoch,
+                    "loss": loss,
+                    "lr": lr,
+                    "grad_norm": norm if position == last else None,
+                    "samples_per_s": samples_per_s,
+                    "step_time_s": round(step_time_s, 6),
+                    "data_time_s": round(data_time_s, 6),
+                }
+                for position, ((step, epoch, lr, _, step_time_s, data_time_s), loss) in enumerate(
+                    zip(self._steps, losses, strict=True)
+                )
+            ]
+        )
+        self._steps.clear()
+        self._grad_norm = None
+
+    def _next_interval(self) -> int:
+        """Choose the steps until the next report from the speed since the last one."""
+        if not self._steps:
+            return self._interval
+        seconds_per_step = max(sum(step[4] for step in self._steps), 1e-6) / len(self._steps)
+        return max(1, min(MAX_STEPS_PER_REPORT, round(REPORT_EVERY_S / seconds_per_step)))
+
+
+def _encode(command: Command | None, interval: int) -> list[float]:
+    if command is None:
+        return [0.0, 0.0, 0.0, float(interval)]
+    number = 1 + COMMAND_NAMES.index(command.name)
+    return [float(number), float(command.save), command.learning_rate, float(interval)]
+
+
+def _decode(extras: list[float], own: Command | None) -> tuple[Command | None, int]:
+    """Return the command all ranks agree on (rank 0 keeps its own, with the id) and the interval."""
+    number, save, learning_rate, interval = extras
+    if number == 0:
+        return None, int(interval)
+    name = COMMAND_NAMES[int(number) - 1]
+    return own or Command(name=name, save=bool(save), learning_rate=learning_rate), int(interval)

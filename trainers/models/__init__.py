@@ -1,0 +1,1 @@
+"""One file per model; each registers itself with `@register_model`."""

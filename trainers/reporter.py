@@ -1,0 +1,190 @@
+"""Rank 0's event queue and the commands that come back; the other ranks hold a null twin.
+
+The training thread only puts; a writer thread appends in batches. Step events may be thinned when the
+queue is full (said in a warning); all other kinds are never dropped.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trainers.contract.events import EventFile, State
+from trainers.contract.rundir import COMMAND_NAMES, CommandName, RunDirectory
+
+MAX_QUEUED_STEPS = 50_000
+WRITE_EVERY_S = 0.02
+RETRY_EVERY_S = 0.5
+GIVE_UP_AFTER_S = 30.0
+
+_Item = tuple[float, str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """What the page asked for, as all ranks know it; only rank 0 knows the `id`."""
+
+    name: CommandName
+    save: bool = True
+    learning_rate: float = 0.0
+    id: str = ""
+
+
+class NullReporter:
+    """The reporter of every rank but 0: says nothing and hears nothing."""
+
+    def state(self, state: State, reason: str) -> None:
+        """Report that the run is in a new state."""
+
+    def event(self, kind: str, **fields: Any) -> None:
+        """Report one event that must not be lost."""
+
+    def steps(self, steps: Sequence[Mapping[str, Any]]) -> None:
+        """Report optimizer steps, oldest first."""
+
+    def warning(self, code: str, message: str, hint: str) -> None:
+        """Report something a person should know of."""
+
+    def poll_command(self) -> Command | None:
+        """Return the oldest command that has not been taken yet."""
+        return None
+
+    def answer(self, command: Command, *, step: int, accepted: bool, message: str) -> None:
+        """Say what became of a command."""
+
+    def close(self) -> None:
+        """Write out everything that is queued."""
+
+
+class Reporter(NullReporter):
+    """Rank 0's voice: puts events on a queue that a thread appends to `events.jsonl`."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._file = EventFile(run.events)
+        self._commands_path = run.commands
+        # What was asked of an earlier start of this run is not asked of this one.
+        self._commands_offset = run.commands.stat().st_size if run.commands.exists() else 0
+        self._commands: deque[Command] = deque()
+        self._queue: deque[_Item] = deque()
+        self._queued_steps = 0
+        self._thinned_steps = 0
+        self._wake = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._write_until_closed, name="event-writer", daemon=True)
+        self._thread.start()
+
+    def state(self, state: State, reason: str) -> None:
+        self.event("state", state=state, reason=reason)
+
+    def event(self, kind: str, **fields: Any) -> None:
+        with self._wake:
+            self._queue.append((time.time(), kind, fields))
+            self._wake.notify()
+
+    def steps(self, steps: Sequence[Mapping[str, Any]]) -> None:
+        now = time.time()
+        with self._wake:
+            room = MAX_QUEUED_STEPS - self._queued_steps
+            kept = steps if room >= len(steps) else steps[-1:] if room > 0 else ()
+            self._thinned_steps += len(steps) - len(kept)
+            self._queued_steps += len(kept)
+            self._queue.extend((now, "step", step) for step in kept)
+            self._wake.notify()
+
+    def warning(self, code: str, message: str, hint: str) -> None:
+        self.event("warning", code=code, message=message, hint=hint, rank=None, traceback=None)
+
+    def poll_command(self) -> Command | None:
+        self._read_new_commands()
+        return self._commands.popleft() if self._commands else None
+
+    def answer(self, command: Command, *, step: int, accepted: bool, message: str) -> None:
+        self.event("command", id=command.id, name=command.name, step=step, accepted=accepted, message=message)
+
+    def close(self) -> None:
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join()
+        self._file.close()
+
+    def _read_new_commands(self) -> None:
+        try:
+            size = self._commands_path.stat().st_size
+        except FileNotFoundError:
+            return
+        if size <= self._commands_offset:
+            return
+        with self._commands_path.open("rb") as file:
+            file.seek(self._commands_offset)
+            chunk = file.read(size - self._commands_offset)
+        end = chunk.rfind(b"\n") + 1
+        self._commands_offset += end
+        for line in chunk[:end].splitlines():
+            self._take_line(line)
+
+    def _take_line(self, line: bytes) -> None:
+        try:
+            raw = json.loads(line)
+            name = raw["name"]
+            if name not in COMMAND_NAMES:
+                raise ValueError(f"no command is called {name!r}; there are {', '.join(COMMAND_NAMES)}")
+            save = raw.get("save", True)
+            rate = float(raw["learning_rate"]) if name == "set_lr" else 0.0
+            command = Command(name=name, save=bool(save), learning_rate=rate, id=str(raw["id"]))
+        except (ValueError, KeyError, TypeError) as error:
+            self.warning("command_unreadable", f"A command could not be read: {error}", "It was passed over.")
+            return
+        self._commands.append(command)
+
+    def _write_until_closed(self) -> None:
+        failing_since: float | None = None
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._queue or self._closing)
+                if not self._queue:
+                    return
+                batch = list(self._queue)
+                self._queue.clear()
+                self._queued_steps = 0
+                thinned, self._thinned_steps = self._thinned_steps, 0
+            if thinned:
+                batch.append((time.time(), "warning", _thinned_warning(thinned)))
+            try:
+                self._file.append(batch)
+                failing_since = None
+            except OSError as error:
+                failing_since = failing_since or time.monotonic()
+                self._put_back(batch)
+                print(f"events could not be written, trying again: {error}", flush=True)
+                if self._closing and time.monotonic() - failing_since > GIVE_UP_AFTER_S:
+                    raise
+                time.sleep(RETRY_EVERY_S)
+            else:
+                # Not a wait for anything: it lets events gather, so that a fast loop costs few writes.
+                time.sleep(0.0 if self._closing else WRITE_EVERY_S)
+
+    def _put_back(self, batch: Sequence[_Item]) -> None:
+        with self._wake:
+            self._queue.extendleft(reversed(batch))
+            self._queued_steps = sum(1 for _, kind, _ in self._queue if kind == "step")
+
+
+def _thinned_warning(count: int) -> dict[str, Any]:
+    return {
+        "code": "steps_thinned",
+        "message": f"{count} step events were left out because they came faster than they could be written.",
+        "hint": "Training is not affected; the curve has fewer points here.",
+        "rank": None,
+        "traceback": None,
+    }
+
+
+def create(run: RunDirectory, *, is_main: bool) -> NullReporter:
+    """Return rank 0's reporter, or the null twin."""
+    return Reporter(run) if is_main else NullReporter()

@@ -1,0 +1,260 @@
+"""Owns one run: its lock, torchrun, its status, escalation and last words.
+
+    python -m trainers.supervise RUN_DIR [--resume STEP]
+
+Lives in a session of its own and outlives the page. When it dies, the kernel kills torchrun and with
+it every rank, so that nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+
+from trainers import autopsy
+from trainers.autopsy import Cause
+from trainers.contract import events
+from trainers.contract.config import Config
+from trainers.contract.events import EventFile, State
+from trainers.contract.rundir import RunDirectory, Status, torchrun_command
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+POLL_S = 0.05
+TREE_LOOK_S = 0.5
+STOP_GRACE_S = 9.0
+TERM_GRACE_S = 3.0
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Supervise the run to its end; exit with torchrun's exit code."""
+    parser = argparse.ArgumentParser(description="Run one training job and look after it.")
+    parser.add_argument("run_dir", type=Path)
+    parser.add_argument("--resume", type=int, metavar="STEP")
+    options = parser.parse_args()
+    run = RunDirectory(options.run_dir.resolve())
+    lock = run.acquire_lock()
+    try:
+        sys.exit(Supervisor(run, options.resume).run_to_end())
+    finally:
+        os.close(lock)
+
+
+class ProcessTree:
+    """The processes of one torchrun, remembered by (pid, start time) so that a reused pid is not ours."""
+
+    def __init__(self, root_pid: int) -> None:
+        self._root_pid = root_pid
+        self._known: set[psutil.Process] = set()
+        self._looked_at = 0.0
+
+    def look(self, *, now: bool = False) -> None:
+        """Remember who is there, at most every half second."""
+        if not now and time.monotonic() - self._looked_at < TREE_LOOK_S:
+            return
+        self._looked_at = time.monotonic()
+        try:
+            root = psutil.Process(self._root_pid)
+            self._known.update([root, *root.children(recursive=True)])
+        except psutil.NoSuchProcess:
+            return
+
+    def survivors(self) -> list[psutil.Process]:
+        """Return those of them that still run; a zombie does not."""
+        alive = []
+        for process in self._known:
+            try:
+                if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                    alive.append(process)
+            except psutil.NoSuchProcess:
+                continue
+        return alive
+
+    def kill(self) -> None:
+        """SIGKILL every survivor and wait until none is left."""
+        self.look(now=True)
+        survivors = self.survivors()
+        for process in survivors:
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        psutil.wait_procs(survivors, timeout=TERM_GRACE_S)
+
+
+class Supervisor:
+    """One start of one run, from launching torchrun to the final status."""
+
+    def __init__(self, run: RunDirectory, resume_step: int | None) -> None:
+        self._run = run
+        self._resume_step = resume_step
+        self._torchrun_log = run.logs / "torchrun.log"
+        self._torchrun_dir = run.logs / "torchrun"
+        self._events_offset = run.events.stat().st_size if run.events.exists() else 0
+        self._commands_offset = run.commands.stat().st_size if run.commands.exists() else 0
+        self._stop_wished_at: float | None = None
+        self._terminated_at: float | None = None
+        self._forced = False
+        me = psutil.Process()
+        self._status = Status(
+            state="starting", pid=me.pid, pid_start_time=me.create_time(), started_unix_s=time.time()
+        )
+
+    def run_to_end(self) -> int:
+        """Start torchrun, follow it to its end, write the last words; return its exit code."""
+        self._run.write_status(self._status)
+        signal.signal(signal.SIGTERM, self._on_sigterm)
+        signal.signal(signal.SIGINT, self._on_sigterm)
+        try:
+            config = self._run.read_config()
+            torchrun = self._start_torchrun(config)
+        except (OSError, ValueError) as error:
+            hint = "See logs/torchrun.log and config.json."
+            cause = Cause(code="start_failed", message=f"The job could not be started: {error}", hint=hint)
+            self._finish("failed", 1, cause)
+            return 1
+        tree = ProcessTree(torchrun.pid)
+        while torchrun.poll() is None:
+            tree.look()
+            self._follow_events()
+            self._follow_commands()
+            self._escalate(torchrun, tree)
+            time.sleep(POLL_S)
+        tree.kill()
+        self._follow_events()
+        self._conclude(torchrun.returncode)
+        return torchrun.returncode
+
+    def _start_torchrun(self, config: Config) -> subprocess.Popen[bytes]:
+        command = torchrun_command(config, self._run.path, self._resume_step)
+        beside_python = Path(sys.executable).with_name("torchrun")
+        command[:1] = (
+            [str(beside_python)]
+            if beside_python.exists()
+            else [sys.executable, "-m", "torch.distributed.run"]
+        )
+        self._run.logs.mkdir(exist_ok=True)
+        shutil.rmtree(self._torchrun_dir, ignore_errors=True)
+        # Options of torchrun can come by PET_ variables: the command on the page stays the literal one.
+        environment = os.environ | {"PET_LOG_DIR": str(self._torchrun_dir), "TRAINERS_SUPERVISED": "1"}
+        with self._torchrun_log.open("wb") as log:
+            return subprocess.Popen(
+                command,
+                cwd=REPOSITORY,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=_die_with_supervisor,
+            )
+
+    def _follow_events(self) -> None:
+        """Bring `status.json` to the state the run says it is in."""
+        batch, self._events_offset = events.read(self._run.events, self._events_offset)
+        states = [event["state"] for event in batch if event["kind"] == "state"]
+        if states and states[-1] != self._status.state:
+            self._status = replace(self._status, state=states[-1])
+            if self._status.state in events.LIVE_STATES:
+                self._run.write_status(self._status)
+
+    def _follow_commands(self) -> None:
+        """Note a wish to stop: it sets the time after which force is used."""
+        try:
+            with self._run.commands.open("rb") as file:
+                file.seek(self._commands_offset)
+                chunk = file.read()
+        except FileNotFoundError:
+            return
+        end = chunk.rfind(b"\n") + 1
+        self._commands_offset += end
+        for line in chunk[:end].splitlines():
+            if _is_stop(line) and self._stop_wished_at is None:
+                self._stop_wished_at = time.monotonic()
+
+    def _escalate(self, torchrun: subprocess.Popen[bytes], tree: ProcessTree) -> None:
+        """Turn a wish to stop that is not obeyed into SIGTERM, then into SIGKILL."""
+        if self._stop_wished_at is None:
+            return
+        now = time.monotonic()
+        if self._terminated_at is None:
+            if now - self._stop_wished_at > STOP_GRACE_S:
+                tree.look(now=True)
+                torchrun.terminate()
+                self._terminated_at = now
+                self._forced = True
+        elif now - self._terminated_at > TERM_GRACE_S:
+            tree.kill()
+
+    def _on_sigterm(self, _number: int, _frame: object) -> None:
+        """Asked to end by the system: skip the polite part."""
+        self._stop_wished_at = time.monotonic() - STOP_GRACE_S - 1.0
+
+    def _conclude(self, exit_code: int) -> None:
+        said = self._status.state
+        if exit_code == 0 and said in ("finished", "stopped"):
+            self._finish(said, 0, None)
+        elif self._stop_wished_at is not None:
+            self._finish("stopped", exit_code, self._forced_stop() if self._forced else None)
+        else:
+            cause = autopsy.explain(self._run, self._torchrun_log, self._torchrun_dir, exit_code)
+            self._finish("failed", exit_code, cause)
+
+    def _forced_stop(self) -> Cause:
+        newest = max(self._run.list_checkpoints(), key=lambda item: item.saved_unix_s, default=None)
+        kept = f"step {newest.step}" if newest else "nothing"
+        return Cause(
+            code="stop_forced",
+            message=f"The run did not stop by itself in time and was ended; saved until then: {kept}.",
+            hint="Resume goes on from the newest checkpoint." if newest else "Start it again.",
+        )
+
+    def _finish(self, state: State, exit_code: int, cause: Cause | None) -> None:
+        """Write the last events, where rank 0 has not, then the final status."""
+        said = events.last(self._run.events)
+        already_said = said is not None and said["kind"] == "state" and said["state"] == state
+        if cause is not None or not already_said:
+            reason = cause.message if cause else "The run ended."
+            last_words = EventFile(self._run.events)
+            kind = "warning" if state == "stopped" else "error"
+            now = time.time()
+            if cause is not None:
+                last_words.append([(now, kind, cause.fields())])
+            last_words.append([(now, "state", {"state": state, "reason": reason})])
+            last_words.close()
+        self._status = replace(
+            self._status,
+            state=state,
+            exit_code=exit_code,
+            error=None if cause is None or state == "stopped" else f"{cause.message} {cause.hint}",
+            ended_unix_s=time.time(),
+        )
+        self._run.write_status(self._status)
+
+
+def _die_with_supervisor() -> None:
+    """Runs in the child before torchrun: the kernel kills it when this supervisor is gone."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _is_stop(line: bytes) -> bool:
+    try:
+        return bool(json.loads(line)["name"] == "stop")
+    except (ValueError, KeyError, TypeError):
+        return False
+
+
+if __name__ == "__main__":
+    main()

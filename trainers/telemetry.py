@@ -1,0 +1,121 @@
+"""Device and rank samples, taken by a thread in each rank and brought to rank 0 out of band.
+
+They travel through the job's TCPStore over a connection of their own: when a rank hangs in a
+collective, its thread still answers, and the page still shows who stands at which step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from trainers.contract import hardware
+from trainers.distributed import World
+from trainers.reporter import NullReporter
+
+SAMPLE_EVERY_S = 1.0
+STORE_TIMEOUT = timedelta(seconds=10)
+
+
+@dataclass
+class Pulse:
+    """What the training thread leaves for the sampler; the sampler only reads it.
+
+    Times are seconds of the newest step. `wait_time_s` is None where it is not measured.
+    """
+
+    step: int = 0
+    step_time_s: float | None = None
+    data_time_s: float | None = None
+    wait_time_s: float | None = None
+
+    def beat(self, step: int, step_time_s: float, data_time_s: float, wait_time_s: float | None) -> None:
+        """Note the newest step."""
+        self.step = step
+        self.step_time_s = round(step_time_s, 6)
+        self.data_time_s = round(data_time_s, 6)
+        self.wait_time_s = None if wait_time_s is None else round(wait_time_s, 6)
+
+
+class Telemetry:
+    """One rank's sampling thread; rank 0's also gathers and reports everybody's."""
+
+    def __init__(self, world: World, reporter: NullReporter, pulse: Pulse) -> None:
+        self._world = world
+        self._reporter = reporter
+        self._pulse = pulse
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
+
+    def start(self) -> None:
+        """Begin to sample."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; the store may go away after this."""
+        self._stop.set()
+        self._thread.join(timeout=2 * SAMPLE_EVERY_S)
+
+    def _run(self) -> None:
+        try:
+            self._sample_until_stopped()
+        except (RuntimeError, ValueError) as error:  # the store's errors: the job is ending or torn
+            if not self._stop.is_set():
+                print(f"telemetry ended: {error}", flush=True)
+
+    def _sample_until_stopped(self) -> None:
+        store = _own_connection()
+        reader = _device_reader(self._world)
+        keys = [f"rank_{rank}" for rank in range(self._world.world_size)]
+        while not self._stop.is_set():
+            store.set(keys[self._world.rank], json.dumps(self._sample(reader)))
+            if self._world.is_main:
+                self._report([json.loads(store.get(key)) for key in keys if store.check([key])])
+            self._stop.wait(SAMPLE_EVERY_S)
+
+    def _sample(self, reader: Any) -> dict[str, Any]:
+        device = self._world.device
+        return {
+            "device": {
+                "rank": self._world.rank,
+                "node": self._world.node,
+                "kind": device.type,
+                "index": device.index if device.type == "cuda" else self._world.local_rank,
+                **asdict(reader()),
+            },
+            "rank": {"rank": self._world.rank, **asdict(self._pulse)},
+        }
+
+    def _report(self, samples: list[dict[str, Any]]) -> None:
+        self._reporter.event("devices", devices=[sample["device"] for sample in samples])
+        self._reporter.event("ranks", ranks=[sample["rank"] for sample in samples])
+
+
+def _own_connection() -> dist.Store:
+    """Open a second connection to the store torchrun set up."""
+    store = dist.TCPStore(
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        is_master=False,
+        timeout=STORE_TIMEOUT,
+        wait_for_workers=False,
+    )
+    return dist.PrefixStore(f"telemetry/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+
+
+def _device_reader(world: World) -> Any:
+    """Return the function that reads this rank's device."""
+    if world.device.type == "cpu":
+        return hardware.ProcessReader(torch.get_num_threads()).read
+    properties = torch.cuda.get_device_properties(world.device)
+    handle = hardware.gpu_handle(str(getattr(properties, "uuid", "")))
+    if handle is None:
+        return lambda: hardware.Reading(name=properties.name, memory_total_bytes=properties.total_memory)
+    return lambda: hardware.read_gpu(handle)

@@ -1,0 +1,129 @@
+"""What torchrun starts on every rank: build, run, tear down, exit code.
+
+    torchrun --standalone --nproc-per-node N -m trainers.worker RUN_DIR [--resume STEP]
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import os
+import signal
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainers.contract.rundir import RunDirectory
+
+if TYPE_CHECKING:
+    from trainers.loop import Job
+
+SUPERVISED = "TRAINERS_SUPERVISED"
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Run this rank and end the process with its exit code."""
+    parser = argparse.ArgumentParser(description="Train one rank of a run; started by torchrun.")
+    parser.add_argument("run_dir", type=Path)
+    parser.add_argument("--resume", type=int, metavar="STEP", help="go on from the checkpoint of this step")
+    options = parser.parse_args()
+    if "RANK" not in os.environ:
+        parser.error("start it with torchrun: torchrun --standalone --nproc-per-node 2 -m trainers.worker RUN_DIR")
+    run = RunDirectory(options.run_dir.resolve())
+    redirect_output(run)
+    die_with_parent()
+    exit_code = 1
+    try:
+        run_recorded(run, options.resume)
+        exit_code = 0
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if exit_code:
+        # Not through the interpreter's exit: a broken process group can hang or abort in its destructor.
+        os._exit(exit_code)
+
+
+def redirect_output(run: RunDirectory) -> None:
+    """Send stdout and stderr, also those of C++ code, to this rank's log."""
+    rank = int(os.environ["RANK"])
+    run.logs.mkdir(exist_ok=True)
+    if rank == 0 and SUPERVISED not in os.environ:
+        print(f"training {run.path}; events in events.jsonl, output in logs/rank_*.log", flush=True)
+    fd = os.open(run.rank_log(rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(fd, 1)
+    os.dup2(fd, 2)
+    os.close(fd)
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this rank when torchrun dies; on Linux only."""
+    if not sys.platform.startswith("linux"):
+        return
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def run_recorded(run: RunDirectory, resume_step: int | None) -> None:
+    """Train; an exception also goes to torchrun's error file, with rank and traceback."""
+    # The imports take seconds; what went before is done by then and lands in the log.
+    from torch.distributed.elastic.multiprocessing.errors import record
+
+    record(run_rank)(run, resume_step)
+
+
+def run_rank(run: RunDirectory, resume_step: int | None) -> None:
+    """Build this rank's part of the job, train, and leave the process group in order."""
+    from trainers import distributed, reporter
+    from trainers.telemetry import Pulse, Telemetry
+
+    config = run.read_config()
+    world = distributed.join(config.device)
+    lock = None
+    if world.is_main and SUPERVISED not in os.environ:
+        lock = run.acquire_lock()
+    voice = reporter.create(run, is_main=world.is_main)
+    pulse = Pulse()
+    telemetry = Telemetry(world, voice, pulse)
+    try:
+        place = "GPU" if world.device.type == "cuda" else "CPU rank"
+        plural = "" if world.world_size == 1 else "s"
+        voice.state("starting", f"{world.world_size} {place}{plural}, building {config.model}.")
+        telemetry.start()
+        _train(run, resume_step, voice, pulse, world)
+    except BaseException as error:
+        if lock is not None:
+            voice.state("failed", f"{type(error).__name__}: {error}")
+        raise
+    finally:
+        telemetry.stop()
+        voice.close()
+    distributed.leave()
+
+
+def _train(run: RunDirectory, resume_step: int | None, voice, pulse, world) -> None:  # type: ignore[no-untyped-def]
+    from trainers import loop
+    from trainers.build import build_job
+
+    job = build_job(run, voice, pulse, world, resume_step)
+    voice.state("running", _where_from(job, resume_step))
+    outcome = loop.train(job)
+    step = job.progress.step
+    if outcome == "stopped":
+        saved = "saved" if job.saved_step == step else "not saved"
+        voice.state("stopped", f"Stopped after step {step}, {saved}.")
+    else:
+        voice.state("finished", f"All {step} steps done.")
+
+
+def _where_from(job: Job, resume_step: int | None) -> str:
+    return "From the beginning." if resume_step is None else f"Resumed from step {job.progress.step}."
+
+
+if __name__ == "__main__":
+    main()
