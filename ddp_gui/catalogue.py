@@ -1,0 +1,155 @@
+"""What can be picked, asked of a short-lived training process and cached by the files' mtimes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddp_gui.paths import REPOSITORY
+from trainers.contract.rundir import write_json_atomically
+
+ASK_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    name: str
+    label: str
+    description: str
+    tasks: tuple[str, ...]
+    num_parameters: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    name: str
+    label: str
+    description: str
+    source: str
+    task: str
+    num_train: int
+    num_validation: int
+    num_classes: int
+    sample_unit: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalogue:
+    """The models, data sets and strategies by name; `raw` is what the training process printed."""
+
+    models: Mapping[str, Model]
+    datasets: Mapping[str, Dataset]
+    strategies: Mapping[str, str]
+    errors: tuple[Mapping[str, str], ...]
+    raw: Mapping[str, Any]
+
+    def models_for(self, dataset: str) -> list[Model]:
+        """Return the models that can learn from a data set."""
+        if dataset not in self.datasets:
+            return list(self.models.values())
+        return [model for model in self.models.values() if self.datasets[dataset].task in model.tasks]
+
+
+class CatalogueError(RuntimeError):
+    """The training process could not say what there is."""
+
+
+class CatalogueSource:
+    """Gives the catalogue; asks the training process again only when a file of it has changed."""
+
+    def __init__(self, cache_file: Path) -> None:
+        self._cache_file = cache_file
+        self._lock = threading.Lock()
+        self._key = ""
+        self._catalogue: Catalogue | None = None
+
+    def get(self) -> Catalogue:
+        """Return the catalogue as the files are now.
+
+        Raises:
+            CatalogueError: when the training process fails; says its last words.
+        """
+        with self._lock:
+            if self._catalogue is not None and self._key == self._current_key(self._catalogue.raw):
+                return self._catalogue
+            raw = self._cached() or self._ask()
+            self._catalogue = _parse(raw)
+            self._key = self._current_key(raw)
+            return self._catalogue
+
+    def _current_key(self, raw: Mapping[str, Any]) -> str:
+        return _fingerprint([Path(path) for path in raw.get("watched_paths", [])])
+
+    def _cached(self) -> Mapping[str, Any] | None:
+        try:
+            cached: dict[str, Any] = json.loads(self._cache_file.read_text(encoding="utf-8"))
+            fits = cached["key"] == self._current_key(cached["catalogue"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return cached["catalogue"] if fits else None
+
+    def _ask(self) -> Mapping[str, Any]:
+        try:
+            answer = subprocess.run(
+                [sys.executable, "-m", "trainers.catalog"],
+                cwd=REPOSITORY,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=ASK_TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise CatalogueError("the catalogue did not answer within two minutes") from error
+        if answer.returncode != 0:
+            words = answer.stderr.decode("utf-8", errors="replace").strip()[-2000:]
+            raise CatalogueError(f"the catalogue could not be read:\n{words}")
+        raw: dict[str, Any] = json.loads(answer.stdout)
+        try:
+            self._cache_file.parent.mkdir(parents=True, exist_ok=True)
+            write_json_atomically(self._cache_file, {"key": self._current_key(raw), "catalogue": raw})
+        except OSError as error:
+            print(f"The catalogue is not cached ({error}); the next start takes some seconds more.")
+        return raw
+
+
+def default_cache_file() -> Path:
+    """Return where this checkout's catalogue is cached: inside it, or in the temporary folder."""
+    inside = REPOSITORY / ".cache"
+    if os.access(inside if inside.is_dir() else REPOSITORY, os.W_OK):
+        return inside / "catalogue.json"
+    mark = hashlib.sha256(str(REPOSITORY).encode()).hexdigest()[:12]
+    return Path(tempfile.gettempdir()) / f"ddp-catalogue-{os.getuid()}-{mark}.json"
+
+
+def _fingerprint(watched: Iterable[Path]) -> str:
+    """Sum up path, time and size of every file the catalogue depends on."""
+    files = [*(REPOSITORY / "trainers").rglob("*.py"), *(REPOSITORY / "assets" / "data").rglob("*"), *watched]
+    digest = hashlib.sha256(sys.executable.encode())
+    for path in sorted(set(files)):
+        try:
+            about = path.stat()
+            digest.update(f"{path}:{about.st_mtime_ns}:{about.st_size}\n".encode())
+        except OSError:
+            digest.update(f"{path}:absent\n".encode())
+    return digest.hexdigest()
+
+
+def _parse(raw: Mapping[str, Any]) -> Catalogue:
+    models = [Model(**{**entry, "tasks": tuple(entry["tasks"])}) for entry in raw["models"]]
+    datasets = [Dataset(**entry) for entry in raw["datasets"]]
+    return Catalogue(
+        models={model.name: model for model in models},
+        datasets={dataset.name: dataset for dataset in datasets},
+        strategies={entry["name"]: entry["label"] for entry in raw["strategies"]},
+        errors=tuple(raw["errors"]),
+        raw=raw,
+    )

@@ -1,0 +1,117 @@
+"""Starts, resumes and commands runs; the supervisor it starts outlives the page."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from ddp_gui.paths import REPOSITORY
+from ddp_gui.plan import Plan
+from trainers.contract import events, rundir
+from trainers.contract.rundir import Checkpoint, CommandName, RunDirectory
+
+HANDSHAKE_S = 20.0
+HANDSHAKE_POLL_S = 0.01
+
+
+class LaunchError(RuntimeError):
+    """The supervisor did not come up; says its last words."""
+
+
+def start(runs_dir: Path, plan: Plan) -> RunDirectory:
+    """Create a run and start its supervisor.
+
+    Raises:
+        LaunchError: when the supervisor ends at once.
+        OSError: when the run directory cannot be written.
+    """
+    run = rundir.create(runs_dir, plan.config)
+    _start_supervisor(run, None)
+    return run
+
+
+def resume_paused(run: RunDirectory) -> None:
+    """Ask a paused run to go on."""
+    run.append_command("resume")
+
+
+def restart(run: RunDirectory, step: int | None, num_steps: int) -> Checkpoint:
+    """Start an ended run again from the checkpoint of `step`, or from the newest.
+
+    Raises:
+        ValueError: when there is no such checkpoint, or nothing is left to train after it.
+        LaunchError: when the supervisor ends at once.
+    """
+    checkpoint = pick_checkpoint(run, step)
+    if checkpoint.step >= num_steps:
+        raise ValueError(
+            f"run {run.run_id} has done all of its {num_steps:,} steps at this checkpoint: choose an earlier "
+            "one, or start a new run with more epochs"
+        )
+    _start_supervisor(run, checkpoint.step)
+    return checkpoint
+
+
+def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
+    """Return the checkpoint of `step`, or the one saved last.
+
+    Raises:
+        ValueError: when there is none.
+    """
+    there = run.list_checkpoints()
+    if not there:
+        raise ValueError(f"run {run.run_id} has no checkpoint to resume from: start a new run")
+    if step is None:
+        return max(there, key=lambda item: (item.saved_unix_s, item.step))
+    for item in there:
+        if item.step == step:
+            return item
+    steps = ", ".join(str(item.step) for item in there)
+    raise ValueError(f"checkpoint_step is {step}, but allowed is: one of {steps}, or null for the newest")
+
+
+def send(run: RunDirectory, name: CommandName, **arguments: object) -> str:
+    """Send a command to a live run and return the command's id.
+
+    Raises:
+        ValueError: when the run is not live.
+    """
+    state = run.read_status().state
+    if state not in events.LIVE_STATES:
+        raise ValueError(f"run {run.run_id} is {state}: only a run that is going on can be asked to {name}")
+    return run.append_command(name, **arguments)
+
+
+def _start_supervisor(run: RunDirectory, resume_step: int | None) -> None:
+    command = [sys.executable, "-m", "trainers.supervise", str(run.path.resolve())]
+    if resume_step is not None:
+        command += ["--resume", str(resume_step)]
+    run.logs.mkdir(exist_ok=True)
+    log_path = run.logs / "supervisor.log"
+    with log_path.open("ab") as log:
+        process = subprocess.Popen(
+            command,
+            cwd=REPOSITORY,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    _wait_until_owned(run, process, log_path)
+    # Somebody has to take the exit code of a child, or it stays in the process table as a zombie.
+    threading.Thread(target=process.wait, name=f"reap-{run.run_id}", daemon=True).start()
+
+
+def _wait_until_owned(run: RunDirectory, process: subprocess.Popen[bytes], log_path: Path) -> None:
+    """Wait for the supervisor's first status, which says that it holds the lock."""
+    deadline = time.monotonic() + HANDSHAKE_S
+    while run.read_status().pid != process.pid:
+        if process.poll() is not None or time.monotonic() > deadline:
+            words = log_path.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
+            process.kill()
+            process.wait()
+            raise LaunchError(f"run {run.run_id} could not be started: {words[0] if words else 'no answer'}")
+        time.sleep(HANDSHAKE_POLL_S)

@@ -1,0 +1,51 @@
+"""What this machine offers a run: its GPUs, or ranks on its CPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainers.contract import hardware
+
+FEWEST_CPU_RANKS_OFFERED = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """How many ranks can be had, and of which kind."""
+
+    num_gpus: int
+    num_cores: int
+    gpu_names: tuple[str, ...] = ()
+
+    @property
+    def max_cpu_ranks(self) -> int:
+        """One rank a core, but enough to try out what more ranks do."""
+        return max(FEWEST_CPU_RANKS_OFFERED, self.num_cores)
+
+    def device_kind(self, wanted: str) -> str:
+        """Return `cuda` or `cpu` for a configuration's `device`."""
+        if wanted == "auto":
+            return "cuda" if self.num_gpus else "cpu"
+        return wanted
+
+    def max_ranks(self, wanted: str) -> int:
+        """Return the most ranks of a configuration's `device`."""
+        return self.num_gpus if self.device_kind(wanted) == "cuda" else self.max_cpu_ranks
+
+    def default_ranks(self) -> int:
+        """Return the ranks the form starts with: all GPUs, or two on the CPU to see DDP at work."""
+        return self.num_gpus or 2
+
+    def describe(self) -> str:
+        """Say in a sentence what there is."""
+        cores = f"{self.num_cores} CPU core{'s' if self.num_cores != 1 else ''}"
+        if self.num_gpus == 0:
+            return f"No GPU here: ranks run on the CPU ({cores}), as real processes that talk over gloo."
+        names = ", ".join(sorted(set(self.gpu_names))) or "GPU"
+        return f"{self.num_gpus} GPU{'s' if self.num_gpus != 1 else ''} ({names}), {cores}."
+
+
+def look() -> Machine:
+    """Look at this machine."""
+    names = tuple(hardware.read_gpu(handle).name or "GPU" for handle in hardware.gpu_handles())
+    return Machine(num_gpus=hardware.num_gpus(), num_cores=hardware.num_cores(), gpu_names=names)

@@ -1,0 +1,8 @@
+"""Where the project lies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+ASSETS = REPOSITORY / "assets"

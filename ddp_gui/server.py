@@ -1,0 +1,131 @@
+"""Assembles the app: pages, stream, endpoints, options."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+import webbrowser
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import gradio as gr
+import uvicorn
+from fastapi import FastAPI
+
+from ddp_gui import machine, static, stream
+from ddp_gui.api import Api
+from ddp_gui.catalogue import CatalogueSource
+from ddp_gui.gate import Gate
+from ddp_gui.pages import run as run_page
+from ddp_gui.pages import runs as runs_page
+from ddp_gui.pages import train as train_page
+from ddp_gui.runs import RunStore
+from ddp_gui.stream import Live
+
+TITLE = "DDP, live"
+TIDY_EVERY_S = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The command line's options."""
+
+    host: str
+    port: int
+    runs_dir: Path
+    open_browser: bool
+
+
+def serve(options: Options, catalogue: CatalogueSource) -> None:
+    """Serve the page until it is interrupted.
+
+    Raises:
+        ValueError: when the port is taken.
+    """
+    listening = _listen(options.host, options.port)
+    app = build_app(options, catalogue)
+    address = f"http://{_shown_host(options.host)}:{listening.getsockname()[1]}"
+    config = uvicorn.Config(Gate(app, options.host), log_level="warning", timeout_graceful_shutdown=2)
+    server = uvicorn.Server(config)
+    print(f"The page is at {address}  (runs are kept in {options.runs_dir}; end with Ctrl-C, runs go on)", flush=True)
+    if options.open_browser:
+        threading.Timer(0.5, webbrowser.open, [address]).start()
+    server.run(sockets=[listening])
+
+
+def build_app(options: Options, catalogue: CatalogueSource) -> FastAPI:
+    """Build the whole web app: our routes, and Gradio mounted below them."""
+    store = RunStore(options.runs_dir)
+    api = Api(options.runs_dir, catalogue, store)
+    app = FastAPI(lifespan=_lifespan(store), docs_url=None, redoc_url=None, openapi_url=None)
+    app.include_router(static.make_router())
+    static.mount_assets(app)
+    app.include_router(stream.make_router(Live(store, catalogue)))
+    with gr.Blocks(title=TITLE, analytics_enabled=False) as demo:
+        # First, so that no handler of a page can take an endpoint's name.
+        api.register()
+        train_page.build(api, catalogue.get(), machine.look(), options.runs_dir)
+    with demo.route("Runs", "/runs"):
+        runs_page.build()
+    with demo.route("Run", "/run", show_in_navbar=False):
+        run_page.build()
+    return gr.mount_gradio_app(
+        app,
+        demo,
+        path="/",
+        head=_head(),
+        theme=gr.themes.Default(
+            primary_hue="blue",
+            font=["system-ui", "sans-serif"],
+            font_mono=["ui-monospace", "monospace"],
+        ),
+        footer_links=[],
+        enable_monitoring=False,
+        ssr_mode=False,
+    )
+
+
+def _head() -> str:
+    return f"""<link rel="stylesheet" href="./live/assets/css/style.css">
+<link rel="icon" href="./live/assets/icons/favicon.svg">
+<script src="./live/plotly.min.js?v={static.plotly_version()}" defer></script>
+<script type="module" src="./live/assets/js/main.js"></script>"""
+
+
+def _lifespan(store: RunStore) -> contextlib.AbstractAsyncContextManager[None]:  # type: ignore[type-arg]
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        tidying = asyncio.create_task(_tidy(store))
+        yield
+        tidying.cancel()
+
+    return lifespan  # type: ignore[return-value]
+
+
+async def _tidy(store: RunStore) -> None:
+    while True:
+        await asyncio.sleep(TIDY_EVERY_S)
+        store.forget_unused()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        listening.close()
+        raise ValueError(
+            f"port {port} on {host} cannot be used ({error.strerror}): is the page open already? "
+            f"Another one: --port {port + 1}"
+        ) from error
+    return listening
+
+
+def _shown_host(host: str) -> str:
+    shown = "127.0.0.1" if host == "0.0.0.0" else "[::1]" if host == "::" else host  # noqa: S104
+    return f"[{shown}]" if ":" in shown and not shown.startswith("[") else shown
