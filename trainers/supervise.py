@@ -106,6 +106,7 @@ class Supervisor:
         self._stop_wished_at: float | None = None
         self._terminated_at: float | None = None
         self._forced = False
+        self._was_told_to_end = False
         me = psutil.Process()
         self._status = Status(
             state="starting", pid=me.pid, pid_start_time=me.create_time(), started_unix_s=time.time()
@@ -199,6 +200,7 @@ class Supervisor:
 
     def _on_sigterm(self, _number: int, _frame: object) -> None:
         """Asked to end by the system: skip the polite part."""
+        self._was_told_to_end = True
         self._stop_wished_at = time.monotonic() - STOP_GRACE_S - 1.0
 
     def _conclude(self, exit_code: int) -> None:
@@ -214,9 +216,14 @@ class Supervisor:
     def _forced_stop(self) -> Cause:
         newest = max(self._run.list_checkpoints(), key=lambda item: item.saved_unix_s, default=None)
         kept = f"step {newest.step}" if newest else "nothing"
+        why = (
+            "The system asked the run to end (SIGTERM)"
+            if self._was_told_to_end
+            else "The run did not stop by itself in time and was ended by force"
+        )
         return Cause(
             code="stop_forced",
-            message=f"The run did not stop by itself in time and was ended; saved until then: {kept}.",
+            message=f"{why}; saved until then: {kept}.",
             hint="Resume goes on from the newest checkpoint." if newest else "Start it again.",
         )
 

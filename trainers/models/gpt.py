@@ -9,7 +9,7 @@ from torch.nn import functional
 from trainers.data import LANGUAGE_MODELLING, DataSpec
 from trainers.registry import register_model
 
-NUM_LAYERS = 3
+NUM_LAYERS = 2
 NUM_HEADS = 4
 WIDTH = 128
 
@@ -24,9 +24,8 @@ class Block(nn.Module):
         self.query_key_value = nn.Linear(width, 3 * width, bias=False)
         self.attention_out = nn.Linear(width, width, bias=False)
         self.dense_norm = nn.LayerNorm(width)
-        self.dense = nn.Sequential(
-            nn.Linear(width, 4 * width, bias=False), nn.GELU(), nn.Linear(4 * width, width, bias=False)
-        )
+        self.dense_in = nn.Linear(width, 4 * width, bias=False)
+        self.dense_out = nn.Linear(4 * width, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, length, width) to the same shape; a place sees itself and those before it."""
@@ -35,7 +34,7 @@ class Block(nn.Module):
         query, key, value = heads.permute(2, 0, 3, 1, 4)
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.attention_out(mixed.transpose(1, 2).reshape(batch, length, width))
-        return x + self.dense(self.dense_norm(x))
+        return x + self.dense_out(functional.gelu(self.dense_in(self.dense_norm(x))))
 
 
 class Gpt(nn.Module):
@@ -49,9 +48,7 @@ class Gpt(nn.Module):
         self.blocks = nn.ModuleList(Block(WIDTH, NUM_HEADS) for _ in range(NUM_LAYERS))
         self.norm = nn.LayerNorm(WIDTH)
         self.scores = nn.Linear(WIDTH, vocabulary_size, bias=False)
-        for module in self.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=0.02)
+        self._init_weights()
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map (batch, length) character numbers to (batch, length, vocabulary) scores."""
@@ -63,10 +60,28 @@ class Gpt(nn.Module):
         return scores
 
 
+    def _init_weights(self) -> None:
+        """Scale by fan-in, and let every block begin as the identity (Zhang et al. 2019, "Fixup").
+
+        With the usual 0.02 everywhere a network this narrow sits at the letters' frequencies for
+        hundreds of steps before it learns anything of their order.
+        """
+        for module in self.modules():
+            if isinstance(module, nn.Linear):
+                nn.init.normal_(module.weight, std=module.in_features**-0.5)
+            elif isinstance(module, nn.Embedding):
+                nn.init.normal_(module.weight, std=0.5)
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            nn.init.zeros_(block.attention_out.weight)
+            nn.init.zeros_(block.dense_out.weight)
+        nn.init.normal_(self.scores.weight, std=0.02)
+
+
 @register_model(
     "gpt",
     label="Small GPT",
-    description="A three-layer transformer that writes text one character at a time.",
+    description="A two-layer transformer that writes text one character at a time.",
     tasks=(LANGUAGE_MODELLING,),
 )
 def build(spec: DataSpec) -> nn.Module:
