@@ -67,12 +67,16 @@ class Form:
         return gr.Textbox(max_lines=1, max_length=setting.max_length, **common)
 
     def _words(self, name: str, setting: Setting) -> tuple[str, str]:
-        if name != "nproc_per_node":
-            return setting.label, setting.help
-        most = self._machine.max_ranks("auto")
-        if self._machine.num_gpus:
-            return f"GPUs (up to {most})", "One process trains on each."
-        return f"CPU ranks (up to {most})", "No GPU here: each rank is a process on the CPU."
+        if self._machine.num_gpus == 0:
+            most = self._machine.max_cpu_ranks
+            on_cpu = {
+                "nproc_per_node": (f"CPU ranks (up to {most})", "No GPU here: each rank is a process on the CPU."),
+                "batch_size": ("Batch per rank", "Samples each rank works through in one step."),
+            }
+            return on_cpu.get(name, (setting.label, setting.help))
+        if name == "nproc_per_node":
+            return f"GPUs (up to {self._machine.num_gpus})", "One process trains on each."
+        return setting.label, setting.help
 
     def _choices(self, name: str, setting: Setting) -> list[tuple[str, str]]:
         if setting.catalog == "models":

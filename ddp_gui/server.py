@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import threading
+import warnings
 import webbrowser
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -50,7 +51,10 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
     address = f"http://{_shown_host(options.host)}:{listening.getsockname()[1]}"
     config = uvicorn.Config(Gate(app, options.host), log_level="warning", timeout_graceful_shutdown=2)
     server = uvicorn.Server(config)
-    print(f"The page is at {address}  (runs are kept in {options.runs_dir}; end with Ctrl-C, runs go on)", flush=True)
+    print(
+        f"The page is at {address}  (runs are kept in {options.runs_dir}; end with Ctrl-C, runs go on)",
+        flush=True,
+    )
     if options.open_browser:
         threading.Timer(0.5, webbrowser.open, [address]).start()
     server.run(sockets=[listening])
@@ -72,19 +76,26 @@ def build_app(options: Options, catalogue: CatalogueSource) -> FastAPI:
         runs_page.build()
     with demo.route("Run", "/run", show_in_navbar=False):
         run_page.build()
-    return gr.mount_gradio_app(
-        app,
-        demo,
-        path="/",
-        head=_head(),
-        theme=gr.themes.Default(
-            primary_hue="blue",
-            font=["system-ui", "sans-serif"],
-            font_mono=["ui-monospace", "monospace"],
-        ),
-        footer_links=[],
-        enable_monitoring=False,
-        ssr_mode=False,
+    with warnings.catch_warnings():
+        # Gradio says that it does not render several pages on the server, which nobody asked for.
+        warnings.filterwarnings("ignore", message="SSR mode is not supported")
+        return gr.mount_gradio_app(
+            app,
+            demo,
+            path="/",
+            head=_head(),
+            theme=_theme(),
+            footer_links=[],
+            run_history=False,
+            enable_monitoring=False,
+            max_file_size="1mb",
+        )
+
+
+def _theme() -> gr.themes.Base:
+    """Only fonts every system has: nothing is fetched."""
+    return gr.themes.Default(
+        primary_hue="blue", font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import random
 from collections.abc import Mapping
 from typing import TypeVar
@@ -18,6 +19,8 @@ from trainers.loop import Job
 from trainers.meter import StepMeter
 from trainers.reporter import NullReporter
 from trainers.telemetry import Pulse
+
+log = logging.getLogger(__name__)
 
 Entry = TypeVar("Entry")
 
@@ -43,15 +46,16 @@ def build_job(
     if spec.task not in model_entry.tasks:
         raise ValueError(f"model {config.model} cannot do {spec.task}, which data set {config.dataset} is for")
     network = model_entry.build(spec).to(world.device)
+    size = sum(parameter.numel() for parameter in network.parameters())
+    log.info("%s: %d training samples; %s: %d parameters", config.dataset, len(train), config.model, size)
     model = pick(registry.strategies(), config.strategy, "strategy").wrap(network, world)
     optimizer = torch.optim.AdamW(network.parameters(), lr=config.learning_rate, fused=True)
     progress = Progress()
     # From here on every rank draws its own random numbers (dropout), whatever the weights took.
     torch.manual_seed(config.seed + 1 + world.rank)
-    if resume_step is None:
-        if world.is_main:
-            checkpoint.remove_leftovers(run)
-    else:
+    if world.is_main:
+        checkpoint.remove_leftovers(run)
+    if resume_step is not None:
         progress = checkpoint.load(run, resume_step, network, optimizer, world)
     return Job(
         run=run,

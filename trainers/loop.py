@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ from trainers.meter import StepMeter
 from trainers.reporter import Command, NullReporter
 from trainers.sharding import ShardedBatches
 from trainers.telemetry import Pulse
+
+log = logging.getLogger(__name__)
 
 PAUSE_POLL_S = 0.1
 SAMPLE_EVERY_S = 10.0
@@ -64,6 +67,7 @@ def train(job: Job) -> str:
 
     while progress.epoch < config.num_epochs and not _reached_max_steps(job):
         batches.set_epoch(progress.epoch)
+        job.take_stood_still_s()  # what stood still between the epochs belongs to no step
         step_started = data_started = time.perf_counter()
         for shard in batches.starting_at(progress.batch_in_epoch):
             inputs, targets = job.train.batch(shard.indices)
@@ -105,6 +109,7 @@ def train(job: Job) -> str:
         else:
             progress.epoch += 1
             progress.batch_in_epoch = 0
+            log.info("epoch %d of %d done at step %d", progress.epoch, config.num_epochs, progress.step)
             command = meter.report()
             if command is not None and obey(job, command) == "stopped":
                 return "stopped"
@@ -113,6 +118,9 @@ def train(job: Job) -> str:
             if config.checkpoint_every_steps is None:
                 save(job, "schedule")
 
+    command = meter.report()  # the steps since the last report, when `max_steps` ended an epoch early
+    if command is not None and obey(job, command) == "stopped":
+        return "stopped"
     evaluate(job)
     save(job, "end")
     return "finished"
@@ -122,6 +130,7 @@ def obey(job: Job, command: Command) -> str:
     """Carry out a command at the step all ranks agreed on; return `stopped` or `running`."""
     step = job.progress.step
     reporter = job.reporter
+    log.info("all ranks agreed at step %d: %s", step, command.name)
     if command.name == "stop":
         reporter.state("stopping", "Stop was asked for.")
         reporter.answer(command, step=step, accepted=True, message=f"Stopping after step {step}.")
@@ -147,7 +156,7 @@ def obey(job: Job, command: Command) -> str:
 
 def stay_paused(job: Job) -> str:
     """Wait for `resume` or `stop`, all ranks together; return `running` or `stopped`."""
-    started = time.perf_counter()
+    started, stood_still_before_s = time.perf_counter(), job.stood_still_s
     job.reporter.state("paused", f"Paused after step {job.progress.step}.")
     while True:
         time.sleep(PAUSE_POLL_S)
@@ -158,7 +167,8 @@ def stay_paused(job: Job) -> str:
             message = f"Going on from step {job.progress.step}."
             job.reporter.answer(command, step=job.progress.step, accepted=True, message=message)
             job.reporter.state("running", message)
-            job.stood_still_s += time.perf_counter() - started
+            # A checkpoint taken during the pause is part of the pause.
+            job.stood_still_s = stood_still_before_s + time.perf_counter() - started
             return "running"
         if command.name == "pause":
             job.reporter.answer(command, step=job.progress.step, accepted=False, message="It is paused already.")
@@ -180,6 +190,7 @@ def evaluate(job: Job) -> None:
         world=job.world,
     )
     job.evaluated_step = step
+    log.info("validation at step %d: loss %.4f, %s", step, loss, metrics)
     job.reporter.event("eval", step=step, epoch=job.progress.epoch, loss=loss, metrics=metrics)
     take_sample(job)
     job.stood_still_s += time.perf_counter() - started
@@ -220,6 +231,7 @@ def save(job: Job, reason: str) -> bool:
         stall_s = time.perf_counter() - started
         job.stood_still_s += stall_s
     job.saved_step = step
+    log.info("checkpoint of step %d saved (%s), %.0f ms", step, reason, 1000 * stall_s)
     job.reporter.event(
         "checkpoint",
         step=step,

@@ -7,6 +7,8 @@ queue is full (said in a warning); all other kinds are never dropped.
 from __future__ import annotations
 
 import json
+import logging
+import math
 import threading
 import time
 from collections import deque
@@ -16,6 +18,8 @@ from typing import Any
 
 from trainers.contract.events import EventFile, State
 from trainers.contract.rundir import COMMAND_NAMES, CommandName, RunDirectory
+
+log = logging.getLogger(__name__)
 
 MAX_QUEUED_STEPS = 50_000
 WRITE_EVERY_S = 0.02
@@ -64,11 +68,13 @@ class NullReporter:
 class Reporter(NullReporter):
     """Rank 0's voice: puts events on a queue that a thread appends to `events.jsonl`."""
 
-    def __init__(self, run: RunDirectory) -> None:
+    def __init__(self, run: RunDirectory, commands_offset: int | None = None) -> None:
         self._file = EventFile(run.events)
         self._commands_path = run.commands
         # What was asked of an earlier start of this run is not asked of this one.
-        self._commands_offset = run.commands.stat().st_size if run.commands.exists() else 0
+        if commands_offset is None:
+            commands_offset = run.commands.stat().st_size if run.commands.exists() else 0
+        self._commands_offset = commands_offset
         self._commands: deque[Command] = deque()
         self._queue: deque[_Item] = deque()
         self._queued_steps = 0
@@ -136,6 +142,8 @@ class Reporter(NullReporter):
                 raise ValueError(f"no command is called {name!r}; there are {', '.join(COMMAND_NAMES)}")
             save = raw.get("save", True)
             rate = float(raw["learning_rate"]) if name == "set_lr" else 0.0
+            if name == "set_lr" and not 0 < rate < math.inf:
+                raise ValueError(f"learning_rate is {rate!r}, but allowed is: a number above 0")
             command = Command(name=name, save=bool(save), learning_rate=rate, id=str(raw["id"]))
         except (ValueError, KeyError, TypeError) as error:
             self.warning("command_unreadable", f"A command could not be read: {error}", "It was passed over.")
@@ -161,7 +169,7 @@ class Reporter(NullReporter):
             except OSError as error:
                 failing_since = failing_since or time.monotonic()
                 self._put_back(batch)
-                print(f"events could not be written, trying again: {error}", flush=True)
+                log.warning("events could not be written, trying again: %s", error)
                 if self._closing and time.monotonic() - failing_since > GIVE_UP_AFTER_S:
                     raise
                 time.sleep(RETRY_EVERY_S)
@@ -185,6 +193,6 @@ def _thinned_warning(count: int) -> dict[str, Any]:
     }
 
 
-def create(run: RunDirectory, *, is_main: bool) -> NullReporter:
-    """Return rank 0's reporter, or the null twin."""
-    return Reporter(run) if is_main else NullReporter()
+def create(run: RunDirectory, *, is_main: bool, commands_offset: int | None = None) -> NullReporter:
+    """Return rank 0's reporter, or the null twin; None: only commands given from now on count."""
+    return Reporter(run, commands_offset) if is_main else NullReporter()

@@ -148,7 +148,12 @@ class Supervisor:
         self._run.logs.mkdir(exist_ok=True)
         shutil.rmtree(self._torchrun_dir, ignore_errors=True)
         # Options of torchrun can come by PET_ variables: the command on the page stays the literal one.
-        environment = os.environ | {"PET_LOG_DIR": str(self._torchrun_dir), "TRAINERS_SUPERVISED": "1"}
+        # A command given while the ranks still start is theirs too: they read on from where we do.
+        environment = os.environ | {
+            "PET_LOG_DIR": str(self._torchrun_dir),
+            "TRAINERS_SUPERVISED": "1",
+            "TRAINERS_COMMANDS_OFFSET": str(self._commands_offset),
+        }
         with self._torchrun_log.open("wb") as log:
             return subprocess.Popen(
                 command,
@@ -207,7 +212,7 @@ class Supervisor:
         said = self._status.state
         if exit_code == 0 and said in ("finished", "stopped"):
             self._finish(said, 0, None)
-        elif self._stop_wished_at is not None:
+        elif self._forced or said == "stopped":
             self._finish("stopped", exit_code, self._forced_stop() if self._forced else None)
         else:
             cause = autopsy.explain(self._run, self._torchrun_log, self._torchrun_dir, exit_code)

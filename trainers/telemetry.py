@@ -7,8 +7,10 @@ collective, its thread still answers, and the page still shows who stands at whi
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
+import time
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
@@ -20,7 +22,10 @@ from trainers.contract import hardware
 from trainers.distributed import World
 from trainers.reporter import NullReporter
 
+log = logging.getLogger(__name__)
+
 SAMPLE_EVERY_S = 1.0
+GATHER_AFTER_S = 0.05
 STORE_TIMEOUT = timedelta(seconds=10)
 
 
@@ -68,7 +73,7 @@ class Telemetry:
             self._sample_until_stopped()
         except (RuntimeError, ValueError) as error:  # the store's errors: the job is ending or torn
             if not self._stop.is_set():
-                print(f"telemetry ended: {error}", flush=True)
+                log.warning("telemetry ended: %s", error)
 
     def _sample_until_stopped(self) -> None:
         store = _own_connection()
@@ -76,9 +81,10 @@ class Telemetry:
         keys = [f"rank_{rank}" for rank in range(self._world.world_size)]
         while not self._stop.is_set():
             store.set(keys[self._world.rank], json.dumps(self._sample(reader)))
-            if self._world.is_main:
+            if self._world.is_main and not self._stop.wait(GATHER_AFTER_S):
                 self._report([json.loads(store.get(key)) for key in keys if store.check([key])])
-            self._stop.wait(SAMPLE_EVERY_S)
+            # On the full second of the clock, everywhere: the samples of one look belong together.
+            self._stop.wait(SAMPLE_EVERY_S - time.time() % SAMPLE_EVERY_S)
 
     def _sample(self, reader: Any) -> dict[str, Any]:
         device = self._world.device

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import logging
 import os
 import signal
 import sys
@@ -19,7 +20,10 @@ from trainers.contract.rundir import RunDirectory
 if TYPE_CHECKING:
     from trainers.loop import Job
 
+log = logging.getLogger(__name__)
+
 SUPERVISED = "TRAINERS_SUPERVISED"
+COMMANDS_OFFSET = "TRAINERS_COMMANDS_OFFSET"
 PR_SET_PDEATHSIG = 1
 
 
@@ -59,6 +63,13 @@ def redirect_output(run: RunDirectory) -> None:
     os.close(fd)
 
 
+def set_up_log(rank: int) -> None:
+    """Give what this rank says a time and its rank."""
+    logging.basicConfig(
+        stream=sys.stdout, level=logging.INFO, format=f"%(asctime)s rank {rank}: %(message)s", datefmt="%H:%M:%S"
+    )
+
+
 def die_with_parent() -> None:
     """Ask the kernel to kill this rank when torchrun dies; on Linux only."""
     if not sys.platform.startswith("linux"):
@@ -84,10 +95,13 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> None:
 
     config = run.read_config()
     world = distributed.join(config.device)
+    set_up_log(world.rank)
+    log.info("process %d, rank %d of %d, on %s", os.getpid(), world.rank, world.world_size, world.device)
     lock = None
     if world.is_main and SUPERVISED not in os.environ:
         lock = run.acquire_lock()
-    voice = reporter.create(run, is_main=world.is_main)
+    offset = os.environ.get(COMMANDS_OFFSET)
+    voice = reporter.create(run, is_main=world.is_main, commands_offset=None if offset is None else int(offset))
     pulse = Pulse()
     telemetry = Telemetry(world, voice, pulse)
     try:
@@ -114,6 +128,7 @@ def _train(run: RunDirectory, resume_step: int | None, voice, pulse, world) -> N
     voice.state("running", _where_from(job, resume_step))
     outcome = loop.train(job)
     step = job.progress.step
+    log.info("%s after step %d", outcome, step)
     if outcome == "stopped":
         saved = "saved" if job.saved_step == step else "not saved"
         voice.state("stopped", f"Stopped after step {step}, {saved}.")

@@ -7,4 +7,5 @@ import gradio as gr
 
 def build() -> None:
     """Lay the page out inside the Blocks under construction."""
+    gr.Navbar(main_page_name="Train")
     gr.HTML('<div id="ddp-run"></div>')

@@ -24,6 +24,7 @@ OPEN_RUN = "(run_id) => { if (run_id) window.location.assign('./run?id=' + encod
 
 def build(api: Api, catalogue: Catalogue, machine: Machine, runs_dir: Path) -> None:
     """Lay the page out inside the Blocks under construction."""
+    gr.Navbar(main_page_name="Train")
     gr.HTML(HERO)
     gr.HTML('<div id="ddp-live"></div>')
     form = Form(catalogue, machine)
@@ -32,7 +33,7 @@ def build(api: Api, catalogue: Catalogue, machine: Machine, runs_dir: Path) -> N
             with gr.Group():
                 with gr.Row():
                     form.add_controls("dataset", "model")
-                about = gr.Markdown(elem_classes="ddp-note", container=True)
+            about = gr.Markdown(elem_classes="ddp-note")
             with gr.Group(), gr.Row():
                 form.add_controls("nproc_per_node", "batch_size")
             with gr.Group(), gr.Row():
@@ -51,6 +52,9 @@ def build(api: Api, catalogue: Catalogue, machine: Machine, runs_dir: Path) -> N
                 label="The command Start runs",
                 language="shell",
                 interactive=False,
+                lines=2,
+                max_lines=4,
+                show_line_numbers=False,
                 elem_id="command",
                 elem_classes="ddp-command",
                 wrap_lines=True,
@@ -119,8 +123,7 @@ def equation_html(planned: Plan) -> str:
 <span><b>{config.batch_size:,}</b><small>per {word}</small></span><i>×</i>
 <span><b>{config.nproc_per_node}</b><small>{word}{plural}</small></span><i>=</i>
 <span><b>{planned.global_batch:,}</b><small>global batch</small></span><i>→</i>
-<span><b>{planned.steps_per_epoch:,}</b><small>steps per epoch</small></span><i>→</i>
-<span><b>{planned.num_steps:,}</b><small>steps in all</small></span></div>"""
+<span><b>{planned.steps_per_epoch:,}</b><small>steps per epoch</small></span></div>"""
 
 
 def command_for(planned: Plan, runs_dir: Path) -> str:

@@ -89,7 +89,7 @@ class Config:
         0.002, label="Learning rate", help="How far each step moves the weights.", above=0, maximum=100
     )
     num_epochs: int = _setting(
-        10,
+        20,
         label="Epochs",
         help="How often the whole data set is gone through.",
         minimum=1,

@@ -126,7 +126,8 @@ class EventFile:
             seq += 1
         if not lines:
             return
-        data = ("\n".join(lines) + "\n").encode("utf-8")
+        # A lone surrogate (from a file name that is not UTF-8) becomes its JSON escape.
+        data = ("\n".join(lines) + "\n").encode("utf-8", errors="backslashreplace")
         try:
             written = 0
             while written < len(data):

@@ -144,12 +144,11 @@ class RunDirectory:
         for step, path in self._step_directories():
             try:
                 manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
-            except (OSError, ValueError):
+                size = sum(entry["size_bytes"] for entry in manifest["files"].values())
+                saved_unix_s = float(manifest["saved_unix_s"])
+            except (OSError, ValueError, LookupError, TypeError, AttributeError):
                 continue
-            size = sum(entry["size_bytes"] for entry in manifest["files"].values())
-            found.append(
-                Checkpoint(step=step, path=path, size_bytes=size, saved_unix_s=manifest["saved_unix_s"])
-            )
+            found.append(Checkpoint(step=step, path=path, size_bytes=size, saved_unix_s=saved_unix_s))
         return sorted(found, key=lambda item: item.step)
 
     def _step_directories(self) -> Iterator[tuple[int, Path]]:
@@ -201,8 +200,7 @@ def create(runs_dir: Path, config: Config) -> RunDirectory:
 
 def next_run_id(runs_dir: Path, config: Config) -> str:
     """Return the id the next run with this configuration gets: its name, or data set and model, numbered."""
-    slug = re.sub(r"[^a-z0-9_]+", "-", config.name.lower()).strip("-_")[:40]
-    stem = slug or f"{config.dataset}-{config.model}"
+    stem = _slug(config.name) or _slug(f"{config.dataset}-{config.model}") or "run"
     taken = re.compile(re.escape(stem) + r"-(\d{1,9})")
     try:
         names = os.listdir(runs_dir)
@@ -210,6 +208,11 @@ def next_run_id(runs_dir: Path, config: Config) -> str:
         names = []
     numbers = [int(match[1]) for match in map(taken.fullmatch, names) if match]
     return f"{stem}-{max(numbers, default=0) + 1}"
+
+
+def _slug(text: str) -> str:
+    """Return a text as part of a folder's name: nothing in it can lead out of the runs directory."""
+    return re.sub(r"[^a-z0-9_]+", "-", text.lower())[:40].strip("-_")
 
 
 def open_run(runs_dir: Path, run_id: str) -> RunDirectory:

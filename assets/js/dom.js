@@ -1,0 +1,75 @@
+// Builds elements. Text only ever becomes a text node: names and logs are other people's words.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** Returns an element with attributes, event listeners (`onclick`) and children; null children are left out. */
+export function el(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "class") element.className = value;
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+/** Writes a text when it has changed, so that nothing is laid out again for nothing. */
+export function setText(element, text) {
+  const words = text === null || text === undefined ? "" : String(text);
+  if (element.textContent !== words) element.textContent = words;
+}
+
+/** Sets or removes an attribute when it has changed. */
+export function setAttribute(element, name, value) {
+  if (value === null || value === undefined || value === false) {
+    if (element.hasAttribute(name)) element.removeAttribute(name);
+  } else {
+    const text = value === true ? "" : String(value);
+    if (element.getAttribute(name) !== text) element.setAttribute(name, text);
+  }
+}
+
+/** Shows or hides an element. */
+export function show(element, isShown) {
+  if (element.hidden === isShown) element.hidden = !isShown;
+}
+
+/** Returns a section with a heading. */
+export function section(title, name, ...children) {
+  const id = `ddp-title-${name}`;
+  return el(
+    "section",
+    { class: `ddp-card ddp-${name}`, "aria-labelledby": id },
+    el("h2", { id }, title),
+    ...children,
+  );
+}
+
+const SHAPES = {
+  wait: "M8 1.5a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13zm0 2v4.8l3.2 1.9",
+  play: "M4 2.5v11l9-5.5z",
+  pause: "M4 3h3v10H4zM9 3h3v10H9z",
+  square: "M3.5 3.5h9v9h-9z",
+  check: "M2.5 8.5l3.5 3.5 7.5-8",
+  cross: "M3.5 3.5l9 9m0-9l-9 9",
+  question: "M5 5.6a3 3 0 1 1 4.4 2.7C8.4 8.8 8 9.3 8 10.2M8 13v.4",
+  save: "M8 2v7.5M4.7 6.6 8 9.9l3.3-3.3M2.5 11v2.5h11V11",
+  flag: "M3.5 14.5v-12h8.5l-2 3 2 3H3.5",
+  warning: "M8 2 15 14H1zM8 6.5v3.6m0 1.6v.5",
+};
+const FILLED = new Set(["play", "pause", "square"]);
+
+/** Returns a small picture; its meaning must also be in words next to it. */
+export function icon(name) {
+  const svg = document.createElementNS(SVG, "svg");
+  svg.setAttribute("viewBox", "0 0 16 16");
+  svg.setAttribute("class", "ddp-icon");
+  svg.setAttribute("aria-hidden", "true");
+  const path = document.createElementNS(SVG, "path");
+  path.setAttribute("d", SHAPES[name]);
+  path.setAttribute("class", FILLED.has(name) ? "ddp-icon-filled" : "ddp-icon-drawn");
+  svg.append(path);
+  return svg;
+}

@@ -1,0 +1,125 @@
+// Numbers, times and sizes in words; what is not known is a dash.
+
+export const UNKNOWN = "–";
+
+const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
+
+/** 12,345 */
+export function count(value) {
+  return isNumber(value) ? Math.round(value).toLocaleString("en-GB") : UNKNOWN;
+}
+
+/** Three or four significant digits, never an exponent for everyday sizes. */
+export function number(value, digits = 4) {
+  if (!isNumber(value)) return UNKNOWN;
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-4 || size >= 1e9)) return value.toExponential(2);
+  if (size >= 1000) return count(value);
+  return value.toLocaleString("en-GB", { maximumSignificantDigits: digits });
+}
+
+/** A loss with fixed decimals, so that its width does not dance. */
+export function loss(value) {
+  if (!isNumber(value)) return UNKNOWN;
+  const size = Math.abs(value);
+  return size >= 100 ? number(value) : size >= 0.01 || size === 0 ? value.toFixed(4) : value.toPrecision(3);
+}
+
+/** 87.2% */
+export function percent(fraction, decimals = 1) {
+  return isNumber(fraction) ? `${(fraction * 100).toFixed(decimals)}%` : UNKNOWN;
+}
+
+/** A metric by its name: accuracy in percent, all others as numbers. */
+export function metric(name, value) {
+  return name === "accuracy" ? percent(value) : isNumber(value) ? value.toFixed(value >= 100 ? 0 : 2) : UNKNOWN;
+}
+
+/** bits_per_character -> bits per character */
+export function metricLabel(name) {
+  return name.replaceAll("_", " ");
+}
+
+/** 2.5 MB (decimal units). */
+export function bytes(value) {
+  if (!isNumber(value)) return UNKNOWN;
+  const [unit, name] = byteUnit(value);
+  const scaled = value / unit;
+  return `${scaled < 10 && unit > 1 ? scaled.toFixed(1) : Math.round(scaled)} ${name}`;
+}
+
+/** The unit a size is best said in: its bytes and its name. */
+export function byteUnit(value) {
+  if (value >= 1e12) return [1e12, "TB"];
+  if (value >= 1e9) return [1e9, "GB"];
+  if (value >= 1e6) return [1e6, "MB"];
+  return value >= 1e3 ? [1e3, "kB"] : [1, "bytes"];
+}
+
+/** 3.2 ms, 1.25 s: for what one step takes. */
+export function shortTime(seconds) {
+  if (!isNumber(seconds)) return UNKNOWN;
+  if (seconds >= 1) return `${seconds.toFixed(2)} s`;
+  const ms = seconds * 1000;
+  return `${ms >= 10 ? ms.toFixed(0) : ms.toFixed(1)} ms`;
+}
+
+/** 12 s, 3 min 05 s, 2 h 10 min, 3 d 4 h. */
+export function duration(seconds) {
+  if (!isNumber(seconds)) return UNKNOWN;
+  const whole = Math.max(0, Math.round(seconds));
+  const pad = (value) => String(value).padStart(2, "0");
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${pad(whole % 60)} s`;
+  if (whole < 86400) return `${Math.floor(whole / 3600)} h ${pad(Math.floor((whole % 3600) / 60))} min`;
+  return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
+}
+
+/** just now, 5 min ago, 3 h ago, yesterday 14:05, 2 Nov 2026. */
+export function ago(unixSeconds, nowMs = Date.now()) {
+  if (!isNumber(unixSeconds)) return UNKNOWN;
+  const seconds = nowMs / 1000 - unixSeconds;
+  if (seconds < 45) return "just now";
+  if (seconds < 3600) return `${Math.max(1, Math.round(seconds / 60))} min ago`;
+  if (seconds < 86400) return `${Math.round(seconds / 3600)} h ago`;
+  if (seconds < 7 * 86400) return `${Math.round(seconds / 86400)} d ago`;
+  return new Date(unixSeconds * 1000).toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric" });
+}
+
+/** 21 Nov 2026, 14:05:09 */
+export function dateTime(unixSeconds) {
+  return isNumber(unixSeconds)
+    ? new Date(unixSeconds * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" })
+    : UNKNOWN;
+}
+
+/** 14:05:09 */
+export function clock(unixSeconds) {
+  return isNumber(unixSeconds) ? new Date(unixSeconds * 1000).toLocaleTimeString("en-GB") : UNKNOWN;
+}
+
+/** 2 CPU ranks, 1 GPU; before the device is known: 2 ranks. */
+export function ranks(num, device) {
+  if (!isNumber(num)) return UNKNOWN;
+  const word = device === "cuda" ? "GPU" : device === "cpu" ? "CPU rank" : "rank";
+  return `${num} ${word}${num === 1 ? "" : "s"}`;
+}
+
+const STATES = {
+  queued: ["wait", "queued"],
+  starting: ["wait", "starting"],
+  running: ["play", "running"],
+  paused: ["pause", "paused"],
+  stopping: ["save", "stopping"],
+  finished: ["check", "finished"],
+  stopped: ["square", "stopped"],
+  failed: ["cross", "failed"],
+  lost: ["question", "lost"],
+};
+
+/** The icon's name and the word of a run's state. */
+export function state(name) {
+  return STATES[name] ?? ["question", name ?? "unknown"];
+}
+
+export const LIVE_STATES = new Set(["queued", "starting", "running", "paused", "stopping"]);

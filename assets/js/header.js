@@ -1,0 +1,173 @@
+// The run page's head: what runs, in which state, and the buttons.
+
+import { el, icon, setAttribute, setText, show } from "./dom.js";
+import { count, LIVE_STATES, ranks, state as stateWords } from "./format.js";
+import { callEndpoint } from "./net.js";
+import { complain, inform } from "./toast.js";
+
+/** Runs an endpoint for a click: busy meanwhile, then says what it answered. Tells whether it worked. */
+export async function act(button, endpoint, ...values) {
+  button.dataset.busy = "true";
+  setAttribute(button, "aria-busy", "true");
+  button.disabled = true;
+  try {
+    inform((await callEndpoint(endpoint, ...values)).message);
+    return true;
+  } catch (error) {
+    complain(error.message);
+    return false;
+  } finally {
+    delete button.dataset.busy;
+    setAttribute(button, "aria-busy", null);
+    button.disabled = false;
+  }
+}
+
+/** A pill with a run's state: colour, shape and word. */
+export class StatePill {
+  constructor() {
+    this.element = el("span", { class: "ddp-pill", role: "status", "aria-live": "polite" });
+  }
+
+  update(state) {
+    if (this.element.dataset.state === state) return;
+    this.element.dataset.state = state;
+    const [shape, word] = stateWords(state);
+    this.element.replaceChildren(icon(shape), el("span", {}, word));
+  }
+}
+
+export class Header {
+  /** `afterAction()` is called when a click did something. */
+  constructor(runId, summary, afterAction) {
+    this.runId = runId;
+    this.numSteps = summary.num_steps;
+    this.summary = summary;
+    this.afterAction = afterAction;
+    this.pill = new StatePill();
+    this.ranks = el("span", {}, ranks(summary.config.nproc_per_node, null));
+    this.buttons = {
+      stop: this.button("Stop", "ddp-button-stop", () => ["stop_run", runId, true]),
+      checkpoint: this.button("Checkpoint", "", () => ["checkpoint_run", runId]),
+      pause: this.button("Pause", "", () => ["pause_run", runId]),
+      resume: this.button("Resume", "ddp-button-main", () => ["resume_run", runId, this.chosenStep()]),
+    };
+    this.select = el("select", { "aria-label": "Checkpoint to resume from", onchange: () => this.refresh() });
+    this.from = el("label", { class: "ddp-from" }, el("span", {}, "from"), this.select);
+    this.element = this.layOut(summary);
+    this.state = "queued";
+    this.checkpoints = [];
+    this.refresh();
+  }
+
+  layOut(summary) {
+    const name = summary.config.name || this.runId;
+    const parameters = summary.num_parameters ? ` (${count(summary.num_parameters)} parameters)` : "";
+    return el(
+      "header",
+      { class: "ddp-header" },
+      el(
+        "div",
+        { class: "ddp-title" },
+        el("div", { class: "ddp-title-line" }, el("h1", {}, name), this.pill.element),
+        el(
+          "p",
+          { class: "ddp-subtitle" },
+          `${summary.model_label}${parameters} · ${summary.dataset_label} · `,
+          this.ranks,
+          name === this.runId ? null : ` · ${this.runId}`,
+        ),
+      ),
+      el(
+        "div",
+        { class: "ddp-actions" },
+        el(
+          "div",
+          { class: "ddp-buttons", role: "group", "aria-label": "What to do with this run" },
+          this.buttons.stop,
+          this.buttons.checkpoint,
+          this.buttons.pause,
+          this.buttons.resume,
+          this.from,
+        ),
+        (this.hint = el("p", { class: "ddp-hint" })),
+      ),
+    );
+  }
+
+  button(word, className, call) {
+    const button = el("button", { type: "button", class: `ddp-button ${className}` }, word);
+    button.addEventListener("click", async () => {
+      await act(button, ...call());
+      this.refresh();
+      this.afterAction();
+    });
+    return button;
+  }
+
+  update(state, checkpoints, deviceKind) {
+    this.state = state;
+    this.pill.update(state);
+    setText(this.ranks, ranks(this.summary.config.nproc_per_node, deviceKind));
+    if (checkpoints) this.setCheckpoints(checkpoints);
+    this.refresh();
+  }
+
+  setCheckpoints(checkpoints) {
+    this.checkpoints = checkpoints;
+    const chosen = this.select.value;
+    this.select.replaceChildren(
+      ...checkpoints.map((item, index) =>
+        el("option", { value: index === 0 ? "" : item.step }, index === 0 ? `newest (step ${item.step})` : `step ${item.step}`),
+      ),
+    );
+    if ([...this.select.options].some((option) => option.value === chosen)) this.select.value = chosen;
+  }
+
+  /** The step to resume from; null is the newest. */
+  chosenStep() {
+    return this.state === "paused" || this.select.value === "" ? null : Number(this.select.value);
+  }
+
+  refresh() {
+    const { state, buttons } = this;
+    const isLive = LIVE_STATES.has(state);
+    show(this.from, !isLive && this.checkpoints.length > 0);
+    const ended = "The run has ended.";
+    const notYet = "The run has not begun to train yet.";
+    const waiting = state === "queued" || state === "starting";
+    enable(buttons.stop, isLive && state !== "stopping", "Saves a checkpoint first, then ends the run. Resume goes on from there.",
+      state === "stopping" ? "The run is stopping already." : ended); // prettier-ignore
+    enable(buttons.checkpoint, state === "running" || state === "paused", "Saves a checkpoint; training goes on.",
+      waiting ? notYet : isLive ? "The run is stopping and saves by itself." : ended); // prettier-ignore
+    enable(buttons.pause, state === "running", "All ranks wait after the next step they agree on, and keep their memory.",
+      waiting ? notYet : state === "paused" ? "The run is paused already." : isLive ? "The run is stopping." : ended); // prettier-ignore
+    enable(buttons.resume, this.canResume(), state === "paused" ? "Goes on training." : "Starts torchrun again from the chosen checkpoint.", this.whyNoResume());
+    setText(this.hint, this.hintWords(isLive));
+  }
+
+  hintWords(isLive) {
+    if (this.state === "paused") return "Paused: the ranks wait and keep their memory. Resume goes on.";
+    if (isLive) return "Stop saves a checkpoint first. Closing this page changes nothing for the run.";
+    return this.canResume() ? "Resume starts again from a checkpoint." : this.whyNoResume();
+  }
+
+  canResume() {
+    return this.state === "paused" || (!LIVE_STATES.has(this.state) && this.whyNoResume() === "");
+  }
+
+  whyNoResume() {
+    if (LIVE_STATES.has(this.state)) return "The run is going on.";
+    if (this.checkpoints.length === 0) return "There is no checkpoint to resume from.";
+    const step = this.chosenStep() ?? this.checkpoints[0].step;
+    return this.numSteps !== null && step >= this.numSteps
+      ? "This checkpoint is the end of the run. To train more, resume from an earlier one or start a run with more epochs."
+      : "";
+  }
+}
+
+function enable(button, isEnabled, title, whyNot) {
+  if (button.dataset.busy) return;
+  if (button.disabled === isEnabled) button.disabled = !isEnabled;
+  setAttribute(button, "title", isEnabled ? title : whyNot);
+}

@@ -1,0 +1,114 @@
+// What happened to the run, and the checkpoints that are on disk.
+
+import { el, icon, section, setText, show } from "./dom.js";
+import { bytes, clock, count, dateTime, LIVE_STATES, shortTime, state as stateWords } from "./format.js";
+import { act } from "./header.js";
+
+const MAX_EVENTS = 200;
+const SAVED_BECAUSE = { button: "Checkpoint was pressed", schedule: "as planned", stop: "before stopping", end: "at the end" };
+
+export class CheckpointTable {
+  constructor(runId, numSteps, afterAction) {
+    Object.assign(this, { runId, numSteps, afterAction, checkpoints: [], state: "queued" });
+    this.body = el("tbody", {});
+    this.empty = el("p", { class: "ddp-empty" }, "None yet. One is saved after every epoch, unless you chose otherwise, and when you press Checkpoint or Stop.");
+    this.table = el(
+      "table",
+      { class: "ddp-table", hidden: true },
+      el("thead", {}, el("tr", {}, ["step", "size", "saved", ""].map((title) => el("th", { scope: "col" }, title)))),
+      this.body,
+    );
+    this.element = section("Checkpoints", "checkpoints", this.empty, el("div", { class: "ddp-scroll", tabindex: 0 }, this.table));
+  }
+
+  update(checkpoints, state) {
+    const isSame = checkpoints === undefined || JSON.stringify(checkpoints) === JSON.stringify(this.checkpoints);
+    if (!isSame) {
+      this.checkpoints = checkpoints;
+      this.body.replaceChildren(...checkpoints.map((item) => this.row(item)));
+      show(this.empty, checkpoints.length === 0);
+      show(this.table, checkpoints.length > 0);
+    }
+    if (!isSame || state !== this.state) {
+      this.state = state;
+      for (const button of this.body.querySelectorAll("button")) this.enable(button);
+    }
+  }
+
+  row(item) {
+    const button = el("button", { type: "button", class: "ddp-button ddp-button-small", "data-step": item.step }, "Resume from here");
+    button.addEventListener("click", async () => {
+      await act(button, "resume_run", this.runId, item.step);
+      this.enable(button);
+      this.afterAction();
+    });
+    return el(
+      "tr",
+      {},
+      el("td", { "data-label": "step" }, count(item.step)),
+      el("td", { "data-label": "size" }, bytes(item.size_bytes)),
+      el("td", { "data-label": "saved", title: dateTime(item.saved_unix_s) }, clock(item.saved_unix_s)),
+      el("td", {}, button),
+    );
+  }
+
+  enable(button) {
+    const step = Number(button.dataset.step);
+    const isLive = LIVE_STATES.has(this.state);
+    const isEnd = this.numSteps !== null && step >= this.numSteps;
+    button.disabled = isLive || isEnd;
+    button.title = isLive
+      ? "Possible when the run has ended: press Stop first."
+      : isEnd
+        ? "This is the end of the run: nothing is left to train."
+        : `Starts torchrun again from step ${step}. The curve goes on from there.`;
+  }
+}
+
+export class EventList {
+  constructor() {
+    this.list = el("ol", { class: "ddp-events-list", tabindex: 0, "aria-label": "Events, newest first" });
+    this.newest = -1;
+    this.element = section("What happened", "events", this.list);
+  }
+
+  update(marks, isSnapshot) {
+    if (isSnapshot) {
+      this.list.replaceChildren();
+      this.newest = -1;
+    }
+    for (const mark of marks) {
+      if (mark.seq <= this.newest) continue;
+      this.newest = mark.seq;
+      this.list.prepend(eventItem(mark));
+    }
+    while (this.list.childElementCount > MAX_EVENTS) this.list.lastElementChild.remove();
+  }
+}
+
+function eventItem(mark) {
+  const [shape, words] = describe(mark);
+  const time = el("time", { datetime: new Date(mark.time_unix_s * 1000).toISOString(), title: dateTime(mark.time_unix_s) });
+  setText(time, clock(mark.time_unix_s));
+  return el("li", { "data-kind": mark.kind }, time, icon(shape), el("span", {}, words));
+}
+
+/** The icon and the plain words of an event. */
+function describe(mark) {
+  const hint = mark.hint ? ` ${mark.hint}` : "";
+  if (mark.kind === "state") {
+    const [shape, word] = stateWords(mark.state);
+    return [shape, `${word[0].toUpperCase()}${word.slice(1)}. ${mark.reason ?? ""}`];
+  }
+  if (mark.kind === "checkpoint") {
+    const why = SAVED_BECAUSE[mark.reason] ?? mark.reason;
+    return ["save", `Checkpoint at step ${count(mark.step)}, ${why}: ${bytes(mark.size_bytes)}, training stood still for ${shortTime(mark.stall_s)}.`];
+  }
+  if (mark.kind === "command") return [mark.accepted ? "flag" : "cross", `${commandWord(mark.name)}: ${mark.message}`];
+  return [mark.kind === "error" ? "cross" : "warning", `${mark.message}${hint}`];
+}
+
+function commandWord(name) {
+  const word = name === "set_lr" ? "learning rate" : name;
+  return word[0].toUpperCase() + word.slice(1);
+}

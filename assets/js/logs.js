@@ -1,0 +1,119 @@
+// The logs of the ranks and of torchrun, followed while somebody looks at them.
+
+import { el, section, setAttribute, setText, show } from "./dom.js";
+import { bytes } from "./format.js";
+import { fetchJson, runAddress } from "./net.js";
+
+const POLL_EVERY_MS = 1500;
+const MAX_CHARACTERS = 200_000;
+const CUT_TO_CHARACTERS = 150_000;
+const NEAR_END_PX = 30;
+
+export class LogPanel {
+  constructor(runId, numRanks) {
+    this.runId = runId;
+    this.isInView = false;
+    this.offset = -1;
+    this.numCharacters = 0;
+    this.sources = [...Array(numRanks).keys()].map(String).concat("torchrun");
+    this.tabs = this.sources.map((source) => this.tab(source));
+    this.text = el("pre", { class: "ddp-log", tabindex: 0, role: "tabpanel", id: "ddp-log-text", "aria-live": "off" });
+    this.note = el("p", { class: "ddp-hint" }, "\u00a0");
+    this.toEnd = el("button", { type: "button", class: "ddp-button ddp-button-small ddp-to-end", hidden: true, onclick: () => this.scrollToEnd() }, "Follow the end");
+    this.text.addEventListener("scroll", () => show(this.toEnd, !this.isAtEnd()));
+    const tablist = el("div", { class: "ddp-tabs", role: "tablist", "aria-label": "Whose log" }, this.tabs);
+    tablist.addEventListener("keydown", (event) => this.moveBetweenTabs(event));
+    this.element = section("Logs", "logs", tablist, el("div", { class: "ddp-log-box" }, this.text, this.toEnd), this.note);
+    this.sight = new IntersectionObserver((entries) => {
+      this.isInView = entries.at(-1).isIntersecting;
+      if (this.isInView) this.look();
+    });
+    this.sight.observe(this.element);
+    this.timer = setInterval(() => this.look(), POLL_EVERY_MS);
+    this.choose(this.sources[0]);
+  }
+
+  tab(source) {
+    const word = source === "torchrun" ? "torchrun" : `rank ${source}`;
+    const attributes = { type: "button", role: "tab", "aria-controls": "ddp-log-text", "data-source": source };
+    return el("button", { ...attributes, onclick: () => this.choose(source) }, word);
+  }
+
+  choose(source) {
+    if (this.source === source) return;
+    this.source = source;
+    this.offset = -1;
+    this.clear();
+    for (const tab of this.tabs) {
+      const isChosen = tab.dataset.source === source;
+      setAttribute(tab, "aria-selected", String(isChosen));
+      setAttribute(tab, "tabindex", isChosen ? "0" : "-1");
+    }
+    this.look();
+  }
+
+  moveBetweenTabs(event) {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!by) return;
+    const at = (this.sources.indexOf(this.source) + by + this.sources.length) % this.sources.length;
+    this.choose(this.sources[at]);
+    this.tabs[at].focus();
+    event.preventDefault();
+  }
+
+  async look() {
+    if (!this.isInView || document.visibilityState !== "visible" || this.asking === this.source) return;
+    const source = this.source;
+    this.asking = source;
+    try {
+      const answer = await fetchJson(runAddress(this.runId, `log/${source}`, { offset: this.offset }));
+      if (source === this.source) this.take(answer);
+    } catch (error) {
+      if (source === this.source) setText(this.note, error.message);
+    } finally {
+      if (this.asking === source) this.asking = null;
+    }
+  }
+
+  take({ text, offset, size }) {
+    const isFirst = this.offset < 0;
+    const wasAtEnd = isFirst || this.isAtEnd();
+    // Asked for more than there is: the file was begun anew, and this is its end.
+    if (!isFirst && size < this.offset) this.clear();
+    this.offset = offset;
+    if (text !== "") {
+      this.text.append(document.createTextNode(text));
+      this.numCharacters += text.length;
+      this.cut();
+      if (wasAtEnd) this.scrollToEnd();
+    }
+    setText(this.note, size === 0 ? "Nothing has been written to this log." : `${bytes(size)} written; the newest part is shown.`);
+  }
+
+  cut() {
+    if (this.numCharacters <= MAX_CHARACTERS) return;
+    while (this.numCharacters > CUT_TO_CHARACTERS && this.text.childNodes.length > 1) {
+      this.numCharacters -= this.text.firstChild.data.length;
+      this.text.firstChild.remove();
+    }
+  }
+
+  clear() {
+    this.text.replaceChildren();
+    this.numCharacters = 0;
+    show(this.toEnd, false);
+  }
+
+  isAtEnd() {
+    return this.text.scrollHeight - this.text.scrollTop - this.text.clientHeight < NEAR_END_PX;
+  }
+
+  scrollToEnd() {
+    this.text.scrollTop = this.text.scrollHeight;
+  }
+
+  close() {
+    clearInterval(this.timer);
+    this.sight.disconnect();
+  }
+}

@@ -1,0 +1,132 @@
+// One run's payloads: Server-Sent Events while the page is visible, polling where they do not get through.
+
+import { LIVE_STATES } from "./format.js";
+import { byteLength, fetchSized, runAddress } from "./net.js";
+
+const POLL_EVERY_MS = 1000;
+const ENDED_POLL_EVERY_MS = 3000;
+const TRY_STREAM_AGAIN_MS = 15000;
+const ERRORS_BEFORE_POLLING = 3;
+
+window.ddpStats ??= { opens: 0, messages: 0, bytes: 0 };
+
+export class RunStream {
+  /**
+   * `onPayload(payload, bytes)` gets snapshots and deltas in order; `onConnection(error | null)` says
+   * whether the server answers.
+   */
+  constructor(runId, onPayload, onConnection) {
+    this.runId = runId;
+    this.onPayload = onPayload;
+    this.onConnection = onConnection;
+    this.cursor = -1;
+    this.source = null;
+    this.timer = null;
+    this.numErrors = 0;
+    this.hasEnded = false;
+    this.isClosed = false;
+    this.polling = null;
+    this.onVisibility = () => this.follow();
+    document.addEventListener("visibilitychange", this.onVisibility);
+    this.follow();
+  }
+
+  /** Opens or closes whatever the page's visibility and the run's state ask for. */
+  follow() {
+    this.stop();
+    if (this.isClosed || document.visibilityState !== "visible") return;
+    if (this.hasEnded) this.poll();
+    else this.open();
+  }
+
+  /** Looks again now: something was asked of the run. */
+  poke() {
+    if (this.source === null && !this.isClosed && document.visibilityState === "visible") {
+      clearTimeout(this.timer);
+      this.poll();
+    }
+  }
+
+  /** Asks for everything anew; what is held has grown too long. */
+  refresh() {
+    this.cursor = -1;
+    this.follow();
+  }
+
+  close() {
+    this.isClosed = true;
+    document.removeEventListener("visibilitychange", this.onVisibility);
+    this.stop();
+  }
+
+  stop() {
+    clearTimeout(this.timer);
+    this.timer = null;
+    this.source?.close();
+    this.source = null;
+    this.polling?.abort();
+    this.polling = null;
+  }
+
+  open() {
+    window.ddpStats.opens += 1;
+    const source = new EventSource(runAddress(this.runId, "stream", { since: this.cursor }));
+    this.source = source;
+    source.onmessage = (event) => {
+      if (source !== this.source) return;
+      this.numErrors = 0;
+      this.take(JSON.parse(event.data), byteLength(event.data));
+    };
+    source.addEventListener("end", () => {
+      if (source !== this.source) return;
+      this.stop();
+      this.hasEnded = true;
+      this.timer = setTimeout(() => this.poll(), ENDED_POLL_EVERY_MS);
+    });
+    source.onerror = () => {
+      if (source !== this.source) return;
+      this.numErrors += 1;
+      // The browser tries again by itself, unless the answer was a refusal.
+      if (source.readyState === EventSource.CLOSED || this.numErrors >= ERRORS_BEFORE_POLLING) {
+        this.stop();
+        this.streamAgainAt = Date.now() + TRY_STREAM_AGAIN_MS;
+        this.poll();
+      }
+    };
+  }
+
+  async poll() {
+    if (this.polling !== null) return;
+    const polling = new AbortController();
+    this.polling = polling;
+    let failed = false;
+    try {
+      const { body, bytes } = await fetchSized(runAddress(this.runId, "poll", { since: this.cursor }), {
+        signal: polling.signal,
+      });
+      if (polling !== this.polling) return;
+      this.take(body, bytes);
+    } catch (error) {
+      if (polling !== this.polling || error.name === "AbortError") return;
+      failed = true;
+      this.onConnection(error);
+    }
+    this.polling = null;
+    if (this.isClosed) return;
+    if (!failed && !this.hasEnded && Date.now() >= (this.streamAgainAt ?? 0)) {
+      this.numErrors = 0;
+      this.open();
+    } else {
+      this.timer = setTimeout(() => this.poll(), this.hasEnded ? ENDED_POLL_EVERY_MS : POLL_EVERY_MS);
+    }
+  }
+
+  take(payload, bytes) {
+    window.ddpStats.messages += 1;
+    window.ddpStats.bytes += bytes;
+    this.cursor = payload.cursor;
+    if (LIVE_STATES.has(payload.head.state)) this.hasEnded = false;
+    this.onConnection(null);
+    this.onPayload(payload, bytes);
+  }
+}

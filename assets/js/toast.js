@@ -1,0 +1,35 @@
+// Short messages at the edge of the page: what a click did, or why it could not.
+
+import { el, icon } from "./dom.js";
+
+const SHOWN_MS = 5000;
+
+let shelf = null;
+
+/** Says something for a few seconds. */
+export function inform(message) {
+  const toast = put(message, "check", "ddp-toast");
+  setTimeout(() => toast.remove(), SHOWN_MS);
+}
+
+/** Says what went wrong; stays until it is closed. */
+export function complain(message) {
+  const same = [...(shelf?.querySelectorAll(".ddp-toast-error p") ?? [])].find((node) => node.textContent === message);
+  if (!same) put(message, "cross", "ddp-toast ddp-toast-error", "alert");
+}
+
+function put(message, iconName, className, role = "status") {
+  if (!shelf?.isConnected) {
+    shelf = el("div", { class: "ddp ddp-toasts", "aria-live": "polite" });
+    document.body.append(shelf);
+  }
+  const toast = el(
+    "div",
+    { class: className, role },
+    icon(iconName),
+    el("p", {}, message),
+    el("button", { type: "button", class: "ddp-toast-close", "aria-label": "Close", onclick: () => toast.remove() }, "×"),
+  );
+  shelf.append(toast);
+  return toast;
+}

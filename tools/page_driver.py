@@ -1,0 +1,112 @@
+"""Serves the page and drives it in a real Chromium, for the ui tests, the benchmarks and the screenshots."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+BROWSER_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+BROWSER_OPTIONS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+SERVE_TIMEOUT_S = 60.0
+
+
+@dataclass
+class Server:
+    """A running page: its address, its process and how long it took to answer."""
+
+    address: str
+    process: subprocess.Popen[bytes]
+    served_after_s: float
+
+
+def find_browser() -> str | None:
+    """Return the path of an installed Chromium or Chrome, or None."""
+    named = os.environ.get("CHROMIUM")
+    return named or next(filter(None, map(shutil.which, BROWSER_NAMES)), None)
+
+
+def free_port() -> int:
+    """Return a port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def serve(runs_dir: Path, port: int | None = None) -> Iterator[Server]:
+    """Run `app.py` over a runs directory until the block ends; its runs go on, as they do for a user."""
+    port = port or free_port()
+    command = [sys.executable, "app.py", "--no-browser", "--port", str(port), "--runs-dir", str(runs_dir)]
+    started = time.monotonic()
+    process = subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.DEVNULL)
+    address = f"http://127.0.0.1:{port}"
+    try:
+        while not _answers(address):
+            if process.poll() is not None or time.monotonic() - started > SERVE_TIMEOUT_S:
+                raise RuntimeError(f"the page did not come up (exit code {process.poll()})")
+            time.sleep(0.02)
+        yield Server(address=address, process=process, served_after_s=time.monotonic() - started)
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextlib.contextmanager
+def open_browser() -> Iterator[Browser]:
+    """Start a headless Chromium.
+
+    Raises:
+        RuntimeError: when there is none on this machine.
+    """
+    path = find_browser()
+    if path is None:
+        raise RuntimeError("no Chromium found: install the package chromium, or set CHROMIUM to its path")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(BROWSER_OPTIONS))
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def open_page(
+    browser: Browser, address: str, *, width: int = 1440, height: int = 900, dark: bool = False
+) -> Page:
+    """Open an address in a fresh window of this size."""
+    page = browser.new_page(
+        viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
+    )
+    page.goto(address)
+    return page
+
+
+def _answers(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(address, timeout=2) as response:
+            return bool(response.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
