@@ -7,6 +7,10 @@ import os
 import sys
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ddp_gui.catalogue import CatalogueSource
 
 
 def main() -> None:
@@ -51,7 +55,7 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _ask_ahead(catalogue) -> None:  # type: ignore[no-untyped-def]
+def _ask_ahead(catalogue: CatalogueSource) -> None:
     from ddp_gui.catalogue import CatalogueError
 
     try:

@@ -78,7 +78,13 @@ def _after_gui(run: RunDirectory, tree: dict[str, psutil.Process]) -> tuple[str,
     run.append_command("stop", save=True)
     while run.read_status().state in events.LIVE_STATES or _alive(tree):
         time.sleep(0.05)
-    return "GUI", f"{state} (goes on)", "–", str(len(_alive(tree))), f"{after - before} more events in 5 s; then stopped by command"
+    return (
+        "GUI",
+        f"{state} (goes on)",
+        "–",
+        str(len(_alive(tree))),
+        f"{after - before} more events in 5 s; then stopped by command",
+    )
 
 
 def _alive(tree: dict[str, psutil.Process]) -> list[str]:

@@ -29,7 +29,9 @@ FIRST_POINT = "() => (window.ddpDrawLog || []).some(entry => entry.points > 0)"
 
 def main() -> None:
     """Run the benchmark and print its figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--config", type=json.loads, default={})
     options = parser.parse_args()
@@ -100,7 +102,7 @@ def _figures(run: RunDirectory, page: Page, clicked: float, seconds: float) -> d
 
 def _latencies_ms(steps: list[events.Event], log: list[dict[str, Any]]) -> list[float]:
     """Return the delay of each step event that came after the page had its snapshot."""
-    latencies = []
+    latencies: list[float] = []
     draws = iter(log)
     draw = next(draws)
     first_seq = draw["cursor"]

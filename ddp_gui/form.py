@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import gradio as gr
-from gradio.components import Component
 
 from ddp_gui.catalogue import Catalogue
 from ddp_gui.machine import Machine
 from trainers.contract import config as config_module
 from trainers.contract.config import Setting
+
+Control = gr.Dropdown | gr.Checkbox | gr.Number | gr.Textbox
 
 TOPIC_TITLES = {"schedule": "How long, how often", "reproduce": "Name, device, reproducibility"}
 
@@ -22,7 +23,7 @@ class Form:
         self._catalogue = catalogue
         self._machine = machine
         self._defaults = config_module.default_values() | {"nproc_per_node": machine.default_ranks()}
-        self.controls: dict[str, Component] = {}
+        self.controls: dict[str, Control] = {}
 
     def add_controls(self, *names: str) -> None:
         """Make the controls of these fields here in the layout."""
@@ -46,7 +47,7 @@ class Form:
         """Return (label, name) of the models that can learn from a data set."""
         return [(model.label, model.name) for model in self._catalogue.models_for(dataset)]
 
-    def _control(self, name: str, setting: Setting) -> Component:
+    def _control(self, name: str, setting: Setting) -> Control:
         label, help_text = self._words(name, setting)
         common: dict[str, Any] = {
             "label": label,
@@ -56,7 +57,7 @@ class Form:
         }
         kind = config_module.value_type(name)
         if setting.catalog or setting.choices:
-            return gr.Dropdown(choices=self._choices(name, setting), filterable=False, **common)
+            return gr.Dropdown(choices=self._choices(setting), filterable=False, **common)
         if kind is bool:
             return gr.Checkbox(**common)
         if kind is int:
@@ -70,7 +71,10 @@ class Form:
         if self._machine.num_gpus == 0:
             most = self._machine.max_cpu_ranks
             on_cpu = {
-                "nproc_per_node": (f"CPU ranks (up to {most})", "No GPU here: each rank is a process on the CPU."),
+                "nproc_per_node": (
+                    f"CPU ranks (up to {most})",
+                    "No GPU here: each rank is a process on the CPU.",
+                ),
                 "batch_size": ("Batch per rank", "Samples each rank works through in one step."),
             }
             return on_cpu.get(name, (setting.label, setting.help))
@@ -78,7 +82,7 @@ class Form:
             return f"GPUs (up to {self._machine.num_gpus})", "One process trains on each."
         return setting.label, setting.help
 
-    def _choices(self, name: str, setting: Setting) -> list[tuple[str, str]]:
+    def _choices(self, setting: Setting) -> list[tuple[str, str]]:
         if setting.catalog == "models":
             return self.model_choices(str(self._defaults["dataset"]))
         if setting.catalog == "datasets":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,9 +63,7 @@ def make(raw: Mapping[str, Any], catalogue: Catalogue, machine: Machine) -> Plan
             f"{dataset.sample_unit} for {config.nproc_per_node} rank(s)"
         )
         raise ConfigError([Problem(field="batch_size", value=config.batch_size, allowed=allowed)])
-    return Plan(
-        config=config, model=model, dataset=dataset, device_kind=machine.device_kind(config.device)
-    )
+    return Plan(config=config, model=model, dataset=dataset, device_kind=machine.device_kind(config.device))
 
 
 def ranks_in_words(num_ranks: int, device_kind: str) -> str:
@@ -77,7 +74,7 @@ def ranks_in_words(num_ranks: int, device_kind: str) -> str:
 
 def shown_run_dir(path: Path) -> str:
     """Return a run directory the way the command line shows it: short where it lies in the checkout."""
-    path = Path(os.path.abspath(path))
+    path = path.absolute()
     return str(path.relative_to(REPOSITORY)) if path.is_relative_to(REPOSITORY) else str(path)
 
 

@@ -37,6 +37,7 @@ class _Digest:
     """What the list shows of a run, kept up to date without holding its events."""
 
     offset: int = 0
+    began_unix_s: float | None = None
     step: int = 0
     loss: float | None = None
     best: dict[str, Any] | None = None
@@ -58,6 +59,8 @@ class _Digest:
             self.offset += end
 
     def _take(self, chunk: bytes) -> None:
+        if self.began_unix_s is None:
+            self.began_unix_s = json.loads(chunk[: chunk.index(b"\n")])["time_unix_s"]
         for line in _EVAL_LINE.findall(chunk):
             self.best = better(self.best, json.loads(line))
         newest_step = _last_line_with(chunk, b'"kind":"step"')
@@ -171,14 +174,16 @@ class RunStore:
 
     def rows(self, catalogue: Catalogue) -> list[dict[str, Any]]:
         """Return what the list shows of every run, newest first; an unreadable run says why."""
-        found = []
-        for path in self.runs_dir.iterdir() if self.runs_dir.is_dir() else []:
-            if (path / "config.json").is_file() and rundir.RUN_ID_PATTERN.fullmatch(path.name):
-                found.append(self._row(RunDirectory(path), catalogue))
+        paths = self.runs_dir.iterdir() if self.runs_dir.is_dir() else []
+        found = [
+            self._row(RunDirectory(path), catalogue)
+            for path in paths
+            if rundir.RUN_ID_PATTERN.fullmatch(path.name) and (path / "config.json").is_file()
+        ]
         return sorted(found, key=lambda row: (-row["created_unix_s"], row["run_id"]))
 
     def _row(self, run: RunDirectory, catalogue: Catalogue) -> dict[str, Any]:
-        # Written once, when the run is made.
+        # Written once, when the run is made; a copied run has only its events to tell its age.
         created = run.config.stat().st_mtime
         row: dict[str, Any] = {"run_id": run.run_id, "name": run.run_id, "created_unix_s": created}
         try:
@@ -188,12 +193,19 @@ class RunStore:
                 digest = self._digests.setdefault(run.run_id, _Digest())
                 digest.catch_up(run.events)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            unreadable = {name: None for name in ("model", "dataset", "model_label", "dataset_label", "device")}
-            nothing = {"nproc_per_node": None, "step": 0, "num_steps": None, "loss": None, "best_metric": None}
+            unreadable = dict.fromkeys(("model", "dataset", "model_label", "dataset_label", "device"))
+            nothing = {
+                "nproc_per_node": None,
+                "step": 0,
+                "num_steps": None,
+                "loss": None,
+                "best_metric": None,
+            }
             return row | unreadable | nothing | {"state": "lost", "error": f"cannot be read: {error}"}
         dataset = catalogue.datasets.get(config.dataset)
         model = catalogue.models.get(config.model)
         return row | {
+            "created_unix_s": digest.began_unix_s or created,
             "name": config.name or run.run_id,
             "state": status.state,
             "error": status.error,

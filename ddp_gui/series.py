@@ -56,7 +56,10 @@ class Column:
         if len(x) > max_points:
             chosen = _downsample(x, y, max_points)
             x, y = x[chosen], y[chosen]
-        return {"x": [_short(value, 9) for value in x.tolist()], "y": [_short(value, 5) for value in y.tolist()]}
+        return {
+            "x": [_short(value, 9) for value in x.tolist()],
+            "y": [_short(value, 5) for value in y.tolist()],
+        }
 
 
 class Series:

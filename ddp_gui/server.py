@@ -8,7 +8,7 @@ import socket
 import threading
 import warnings
 import webbrowser
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,8 @@ from ddp_gui.pages import runs as runs_page
 from ddp_gui.pages import train as train_page
 from ddp_gui.runs import RunStore
 from ddp_gui.stream import Live
+
+Lifespan = Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]
 
 TITLE = "DDP, live"
 TIDY_EVERY_S = 30.0
@@ -64,7 +66,7 @@ def build_app(options: Options, catalogue: CatalogueSource) -> FastAPI:
     """Build the whole web app: our routes, and Gradio mounted below them."""
     store = RunStore(options.runs_dir)
     api = Api(options.runs_dir, catalogue, store)
-    app = FastAPI(lifespan=_lifespan(store), docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(lifespan=_tidying(store), docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(static.make_router())
     static.mount_assets(app)
     app.include_router(stream.make_router(Live(store, catalogue)))
@@ -79,7 +81,7 @@ def build_app(options: Options, catalogue: CatalogueSource) -> FastAPI:
     with warnings.catch_warnings():
         # Gradio says that it does not render several pages on the server, which nobody asked for.
         warnings.filterwarnings("ignore", message="SSR mode is not supported")
-        return gr.mount_gradio_app(
+        mounted: FastAPI = gr.mount_gradio_app(
             app,
             demo,
             path="/",
@@ -90,6 +92,7 @@ def build_app(options: Options, catalogue: CatalogueSource) -> FastAPI:
             enable_monitoring=False,
             max_file_size="1mb",
         )
+    return mounted
 
 
 def _theme() -> gr.themes.Base:
@@ -106,14 +109,16 @@ def _head() -> str:
 <script type="module" src="./live/assets/js/main.js"></script>"""
 
 
-def _lifespan(store: RunStore) -> contextlib.AbstractAsyncContextManager[None]:  # type: ignore[type-arg]
+def _tidying(store: RunStore) -> Lifespan:
+    """Give back the memory of unwatched runs for as long as the app lives."""
+
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         tidying = asyncio.create_task(_tidy(store))
         yield
         tidying.cancel()
 
-    return lifespan  # type: ignore[return-value]
+    return lifespan
 
 
 async def _tidy(store: RunStore) -> None:

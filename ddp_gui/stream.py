@@ -133,7 +133,9 @@ def make_router(live: Live) -> APIRouter:
     @router.get("/{run_id}/log/{source}")
     def log(run_id: str, source: str, offset: int = -1) -> dict[str, Any]:
         run = live.view(run_id).run
-        return _read_log(run.rank_log(int(source)) if source.isdecimal() else _named_log(run.logs, source), offset)
+        return _read_log(
+            run.rank_log(int(source)) if source.isdecimal() else _named_log(run.logs, source), offset
+        )
 
     @router.get("/{run_id}/stream")
     async def stream(run_id: str, request: Request, since: int = -1) -> StreamingResponse:

@@ -31,7 +31,7 @@ def read_index(path: Path) -> list[tuple[str, int, int]]:
         struct.unpack(">ii", raw[match.end() : match.end() + 8])
         for match in re.finditer(re.escape(R_PAIR_OF_INTEGERS), raw)
     ]
-    names = []
+    names: list[str] = []
     position = raw.index(b"names") + len(b"names") + 8
     while len(names) < len(spans):
         (length,) = struct.unpack(">i", raw[position + 4 : position + 8])
@@ -55,6 +55,7 @@ def read_lines(raw: bytes) -> list[str]:
 
 
 def bundle_austen(debian_root: Path) -> None:
+    """Join the six novels and compress them."""
     data = debian_root / "usr/lib/R/site-library/janeaustenr/data"
     blob = (data / "Rdata.rdb").read_bytes()
     novels = []
@@ -69,6 +70,7 @@ def bundle_austen(debian_root: Path) -> None:
 
 
 def bundle_fashion_mnist(debian_root: Path) -> None:
+    """Copy the t10k part."""
     source = debian_root / "usr/share/datasets/fashion-mnist"
     target = ASSETS_DATA / "fashion_mnist_t10k"
     target.mkdir(parents=True, exist_ok=True)
@@ -77,6 +79,7 @@ def bundle_fashion_mnist(debian_root: Path) -> None:
 
 
 def main() -> None:
+    """Make all three."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--debian-root", type=Path, required=True)
     parser.add_argument("--sklearn-data", type=Path, required=True)

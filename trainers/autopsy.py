@@ -73,7 +73,7 @@ def explain(run: RunDirectory, torchrun_log: Path, torchrun_dir: Path, exit_code
     if first.was_killed:
         return _killed(first)
     if TIMEOUT_ERRORS.search(first.message):
-        return _timed_out(run, first)
+        return _timed_out(run, first, failures)
     return _raised(first)
 
 
@@ -109,10 +109,10 @@ def _read_error_file(path: Path, exit_codes: Mapping[int, int]) -> _Failure:
     rank = int(path.parent.name)
     try:
         message = json.loads(path.read_text(encoding="utf-8"))["message"]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, LookupError, TypeError):
         message = "its error file cannot be read"
     about = message.get("extraInfo", {}) if isinstance(message, dict) else {}
-    text = message["message"] if isinstance(message, dict) else str(message)
+    text = str(message.get("message", "")) if isinstance(message, dict) else str(message)
     return _Failure(
         rank=rank,
         exit_code=exit_codes.get(rank),
@@ -126,7 +126,10 @@ def _killed(failure: _Failure) -> Cause:
     assert failure.exit_code is not None
     name = signal_name(failure.exit_code)
     if name == "SIGKILL":
-        hint = "Often the system's out-of-memory killer: try a smaller batch or model, or fewer ranks. Then Resume."
+        hint = (
+            "Often the system's out-of-memory killer: try a smaller batch or model, or fewer ranks. "
+            "Then Resume."
+        )
         return Cause(
             code="rank_killed",
             message=f"Rank {failure.rank} was killed (SIGKILL), by the system or by someone.",
@@ -136,7 +139,8 @@ def _killed(failure: _Failure) -> Cause:
     return Cause(
         code="rank_crashed",
         message=f"Rank {failure.rank} crashed ({name}).",
-        hint=f"A fault in compiled code; the end of logs/rank_{failure.rank}.log may say more. Resume goes on from the newest checkpoint.",
+        hint=f"A fault in compiled code; the end of logs/rank_{failure.rank}.log may say more. "
+        "Resume goes on from the newest checkpoint.",
         rank=failure.rank,
     )
 
@@ -147,7 +151,8 @@ def _raised(failure: _Failure) -> Cause:
     hint = (
         "Choose a smaller batch per GPU or a smaller model, then start again."
         if out_of_memory
-        else f"The traceback and logs/rank_{failure.rank}.log show where. Mend it, then Resume or start again."
+        else f"The traceback and logs/rank_{failure.rank}.log show where. "
+        "Mend it, then Resume or start again."
     )
     return Cause(
         code="out_of_memory" if out_of_memory else "rank_raised",
@@ -158,14 +163,17 @@ def _raised(failure: _Failure) -> Cause:
     )
 
 
-def _timed_out(run: RunDirectory, failure: _Failure) -> Cause:
-    """A collective waited in vain: the rank at the lowest step is the one that did not come."""
-    behind = _rank_behind(run)
-    late = failure.rank if behind is None else behind
+def _timed_out(run: RunDirectory, failure: _Failure, failures: list[_Failure]) -> Cause:
+    """A collective waited in vain: who did not wait, or stands at the lowest step, did not come."""
+    waited = {item.rank for item in failures if TIMEOUT_ERRORS.search(item.message)}
+    absent = [rank for rank in range(run.read_config().nproc_per_node) if rank not in waited]
+    late = absent[0] if len(absent) == 1 else _rank_behind(run)
+    who = "" if late is None else f"; rank {late} is the one that did not come"
+    log = "the logs of the ranks" if late is None else f"logs/rank_{late}.log"
     return Cause(
         code="collective_timeout",
-        message=f"The ranks waited too long for each other; rank {late} is the one that did not come.",
-        hint=f"See the end of logs/rank_{late}.log. Resume goes on from the newest checkpoint.",
+        message=f"The ranks waited too long for each other{who}.",
+        hint=f"See the end of {log}. Resume goes on from the newest checkpoint.",
         rank=late,
         traceback=failure.traceback,
     )
@@ -182,7 +190,7 @@ def _rank_behind(run: RunDirectory) -> int | None:
     steps = {entry["rank"]: entry["step"] for entry in newest}
     if len(set(steps.values())) < 2:
         return None
-    return min(steps, key=lambda rank: steps[rank])
+    return int(min(steps, key=lambda rank: steps[rank]))
 
 
 def _all_lost_each_other(failures: list[_Failure]) -> Cause:

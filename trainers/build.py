@@ -44,7 +44,9 @@ def build_job(
     train, validation = dataset.load(world.device)
     model_entry = pick(registry.models(), config.model, "model")
     if spec.task not in model_entry.tasks:
-        raise ValueError(f"model {config.model} cannot do {spec.task}, which data set {config.dataset} is for")
+        raise ValueError(
+            f"model {config.model} cannot do {spec.task}, which data set {config.dataset} is for"
+        )
     network = model_entry.build(spec).to(world.device)
     size = sum(parameter.numel() for parameter in network.parameters())
     log.info("%s: %d training samples; %s: %d parameters", config.dataset, len(train), config.model, size)

@@ -69,7 +69,11 @@ def save(
         name = f"rank_{world.rank}.pt"
         written[name] = _write(aside / name, _random_state(world.device))
         if world.is_main:
-            shared = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "progress": vars(progress)}
+            shared = {
+                "model": model.state_dict(),
+                "optimizer": optimizer.state_dict(),
+                "progress": vars(progress),
+            }
             written[SHARED_FILE] = _write(aside / SHARED_FILE, shared)
 
     problem = _attempt(write_own_files)
@@ -78,7 +82,9 @@ def save(
     files = {name: about for outcome in outcomes for name, about in outcome[1].items()}  # type: ignore[index]
 
     target = run.checkpoints / f"step_{progress.step}"
-    problem = _attempt(lambda: _publish(aside, target, files, progress.step, world)) if world.is_main else None
+    problem = (
+        _attempt(lambda: _publish(aside, target, files, progress.step, world)) if world.is_main else None
+    )
     _raise_if_any(gather_objects(problem, world), aside, world)
     size = sum(about["size_bytes"] for about in files.values())
     return Saved(path=target, size_bytes=size, duration_s=time.perf_counter() - started)
@@ -100,7 +106,9 @@ def load(
         model.load_state_dict(shared["model"])
         optimizer.load_state_dict(shared["optimizer"])
     except (RuntimeError, ValueError) as error:
-        raise CheckpointError(f"checkpoint step_{step} does not fit the model of this run: {error}") from error
+        raise CheckpointError(
+            f"checkpoint step_{step} does not fit the model of this run: {error}"
+        ) from error
     own = path / f"rank_{world.rank}.pt"
     if own.exists():
         _restore_random_state(torch.load(own, map_location="cpu", weights_only=True), world.device)
@@ -123,13 +131,21 @@ def verify(run: RunDirectory, step: int) -> None:
         try:
             digest, size = _digest(path / name)
         except OSError as error:
-            raise CheckpointError(f"checkpoint step_{step}: {name} cannot be read ({error.strerror})") from error
+            raise CheckpointError(
+                f"checkpoint step_{step}: {name} cannot be read ({error.strerror})"
+            ) from error
         if size != about["size_bytes"] or digest != about["sha256"]:
-            raise CheckpointError(f"checkpoint step_{step}: {name} is not what was saved (damaged or altered)")
+            raise CheckpointError(
+                f"checkpoint step_{step}: {name} is not what was saved (damaged or altered)"
+            )
 
 
 def remove_leftovers(run: RunDirectory) -> None:
-    """Delete what a save left behind when it was killed half-way."""
+    """Delete what a save left behind when it was killed half-way; bring back what it had set aside."""
+    for replaced in run.checkpoints.glob(".step_*.replaced"):
+        target = replaced.with_name(replaced.name.removeprefix(".").removesuffix(".replaced"))
+        if not target.exists():
+            replaced.rename(target)
     for leftover in run.checkpoints.glob(".step_*"):
         shutil.rmtree(leftover, ignore_errors=True)
 

@@ -73,7 +73,9 @@ class ImageSplit:
         mean, std: of the training images, on the scale of the bytes.
     """
 
-    def __init__(self, images: Tensor, labels: Tensor, *, mean: float, std: float, device: torch.device) -> None:
+    def __init__(
+        self, images: Tensor, labels: Tensor, *, mean: float, std: float, device: torch.device
+    ) -> None:
         assert images.dtype == torch.uint8 and images.dim() == 3 and len(images) == len(labels)
         self.images = images.unsqueeze(1).to(device)
         self.labels = labels.long().to(device)

@@ -48,7 +48,6 @@ class Job:
     sampled_at: float = 0.0
     stood_still_s: float = 0.0
 
-
     def take_stood_still_s(self) -> float:
         """Return how long training stood still since the last call."""
         seconds, self.stood_still_s = self.stood_still_s, 0.0
@@ -171,7 +170,9 @@ def stay_paused(job: Job) -> str:
             job.stood_still_s = stood_still_before_s + time.perf_counter() - started
             return "running"
         if command.name == "pause":
-            job.reporter.answer(command, step=job.progress.step, accepted=False, message="It is paused already.")
+            job.reporter.answer(
+                command, step=job.progress.step, accepted=False, message="It is paused already."
+            )
         elif obey(job, command) == "stopped":
             return "stopped"
 

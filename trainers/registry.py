@@ -128,14 +128,17 @@ def discover_all() -> list[BrokenPlugin]:
 
 
 def models() -> Mapping[str, ModelEntry]:
+    """Return the models by name."""
     return _models
 
 
 def datasets() -> Mapping[str, DatasetEntry]:
+    """Return the data sets by name."""
     return _datasets
 
 
 def strategies() -> Mapping[str, StrategyEntry]:
+    """Return the strategies by name."""
     return _strategies
 
 

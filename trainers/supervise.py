@@ -33,6 +33,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 POLL_S = 0.05
 TREE_LOOK_S = 0.5
 STOP_GRACE_S = 9.0
+SAVE_GRACE_S = 120.0
 TERM_GRACE_S = 3.0
 PR_SET_PDEATHSIG = 1
 
@@ -104,6 +105,7 @@ class Supervisor:
         self._events_offset = run.events.stat().st_size if run.events.exists() else 0
         self._commands_offset = run.commands.stat().st_size if run.commands.exists() else 0
         self._stop_wished_at: float | None = None
+        self._state_changed_at = time.monotonic()
         self._terminated_at: float | None = None
         self._forced = False
         self._was_told_to_end = False
@@ -172,6 +174,7 @@ class Supervisor:
         states = [event["state"] for event in batch if event["kind"] == "state"]
         if states and states[-1] != self._status.state:
             self._status = replace(self._status, state=states[-1])
+            self._state_changed_at = time.monotonic()
             if self._status.state in events.LIVE_STATES:
                 self._run.write_status(self._status)
 
@@ -190,12 +193,16 @@ class Supervisor:
                 self._stop_wished_at = time.monotonic()
 
     def _escalate(self, torchrun: subprocess.Popen[bytes], tree: ProcessTree) -> None:
-        """Turn a wish to stop that is not obeyed into SIGTERM, then into SIGKILL."""
-        if self._stop_wished_at is None:
+        """Turn a wish to stop that is not obeyed, or an end that hangs, into SIGTERM, then into SIGKILL."""
+        has_ended = self._status.state not in events.LIVE_STATES
+        if self._stop_wished_at is None and not has_ended:
             return
         now = time.monotonic()
         if self._terminated_at is None:
-            if now - self._stop_wished_at > STOP_GRACE_S:
+            # A run that moves on gets more time: it may have heard late, and saving may take long.
+            patient_since = max(self._stop_wished_at or 0.0, self._state_changed_at)
+            grace_s = SAVE_GRACE_S if self._status.state == "stopping" else STOP_GRACE_S
+            if self._was_told_to_end or now - patient_since > grace_s:
                 tree.look(now=True)
                 torchrun.terminate()
                 self._terminated_at = now
@@ -206,14 +213,15 @@ class Supervisor:
     def _on_sigterm(self, _number: int, _frame: object) -> None:
         """Asked to end by the system: skip the polite part."""
         self._was_told_to_end = True
-        self._stop_wished_at = time.monotonic() - STOP_GRACE_S - 1.0
+        self._stop_wished_at = time.monotonic()
 
     def _conclude(self, exit_code: int) -> None:
         said = self._status.state
-        if exit_code == 0 and said in ("finished", "stopped"):
-            self._finish(said, 0, None)
-        elif self._forced or said == "stopped":
-            self._finish("stopped", exit_code, self._forced_stop() if self._forced else None)
+        if said in ("finished", "stopped"):
+            # Rank 0 says so after the last save; a process that crashes on its way out takes nothing back.
+            self._finish(said, exit_code, None)
+        elif self._forced:
+            self._finish("stopped", exit_code, self._forced_stop())
         else:
             cause = autopsy.explain(self._run, self._torchrun_log, self._torchrun_dir, exit_code)
             self._finish("failed", exit_code, cause)

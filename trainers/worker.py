@@ -1,6 +1,6 @@
 """What torchrun starts on every rank: build, run, tear down, exit code.
 
-    torchrun --standalone --nproc-per-node N -m trainers.worker RUN_DIR [--resume STEP]
+torchrun --standalone --nproc-per-node N -m trainers.worker RUN_DIR [--resume STEP]
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING
 from trainers.contract.rundir import RunDirectory
 
 if TYPE_CHECKING:
+    from trainers.distributed import World
     from trainers.loop import Job
+    from trainers.reporter import NullReporter
+    from trainers.telemetry import Pulse
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +37,9 @@ def main() -> None:
     parser.add_argument("--resume", type=int, metavar="STEP", help="go on from the checkpoint of this step")
     options = parser.parse_args()
     if "RANK" not in os.environ:
-        parser.error("start it with torchrun: torchrun --standalone --nproc-per-node 2 -m trainers.worker RUN_DIR")
+        parser.error(
+            "start it with torchrun: torchrun --standalone --nproc-per-node 2 -m trainers.worker RUN_DIR"
+        )
     run = RunDirectory(options.run_dir.resolve())
     redirect_output(run)
     die_with_parent()
@@ -42,7 +47,7 @@ def main() -> None:
     try:
         run_recorded(run, options.resume)
         exit_code = 0
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - the worker's main: whatever it was, the log has it
         traceback.print_exc()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -66,7 +71,10 @@ def redirect_output(run: RunDirectory) -> None:
 def set_up_log(rank: int) -> None:
     """Give what this rank says a time and its rank."""
     logging.basicConfig(
-        stream=sys.stdout, level=logging.INFO, format=f"%(asctime)s rank {rank}: %(message)s", datefmt="%H:%M:%S"
+        stream=sys.stdout,
+        level=logging.INFO,
+        format=f"%(asctime)s rank {rank}: %(message)s",
+        datefmt="%H:%M:%S",
     )
 
 
@@ -101,7 +109,9 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> None:
     if world.is_main and SUPERVISED not in os.environ:
         lock = run.acquire_lock()
     offset = os.environ.get(COMMANDS_OFFSET)
-    voice = reporter.create(run, is_main=world.is_main, commands_offset=None if offset is None else int(offset))
+    voice = reporter.create(
+        run, is_main=world.is_main, commands_offset=None if offset is None else int(offset)
+    )
     pulse = Pulse()
     telemetry = Telemetry(world, voice, pulse)
     try:
@@ -120,7 +130,9 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> None:
     distributed.leave()
 
 
-def _train(run: RunDirectory, resume_step: int | None, voice, pulse, world) -> None:  # type: ignore[no-untyped-def]
+def _train(
+    run: RunDirectory, resume_step: int | None, voice: NullReporter, pulse: Pulse, world: World
+) -> None:
     from trainers import loop
     from trainers.build import build_job
 

@@ -8,6 +8,8 @@ import { onThemeChange } from "./theme.js";
 import { Traces } from "./traces.js";
 
 const MAX_LOGGED = 2000;
+// Throughput changes slowly: drawing it seldom leaves the time to the loss.
+const CALM_MS = 500;
 
 window.ddpDrawLog ??= [];
 
@@ -38,8 +40,8 @@ export class Board {
     const each = `every ${summary.config.device === "cuda" ? "GPU" : "CPU rank"}`;
     const fetchRange = (low, high) => this.fetchRange(low, high);
     const onVisible = () => this.schedule();
-    const chart = (name, title, empty, figure, range = null) => {
-      const made = new Chart({ name, title, empty, figure, fetchRange: range, onVisible });
+    const chart = (name, title, empty, figure, range = null, everyMs = 0) => {
+      const made = new Chart({ name, title, empty, figure, fetchRange: range, everyMs, onVisible });
       made.watches = WATCHES[name];
       return made;
     };
@@ -50,7 +52,7 @@ export class Board {
         "Appears after the first evaluation, by default at the end of an epoch.",
         (fine) => metricFigure(this.traces, fine), fetchRange),
       chart("throughput", "Throughput, all ranks together", "Appears with the first steps.",
-        (fine) => throughputFigure(this.traces, fine, summary.sample_unit), fetchRange),
+        (fine) => throughputFigure(this.traces, fine, summary.sample_unit), fetchRange, CALM_MS),
       chart("utilization", `Utilization of ${each}`, "Measured once a second while the run goes on.",
         () => this.deviceFigure("utilization", "Utilization", utilizationFigure, rankLabel)),
       chart("memory", `Memory of ${each}`, "Measured once a second while the run goes on.",
@@ -97,14 +99,20 @@ export class Board {
   async drawDue() {
     const drawn = this.waiting;
     this.waiting = [];
+    const due = this.charts.filter((chart) => chart.isDue);
+    const resting = due.filter((chart) => chart.rest > 0);
     try {
-      await Promise.all(this.charts.filter((chart) => chart.isDue).map((chart) => chart.draw(this.plotly)));
+      await Promise.all(due.filter((chart) => !resting.includes(chart)).map((chart) => chart.draw(this.plotly)));
     } catch (error) {
       this.onError(`A chart could not be drawn: ${error.message}`);
     }
     this.isScheduled = false;
     if (drawn.length > 0) requestAnimationFrame(() => logDrawn(drawn));
     if (this.waiting.length > 0) this.schedule();
+    else if (resting.length > 0) {
+      clearTimeout(this.later);
+      this.later = setTimeout(() => this.schedule(), Math.min(...resting.map((chart) => chart.rest)));
+    }
   }
 
   async fetchRange(low, high) {
@@ -122,6 +130,7 @@ export class Board {
   }
 
   close() {
+    clearTimeout(this.later);
     this.endTheme();
     for (const chart of this.charts) chart.close();
   }

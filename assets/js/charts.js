@@ -34,14 +34,17 @@ export function loadPlotly() {
 export class Chart {
   /**
    * `figure()` returns {data, layout, title?, revision?} for what is held now; `fetchRange(low, high)`,
-   * where given, resolves to the finer traces of a range the user zoomed into.
+   * where given, resolves to the finer traces of a range the user zoomed into; `everyMs` is the least
+   * time between two drawings.
    */
-  constructor({ name, title, empty, figure, fetchRange = null, onVisible }) {
+  constructor({ name, title, empty, figure, fetchRange = null, everyMs = 0, onVisible }) {
     this.figure = figure;
     this.fetchRange = fetchRange;
     this.isDirty = true;
     this.isVisible = false;
     this.isDrawn = false;
+    this.everyMs = everyMs;
+    this.drawnAt = -Infinity;
     this.fine = {};
     this.revision = 0;
     this.title = el("h3", { id: `ddp-chart-${name}` }, title);
@@ -72,10 +75,16 @@ export class Chart {
     return this.isDirty && (this.isVisible || !this.isDrawn) && !this.plot._dragging;
   }
 
+  /** Milliseconds until it may be drawn again. */
+  get rest() {
+    return Math.max(0, this.drawnAt + this.everyMs - performance.now());
+  }
+
   /** Draws what is held now; resolves when Plotly has. */
   async draw(plotly) {
     this.plotly = plotly;
     this.isDirty = false;
+    this.drawnAt = performance.now();
     const { data, layout, title, revision = "" } = this.figure(this.fine);
     if (title) setText(this.title, title);
     const hasPoints = data.some((trace) => trace.x.length > 0);
@@ -133,7 +142,6 @@ function baseLayout(dataRevision, yRevision) {
     gridcolor: colors.grid,
     linecolor: colors.axis,
     zeroline: false,
-    automargin: true,
     color: colors.faint,
     title: { font: { size: 12, color: colors.faint }, standoff: 8 },
     nticks: 6,
@@ -143,7 +151,7 @@ function baseLayout(dataRevision, yRevision) {
     // The same word on every update: the user's zoom, pan and legend stay as they are.
     uirevision: "ddp",
     datarevision: dataRevision,
-    margin: { l: 52, r: 14, t: 30, b: 42 },
+    margin: { l: 58, r: 14, t: 30, b: 42 },
     paper_bgcolor: colors.paper,
     plot_bgcolor: colors.paper,
     font: { family: "system-ui, -apple-system, 'Segoe UI', sans-serif", size: 12, color: colors.text },

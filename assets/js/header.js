@@ -1,6 +1,6 @@
 // The run page's head: what runs, in which state, and the buttons.
 
-import { el, icon, setAttribute, setText, show } from "./dom.js";
+import { el, icon, setAttribute, setText } from "./dom.js";
 import { count, LIVE_STATES, ranks, state as stateWords } from "./format.js";
 import { callEndpoint } from "./net.js";
 import { complain, inform } from "./toast.js";
@@ -53,10 +53,10 @@ export class Header {
       resume: this.button("Resume", "ddp-button-main", () => ["resume_run", runId, this.chosenStep()]),
     };
     this.select = el("select", { "aria-label": "Checkpoint to resume from", onchange: () => this.refresh() });
+    this.setCheckpoints([]);
     this.from = el("label", { class: "ddp-from" }, el("span", {}, "from"), this.select);
     this.element = this.layOut(summary);
     this.state = "queued";
-    this.checkpoints = [];
     this.refresh();
   }
 
@@ -116,11 +116,10 @@ export class Header {
   setCheckpoints(checkpoints) {
     this.checkpoints = checkpoints;
     const chosen = this.select.value;
-    this.select.replaceChildren(
-      ...checkpoints.map((item, index) =>
-        el("option", { value: index === 0 ? "" : item.step }, index === 0 ? `newest (step ${item.step})` : `step ${item.step}`),
-      ),
+    const options = checkpoints.map((item, index) =>
+      el("option", { value: index === 0 ? "" : item.step }, index === 0 ? `newest (step ${item.step})` : `step ${item.step}`),
     );
+    this.select.replaceChildren(...(options.length > 0 ? options : [el("option", { value: "" }, "no checkpoint")]));
     if ([...this.select.options].some((option) => option.value === chosen)) this.select.value = chosen;
   }
 
@@ -132,7 +131,9 @@ export class Header {
   refresh() {
     const { state, buttons } = this;
     const isLive = LIVE_STATES.has(state);
-    show(this.from, !isLive && this.checkpoints.length > 0);
+    // Always there, so that the buttons never move under the pointer.
+    this.select.disabled = isLive || this.checkpoints.length === 0;
+    setAttribute(this.select, "title", isLive ? "Can be chosen when the run has ended." : null);
     const ended = "The run has ended.";
     const notYet = "The run has not begun to train yet.";
     const waiting = state === "queued" || state === "starting";

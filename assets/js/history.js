@@ -98,17 +98,18 @@ function describe(mark) {
   const hint = mark.hint ? ` ${mark.hint}` : "";
   if (mark.kind === "state") {
     const [shape, word] = stateWords(mark.state);
-    return [shape, `${word[0].toUpperCase()}${word.slice(1)}. ${mark.reason ?? ""}`];
+    const reason = mark.reason ?? "";
+    const saysIt = reason.toLowerCase().startsWith(word);
+    return [shape, saysIt ? reason : `${capital(word)}. ${reason}`];
   }
   if (mark.kind === "checkpoint") {
     const why = SAVED_BECAUSE[mark.reason] ?? mark.reason;
     return ["save", `Checkpoint at step ${count(mark.step)}, ${why}: ${bytes(mark.size_bytes)}, training stood still for ${shortTime(mark.stall_s)}.`];
   }
-  if (mark.kind === "command") return [mark.accepted ? "flag" : "cross", `${commandWord(mark.name)}: ${mark.message}`];
+  if (mark.kind === "command") return [mark.accepted ? "flag" : "cross", `${capital(mark.name === "set_lr" ? "learning rate" : mark.name)}: ${mark.message}`];
   return [mark.kind === "error" ? "cross" : "warning", `${mark.message}${hint}`];
 }
 
-function commandWord(name) {
-  const word = name === "set_lr" ? "learning rate" : name;
+function capital(word) {
   return word[0].toUpperCase() + word.slice(1);
 }

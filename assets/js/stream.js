@@ -7,6 +7,8 @@ const POLL_EVERY_MS = 1000;
 const ENDED_POLL_EVERY_MS = 3000;
 const TRY_STREAM_AGAIN_MS = 15000;
 const ERRORS_BEFORE_POLLING = 3;
+// A delta is thinned hard: after a longer absence a snapshot shows the missed part finer.
+const ASK_ANEW_AFTER_MS = 5000;
 
 window.ddpStats ??= { opens: 0, messages: 0, bytes: 0 };
 
@@ -22,6 +24,8 @@ export class RunStream {
     this.cursor = -1;
     this.source = null;
     this.timer = null;
+    this.takenAt = 0;
+    this.streamAgainAt = 0;
     this.numErrors = 0;
     this.hasEnded = false;
     this.isClosed = false;
@@ -70,6 +74,7 @@ export class RunStream {
 
   open() {
     window.ddpStats.opens += 1;
+    if (Date.now() - this.takenAt > ASK_ANEW_AFTER_MS) this.cursor = -1;
     const source = new EventSource(runAddress(this.runId, "stream", { since: this.cursor }));
     this.source = source;
     source.onmessage = (event) => {
@@ -113,7 +118,7 @@ export class RunStream {
     }
     this.polling = null;
     if (this.isClosed) return;
-    if (!failed && !this.hasEnded && Date.now() >= (this.streamAgainAt ?? 0)) {
+    if (!failed && !this.hasEnded && Date.now() >= this.streamAgainAt) {
       this.numErrors = 0;
       this.open();
     } else {
@@ -125,6 +130,7 @@ export class RunStream {
     window.ddpStats.messages += 1;
     window.ddpStats.bytes += bytes;
     this.cursor = payload.cursor;
+    this.takenAt = Date.now();
     if (LIVE_STATES.has(payload.head.state)) this.hasEnded = false;
     this.onConnection(null);
     this.onPayload(payload, bytes);

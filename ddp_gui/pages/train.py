@@ -19,6 +19,7 @@ from trainers.contract.rundir import torchrun_command
 
 HERO = """<header class="ddp-hero"><h1>Train a network on several GPUs at once</h1>
 <p>Pick, press Start, and watch what every process of a real <code>torchrun</code> job does.</p></header>"""
+NO_COMMAND = "# nothing to run yet: see the message above"
 OPEN_RUN = "(run_id) => { if (run_id) window.location.assign('./run?id=' + encodeURIComponent(run_id)); }"
 
 
@@ -30,9 +31,8 @@ def build(api: Api, catalogue: Catalogue, machine: Machine, runs_dir: Path) -> N
     form = Form(catalogue, machine)
     with gr.Row(equal_height=False):
         with gr.Column(scale=5, min_width=320):
-            with gr.Group():
-                with gr.Row():
-                    form.add_controls("dataset", "model")
+            with gr.Group(), gr.Row():
+                form.add_controls("dataset", "model")
             about = gr.Markdown(elem_classes="ddp-note")
             with gr.Group(), gr.Row():
                 form.add_controls("nproc_per_node", "batch_size")
@@ -76,8 +76,13 @@ def build(api: Api, catalogue: Catalogue, machine: Machine, runs_dir: Path) -> N
         try:
             planned = api.plan(raw)
         except ConfigError as error:
-            return "", gr.update(value=as_lines(error, form), visible=True), "", words
-        return equation_html(planned), gr.update(value="", visible=False), command_for(planned, runs_dir), words
+            return "", gr.update(value=as_lines(error, form), visible=True), NO_COMMAND, words
+        return (
+            equation_html(planned),
+            gr.update(value="", visible=False),
+            command_for(planned, runs_dir),
+            words,
+        )
 
     def fit_model(dataset: str, model: str) -> Any:
         choices = form.model_choices(dataset)
@@ -104,9 +109,16 @@ def build(api: Api, catalogue: Catalogue, machine: Machine, runs_dir: Path) -> N
         **settings,
     )
     gr.on(None, preview, controls, outputs, **settings)
-    start.click(press_start, controls, started_run, trigger_mode="once", **settings).success(
-        None, started_run, None, js=OPEN_RUN
-    )
+    # Queued, other than the rest: only then does Gradio show an error as a message.
+    start.click(
+        press_start,
+        controls,
+        started_run,
+        trigger_mode="once",
+        concurrency_limit=None,
+        show_progress="hidden",
+        api_visibility="private",
+    ).success(None, started_run, None, js=OPEN_RUN)
 
 
 def machine_words(machine: Machine) -> str:

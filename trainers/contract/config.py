@@ -65,9 +65,7 @@ def _setting(default: Any, **about: Any) -> Any:
 class Config:
     """One run's whole configuration; frozen, every field with a default."""
 
-    model: str = _setting(
-        "cnn", label="Model", help="The network that learns.", catalog="models"
-    )
+    model: str = _setting("cnn", label="Model", help="The network that learns.", catalog="models")
     dataset: str = _setting(
         "fashion_mnist", label="Data set", help="What it learns from.", catalog="datasets"
     )
@@ -212,7 +210,7 @@ def value_type(name: str) -> type:
     """Return a field's type, without the null of an optional one."""
     hint = typing.get_type_hints(Config)[name]
     if isinstance(hint, types.UnionType):
-        return next(part for part in typing.get_args(hint) if part is not type(None))
+        hint = next(part for part in typing.get_args(hint) if part is not type(None))
     assert isinstance(hint, type)
     return hint
 
@@ -276,5 +274,9 @@ def _allowed(hint: Any, about: Setting) -> str:
         return f"a text of at most {about.max_length} characters"
     kind = "a whole number" if base is int else "a number"
     lower = f"above {about.above:g}" if about.above is not None else f"from {about.minimum:,.0f}"
-    text = f"{kind} {lower} to {about.maximum:,.0f}" if base is int else f"{kind} {lower}, at most {about.maximum:g}"
+    text = (
+        f"{kind} {lower} to {about.maximum:,.0f}"
+        if base is int
+        else f"{kind} {lower}, at most {about.maximum:g}"
+    )
     return text + (", or empty" if optional else "")

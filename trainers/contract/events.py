@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 Event = dict[str, Any]
-State = Literal["queued", "starting", "running", "paused", "stopping", "finished", "stopped", "failed", "lost"]
+State = Literal[
+    "queued", "starting", "running", "paused", "stopping", "finished", "stopped", "failed", "lost"
+]
 
 STATES: tuple[State, ...] = (
     "queued", "starting", "running", "paused", "stopping", "finished", "stopped", "failed", "lost",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -143,7 +144,7 @@ class ProcessReader:
 def cpu_name() -> str:
     """Return the processor's name, as the system gives it."""
     try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
             for line in file:
                 if line.startswith("model name"):
                     return line.partition(":")[2].strip()

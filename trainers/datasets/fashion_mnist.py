@@ -73,7 +73,9 @@ class FashionMnist:
 
 def read_pair(folder: Path, part: str) -> tuple[Tensor, Tensor]:
     """Return the images (samples, height, width) and labels (samples,) of one part."""
-    return read_idx(folder / f"{part}-images-idx3-ubyte.gz"), read_idx(folder / f"{part}-labels-idx1-ubyte.gz")
+    return read_idx(folder / f"{part}-images-idx3-ubyte.gz"), read_idx(
+        folder / f"{part}-labels-idx1-ubyte.gz"
+    )
 
 
 def read_idx(path: Path) -> Tensor:

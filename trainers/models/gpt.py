@@ -34,7 +34,8 @@ class Block(nn.Module):
         query, key, value = heads.permute(2, 0, 3, 1, 4)
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         x = x + self.attention_out(mixed.transpose(1, 2).reshape(batch, length, width))
-        return x + self.dense_out(functional.gelu(self.dense_in(self.dense_norm(x))))
+        widened: Tensor = self.dense_out(functional.gelu(self.dense_in(self.dense_norm(x))))
+        return x + widened
 
 
 class Gpt(nn.Module):
@@ -58,7 +59,6 @@ class Gpt(nn.Module):
             x = block(x)
         scores: Tensor = self.scores(self.norm(x))
         return scores
-
 
     def _init_weights(self) -> None:
         """Scale by fan-in, and let every block begin as the identity (Zhang et al. 2019, "Fixup").

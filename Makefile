@@ -1,0 +1,25 @@
+# `make check` only looks; `make format` mends. Uses .venv where there is one.
+BIN := $(if $(wildcard .venv/bin/python),.venv/bin/,)
+
+.PHONY: check format test screenshots bench
+
+check:
+	$(BIN)ruff format --check .
+	$(BIN)ruff check .
+	$(BIN)mypy
+	$(BIN)lint-imports
+
+format:
+	$(BIN)ruff format .
+	$(BIN)ruff check --fix .
+
+test:
+	./test.sh
+
+screenshots:
+	$(BIN)python -m tools.screenshots
+
+bench:
+	$(BIN)python -m benchmarks.watch
+	$(BIN)python -m benchmarks.watch --config '{"dataset": "austen", "model": "gpt"}'
+	$(BIN)python -m benchmarks.kill_each

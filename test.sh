@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Checks and tests everything. Installs what it needs the first time; options go to pytest.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+source tools/venv.sh
+
+has_browser() {
+    [ -n "${CHROMIUM:-}" ] || command -v chromium || command -v chromium-browser || command -v google-chrome
+} >/dev/null 2>&1
+
+install_browser() {
+    local as_root=()
+    command -v apt-get >/dev/null || return 1
+    if [ "$(id -u)" != 0 ]; then
+        sudo -n true 2>/dev/null || return 1
+        as_root=(sudo -n)
+    fi
+    echo "Installing Chromium for the tests of the page (apt) …"
+    "${as_root[@]}" apt-get update -qq && "${as_root[@]}" apt-get install -y -qq chromium </dev/null >/dev/null
+}
+
+make_venv requirements.txt requirements-dev.txt
+has_browser || install_browser || true
+
+make --no-print-directory check
+status=0
+"$PYTHON" -m pytest "$@" || status=$?
+if ! has_browser; then
+    echo "NOT RUN: the tests of the page (tests/ui), because there is no Chromium here." >&2
+    echo "Install it (Debian: apt install chromium) or set CHROMIUM to its path, then run ./test.sh again." >&2
+    [ -z "${CI:-}" ] || status=1
+fi
+exit "$status"

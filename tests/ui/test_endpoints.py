@@ -1,0 +1,142 @@
+"""The named endpoints and the live routes of a served page, without a browser."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+
+from tests.harness import processes_of, wait_until
+from tools.page_driver import Server
+from trainers.contract.config import default_values
+from trainers.contract.rundir import RunDirectory
+
+SMALL = {"dataset": "digits", "model": "mlp", "num_epochs": 3000, "nproc_per_node": 2}
+
+
+@pytest.fixture(scope="session")
+def client(server: Server) -> Client:
+    return Client(server.address, verbose=False)
+
+
+def get(server: Server, path: str, **headers: str) -> Any:
+    request = urllib.request.Request(server.address + path, headers=headers)
+    with urllib.request.urlopen(request, timeout=10) as response:
+        return json.load(response)
+
+
+def test_every_endpoint_drives_a_run(client: Client, runs_dir: Path) -> None:
+    catalog = client.predict(api_name="/catalog")
+    assert {model["name"] for model in catalog["models"]} >= {"mlp", "cnn", "gpt"}
+    assert {data["name"] for data in catalog["datasets"]} >= {"fashion_mnist", "digits", "austen"}
+
+    run_id = client.predict(SMALL, api_name="/start_run")["run_id"]
+    run = RunDirectory(runs_dir / run_id)
+    assert json.loads(run.config.read_text()) == default_values() | SMALL | {"schema_version": 1}
+
+    def status() -> dict[str, Any]:
+        answer: dict[str, Any] = client.predict(run_id, api_name="/run_status")
+        return answer
+
+    wait_until("the run to be running", lambda: status()["state"] == "running" and status()["step"] > 5, 60)
+    client.predict(run_id, api_name="/checkpoint_run")
+    wait_until("a checkpoint", lambda: status()["checkpoints"], 20)
+    client.predict(run_id, api_name="/pause_run")
+    wait_until("the pause", lambda: status()["state"] == "paused", 20)
+    client.predict(run_id, api_name="/resume_run")
+    wait_until("the run to go on", lambda: status()["state"] == "running", 20)
+    row = client.predict(api_name="/list_runs")[0]
+    assert row["run_id"] == run_id, "the newest run comes first"
+    assert row["state"] == "running"
+    assert {"name", "step", "num_steps"} <= row.keys()
+    client.predict(run_id, api_name="/stop_run")
+    wait_until("the stop", lambda: status()["state"] == "stopped", 20)
+    assert status()["exit_code"] == 0
+    assert processes_of(run) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"batch_size": 0}, "batch_size is 0, but allowed is: a whole number from 1 to 65,536."),
+        ({"learning_rate": "abc"}, "learning_rate is 'abc', but allowed is: a number above 0, at most 100."),
+        ({"nproc_per_node": 1000}, "nproc_per_node is 1000, but allowed is: a whole number from 1 to"),
+        ({"batch_size": 4001}, "batch_size is 4001, but allowed is: at most 4,000"),
+        ({"model": "resnet"}, "model is 'resnet', but allowed is: one of cnn, gpt, mlp."),
+        (
+            {"model": "gpt"},
+            "model is 'gpt', but allowed is: one that can learn from fashion_mnist: cnn, mlp.",
+        ),
+        ({"batchsize": 4}, "did you mean batch_size?"),
+    ],
+)
+def test_bad_input_names_field_value_and_what_is_allowed(
+    client: Client, config: dict[str, Any], words: str
+) -> None:
+    before = client.predict(api_name="/list_runs")
+    with pytest.raises(AppError) as refused:
+        client.predict({"nproc_per_node": 2, "device": "cpu", **config}, api_name="/start_run")
+    assert words in str(refused.value)
+    assert client.predict(api_name="/list_runs") == before
+
+
+@pytest.mark.parametrize("run_id", ["../../etc", "/etc/passwd", "no-such-run-1", "", "a\x00b"])
+def test_a_run_that_is_not_there_is_refused_by_name(client: Client, run_id: str) -> None:
+    with pytest.raises(AppError, match="run_id is"):
+        client.predict(run_id, api_name="/run_status")
+
+
+@pytest.mark.parametrize("path", ["/live/runs/..%2f..%2fetc/poll", "/live/assets/js/..%2f..%2fapp.py"])
+def test_no_path_leads_out_of_the_folders_that_are_served(server: Server, path: str) -> None:
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        get(server, path)
+    assert refused.value.code == 404
+
+
+@pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}])
+def test_requests_by_way_of_another_site_are_refused(server: Server, headers: dict[str, str]) -> None:
+    assert isinstance(get(server, "/live/runs"), list)
+    for path in ("/live/runs", "/config", "/gradio_api/info"):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            get(server, path, **headers)
+        assert refused.value.code == 403
+
+
+def test_the_page_has_no_torch_in_it(server: Server) -> None:
+    maps = Path(f"/proc/{server.process.pid}/maps").read_text()
+    assert "gradio" in maps or "pydantic" in maps, "this is the process of the page"
+    assert "libtorch" not in maps
+
+
+def test_a_stream_gives_a_snapshot_then_what_is_new(server: Server, client: Client) -> None:
+    run_id = client.predict(SMALL, api_name="/start_run")["run_id"]
+    wait_until("steps", lambda: client.predict(run_id, api_name="/run_status")["step"] > 5, 60)
+    with urllib.request.urlopen(f"{server.address}/live/runs/{run_id}/stream", timeout=10) as response:
+        first = _next_message(response)
+        second = _next_message(response)
+    assert first["type"] == "snapshot"
+    assert second["type"] == "delta"
+    seen = first["traces"]["loss"]["x"]
+    new = second["traces"].get("loss", {"x": []})["x"]
+    assert seen[0] == 1
+    assert all(step > seen[-1] for step in new)
+    assert second["cursor"] >= first["cursor"]
+    # A client that was away says where it was and gets only what it missed.
+    again = get(server, f"/live/runs/{run_id}/poll?since={first['cursor']}")
+    assert again["type"] == "delta"
+    assert again["traces"]["loss"]["x"][0] == seen[-1] + 1
+    client.predict(run_id, False, api_name="/stop_run")
+
+
+def _next_message(response: Any) -> dict[str, Any]:
+    for line in response:
+        if line.startswith(b"data: "):
+            message: dict[str, Any] = json.loads(line[6:])
+            return message
+    raise AssertionError("the stream ended")

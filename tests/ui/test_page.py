@@ -1,0 +1,234 @@
+"""The page in a real browser: what a person clicks, and what they then see."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gradio_client import Client
+from playwright.sync_api import Page, expect
+
+from tests.harness import processes_of, wait_until
+from tests.ui.conftest import Watched
+from tools import page_driver
+from tools.page_driver import Server
+from trainers.contract import events
+from trainers.contract.rundir import RunDirectory
+
+LONG = {"dataset": "digits", "model": "mlp", "num_epochs": 5000, "nproc_per_node": 2}
+LOSS_X = """() => {
+  const plot = document.querySelector('[data-chart="loss"] .js-plotly-plot');
+  const trace = plot && plot.data && plot.data.find(trace => trace.name === 'training');
+  return trace ? Array.from(trace.x) : [];
+}"""
+
+
+def loss_steps(page: Page) -> list[int]:
+    """Return the steps the loss chart has drawn."""
+    steps: list[int] = page.evaluate(LOSS_X)
+    return steps
+
+
+def wait_for_points(page: Page, more_than: int) -> None:
+    """Wait until the training curve has more points than this."""
+    page.wait_for_function(f"(count) => ({LOSS_X})().length > count", arg=more_than, timeout=60_000)
+
+
+def wait_for_state(page: Page, word: str) -> None:
+    """Wait until the run page says this state."""
+    expect(page.locator(".ddp-pill")).to_have_text(re.compile(word), timeout=60_000)
+
+
+def start_by_endpoint(server: Server, config: dict[str, Any]) -> str:
+    """Start a run the way a script does."""
+    run_id: str = Client(server.address, verbose=False).predict(config, api_name="/start_run")["run_id"]
+    return run_id
+
+
+def open_run(watched: Watched, server: Server, run_id: str) -> Page:
+    """Open a run's page and wait for its curve."""
+    watched.page.goto(f"{server.address}/run?id={run_id}")
+    wait_for_points(watched.page, 5)
+    return watched.page
+
+
+def test_start_watch_checkpoint_reload_stop(server: Server, watched: Watched, runs_dir: Path) -> None:
+    page = watched.page
+    page.goto(server.address)
+    expect(page.locator(".ddp-equation")).to_contain_text("128")
+    shown_command = page.locator("#command .cm-content").inner_text()
+    assert "torchrun --standalone --nproc-per-node 2 -m trainers.worker" in shown_command
+
+    page.get_by_role("button", name="Start").click()
+    page.wait_for_url("**/run?id=*")
+    wait_for_points(page, 3)
+    run = RunDirectory(runs_dir / page.url.partition("?id=")[2])
+    assert str(run.path) in shown_command.replace("\n", "")
+    wait_for_state(page, "running")
+    first = len(loss_steps(page))
+    wait_for_points(page, first)
+
+    page.get_by_role("button", name="Checkpoint", exact=True).click()
+    wait_until("a checkpoint by the button", lambda: _checkpoint_reasons(run) & {"button"}, 20)
+    page.reload()
+    wait_for_points(page, first)
+    assert loss_steps(page)[0] == 1, "after a reload the curve begins at the first step"
+
+    page.get_by_role("button", name="Stop", exact=True).click()
+    wait_for_state(page, "stopped")
+    assert run.read_status().state == "stopped"
+    newest = run.list_checkpoints()[-1]
+    assert newest.step == _last_step(run), "Stop saves first"
+    assert processes_of(run) == []
+
+    page.goto(f"{server.address}/runs")
+    row = page.locator("tr", has_text=run.run_id)
+    expect(row).to_contain_text("stopped")
+    row.get_by_role("link").first.click()
+    wait_for_state(page, "stopped")
+    assert watched.foreign_requests == []
+    assert watched.complaints == []
+
+
+def test_resume_from_the_page_goes_on_where_it_stopped(
+    server: Server, watched: Watched, runs_dir: Path
+) -> None:
+    run_id = start_by_endpoint(server, LONG)
+    run = RunDirectory(runs_dir / run_id)
+    page = open_run(watched, server, run_id)
+    page.get_by_role("button", name="Stop", exact=True).click()
+    wait_for_state(page, "stopped")
+    stopped_at = _last_step(run)
+    page.get_by_role("button", name="Resume", exact=True).click()
+    wait_for_state(page, "running")
+    wait_until("steps after the resume", lambda: _last_step(run) > stopped_at + 10, 30)
+    steps = [event["step"] for event in _all_events(run) if event["kind"] == "step"]
+    assert steps == list(range(1, len(steps) + 1)), "no step is missing and none is done twice"
+    page.get_by_role("button", name="Pause", exact=True).click()
+    wait_for_state(page, "paused")
+    page.get_by_role("button", name="Resume", exact=True).click()
+    wait_for_state(page, "running")
+
+
+def test_zoom_survives_updates(server: Server, watched: Watched) -> None:
+    page = open_run(watched, server, start_by_endpoint(server, LONG))
+    plot = "document.querySelector('[data-chart=\"loss\"] .js-plotly-plot')"
+    box = page.locator('[data-chart="loss"] .js-plotly-plot .nsewdrag').first.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 0.3 * box["width"], middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.6 * box["width"], middle, steps=5)
+    page.mouse.up()
+    page.wait_for_function(f"() => {plot}.layout.xaxis.autorange === false")
+    zoomed = page.evaluate(f"() => {plot}.layout.xaxis.range.map(Number)")
+    drawn = page.evaluate("() => window.ddpDrawLog.length")
+    page.wait_for_function("(count) => window.ddpDrawLog.length > count + 10", arg=drawn)
+    assert page.evaluate(f"() => {plot}.layout.xaxis.range.map(Number)") == zoomed
+
+
+def test_killing_the_page_changes_nothing_for_the_run(watched: Watched, tmp_path: Path) -> None:
+    runs_dir = tmp_path / "runs"
+    with page_driver.serve(runs_dir) as server:
+        run_id = start_by_endpoint(server, LONG)
+        run = RunDirectory(runs_dir / run_id)
+        open_run(watched, server, run_id)
+        server.process.kill()
+        server.process.wait()
+        before = _last_step(run)
+        wait_until("training going on without the page", lambda: _last_step(run) > before + 20, 30)
+    with page_driver.serve(runs_dir) as server:
+        page = open_run(watched, server, run_id)
+        assert loss_steps(page)[0] == 1
+        assert loss_steps(page)[-1] > before
+        page.get_by_role("button", name="Stop", exact=True).click()
+        wait_for_state(page, "stopped")
+
+
+def test_nonsense_is_answered_on_the_page_and_starts_nothing(
+    server: Server, watched: Watched, runs_dir: Path
+) -> None:
+    page = watched.page
+    before = runs_in(runs_dir)
+    page.goto(server.address)
+    page.wait_for_selector(".ddp-equation")
+    problem = page.locator(".ddp-problem textarea").first
+    for label, nonsense, allowed in (
+        ("Learning rate", "abc", "learning_rate is 'abc', but allowed is: a number above 0"),
+        ("Batch per", "0", "batch_size is 0, but allowed is: a whole number from 1"),
+        ("Batch per", "8001", "batch_size is 8001, but allowed is: at most 4,000"),
+        ("ranks|GPUs", "999", "nproc_per_node is 999, but allowed is: a whole number from 1 to"),
+    ):
+        field = page.get_by_label(re.compile(label)).first
+        good = field.input_value()
+        field.fill(nonsense)
+        field.blur()
+        expect(problem).to_have_value(re.compile(re.escape(allowed)))
+        page.get_by_role("button", name="Start").click()
+        expect(page.locator(".toast-body", has_text=allowed).first).to_be_visible()
+        field.fill(good)
+        field.blur()
+        expect(page.locator(".ddp-equation")).to_be_visible()
+    assert runs_in(runs_dir) == before
+    assert page.url.rstrip("/") == server.address
+
+
+def test_choosing_a_text_brings_the_model_that_reads_text(server: Server, watched: Watched) -> None:
+    page = watched.page
+    page.goto(server.address)
+    page.wait_for_selector(".ddp-equation")
+    page.get_by_label("Data set").click()
+    page.get_by_role("option", name="Jane Austen's novels").click()
+    expect(page.get_by_label("Model")).to_have_value("Small GPT")
+    expect(page.locator("#command")).to_contain_text("austen-gpt-")
+
+
+def test_a_name_that_looks_like_html_is_shown_as_text(server: Server, watched: Watched) -> None:
+    name = "<img src=x onerror=alert(1)>"
+    run_id = start_by_endpoint(server, {**LONG, "name": name})
+    page = open_run(watched, server, run_id)
+    expect(page.locator("h1")).to_have_text(name)
+    page.goto(f"{server.address}/runs")
+    expect(page.get_by_text(name).first).to_be_visible()
+    assert page.locator("img[src=x]").count() == 0
+
+
+@pytest.mark.parametrize(("width", "dark"), [(390, False), (1440, True)])
+def test_nothing_is_wider_than_the_screen(server: Server, watched: Watched, width: int, dark: bool) -> None:
+    page = watched.page
+    page.emulate_media(color_scheme="dark" if dark else "light")
+    page.set_viewport_size({"width": width, "height": 844})
+    run_id = start_by_endpoint(server, {"dataset": "digits", "model": "cnn", "num_epochs": 2})
+    for path, shown in (
+        ("", ".ddp-equation"),
+        ("/runs", f"text={run_id}"),
+        (f"/run?id={run_id}", ".ddp-pill"),
+    ):
+        page.goto(server.address + path)
+        page.locator(shown).first.wait_for()
+        assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+
+
+def runs_in(runs_dir: Path) -> set[str]:
+    """Return the names of the runs there are."""
+    return {path.name for path in runs_dir.iterdir()} if runs_dir.is_dir() else set()
+
+
+def _all_events(run: RunDirectory) -> list[events.Event]:
+    found: list[events.Event] = []
+    offset = 0
+    while True:
+        batch, offset = events.read(run.events, offset)
+        if not batch:
+            return found
+        found += batch
+
+
+def _last_step(run: RunDirectory) -> int:
+    return max((event["step"] for event in _all_events(run) if event["kind"] == "step"), default=0)
+
+
+def _checkpoint_reasons(run: RunDirectory) -> set[str]:
+    return {event["reason"] for event in _all_events(run) if event["kind"] == "checkpoint"}
