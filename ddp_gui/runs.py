@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_gui.catalogue import Catalogue
-from ddp_gui.series import Series, better
+from ddp_gui.series import Evaluations, Series
 from trainers.contract import events, rundir
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory, Status
@@ -40,7 +40,7 @@ class _Digest:
     began_unix_s: float | None = None
     step: int = 0
     loss: float | None = None
-    best: dict[str, Any] | None = None
+    evaluations: Evaluations = field(default_factory=Evaluations)
     device_kind: str | None = None
 
     def catch_up(self, path: Path) -> None:
@@ -62,7 +62,7 @@ class _Digest:
         if self.began_unix_s is None:
             self.began_unix_s = json.loads(chunk[: chunk.index(b"\n")])["time_unix_s"]
         for line in _EVAL_LINE.findall(chunk):
-            self.best = better(self.best, json.loads(line))
+            self.evaluations.add(json.loads(line))
         newest_step = _last_line_with(chunk, b'"kind":"step"')
         if newest_step is not None:
             event = json.loads(newest_step)
@@ -218,14 +218,14 @@ class RunStore:
             "step": digest.step,
             "num_steps": num_steps(config, dataset.num_train if dataset else None),
             "loss": digest.loss,
-            "best_metric": digest.best and {"name": digest.best["name"], "value": digest.best["value"]},
+            "best_metric": digest.evaluations.best,
         }
 
 
 def status_values(view: RunView, total_steps: int | None) -> dict[str, Any]:
     """Return status.json's content with the newest step and metrics, for `/run_status`."""
     series = view.series
-    evaluation = series.last_eval
+    evaluation = series.evaluations.last
     return {
         "run_id": view.run.run_id,
         **asdict(view.status()),
@@ -236,7 +236,7 @@ def status_values(view: RunView, total_steps: int | None) -> dict[str, Any]:
         "samples_per_s": series.last_step.get("samples_per_s"),
         "validation_loss": evaluation.get("loss"),
         "metrics": evaluation.get("metrics", {}),
-        "best_metric": series.best,
+        "best_metric": series.evaluations.best,
         "checkpoints": view.checkpoints(),
     }
 

@@ -12,7 +12,9 @@ import numpy.typing as npt
 from tsdownsample import MinMaxLTTBDownsampler, NaNMinMaxLTTBDownsampler
 
 MAX_POINTS = 2_000
-MAX_DELTA_POINTS = 40
+FEW_EVENTS = 400
+MAX_POINTS_OF_FEW_EVENTS = 40
+MAX_POINTS_OF_MANY_EVENTS = 400
 RATE_WINDOW_S = 10.0
 TIME_TRACES = ("utilization:", "memory:")
 
@@ -70,8 +72,7 @@ class Series:
         self.next_seq = 0
         self.rewound_at_seq = -1
         self.last_step: dict[str, Any] = {}
-        self.last_eval: dict[str, Any] = {}
-        self.best: dict[str, Any] | None = None
+        self.evaluations = Evaluations()
         self.state: dict[str, Any] = {}
         self.problem: dict[str, Any] = {}
         self.marks: list[dict[str, Any]] = []
@@ -117,11 +118,13 @@ class Series:
 
     def delta(self, since_seq: int) -> dict[str, Trace]:
         """Return the points of events from `since_seq` on, of the traces that have some."""
+        is_small = self.next_seq - since_seq <= FEW_EVENTS
+        most = MAX_POINTS_OF_FEW_EVENTS if is_small else MAX_POINTS_OF_MANY_EVENTS
         changed = {}
         for name, column in self.columns.items():
             first = column.since(since_seq)
             if first < len(column.x):
-                changed[name] = column.view(first, len(column.x), MAX_DELTA_POINTS)
+                changed[name] = column.view(first, len(column.x), most)
         return changed
 
     def range(self, low: float, high: float) -> dict[str, Trace]:
@@ -159,11 +162,10 @@ class Series:
                 self._step_times.pop(0)
 
     def _take_eval(self, event: dict[str, Any]) -> None:
-        self.last_eval = event
+        self.evaluations.add(event)
         self._column("validation_loss").append(event["step"], event["loss"], event["seq"])
         for name, value in event["metrics"].items():
             self._column(f"metric:{name}").append(event["step"], value, event["seq"])
-        self.best = better(self.best, event)
 
     def _take_devices(self, event: dict[str, Any]) -> None:
         self.latest["devices"] = event
@@ -189,17 +191,44 @@ class Series:
         for name, column in self.columns.items():
             if not name.startswith(TIME_TRACES):
                 column.cut_from(step)
+        self.evaluations.cut_from(step)
         self.rewound_at_seq = seq
         self._step_times.clear()
 
 
-def better(best: dict[str, Any] | None, event: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the better of the best evaluation so far and a new one, by the run's main metric."""
+class Evaluations:
+    """The evaluations of a run and the best of them, by its main metric."""
+
+    def __init__(self) -> None:
+        self._all: list[dict[str, Any]] = []
+        self.best: dict[str, Any] | None = None
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """The newest one, or nothing."""
+        return self._all[-1] if self._all else {}
+
+    def add(self, event: dict[str, Any]) -> None:
+        """Take in an `eval` event; one of an earlier step begins a new branch of the run."""
+        if self._all and event["step"] <= self._all[-1]["step"]:
+            self.cut_from(event["step"])
+        self._all.append(event)
+        self.best = _better(self.best, event)
+
+    def cut_from(self, step: int) -> None:
+        """Forget the evaluations at `step` and after it."""
+        self._all = [event for event in self._all if event["step"] < step]
+        self.best = None
+        for event in self._all:
+            self.best = _better(self.best, event)
+
+
+def _better(best: dict[str, Any] | None, event: dict[str, Any]) -> dict[str, Any] | None:
     metrics = event["metrics"]
     name = "perplexity" if "perplexity" in metrics else "accuracy" if "accuracy" in metrics else None
-    value = metrics.get(name)
-    if value is None:
+    if name is None or metrics[name] is None:
         return best
+    value = metrics[name]
     if best is not None and (value >= best["value"] if name == "perplexity" else value <= best["value"]):
         return best
     return {"name": name, "value": value, "step": event["step"]}

@@ -19,7 +19,7 @@ from trainers.contract import events
 from trainers.contract.rundir import torchrun_command
 
 LOOK_EVERY_S = 0.02
-SEND_EVERY_S = 0.1
+SEND_EVERY_S = 0.08
 HEAD_EVERY_S = 1.0
 KEEP_ALIVE_S = 15.0
 MAX_MARKS = 200
@@ -79,7 +79,7 @@ def head(view: RunView, total_steps: int | None) -> dict[str, Any]:
     pace = series.steps_per_s()
     is_training = status.state == "running" and pace is not None and total_steps is not None
     now = time.time() if is_live and series.newest_unix_s is not None else None
-    evaluation = series.last_eval
+    evaluation = series.evaluations.last
     return {
         "state": status.state,
         "reason": series.state.get("reason", ""),
@@ -97,7 +97,7 @@ def head(view: RunView, total_steps: int | None) -> dict[str, Any]:
         "elapsed_s": round(series.active_s(now), 1),
         "eta_s": round((total_steps - step) / pace, 1) if is_training and pace and total_steps else None,
         "metrics": {name: float(f"{value:.5g}") for name, value in evaluation.get("metrics", {}).items()},
-        "best": series.best,
+        "best": series.evaluations.best,
         "time_unix_s": series.newest_unix_s,
     }
 

@@ -126,10 +126,7 @@ def _killed(failure: _Failure) -> Cause:
     assert failure.exit_code is not None
     name = signal_name(failure.exit_code)
     if name == "SIGKILL":
-        hint = (
-            "Often the system's out-of-memory killer: try a smaller batch or model, or fewer ranks. "
-            "Then Resume."
-        )
+        hint = "Often the system's out-of-memory killer: try a smaller batch or model, or fewer ranks."
         return Cause(
             code="rank_killed",
             message=f"Rank {failure.rank} was killed (SIGKILL), by the system or by someone.",
@@ -139,8 +136,7 @@ def _killed(failure: _Failure) -> Cause:
     return Cause(
         code="rank_crashed",
         message=f"Rank {failure.rank} crashed ({name}).",
-        hint=f"A fault in compiled code; the end of logs/rank_{failure.rank}.log may say more. "
-        "Resume goes on from the newest checkpoint.",
+        hint=f"A fault in compiled code; the end of logs/rank_{failure.rank}.log may say more.",
         rank=failure.rank,
     )
 
@@ -151,8 +147,7 @@ def _raised(failure: _Failure) -> Cause:
     hint = (
         "Choose a smaller batch per GPU or a smaller model, then start again."
         if out_of_memory
-        else f"The traceback and logs/rank_{failure.rank}.log show where. "
-        "Mend it, then Resume or start again."
+        else f"The traceback and logs/rank_{failure.rank}.log show where."
     )
     return Cause(
         code="out_of_memory" if out_of_memory else "rank_raised",
@@ -173,7 +168,7 @@ def _timed_out(run: RunDirectory, failure: _Failure, failures: list[_Failure]) -
     return Cause(
         code="collective_timeout",
         message=f"The ranks waited too long for each other{who}.",
-        hint=f"See the end of {log}. Resume goes on from the newest checkpoint.",
+        hint=f"See the end of {log}.",
         rank=late,
         traceback=failure.traceback,
     )
@@ -198,7 +193,7 @@ def _all_lost_each_other(failures: list[_Failure]) -> Cause:
     return Cause(
         code="connection_lost",
         message=f"Rank {first.rank} lost the connection to the other ranks.",
-        hint="The log of each rank shows its last words. Resume goes on from the newest checkpoint.",
+        hint="The log of each rank shows its last words.",
         rank=first.rank,
         traceback=first.traceback,
     )
@@ -209,7 +204,7 @@ def _torchrun_itself(exit_code: int, torchrun_log: Path) -> Cause:
         return Cause(
             code="torchrun_killed",
             message=f"torchrun, the parent of all ranks, was killed ({signal_name(exit_code)}).",
-            hint="Somebody or the system ended it. Resume goes on from the newest checkpoint.",
+            hint="Somebody or the system ended it.",
         )
     if exit_code == 0:
         return Cause(

@@ -227,8 +227,6 @@ class Supervisor:
             self._finish("failed", exit_code, cause)
 
     def _forced_stop(self) -> Cause:
-        newest = max(self._run.list_checkpoints(), key=lambda item: item.saved_unix_s, default=None)
-        kept = f"step {newest.step}" if newest else "nothing"
         why = (
             "The system asked the run to end (SIGTERM)"
             if self._was_told_to_end
@@ -236,12 +234,20 @@ class Supervisor:
         )
         return Cause(
             code="stop_forced",
-            message=f"{why}; saved until then: {kept}.",
-            hint="Resume goes on from the newest checkpoint." if newest else "Start it again.",
+            message=f"{why}.",
+            hint="Steps after the newest checkpoint were not saved.",
         )
+
+    def _what_is_kept(self) -> str:
+        newest = max(self._run.list_checkpoints(), key=lambda item: item.saved_unix_s, default=None)
+        if newest is None:
+            return "Nothing was saved yet: start it again."
+        return f"Resume goes on from the checkpoint of step {newest.step}."
 
     def _finish(self, state: State, exit_code: int, cause: Cause | None) -> None:
         """Write the last events, where rank 0 has not, then the final status."""
+        if cause is not None:
+            cause = replace(cause, hint=f"{cause.hint} {self._what_is_kept()}")
         said = events.last(self._run.events)
         already_said = said is not None and said["kind"] == "state" and said["state"] == state
         if cause is not None or not already_said:

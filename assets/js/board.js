@@ -69,7 +69,7 @@ export class Board {
     const changed = this.traces.apply(payload);
     if (payload.type === "snapshot") for (const chart of this.charts) chart.forgetFine();
     if (payload.devices?.length) this.isCuda = payload.devices[0].kind === "cuda";
-    if (payload.checkpoints) {
+    if (payload.checkpoints && JSON.stringify(payload.checkpoints) !== JSON.stringify(this.checkpoints)) {
       this.checkpoints = payload.checkpoints;
       changed.add("checkpoints");
     }

@@ -6,7 +6,6 @@ import { byteLength, fetchSized, runAddress } from "./net.js";
 const POLL_EVERY_MS = 1000;
 const ENDED_POLL_EVERY_MS = 3000;
 const TRY_STREAM_AGAIN_MS = 15000;
-const ERRORS_BEFORE_POLLING = 3;
 // A delta is thinned hard: after a longer absence a snapshot shows the missed part finer.
 const ASK_ANEW_AFTER_MS = 5000;
 
@@ -26,7 +25,6 @@ export class RunStream {
     this.timer = null;
     this.takenAt = 0;
     this.streamAgainAt = 0;
-    this.numErrors = 0;
     this.hasEnded = false;
     this.isClosed = false;
     this.polling = null;
@@ -77,9 +75,10 @@ export class RunStream {
     if (Date.now() - this.takenAt > ASK_ANEW_AFTER_MS) this.cursor = -1;
     const source = new EventSource(runAddress(this.runId, "stream", { since: this.cursor }));
     this.source = source;
+    let hasWorked = false;
     source.onmessage = (event) => {
       if (source !== this.source) return;
-      this.numErrors = 0;
+      hasWorked = true;
       this.take(JSON.parse(event.data), byteLength(event.data));
     };
     source.addEventListener("end", () => {
@@ -90,13 +89,11 @@ export class RunStream {
     });
     source.onerror = () => {
       if (source !== this.source) return;
-      this.numErrors += 1;
-      // The browser tries again by itself, unless the answer was a refusal.
-      if (source.readyState === EventSource.CLOSED || this.numErrors >= ERRORS_BEFORE_POLLING) {
-        this.stop();
-        this.streamAgainAt = Date.now() + TRY_STREAM_AGAIN_MS;
-        this.poll();
-      }
+      // Asks once the plain way, from where we are. A stream that worked is opened again at once; where
+      // none gets through (a proxy that holds it back) polling goes on for a while.
+      this.stop();
+      this.streamAgainAt = hasWorked ? 0 : Date.now() + TRY_STREAM_AGAIN_MS;
+      this.poll();
     };
   }
 
@@ -111,6 +108,8 @@ export class RunStream {
       });
       if (polling !== this.polling) return;
       this.take(body, bytes);
+      // Taking it in may have asked for everything anew.
+      if (polling !== this.polling) return;
     } catch (error) {
       if (polling !== this.polling || error.name === "AbortError") return;
       failed = true;
@@ -119,7 +118,6 @@ export class RunStream {
     this.polling = null;
     if (this.isClosed) return;
     if (!failed && !this.hasEnded && Date.now() >= this.streamAgainAt) {
-      this.numErrors = 0;
       this.open();
     } else {
       this.timer = setTimeout(() => this.poll(), this.hasEnded ? ENDED_POLL_EVERY_MS : POLL_EVERY_MS);

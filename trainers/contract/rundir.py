@@ -225,7 +225,7 @@ def open_run(runs_dir: Path, run_id: str) -> RunDirectory:
         raise ValueError(f"run_id is {str(run_id)[:80]!r}, but allowed is: the id of a run in the list")
     run = RunDirectory(runs_dir / run_id)
     if not run.config.is_file():
-        raise ValueError(f"run_id is {run_id!r}, but there is no run of this id in {runs_dir}")
+        raise ValueError(f"run_id is {run_id!r}, but there is no run of this id")
     return run
 
 

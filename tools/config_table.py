@@ -1,0 +1,35 @@
+"""Write the table of configuration fields in docs/configuration.md from the one definition there is.
+
+    python -m tools.config_table
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainers.contract import config
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
+BEGIN = "<!-- made by tools/config_table.py: begin -->"
+END = "<!-- made by tools/config_table.py: end -->"
+
+
+def table() -> str:
+    """Return the Markdown table of all fields."""
+    rows = ["| field | default | allowed | what it is |", "|---|---|---|---|"]
+    defaults = config.default_values()
+    for name, setting in config.settings().items():
+        allowed = f"a name of the catalogue's {setting.catalog}" if setting.catalog else config.allowed_text(name)
+        rows.append(f"| `{name}` | `{defaults[name]!r}` | {allowed} | {setting.help} |")
+    return "\n".join(rows)
+
+
+def render(page: str) -> str:
+    """Return the page with today's table between its two marks."""
+    head, _, rest = page.partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    return f"{head}{BEGIN}\n{table()}\n{END}{tail}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(render(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
