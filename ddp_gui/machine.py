@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from trainers.contract import hardware
 
 FEWEST_CPU_RANKS_OFFERED = 4
+CPU_RANKS_BY_DEFAULT = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +33,9 @@ class Machine:
         """Return the most ranks of a configuration's `device`."""
         return self.num_gpus if self.device_kind(wanted) == "cuda" else self.max_cpu_ranks
 
-    def default_ranks(self) -> int:
-        """Return the ranks the form starts with: all GPUs, or two on the CPU to see DDP at work."""
-        return self.num_gpus or 2
+    def default_ranks(self, wanted: str = "auto") -> int:
+        """Return the ranks a run has by default: all GPUs, or two on the CPU to see DDP at work."""
+        return self.num_gpus or 1 if self.device_kind(wanted) == "cuda" else CPU_RANKS_BY_DEFAULT
 
     def describe(self) -> str:
         """Say in a sentence what there is."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +42,14 @@ class Plan:
 
 
 def make(raw: Mapping[str, Any], catalogue: Catalogue, machine: Machine) -> Plan:
-    """Check a configuration whole.
+    """Check a configuration whole; left out, `nproc_per_node` is what this machine has.
 
     Raises:
         ConfigError: naming every field that does not do, its value and what is allowed.
     """
     config = config_module.parse(raw)
+    if "nproc_per_node" not in raw:
+        config = replace(config, nproc_per_node=machine.default_ranks(config.device))
     problems = [*_unknown_names(config, catalogue), *_too_many_ranks(config, machine)]
     if problems:
         raise ConfigError(problems)

@@ -1,6 +1,6 @@
 """Write the table of configuration fields in docs/configuration.md from the one definition there is.
 
-    python -m tools.config_table
+python -m tools.config_table
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ def table() -> str:
     rows = ["| field | default | allowed | what it is |", "|---|---|---|---|"]
     defaults = config.default_values()
     for name, setting in config.settings().items():
-        allowed = f"a name of the catalogue's {setting.catalog}" if setting.catalog else config.allowed_text(name)
+        allowed = (
+            f"a name of the catalogue's {setting.catalog}" if setting.catalog else config.allowed_text(name)
+        )
         rows.append(f"| `{name}` | `{defaults[name]!r}` | {allowed} | {setting.help} |")
     return "\n".join(rows)
 

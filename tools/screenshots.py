@@ -26,37 +26,41 @@ def main() -> None:
     """Take all pictures."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else REPOSITORY / "docs" / "images"
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as runs, page_driver.serve(Path(runs)) as server:
-        with page_driver.open_browser() as browser:
-            page = page_driver.open_page(browser, server.address)
-            page.locator(".ddp-equation").wait_for()
-            page.wait_for_timeout(500)
-            page.screenshot(path=folder / "train.png")
-            page.get_by_role("button", name="Start").click()
-            page.wait_for_url("**/run?id=*")
-            page.wait_for_function(POINTS, arg=120, timeout=120_000)
-            _photograph(page, folder / "run.png")
-            address = page.url
-            page.close()
-            for name, width, height, dark in (("phone", 390, 844, False), ("dark", 1440, 900, True)):
-                other = page_driver.open_page(browser, address, width=width, height=height, dark=dark)
-                other.wait_for_function(POINTS, arg=3, timeout=60_000)
-                _photograph(other, folder / f"run-{name}.png")
-                other.close()
-            client = Client(server.address, verbose=False)
-            run_id = address.partition("?id=")[2]
-            if client.predict(run_id, api_name="/run_status")["state"] == "running":
-                client.predict(run_id, False, api_name="/stop_run")
-            written = client.predict({"dataset": "austen", "model": "gpt"}, api_name="/start_run")["run_id"]
-            page = page_driver.open_page(browser, f"{server.address}/run?id={written}")
-            page.wait_for_function(POINTS, arg=50, timeout=120_000)
-            page.wait_for_timeout(TEXT_AFTER_MS)
-            page.locator('[data-section="sample"], .ddp-sample-text').first.scroll_into_view_if_needed()
-            _photograph(page, folder / "text.png")
-            client.predict(written, False, api_name="/stop_run")
-            page.goto(f"{server.address}/runs")
-            page.get_by_text(written).first.wait_for()
-            _photograph(page, folder / "runs.png")
+    # Inside the checkout, so that the command on the page is as short as a user's.
+    with (
+        tempfile.TemporaryDirectory(prefix="runs-", dir=REPOSITORY) as runs,
+        page_driver.serve(Path(runs) / "runs") as server,
+        page_driver.open_browser() as browser,
+    ):
+        page = page_driver.open_page(browser, server.address)
+        page.locator(".ddp-equation").wait_for()
+        page.wait_for_timeout(500)
+        page.screenshot(path=folder / "train.png")
+        page.get_by_role("button", name="Start").click()
+        page.wait_for_url("**/run?id=*")
+        page.wait_for_function(POINTS, arg=120, timeout=120_000)
+        _photograph(page, folder / "run.png")
+        address = page.url
+        page.close()
+        for name, width, height, dark in (("phone", 390, 844, False), ("dark", 1440, 900, True)):
+            other = page_driver.open_page(browser, address, width=width, height=height, dark=dark)
+            other.wait_for_function(POINTS, arg=3, timeout=60_000)
+            _photograph(other, folder / f"run-{name}.png")
+            other.close()
+        client = Client(server.address, verbose=False)
+        run_id = address.partition("?id=")[2]
+        if client.predict(run_id, api_name="/run_status")["state"] == "running":
+            client.predict(run_id, False, api_name="/stop_run")
+        written = client.predict({"dataset": "austen", "model": "gpt"}, api_name="/start_run")["run_id"]
+        page = page_driver.open_page(browser, f"{server.address}/run?id={written}")
+        page.wait_for_function(POINTS, arg=50, timeout=120_000)
+        page.wait_for_timeout(TEXT_AFTER_MS)
+        page.locator('[data-section="sample"], .ddp-sample-text').first.scroll_into_view_if_needed()
+        _photograph(page, folder / "text.png")
+        client.predict(written, False, api_name="/stop_run")
+        page.goto(f"{server.address}/runs")
+        page.get_by_text(written).first.wait_for()
+        _photograph(page, folder / "runs.png")
 
 
 def _photograph(page: Page, path: Path) -> None:

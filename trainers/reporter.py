@@ -135,6 +135,7 @@ class Reporter(NullReporter):
             self._take_line(line)
 
     def _take_line(self, line: bytes) -> None:
+        raw: Any = None
         try:
             raw = json.loads(line)
             name = raw["name"]
@@ -146,7 +147,12 @@ class Reporter(NullReporter):
                 raise ValueError(f"learning_rate is {rate!r}, but allowed is: a number above 0")
             command = Command(name=name, save=bool(save), learning_rate=rate, id=str(raw["id"]))
         except (ValueError, KeyError, TypeError) as error:
-            self.warning("command_unreadable", f"A command could not be read: {error}", "It was passed over.")
+            message = f"A command could not be read: {error}"
+            self.warning("command_unreadable", message, "It was passed over.")
+            if isinstance(raw, dict) and "id" in raw:
+                # Whoever gave it waits for an answer.
+                name = str(raw.get("name"))
+                self.event("command", id=str(raw["id"]), name=name, step=0, accepted=False, message=message)
             return
         self._commands.append(command)
 

@@ -46,11 +46,19 @@ _READ_LIMIT_BYTES = 16 * 1024 * 1024
 
 
 def encode(event: Mapping[str, Any]) -> str:
-    """Return one line of JSON; a number JSON has no word for (NaN, infinity) becomes null."""
+    """Return one line of JSON.
+
+    A number JSON has no word for (NaN, infinity) becomes null; a value it has no type for (a plugin's
+    tensor, say) becomes its text, because an event must not be lost over it.
+    """
     try:
-        return json.dumps(event, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+        return _dump(event)
     except ValueError:
-        return json.dumps(_finite(event), separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+        return _dump(_finite(event))
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=str)
 
 
 def read(path: Path, offset: int = 0) -> tuple[list[Event], int]:

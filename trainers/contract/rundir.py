@@ -10,7 +10,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -82,13 +82,17 @@ class RunDirectory:
         recorded = self._recorded_status()
         if recorded is None:
             return self._state_without_status()
-        if recorded.state not in events.LIVE_STATES or self.is_locked():
+        if recorded.state in events.LIVE_STATES and self.is_locked():
             return recorded
+        if recorded.state not in events.LIVE_STATES:
+            # Locked all the same: somebody trains it again by hand, and only the events know.
+            newest = events.last_state(self.events) if self.is_locked() else None
+            return recorded if newest is None else replace(recorded, state=newest)
         # The supervisor may have ended between the two looks: what it wrote last is what counts.
         recorded = self._recorded_status() or recorded
         if recorded.state not in events.LIVE_STATES:
             return recorded
-        return Status(**{**asdict(recorded), "state": "lost", "error": LOST_MESSAGE})
+        return replace(recorded, state="lost", error=LOST_MESSAGE)
 
     def write_status(self, status: Status) -> None:
         """Replace `status.json` atomically."""

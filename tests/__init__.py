@@ -1,0 +1,1 @@
+"""Tests, split by what they cost: unit, integration (real torchrun), faults, ui, gpu."""

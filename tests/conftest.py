@@ -1,0 +1,75 @@
+"""Fixtures and markers for all tests; each folder is a marker of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness import REPOSITORY, Launcher
+from trainers.contract.rundir import RunDirectory
+
+FOLDERS = ("unit", "integration", "ui", "faults", "gpu")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test by the folder it lies in, so that `-m unit` picks what is cheap."""
+    here = Path(__file__).parent
+    for item in items:
+        if not item.path.is_relative_to(here):
+            continue
+        folder = item.path.relative_to(here).parts[0]
+        if folder in FOLDERS:
+            item.add_marker(folder)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    """Return an empty run directory."""
+    directory = RunDirectory(tmp_path / "run-1")
+    directory.path.mkdir()
+    return directory
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[Launcher]:
+    """Start runs in the test's own folder; afterwards none of their processes is left."""
+    started = Launcher(tmp_path / "runs")
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="session")
+def shared_launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launcher]:
+    """Start runs that several tests look at."""
+    started = Launcher(tmp_path_factory.mktemp("shared") / "runs")
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Return a folder on a file system of 4 MiB; the test is skipped where none can be mounted."""
+    folder = tmp_path / "small_disk"
+    folder.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("a full disk needs a tmpfs of its own, and mounting one needs root")
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip(f"a tmpfs cannot be mounted here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.fixture
+def repository() -> Path:
+    """Return the root of the repository."""
+    return REPOSITORY

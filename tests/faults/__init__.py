@@ -1,0 +1,1 @@
+"""Things that go wrong: what is left, what is said, how soon."""

@@ -1,0 +1,120 @@
+"""Models that raise, hang or cannot be imported, in a copy of the repository."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness import REPOSITORY, Launcher
+
+DEADLINE_S = 15.0
+
+MISBEHAVES = '''
+"""A model that misbehaves on rank 1 at step 5."""
+
+import os
+import time
+
+from torch import nn
+
+from trainers.models.mlp import build as build_mlp
+from trainers.registry import register_model
+
+
+class Misbehaves(nn.Module):
+    def __init__(self, spec):
+        super().__init__()
+        self.network = build_mlp(spec)
+        self.num_steps = 0
+
+    def forward(self, x):
+        self.num_steps += self.training
+        if self.num_steps == 5 and os.environ["RANK"] == "1":
+            MISBEHAVIOUR
+        return self.network(x)
+
+
+@register_model("misbehaves", label="Misbehaves", description="For a test.", tasks=("image_classification",))
+def build(spec):
+    return Misbehaves(spec)
+'''
+
+CopyWith = Callable[[dict[str, str]], Launcher]
+
+
+@pytest.fixture
+def copy_with(tmp_path: Path) -> Iterator[CopyWith]:
+    """Return a function that copies the training half, adds files to it and launches from there."""
+    started: list[Launcher] = []
+
+    def copy(files: dict[str, str]) -> Launcher:
+        root = tmp_path / "repository"
+        shutil.copytree(
+            REPOSITORY / "trainers", root / "trainers", ignore=shutil.ignore_patterns("__pycache__")
+        )
+        shutil.copytree(REPOSITORY / "assets" / "data", root / "assets" / "data")
+        for name, text in files.items():
+            (root / name).write_text(text, encoding="utf-8")
+        started.append(Launcher(tmp_path / "runs", repository=root))
+        return started[-1]
+
+    yield copy
+    for launcher in started:
+        launcher.close()
+
+
+def misbehaving(how: str) -> dict[str, str]:
+    """Return the plugin file of a model that does this on rank 1 at step 5."""
+    return {"trainers/models/misbehaves.py": MISBEHAVES.replace("MISBEHAVIOUR", how)}
+
+
+def test_rank_that_raises_is_named_with_reason_and_traceback_within_15_s(copy_with: CopyWith) -> None:
+    live = copy_with(misbehaving('raise RuntimeError("the weights are upside down")')).start(
+        model="misbehaves"
+    )
+    live.wait_for("step", lambda event: event["step"] >= 1)
+    status = live.wait_for_end(DEADLINE_S)
+    live.wait_for_no_process(1.0)
+    assert status.state == "failed", live.story()
+    assert status.error is not None
+    assert "Rank 1 failed: RuntimeError: the weights are upside down" in status.error, live.story()
+    (error,) = live.events("error")
+    assert (error["code"], error["rank"]) == ("rank_raised", 1)
+    assert "misbehaves.py" in error["traceback"] and "in forward" in error["traceback"]
+    assert "rank_1.log" in error["hint"]
+    assert live.states() == ["starting", "running", "failed"]
+
+
+def test_rank_that_exits_without_a_word_is_named(copy_with: CopyWith) -> None:
+    live = copy_with(misbehaving("os._exit(41)")).start(model="misbehaves")
+    status = live.wait_for_end()
+    assert status.state == "failed", live.story()
+    assert status.error is not None and "Rank 1" in status.error and "41" in status.error, live.story()
+
+
+def test_rank_that_does_not_come_to_a_collective_is_named(copy_with: CopyWith) -> None:
+    """The ranks wait a minute for each other; in this copy four seconds."""
+    distributed = (REPOSITORY / "trainers" / "distributed.py").read_text(encoding="utf-8")
+    patched = distributed.replace("timedelta(seconds=60)", "timedelta(seconds=4)")
+    assert patched != distributed, "the timeout has another name or value now"
+    files = misbehaving("time.sleep(3600)") | {"trainers/distributed.py": patched}
+    live = copy_with(files).start(model="misbehaves")
+    status = live.wait_for_end()
+    live.wait_for_no_process(1.0)
+    assert status.state == "failed", live.story()
+    (error,) = live.events("error")
+    assert (error["code"], error["rank"]) == ("collective_timeout", 1), (error, live.story())
+    assert status.error is not None and "rank 1 is the one that did not come" in status.error
+
+
+def test_plugin_that_cannot_be_imported_is_a_warning_by_name_and_training_goes_on(
+    copy_with: CopyWith,
+) -> None:
+    live = copy_with({"trainers/models/broken.py": "import no_such_library\n"}).start(max_steps=5)
+    assert live.wait_for_end().state == "finished", live.story()
+    (warning,) = live.events("warning")
+    assert warning["code"] == "plugin_broken"
+    assert "trainers.models.broken" in warning["message"] and "no_such_library" in warning["message"]

@@ -1,0 +1,1 @@
+"""Results that were measured once and are compared with from then on."""

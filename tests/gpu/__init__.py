@@ -1,0 +1,1 @@
+"""What needs a GPU; skipped, with the reason, where there is none."""

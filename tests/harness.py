@@ -1,0 +1,198 @@
+"""Starts real runs for the tests, waits for what they say, and leaves no process behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from trainers.contract import config, events, rundir
+from trainers.contract.events import Event
+from trainers.contract.rundir import RunDirectory, Status
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+POLL_S = 0.02
+START_TIMEOUT_S = 60.0
+END_TIMEOUT_S = 60.0
+
+# Small enough for seconds on two cores, and on the CPU also where there is a GPU.
+SMALL = {
+    "dataset": "digits",
+    "model": "mlp",
+    "nproc_per_node": 2,
+    "batch_size": 32,
+    "device": "cpu",
+    "seed": 0,
+}
+
+
+def wait_until(what: str, is_true: Callable[[], Any], timeout_s: float) -> Any:
+    """Poll until `is_true` gives something true and return it; fail naming `what` at the deadline."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        value = is_true()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {timeout_s:.0f} s in vain for: {what}")
+        time.sleep(POLL_S)
+
+
+def create_run(runs_dir: Path, **values: Any) -> RunDirectory:
+    """Make a run directory with the small configuration, changed by `values`."""
+    return rundir.create(runs_dir, config.parse(SMALL | values))
+
+
+def processes_of(run: RunDirectory) -> list[psutil.Process]:
+    """Return every living process with the run's directory on its command line."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if str(run.path) in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def torchrun_by_hand(run: RunDirectory, *extra: str) -> list[str]:
+    """Return the literal command of the page, with this interpreter's torchrun."""
+    command = rundir.torchrun_command(run.read_config(), run.path)
+    return [sys.executable, "-m", "torch.distributed.run", *command[1:], *extra]
+
+
+class LiveRun:
+    """One run that was started under a supervisor, seen from outside: by its files and processes."""
+
+    def __init__(self, run: RunDirectory, resume_step: int | None, repository: Path) -> None:
+        self.run = run
+        self._events_before = len(all_events(run))
+        self._output = run.path.parent / f"{run.run_id}.supervisor.log"
+        command = [sys.executable, "-m", "trainers.supervise", str(run.path)]
+        if resume_step is not None:
+            command += ["--resume", str(resume_step)]
+        with self._output.open("ab") as output:
+            self.supervisor = subprocess.Popen(
+                command,
+                cwd=repository,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def events(self, kind: str | None = None) -> list[Event]:
+        """Return the events of this start of the run, of one kind or all."""
+        mine = all_events(self.run)[self._events_before :]
+        return [event for event in mine if kind is None or event["kind"] == kind]
+
+    def states(self) -> list[str]:
+        """Return the states the run went through since this start."""
+        return [event["state"] for event in self.events("state")]
+
+    def losses(self) -> dict[int, float]:
+        """Return the loss of each reported step."""
+        return {event["step"]: event["loss"] for event in self.events("step")}
+
+    def wait_for(
+        self,
+        kind: str,
+        where: Callable[[Event], bool] = lambda event: True,
+        *,
+        timeout_s: float = START_TIMEOUT_S,
+    ) -> Event:
+        """Return the first event of this kind that fits; fail at once when the run ends without it."""
+
+        def look() -> Event | None:
+            ended = self.supervisor.poll() is not None
+            found = next((event for event in self.events(kind) if where(event)), None)
+            assert found is not None or not ended, f"the run ended without such a {kind}: {self.story()}"
+            return found
+
+        event: Event = wait_until(f"an event of kind {kind}", look, timeout_s)
+        return event
+
+    def wait_for_step(self, step: int) -> None:
+        """Wait until this step was reported."""
+        self.wait_for("step", lambda event: event["step"] >= step)
+
+    def ask(self, name: rundir.CommandName, **arguments: Any) -> Event:
+        """Give a command and return the `command` event that answers it."""
+        asked = self.run.append_command(name, **arguments)
+        return self.wait_for("command", lambda event: event["id"] == asked, timeout_s=20.0)
+
+    def wait_for_end(self, timeout_s: float = END_TIMEOUT_S) -> Status:
+        """Wait for the supervisor's end and return the final status."""
+        wait_until("the end of the run", lambda: self.supervisor.poll() is not None, timeout_s)
+        return self.run.read_status()
+
+    def wait_for_no_process(self, timeout_s: float) -> None:
+        """Fail when a process of the run is left at the deadline."""
+        wait_until("no process of the run being left", lambda: not processes_of(self.run), timeout_s)
+
+    def torchrun(self) -> psutil.Process:
+        """Return the process of torchrun."""
+        return next(
+            p for p in processes_of(self.run) if p.pid != self.supervisor.pid and "RANK" not in p.environ()
+        )
+
+    def rank(self, rank: int) -> psutil.Process:
+        """Return the process of a rank."""
+        return next(p for p in processes_of(self.run) if p.environ().get("RANK") == str(rank))
+
+    def story(self) -> str:
+        """Return the status and the ends of all logs, for a failure's message."""
+        paths = [self._output, *sorted(self.run.logs.glob("*.log"))]
+        ends = "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')[-1500:]}" for path in paths)
+        return f"{self.run.read_status()}\n{self.states()}\n{ends}"
+
+    def kill(self) -> None:
+        """End every process of the run, whatever state it is in."""
+        for process in processes_of(self.run):
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        self.supervisor.kill()
+        self.supervisor.wait(timeout=10)
+        self.wait_for_no_process(10.0)
+
+
+class Launcher:
+    """Starts runs below one directory; `close` ends whatever still lives."""
+
+    def __init__(self, runs_dir: Path, repository: Path = REPOSITORY) -> None:
+        self.runs_dir = runs_dir
+        self._repository = repository
+        self._live: list[LiveRun] = []
+
+    def start(self, **values: Any) -> LiveRun:
+        """Create a small run and start it under a supervisor."""
+        return self.start_run(create_run(self.runs_dir, **values))
+
+    def start_run(self, run: RunDirectory, resume_step: int | None = None) -> LiveRun:
+        """Start a run that exists, from the beginning or from a checkpoint."""
+        live = LiveRun(run, resume_step, self._repository)
+        self._live.append(live)
+        return live
+
+    def close(self) -> None:
+        """Kill what is left of every run and check that nothing is."""
+        for live in self._live:
+            live.kill()
+
+
+def all_events(run: RunDirectory) -> list[Event]:
+    """Return all whole events of a run."""
+    found: list[Event] = []
+    offset = 0
+    while True:
+        batch, offset = events.read(run.events, offset)
+        if not batch:
+            return found
+        found += batch

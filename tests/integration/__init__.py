@@ -1,0 +1,1 @@
+"""Real torchrun, two CPU ranks over gloo."""

@@ -1,0 +1,67 @@
+"""The numbers: golden losses, and that the number of ranks does not change what is computed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.golden.make_golden import CONFIG, LOSSES
+from tests.harness import REPOSITORY, Launcher, LiveRun
+
+ACROSS_MACHINES = 1e-4
+ACROSS_WORLD_SIZES = 1e-3
+
+
+def test_golden_losses_of_a_seeded_two_rank_run(finished_run: LiveRun) -> None:
+    """Relative tolerance 1e-4: other processors add up in another order.
+
+    Made by tests/golden/make_golden.py.
+    """
+    golden = json.loads(LOSSES.read_text(encoding="utf-8"))
+    config = finished_run.run.read_config().to_json()
+    assert golden["config"] == CONFIG == {name: config[name] for name in CONFIG}
+    measured = [finished_run.losses()[step] for step in range(1, len(golden["losses"]) + 1)]
+    assert measured == pytest.approx(golden["losses"], rel=ACROSS_MACHINES)
+
+
+def test_two_ranks_of_a_batch_train_like_one_rank_of_twice_the_batch(
+    finished_run: LiveRun, launcher: Launcher
+) -> None:
+    """DDP's gradient is that of the global batch, also at an epoch's uneven last one.
+
+    Step 23 has 29 samples: 15 for rank 0, 14 for rank 1.
+    """
+    alone = launcher.start(nproc_per_node=1, batch_size=64, max_steps=50, num_epochs=1000)
+    assert alone.wait_for_end().state == "finished", alone.story()
+    together = finished_run.losses()
+    expected = {step: together[step] for step in range(1, 51)}
+    assert alone.losses() == pytest.approx(expected, rel=ACROSS_WORLD_SIZES)
+
+
+def test_evaluation_on_two_ranks_counts_exactly_what_one_rank_counts(tmp_path: Path) -> None:
+    """360 samples in odd batches, dealt to one and to two ranks: the same number right, the same loss."""
+    one, two = (_evaluate(num_ranks, tmp_path / f"{num_ranks}.json") for num_ranks in (1, 2))
+    assert one["num_correct"] == two["num_correct"] and one["count"] == two["count"] == 360
+    assert 0 < one["num_correct"] < 360
+    assert one["loss"] == pytest.approx(two["loss"], rel=1e-6)
+
+
+def _evaluate(num_ranks: int, answer: Path) -> dict[str, Any]:
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        str(num_ranks),
+    ]
+    command += ["-m", "tests.integration.evaluate_worker", str(answer)]
+    ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
+    return found

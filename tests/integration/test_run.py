@@ -1,0 +1,140 @@
+"""A run from start to end: what it writes, and that it can be started by hand as well."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from tests.harness import (
+    REPOSITORY,
+    Launcher,
+    LiveRun,
+    all_events,
+    create_run,
+    processes_of,
+    torchrun_by_hand,
+)
+from tests.integration.conftest import REFERENCE_STEPS
+from trainers import checkpoint
+from trainers.contract import events
+
+
+def test_run_goes_from_starting_over_running_to_finished(finished_run: LiveRun) -> None:
+    status = finished_run.run.read_status()
+    assert finished_run.states() == ["starting", "running", "finished"], finished_run.story()
+    assert (status.state, status.exit_code, status.error) == ("finished", 0, None)
+    assert status.started_unix_s is not None and status.ended_unix_s is not None
+    assert 0 < status.ended_unix_s - status.started_unix_s < 60
+    assert status.pid == finished_run.supervisor.pid
+    assert not finished_run.run.is_locked()
+
+
+def test_every_event_has_exactly_the_fields_of_its_kind(finished_run: LiveRun) -> None:
+    for event in finished_run.events():
+        assert tuple(event) == events.COMMON_FIELDS + events.FIELDS[event["kind"]]
+    assert {"state", "step", "eval", "devices", "ranks", "checkpoint", "sample"} == {
+        event["kind"] for event in finished_run.events()
+    }
+
+
+def test_events_are_numbered_without_gaps(finished_run: LiveRun) -> None:
+    numbers = [event["seq"] for event in finished_run.events()]
+    assert numbers == list(range(len(numbers)))
+
+
+def test_every_step_is_reported_once_and_in_order_also_the_last_ones(finished_run: LiveRun) -> None:
+    assert [event["step"] for event in finished_run.events("step")] == list(range(1, REFERENCE_STEPS + 1))
+
+
+def test_times_of_steps_are_positive_also_after_an_evaluation(finished_run: LiveRun) -> None:
+    for event in finished_run.events("step"):
+        assert event["step_time_s"] > 0, event
+        assert 0 <= event["data_time_s"] <= event["step_time_s"], event
+        assert event["samples_per_s"] > 0, event
+
+
+def test_loss_falls_and_accuracy_rises(finished_run: LiveRun) -> None:
+    losses = finished_run.losses()
+    assert losses[1] > 2.0 and losses[REFERENCE_STEPS] < 0.2
+    accuracies = [event["metrics"]["accuracy"] for event in finished_run.events("eval")]
+    assert accuracies[-1] > 0.9
+
+
+def test_evaluation_and_checkpoints_come_at_the_steps_asked_for(finished_run: LiveRun) -> None:
+    assert [event["step"] for event in finished_run.events("eval")] == [100, 200, 300, 400, 500, 600]
+    saved = [(event["step"], event["reason"]) for event in finished_run.events("checkpoint")]
+    assert saved == [(250, "schedule"), (500, "schedule"), (600, "end")]
+
+
+def test_checkpoint_events_tell_the_truth_about_the_folder(finished_run: LiveRun) -> None:
+    run = finished_run.run
+    listed = {item.step: item for item in run.list_checkpoints()}
+    assert sorted(listed) == [250, 500, 600]
+    for event in finished_run.events("checkpoint"):
+        checkpoint.verify(run, event["step"])
+        path = run.path / event["path"]
+        assert path == listed[event["step"]].path
+        files = [file for file in path.iterdir() if file.name != "manifest.json"]
+        assert event["size_bytes"] == sum(file.stat().st_size for file in files)
+        assert 0 < event["duration_s"] <= event["stall_s"] + 1e-3
+
+
+def test_devices_and_ranks_name_every_rank(finished_run: LiveRun) -> None:
+    devices = finished_run.events("devices")[-1]["devices"]
+    assert [tuple(device) for device in devices] == [events.DEVICE_FIELDS] * 2
+    assert [(device["rank"], device["kind"]) for device in devices] == [(0, "cpu"), (1, "cpu")]
+    assert all(device["memory_used_bytes"] > 1_000_000 for device in devices)
+    assert all(device["temperature_celsius"] is None for device in devices), "a missing reading is null"
+    ranks = finished_run.events("ranks")[-1]["ranks"]
+    assert [tuple(rank) for rank in ranks] == [events.RANK_FIELDS] * 2
+
+
+def test_each_rank_has_its_log_and_no_process_is_left(finished_run: LiveRun) -> None:
+    assert finished_run.run.rank_log(0).exists() and finished_run.run.rank_log(1).exists()
+    assert processes_of(finished_run.run) == []
+
+
+def test_literal_torchrun_command_works_by_hand(launcher: Launcher) -> None:
+    """The command the page shows needs no supervisor; its run reads like any other."""
+    run = create_run(launcher.runs_dir, max_steps=30)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TRAINERS_")}
+    ended = subprocess.run(
+        torchrun_by_hand(run),
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert [event["step"] for event in all_events(run) if event["kind"] == "step"] == list(range(1, 31))
+    assert run.read_status().state == "finished"
+    assert run.list_checkpoints()[-1].step == 30
+
+
+def test_second_start_of_a_live_run_is_refused_and_two_runs_at_once_do_not_collide(
+    launcher: Launcher,
+) -> None:
+    first = launcher.start(num_epochs=100_000, name="twin")
+    second = launcher.start(max_steps=40, name="twin")
+    assert first.run.run_id != second.run.run_id
+    assert second.wait_for_end().state == "finished", second.story()
+    first.wait_for_step(1)
+    intruder = launcher.start_run(first.run)
+    assert intruder.supervisor.wait(timeout=30) != 0
+    assert first.run.read_status().state == "running", "the intruder must not touch the live run"
+    assert first.run.read_status().pid == first.supervisor.pid
+    first.run.append_command("stop", save=False)
+    assert first.wait_for_end().state == "stopped", first.story()
+    assert len(second.losses()) == 40
+
+
+def test_configuration_that_cannot_be_built_fails_with_the_field_in_the_error(launcher: Launcher) -> None:
+    live = launcher.start(model="no_such_model")
+    status = live.wait_for_end()
+    assert status.state == "failed" and status.exit_code != 0
+    assert status.error is not None and "no_such_model" in status.error and "cnn" in status.error
+    (error,) = live.events("error")
+    assert error["code"] == "rank_raised" and error["rank"] in (0, 1) and "ValueError" in error["traceback"]
+    assert live.states()[-1] == "failed"

@@ -1,0 +1,1 @@
+"""No process of a job, no GPU: the modules by themselves."""

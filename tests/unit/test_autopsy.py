@@ -1,0 +1,218 @@
+"""The autopsy: what torchrun leaves behind, told in plain words. The shapes below are torch 2.13's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trainers import autopsy
+from trainers.autopsy import Cause
+from trainers.contract import rundir
+from trainers.contract.config import Config
+from trainers.contract.events import EventFile
+from trainers.contract.rundir import RunDirectory
+
+SUMMARY = """\
+W1121 05:10:01.123000 4242 torch/distributed/elastic/multiprocessing/api.py:1010] \
+Sending process 4301 closing signal SIGTERM
+E1121 05:10:01.456000 4242 torch/distributed/elastic/multiprocessing/api.py:984] \
+failed (exitcode: {first_code}) local_rank: {first} (pid: 4300) of binary: /usr/bin/python3
+Traceback (most recent call last):
+  File "/usr/bin/torchrun", line 8, in <module>
+    sys.exit(main())
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+============================================================
+trainers.worker FAILED
+------------------------------------------------------------
+Failures:
+{others}------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-21_05:10:01
+  host      : lab-pc
+  rank      : {first} (local_rank: {first})
+  exitcode  : {first_code} (pid: 4300)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 4300
+============================================================
+"""
+OTHER = """\
+[1]:
+  time      : 2026-11-21_05:10:02
+  host      : lab-pc
+  rank      : {rank} (local_rank: {rank})
+  exitcode  : {code} (pid: 4301)
+  error_file: /tmp/torchelastic/error.json
+  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html
+"""
+LOST_PEER = (
+    "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:538] "
+    "Connection closed by peer [127.0.0.1]:33333"
+)
+TIMED_OUT = (
+    "RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] "
+    "Timed out waiting 60000ms for recv operation to complete"
+)
+
+
+class Remains:
+    """What a failed run leaves in its logs folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.run = rundir.create(folder, Config(nproc_per_node=2))
+        self.log = self.run.logs / "torchrun.log"
+        self.folder = self.run.logs / "torchrun"
+
+    def summary(self, first: int, first_code: int, others: dict[int, int] | None = None) -> None:
+        """Write the summary torchrun ends with."""
+        blocks = "".join(OTHER.format(rank=rank, code=code) for rank, code in (others or {}).items())
+        text = SUMMARY.format(first=first, first_code=first_code, others=blocks or "  <NO_OTHER_FAILURES>\n")
+        self.log.write_text(text)
+
+    def error_file(self, rank: int, message: str, timestamp: int = 100) -> None:
+        """Write the error file of one rank, as `record` does."""
+        path = self.folder / "none_abc123" / "attempt_0" / str(rank) / "error.json"
+        path.parent.mkdir(parents=True)
+        about = {"py_callstack": f"Traceback of rank {rank}", "timestamp": str(timestamp)}
+        path.write_text(json.dumps({"message": {"message": message, "extraInfo": about}}))
+
+    def explain(self, exit_code: int = 1) -> Cause:
+        """Ask for the cause."""
+        return autopsy.explain(self.run, self.log, self.folder, exit_code)
+
+
+@pytest.fixture
+def remains(tmp_path: Path) -> Remains:
+    return Remains(tmp_path)
+
+
+def test_killed_rank_is_the_cause_though_only_its_peer_left_an_error(remains: Remains) -> None:
+    remains.summary(1, -9, {0: 1})
+    remains.error_file(0, LOST_PEER, timestamp=1)
+    cause = remains.explain()
+    assert (cause.code, cause.rank) == ("rank_killed", 1)
+    assert cause.message == "Rank 1 was killed (SIGKILL), by the system or by someone."
+
+
+def test_killed_rank_is_the_cause_also_when_its_peer_complains_in_unknown_words(remains: Remains) -> None:
+    remains.summary(1, -9, {0: 1})
+    remains.error_file(0, "RuntimeError: the network is gone", timestamp=1)
+    assert (remains.explain().code, remains.explain().rank) == ("rank_killed", 1)
+
+
+def test_crash_in_compiled_code_names_its_signal(remains: Remains) -> None:
+    remains.summary(0, -11, {1: -15})
+    cause = remains.explain()
+    assert (cause.code, cause.rank) == ("rank_crashed", 0)
+    assert "SIGSEGV" in cause.message and "logs/rank_0.log" in cause.hint
+
+
+def test_own_exception_comes_before_peers_errors_even_when_those_are_older(remains: Remains) -> None:
+    remains.summary(0, 1, {1: 1})
+    remains.error_file(0, LOST_PEER, timestamp=1)
+    remains.error_file(1, "ValueError: no such thing", timestamp=2)
+    cause = remains.explain()
+    assert (cause.code, cause.rank) == ("rank_raised", 1)
+    assert cause.message == "Rank 1 failed: ValueError: no such thing"
+    assert cause.traceback == "Traceback of rank 1"
+
+
+def test_first_of_two_exceptions_is_the_cause(remains: Remains) -> None:
+    remains.summary(1, 1, {0: 1})
+    remains.error_file(0, "ValueError: later", timestamp=7)
+    remains.error_file(1, "ValueError: sooner", timestamp=5)
+    assert remains.explain().message == "Rank 1 failed: ValueError: sooner"
+
+
+def test_rank_that_torchrun_ended_is_no_cause(remains: Remains) -> None:
+    remains.summary(0, -15, {1: 1})
+    remains.error_file(1, "KeyError: 'x'")
+    assert remains.explain().rank == 1
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "RuntimeError: [enforce fail] out of memory",
+    ],
+)
+def test_out_of_memory_says_what_to_do(remains: Remains, message: str) -> None:
+    remains.summary(1, 1)
+    remains.error_file(1, message)
+    cause = remains.explain()
+    assert (cause.code, cause.rank) == ("out_of_memory", 1)
+    assert "smaller batch" in cause.hint
+
+
+def test_collective_that_waited_in_vain_names_the_rank_that_did_not_wait(remains: Remains) -> None:
+    remains.summary(0, 1, {1: -15})
+    remains.error_file(0, TIMED_OUT)
+    cause = remains.explain()
+    assert (cause.code, cause.rank) == ("collective_timeout", 1)
+    assert "rank 1 is the one that did not come" in cause.message
+
+
+def test_when_all_waited_the_rank_at_the_lowest_step_is_named_or_none(remains: Remains) -> None:
+    remains.summary(0, 1, {1: 1})
+    for rank in (0, 1):
+        remains.error_file(rank, TIMED_OUT)
+    assert remains.explain().rank is None, "nothing is known, so nobody is blamed"
+    file = EventFile(remains.run.events)
+    file.append([(1.0, "ranks", {"ranks": [{"rank": 0, "step": 4}, {"rank": 1, "step": 7}]})])
+    file.close()
+    assert remains.explain().rank == 0
+
+
+def test_ranks_that_only_lost_each_other_are_told_so(remains: Remains) -> None:
+    remains.summary(0, 1, {1: 1})
+    remains.error_file(0, LOST_PEER, timestamp=5)
+    remains.error_file(1, LOST_PEER, timestamp=4)
+    cause = remains.explain()
+    assert (cause.code, cause.rank) == ("connection_lost", 1)
+
+
+def test_torchrun_that_was_killed_itself_left_no_summary(remains: Remains) -> None:
+    remains.log.write_text("W1121 starting\n")
+    cause = remains.explain(-9)
+    assert (cause.code, cause.rank) == ("torchrun_killed", None)
+    assert "torchrun, the parent of all ranks, was killed (SIGKILL)" in cause.message
+
+
+def test_torchrun_that_could_not_start_says_its_last_words(remains: Remains) -> None:
+    remains.log.write_text("usage: torchrun\ntorchrun: error: unrecognized arguments: --nonsense\n")
+    cause = remains.explain(2)
+    assert cause.code == "torchrun_failed" and "unrecognized arguments: --nonsense" in cause.message
+
+
+def test_ranks_that_left_without_an_error_are_told_so(remains: Remains) -> None:
+    assert remains.explain(0).code == "ended_early"
+
+
+def test_nothing_at_all_is_still_a_cause(remains: Remains) -> None:
+    assert "it said nothing" in remains.explain(1).message
+
+
+@pytest.mark.parametrize(
+    "damage", ["", "{", "[]", '{"message": null}', '{"message": "plain text"}', '{"message": {}}', "{}"]
+)
+def test_damaged_error_file_does_not_break_the_autopsy(remains: Remains, damage: str) -> None:
+    path = remains.folder / "x" / "attempt_0" / "1" / "error.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(damage)
+    remains.summary(1, 1)
+    cause = remains.explain()
+    assert cause.rank == 1 and cause.code == "rank_raised"
+
+
+def test_every_cause_has_exactly_the_fields_of_an_error_event() -> None:
+    from trainers.contract import events
+
+    fields = Cause(code="x", message="y", hint="z").fields()
+    assert tuple(fields) == events.FIELDS["error"] == events.FIELDS["warning"]
+
+
+def test_run_directory_of_the_fixture_is_a_real_one(remains: Remains) -> None:
+    assert isinstance(remains.run, RunDirectory) and remains.run.read_config().nproc_per_node == 2

@@ -1,0 +1,198 @@
+"""The event file: numbering, half-written lines, numbers JSON has no word for, and full disks."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainers.contract import events
+from trainers.contract.events import EventFile
+
+
+def note(text: str, time_unix_s: float = 1.0) -> tuple[float, str, dict[str, str]]:
+    """Return one small event, the way a writer hands it over."""
+    return time_unix_s, "state", {"state": "running", "reason": text}
+
+
+def test_events_are_numbered_from_zero_without_gaps_over_batches_and_reopening(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    for _ in range(3):
+        file = EventFile(path)
+        file.append([note("a"), note("b")])
+        file.append([])
+        file.append([note("c")])
+        file.close()
+    found, _ = events.read(path)
+    assert [event["seq"] for event in found] == list(range(9))
+    assert [event["reason"] for event in found] == list("abc") * 3
+
+
+def test_fields_come_in_the_order_of_the_contract(tmp_path: Path) -> None:
+    file = EventFile(tmp_path / "events.jsonl")
+    file.append([note("a", 12.345678)])
+    file.close()
+    line = (tmp_path / "events.jsonl").read_text()
+    assert line == '{"seq":0,"time_unix_s":12.3457,"kind":"state","state":"running","reason":"a"}\n'
+
+
+def test_half_written_last_line_is_no_event_yet(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    whole = '{"seq":0,"time_unix_s":1,"kind":"state","state":"running","reason":""}\n'
+    path.write_text(whole + '{"seq":1,"time_un')
+    found, offset = events.read(path)
+    assert [event["seq"] for event in found] == [0]
+    assert offset == len(whole)
+    with path.open("a") as file:
+        file.write('ix_s":2,"kind":"state","state":"finished","reason":""}\n')
+    found, offset = events.read(path, offset)
+    assert [event["seq"] for event in found] == [1]
+    assert offset == path.stat().st_size
+
+
+def test_reading_on_from_an_offset_shows_every_event_once(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    file = EventFile(path)
+    seen: list[int] = []
+    offset = 0
+    for round_number in range(5):
+        file.append([note("x")] * round_number)
+        batch, offset = events.read(path, offset)
+        seen += [event["seq"] for event in batch]
+    file.close()
+    assert seen == list(range(10))
+
+
+@pytest.mark.parametrize("rest", [b"{", b'{"seq":2', b"\xff" * 200_000, b'{"a":"' + b"x" * 70_000])
+def test_reopening_cuts_a_half_line_off_and_numbers_on(tmp_path: Path, rest: bytes) -> None:
+    path = tmp_path / "events.jsonl"
+    file = EventFile(path)
+    file.append([note("a"), note("b")])
+    file.close()
+    with path.open("ab") as damaged:
+        damaged.write(rest)
+    file = EventFile(path)
+    file.append([note("c")])
+    file.close()
+    found, _ = events.read(path)
+    assert [(event["seq"], event["reason"]) for event in found] == [(0, "a"), (1, "b"), (2, "c")]
+
+
+def test_file_of_nothing_but_a_half_line_starts_from_zero(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(b'{"seq":0,"ti')
+    file = EventFile(path)
+    file.append([note("a")])
+    file.close()
+    assert [event["seq"] for event in events.read(path)[0]] == [0]
+
+
+def test_missing_file_has_no_events(tmp_path: Path) -> None:
+    path = tmp_path / "none.jsonl"
+    assert events.read(path, 7) == ([], 7)
+    assert events.last(path) is None
+    assert events.last_state(path) is None
+
+
+def test_newest_event_is_found_behind_long_lines_and_before_a_half_one(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    file = EventFile(path)
+    file.append([note("x" * 10), note("y" * 300_000), note("z" * 100_000)])
+    file.close()
+    newest = events.last(path)
+    assert newest is not None and newest["seq"] == 2 and len(newest["reason"]) == 100_000
+    with path.open("ab") as damaged:
+        damaged.write(b'{"seq":3,"reason":"' + b"h" * 500_000)
+    newest = events.last(path)
+    assert newest is not None and newest["seq"] == 2
+
+
+def test_last_state_is_that_of_the_newest_state_event(tmp_path: Path) -> None:
+    file = EventFile(tmp_path / "events.jsonl")
+    file.append(
+        [
+            (1.0, "state", {"state": "starting", "reason": ""}),
+            (2.0, "state", {"state": "paused", "reason": ""}),
+        ]
+    )
+    file.append([(3.0, "eval", {"step": 1, "epoch": 0, "loss": 1.0, "metrics": {}})])
+    file.close()
+    assert events.last_state(tmp_path / "events.jsonl") == "paused"
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_number_json_has_no_word_for_becomes_null(value: float) -> None:
+    line = events.encode({"loss": value, "metrics": {"accuracy": [value, 0.5]}})
+    assert json.loads(line) == {"loss": None, "metrics": {"accuracy": [None, 0.5]}}
+    assert "NaN" not in line and "Infinity" not in line
+
+
+def test_text_of_any_kind_survives_on_one_line(tmp_path: Path) -> None:
+    text = 'quote " backslash \\ newline \n return \r separator \u2028 \x85 nul \x00 é 日本 🎈'
+    file = EventFile(tmp_path / "events.jsonl")
+    file.append([note(text), note("next")])
+    file.close()
+    found, _ = events.read(tmp_path / "events.jsonl")
+    assert [event["reason"] for event in found] == [text, "next"]
+
+
+def test_lone_surrogate_from_a_strange_file_name_does_not_stop_the_writer(tmp_path: Path) -> None:
+    text = os.fsdecode(b"/runs/\xff/x")
+    file = EventFile(tmp_path / "events.jsonl")
+    file.append([note(text)])
+    file.close()
+    assert events.read(tmp_path / "events.jsonl")[0][0]["reason"] == text
+
+
+WRITE_AGAINST_A_LIMIT = """
+import resource, sys
+from pathlib import Path
+from trainers.contract.events import EventFile
+path = Path(sys.argv[1])
+file = EventFile(path)
+def note(text): return (1.0, "state", {"state": "running", "reason": text})
+file.append([note("before")])
+whole = path.stat().st_size
+resource.setrlimit(resource.RLIMIT_FSIZE, (whole + 100, resource.RLIM_INFINITY))
+try:
+    file.append([note("lost " * 10)] * 5)
+except OSError:
+    assert path.stat().st_size == whole, "a part of the batch is in the file"
+else:
+    raise SystemExit("the write did not fail")
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+file.append([note("after")])
+file.close()
+"""
+
+
+def test_write_that_fails_leaves_all_or_nothing_and_no_gap(tmp_path: Path, repository: Path) -> None:
+    """A file size limit cuts the write off in the middle of a batch."""
+    path = tmp_path / "events.jsonl"
+    command = [sys.executable, "-c", WRITE_AGAINST_A_LIMIT, str(path)]
+    ended = subprocess.run(command, cwd=repository, capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert [(event["seq"], event["reason"]) for event in events.read(path)[0]] == [
+        (0, "before"),
+        (1, "after"),
+    ]
+
+
+def test_full_disk_leaves_all_or_nothing_and_no_gap(small_disk: Path) -> None:
+    file = EventFile(small_disk / "events.jsonl")
+    file.append([note("before")])
+    ballast = small_disk / "ballast"
+    free = os.statvfs(small_disk)
+    ballast.write_bytes(b"x" * (free.f_bavail * free.f_frsize))
+    with pytest.raises(OSError, match="No space left"):
+        file.append([note("y" * 3000)] * 10)
+    ballast.unlink()
+    file.append([note("after")])
+    file.close()
+    found, _ = events.read(small_disk / "events.jsonl")
+    assert [(event["seq"], event["reason"]) for event in found] == [(0, "before"), (1, "after")]

@@ -1,0 +1,108 @@
+"""A run's columns: what a client is sent, and what a resume from an older checkpoint does to them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from ddp_gui.series import MAX_POINTS, Evaluations, Series
+
+
+def step(
+    number: int, seq: int, *, loss: float | None = None, time_unix_s: float | None = None
+) -> dict[str, Any]:
+    return {
+        "seq": seq,
+        "time_unix_s": 1000.0 + seq * 0.1 if time_unix_s is None else time_unix_s,
+        "kind": "step",
+        "step": number,
+        "epoch": 0,
+        "loss": 1.0 / number if loss is None else loss,
+        "lr": 0.1,
+        "grad_norm": None,
+        "samples_per_s": 100.0,
+        "step_time_s": 0.1,
+        "data_time_s": 0.0,
+    }
+
+
+def evaluation(at_step: int, seq: int, **metrics: float) -> dict[str, Any]:
+    return {
+        "seq": seq, "time_unix_s": 1000.0, "kind": "eval", "step": at_step, "epoch": 0, "loss": 0.5,
+        "metrics": metrics,
+    }  # fmt: skip
+
+
+def state(name: str, seq: int, time_unix_s: float) -> dict[str, Any]:
+    return {"seq": seq, "time_unix_s": time_unix_s, "kind": "state", "state": name, "reason": ""}
+
+
+def test_a_snapshot_then_deltas_give_every_point_once() -> None:
+    series = Series()
+    series.feed(step(n, n - 1) for n in range(1, 31))
+    seen = series.snapshot()["loss"]["x"]
+    cursor = series.next_seq
+    series.feed(step(n, n - 1) for n in range(31, 51))
+    assert seen + series.delta(cursor)["loss"]["x"] == list(range(1, 51))
+    assert series.delta(series.next_seq) == {}
+
+
+def test_a_long_curve_is_thinned_and_keeps_its_peaks() -> None:
+    series = Series()
+    series.feed(step(n, n - 1, loss=99.0 if n == 54_321 else 1.0) for n in range(1, 100_001))
+    curve = series.snapshot()["loss"]
+    assert len(curve["x"]) <= MAX_POINTS
+    assert max(value for value in curve["y"] if value is not None) == 99.0
+    assert (curve["x"][0], curve["x"][-1]) == (1, 100_000)
+
+
+def test_a_range_has_the_detail_the_whole_had_not() -> None:
+    series = Series()
+    series.feed(step(n, n - 1) for n in range(1, 20_001))
+    assert series.range(500, 520)["loss"]["x"] == list(range(499, 522))
+
+
+def test_a_missing_number_is_null_and_not_zero() -> None:
+    series = Series()
+    series.feed([step(1, 0), step(2, 1, loss=math.nan), step(3, 2)])
+    assert series.snapshot()["loss"]["y"][1] is None
+
+
+def test_a_resume_from_an_older_checkpoint_goes_on_from_there() -> None:
+    series = Series()
+    series.feed([step(n, n - 1) for n in range(1, 11)])
+    series.feed([evaluation(5, 10, accuracy=0.5), evaluation(10, 11, accuracy=0.9)])
+    before = series.next_seq
+    series.feed([step(6, 12), step(7, 13)])
+    assert series.snapshot()["loss"]["x"] == [1, 2, 3, 4, 5, 6, 7]
+    assert series.rewound_at_seq >= before, "a client from before gets a snapshot"
+    assert series.evaluations.best == {"name": "accuracy", "value": 0.5, "step": 5}
+
+
+def test_the_time_between_stop_and_resume_is_not_counted() -> None:
+    series = Series()
+    series.feed([state("starting", 0, 100.0), step(1, 1, time_unix_s=110.0), state("stopped", 2, 111.0)])
+    series.feed([state("starting", 3, 5000.0), step(2, 4, time_unix_s=5004.0)])
+    assert series.active_s() == pytest.approx(15.0)
+
+
+def test_the_pace_is_that_of_the_last_ten_seconds() -> None:
+    series = Series()
+    series.feed(step(n, n - 1, time_unix_s=1000.0 + n) for n in range(1, 21))
+    series.feed(step(20 + n, 19 + n, time_unix_s=1020.0 + n * 0.1) for n in range(1, 201))
+    assert series.steps_per_s() == pytest.approx(10.0, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("values", "name", "best"), [((0.5, 0.8, 0.7), "accuracy", 0.8), ((9.0, 3.0, 4.0), "perplexity", 3.0)]
+)
+def test_best_is_highest_accuracy_or_lowest_perplexity(
+    values: tuple[float, ...], name: str, best: float
+) -> None:
+    evaluations = Evaluations()
+    for number, value in enumerate(values, start=1):
+        evaluations.add(evaluation(number, number, **{name: value}))
+    assert evaluations.best is not None
+    assert evaluations.best["value"] == best

@@ -1,0 +1,66 @@
+"""Parts of the loop that a real run shows only by chance: what a pause does to the clock."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from trainers import loop
+from trainers.checkpoint import Progress
+from trainers.reporter import Command, NullReporter
+
+SAVE_TAKES_S = 0.05
+
+
+def paused_job(monkeypatch: pytest.MonkeyPatch, *commands: Command | None) -> SimpleNamespace:
+    """Return a job that will hear these commands while it is paused; saving takes its time."""
+    heard = iter(commands)
+    job = SimpleNamespace(
+        progress=Progress(step=7),
+        reporter=NullReporter(),
+        meter=SimpleNamespace(report=lambda: next(heard)),
+        optimizer=SimpleNamespace(param_groups=[{"lr": 0.1}]),
+        stood_still_s=1.0,
+        saves=[],
+    )
+
+    def save(job: SimpleNamespace, reason: str) -> bool:
+        time.sleep(SAVE_TAKES_S)
+        job.stood_still_s += SAVE_TAKES_S
+        job.saves.append(reason)
+        return True
+
+    monkeypatch.setattr(loop, "save", save)
+    monkeypatch.setattr(loop, "PAUSE_POLL_S", 0.001)
+    return job
+
+
+def test_checkpoint_during_a_pause_is_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted twice, the step after the pause would have begun in the future."""
+    job = paused_job(monkeypatch, None, Command(name="checkpoint"), None, Command(name="resume"))
+    started = time.perf_counter()
+    assert loop.stay_paused(job) == "running"
+    lasted_s = time.perf_counter() - started
+    assert job.saves == ["button"]
+    assert 1.0 + SAVE_TAKES_S <= job.stood_still_s <= 1.0 + lasted_s
+
+
+def test_stop_during_a_pause_saves_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = paused_job(monkeypatch, None, Command(name="stop"))
+    assert loop.stay_paused(job) == "stopped"
+    assert job.saves == ["stop"]
+
+
+def test_stop_without_saving_during_a_pause_saves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = paused_job(monkeypatch, Command(name="stop", save=False))
+    assert loop.stay_paused(job) == "stopped"
+    assert job.saves == []
+
+
+def test_learning_rate_can_be_set_during_a_pause_without_ending_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = [Command(name="set_lr", learning_rate=0.5), Command(name="pause"), Command(name="resume")]
+    job = paused_job(monkeypatch, *commands)
+    assert loop.stay_paused(job) == "running"
+    assert job.optimizer.param_groups[0]["lr"] == 0.5

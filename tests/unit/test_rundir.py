@@ -1,0 +1,242 @@
+"""The run directory: who owns it, what state it is truly in, and ids that lead nowhere else."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainers.contract import rundir
+from trainers.contract.config import Config
+from trainers.contract.events import EventFile
+from trainers.contract.rundir import RunDirectory, Status
+
+HOLD_THE_LOCK = """
+import sys
+from pathlib import Path
+from trainers.contract.rundir import RunDirectory
+RunDirectory(Path(sys.argv[1])).acquire_lock()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def lock_held_elsewhere(run: RunDirectory, repository: Path) -> Iterator[subprocess.Popen[str]]:
+    """Let another process own the run."""
+    command = [sys.executable, "-c", HOLD_THE_LOCK, str(run.path)]
+    with subprocess.Popen(
+        command, cwd=repository, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        try:
+            yield holder
+        finally:
+            holder.kill()
+
+
+def test_lock_is_seen_by_others_and_cannot_be_taken_twice(run: RunDirectory, repository: Path) -> None:
+    assert not run.is_locked()
+    with lock_held_elsewhere(run, repository) as holder:
+        assert run.is_locked()
+        with pytest.raises(ValueError, match="already being run"):
+            run.acquire_lock()
+        holder.kill()
+        holder.wait()
+        assert not run.is_locked(), "the kernel gives the lock back when its owner is killed"
+    os.close(run.acquire_lock())
+
+
+def test_looking_at_the_lock_never_keeps_an_owner_from_it(run: RunDirectory) -> None:
+    """Readers hold the lock shared for microseconds; taking it waits for that."""
+    run.lock.touch()
+    done = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            run.is_locked()
+
+    readers = [threading.Thread(target=look) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    try:
+        for _ in range(50):
+            os.close(run.acquire_lock())
+    finally:
+        done.set()
+        for reader in readers:
+            reader.join()
+
+
+def test_live_state_without_an_owner_is_lost_and_says_why(run: RunDirectory, repository: Path) -> None:
+    run.write_status(Status(state="running", pid=1, started_unix_s=5.0))
+    with lock_held_elsewhere(run, repository):
+        assert run.read_status() == Status(state="running", pid=1, started_unix_s=5.0)
+    lost = run.read_status()
+    assert lost.state == "lost" and lost.started_unix_s == 5.0
+    assert lost.error is not None and "Resume" in lost.error
+
+
+@pytest.mark.parametrize("state", ["finished", "stopped", "failed"])
+def test_final_state_needs_no_owner(run: RunDirectory, state: Any) -> None:
+    run.write_status(Status(state=state, exit_code=0))
+    assert run.read_status().state == state
+
+
+def test_run_without_status_is_queued_then_lost(run: RunDirectory) -> None:
+    rundir.write_json_atomically(run.config, Config().to_json())
+    assert run.read_status().state == "queued"
+    os.utime(run.config, (0, 0))
+    assert run.read_status().state == "lost"
+
+
+def test_run_started_by_hand_is_known_by_its_events(run: RunDirectory, repository: Path) -> None:
+    file = EventFile(run.events)
+    file.append([(1.0, "state", {"state": "running", "reason": ""})])
+    with lock_held_elsewhere(run, repository):
+        assert run.read_status().state == "running"
+    assert run.read_status().state == "lost"
+    file.append([(2.0, "state", {"state": "finished", "reason": ""})])
+    file.close()
+    assert run.read_status().state == "finished"
+
+
+def test_create_numbers_runs_and_never_reuses_a_directory(tmp_path: Path) -> None:
+    named = [rundir.create(tmp_path / "runs", Config(name="My run!")).run_id for _ in range(3)]
+    assert named == ["my-run-1", "my-run-2", "my-run-3"]
+    plain = rundir.create(tmp_path / "runs", Config())
+    assert plain.run_id == "fashion_mnist-cnn-1"
+    assert plain.read_config() == Config()
+    (tmp_path / "runs" / "my-run-41").mkdir()
+    assert rundir.next_run_id(tmp_path / "runs", Config(name="my run")) == "my-run-42"
+
+
+def test_two_creators_at_once_get_different_runs(tmp_path: Path) -> None:
+    made: list[str] = []
+
+    def create_some() -> None:
+        made.extend(rundir.create(tmp_path, Config(name="x")).run_id for _ in range(10))
+
+    creators = [threading.Thread(target=create_some) for _ in range(4)]
+    for creator in creators:
+        creator.start()
+    for creator in creators:
+        creator.join()
+    assert len(made) == 40 and len(set(made)) == 40
+
+
+@pytest.mark.parametrize("name", ["../../evil", "/etc/x", "..", ".", "...", "日本", "\x00", "a/../../b", "-"])
+def test_no_name_leads_out_of_the_runs_directory(tmp_path: Path, name: str) -> None:
+    run = rundir.create(tmp_path / "runs", Config(name=name))
+    assert run.path.parent == tmp_path / "runs"
+    assert rundir.RUN_ID_PATTERN.fullmatch(run.run_id)
+    assert rundir.open_run(tmp_path / "runs", run.run_id).read_config().name == name
+
+
+@pytest.mark.parametrize("dataset", ["../../evil", "/etc/x", "a/b"])
+def test_no_data_set_or_model_leads_out_of_the_runs_directory(tmp_path: Path, dataset: str) -> None:
+    run = rundir.create(tmp_path / "runs", Config(dataset=dataset, model=dataset))
+    assert run.path.parent == tmp_path / "runs"
+    assert rundir.RUN_ID_PATTERN.fullmatch(run.run_id)
+
+
+@pytest.mark.parametrize(
+    "run_id",
+    [
+        "..", ".", "", "../run-1", "run-1/../run-1", "/etc", "a/b", "a\\b", "run-1\x00", "\x00", "run-1\n",
+        "x" * 101, ".hidden", None, 3, ["run-1"],
+    ],
+)  # fmt: skip
+def test_text_that_is_no_run_id_is_refused(run: RunDirectory, run_id: Any) -> None:
+    rundir.write_json_atomically(run.config, Config().to_json())
+    with pytest.raises(ValueError, match="run_id is"):
+        rundir.open_run(run.path.parent, run_id)
+
+
+def test_run_that_is_not_there_is_refused_by_name(run: RunDirectory) -> None:
+    rundir.write_json_atomically(run.config, Config().to_json())
+    assert rundir.open_run(run.path.parent, "run-1").path == run.path
+    with pytest.raises(ValueError, match="no run of this id"):
+        rundir.open_run(run.path.parent, "run-2")
+
+
+def test_status_is_replaced_whole_while_readers_look(run: RunDirectory) -> None:
+    run.write_status(Status(state="finished", error="x" * 20_000))
+    done = threading.Event()
+    seen: set[str] = set()
+    problems: list[Exception] = []
+
+    def look() -> None:
+        while not done.is_set():
+            try:
+                seen.add(json.loads(run.status.read_text())["state"])
+            except (OSError, ValueError) as error:
+                problems.append(error)
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    for number in range(60):
+        run.write_status(Status(state="failed" if number % 2 else "finished", error="x" * 20_000))
+    done.set()
+    reader.join()
+    assert problems == [] and seen <= {"failed", "finished"}
+    assert [path.name for path in run.path.iterdir()] == ["status.json"], "nothing is left aside"
+
+
+def test_value_that_cannot_be_written_leaves_the_old_file(run: RunDirectory) -> None:
+    run.write_status(Status(state="running"))
+    with pytest.raises(TypeError):
+        rundir.write_json_atomically(run.status, {"state": object()})
+    assert json.loads(run.status.read_text())["state"] == "running"
+    assert [path.name for path in run.path.iterdir()] == ["status.json"]
+
+
+def test_commands_are_appended_with_ids_of_their_own(run: RunDirectory) -> None:
+    ids = [
+        run.append_command("checkpoint"),
+        run.append_command("stop", save=False),
+        run.append_command("set_lr", learning_rate=0.1),
+    ]
+    lines = [json.loads(line) for line in run.commands.read_text().splitlines()]
+    assert [line["id"] for line in lines] == ids and len(set(ids)) == 3
+    assert [line["name"] for line in lines] == ["checkpoint", "stop", "set_lr"]
+    assert lines[1]["save"] is False and lines[2]["learning_rate"] == 0.1
+
+
+def test_checkpoint_is_listed_only_with_a_readable_manifest(run: RunDirectory) -> None:
+    whole = {"files": {"shared.pt": {"size_bytes": 3, "sha256": ""}}, "saved_unix_s": 7.0}
+    for name, manifest in {
+        "step_20": json.dumps(whole),
+        "step_3": json.dumps(whole),
+        "step_4": None,
+        "step_5": "",
+        "step_6": '{"files": {',
+        "step_7": "{}",
+        "step_8": "[]",
+        "step_9": '{"files": {"a": 3}, "saved_unix_s": 1}',
+        ".step_10.partial": json.dumps(whole),
+        "notes": json.dumps(whole),
+    }.items():
+        folder = run.checkpoints / name
+        folder.mkdir(parents=True)
+        if manifest is not None:
+            (folder / "manifest.json").write_text(manifest)
+    assert [(item.step, item.size_bytes, item.saved_unix_s) for item in run.list_checkpoints()] == [
+        (3, 3, 7.0),
+        (20, 3, 7.0),
+    ]
+
+
+def test_literal_command_is_torchruns_own() -> None:
+    command = rundir.torchrun_command(Config(nproc_per_node=4), "runs/x-1")
+    assert " ".join(command) == "torchrun --standalone --nproc-per-node 4 -m trainers.worker runs/x-1"
+    assert rundir.torchrun_command(Config(), "x", 70)[-2:] == ["--resume", "70"]

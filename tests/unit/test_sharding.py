@@ -1,0 +1,96 @@
+"""Sharding: every sample exactly once an epoch, and weights that make DDP's mean the global one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.unit.fakes import world_of
+from trainers.sharding import Shard, ShardedBatches, steps_per_epoch
+
+CASES = [
+    # samples, batch per rank, ranks
+    (64, 8, 2),
+    (65, 8, 2),  # the last global batch is one sample: rank 1 gets none of it
+    (71, 8, 2),  # 7 left: four and three
+    (100, 7, 3),
+    (5, 4, 8),  # fewer samples than ranks
+    (1, 1, 4),
+    (3, 64, 1),
+    (1437, 32, 2),
+]
+
+
+def shards(
+    num_samples: int, batch_size: int, world_size: int, epoch: int = 0, first: int = 0
+) -> list[list[Shard]]:
+    """Return each rank's shards of one epoch."""
+    per_rank = []
+    for rank in range(world_size):
+        batches = ShardedBatches(num_samples, batch_size, seed=3, world=world_of(world_size, rank))
+        batches.set_epoch(epoch)
+        per_rank.append(list(batches.starting_at(first)))
+    return per_rank
+
+
+def counted(shard: Shard) -> list[int]:
+    """Return the samples of a shard that count."""
+    return shard.indices.tolist() if shard.weight > 0 else []
+
+
+@pytest.mark.parametrize(("num_samples", "batch_size", "world_size"), CASES)
+def test_every_sample_is_seen_exactly_once_an_epoch(
+    num_samples: int, batch_size: int, world_size: int
+) -> None:
+    seen = [
+        index
+        for rank in shards(num_samples, batch_size, world_size)
+        for shard in rank
+        for index in counted(shard)
+    ]
+    assert sorted(seen) == list(range(num_samples))
+
+
+@pytest.mark.parametrize(("num_samples", "batch_size", "world_size"), CASES)
+def test_all_ranks_take_the_same_number_of_steps_and_none_has_an_empty_batch(
+    num_samples: int, batch_size: int, world_size: int
+) -> None:
+    per_rank = shards(num_samples, batch_size, world_size)
+    assert {len(rank) for rank in per_rank} == {steps_per_epoch(num_samples, batch_size * world_size)}
+    assert len(ShardedBatches(num_samples, batch_size, seed=0, world=world_of(world_size))) == len(
+        per_rank[0]
+    )
+    for rank in per_rank:
+        assert all(1 <= len(shard.indices) <= batch_size for shard in rank)
+
+
+@pytest.mark.parametrize(("num_samples", "batch_size", "world_size"), CASES)
+def test_weighted_mean_over_ranks_is_the_mean_over_the_global_batch(
+    num_samples: int, batch_size: int, world_size: int
+) -> None:
+    """What DDP does with the gradients of `loss * weight`, done here with numbers."""
+    values = torch.arange(num_samples, dtype=torch.float64) ** 1.5
+    for step in zip(*shards(num_samples, batch_size, world_size), strict=True):
+        of_ranks = [values[shard.indices].mean() * shard.weight for shard in step]
+        global_batch = torch.tensor([index for shard in step for index in counted(shard)])
+        assert len(global_batch) == step[0].num_global
+        torch.testing.assert_close(torch.stack(of_ranks).mean(), values[global_batch].mean())
+
+
+def test_full_batches_weigh_exactly_one() -> None:
+    assert [shard.weight for shard in shards(64, 8, 2)[1]] == [1.0] * 4
+
+
+def test_each_epoch_is_shuffled_anew_and_the_same_way_again() -> None:
+    first, second = shards(100, 10, 2, epoch=0)[0], shards(100, 10, 2, epoch=1)[0]
+    assert [s.indices.tolist() for s in first] != [s.indices.tolist() for s in second]
+    again = shards(100, 10, 2, epoch=1)[0]
+    assert [s.indices.tolist() for s in second] == [s.indices.tolist() for s in again]
+    assert sorted(i for s in first for i in s.indices.tolist()) != list(range(50)), "not shuffled at all"
+
+
+def test_starting_in_the_middle_gives_the_rest_of_the_same_epoch() -> None:
+    whole = shards(100, 10, 2, epoch=4)[1]
+    rest = shards(100, 10, 2, epoch=4, first=3)[1]
+    assert [s.indices.tolist() for s in rest] == [s.indices.tolist() for s in whole[3:]]
+    assert shards(100, 10, 2, first=5)[0] == []

@@ -1,0 +1,193 @@
+"""The supervisor's decisions, with no process behind them: what a run ended as, and when force is used."""
+
+from __future__ import annotations
+
+import signal
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.harness import all_events
+from trainers import supervise
+from trainers.contract import rundir
+from trainers.contract.config import Config
+from trainers.contract.events import EventFile
+from trainers.contract.rundir import RunDirectory
+from trainers.supervise import Supervisor
+
+
+class FakeTorchrun:
+    """Counts the SIGTERMs it gets."""
+
+    num_terminated = 0
+
+    def terminate(self) -> None:
+        self.num_terminated += 1
+
+
+class FakeTree:
+    """Counts how often everything is killed."""
+
+    num_killed = 0
+
+    def look(self, *, now: bool = False) -> None:
+        assert now
+
+    def kill(self) -> None:
+        self.num_killed += 1
+
+
+@pytest.fixture
+def run(run: RunDirectory) -> RunDirectory:
+    """Return a run directory as the page leaves it."""
+    rundir.write_json_atomically(run.config, Config().to_json())
+    run.logs.mkdir()
+    return run
+
+
+def say(run: RunDirectory, *states: str) -> None:
+    """Let rank 0 report these states."""
+    file = EventFile(run.events)
+    file.append([(1.0, "state", {"state": state, "reason": ""}) for state in states])
+    file.close()
+
+
+def conclude(run: RunDirectory, exit_code: int, *states: str, **notes: Any) -> rundir.Status:
+    """Return the final status of a run that said these states and ended with this exit code."""
+    subject = Supervisor(run, None)
+    for name, value in notes.items():
+        assert hasattr(subject, name)
+        setattr(subject, name, value)
+    say(run, *states)
+    subject._follow_events()
+    subject._conclude(exit_code)
+    return run.read_status()
+
+
+@pytest.mark.parametrize("state", ["finished", "stopped"])
+def test_rank_0s_last_word_counts_and_is_not_said_twice(run: RunDirectory, state: str) -> None:
+    assert conclude(run, 0, "running", state).state == state
+    assert [event["state"] for event in all_events(run)] == ["running", state]
+
+
+@pytest.mark.parametrize("state", ["finished", "stopped"])
+def test_crash_on_the_way_out_takes_a_good_end_not_back(run: RunDirectory, state: str) -> None:
+    status = conclude(run, 1, "running", state)
+    assert (status.state, status.error) == (state, None)
+
+
+def test_rank_that_crashes_after_a_wish_to_stop_is_a_failure_that_is_told(run: RunDirectory) -> None:
+    """The stop was asked for but never carried out: nothing was saved."""
+    (run.logs / "torchrun.log").write_text(
+        "      rank      : 1 (local_rank: 1)\n      exitcode  : -9 (pid: 7)\n"
+    )
+    status = conclude(run, 1, "running", "stopping", _stop_wished_at=time.monotonic())
+    assert status.state == "failed"
+    assert status.error is not None and "Rank 1 was killed" in status.error
+
+
+def test_exit_without_a_last_word_is_a_failure(run: RunDirectory) -> None:
+    assert conclude(run, 0, "running").state == "failed"
+    assert [event["kind"] for event in all_events(run)] == ["state", "error", "state"]
+
+
+def test_events_of_an_earlier_start_say_nothing_about_this_one(run: RunDirectory) -> None:
+    say(run, "running", "finished")
+    assert conclude(run, 1, "starting").state == "failed"
+
+
+def test_hint_says_which_checkpoint_is_kept_or_that_there_is_none(run: RunDirectory) -> None:
+    error = conclude(run, 0, "running").error
+    assert error is not None and "Nothing was saved yet" in error
+    for step, saved_unix_s in ((40, 1.0), (30, 2.0)):
+        folder = run.checkpoints / f"step_{step}"
+        folder.mkdir(parents=True)
+        manifest = {"files": {}, "saved_unix_s": saved_unix_s}
+        rundir.write_json_atomically(folder / "manifest.json", manifest)
+    error = conclude(run, 0, "running").error
+    assert error is not None and "Resume goes on from the checkpoint of step 30." in error
+
+
+def test_stop_that_is_not_heard_is_sigterm_then_sigkill(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torchrun, tree, subject = escalation(run, monkeypatch, "running")
+    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
+    assert torchrun.num_terminated == 0, "nobody asked"
+    run.append_command("stop")
+    subject._follow_commands()
+    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
+    assert torchrun.num_terminated == 0, "it has its time"
+    pass_time(monkeypatch, supervise.STOP_GRACE_S + 1)
+    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
+    assert (torchrun.num_terminated, tree.num_killed) == (1, 0)
+    pass_time(monkeypatch, supervise.TERM_GRACE_S + 1)
+    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
+    assert (torchrun.num_terminated, tree.num_killed) == (1, 1)
+
+
+def test_run_that_is_saving_gets_more_time_but_not_for_ever(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torchrun, tree, subject = escalation(run, monkeypatch, "running")
+    run.append_command("stop")
+    subject._follow_commands()
+    say(run, "stopping")
+    subject._follow_events()
+    pass_time(monkeypatch, supervise.STOP_GRACE_S + 1)
+    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
+    assert torchrun.num_terminated == 0, "a big model takes longer than nine seconds to save"
+    pass_time(monkeypatch, supervise.SAVE_GRACE_S)
+    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
+    assert torchrun.num_terminated == 1
+
+
+def test_finished_run_that_hangs_at_its_exit_is_ended(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torchrun, tree, subject = escalation(run, monkeypatch, "running", "finished")
+    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
+    assert torchrun.num_terminated == 0
+    pass_time(monkeypatch, supervise.STOP_GRACE_S + 1)
+    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
+    assert torchrun.num_terminated == 1
+    subject._conclude(1)
+    assert run.read_status().state == "finished"
+
+
+def test_sigterm_skips_the_polite_part(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    torchrun, tree, subject = escalation(run, monkeypatch, "running")
+    subject._on_sigterm(signal.SIGTERM, None)
+    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
+    assert torchrun.num_terminated == 1
+
+
+def test_line_that_is_no_command_is_no_wish_to_stop(run: RunDirectory) -> None:
+    subject = Supervisor(run, None)
+    run.commands.write_text('not json\n[]\n{"name":"pause"}\n{"name":"stop"')
+    subject._follow_commands()
+    assert subject._stop_wished_at is None
+    with run.commands.open("a") as file:
+        file.write("}\n")
+    subject._follow_commands()
+    assert subject._stop_wished_at is not None, "heard as soon as the line is whole"
+
+
+def escalation(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, *states: str
+) -> tuple[FakeTorchrun, FakeTree, Supervisor]:
+    """Return a supervisor of a run in this state, and the processes it believes in."""
+    pass_time(monkeypatch, 0.0)
+    subject = Supervisor(run, None)
+    say(run, *states)
+    subject._follow_events()
+    return FakeTorchrun(), FakeTree(), subject
+
+
+def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Move the supervisor's clock on, and let it stand still from then on."""
+    now = supervise.time.monotonic() + seconds
+    clock = SimpleNamespace(time=time.time, sleep=time.sleep, monotonic=lambda: now)
+    monkeypatch.setattr(supervise, "time", clock)
