@@ -12,7 +12,7 @@ import pytest
 from tests.harness import REPOSITORY, Launcher
 from trainers.contract.rundir import RunDirectory
 
-FOLDERS = ("unit", "integration", "ui", "faults", "gpu")
+FOLDERS = ("unit", "integration", "faults", "gpu", "ui")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -24,6 +24,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(here).parts[0]
         if folder in FOLDERS:
             item.add_marker(folder)
+    # What is cheap first; the browser last, because it keeps an event loop of its own running.
+    items.sort(key=_cost)
+
+
+def _cost(item: pytest.Item) -> int:
+    return next((position for position, folder in enumerate(FOLDERS) if folder in item.keywords), 0)
 
 
 @pytest.fixture
