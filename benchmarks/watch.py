@@ -71,13 +71,8 @@ def watch(runs_dir: Path, config: dict[str, Any], seconds: float) -> dict[str, A
 def _figures(run: RunDirectory, page: Page, clicked: float, seconds: float) -> dict[str, Any]:
     log = page.evaluate("() => window.ddpDrawLog")
     stats = page.evaluate("() => window.ddpStats")
-    happened: list[events.Event] = []
-    offset = 0
-    while True:
-        batch, offset = events.read(run.events, offset)
-        if not batch:
-            break
-        happened += [event for event in batch if event["time_unix_s"] <= clicked + seconds]
+    until = clicked + seconds
+    happened = [event for event in events.read_all(run.events) if event["time_unix_s"] <= until]
     steps = [event for event in happened if event["kind"] == "step"]
     evaluations = [event for event in happened if event["kind"] == "eval"]
     latencies_ms = sorted(_latencies_ms(steps, log))

@@ -189,10 +189,4 @@ class Launcher:
 
 def all_events(run: RunDirectory) -> list[Event]:
     """Return all whole events of a run."""
-    found: list[Event] = []
-    offset = 0
-    while True:
-        batch, offset = events.read(run.events, offset)
-        if not batch:
-            return found
-        found += batch
+    return list(events.read_all(run.events))

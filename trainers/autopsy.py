@@ -176,12 +176,9 @@ def _timed_out(run: RunDirectory, failure: _Failure, failures: list[_Failure]) -
 
 def _rank_behind(run: RunDirectory) -> int | None:
     newest: list[dict[str, Any]] = []
-    offset = 0
-    while True:
-        batch, offset = events.read(run.events, offset)
-        if not batch:
-            break
-        newest = next((event["ranks"] for event in reversed(batch) if event["kind"] == "ranks"), newest)
+    for event in events.read_all(run.events):
+        if event["kind"] == "ranks":
+            newest = event["ranks"]
     steps = {entry["rank"]: entry["step"] for entry in newest}
     if len(set(steps.values())) < 2:
         return None

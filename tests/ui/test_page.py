@@ -10,11 +10,10 @@ import pytest
 from gradio_client import Client
 from playwright.sync_api import Page, expect
 
-from tests.harness import processes_of, wait_until
+from tests.harness import all_events, processes_of, wait_until
 from tests.ui.conftest import Watched
 from tools import page_driver
 from tools.page_driver import Server
-from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
 
 LONG = {"dataset": "digits", "model": "mlp", "num_epochs": 5000, "nproc_per_node": 2}
@@ -104,7 +103,7 @@ def test_resume_from_the_page_goes_on_where_it_stopped(
     page.get_by_role("button", name="Resume", exact=True).click()
     wait_for_state(page, "running")
     wait_until("steps after the resume", lambda: _last_step(run) > stopped_at + 10, 30)
-    steps = [event["step"] for event in _all_events(run) if event["kind"] == "step"]
+    steps = [event["step"] for event in all_events(run) if event["kind"] == "step"]
     assert steps == list(range(1, len(steps) + 1)), "no step is missing and none is done twice"
     page.get_by_role("button", name="Pause", exact=True).click()
     wait_for_state(page, "paused")
@@ -216,19 +215,9 @@ def runs_in(runs_dir: Path) -> set[str]:
     return {path.name for path in runs_dir.iterdir()} if runs_dir.is_dir() else set()
 
 
-def _all_events(run: RunDirectory) -> list[events.Event]:
-    found: list[events.Event] = []
-    offset = 0
-    while True:
-        batch, offset = events.read(run.events, offset)
-        if not batch:
-            return found
-        found += batch
-
-
 def _last_step(run: RunDirectory) -> int:
-    return max((event["step"] for event in _all_events(run) if event["kind"] == "step"), default=0)
+    return max((event["step"] for event in all_events(run) if event["kind"] == "step"), default=0)
 
 
 def _checkpoint_reasons(run: RunDirectory) -> set[str]:
-    return {event["reason"] for event in _all_events(run) if event["kind"] == "checkpoint"}
+    return {event["reason"] for event in all_events(run) if event["kind"] == "checkpoint"}

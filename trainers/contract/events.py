@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -97,17 +97,20 @@ def last(path: Path) -> Event | None:
         return None
 
 
-def last_state(path: Path) -> State | None:
-    """Return the state the newest `state` event says, or None; reads the whole file."""
-    state: State | None = None
+def read_all(path: Path) -> Iterator[Event]:
+    """Yield every whole event of a file, however long it is."""
     offset = 0
     while True:
         batch, offset = read(path, offset)
         if not batch:
-            return state
-        for event in batch:
-            if event["kind"] == "state":
-                state = event["state"]
+            return
+        yield from batch
+
+
+def last_state(path: Path) -> State | None:
+    """Return the state the newest `state` event says, or None; reads the whole file."""
+    states = [event["state"] for event in read_all(path) if event["kind"] == "state"]
+    return states[-1] if states else None
 
 
 class EventFile:
