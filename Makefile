@@ -4,10 +4,7 @@ BIN := $(if $(wildcard .venv/bin/python),.venv/bin/,)
 .PHONY: check format test screenshots bench
 
 check:
-	$(BIN)ruff format --check .
-	$(BIN)ruff check .
-	$(BIN)mypy
-	$(BIN)lint-imports
+	BIN=$(BIN) tools/check.sh
 
 format:
 	$(BIN)ruff format .

@@ -22,7 +22,7 @@ install_browser() {
 make_venv requirements.txt requirements-dev.txt
 has_browser || install_browser || true
 
-make --no-print-directory check
+tools/check.sh
 status=0
 "$PYTHON" -m pytest "$@" || status=$?
 if ! has_browser; then

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import gradio as gr
 
 from ddp_gui import launcher, machine, plan
-from ddp_gui.catalogue import CatalogueError, CatalogueSource
+from ddp_gui.catalogue import CatalogueError
 from ddp_gui.launcher import LaunchError
 from ddp_gui.plan import Plan
-from ddp_gui.runs import RunStore, num_steps, status_values
+from ddp_gui.runs import RunStore, status_values
 from trainers.contract import events
 
 Result = TypeVar("Result")
@@ -21,9 +20,9 @@ Result = TypeVar("Result")
 class Api:
     """The endpoints over one runs directory; results are JSON values."""
 
-    def __init__(self, runs_dir: Path, catalogue: CatalogueSource, store: RunStore) -> None:
-        self._runs_dir = runs_dir
-        self._catalogue = catalogue
+    def __init__(self, store: RunStore) -> None:
+        self._runs_dir = store.runs_dir
+        self._catalogue = store.catalogue
         self._store = store
 
     def plan(self, config: dict[str, Any]) -> Plan:
@@ -76,7 +75,7 @@ class Api:
 
     def list_runs(self) -> list[dict[str, Any]]:
         """List all runs, newest first."""
-        return _in_plain_words(lambda: self._store.rows(self._catalogue.get()))
+        return _in_plain_words(lambda: self._store.rows())
 
     def run_status(self, run_id: str) -> dict[str, Any]:
         """Return status.json's content with the newest step and metrics."""
@@ -85,8 +84,7 @@ class Api:
             view = self._store.view(run_id)
             view.catch_up()
             view.refresh_status()
-            dataset = self._catalogue.get().datasets.get(view.config.dataset)
-            return status_values(view, num_steps(view.config, dataset.num_train if dataset else None))
+            return status_values(view)
 
         return _in_plain_words(look)
 

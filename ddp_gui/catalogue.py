@@ -81,7 +81,13 @@ class CatalogueSource:
         with self._lock:
             if self._catalogue is not None and self._key == self._current_key(self._catalogue.raw):
                 return self._catalogue
-            raw = self._cached() or self._ask()
+            try:
+                raw = self._cached() or self._ask()
+            except CatalogueError as error:
+                if self._catalogue is None:
+                    raise
+                # Somebody is editing: what there was goes on, and the page says what is wrong.
+                raw = {**self._catalogue.raw, "errors": [_as_broken(error)]}
             self._catalogue = _parse(raw)
             self._key = self._current_key(raw)
             return self._catalogue
@@ -119,6 +125,10 @@ class CatalogueSource:
         except OSError as error:
             print(f"The catalogue is not cached ({error}); the next start takes some seconds more.")
         return raw
+
+
+def _as_broken(error: CatalogueError) -> dict[str, str]:
+    return {"module": "trainers", "message": str(error), "traceback": ""}
 
 
 def default_cache_file() -> Path:

@@ -36,17 +36,25 @@ class Gate:
 
     def __init__(self, app: App, host: str) -> None:
         self._app = app
-        self._names = {"localhost", "127.0.0.1", "::1", host.lower(), socket.gethostname().lower()}
+        short = socket.gethostname().lower()
+        ours = {short, f"{short}.local", socket.getfqdn().lower()}
+        self._names = {"localhost", "127.0.0.1", "::1", host.lower(), *ours}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or refuse it."""
+        if scope["type"] == "websocket":
+            # Nothing here speaks it; and a browser sends it across sites.
+            await send({"type": "websocket.close", "code": 1008})
+            return
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         host = headers.get(b"host", "")
         if not self._is_ours(host):
-            await _refuse(send, "This address is not one this server answers to.")
+            await _refuse(
+                send, "This server does not answer to this name. Use the machine's IP address instead."
+            )
             return
         origin = headers.get(b"origin")
         if origin is not None and urlsplit(origin).netloc.lower() != host.lower():

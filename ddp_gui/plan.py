@@ -25,16 +25,15 @@ class Plan:
 
     @property
     def global_batch(self) -> int:
-        return self.config.batch_size * self.config.nproc_per_node
+        return self.config.global_batch
 
     @property
     def steps_per_epoch(self) -> int:
-        return -(-self.dataset.num_train // self.global_batch)
+        return self.config.steps_per_epoch(self.dataset.num_train)
 
     @property
     def num_steps(self) -> int:
-        steps = self.steps_per_epoch * self.config.num_epochs
-        return steps if self.config.max_steps is None else min(steps, self.config.max_steps)
+        return self.config.num_steps(self.dataset.num_train)
 
     @property
     def num_parameters(self) -> int:

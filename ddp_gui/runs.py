@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import threading
 import time
@@ -11,25 +12,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ddp_gui.catalogue import Catalogue
+from ddp_gui.catalogue import Catalogue, CatalogueSource
 from ddp_gui.series import Evaluations, Series
 from trainers.contract import events, rundir
-from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory, Status
 
 FORGET_AFTER_S = 60.0
 STATUS_EVERY_S = 0.5
+MAX_CHECKPOINTS_SHOWN = 50
 _SCAN_BYTES = 4 * 1024 * 1024
 _EVAL_LINE = re.compile(rb'^.*"kind":"eval".*$', re.MULTILINE)
-
-
-def num_steps(config: Config, num_train: int | None) -> int | None:
-    """Return the steps of the whole run, or None when the data set is not known here."""
-    if num_train is None:
-        return config.max_steps
-    per_epoch = -(-num_train // (config.batch_size * config.nproc_per_node))
-    total = per_epoch * config.num_epochs
-    return total if config.max_steps is None else min(total, config.max_steps)
 
 
 @dataclass
@@ -37,26 +29,37 @@ class _Digest:
     """What the list shows of a run, kept up to date without holding its events."""
 
     offset: int = 0
+    inode: int = 0
     began_unix_s: float | None = None
     step: int = 0
     loss: float | None = None
     evaluations: Evaluations = field(default_factory=Evaluations)
     device_kind: str | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def is_of_another_file(self, path: Path) -> bool:
+        """Tell whether the run of this id is not the one that was read: deleted, made anew."""
+        try:
+            about = path.stat()
+        except FileNotFoundError:
+            return self.offset > 0
+        return self.offset > 0 and (about.st_ino != self.inode or about.st_size < self.offset)
 
     def catch_up(self, path: Path) -> None:
         """Read on from where the last look ended; only evaluations and the newest step are parsed."""
-        while True:
-            try:
-                with path.open("rb") as file:
+        try:
+            with self.lock, path.open("rb") as file:
+                self.inode = os.fstat(file.fileno()).st_ino
+                while True:
                     file.seek(self.offset)
                     chunk = file.read(_SCAN_BYTES)
-            except FileNotFoundError:
-                return
-            end = chunk.rfind(b"\n") + 1
-            if end == 0:
-                return
-            self._take(chunk[:end])
-            self.offset += end
+                    end = chunk.rfind(b"\n") + 1
+                    if end == 0:
+                        return
+                    self._take(chunk[:end])
+                    self.offset += end
+        except FileNotFoundError:
+            return
 
     def _take(self, chunk: bytes) -> None:
         if self.began_unix_s is None:
@@ -74,38 +77,53 @@ class _Digest:
 
 
 class RunView:
-    """One run while somebody looks at it: its columns, its status, its place in the file."""
+    """One run while somebody looks at it: its columns, its status, its place in the file.
 
-    def __init__(self, run: RunDirectory) -> None:
+    Several requests look at once, in several threads: whoever reads or feeds the series holds `lock`.
+    """
+
+    def __init__(self, run: RunDirectory, num_train: int | None) -> None:
         self.run = run
+        self.lock = threading.RLock()
         self.series = Series()
         self.config = run.read_config()
+        self.total_steps = self.config.max_steps if num_train is None else self.config.num_steps(num_train)
         self.used_at = time.monotonic()
         self._offset = 0
         self._inode = 0
+        self._seen_bytes = -1
         self._status: Status | None = None
         self._status_at = 0.0
         self._checkpoints: list[dict[str, Any]] = []
         self._checkpoints_mtime_ns = -1
-        self._lock = threading.Lock()
+
+    def has_grown(self) -> bool:
+        """Tell at the price of one look at the file whether `catch_up` would find something."""
+        self.used_at = time.monotonic()
+        try:
+            return self.run.events.stat().st_size != self._seen_bytes
+        except FileNotFoundError:
+            return False
 
     def catch_up(self) -> bool:
         """Take in the events written since the last call; tell whether there were any."""
         self.used_at = time.monotonic()
-        with self._lock:
+        with self.lock:
             try:
                 about = self.run.events.stat()
             except FileNotFoundError:
                 return False
+            self._seen_bytes = about.st_size
             if about.st_ino != self._inode or about.st_size < self._offset:
                 # Another file (a directory copied over): from its beginning.
                 self.series, self._offset, self._inode = Series(), 0, about.st_ino
             found = False
             while about.st_size > self._offset:
-                batch, self._offset = events.read(self.run.events, self._offset)
+                batch, offset = events.read(self.run.events, self._offset)
                 if not batch:
                     break
                 self.series.feed(batch)
+                self._offset = offset
                 found = True
             return found
 
@@ -121,7 +139,7 @@ class RunView:
         self._status_at = 0.0
 
     def checkpoints(self) -> list[dict[str, Any]]:
-        """Return the whole checkpoints, newest first."""
+        """Return the newest whole checkpoints, at most fifty, newest first."""
         try:
             mtime_ns = self.run.checkpoints.stat().st_mtime_ns
         except FileNotFoundError:
@@ -131,7 +149,7 @@ class RunView:
             newest_first = sorted(self.run.list_checkpoints(), key=lambda item: -item.saved_unix_s)
             self._checkpoints = [
                 {"step": item.step, "size_bytes": item.size_bytes, "saved_unix_s": item.saved_unix_s}
-                for item in newest_first
+                for item in newest_first[:MAX_CHECKPOINTS_SHOWN]
             ]
         return self._checkpoints
 
@@ -141,6 +159,7 @@ class RunStore:
     """All runs of one directory."""
 
     runs_dir: Path
+    catalogue: CatalogueSource
     _digests: dict[str, _Digest] = field(default_factory=dict)
     _views: dict[str, RunView] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -161,9 +180,13 @@ class RunStore:
         """
         run = self.open(run_id)
         with self._lock:
-            if run_id not in self._views:
-                self._views[run_id] = RunView(run)
-            return self._views[run_id]
+            view = self._views.get(run_id)
+        if view is not None:
+            return view
+        dataset = self.catalogue.get().datasets.get(run.read_config().dataset)
+        view = RunView(run, dataset.num_train if dataset else None)
+        with self._lock:
+            return self._views.setdefault(run_id, view)
 
     def forget_unused(self) -> None:
         """Give back the memory of runs nobody has looked at for a minute."""
@@ -172,8 +195,9 @@ class RunStore:
             for run_id in [run_id for run_id, view in self._views.items() if view.used_at < oldest]:
                 del self._views[run_id]
 
-    def rows(self, catalogue: Catalogue) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, Any]]:
         """Return what the list shows of every run, newest first; an unreadable run says why."""
+        catalogue = self.catalogue.get()
         paths = self.runs_dir.iterdir() if self.runs_dir.is_dir() else []
         found = [
             self._row(RunDirectory(path), catalogue)
@@ -182,6 +206,14 @@ class RunStore:
         ]
         return sorted(found, key=lambda row: (-row["created_unix_s"], row["run_id"]))
 
+    def _digest(self, run: RunDirectory) -> _Digest:
+        with self._lock:
+            digest = self._digests.get(run.run_id)
+            if digest is None or digest.is_of_another_file(run.events):
+                digest = self._digests[run.run_id] = _Digest()
+        digest.catch_up(run.events)
+        return digest
+
     def _row(self, run: RunDirectory, catalogue: Catalogue) -> dict[str, Any]:
         # Written once, when the run is made; a copied run has only its events to tell its age.
         created = run.config.stat().st_mtime
@@ -189,9 +221,7 @@ class RunStore:
         try:
             config = run.read_config()
             status = run.read_status()
-            with self._lock:
-                digest = self._digests.setdefault(run.run_id, _Digest())
-                digest.catch_up(run.events)
+            digest = self._digest(run)
         except (OSError, ValueError, KeyError, TypeError) as error:
             unreadable = dict.fromkeys(("model", "dataset", "model_label", "dataset_label", "device"))
             nothing = {
@@ -216,21 +246,25 @@ class RunStore:
             "nproc_per_node": config.nproc_per_node,
             "device": digest.device_kind,
             "step": digest.step,
-            "num_steps": num_steps(config, dataset.num_train if dataset else None),
+            "num_steps": config.num_steps(dataset.num_train) if dataset else config.max_steps,
             "loss": digest.loss,
             "best_metric": digest.evaluations.best,
         }
 
 
-def status_values(view: RunView, total_steps: int | None) -> dict[str, Any]:
+def status_values(view: RunView) -> dict[str, Any]:
     """Return status.json's content with the newest step and metrics, for `/run_status`."""
-    series = view.series
+    with view.lock:
+        return _status_values(view, view.series)
+
+
+def _status_values(view: RunView, series: Series) -> dict[str, Any]:
     evaluation = series.evaluations.last
     return {
         "run_id": view.run.run_id,
         **asdict(view.status()),
         "step": series.last_step.get("step", 0),
-        "num_steps": total_steps,
+        "num_steps": view.total_steps,
         "epoch": series.last_step.get("epoch"),
         "loss": _finite(series.last_step.get("loss")),
         "samples_per_s": series.last_step.get("samples_per_s"),

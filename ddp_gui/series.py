@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import Any
 
@@ -36,20 +37,17 @@ class Column:
 
     def cut_from(self, x: float) -> None:
         """Forget the points at `x` and after it."""
-        keep = int(np.searchsorted(np.frombuffer(self.x), x)) if self.x else 0
+        keep = bisect_left(self.x, x)
         del self.x[keep:], self.y[keep:], self.seq[keep:]
 
     def since(self, seq: int) -> int:
         """Return the position of the first point of event `seq` or later."""
-        return int(np.searchsorted(np.frombuffer(self.seq, dtype=np.int64), seq)) if self.seq else 0
+        return bisect_left(self.seq, seq)
 
     def between(self, low: float, high: float) -> tuple[int, int]:
         """Return the positions of the points of a range, one more on each side to draw to its edges."""
-        if not self.x:
-            return 0, 0
-        x = np.frombuffer(self.x)
-        first, last = np.searchsorted(x, low, "left"), np.searchsorted(x, high, "right")
-        return max(0, int(first) - 1), min(len(x), int(last) + 1)
+        first, last = bisect_left(self.x, low), bisect_right(self.x, high)
+        return max(0, first - 1), min(len(self.x), last + 1)
 
     def view(self, first: int, last: int, max_points: int) -> Trace:
         """Return the points of a slice, thinned such that every peak and dip stays visible."""
@@ -158,7 +156,8 @@ class Series:
             self._column("grad_norm").append(step, event["grad_norm"], seq)
         if not self._step_times or event["time_unix_s"] > self._step_times[-1][0]:
             self._step_times.append((event["time_unix_s"], step))
-            while self._step_times[-1][0] - self._step_times[0][0] > RATE_WINDOW_S:
+            times = self._step_times
+            while len(times) > 2 and times[-1][0] - times[0][0] > RATE_WINDOW_S:
                 self._step_times.pop(0)
 
     def _take_eval(self, event: dict[str, Any]) -> None:
@@ -183,6 +182,8 @@ class Series:
             self.state = event
             if event["state"] == "starting":
                 self.problem = {}
+            elif event["state"] == "paused":
+                self._step_times.clear()
         elif kind == "error":
             self.problem = event
 

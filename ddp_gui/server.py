@@ -24,7 +24,6 @@ from ddp_gui.pages import run as run_page
 from ddp_gui.pages import runs as runs_page
 from ddp_gui.pages import train as train_page
 from ddp_gui.runs import RunStore
-from ddp_gui.stream import Live
 
 Lifespan = Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]
 
@@ -64,12 +63,12 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
 
 def build_app(options: Options, catalogue: CatalogueSource) -> FastAPI:
     """Build the whole web app: our routes, and Gradio mounted below them."""
-    store = RunStore(options.runs_dir)
-    api = Api(options.runs_dir, catalogue, store)
+    store = RunStore(options.runs_dir, catalogue)
+    api = Api(store)
     app = FastAPI(lifespan=_tidying(store), docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(static.make_router())
     static.mount_assets(app)
-    app.include_router(stream.make_router(Live(store, catalogue)))
+    app.include_router(stream.make_router(store))
     with gr.Blocks(title=TITLE, analytics_enabled=False) as demo:
         # First, so that no handler of a page can take an endpoint's name.
         api.register()

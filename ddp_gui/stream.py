@@ -12,16 +12,15 @@ from typing import Any
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import Response, StreamingResponse
 
-from ddp_gui.catalogue import CatalogueSource
+from ddp_gui.catalogue import Catalogue
 from ddp_gui.plan import shown_run_dir
-from ddp_gui.runs import RunStore, RunView, num_steps
+from ddp_gui.runs import RunStore, RunView
 from trainers.contract import events
-from trainers.contract.rundir import torchrun_command
+from trainers.contract.rundir import shell_words, torchrun_command
 
 LOOK_EVERY_S = 0.02
 SEND_EVERY_S = 0.08
 HEAD_EVERY_S = 1.0
-KEEP_ALIVE_S = 15.0
 MAX_MARKS = 200
 MAX_DELTA_EVENTS = 2_000
 LOG_BYTES = 64 * 1024
@@ -29,27 +28,10 @@ LOG_BYTES = 64 * 1024
 Payload = dict[str, Any]
 
 
-class Live:
-    """Everything the live routes need to know."""
-
-    def __init__(self, store: RunStore, catalogue: CatalogueSource) -> None:
-        self.store = store
-        self.catalogue = catalogue
-
-    def view(self, run_id: str) -> RunView:
-        """Return a run's view; a 404 that says so when there is none."""
-        try:
-            return self.store.view(run_id)
-        except ValueError as error:
-            raise HTTPException(status_code=404, detail=str(error)) from error
-
-    def total_steps(self, view: RunView) -> int | None:
-        """Return the steps of the whole run."""
-        dataset = self.catalogue.get().datasets.get(view.config.dataset)
-        return num_steps(view.config, dataset.num_train if dataset else None)
-
-    def payload(self, view: RunView, since: int, *, known_checkpoints: list[Any] | None = None) -> Payload:
-        """Return what a client with the cursor `since` has not seen; a whole snapshot where it must."""
+def message_for(view: RunView, since: int, known_checkpoints: list[Any] | None = None) -> Payload:
+    """Return what a client with the cursor `since` has not seen; a whole snapshot where it must."""
+    with view.lock:
+        view.catch_up()
         series = view.series
         behind = series.next_seq - since
         is_snapshot = since < 0 or behind > MAX_DELTA_EVENTS or behind < 0 or since <= series.rewound_at_seq
@@ -58,7 +40,7 @@ class Live:
             "type": "snapshot" if is_snapshot else "delta",
             "cursor": series.next_seq,
             "traces": series.snapshot() if is_snapshot else series.delta(since),
-            "head": head(view, self.total_steps(view)),
+            "head": head(view),
             "marks": [mark for mark in series.marks[-MAX_MARKS:] if mark["seq"] >= first],
         }
         for kind in ("ranks", "devices", "sample"):
@@ -71,14 +53,16 @@ class Live:
         return message
 
 
-def head(view: RunView, total_steps: int | None) -> dict[str, Any]:
+def head(view: RunView) -> dict[str, Any]:
     """Return the now-values of a run."""
-    series, status = view.series, view.status()
+    series, status, total_steps = view.series, view.status(), view.total_steps
     is_live = status.state in events.LIVE_STATES
     step = series.last_step.get("step", 0)
     pace = series.steps_per_s()
     is_training = status.state == "running" and pace is not None and total_steps is not None
-    now = time.time() if is_live and series.newest_unix_s is not None else None
+    # Between a click on Resume and the first event of the new start no time is counted.
+    is_under_way = is_live and series.state.get("state") in events.LIVE_STATES
+    now = time.time() if is_under_way else None
     evaluation = series.evaluations.last
     return {
         "state": status.state,
@@ -96,63 +80,69 @@ def head(view: RunView, total_steps: int | None) -> dict[str, Any]:
         "step_time_s": series.last_step.get("step_time_s"),
         "elapsed_s": round(series.active_s(now), 1),
         "eta_s": round((total_steps - step) / pace, 1) if is_training and pace and total_steps else None,
-        "metrics": {name: float(f"{value:.5g}") for name, value in evaluation.get("metrics", {}).items()},
+        "metrics": {
+            name: None if value is None else float(f"{value:.5g}")
+            for name, value in evaluation.get("metrics", {}).items()
+        },
         "best": series.evaluations.best,
         "time_unix_s": series.newest_unix_s,
     }
 
 
-def make_router(live: Live) -> APIRouter:
+def make_router(store: RunStore) -> APIRouter:
     """Return the routes below `/live/runs`."""
     router = APIRouter(prefix="/live/runs")
 
+    def view_of(run_id: str) -> RunView:
+        try:
+            return store.view(run_id)
+        except ValueError as error:
+            raise HTTPException(status_code=404, detail=str(error)) from error
+
     @router.get("")
     def list_runs() -> list[dict[str, Any]]:
-        return live.store.rows(live.catalogue.get())
+        return store.rows()
 
     @router.get("/{run_id}/summary")
     def summary(run_id: str) -> dict[str, Any]:
-        return _summary(live, live.view(run_id))
+        return _summary(view_of(run_id), store.catalogue.get())
 
     @router.get("/{run_id}/poll")
     def poll(run_id: str, since: int = -1) -> Response:
-        view = live.view(run_id)
-        view.catch_up()
-        return Response(_encode(live.payload(view, since)), media_type="application/json")
+        return Response(_encode(message_for(view_of(run_id), since)), media_type="application/json")
 
     @router.get("/{run_id}/view")
     def zoomed(run_id: str, request: Request) -> dict[str, Any]:
-        view = live.view(run_id)
+        view = view_of(run_id)
         try:
             low, high = float(request.query_params["from"]), float(request.query_params["to"])
         except (KeyError, ValueError) as error:
             raise HTTPException(status_code=422, detail="from and to must be numbers of steps") from error
-        view.catch_up()
-        return {"traces": view.series.range(low, high)}
+        with view.lock:
+            view.catch_up()
+            return {"traces": view.series.range(low, high)}
 
     @router.get("/{run_id}/log/{source}")
     def log(run_id: str, source: str, offset: int = -1) -> dict[str, Any]:
-        run = live.view(run_id).run
+        run = view_of(run_id).run
         return _read_log(
             run.rank_log(int(source)) if source.isdecimal() else _named_log(run.logs, source), offset
         )
 
     @router.get("/{run_id}/stream")
     async def stream(run_id: str, request: Request, since: int = -1) -> StreamingResponse:
-        view = live.view(run_id)
+        view = await asyncio.to_thread(view_of, run_id)
         # After a broken connection the browser says by itself where it was.
         resumed_at = request.headers.get("last-event-id", "")
         cursor = int(resumed_at) if resumed_at.isdecimal() else since
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        messages = _messages(live, view, cursor, request.is_disconnected)
+        messages = _messages(view, cursor, request.is_disconnected)
         return StreamingResponse(messages, media_type="text/event-stream", headers=headers)
 
     return router
 
 
-async def _messages(
-    live: Live, view: RunView, cursor: int, is_disconnected: Callable[[], Any]
-) -> AsyncIterator[bytes]:
+async def _messages(view: RunView, cursor: int, is_disconnected: Callable[[], Any]) -> AsyncIterator[bytes]:
     """Yield a snapshot or what is missing, then what is new as it comes, until the run has ended."""
     checkpoints: list[Any] | None = None
     sent_at = 0.0
@@ -160,31 +150,25 @@ async def _messages(
     while not await is_disconnected():
         now = time.monotonic()
         if now - sent_at >= SEND_EVERY_S:
-            await asyncio.to_thread(view.catch_up) if cursor < 0 else view.catch_up()
             state = view.status().state
-            is_news = view.series.next_seq != cursor or state != sent_state or sent_at == 0.0
-            if is_news or (state in events.LIVE_STATES and now - sent_at >= HEAD_EVERY_S):
-                # A snapshot of a long run takes a moment: not in the loop that serves everybody else.
-                message = (
-                    await asyncio.to_thread(live.payload, view, cursor)
-                    if cursor < 0
-                    else live.payload(view, cursor, known_checkpoints=checkpoints)
-                )
+            is_live = state in events.LIVE_STATES
+            is_news = view.has_grown() or view.series.next_seq != cursor or state != sent_state
+            if is_news or sent_at == 0.0 or (is_live and now - sent_at >= HEAD_EVERY_S):
+                # In a thread: a long run's snapshot must not hold up everybody else.
+                message = await asyncio.to_thread(message_for, view, cursor, checkpoints)
                 cursor, sent_state, sent_at = message["cursor"], state, now
-                checkpoints = view.checkpoints()
+                checkpoints = message.get("checkpoints", checkpoints)
                 yield f"id: {cursor}\ndata: {_encode(message)}\n\n".encode()
-            elif state not in events.LIVE_STATES:
+            elif not is_live:
                 yield b"event: end\ndata: {}\n\n"
                 return
-            elif now - sent_at >= KEEP_ALIVE_S:
-                yield b": still here\n\n"
         await asyncio.sleep(LOOK_EVERY_S)
 
 
-def _summary(live: Live, view: RunView) -> dict[str, Any]:
-    config, catalogue = view.config, live.catalogue.get()
+def _summary(view: RunView, catalogue: Catalogue) -> dict[str, Any]:
+    config = view.config
     dataset, model = catalogue.datasets.get(config.dataset), catalogue.models.get(config.model)
-    global_batch = config.batch_size * config.nproc_per_node
+    run_dir = shown_run_dir(view.run.path)
     return {
         "run_id": view.run.run_id,
         "config": config.to_json(),
@@ -194,11 +178,11 @@ def _summary(live: Live, view: RunView) -> dict[str, Any]:
         "task": dataset.task if dataset else None,
         "sample_unit": dataset.sample_unit if dataset else "samples",
         "num_train": dataset.num_train if dataset else None,
-        "global_batch": global_batch,
-        "steps_per_epoch": -(-dataset.num_train // global_batch) if dataset else None,
-        "num_steps": live.total_steps(view),
-        "command": " ".join(torchrun_command(config, shown_run_dir(view.run.path))),
-        "run_dir": shown_run_dir(view.run.path),
+        "global_batch": config.global_batch,
+        "steps_per_epoch": config.steps_per_epoch(dataset.num_train) if dataset else None,
+        "num_steps": view.total_steps,
+        "command": shell_words(torchrun_command(config, run_dir)),
+        "run_dir": run_dir,
         "created_unix_s": view.run.config.stat().st_mtime,
     }
 

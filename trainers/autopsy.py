@@ -19,7 +19,9 @@ PEER_ERRORS = re.compile(
     r"|connection refused|socket closed|NCCL (communicator|error).*(abort|remote)|recvValue failed",
     re.IGNORECASE,
 )
-TIMEOUT_ERRORS = re.compile(r"timed out|timeout", re.IGNORECASE)
+TIMEOUT_ERRORS = re.compile(
+    r"timed out waiting \d+ ?ms|wait timeout after|collective operation timeout", re.IGNORECASE
+)
 _SUMMARY_RANK = re.compile(
     r"rank\s*:\s*(?P<rank>\d+) \(local_rank: \d+\)\s*\n\s*exitcode\s*:\s*(?P<code>-?\d+)"
 )
@@ -62,7 +64,7 @@ class _Failure:
 
 def explain(run: RunDirectory, torchrun_log: Path, torchrun_dir: Path, exit_code: int) -> Cause:
     """Find the first cause of a failed run; every process of it has ended."""
-    failures = _failures(torchrun_log, torchrun_dir)
+    failures = _failures(run, torchrun_log, torchrun_dir)
     if not failures:
         return _torchrun_itself(exit_code, torchrun_log)
     causes = [failure for failure in failures if not failure.is_consequence]
@@ -85,7 +87,7 @@ def signal_name(exit_code: int) -> str:
         return f"signal {-exit_code}"
 
 
-def _failures(torchrun_log: Path, torchrun_dir: Path) -> list[_Failure]:
+def _failures(run: RunDirectory, torchrun_log: Path, torchrun_dir: Path) -> list[_Failure]:
     exit_codes = _exit_codes(torchrun_log)
     by_rank = {}
     for path in torchrun_dir.glob("*/attempt_*/*/error.json"):
@@ -93,8 +95,13 @@ def _failures(torchrun_log: Path, torchrun_dir: Path) -> list[_Failure]:
         by_rank[failure.rank] = failure
     for rank, exit_code in exit_codes.items():
         if rank not in by_rank:
+            # NCCL's watchdog aborts the rank that waited: its words are in the log, not in an error file.
+            watchdog = (
+                TIMEOUT_ERRORS.search(_tail(run.rank_log(rank))) if exit_code == -signal.SIGABRT else None
+            )
+            message = watchdog[0] if watchdog else ""
             by_rank[rank] = _Failure(
-                rank=rank, exit_code=exit_code, message="", traceback=None, time_unix_s=0.0
+                rank=rank, exit_code=exit_code, message=message, traceback=None, time_unix_s=0.0
             )
     return list(by_rank.values())
 

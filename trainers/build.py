@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import os
 import random
 from collections.abc import Mapping
 from typing import TypeVar
@@ -12,6 +13,7 @@ import torch
 
 from trainers import checkpoint, registry
 from trainers.checkpoint import Progress
+from trainers.contract import hardware
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.distributed import World
@@ -38,6 +40,9 @@ def build_job(
     broken = registry.discover_all()
     for plugin in broken:
         reporter.warning("plugin_broken", f"{plugin.module} cannot be used: {plugin.message}", "See the log.")
+    if world.device.type == "cpu" and config.device == "auto" and hardware.num_gpus():
+        message = "This machine has a GPU, but torch cannot use it: the ranks run on the CPU."
+        reporter.warning("no_cuda", message, "Usually the driver is too old or torch is a build for the CPU.")
     set_seed(config, world)
     dataset = pick(registry.datasets(), config.dataset, "dataset").create()
     spec = dataset.spec()
@@ -53,12 +58,18 @@ def build_job(
     model = pick(registry.strategies(), config.strategy, "strategy").wrap(network, world)
     optimizer = torch.optim.AdamW(network.parameters(), lr=config.learning_rate, fused=True)
     progress = Progress()
+    binding = {
+        "num_train": len(train),
+        "num_validation": len(validation),
+        "batch_size": config.batch_size,
+        "world_size": world.world_size,
+    }
     # From here on every rank draws its own random numbers (dropout), whatever the weights took.
     torch.manual_seed(config.seed + 1 + world.rank)
     if world.is_main:
         checkpoint.remove_leftovers(run)
     if resume_step is not None:
-        progress = checkpoint.load(run, resume_step, network, optimizer, world)
+        progress = checkpoint.load(run, resume_step, network, optimizer, world, binding)
     return Job(
         run=run,
         config=config,
@@ -73,6 +84,7 @@ def build_job(
         meter=StepMeter(world, reporter, list(network.parameters())),
         pulse=pulse,
         progress=progress,
+        binding=binding,
         saved_step=resume_step,
     )
 
@@ -82,6 +94,8 @@ def set_seed(config: Config, world: World) -> None:
     random.seed(config.seed)
     torch.manual_seed(config.seed)
     if config.deterministic:
+        # cuBLAS wants its workspace fixed for this (CUDA documentation, "Results reproducibility").
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
         torch.backends.cudnn.benchmark = False
     elif world.device.type == "cuda":

@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,12 +46,18 @@ class Saved:
 
 
 def save(
-    run: RunDirectory, progress: Progress, model: nn.Module, optimizer: torch.optim.Optimizer, world: World
+    run: RunDirectory,
+    progress: Progress,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    world: World,
+    binding: Mapping[str, int],
 ) -> Saved:
     """Save the state of all ranks as `checkpoints/step_<n>`; every rank must call it.
 
     Rank 0 writes what is the same everywhere, each rank its own random state. When one rank cannot
-    write, all ranks raise and nothing is left behind.
+    write, all ranks raise and nothing is left behind. `binding` is what a resume must find unchanged:
+    the sampler's position means other samples otherwise.
 
     Raises:
         CheckpointError: naming the rank and the reason.
@@ -73,6 +80,7 @@ def save(
                 "model": model.state_dict(),
                 "optimizer": optimizer.state_dict(),
                 "progress": vars(progress),
+                "binding": dict(binding),
             }
             written[SHARED_FILE] = _write(aside / SHARED_FILE, shared)
 
@@ -91,7 +99,12 @@ def save(
 
 
 def load(
-    run: RunDirectory, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, world: World
+    run: RunDirectory,
+    step: int,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    world: World,
+    binding: Mapping[str, int],
 ) -> Progress:
     """Put every rank into the state saved at `step`, after checking every file against the manifest.
 
@@ -102,6 +115,12 @@ def load(
     verify(run, step)
     # weights_only: a checkpoint is data and must not be able to run code.
     shared = torch.load(path / SHARED_FILE, map_location=world.device, weights_only=True)
+    for name, value in binding.items():
+        if (saved := shared["binding"].get(name)) != value:
+            raise CheckpointError(
+                f"checkpoint step_{step} was saved with {name} = {saved}, but now it is {value}: "
+                "the run cannot go on with other data or another global batch; start a new run"
+            )
     try:
         model.load_state_dict(shared["model"])
         optimizer.load_state_dict(shared["optimizer"])

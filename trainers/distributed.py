@@ -12,17 +12,19 @@ import torch.distributed as dist
 from torch import Tensor
 
 COLLECTIVE_TIMEOUT = timedelta(seconds=60)
+SLOW_TIMEOUT = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """This rank's place among the others, and its device."""
+    """This rank's place among the others, and its device; `slow_group` is for talk about files."""
 
     rank: int
     local_rank: int
     world_size: int
     node: int
     device: torch.device
+    slow_group: dist.ProcessGroup | None = None
 
     @property
     def is_main(self) -> bool:
@@ -67,7 +69,10 @@ def join(wanted_device: str) -> World:
         timeout=COLLECTIVE_TIMEOUT,
         device_id=device if device.type == "cuda" else None,
     )
+    # Files take their time: what ranks tell each other about them may wait longer than a gradient.
+    slow_group = dist.new_group(backend="gloo", timeout=SLOW_TIMEOUT)
     return World(
+        slow_group=slow_group,
         rank=dist.get_rank(),
         local_rank=local_rank,
         world_size=dist.get_world_size(),
@@ -89,5 +94,5 @@ def leave() -> None:
 def gather_objects(value: object, world: World) -> list[object]:
     """Return every rank's value, by rank, on every rank."""
     gathered: list[object] = [None] * world.world_size
-    dist.all_gather_object(gathered, value)
+    dist.all_gather_object(gathered, value, group=world.slow_group)
     return gathered

@@ -43,6 +43,7 @@ class Job:
     meter: StepMeter
     pulse: Pulse
     progress: Progress
+    binding: dict[str, int]
     saved_step: int | None = None
     evaluated_step: int | None = None
     sampled_at: float = 0.0
@@ -78,12 +79,13 @@ def train(job: Job) -> str:
             meter.note_gradients()
             job.optimizer.step()
             job.optimizer.zero_grad()
+            meter.settle()
 
             progress.step += 1
             progress.batch_in_epoch += 1
             step_ended = time.perf_counter()
             step_time_s = step_ended - step_started
-            job.pulse.beat(progress.step, step_time_s, data_time_s, wait_time_s)
+            job.pulse.beat(progress.step, meter.known_step_time_s(step_time_s), data_time_s, wait_time_s)
             command = meter.step_done(
                 loss,
                 step=progress.step,
@@ -93,12 +95,12 @@ def train(job: Job) -> str:
                 step_time_s=step_time_s,
                 data_time_s=data_time_s,
             )
-            if command is not None and obey(job, command) == "stopped":
-                return "stopped"
             if _is_due(progress.step, config.eval_every_steps):
                 evaluate(job)
             if _is_due(progress.step, config.checkpoint_every_steps):
                 save(job, "schedule")
+            if command is not None and obey(job, command) == "stopped":
+                return "stopped"
             if _reached_max_steps(job):
                 break
             sample_now_and_then(job)
@@ -106,22 +108,33 @@ def train(job: Job) -> str:
             step_started = step_ended + job.take_stood_still_s()
             data_started = time.perf_counter()
         else:
+            command = meter.report()
+            if config.eval_every_steps is None:
+                evaluate(job)
             progress.epoch += 1
             progress.batch_in_epoch = 0
             log.info("epoch %d of %d done at step %d", progress.epoch, config.num_epochs, progress.step)
-            command = meter.report()
-            if command is not None and obey(job, command) == "stopped":
-                return "stopped"
-            if config.eval_every_steps is None:
-                evaluate(job)
             if config.checkpoint_every_steps is None:
                 save(job, "schedule")
+            if command is not None and obey(job, command) == "stopped":
+                return "stopped"
 
-    command = meter.report()  # the steps since the last report, when `max_steps` ended an epoch early
+    return finish(job)
+
+
+def finish(job: Job) -> str:
+    """Report what is left, evaluate, save; return `finished`, or `stopped` when somebody wants that now."""
+    command = job.meter.report()  # the steps since the last report, when `max_steps` ended an epoch early
     if command is not None and obey(job, command) == "stopped":
         return "stopped"
     evaluate(job)
-    save(job, "end")
+    while not save(job, "end"):
+        # The work is done but not kept: better to wait for somebody than to lose it.
+        if (
+            stay_paused(job, "The last checkpoint could not be saved: free some space, then resume.")
+            == "stopped"
+        ):
+            return "stopped"
     return "finished"
 
 
@@ -132,9 +145,12 @@ def obey(job: Job, command: Command) -> str:
     log.info("all ranks agreed at step %d: %s", step, command.name)
     if command.name == "stop":
         reporter.state("stopping", "Stop was asked for.")
+        if command.save and not save(job, "stop"):
+            message = "Nothing could be saved, so the run goes on. Free some space, or stop without saving."
+            reporter.answer(command, step=step, accepted=False, message=message)
+            reporter.state("running", message)
+            return "running"
         reporter.answer(command, step=step, accepted=True, message=f"Stopping after step {step}.")
-        if command.save:
-            save(job, "stop")
         return "stopped"
     if command.name == "checkpoint":
         saved = save(job, "button")
@@ -149,14 +165,14 @@ def obey(job: Job, command: Command) -> str:
         reporter.answer(command, step=step, accepted=False, message="The run is not paused.")
     elif command.name == "pause":
         reporter.answer(command, step=step, accepted=True, message=f"Paused after step {step}.")
-        return stay_paused(job)
+        return stay_paused(job, f"Paused after step {step}.")
     return "running"
 
 
-def stay_paused(job: Job) -> str:
+def stay_paused(job: Job, why: str) -> str:
     """Wait for `resume` or `stop`, all ranks together; return `running` or `stopped`."""
     started, stood_still_before_s = time.perf_counter(), job.stood_still_s
-    job.reporter.state("paused", f"Paused after step {job.progress.step}.")
+    job.reporter.state("paused", why)
     while True:
         time.sleep(PAUSE_POLL_S)
         command = job.meter.report()
@@ -175,6 +191,8 @@ def stay_paused(job: Job) -> str:
             )
         elif obey(job, command) == "stopped":
             return "stopped"
+        elif command.name == "stop":
+            job.reporter.state("paused", why)
 
 
 def evaluate(job: Job) -> None:
@@ -209,8 +227,13 @@ def take_sample(job: Job) -> None:
     """Rank 0 asks the bare network; the others meet it again in the next all-reduce."""
     if not job.world.is_main:
         return
-    taken = samples.take(job.network, job.spec, job.validation, job.config.seed)
     job.sampled_at = time.monotonic()
+    try:
+        taken = samples.take(job.network, job.spec, job.validation, job.config.seed)
+    except (RuntimeError, ValueError, LookupError) as error:
+        # Only a picture for people: it must not end a run.
+        job.reporter.warning("no_sample", f"No sample could be taken: {error}", "Training is not affected.")
+        return
     if taken is not None:
         kind, content = taken
         job.reporter.event("sample", step=job.progress.step, type=kind, content=content)
@@ -223,9 +246,9 @@ def save(job: Job, reason: str) -> bool:
         return True
     started = time.perf_counter()
     try:
-        saved = checkpoint.save(job.run, job.progress, job.network, job.optimizer, job.world)
+        saved = checkpoint.save(job.run, job.progress, job.network, job.optimizer, job.world, job.binding)
     except CheckpointError as error:
-        hint = "Training goes on. Free some space, then press Checkpoint."
+        hint = "The run goes on. Free some space, then save again."
         job.reporter.warning("checkpoint_failed", f"Step {step} was not saved: {error}", hint)
         return False
     finally:
@@ -261,7 +284,7 @@ class GradientClock:
     """
 
     def __init__(self, network: nn.Module) -> None:
-        first = next(network.parameters())
+        first = next(parameter for parameter in network.parameters() if parameter.requires_grad)
         self._measures = first.device.type == "cpu"
         self._own_done = 0.0
         if self._measures:

@@ -6,6 +6,8 @@ all ranks agree on and costs no collective of its own. Losses stay on the device
 
 from __future__ import annotations
 
+import time
+
 import torch
 from torch import Tensor, nn
 
@@ -25,6 +27,7 @@ class StepMeter:
         self._world = world
         self._reporter = reporter
         self._parameters = parameters
+        self._is_async = world.device.type == "cuda"
         self._losses = torch.zeros(
             MAX_STEPS_PER_REPORT + _NUM_EXTRAS, dtype=torch.float64, device=world.device
         )
@@ -32,10 +35,23 @@ class StepMeter:
         self._interval = 1
         self._grad_norm: Tensor | None = None
         self.just_reported = False
+        self._mean_step_time_s: float | None = None
 
     def is_report_due(self) -> bool:
         """Tell whether the step under way ends with a report."""
         return len(self._steps) + 1 >= self._interval
+
+    def settle(self) -> None:
+        """On the step of a report wait for the GPU, so that the time of its work falls into these steps.
+
+        The report itself would wait a moment later; on the CPU there is nothing to wait for.
+        """
+        if self._is_async and self.is_report_due():
+            torch.cuda.synchronize(self._world.device)
+
+    def known_step_time_s(self, host_time_s: float) -> float | None:
+        """Return what a step takes: on a GPU the mean up to the last report, None before the first."""
+        return self._mean_step_time_s if self._is_async else host_time_s
 
     def note_gradients(self) -> None:
         """Take the gradients' norm on the step of a report; they are the same on every rank."""
@@ -75,14 +91,18 @@ class StepMeter:
         extras = _encode(command, self._next_interval()) if self._world.is_main else [0.0] * _NUM_EXTRAS
         message = self._losses[: count + _NUM_EXTRAS]
         message[count:] = torch.tensor(extras, dtype=torch.float64)
+        waiting_since = time.perf_counter()
         values = self._world.sum(message).tolist()
+        waited_s = time.perf_counter() - waiting_since if self._is_async else 0.0
         agreed, self._interval = _decode(values[count:], command)
         if count:
-            self._emit([value / self._world.world_size for value in values[:count]])
+            self._emit([value / self._world.world_size for value in values[:count]], waited_s)
         return agreed
 
-    def _emit(self, losses: list[float]) -> None:
-        seconds = sum(step[4] for step in self._steps)
+    def _emit(self, losses: list[float], waited_s: float) -> None:
+        seconds = sum(step[4] for step in self._steps) + waited_s
+        # On a GPU the host only hands out work: what one step took is known for all of them together.
+        mean_step_time_s = self._mean_step_time_s = seconds / len(losses)
         samples_per_s = round(sum(step[3] for step in self._steps) / max(seconds, 1e-9), 2)
         norm = None if self._grad_norm is None else float(self._grad_norm)
         last = len(losses) - 1
@@ -95,7 +115,7 @@ class StepMeter:
                     "lr": lr,
                     "grad_norm": norm if position == last else None,
                     "samples_per_s": samples_per_s,
-                    "step_time_s": round(step_time_s, 6),
+                    "step_time_s": round(mean_step_time_s if self._is_async else step_time_s, 6),
                     "data_time_s": round(data_time_s, 6),
                 }
                 for position, ((step, epoch, lr, _, step_time_s, data_time_s), loss) in enumerate(

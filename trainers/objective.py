@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -26,6 +27,9 @@ def evaluate(
     Each rank takes every world-size-th sample, so no sample is counted twice and none is left out.
     `model` is the bare network: the DDP wrapper would wait for ranks that have a batch less.
     """
+    for buffer in model.buffers():
+        # DDP evens out running statistics only in its own forward: rank 0's count.
+        dist.broadcast(buffer, src=0)
     model.eval()
     totals = torch.zeros(3, dtype=torch.float64, device=world.device)
     mine = torch.arange(world.rank, len(split), world.world_size, device=world.device)

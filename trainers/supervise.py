@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,8 +34,11 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 POLL_S = 0.05
 TREE_LOOK_S = 0.5
 STOP_GRACE_S = 9.0
-SAVE_GRACE_S = 120.0
+MAX_GRACE_S = 120.0
+LAST_WORDS_S = 30.0
+PROGRESS_KINDS = frozenset({"step", "eval", "checkpoint", "sample"})
 TERM_GRACE_S = 3.0
+RETRY_S = 0.5
 PR_SET_PDEATHSIG = 1
 
 
@@ -102,10 +106,16 @@ class Supervisor:
         self._resume_step = resume_step
         self._torchrun_log = run.logs / "torchrun.log"
         self._torchrun_dir = run.logs / "torchrun"
+        if run.events.exists():
+            # Cuts off a half line that a crash left, before anybody's place in the file is noted.
+            EventFile(run.events).close()
         self._events_offset = run.events.stat().st_size if run.events.exists() else 0
         self._commands_offset = run.commands.stat().st_size if run.commands.exists() else 0
         self._stop_wished_at: float | None = None
         self._state_changed_at = time.monotonic()
+        self._progressed_at: float | None = None
+        self._longest_silence_s = 0.0
+        self._status_is_saved = False
         self._terminated_at: float | None = None
         self._forced = False
         self._was_told_to_end = False
@@ -116,7 +126,7 @@ class Supervisor:
 
     def run_to_end(self) -> int:
         """Start torchrun, follow it to its end, write the last words; return its exit code."""
-        self._run.write_status(self._status)
+        self._save_status()
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.signal(signal.SIGINT, self._on_sigterm)
         try:
@@ -130,13 +140,16 @@ class Supervisor:
         tree = ProcessTree(torchrun.pid)
         while torchrun.poll() is None:
             tree.look()
-            self._follow_events()
+            # A wish first, then what the run says to it.
             self._follow_commands()
+            self._follow_events()
             self._escalate(torchrun, tree)
+            if not self._status_is_saved:
+                self._save_status()
             time.sleep(POLL_S)
         tree.kill()
         self._follow_events()
-        self._conclude(torchrun.returncode)
+        self._conclude(torchrun.returncode, [process.pid for process in tree.survivors()])
         return torchrun.returncode
 
     def _start_torchrun(self, config: Config) -> subprocess.Popen[bytes]:
@@ -153,6 +166,8 @@ class Supervisor:
         # A command given while the ranks still start is theirs too: they read on from where we do.
         environment = os.environ | {
             "PET_LOG_DIR": str(self._torchrun_dir),
+            # One machine: a host name that does not resolve (offline, VPN) must not matter.
+            "PET_LOCAL_ADDR": "127.0.0.1",
             "TRAINERS_SUPERVISED": "1",
             "TRAINERS_COMMANDS_OFFSET": str(self._commands_offset),
         }
@@ -171,12 +186,29 @@ class Supervisor:
     def _follow_events(self) -> None:
         """Bring `status.json` to the state the run says it is in."""
         batch, self._events_offset = events.read(self._run.events, self._events_offset)
+        now = time.monotonic()
+        if any(event["kind"] in PROGRESS_KINDS for event in batch):
+            if self._progressed_at is not None and self._status.state == "running":
+                self._longest_silence_s = max(self._longest_silence_s, now - self._progressed_at)
+            self._progressed_at = now
         states = [event["state"] for event in batch if event["kind"] == "state"]
+        if "stopping" in [self._status.state, *states][:-1] and states:
+            # Over: either it has ended, or a stop that could not save was refused and it goes on.
+            self._stop_wished_at = None
         if states and states[-1] != self._status.state:
             self._status = replace(self._status, state=states[-1])
-            self._state_changed_at = time.monotonic()
+            self._state_changed_at = now
             if self._status.state in events.LIVE_STATES:
-                self._run.write_status(self._status)
+                self._save_status()
+
+    def _save_status(self) -> None:
+        """Write the status; when the disk does not take it, the next look tries again."""
+        try:
+            self._run.write_status(self._status)
+            self._status_is_saved = True
+        except OSError as error:
+            self._status_is_saved = False
+            print(f"status.json could not be written, trying again: {error}", flush=True)
 
     def _follow_commands(self) -> None:
         """Note a wish to stop: it sets the time after which force is used."""
@@ -199,9 +231,11 @@ class Supervisor:
             return
         now = time.monotonic()
         if self._terminated_at is None:
-            # A run that moves on gets more time: it may have heard late, and saving may take long.
+            # Who has been silent for long before (slow steps, an evaluation) may be so again; and saving
+            # takes as long as it takes.
             patient_since = max(self._stop_wished_at or 0.0, self._state_changed_at)
-            grace_s = SAVE_GRACE_S if self._status.state == "stopping" else STOP_GRACE_S
+            usual_s = min(MAX_GRACE_S, max(STOP_GRACE_S, 2 * self._longest_silence_s))
+            grace_s = MAX_GRACE_S if self._status.state == "stopping" else usual_s
             if self._was_told_to_end or now - patient_since > grace_s:
                 tree.look(now=True)
                 torchrun.terminate()
@@ -215,7 +249,11 @@ class Supervisor:
         self._was_told_to_end = True
         self._stop_wished_at = time.monotonic()
 
-    def _conclude(self, exit_code: int) -> None:
+    def _conclude(self, exit_code: int, left_over: Sequence[int] = ()) -> None:
+        if left_over:
+            message = f"Processes of this run could not be ended: {', '.join(map(str, left_over))}."
+            hint = "They hang in the kernel (a driver or a network disk); the machine may need a restart."
+            self._say("warning", Cause(code="processes_left", message=message, hint=hint))
         said = self._status.state
         if said in ("finished", "stopped"):
             # Rank 0 says so after the last save; a process that crashes on its way out takes nothing back.
@@ -248,17 +286,11 @@ class Supervisor:
         """Write the last events, where rank 0 has not, then the final status."""
         if cause is not None:
             cause = replace(cause, hint=f"{cause.hint} {self._what_is_kept()}")
-        said = events.last(self._run.events)
-        already_said = said is not None and said["kind"] == "state" and said["state"] == state
+        already_said = self._status.state == state
         if cause is not None or not already_said:
             reason = cause.message if cause else "The run ended."
-            last_words = EventFile(self._run.events)
             kind = "warning" if state == "stopped" else "error"
-            now = time.time()
-            if cause is not None:
-                last_words.append([(now, kind, cause.fields())])
-            last_words.append([(now, "state", {"state": state, "reason": reason})])
-            last_words.close()
+            self._say(kind, cause, {"state": state, "reason": reason})
         self._status = replace(
             self._status,
             state=state,
@@ -266,7 +298,29 @@ class Supervisor:
             error=None if cause is None or state == "stopped" else f"{cause.message} {cause.hint}",
             ended_unix_s=time.time(),
         )
-        self._run.write_status(self._status)
+        deadline = time.monotonic() + LAST_WORDS_S
+        self._save_status()
+        while not self._status_is_saved and time.monotonic() < deadline:
+            time.sleep(RETRY_S)
+            self._save_status()
+
+    def _say(self, kind: str, cause: Cause | None, state: dict[str, str] | None = None) -> None:
+        """Append last words for a rank 0 that did not live to say them; a full disk is waited for."""
+        now = time.time()
+        words = [] if cause is None else [(now, kind, cause.fields())]
+        words += [] if state is None else [(now, "state", state)]
+        deadline = time.monotonic() + LAST_WORDS_S
+        while True:
+            try:
+                file = EventFile(self._run.events)
+                file.append(words)
+                file.close()
+                return
+            except OSError as error:
+                print(f"the last words could not be written, trying again: {error}", flush=True)
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(RETRY_S)
 
 
 def _die_with_supervisor() -> None:

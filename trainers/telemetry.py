@@ -41,10 +41,12 @@ class Pulse:
     data_time_s: float | None = None
     wait_time_s: float | None = None
 
-    def beat(self, step: int, step_time_s: float, data_time_s: float, wait_time_s: float | None) -> None:
+    def beat(
+        self, step: int, step_time_s: float | None, data_time_s: float, wait_time_s: float | None
+    ) -> None:
         """Note the newest step."""
         self.step = step
-        self.step_time_s = round(step_time_s, 6)
+        self.step_time_s = None if step_time_s is None else round(step_time_s, 6)
         self.data_time_s = round(data_time_s, 6)
         self.wait_time_s = None if wait_time_s is None else round(wait_time_s, 6)
 

@@ -41,6 +41,8 @@ def main() -> None:
             "start it with torchrun: torchrun --standalone --nproc-per-node 2 -m trainers.worker RUN_DIR"
         )
     run = RunDirectory(options.run_dir.resolve())
+    if (problem := why_not(run, options.resume)) is not None:
+        sys.exit(problem)
     redirect_output(run)
     die_with_parent()
     exit_code = 1
@@ -54,6 +56,19 @@ def main() -> None:
     if exit_code:
         # Not through the interpreter's exit: a broken process group can hang or abort in its destructor.
         os._exit(exit_code)
+
+
+def why_not(run: RunDirectory, resume_step: int | None) -> str | None:
+    """Say why this cannot be started by hand: nothing there, or it would overwrite what is."""
+    if not run.config.is_file():
+        return (
+            f"There is no {run.config}. The page writes it when you press Start; by hand, an empty "
+            "configuration will do: {}"
+        )
+    if SUPERVISED not in os.environ and resume_step is None and (there := run.list_checkpoints()):
+        steps = ", ".join(str(item.step) for item in there[-5:])
+        return f"{run.path} has checkpoints already. Go on from one of them with --resume STEP: … {steps}"
+    return None
 
 
 def redirect_output(run: RunDirectory) -> None:

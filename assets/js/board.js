@@ -67,7 +67,7 @@ export class Board {
   /** Takes a payload in; what changed is drawn with the next frame. */
   take(payload, bytes) {
     const changed = this.traces.apply(payload);
-    if (payload.type === "snapshot") for (const chart of this.charts) chart.forgetFine();
+    if (payload.type === "snapshot") for (const chart of this.charts) chart.refetchFine();
     if (payload.devices?.length) this.isCuda = payload.devices[0].kind === "cuda";
     if (payload.checkpoints && JSON.stringify(payload.checkpoints) !== JSON.stringify(this.checkpoints)) {
       this.checkpoints = payload.checkpoints;

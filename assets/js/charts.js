@@ -123,9 +123,11 @@ export class Chart {
     if (this.plotly) this.draw(this.plotly);
   }
 
-  /** Forgets what a zoom brought in: the run's points were replaced. */
-  forgetFine() {
+  /** The run's points were replaced: what a zoom brought in is asked for again. */
+  refetchFine() {
     this.fine = {};
+    const axis = this.isDrawn ? this.plot.layout.xaxis : null;
+    if (axis && axis.autorange === false) this.zoomed({ "xaxis.range": axis.range });
   }
 
   close() {

@@ -47,7 +47,7 @@ export class Header {
     this.pill = new StatePill();
     this.ranks = el("span", {}, ranks(summary.config.nproc_per_node, null));
     this.buttons = {
-      stop: this.button("Stop", "ddp-button-stop", () => ["stop_run", runId, true]),
+      stop: this.button("Stop", "ddp-button-stop", () => ["stop_run", runId, this.savesOnStop]),
       checkpoint: this.button("Checkpoint", "", () => ["checkpoint_run", runId]),
       pause: this.button("Pause", "", () => ["pause_run", runId]),
       resume: this.button("Resume", "ddp-button-main", () => ["resume_run", runId, this.chosenStep()]),
@@ -57,6 +57,7 @@ export class Header {
     this.from = el("label", { class: "ddp-from" }, el("span", {}, "from"), this.select);
     this.element = this.layOut(summary);
     this.state = "queued";
+    this.savesOnStop = true;
     this.refresh();
   }
 
@@ -113,6 +114,15 @@ export class Header {
     this.refresh();
   }
 
+  /** A stop that could not save was refused: the next one is offered without. */
+  noteMarks(marks) {
+    for (const mark of marks) {
+      if (mark.kind === "command" && mark.name === "stop" && !mark.accepted) this.savesOnStop = false;
+      if (mark.kind === "checkpoint") this.savesOnStop = true;
+    }
+    setText(this.buttons.stop, this.savesOnStop ? "Stop" : "Stop without saving");
+  }
+
   setCheckpoints(checkpoints) {
     this.checkpoints = checkpoints;
     const chosen = this.select.value;
@@ -137,7 +147,7 @@ export class Header {
     const ended = "The run has ended.";
     const notYet = "The run has not begun to train yet.";
     const waiting = state === "queued" || state === "starting";
-    enable(buttons.stop, isLive && state !== "stopping", "Saves a checkpoint first, then ends the run. Resume goes on from there.",
+    enable(buttons.stop, isLive && state !== "stopping", this.savesOnStop ? "Saves a checkpoint first, then ends the run. Resume goes on from there." : "Ends the run; what was not saved is lost.",
       state === "stopping" ? "The run is stopping already." : ended); // prettier-ignore
     enable(buttons.checkpoint, state === "running" || state === "paused", "Saves a checkpoint; training goes on.",
       waiting ? notYet : isLive ? "The run is stopping and saves by itself." : ended); // prettier-ignore
@@ -149,6 +159,7 @@ export class Header {
 
   hintWords(isLive) {
     if (this.state === "paused") return "Paused: the ranks wait and keep their memory. Resume goes on.";
+    if (isLive && !this.savesOnStop) return "Nothing could be saved: free some space and press Checkpoint, or stop without saving.";
     if (isLive) return "Stop saves a checkpoint first. Closing this page changes nothing for the run.";
     return this.canResume() ? "Resume starts again from a checkpoint." : this.whyNoResume();
   }

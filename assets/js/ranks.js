@@ -70,7 +70,8 @@ export class RanksPanel {
 
 /** The rank whose own work takes clearly longer than the others' (their median), or null. */
 function slowest(measured) {
-  if (measured.length < 2) return null;
+  // Without the waiting time the others' waiting would pass for work of their own.
+  if (measured.length < 2 || measured.some((rank) => rank.wait_time_s === null)) return null;
   const own = measured
     .map((rank) => ({ rank: rank.rank, seconds: rank.step_time_s - (rank.wait_time_s ?? 0) }))
     .sort((a, b) => b.seconds - a.seconds);

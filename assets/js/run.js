@@ -86,6 +86,7 @@ class RunPage {
     this.board.take(payload, bytes);
     if (devices?.length) this.deviceKind = devices[0].kind;
     this.ranks = ranks ?? this.ranks;
+    this.header.noteMarks(payload.marks);
     this.header.update(head.state, payload.checkpoints, this.deviceKind);
     this.progress.update(head);
     this.tiles.update(head, this.ranks);

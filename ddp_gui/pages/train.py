@@ -141,7 +141,7 @@ def equation_html(planned: Plan) -> str:
 def command_for(planned: Plan, runs_dir: Path) -> str:
     """Return the torchrun command that Start would run now."""
     run_dir = runs_dir / rundir.next_run_id(runs_dir, planned.config)
-    return " ".join(torchrun_command(planned.config, plan.shown_run_dir(run_dir)))
+    return rundir.shell_words(torchrun_command(planned.config, plan.shown_run_dir(run_dir)))
 
 
 def as_lines(error: ConfigError, form: Form) -> str:

@@ -20,6 +20,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.distributed import World
 
 WORLD = World(rank=0, local_rank=0, world_size=1, node=0, device=torch.device("cpu"))
+BINDING = {"num_train": 100, "batch_size": 8}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,7 +46,7 @@ def network_and_optimizer(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
 
 def save(run: RunDirectory, step: int = 3, seed: int = 1) -> None:
     network, optimizer = network_and_optimizer(seed)
-    checkpoint.save(run, Progress(step=step, epoch=1, batch_in_epoch=2), network, optimizer, WORLD)
+    checkpoint.save(run, Progress(step=step, epoch=1, batch_in_epoch=2), network, optimizer, WORLD, BINDING)
 
 
 def assert_same(left: Any, right: Any) -> None:
@@ -68,13 +69,15 @@ def test_saved_and_loaded_state_is_equal_to_the_last_bit(run: RunDirectory) -> N
     network, optimizer = network_and_optimizer(seed=1)
     optimizer.param_groups[0]["lr"] = 0.007
     random.seed(5)
-    saved = checkpoint.save(run, Progress(step=9, epoch=2, batch_in_epoch=4), network, optimizer, WORLD)
+    saved = checkpoint.save(
+        run, Progress(step=9, epoch=2, batch_in_epoch=4), network, optimizer, WORLD, BINDING
+    )
     drawn = torch.rand(3), random.random()
     assert saved.path == run.checkpoints / "step_9"
     assert saved.size_bytes == sum(f.stat().st_size for f in saved.path.glob("*.pt"))
 
     other, other_optimizer = network_and_optimizer(seed=2)
-    progress = checkpoint.load(run, 9, other, other_optimizer, WORLD)
+    progress = checkpoint.load(run, 9, other, other_optimizer, WORLD, BINDING)
     assert vars(progress) == {"step": 9, "epoch": 2, "batch_in_epoch": 4}
     assert_same(other.state_dict(), network.state_dict())
     assert_same(other_optimizer.state_dict(), optimizer.state_dict())
@@ -110,7 +113,7 @@ def test_damaged_file_is_refused_by_name(run: RunDirectory, name: str, damage: s
     network, optimizer = network_and_optimizer(seed=2)
     before = {key: value.clone() for key, value in network.state_dict().items()}
     with pytest.raises(CheckpointError, match=f"step_3: {name}"):
-        checkpoint.load(run, 3, network, optimizer, WORLD)
+        checkpoint.load(run, 3, network, optimizer, WORLD, BINDING)
     assert_same(network.state_dict(), before)
 
 
@@ -127,7 +130,7 @@ def test_checkpoint_of_another_model_is_refused_in_words(run: RunDirectory) -> N
     save(run)
     other = nn.Linear(2, 2)
     with pytest.raises(CheckpointError, match="does not fit the model"):
-        checkpoint.load(run, 3, other, torch.optim.AdamW(other.parameters()), WORLD)
+        checkpoint.load(run, 3, other, torch.optim.AdamW(other.parameters()), WORLD, BINDING)
 
 
 def test_checkpoint_can_run_no_code(run: RunDirectory) -> None:
@@ -139,7 +142,7 @@ def test_checkpoint_can_run_no_code(run: RunDirectory) -> None:
         def __reduce__(self) -> tuple[Any, ...]:
             return (Path.touch, (run.path / "evil_was_here",))
 
-    torch.save({"model": Evil()}, path)
+    torch.save({"model": Evil(), "binding": BINDING}, path)
     manifest_path = path.with_name("manifest.json")
     manifest = json.loads(manifest_path.read_text())
     digest, size = checkpoint._digest(path)
@@ -147,7 +150,7 @@ def test_checkpoint_can_run_no_code(run: RunDirectory) -> None:
     manifest_path.write_text(json.dumps(manifest))
     network, optimizer = network_and_optimizer(seed=2)
     with pytest.raises(Exception, match=r"(?i)weights.only"):
-        checkpoint.load(run, 3, network, optimizer, WORLD)
+        checkpoint.load(run, 3, network, optimizer, WORLD, BINDING)
     assert not (run.path / "evil_was_here").exists()
 
 
@@ -190,3 +193,11 @@ def test_save_that_fails_names_rank_and_reason_and_leaves_nothing(
         save(run, step=3)
     assert [path.name for path in run.checkpoints.iterdir()] == ["step_2"]
     checkpoint.verify(run, 2)
+
+
+def test_checkpoint_of_other_data_is_refused_in_words(run: RunDirectory) -> None:
+    """The place in the epoch would mean other samples, and what was validated may have been trained on."""
+    save(run)
+    network, optimizer = network_and_optimizer(seed=1)
+    with pytest.raises(CheckpointError, match="saved with num_train = 100, but now it is 900"):
+        checkpoint.load(run, 3, network, optimizer, WORLD, {**BINDING, "num_train": 900})

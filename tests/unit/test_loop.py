@@ -41,7 +41,7 @@ def test_checkpoint_during_a_pause_is_not_counted_twice(monkeypatch: pytest.Monk
     """Counted twice, the step after the pause would have begun in the future."""
     job = paused_job(monkeypatch, None, Command(name="checkpoint"), None, Command(name="resume"))
     started = time.perf_counter()
-    assert loop.stay_paused(job) == "running"
+    assert loop.stay_paused(job, "Paused.") == "running"
     lasted_s = time.perf_counter() - started
     assert job.saves == ["button"]
     assert 1.0 + SAVE_TAKES_S <= job.stood_still_s <= 1.0 + lasted_s
@@ -49,18 +49,18 @@ def test_checkpoint_during_a_pause_is_not_counted_twice(monkeypatch: pytest.Monk
 
 def test_stop_during_a_pause_saves_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     job = paused_job(monkeypatch, None, Command(name="stop"))
-    assert loop.stay_paused(job) == "stopped"
+    assert loop.stay_paused(job, "Paused.") == "stopped"
     assert job.saves == ["stop"]
 
 
 def test_stop_without_saving_during_a_pause_saves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     job = paused_job(monkeypatch, Command(name="stop", save=False))
-    assert loop.stay_paused(job) == "stopped"
+    assert loop.stay_paused(job, "Paused.") == "stopped"
     assert job.saves == []
 
 
 def test_learning_rate_can_be_set_during_a_pause_without_ending_it(monkeypatch: pytest.MonkeyPatch) -> None:
     commands = [Command(name="set_lr", learning_rate=0.5), Command(name="pause"), Command(name="resume")]
     job = paused_job(monkeypatch, *commands)
-    assert loop.stay_paused(job) == "running"
+    assert loop.stay_paused(job, "Paused.") == "running"
     assert job.optimizer.param_groups[0]["lr"] == 0.5

@@ -139,9 +139,71 @@ def test_run_that_is_saving_gets_more_time_but_not_for_ever(
     pass_time(monkeypatch, supervise.STOP_GRACE_S + 1)
     subject._escalate(torchrun, tree)  # type: ignore[arg-type]
     assert torchrun.num_terminated == 0, "a big model takes longer than nine seconds to save"
-    pass_time(monkeypatch, supervise.SAVE_GRACE_S)
+    pass_time(monkeypatch, supervise.MAX_GRACE_S)
     subject._escalate(torchrun, tree)  # type: ignore[arg-type]
     assert torchrun.num_terminated == 1
+
+
+def test_run_of_long_silences_gets_more_time_to_hear_a_stop(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step, an evaluation or a save of 20 s cannot be interrupted by a command."""
+    torchrun, tree, subject = escalation(run, monkeypatch, "running")
+    for _ in range(2):
+        file = EventFile(run.events)
+        file.append([(1.0, "step", {"step": 1})])
+        file.close()
+        subject._follow_events()
+        pass_time(monkeypatch, 20.0)
+    run.append_command("stop")
+    subject._follow_commands()
+    pass_time(monkeypatch, supervise.STOP_GRACE_S + 1)
+    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
+    assert torchrun.num_terminated == 0
+    pass_time(monkeypatch, 40.0)
+    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
+    assert torchrun.num_terminated == 1
+
+
+def test_stop_that_was_refused_is_not_enforced_later(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torchrun, tree, subject = escalation(run, monkeypatch, "running")
+    run.append_command("stop")
+    subject._follow_commands()
+    say(run, "stopping", "running")
+    subject._follow_events()
+    pass_time(monkeypatch, supervise.MAX_GRACE_S + 1)
+    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
+    assert torchrun.num_terminated == 0
+
+
+def test_status_that_cannot_be_written_is_written_later(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, _, subject = escalation(run, monkeypatch)
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RunDirectory, "write_status", full)
+        say(run, "paused")
+        subject._follow_events()
+        assert not subject._status_is_saved
+    subject._save_status()
+    assert subject._status_is_saved
+    assert run.read_status().state in ("paused", "lost")
+
+
+def test_a_half_line_left_by_a_crash_does_not_end_the_supervisor(run: RunDirectory) -> None:
+    say(run, "running")
+    with run.events.open("a") as file:
+        file.write('{"seq":1,"time_un')
+    subject = Supervisor(run, None)
+    say(run, "starting")
+    subject._follow_events()
+    assert subject._status.state == "starting"
 
 
 def test_finished_run_that_hangs_at_its_exit_is_ended(

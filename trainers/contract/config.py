@@ -148,6 +148,20 @@ class Config:
         topic="reproduce",
     )
 
+    @property
+    def global_batch(self) -> int:
+        """Samples of all ranks together in one step."""
+        return self.batch_size * self.nproc_per_node
+
+    def steps_per_epoch(self, num_train: int) -> int:
+        """Return how many global batches cover the training samples."""
+        return -(-num_train // self.global_batch)
+
+    def num_steps(self, num_train: int) -> int:
+        """Return the steps of the whole run."""
+        steps = self.steps_per_epoch(num_train) * self.num_epochs
+        return steps if self.max_steps is None else min(steps, self.max_steps)
+
     def to_json(self) -> dict[str, Any]:
         """Return what `config.json` holds."""
         return {"schema_version": SCHEMA_VERSION, **asdict(self)}

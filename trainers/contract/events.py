@@ -42,6 +42,7 @@ DEVICE_FIELDS = (
 RANK_FIELDS = ("rank", "step", "step_time_s", "data_time_s", "wait_time_s")
 CHECKPOINT_REASONS = ("button", "schedule", "stop", "end")
 
+_BLOCK_BYTES = 256 * 1024
 _READ_LIMIT_BYTES = 16 * 1024 * 1024
 
 
@@ -108,9 +109,28 @@ def read_all(path: Path) -> Iterator[Event]:
 
 
 def last_state(path: Path) -> State | None:
-    """Return the state the newest `state` event says, or None; reads the whole file."""
-    states = [event["state"] for event in read_all(path) if event["kind"] == "state"]
-    return states[-1] if states else None
+    """Return the state the newest `state` event says, or None; looks from the end of the file."""
+    mark = b'"kind":"state"'
+    rest = b""
+    try:
+        with path.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            while end > 0:
+                start = max(0, end - _BLOCK_BYTES)
+                file.seek(start)
+                chunk = file.read(end - start) + rest
+                whole_until = chunk.rfind(b"\n")
+                found = chunk.rfind(mark, 0, max(0, whole_until))
+                if found >= 0 and (start == 0 or b"\n" in chunk[:found]):
+                    line = chunk[chunk.rfind(b"\n", 0, found) + 1 : chunk.index(b"\n", found)]
+                    state: State = json.loads(line)["state"]
+                    return state
+                # The first line may begin in the block before; what follows it has been searched.
+                rest = chunk[: chunk.find(b"\n") + 1] or chunk
+                end = start
+    except FileNotFoundError:
+        return None
+    return None
 
 
 class EventFile:

@@ -56,8 +56,11 @@ def num_gpus() -> int:
     nvml = _nvml()
     if nvml is None:
         return 0
+    try:
+        count = int(nvml.nvmlDeviceGetCount())
+    except nvml.NVMLError:
+        return 0
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    count = int(nvml.nvmlDeviceGetCount())
     if visible is None:
         return count
     return min(count, len([item for item in visible.split(",") if item.strip() not in ("", "-1")]))
@@ -71,11 +74,17 @@ def num_cores() -> int:
 
 
 def gpu_handles() -> list[Any]:
-    """Return a handle for every GPU of the machine, for `read_gpu`."""
+    """Return a handle for every GPU of the machine that answers, for `read_gpu`."""
     nvml = _nvml()
     if nvml is None:
         return []
-    return [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    handles = []
+    for index in range(num_gpus()):
+        try:
+            handles.append(nvml.nvmlDeviceGetHandleByIndex(index))
+        except nvml.NVMLError:  # a GPU that fell off the bus
+            continue
+    return handles
 
 
 def gpu_handle(uuid: str) -> Any | None:

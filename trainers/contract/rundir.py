@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import re
+import shlex
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -92,6 +93,10 @@ class RunDirectory:
         recorded = self._recorded_status() or recorded
         if recorded.state not in events.LIVE_STATES:
             return recorded
+        said = events.last(self.events)
+        if said is not None and said["kind"] == "state" and said["state"] not in events.LIVE_STATES:
+            # The run had its last word; only the status could not be written any more.
+            return replace(recorded, state=said["state"])
         return replace(recorded, state="lost", error=LOST_MESSAGE)
 
     def write_status(self, status: Status) -> None:
@@ -101,7 +106,7 @@ class RunDirectory:
     def is_locked(self) -> bool:
         """Tell whether a process owns this run now."""
         try:
-            fd = os.open(self.lock, os.O_RDWR)
+            fd = os.open(self.lock, os.O_RDONLY)
         except FileNotFoundError:
             return False
         try:
@@ -258,6 +263,11 @@ def sync_directory(path: Path) -> None:
             raise
     finally:
         os.close(fd)
+
+
+def shell_words(command: list[str]) -> str:
+    """Return a command as one would type it."""
+    return shlex.join(command)
 
 
 def torchrun_command(config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
