@@ -38,6 +38,13 @@ def test_checkpoint_onto_a_full_disk_is_a_warning_and_training_goes_on(
     assert [item.step for item in live.run.list_checkpoints()] == [first["step"]]
     assert sorted(path.name for path in live.run.checkpoints.iterdir()) == [f"step_{first['step']}"]
 
+    # A stop that cannot save loses nothing: it is refused, and the run goes on.
+    refused = live.ask("stop")
+    assert not refused["accepted"]
+    assert "Nothing could be saved" in refused["message"]
+    live.wait_for_step(refused["step"] + 20)
+    assert live.states()[-2:] == ["stopping", "running"]
+
     ballast.unlink()
     stopped = live.ask("stop")
     assert live.wait_for_end().state == "stopped", live.story()
