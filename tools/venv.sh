@@ -16,39 +16,58 @@ find_python() {
     return 1
 }
 
-# What an environment was made from: the wanted packages, the interpreter and the place.
-fingerprint() {
-    { cat "$1"; "$2" --version; pwd; } | "$2" -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())'
+# What an environment depends on beside the packages: the interpreter, and the place its scripts name.
+origin() {
+    "$1" -c 'import sys; print(*sys.version_info[:2])'
+    pwd -P
 }
 
-# A stamp per file, written last, says that all of it is there: what was interrupted is done again.
-make_venv() {
-    local base file missing=() arguments=()
-    base=$(find_python) || return 1
+# Whether all of it is there, from this interpreter, for this place. Both stamps are written last.
+is_installed() {
+    local base=$1 file
+    shift
+    [ -x "$PYTHON" ] && [ "$(cat .venv/origin 2>/dev/null)" = "$(origin "$base")" ] || return 1
     for file in "$@"; do
-        if [ ! -x "$PYTHON" ] || [ "$(cat ".venv/$file.installed" 2>/dev/null)" != "$(fingerprint "$file" "$base")" ]; then
-            missing+=("$file")
-            arguments+=(-r "$file")
-        fi
+        cmp -s "$file" ".venv/$file.installed" || return 1
     done
-    [ "${#missing[@]}" = 0 ] && return
+}
+
+make_venv() {
+    local base
+    base=$(find_python) || return 1
+    is_installed "$base" "$@" && return
     if [ ! -w . ]; then
         echo "This folder cannot be written to, so nothing can be installed in it: $PWD" >&2
         return 1
     fi
-    echo "Installing ${missing[*]} into .venv: once, up to 2 GB; from one to some minutes, by the network …"
-    if ! "$PYTHON" -m pip --version >/dev/null 2>&1; then
-        rm -rf .venv
+    # One at a time: ./run.sh and ./test.sh may be started side by side.
+    if command -v flock >/dev/null; then
+        exec 9<requirements.txt
+        flock --nonblock 9 || { echo "Waiting for the installation that is going on in this folder …"; flock 9; }
+    fi
+    is_installed "$base" "$@" || install_into_venv "$base" "$@" || return 1
+    exec 9<&-
+}
+
+install_into_venv() {
+    local base=$1 file arguments=()
+    shift
+    for file in "$@"; do arguments+=(-r "$file"); done
+    echo "Installing $* into .venv: once, up to 2 GB; from one to some minutes, by the network …"
+    # Where pip was interrupted it takes half a package for a whole one, so then all of it is made anew.
+    if [ "$(cat .venv/origin 2>/dev/null)" != "$(origin "$base")" ] || ! "$PYTHON" -m pip --version >/dev/null 2>&1; then
+        rm -rf .venv/origin .venv
         if ! "$base" -m venv .venv; then
             rm -rf .venv
             echo "The virtual environment could not be made. On Debian or Ubuntu: sudo apt install python3-venv" >&2
             return 1
         fi
     fi
-    for file in "${missing[@]}"; do rm -f ".venv/$file.installed"; done
+    rm -f .venv/origin
     if ! "$PYTHON" -m pip install --disable-pip-version-check "${arguments[@]}"; then
-        echo "The installation failed; above is why. Run this again when it is mended: it goes on where it was." >&2
+        echo "The installation failed; above is why. Run this again when it is mended." >&2
         return 1
     fi
-    for file in "${missing[@]}"; do fingerprint "$file" "$base" >".venv/$file.installed"; done
+    for file in "$@"; do cp "$file" ".venv/$file.installed"; done
+    origin "$base" >.venv/origin
 }
