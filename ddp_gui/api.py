@@ -10,9 +10,12 @@ import gradio as gr
 from ddp_gui import launcher, machine, plan
 from ddp_gui.catalogue import CatalogueError
 from ddp_gui.launcher import LaunchError
+from ddp_gui.own_data import LookError
 from ddp_gui.plan import Plan
 from ddp_gui.runs import RunStore, status_values
+from trainers.contract import config as config_module
 from trainers.contract import events
+from trainers.contract.config import ConfigError, Problem
 
 Result = TypeVar("Result")
 
@@ -24,14 +27,24 @@ class Api:
         self._runs_dir = store.runs_dir
         self._catalogue = store.catalogue
         self._store = store
+        self.own_data = store.own_data
 
-    def plan(self, config: dict[str, Any]) -> Plan:
+    def plan(self, raw: dict[str, Any], *, may_look: bool = True) -> Plan:
         """Check a configuration against what there is now.
+
+        Args:
+            may_look: a person's own data may be looked at, which takes time; else it must have been.
 
         Raises:
             ConfigError: naming the field, the value and what is allowed.
         """
-        return plan.make(config, self._catalogue.get(), machine.look())
+        here = machine.look()
+        config = plan.parse(raw, here)
+        catalogue = self._catalogue.get()
+        if config.dataset in catalogue.own_data:
+            look = self.own_data.look(config) if may_look else self.own_data.remembered(config)
+            catalogue = self.own_data.extend(catalogue, config, look)
+        return plan.make(config, catalogue, here)
 
     def catalog(self) -> dict[str, Any]:
         """Say what can be picked: models, data sets, strategies, broken plugins."""
@@ -55,8 +68,18 @@ class Api:
         """Ask a run to wait at the next step."""
         return self._command(run_id, "pause", "Pausing at the next step all ranks agree on.")
 
-    def resume_run(self, run_id: str, checkpoint_step: int | None = None) -> dict[str, Any]:
-        """Let a paused run go on, or start an ended one again from a checkpoint (the newest by default)."""
+    def resume_run(
+        self,
+        run_id: str,
+        checkpoint_step: int | None = None,
+        nproc_per_node: int | None = None,
+        global_batch: str = "keep",
+    ) -> dict[str, Any]:
+        """Let a paused run go on, or start an ended one again from a checkpoint (the newest by default).
+
+        An ended run may go on with another number of ranks. `global_batch` then is "keep": each rank's
+        batch becomes larger or smaller, or "rescale": it stays, and the global batch changes.
+        """
 
         def resume() -> dict[str, Any]:
             run = self._store.open(run_id)
@@ -66,8 +89,14 @@ class Api:
                 return self._answer(run_id, "Going on.")
             if state in events.LIVE_STATES:
                 raise ValueError(f"run {run_id} is {state}: only a paused or an ended run can be resumed")
-            checked = self.plan(run.read_config().to_json())
-            checkpoint = launcher.restart(run, _whole_step(checkpoint_step), checked.num_steps)
+            before = self.plan(run.read_config().to_json())
+            changes = _other_ranks(before, nproc_per_node, global_batch)
+            checked = self.plan(before.config.to_json() | changes) if changes else before
+            checkpoint = launcher.restart(
+                run, _whole_step(checkpoint_step), checked.num_steps, checked.config if changes else None
+            )
+            if changes:
+                self._store.forget(run_id)
             self._store.view(run_id).refresh_status()
             return self._answer(run_id, f"Going on from step {checkpoint.step}.")
 
@@ -119,8 +148,31 @@ def _in_plain_words(action: Callable[[], Result]) -> Result:
     """Turn what a user can cause into an error that the page shows as it is."""
     try:
         return action()
-    except (ValueError, OSError, LaunchError, CatalogueError) as error:
+    except (ValueError, OSError, LaunchError, CatalogueError, LookError) as error:
         raise gr.Error(str(error), print_exception=False) from error
+
+
+def _other_ranks(before: Plan, num_ranks: Any, global_batch: str) -> dict[str, Any]:
+    """Return the fields that change when a run goes on with another number of ranks.
+
+    Raises:
+        ConfigError: when the global batch cannot be kept.
+    """
+    if num_ranks is None or num_ranks == "":
+        return {}
+    if global_batch not in ("keep", "rescale"):
+        raise ConfigError([Problem(field="global_batch", value=global_batch, allowed="keep or rescale")])
+    after = config_module.parse(before.config.to_json() | {"nproc_per_node": num_ranks})
+    if after.nproc_per_node == before.config.nproc_per_node:
+        return {}
+    changes: dict[str, Any] = {"nproc_per_node": after.nproc_per_node}
+    if global_batch == "keep":
+        parts = after.num_replicas(before.strategy.ranks_per_replica) * after.gradient_accumulation_steps
+        if before.global_batch % parts:
+            allowed = f"a number of ranks among which the global batch of {before.global_batch} can be shared"
+            raise ConfigError([Problem(field="nproc_per_node", value=num_ranks, allowed=allowed)])
+        changes["batch_size"] = before.global_batch // parts
+    return changes
 
 
 def _whole_step(step: Any) -> int | None:

@@ -10,23 +10,52 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ddp_gui.paths import REPOSITORY
+from trainers.contract.config import RanksPerReplica
 from trainers.contract.rundir import write_json_atomically
 
 ASK_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
+class Size:
+    """One preset of a model, with its parameter count by data set."""
+
+    name: str
+    description: str
+    num_parameters: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Model:
+    """One model; `missing_packages` is what it still needs on this machine."""
+
     name: str
     label: str
     description: str
     tasks: tuple[str, ...]
-    num_parameters: Mapping[str, int]
+    sizes: tuple[Size, ...]
+    strategies: tuple[str, ...]
+    needs_path: bool = False
+    missing_packages: tuple[str, ...] = ()
+
+    def size(self, name: str) -> Size | None:
+        """Return the size of this name; of no name the usual one."""
+        if not name:
+            return self.sizes[0]
+        return next((size for size in self.sizes if size.name == name), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strategy:
+    name: str
+    label: str
+    description: str
+    ranks_per_replica: RanksPerReplica
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,15 +77,40 @@ class Catalogue:
 
     models: Mapping[str, Model]
     datasets: Mapping[str, Dataset]
-    strategies: Mapping[str, str]
+    strategies: Mapping[str, Strategy]
+    unavailable: tuple[Mapping[str, str], ...]
+    own_data: Mapping[str, str]
     errors: tuple[Mapping[str, str], ...]
     raw: Mapping[str, Any]
 
     def models_for(self, dataset: str) -> list[Model]:
-        """Return the models that can learn from a data set."""
-        if dataset not in self.datasets:
-            return list(self.models.values())
-        return [model for model in self.models.values() if self.datasets[dataset].task in model.tasks]
+        """Return the models that can learn from a data set, those that can be used now first."""
+        fitting = [
+            model
+            for model in self.models.values()
+            if dataset not in self.datasets or self.datasets[dataset].task in model.tasks
+        ]
+        return sorted(fitting, key=lambda model: model.needs_path)
+
+    def with_dataset(self, dataset: Dataset, counts: Mapping[str, Mapping[str, int]]) -> Catalogue:
+        """Return a catalogue that also has a person's own data, with the parameters of each model's sizes."""
+        models = {
+            name: replace(
+                model,
+                sizes=tuple(
+                    replace(
+                        size,
+                        num_parameters={
+                            **size.num_parameters,
+                            **({dataset.name: counts[name][size.name]} if name in counts else {}),
+                        },
+                    )
+                    for size in model.sizes
+                ),
+            )
+            for name, model in self.models.items()
+        }
+        return replace(self, models=models, datasets={**self.datasets, dataset.name: dataset})
 
 
 class CatalogueError(RuntimeError):
@@ -153,13 +207,27 @@ def _fingerprint(watched: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
+def _parse_model(entry: Mapping[str, Any]) -> Model:
+    return Model(
+        **{
+            **entry,
+            "tasks": tuple(entry["tasks"]),
+            "strategies": tuple(entry["strategies"]),
+            "missing_packages": tuple(entry["missing_packages"]),
+            "sizes": tuple(Size(**size) for size in entry["sizes"]),
+        }
+    )
+
+
 def _parse(raw: Mapping[str, Any]) -> Catalogue:
-    models = [Model(**{**entry, "tasks": tuple(entry["tasks"])}) for entry in raw["models"]]
+    models = [_parse_model(entry) for entry in raw["models"]]
     datasets = [Dataset(**entry) for entry in raw["datasets"]]
     return Catalogue(
         models={model.name: model for model in models},
         datasets={dataset.name: dataset for dataset in datasets},
-        strategies={entry["name"]: entry["label"] for entry in raw["strategies"]},
+        strategies={entry["name"]: Strategy(**entry) for entry in raw["strategies"]},
+        unavailable=tuple(raw["unavailable"]),
+        own_data={entry["name"]: entry["label"] for entry in raw["own_data"]},
         errors=tuple(raw["errors"]),
         raw=raw,
     )

@@ -13,7 +13,18 @@ from trainers.contract.config import Setting
 
 Control = gr.Dropdown | gr.Checkbox | gr.Number | gr.Textbox
 
-TOPIC_TITLES = {"schedule": "How long, how often", "reproduce": "Name, device, reproducibility"}
+TOPIC_TITLES = {
+    "data": "The data",
+    "model": "The model",
+    "optimizer": "How it learns",
+    "schedule": "How long, how often",
+    "parallel": "How the ranks share the work",
+    "speed": "Speed",
+    "reproduce": "Name, device, reproducibility",
+}
+# These have a place of their own on the page.
+OWN_DATA_FIELDS = ("data_path", "label_column", "data_task", "skip_unreadable")
+FINE_TUNING_FIELDS = ("pretrained_path", "hub_offline")
 
 
 class Form:
@@ -32,8 +43,13 @@ class Form:
             self.controls[name] = self._control(name, settings[name])
 
     def fields_of_topic(self, topic: str) -> list[str]:
-        """Return the names of a topic's fields."""
-        return [name for name, setting in config_module.settings().items() if setting.topic == topic]
+        """Return the names of a topic's fields that have no place of their own."""
+        placed = (*OWN_DATA_FIELDS, *FINE_TUNING_FIELDS)
+        return [
+            name
+            for name, setting in config_module.settings().items()
+            if setting.topic == topic and name not in placed
+        ]
 
     @property
     def names(self) -> list[str]:
@@ -47,6 +63,32 @@ class Form:
         """Return (label, name) of the models that can learn from a data set."""
         return [(model.label, model.name) for model in self._catalogue.models_for(dataset)]
 
+    def model_choices_for_task(self, task: str) -> list[tuple[str, str]]:
+        """Return (label, name) of the models that can do a task."""
+        fitting = [model for model in self._catalogue.models.values() if task in model.tasks]
+        return [(model.label, model.name) for model in sorted(fitting, key=lambda model: model.needs_path)]
+
+    def size_choices(self, model_name: str, dataset: str) -> list[tuple[str, str]]:
+        """Return (label, name) of a model's sizes, with their parameters for this data set."""
+        model = self._catalogue.models.get(model_name)
+        if model is None:
+            return [("usual", "")]
+        choices = []
+        for number, size in enumerate(model.sizes):
+            count = size.num_parameters.get(dataset)
+            words = f"{size.name}: {size.description}" + (f", {count:,} parameters" if count else "")
+            choices.append((words, size.name if number else ""))
+        return choices
+
+    def strategy_choices(self, model_name: str) -> list[tuple[str, str]]:
+        """Return (label, name) of the strategies that can train a model."""
+        model = self._catalogue.models.get(model_name)
+        return [
+            (strategy.label, strategy.name)
+            for strategy in self._catalogue.strategies.values()
+            if model is None or strategy.name in model.strategies
+        ]
+
     def _control(self, name: str, setting: Setting) -> Control:
         label, help_text = self._words(name, setting)
         common: dict[str, Any] = {
@@ -56,15 +98,20 @@ class Form:
             "elem_id": f"field-{name}",
         }
         kind = config_module.value_type(name)
+        if name == "label_column":
+            # Filled from the table; the first look decides when nothing is picked.
+            return gr.Dropdown(choices=[("the last column", "")], filterable=False, **common)
         if setting.catalog or setting.choices:
             return gr.Dropdown(choices=self._choices(setting), filterable=False, **common)
         if kind is bool:
             return gr.Checkbox(**common)
-        if kind is int:
+        if kind is int and not config_module.is_optional(name):
             return gr.Number(precision=None, **common)
-        if kind is float:
-            # As text: people write 1e-3, and a wrong word can be answered instead of swallowed.
-            return gr.Textbox(**{**common, "value": f"{self._defaults[name]:g}"}, max_lines=1)
+        if kind in (int, float):
+            # As text: people write 1e-3, a wrong word can be answered instead of swallowed, and an empty
+            # field stays empty (a Number that is unfolded turns nothing into 0).
+            default = self._defaults[name]
+            return gr.Textbox(**{**common, "value": "" if default is None else f"{default:g}"}, max_lines=1)
         return gr.Textbox(max_lines=1, max_length=setting.max_length, **common)
 
     def _words(self, name: str, setting: Setting) -> tuple[str, str]:
@@ -86,7 +133,10 @@ class Form:
         if setting.catalog == "models":
             return self.model_choices(str(self._defaults["dataset"]))
         if setting.catalog == "datasets":
-            return [(dataset.label, dataset.name) for dataset in self._catalogue.datasets.values()]
+            own = [(f"{label}…", name) for name, label in self._catalogue.own_data.items()]
+            return [(dataset.label, dataset.name) for dataset in self._catalogue.datasets.values()] + own
+        if setting.catalog == "model_sizes":
+            return self.size_choices(str(self._defaults["model"]), str(self._defaults["dataset"]))
         if setting.catalog == "strategies":
-            return [(label, strategy) for strategy, label in self._catalogue.strategies.items()]
+            return self.strategy_choices(str(self._defaults["model"]))
         return [(choice, choice) for choice in setting.choices]

@@ -11,6 +11,7 @@ from pathlib import Path
 from ddp_gui.paths import REPOSITORY
 from ddp_gui.plan import Plan
 from trainers.contract import events, rundir
+from trainers.contract.config import Config
 from trainers.contract.rundir import Checkpoint, CommandName, RunDirectory
 
 HANDSHAKE_S = 20.0
@@ -38,8 +39,10 @@ def resume_paused(run: RunDirectory) -> None:
     run.append_command("resume")
 
 
-def restart(run: RunDirectory, step: int | None, num_steps: int) -> Checkpoint:
+def restart(run: RunDirectory, step: int | None, num_steps: int, changed: Config | None = None) -> Checkpoint:
     """Start an ended run again from the checkpoint of `step`, or from the newest.
+
+    `changed` is its configuration from now on, when it goes on with another number of ranks.
 
     Raises:
         ValueError: when there is no such checkpoint, or nothing is left to train after it.
@@ -51,6 +54,8 @@ def restart(run: RunDirectory, step: int | None, num_steps: int) -> Checkpoint:
             f"run {run.run_id} has done all of its {num_steps:,} steps at this checkpoint: choose an earlier "
             "one, or start a new run with more epochs"
         )
+    if changed is not None:
+        rundir.write_json_atomically(run.config, changed.to_json())
     _start_supervisor(run, checkpoint.step)
     return checkpoint
 

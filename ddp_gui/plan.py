@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ddp_gui.catalogue import Catalogue, Dataset, Model
+from ddp_gui.catalogue import Catalogue, Dataset, Model, Size, Strategy
 from ddp_gui.machine import Machine
 from ddp_gui.paths import REPOSITORY
 from trainers.contract import config as config_module
+from trainers.contract import schedule
 from trainers.contract.config import Config, ConfigError, Problem
+
+INSTALL_FINE_TUNING = "pip install -r requirements-finetune.txt"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,51 +23,95 @@ class Plan:
 
     config: Config
     model: Model
+    size: Size
     dataset: Dataset
+    strategy: Strategy
     device_kind: str
 
     @property
+    def num_replicas(self) -> int:
+        return self.config.num_replicas(self.strategy.ranks_per_replica)
+
+    @property
     def global_batch(self) -> int:
-        return self.config.global_batch
+        return self.config.global_batch(self.num_replicas)
 
     @property
     def steps_per_epoch(self) -> int:
-        return self.config.steps_per_epoch(self.dataset.num_train)
+        return self.config.steps_per_epoch(self.dataset.num_train, self.num_replicas)
 
     @property
     def num_steps(self) -> int:
-        return self.config.num_steps(self.dataset.num_train)
+        return self.config.num_steps(self.dataset.num_train, self.num_replicas)
 
     @property
-    def num_parameters(self) -> int:
-        return self.model.num_parameters[self.dataset.name]
+    def num_parameters(self) -> int | None:
+        return self.size.num_parameters.get(self.dataset.name)
+
+    @property
+    def peak_learning_rate(self) -> float:
+        return self.config.peak_learning_rate(self.num_replicas)
+
+    @property
+    def num_warmup_steps(self) -> int:
+        return schedule.num_warmup_steps(self.config, self.num_steps)
+
+    def learning_rates(self, num_points: int) -> list[float]:
+        """Return the rate at evenly spaced steps of the run."""
+        steps = [1 + round(at * (self.num_steps - 1) / max(1, num_points - 1)) for at in range(num_points)]
+        return [
+            self.peak_learning_rate
+            * schedule.factor_at(
+                self.config, step, num_steps=self.num_steps, steps_per_epoch=self.steps_per_epoch
+            )
+            for step in steps
+        ]
 
 
-def make(raw: Mapping[str, Any], catalogue: Catalogue, machine: Machine) -> Plan:
-    """Check a configuration whole; left out, `nproc_per_node` is what this machine has.
+def parse(raw: Mapping[str, Any], machine: Machine) -> Config:
+    """Return the configuration; left out, `nproc_per_node` is what this machine has.
 
     Raises:
-        ConfigError: naming every field that does not do, its value and what is allowed.
+        ConfigError: naming every field of the wrong kind.
     """
     config = config_module.parse(raw)
     if "nproc_per_node" not in raw:
         config = replace(config, nproc_per_node=machine.default_ranks(config.device))
-    problems = [*_unknown_names(config, catalogue), *_too_many_ranks(config, machine)]
-    if problems:
-        raise ConfigError(problems)
+    return config
+
+
+def make(config: Config, catalogue: Catalogue, machine: Machine) -> Plan:
+    """Check a configuration whole.
+
+    Raises:
+        ConfigError: naming every field that does not do, its value and what is allowed.
+    """
+    _raise_if_any([*_unknown_names(config, catalogue), *_too_many_ranks(config, machine)])
     model, dataset = catalogue.models[config.model], catalogue.datasets[config.dataset]
+    strategy = catalogue.strategies[config.strategy]
     if dataset.task not in model.tasks:
         fitting = ", ".join(fit.name for fit in catalogue.models_for(dataset.name))
         allowed = f"one that can learn from {dataset.name}: {fitting or 'there is none'}"
         raise ConfigError([Problem(field="model", value=config.model, allowed=allowed)])
-    most = dataset.num_train // config.nproc_per_node
+    _raise_if_any([*_model_problems(config, model), *_strategy_problems(config, model)])
+    size = model.size(config.model_size)
+    assert size is not None
+    plan = Plan(
+        config=config,
+        model=model,
+        size=size,
+        dataset=dataset,
+        strategy=strategy,
+        device_kind=machine.device_kind(config.device),
+    )
+    most = dataset.num_train // plan.num_replicas
     if config.batch_size > most:
         allowed = (
             f"at most {most:,}, because {dataset.name} has {dataset.num_train:,} training "
-            f"{dataset.sample_unit} for {config.nproc_per_node} rank(s)"
+            f"{dataset.sample_unit} for {plan.num_replicas} copies of the model"
         )
         raise ConfigError([Problem(field="batch_size", value=config.batch_size, allowed=allowed)])
-    return Plan(config=config, model=model, dataset=dataset, device_kind=machine.device_kind(config.device))
+    return plan
 
 
 def ranks_in_words(num_ranks: int, device_kind: str) -> str:
@@ -79,17 +126,59 @@ def shown_run_dir(path: Path) -> str:
     return str(path.relative_to(REPOSITORY)) if path.is_relative_to(REPOSITORY) else str(path)
 
 
+def _raise_if_any(problems: list[Problem]) -> None:
+    if problems:
+        raise ConfigError(problems)
+
+
 def _unknown_names(config: Config, catalogue: Catalogue) -> list[Problem]:
     tables: Mapping[str, Mapping[str, Any]] = {
         "model": catalogue.models,
         "dataset": catalogue.datasets,
         "strategy": catalogue.strategies,
     }
-    return [
-        Problem(field=field, value=value, allowed="one of " + ", ".join(sorted(table)))
-        for field, table in tables.items()
-        if (value := getattr(config, field)) not in table
-    ]
+    problems = []
+    how_to_get = {entry["name"]: entry["how"] for entry in catalogue.unavailable}
+    for field, table in tables.items():
+        value = getattr(config, field)
+        if value in table:
+            continue
+        allowed = "one of " + ", ".join(sorted(table))
+        if field == "dataset" and value in how_to_get:
+            allowed = f"{allowed}. {how_to_get[value]}"
+        problems.append(Problem(field=field, value=value, allowed=allowed))
+    return problems
+
+
+def _model_problems(config: Config, model: Model) -> list[Problem]:
+    problems = []
+    if model.size(config.model_size) is None:
+        allowed = "one of " + ", ".join(size.name for size in model.sizes) + ", or empty"
+        problems.append(Problem(field="model_size", value=config.model_size, allowed=allowed))
+    if model.missing_packages:
+        packages = " and ".join(model.missing_packages)
+        allowed = f"a model that can be used now; {model.name} needs {packages}: {INSTALL_FINE_TUNING}"
+        problems.append(Problem(field="model", value=config.model, allowed=allowed))
+    elif model.needs_path and not (config.pretrained_path and Path(config.pretrained_path).is_dir()):
+        allowed = f"a folder on this machine with the trained model that {model.name} starts from"
+        problems.append(Problem(field="pretrained_path", value=config.pretrained_path, allowed=allowed))
+    return problems
+
+
+def _strategy_problems(config: Config, model: Model) -> list[Problem]:
+    problems = []
+    if config.strategy not in model.strategies:
+        allowed = f"one that can train {model.name}: {', '.join(model.strategies)}"
+        problems.append(Problem(field="strategy", value=config.strategy, allowed=allowed))
+    size = config.tensor_parallel_size
+    if config.strategy == "data_tensor" and config.nproc_per_node % size:
+        allowed = f"a number that divides the {config.nproc_per_node} ranks"
+        problems.append(Problem(field="tensor_parallel_size", value=size, allowed=allowed))
+    pieces = config.pipeline_microbatches
+    if config.strategy == "pipeline" and config.batch_size % pieces:
+        allowed = f"a number that divides the batch of {config.batch_size}"
+        problems.append(Problem(field="pipeline_microbatches", value=pieces, allowed=allowed))
+    return problems
 
 
 def _too_many_ranks(config: Config, machine: Machine) -> list[Problem]:

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ddp_gui.catalogue import Catalogue, CatalogueSource
+from ddp_gui.own_data import OwnData
 from ddp_gui.series import Evaluations, Series
 from trainers.contract import events, rundir
+from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory, Status
 
 FORGET_AFTER_S = 60.0
@@ -82,12 +84,12 @@ class RunView:
     Several requests look at once, in several threads: whoever reads or feeds the series holds `lock`.
     """
 
-    def __init__(self, run: RunDirectory, num_train: int | None) -> None:
+    def __init__(self, run: RunDirectory, catalogue: Catalogue) -> None:
         self.run = run
         self.lock = threading.RLock()
         self.series = Series()
         self.config = run.read_config()
-        self.total_steps = self.config.max_steps if num_train is None else self.config.num_steps(num_train)
+        self.total_steps = total_steps(self.config, catalogue)
         self.used_at = time.monotonic()
         self._offset = 0
         self._inode = 0
@@ -160,6 +162,7 @@ class RunStore:
 
     runs_dir: Path
     catalogue: CatalogueSource
+    own_data: OwnData = field(default_factory=OwnData)
     _digests: dict[str, _Digest] = field(default_factory=dict)
     _views: dict[str, RunView] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -183,10 +186,22 @@ class RunStore:
             view = self._views.get(run_id)
         if view is not None:
             return view
-        dataset = self.catalogue.get().datasets.get(run.read_config().dataset)
-        view = RunView(run, dataset.num_train if dataset else None)
+        view = RunView(run, self.catalogue_for(run.read_config()))
         with self._lock:
             return self._views.setdefault(run_id, view)
+
+    def catalogue_for(self, config: Config) -> Catalogue:
+        """Return the catalogue, with a person's own data where this configuration names it."""
+        catalogue = self.catalogue.get()
+        look = self.own_data.remembered(config) if config.dataset in catalogue.own_data else None
+        if look is None or look.dataset is None:
+            return catalogue
+        return catalogue.with_dataset(look.dataset, look.counts)
+
+    def forget(self, run_id: str) -> None:
+        """Make a run's view anew the next time: it was started again, perhaps with other ranks."""
+        with self._lock:
+            self._views.pop(run_id, None)
 
     def forget_unused(self) -> None:
         """Give back the memory of runs nobody has looked at for a minute."""
@@ -197,10 +212,9 @@ class RunStore:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return what the list shows of every run, newest first; an unreadable run says why."""
-        catalogue = self.catalogue.get()
         paths = self.runs_dir.iterdir() if self.runs_dir.is_dir() else []
         found = [
-            self._row(RunDirectory(path), catalogue)
+            self._row(RunDirectory(path))
             for path in paths
             if rundir.RUN_ID_PATTERN.fullmatch(path.name) and (path / "config.json").is_file()
         ]
@@ -214,7 +228,7 @@ class RunStore:
         digest.catch_up(run.events)
         return digest
 
-    def _row(self, run: RunDirectory, catalogue: Catalogue) -> dict[str, Any]:
+    def _row(self, run: RunDirectory) -> dict[str, Any]:
         # Written once, when the run is made; a copied run has only its events to tell its age.
         created = run.config.stat().st_mtime
         row: dict[str, Any] = {"run_id": run.run_id, "name": run.run_id, "created_unix_s": created}
@@ -232,8 +246,8 @@ class RunStore:
                 "best_metric": None,
             }
             return row | unreadable | nothing | {"state": "lost", "error": f"cannot be read: {error}"}
-        dataset = catalogue.datasets.get(config.dataset)
-        model = catalogue.models.get(config.model)
+        catalogue = self.catalogue_for(config)
+        dataset, model = catalogue.datasets.get(config.dataset), catalogue.models.get(config.model)
         return row | {
             "created_unix_s": digest.began_unix_s or created,
             "name": config.name or run.run_id,
@@ -246,10 +260,19 @@ class RunStore:
             "nproc_per_node": config.nproc_per_node,
             "device": digest.device_kind,
             "step": digest.step,
-            "num_steps": config.num_steps(dataset.num_train) if dataset else config.max_steps,
+            "num_steps": total_steps(config, catalogue),
             "loss": digest.loss,
             "best_metric": digest.evaluations.best,
         }
+
+
+def total_steps(config: Config, catalogue: Catalogue) -> int | None:
+    """Return the steps of the whole run; None where its data is not known here and no limit is set."""
+    dataset = catalogue.datasets.get(config.dataset)
+    strategy = catalogue.strategies.get(config.strategy)
+    if dataset is None or strategy is None:
+        return config.max_steps
+    return config.num_steps(dataset.num_train, config.num_replicas(strategy.ranks_per_replica))
 
 
 def status_values(view: RunView) -> dict[str, Any]:

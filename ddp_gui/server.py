@@ -16,7 +16,7 @@ import gradio as gr
 import uvicorn
 from fastapi import FastAPI
 
-from ddp_gui import machine, static, stream
+from ddp_gui import machine, static, stream, uploads
 from ddp_gui.api import Api
 from ddp_gui.catalogue import CatalogueSource
 from ddp_gui.gate import Gate
@@ -89,7 +89,7 @@ def build_app(options: Options, catalogue: CatalogueSource) -> FastAPI:
             footer_links=[],
             run_history=False,
             enable_monitoring=False,
-            max_file_size="1mb",
+            max_file_size=uploads.MAX_BYTES,
         )
     return mounted
 
@@ -103,6 +103,7 @@ def _theme() -> gr.themes.Base:
 
 def _head() -> str:
     return f"""<link rel="stylesheet" href="./live/assets/css/style.css">
+<link rel="stylesheet" href="./live/assets/css/sample.css">
 <link rel="icon" href="./live/assets/icons/favicon.svg">
 <script src="./live/plotly.min.js?v={static.plotly_version()}" defer></script>
 <script type="module" src="./live/assets/js/main.js"></script>"""

@@ -105,7 +105,8 @@ def make_router(store: RunStore) -> APIRouter:
 
     @router.get("/{run_id}/summary")
     def summary(run_id: str) -> dict[str, Any]:
-        return _summary(view_of(run_id), store.catalogue.get())
+        view = view_of(run_id)
+        return _summary(view, store.catalogue_for(view.config))
 
     @router.get("/{run_id}/poll")
     def poll(run_id: str, since: int = -1) -> Response:
@@ -168,18 +169,23 @@ async def _messages(view: RunView, cursor: int, is_disconnected: Callable[[], An
 def _summary(view: RunView, catalogue: Catalogue) -> dict[str, Any]:
     config = view.config
     dataset, model = catalogue.datasets.get(config.dataset), catalogue.models.get(config.model)
+    strategy = catalogue.strategies.get(config.strategy)
+    size = model.size(config.model_size) if model else None
+    num_replicas = config.num_replicas(strategy.ranks_per_replica if strategy else "one")
     run_dir = shown_run_dir(view.run.path)
     return {
         "run_id": view.run.run_id,
         "config": config.to_json(),
         "model_label": model.label if model else config.model,
         "dataset_label": dataset.label if dataset else config.dataset,
-        "num_parameters": model.num_parameters.get(config.dataset) if model else None,
+        "num_parameters": size.num_parameters.get(config.dataset) if size else None,
         "task": dataset.task if dataset else None,
         "sample_unit": dataset.sample_unit if dataset else "samples",
         "num_train": dataset.num_train if dataset else None,
-        "global_batch": config.global_batch,
-        "steps_per_epoch": config.steps_per_epoch(dataset.num_train) if dataset else None,
+        "strategy_label": strategy.label if strategy else config.strategy,
+        "num_replicas": num_replicas,
+        "global_batch": config.global_batch(num_replicas),
+        "steps_per_epoch": config.steps_per_epoch(dataset.num_train, num_replicas) if dataset else None,
         "num_steps": view.total_steps,
         "command": shell_words(torchrun_command(config, run_dir)),
         "run_dir": run_dir,

@@ -1,7 +1,7 @@
 """Make `assets/data/` from the packages the data come from.
 
 Needs the unpacked Debian packages `dataset-fashion-mnist` and `r-cran-janeaustenr`
-(`apt-get download …; dpkg -x …`) and an installed scikit-learn:
+(`apt-get download …; dpkg -x …`) and an installed or unpacked scikit-learn:
 
     python tools/bundle_data.py --debian-root UNPACKED --sklearn-data .../sklearn/datasets/data
 """
@@ -9,7 +9,9 @@ Needs the unpacked Debian packages `dataset-fashion-mnist` and `r-cran-janeauste
 from __future__ import annotations
 
 import argparse
+import csv
 import gzip
+import io
 import lzma
 import re
 import shutil
@@ -22,6 +24,24 @@ ASSETS_DATA = Path(__file__).resolve().parent.parent / "assets" / "data"
 R_PAIR_OF_INTEGERS = struct.pack(">ii", 13, 2)
 R_STRING_VECTOR = 16
 R_STRING = 9
+
+IRIS_COLUMNS = ["sepal length (cm)", "sepal width (cm)", "petal length (cm)", "petal width (cm)"]
+WINE_COLUMNS = [
+    "alcohol", "malic acid", "ash", "alcalinity of ash", "magnesium", "total phenols", "flavanoids",
+    "nonflavanoid phenols", "proanthocyanins", "colour intensity", "hue", "OD280/OD315", "proline",
+]  # fmt: skip
+BREAST_CANCER_COLUMNS = [
+    f"{statistic} {quantity}"
+    for statistic in ("mean", "error of", "worst")
+    for quantity in (
+        "radius", "texture", "perimeter", "area", "smoothness",
+        "compactness", "concavity", "concave points", "symmetry", "fractal dimension",
+    )
+]  # fmt: skip
+DIABETES_COLUMNS = [
+    "age", "sex", "body mass index", "blood pressure", "total cholesterol",
+    "LDL", "HDL", "cholesterol / HDL", "log triglycerides", "blood sugar",
+]  # fmt: skip
 
 
 def read_index(path: Path) -> list[tuple[str, int, int]]:
@@ -78,8 +98,43 @@ def bundle_fashion_mnist(debian_root: Path) -> None:
         shutil.copyfile(source / name, target / name)
 
 
+def bundle_tables(sklearn_data: Path) -> None:
+    """Write scikit-learn's small tables in one form: names first, the target last, classes by name."""
+    for name, source, target, columns in (
+        ("iris", "iris.csv", "species", IRIS_COLUMNS),
+        ("wine", "wine_data.csv", "cultivar", WINE_COLUMNS),
+        ("breast_cancer", "breast_cancer.csv", "diagnosis", BREAST_CANCER_COLUMNS),
+    ):
+        first, *rows = read_csv((sklearn_data / source).read_text("ascii"))
+        num_rows, num_columns, *classes = first
+        assert (int(num_rows), int(num_columns)) == (len(rows), len(columns)), name
+        classes = [re.sub(r"^class_(\d)$", lambda match: f"cultivar {int(match[1]) + 1}", c) for c in classes]
+        write_table(name, [*columns, target], [[*row[:-1], classes[int(row[-1])]] for row in rows])
+    features = read_csv(
+        gzip.decompress((sklearn_data / "diabetes_data_raw.csv.gz").read_bytes()).decode(), " "
+    )
+    targets = gzip.decompress((sklearn_data / "diabetes_target.csv.gz").read_bytes()).decode().split()
+    rows = [[*row, str(int(float(t)))] for row, t in zip(features, targets, strict=True)]
+    write_table("diabetes", [*DIABETES_COLUMNS, "progression after one year"], rows)
+
+
+def read_csv(text: str, delimiter: str = ",") -> list[list[str]]:
+    """Return the rows of a table."""
+    return list(csv.reader(text.splitlines(), delimiter=delimiter))
+
+
+def write_table(name: str, header: list[str], rows: list[list[str]]) -> None:
+    """Write a gzipped table; the same rows give the same bytes."""
+    assert all(len(row) == len(header) for row in rows), name
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    out = ASSETS_DATA / f"{name}.csv.gz"
+    out.write_bytes(gzip.compress(text.getvalue().encode("ascii"), compresslevel=9, mtime=0))
+    print(f"{out}: {len(rows)} rows, {out.stat().st_size:,} bytes")
+
+
 def main() -> None:
-    """Make all three."""
+    """Make all of them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--debian-root", type=Path, required=True)
     parser.add_argument("--sklearn-data", type=Path, required=True)
@@ -87,6 +142,7 @@ def main() -> None:
     bundle_austen(options.debian_root)
     bundle_fashion_mnist(options.debian_root)
     shutil.copyfile(options.sklearn_data / "digits.csv.gz", ASSETS_DATA / "digits.csv.gz")
+    bundle_tables(options.sklearn_data)
 
 
 if __name__ == "__main__":

@@ -158,7 +158,7 @@ def _raised(failure: _Failure) -> Cause:
     )
     return Cause(
         code="out_of_memory" if out_of_memory else "rank_raised",
-        message=f"Rank {failure.rank} failed: {message}",
+        message=f"Rank {failure.rank} failed: {message}" + ("" if message.endswith((".", "!", "?")) else "."),
         hint=hint,
         rank=failure.rank,
         traceback=failure.traceback,

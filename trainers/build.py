@@ -10,21 +10,33 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 import torch
+from torch import nn
 
-from trainers import checkpoint, registry
-from trainers.checkpoint import Progress
+from trainers import checkpoint, compiling, precision, recipe, registry
+from trainers.checkpoint import Checkpointer, Progress
 from trainers.contract import hardware
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
+from trainers.data import DataOptions, Dataset, DataSpec, Split
 from trainers.distributed import World
-from trainers.loop import Job
-from trainers.meter import StepMeter
+from trainers.job import Job, SaveAnswers
+from trainers.loading import Loader
+from trainers.meter import GradientClock, StepMeter
+from trainers.objective import Objective
+from trainers.parallel import Strategy
+from trainers.precision import Precision
+from trainers.recipe import LearningRate
+from trainers.registry import ModelEntry, ModelOptions
 from trainers.reporter import NullReporter
+from trainers.sharding import ShardedBatches
 from trainers.telemetry import Pulse
 
 log = logging.getLogger(__name__)
 
 Entry = TypeVar("Entry")
+
+# Of a device's free memory; the model and its activations need the rest.
+LARGEST_SHARE_FOR_DATA = 0.25
 
 
 def build_job(
@@ -33,60 +45,165 @@ def build_job(
     """Build data, model and optimizer; every rank calls it and ends up with the same weights.
 
     Raises:
-        ValueError: when the configuration names something that is not there.
+        ValueError: when the configuration names something that is not there or does not go together.
+        NotInstalledError: when it needs a package that is not there.
         CheckpointError: when the checkpoint to resume from is not whole.
     """
     config = run.read_config()
-    broken = registry.discover_all()
-    for plugin in broken:
-        reporter.warning("plugin_broken", f"{plugin.module} cannot be used: {plugin.message}", "See the log.")
-    if world.device.type == "cpu" and config.device == "auto" and hardware.num_gpus():
-        message = "This machine has a GPU, but torch cannot use it: the ranks run on the CPU."
-        reporter.warning("no_cuda", message, "Usually the driver is too old or torch is a build for the CPU.")
+    _say_what_is_wrong(config, world, reporter)
     set_seed(config, world)
-    dataset = pick(registry.datasets(), config.dataset, "dataset").create()
-    spec = dataset.spec()
-    train, validation = dataset.load(world.device)
     model_entry = pick(registry.models(), config.model, "model")
+    options = ModelOptions(
+        size=config.model_size, pretrained_path=config.pretrained_path, offline=config.hub_offline
+    )
+    dataset = create_dataset(config, model_entry, options)
+    spec = dataset.spec()
     if spec.task not in model_entry.tasks:
         raise ValueError(
             f"model {config.model} cannot do {spec.task}, which data set {config.dataset} is for"
         )
-    network = model_entry.build(spec).to(world.device)
+    strategy = make_strategy(config, world)
+    train, validation = dataset.load(data_device(config, spec, world.device))
+    network = build_network(model_entry, spec, options).to(world.device)
+    if problem := strategy.why_not(network):
+        raise ValueError(f"strategy {config.strategy} cannot train model {config.model}: {problem}")
     size = sum(parameter.numel() for parameter in network.parameters())
     log.info("%s: %d training samples; %s: %d parameters", config.dataset, len(train), config.model, size)
-    model = pick(registry.strategies(), config.strategy, "strategy").wrap(network, world)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=config.learning_rate, fused=True)
-    progress = Progress()
-    binding = {
-        "num_train": len(train),
-        "num_validation": len(validation),
-        "batch_size": config.batch_size,
-        "world_size": world.world_size,
-    }
-    # From here on every rank draws its own random numbers (dropout), whatever the weights took.
-    torch.manual_seed(config.seed + 1 + world.rank)
+
+    objective = Objective(spec, label_smoothing=config.label_smoothing)
+    bits = Precision(config.precision, world.device)
+    network = sync_batchnorm(network, config, world, reporter)
+    # From here on every replica draws its own random numbers (dropout), whatever the weights took.
+    torch.manual_seed(config.seed + 1 + strategy.replica)
+    strategy.autocast = bits.autocast
+    if config.compile:
+        _compile(network, config, strategy, objective, train, world, reporter)
+    strategy.wrap(network)
+    optimizer = recipe.make_optimizer(config, strategy)
+    answers = SaveAnswers(reporter)
     if world.is_main:
         checkpoint.remove_leftovers(run)
-    if resume_step is not None:
-        progress = checkpoint.load(run, resume_step, network, optimizer, world, binding)
+    checkpointer = Checkpointer(
+        run,
+        world,
+        strategy,
+        optimizer,
+        scaler=bits.scaler,
+        binding={"num_train": len(train), "num_validation": len(validation), "num_parameters": size},
+        keep_last=config.keep_last_checkpoints,
+        keep_best=config.keep_best_checkpoint,
+        announce=answers,
+    )
+    progress = Progress() if resume_step is None else checkpointer.load(resume_step)
     return Job(
-        run=run,
         config=config,
         world=world,
         spec=spec,
-        train=train,
         validation=validation,
-        network=network,
-        model=model,
+        loader=make_loader(config, strategy, train, world),
+        strategy=strategy,
+        objective=objective,
         optimizer=optimizer,
+        rate=LearningRate(config, num_replicas=strategy.num_replicas, num_train=len(train)),
+        precision=bits,
         reporter=reporter,
-        meter=StepMeter(world, reporter, list(network.parameters())),
+        meter=StepMeter(world, reporter),
+        clock=GradientClock(strategy.network, enabled=strategy.measures_wait),
         pulse=pulse,
         progress=progress,
-        binding=binding,
-        saved_step=resume_step,
+        checkpointer=checkpointer,
+        global_batch=config.global_batch(strategy.num_replicas),
+        answers=answers,
     )
+
+
+def create_dataset(config: Config, model_entry: ModelEntry, options: ModelOptions) -> Dataset:
+    """Create the configured data set, read by the model's own tokenizer where it has one."""
+    entry = pick(registry.datasets(), config.dataset, "dataset")
+    return entry.create(data_options(config, model_entry, options))
+
+
+def data_options(config: Config, model_entry: ModelEntry, options: ModelOptions) -> DataOptions:
+    """Return what the configuration says about the data."""
+    return DataOptions(
+        path=config.data_path,
+        label_column=config.label_column,
+        task=config.data_task,
+        skip_unreadable=config.skip_unreadable,
+        sequence_length=config.sequence_length,
+        normalise=config.normalise,
+        tokenizer=model_entry.tokenizer(options) if model_entry.tokenizer else None,
+    )
+
+
+def build_network(entry: ModelEntry, spec: DataSpec, options: ModelOptions) -> nn.Module:
+    """Build the network in the configured size.
+
+    Raises:
+        ValueError: when there is no such size.
+    """
+    size = options.size or entry.default_size
+    if size not in entry.sizes:
+        raise ValueError(f"model_size is {size!r}, but {entry.name} has: {', '.join(entry.sizes)}")
+    return entry.build(
+        spec, ModelOptions(size=size, pretrained_path=options.pretrained_path, offline=options.offline)
+    )
+
+
+def make_strategy(config: Config, world: World) -> Strategy:
+    """Create the configured strategy.
+
+    Raises:
+        ValueError: when it does not go with the rest of the configuration.
+    """
+    kind = pick(registry.strategies(), config.strategy, "strategy")
+    problem = kind.why_not_config(config) or precision.why_not(config.precision, kind)
+    if problem:
+        raise ValueError(f"strategy {config.strategy}: {problem}")
+    return kind(config, world)
+
+
+def data_device(config: Config, spec: DataSpec, device: torch.device) -> torch.device:
+    """Return where the data is to lie: beside the model, or on the host when that would be too much."""
+    if config.data_location == "host":
+        return torch.device("cpu")
+    if config.data_location == "auto" and device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        if spec.num_bytes > LARGEST_SHARE_FOR_DATA * free:
+            return torch.device("cpu")
+    return device
+
+
+def make_loader(config: Config, strategy: Strategy, train: Split, world: World) -> Loader:
+    """Return what brings this rank's share of the training samples to the model."""
+    batches = ShardedBatches(
+        len(train),
+        config.batch_size,
+        num_accumulated=config.gradient_accumulation_steps,
+        seed=config.seed,
+        replica=strategy.replica,
+        num_replicas=strategy.num_replicas,
+    )
+    return Loader(train, batches, config, world.device)
+
+
+def sync_batchnorm(network: nn.Module, config: Config, world: World, reporter: NullReporter) -> nn.Module:
+    """Make batch norms work over all ranks where that is asked for; say so when it does nothing."""
+    if not config.sync_batchnorm:
+        return network
+    norms = [module for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]  # noqa: SLF001
+    if not norms or world.device.type == "cpu" or world.world_size == 1:
+        why = (
+            f"{config.model} has no batch norm"
+            if not norms
+            else "torch offers it on GPUs only"
+            if world.device.type == "cpu"
+            else "there is one rank"
+        )
+        reporter.warning("sync_batchnorm_idle", f"SyncBatchNorm does nothing here: {why}.", "Nothing to do.")
+        return network
+    converted: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(network)
+    return converted
 
 
 def set_seed(config: Config, world: World) -> None:
@@ -113,3 +230,40 @@ def pick(table: Mapping[str, Entry], name: str, field: str) -> Entry:
     close = difflib.get_close_matches(name, table, n=1)
     hint = f" (did you mean {close[0]}?)" if close else ""
     raise ValueError(f"{field} is {name!r}, but there are: {', '.join(sorted(table))}{hint}")
+
+
+def _say_what_is_wrong(config: Config, world: World, reporter: NullReporter) -> None:
+    for plugin in registry.discover_all():
+        hint = "It cannot be picked until it is mended."
+        reporter.warning("broken_plugin", f"{plugin.module} cannot be used: {plugin.message}", hint)
+    if config.device == "auto" and world.device.type == "cpu" and (num_gpus := hardware.num_gpus()):
+        message = f"This machine has {num_gpus} GPU(s), but torch cannot use them: the run is on the CPU."
+        reporter.warning("no_cuda", message, "Usually the driver is too old or torch is a build for the CPU.")
+    if config.precision == "tf32" and world.device.type == "cpu":
+        reporter.warning(
+            "tf32_idle", "TF32 does nothing on the CPU: the run is in fp32.", "Choose bf16, or leave it."
+        )
+
+
+def _compile(
+    network: nn.Module,
+    config: Config,
+    strategy: Strategy,
+    objective: Objective,
+    train: Split,
+    world: World,
+    reporter: NullReporter,
+) -> None:
+    problem: str | None = f"it is not offered with strategy {strategy.name}"
+    if not strategy.is_sharded and not strategy.is_collective:
+        indices = torch.arange(min(config.batch_size, len(train)), device=train.device)
+        inputs, targets = train.batch(indices)
+        inputs = train.prepare(inputs.to(world.device))
+        problem = compiling.try_compile(
+            network, inputs, targets.to(world.device), objective, world, strategy.autocast
+        )
+    if problem is None:
+        log.info("compiled %s", config.model)
+        return
+    message = f"torch.compile cannot be used here: {problem}."
+    reporter.warning("compile_failed", message, "The run goes on uncompiled; only its speed differs.")

@@ -7,59 +7,65 @@ The page has no torch; this short-lived process tells it everything it needs of 
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from trainers import registry
-from trainers.data import DataSpec
+from trainers.contract.config import Config
+from trainers.data import DataOptions, DataSpec, NotInstalledError
+from trainers.parallel import Strategy
+from trainers.registry import ModelEntry, ModelOptions
 
 
 def describe() -> dict[str, Any]:
     """Return the catalogue as JSON values; sizes are counted on models without memory."""
     broken = [asdict(plugin) for plugin in registry.discover_all()]
-    specs: dict[str, DataSpec] = {}
-    for name, entry in registry.datasets().items():
-        try:
-            specs[name] = entry.create().spec()
-        except Exception as error:  # noqa: BLE001 - a plugin is anybody's code; it is reported, not hidden
-            message = f"{type(error).__name__}: {error}"
-            broken.append({"module": f"data set {name}", "message": message, "traceback": ""})
+    specs, unavailable, watched = _read_specs(broken)
+    models = [_describe_model(entry, specs, broken) for entry in registry.models().values()]
     return {
-        "models": [_describe_model(entry, specs) for entry in registry.models().values()],
-        "datasets": [_describe_dataset(name, spec) for name, spec in specs.items()],
+        "models": [model for model in models if model is not None],
+        "datasets": [
+            describe_dataset(name, registry.datasets()[name].label, spec) for name, spec in specs.items()
+        ],
+        "own_data": [
+            {"name": entry.name, "label": entry.label}
+            for entry in registry.datasets().values()
+            if entry.needs_path
+        ],
+        "unavailable": unavailable,
         "strategies": [
-            {"name": entry.name, "label": entry.label, "description": entry.description}
-            for entry in registry.strategies().values()
+            {
+                "name": strategy.name,
+                "label": strategy.label,
+                "description": strategy.description,
+                "ranks_per_replica": strategy.ranks_per_replica,
+            }
+            for strategy in sorted(registry.strategies().values(), key=_place)
         ],
         "errors": broken,
-        "watched_paths": sorted({str(path) for spec in specs.values() for path in spec.watched_paths}),
+        "watched_paths": sorted(str(path) for path in watched),
     }
 
 
-def _describe_model(entry: registry.ModelEntry, specs: dict[str, DataSpec]) -> dict[str, Any]:
-    fitting = {name: spec for name, spec in specs.items() if spec.task in entry.tasks}
-    return {
-        "name": entry.name,
-        "label": entry.label,
-        "description": entry.description,
-        "tasks": list(entry.tasks),
-        "num_parameters": {name: _count_parameters(entry, spec) for name, spec in fitting.items()},
-    }
+def _place(strategy: type[Strategy]) -> tuple[bool, int, str]:
+    """Order strategies for people: the usual one first, then by how many ranks share a model."""
+    sharing = ("one", "all", "tensor_parallel_size").index(strategy.ranks_per_replica)
+    return strategy.name != Config().strategy, sharing, strategy.name
 
 
-def _count_parameters(entry: registry.ModelEntry, spec: DataSpec) -> int:
-    with torch.device("meta"):
-        return sum(parameter.numel() for parameter in entry.build(spec).parameters())
-
-
-def _describe_dataset(name: str, spec: DataSpec) -> dict[str, Any]:
+def describe_dataset(name: str, label: str, spec: DataSpec) -> dict[str, Any]:
+    """Return what the page knows of a data set."""
     return {
         "name": name,
-        "label": registry.datasets()[name].label,
+        "label": label,
         "description": spec.description,
         "source": spec.source,
         "task": spec.task,
@@ -68,6 +74,107 @@ def _describe_dataset(name: str, spec: DataSpec) -> dict[str, Any]:
         "num_classes": spec.num_classes,
         "sample_unit": spec.sample_unit,
     }
+
+
+def count_parameters(entry: ModelEntry, spec: DataSpec) -> dict[str, int]:
+    """Return the parameters of each size of a model for a data set, without making them."""
+    return {size: _num_parameters(_on_meta(entry, spec, size)) for size in entry.sizes}
+
+
+def missing_packages(entry: ModelEntry) -> list[str]:
+    """Return the packages a model needs that are not installed."""
+    missing = []
+    for requirement in entry.requires:
+        name = requirement.split("==")[0]
+        try:
+            importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+    return missing
+
+
+def _read_specs(
+    broken: list[dict[str, str]],
+) -> tuple[dict[str, DataSpec], list[dict[str, str]], set[Path]]:
+    """Return the data sets that are here, those that are not with how to get them, and what to watch."""
+    specs: dict[str, DataSpec] = {}
+    unavailable = []
+    watched: set[Path] = set()
+    for name, entry in registry.datasets().items():
+        if entry.needs_path:
+            continue
+        try:
+            specs[name] = entry.create(DataOptions()).spec()
+            watched.update(specs[name].watched_paths)
+        except NotInstalledError as error:
+            unavailable.append({"name": name, "label": entry.label, "how": str(error)})
+            watched.update(error.watched_paths)
+        except Exception as error:  # noqa: BLE001 - a plugin is anybody's code; it is reported, not hidden
+            message = f"{type(error).__name__}: {error}"
+            broken.append({"module": f"data set {name}", "message": message, "traceback": ""})
+    return specs, unavailable, watched
+
+
+def _describe_model(
+    entry: ModelEntry, specs: Mapping[str, DataSpec], broken: list[dict[str, str]]
+) -> dict[str, Any] | None:
+    fitting = {name: spec for name, spec in specs.items() if spec.task in entry.tasks}
+    counts: dict[str, dict[str, int]] = {}
+    strategies = list(registry.strategies())
+    if not entry.needs_path:
+        try:
+            counts = _count_for_all(entry, fitting)
+            if fitting:
+                strategies = fitting_strategies(
+                    _on_meta(entry, next(iter(fitting.values())), entry.default_size)
+                )
+        except Exception as error:  # noqa: BLE001 - a plugin is anybody's code; it is reported, not hidden
+            message = f"{type(error).__name__}: {error}"
+            broken.append({"module": f"model {entry.name}", "message": message, "traceback": ""})
+            return None
+    return {
+        "name": entry.name,
+        "label": entry.label,
+        "description": entry.description,
+        "tasks": list(entry.tasks),
+        "needs_path": entry.needs_path,
+        "missing_packages": missing_packages(entry),
+        "sizes": [
+            {
+                "name": size,
+                "description": words,
+                "num_parameters": {name: counted[size] for name, counted in counts.items()},
+            }
+            for size, words in entry.sizes.items()
+        ],
+        "strategies": strategies,
+    }
+
+
+def fitting_strategies(network: nn.Module) -> list[str]:
+    """Return the names of the strategies that can train a network."""
+    return [name for name, strategy in registry.strategies().items() if strategy.why_not(network) is None]
+
+
+def _count_for_all(entry: ModelEntry, specs: Mapping[str, DataSpec]) -> dict[str, dict[str, int]]:
+    """Count once for data sets of the same shape."""
+    seen: dict[tuple[Any, ...], dict[str, int]] = {}
+    counts = {}
+    for name, spec in specs.items():
+        shape = (spec.task, spec.input_shape, spec.num_classes, spec.vocabulary_size)
+        if shape not in seen:
+            seen[shape] = count_parameters(entry, spec)
+        counts[name] = seen[shape]
+    return counts
+
+
+def _on_meta(entry: ModelEntry, spec: DataSpec, size: str) -> nn.Module:
+    with torch.device("meta"):
+        return entry.build(spec, ModelOptions(size=size))
+
+
+def _num_parameters(network: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in network.parameters())
 
 
 if __name__ == "__main__":

@@ -17,16 +17,16 @@ from trainers.reporter import Command, NullReporter
 
 REPORT_EVERY_S = 0.1
 MAX_STEPS_PER_REPORT = 512
-_NUM_EXTRAS = 4
+SAMPLE_EVERY_S = 10.0
+_NUM_EXTRAS = 5
 
 
 class StepMeter:
     """Collects steps; `step_done` returns a command at the step it takes effect."""
 
-    def __init__(self, world: World, reporter: NullReporter, parameters: list[nn.Parameter]) -> None:
+    def __init__(self, world: World, reporter: NullReporter) -> None:
         self._world = world
         self._reporter = reporter
-        self._parameters = parameters
         self._is_async = world.device.type == "cuda"
         self._losses = torch.zeros(
             MAX_STEPS_PER_REPORT + _NUM_EXTRAS, dtype=torch.float64, device=world.device
@@ -34,7 +34,8 @@ class StepMeter:
         self._steps: list[tuple[int, int, float, int, float, float]] = []
         self._interval = 1
         self._grad_norm: Tensor | None = None
-        self.just_reported = False
+        self._sampled_at = time.monotonic()
+        self.is_sample_due = False
         self._mean_step_time_s: float | None = None
 
     def is_report_due(self) -> bool:
@@ -53,11 +54,15 @@ class StepMeter:
         """Return what a step takes: on a GPU the mean up to the last report, None before the first."""
         return self._mean_step_time_s if self._is_async else host_time_s
 
-    def note_gradients(self) -> None:
-        """Take the gradients' norm on the step of a report; they are the same on every rank."""
-        if self._world.is_main and self.is_report_due():
-            gradients = [p.grad for p in self._parameters if p.grad is not None]
-            self._grad_norm = torch.nn.utils.get_total_norm(gradients)
+    def note_gradients(self, norm: Tensor | None) -> None:
+        """Take the gradients' norm; the newest one goes with the next report."""
+        if norm is not None:
+            self._grad_norm = norm.detach()
+
+    def note_sample(self) -> None:
+        """Note that the model was just asked for a sample."""
+        self._sampled_at = time.monotonic()
+        self.is_sample_due = False
 
     def step_done(
         self,
@@ -78,23 +83,35 @@ class StepMeter:
         """
         self._losses[len(self._steps)].copy_(loss.detach())
         self._steps.append((step, epoch, lr, num_global, step_time_s, data_time_s))
-        self.just_reported = len(self._steps) >= self._interval
-        return self.report() if self.just_reported else None
+        self.is_sample_due = False
+        return self.report() if len(self._steps) >= self._interval else None
+
+    def flush(self) -> None:
+        """Report the steps so far without hearing commands: a checkpoint is never ahead of its curve."""
+        if self._steps:
+            self._reduce(None)
 
     def report(self) -> Command | None:
         """Average the losses since the last report over the ranks, and agree on a command.
 
         Every rank must call it at the same step. Also the way to hear commands while paused.
         """
+        return self._reduce(self._reporter.poll_command())
+
+    def _reduce(self, command: Command | None) -> Command | None:
         count = len(self._steps)
-        command = self._reporter.poll_command()
-        extras = _encode(command, self._next_interval()) if self._world.is_main else [0.0] * _NUM_EXTRAS
+        extras = [0.0] * _NUM_EXTRAS
+        if self._world.is_main:
+            wants_sample = time.monotonic() - self._sampled_at > SAMPLE_EVERY_S
+            extras = [*_encode(command, self._next_interval()), float(wants_sample)]
         message = self._losses[: count + _NUM_EXTRAS]
         message[count:] = torch.tensor(extras, dtype=torch.float64)
         waiting_since = time.perf_counter()
         values = self._world.sum(message).tolist()
         waited_s = time.perf_counter() - waiting_since if self._is_async else 0.0
-        agreed, self._interval = _decode(values[count:], command)
+        *decision, sample_is_due = values[count:]
+        agreed, self._interval = _decode(decision, command)
+        self.is_sample_due = bool(sample_is_due)
         if count:
             self._emit([value / self._world.world_size for value in values[:count]], waited_s)
         return agreed
@@ -148,3 +165,25 @@ def _decode(extras: list[float], own: Command | None) -> tuple[Command | None, i
         return None, int(interval)
     name = COMMAND_NAMES[int(number) - 1]
     return own or Command(name=name, save=bool(save), learning_rate=learning_rate), int(interval)
+
+
+class GradientClock:
+    """Tells how long backward waited for other ranks once this rank's own gradients were complete.
+
+    Backward reaches the first layer last, so the first parameter's hook marks the end of the own work.
+    On a GPU backward returns before the work is done, so that nothing can be said there.
+    """
+
+    def __init__(self, network: nn.Module, *, enabled: bool) -> None:
+        first = next((parameter for parameter in network.parameters() if parameter.requires_grad), None)
+        self._measures = enabled and first is not None and first.device.type == "cpu"
+        self._own_done = 0.0
+        if self._measures and first is not None:
+            first.register_post_accumulate_grad_hook(self._note)
+
+    def seconds_since_own_gradients(self) -> float | None:
+        """Call right after backward; None where it cannot be measured."""
+        return time.perf_counter() - self._own_done if self._measures else None
+
+    def _note(self, _parameter: Tensor) -> None:
+        self._own_done = time.perf_counter()

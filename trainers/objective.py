@@ -1,51 +1,98 @@
-"""What is minimised and what is measured, per task; evaluation over a whole split, exact over ranks."""
+"""What is minimised, per task; evaluation over a whole split, exact over ranks."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainers.data import LANGUAGE_MODELLING, Split
+from trainers import metrics
+from trainers.data import TABULAR_REGRESSION, DataSpec, Split
 from trainers.distributed import World
+from trainers.parallel import Strategy
 
 
-def loss(scores: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-    """Return the cross-entropy of (…, classes) scores against (…) class numbers."""
-    return functional.cross_entropy(scores.flatten(0, -2), targets.flatten(), reduction=reduction)
+class Objective:
+    """The loss of a task: cross-entropy against class numbers, or squared error against standardised numbers.
+
+    Args:
+        label_smoothing: share of the target given to all classes alike (Szegedy et al. 2015, section 7).
+    """
+
+    def __init__(self, spec: DataSpec, *, label_smoothing: float = 0.0) -> None:
+        self._is_regression = spec.task == TABULAR_REGRESSION
+        self._label_smoothing = 0.0 if self._is_regression else label_smoothing
+
+    def training_loss(self, output: Tensor | tuple[Tensor, Tensor], targets: Tensor) -> Tensor:
+        """Return the mean loss of a batch; a model may add a loss of its own, as (scores, loss)."""
+        if isinstance(output, tuple):
+            scores, auxiliary = output
+            return self._loss(scores, targets, "mean", self._label_smoothing) + auxiliary
+        return self._loss(output, targets, "mean", self._label_smoothing)
+
+    def share(self, targets: Tensor, weight: float) -> Callable[[Any], Tensor]:
+        """Return what maps the model's output for these targets to their weighted part of the loss."""
+
+        def loss_of(output: Any) -> Tensor:
+            return self.training_loss(output, targets) * weight
+
+        return loss_of
+
+    def summed_loss(self, scores: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss added up over the targets, without smoothing; in float64, so order is no matter."""
+        return self._loss(scores, targets, "none", 0.0).double().sum()
+
+    def _loss(self, scores: Tensor, targets: Tensor, reduction: str, smoothing: float) -> Tensor:
+        if self._is_regression:
+            return functional.mse_loss(scores.float().flatten(), targets.flatten(), reduction=reduction)
+        return functional.cross_entropy(
+            scores.flatten(0, -2), targets.flatten(), reduction=reduction, label_smoothing=smoothing
+        )
 
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module, split: Split, *, task: str, batch_size: int, world: World
+    strategy: Strategy,
+    objective: Objective,
+    spec: DataSpec,
+    split: Split,
+    *,
+    batch_size: int,
+    world: World,
 ) -> tuple[float, dict[str, float]]:
     """Return the mean loss and the metrics over the whole split; every rank must call it.
 
-    Each rank takes every world-size-th sample, so no sample is counted twice and none is left out.
-    `model` is the bare network: the DDP wrapper would wait for ranks that have a batch less.
+    Each replica takes every n-th sample, so no sample is counted twice and none is left out. All ranks
+    go through the same number of batches, because a sharded model needs them all for each; a replica
+    with fewer samples works on one that counts nothing.
     """
-    for buffer in model.buffers():
-        # DDP evens out running statistics only in its own forward: rank 0's count.
-        dist.broadcast(buffer, src=0)
-    model.eval()
-    totals = torch.zeros(3, dtype=torch.float64, device=world.device)
-    mine = torch.arange(world.rank, len(split), world.world_size, device=world.device)
-    for indices in mine.split(batch_size):
-        inputs, targets = split.batch(indices)
-        scores = model(inputs)
-        totals[0] += loss(scores, targets, reduction="sum")
-        totals[1] += (scores.argmax(-1) == targets).sum()
-        totals[2] += targets.numel()
-    model.train()
-    total_loss, num_correct, count = world.sum(totals).tolist()
-    mean_loss = total_loss / count
-    if task == LANGUAGE_MODELLING:
-        return mean_loss, {
-            "perplexity": math.exp(min(mean_loss, 700.0)),
-            "bits_per_character": mean_loss / math.log(2),
-            "accuracy": num_correct / count,
-        }
-    return mean_loss, {"accuracy": num_correct / count}
+    network = strategy.network
+    share_running_statistics(network)
+    network.eval()
+    meter = metrics.create(spec, world.device)
+    first = min(strategy.replica, len(split))
+    mine = torch.arange(first, len(split), strategy.num_replicas, device=split.device)
+    most = -(-len(split) // strategy.num_replicas)
+    for start in range(0, most, batch_size):
+        indices = mine[start : start + batch_size]
+        is_real = len(indices) > 0
+        inputs, targets = split.batch(
+            indices if is_real else torch.zeros(1, dtype=torch.long, device=split.device)
+        )
+        scores = strategy.scores(split.prepare(inputs.to(world.device))).float()
+        if is_real and strategy.counts:
+            targets = targets.to(world.device)
+            meter.add(scores, targets, objective.summed_loss(scores, targets))
+    network.train()
+    return meter.result(world)
+
+
+def share_running_statistics(network: nn.Module) -> None:
+    """Give every rank rank 0's buffers: DDP evens out running statistics only in its own forward."""
+    if dist.is_initialized():
+        for buffer in network.buffers():
+            dist.broadcast(buffer, src=0)

@@ -16,44 +16,65 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from torch import nn
 
-    from trainers.data import Dataset, DataSpec
-    from trainers.distributed import World
+    from trainers.data import DataOptions, Dataset, DataSpec, Tokenizer
+    from trainers.parallel import Strategy
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """What a configuration says about the model.
+
+    Attributes:
+        size: one of the model's sizes.
+        pretrained_path: local folder of a trained model, for models that are fine-tuned.
+        offline: nothing may be fetched from a model hub.
+    """
+
+    size: str = ""
+    pretrained_path: str = ""
+    offline: bool = True
 
 
 class ModelBuilder(Protocol):
     """Builds a network for a data set's shape; its weights are drawn from torch's global generator."""
 
-    def __call__(self, spec: DataSpec) -> nn.Module: ...
-
-
-class StrategyWrapper(Protocol):
-    """Makes a network train in parallel; takes it on its device and returns the one to call."""
-
-    def __call__(self, model: nn.Module, world: World) -> nn.Module: ...
+    def __call__(self, spec: DataSpec, options: ModelOptions) -> nn.Module: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelEntry:
+    """One model of the catalogue.
+
+    Attributes:
+        sizes: the presets by name, each with a few words; the first is the default. Never empty.
+        needs_path: it starts from a trained model in a local folder.
+        requires: packages it needs beyond requirements.txt, as pip names them.
+        tokenizer: gives the tokenizer of the trained model in a folder, where it reads text.
+    """
+
     name: str
     label: str
     description: str
     tasks: tuple[str, ...]
     build: ModelBuilder
+    sizes: Mapping[str, str]
+    needs_path: bool = False
+    requires: tuple[str, ...] = ()
+    tokenizer: Callable[[ModelOptions], Tokenizer] | None = None
+
+    @property
+    def default_size(self) -> str:
+        return next(iter(self.sizes))
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetEntry:
+    """One data set of the catalogue; `needs_path`: it is a person's own, and described by a look at it."""
+
     name: str
     label: str
-    create: Callable[[], Dataset]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StrategyEntry:
-    name: str
-    label: str
-    description: str
-    wrap: StrategyWrapper
+    create: Callable[[DataOptions], Dataset]
+    needs_path: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,30 +87,54 @@ class BrokenPlugin:
 
 
 Entry = TypeVar("Entry")
+DatasetType = TypeVar("DatasetType", bound="Dataset")
+StrategyType = TypeVar("StrategyType", bound="Strategy")
 
 _models: dict[str, ModelEntry] = {}
 _datasets: dict[str, DatasetEntry] = {}
-_strategies: dict[str, StrategyEntry] = {}
+_strategies: dict[str, type[Strategy]] = {}
 
 
 def register_model(
-    name: str, *, label: str, description: str, tasks: tuple[str, ...]
+    name: str,
+    *,
+    label: str,
+    description: str,
+    tasks: tuple[str, ...],
+    sizes: Mapping[str, str] | None = None,
+    needs_path: bool = False,
+    requires: tuple[str, ...] = (),
+    tokenizer: Callable[[ModelOptions], Tokenizer] | None = None,
 ) -> Callable[[ModelBuilder], ModelBuilder]:
-    """Register a function that builds a network for a `DataSpec`."""
+    """Register a function that builds a network for a `DataSpec`; see `ModelEntry` for the arguments."""
 
     def decorate(build: ModelBuilder) -> ModelBuilder:
-        entry = ModelEntry(name=name, label=label, description=description, tasks=tasks, build=build)
+        entry = ModelEntry(
+            name=name,
+            label=label,
+            description=description,
+            tasks=tasks,
+            build=build,
+            sizes=sizes or {"standard": "the only size"},
+            needs_path=needs_path,
+            requires=requires,
+            tokenizer=tokenizer,
+        )
         _add(_models, name, entry, "model")
         return build
 
     return decorate
 
 
-def register_dataset(name: str, *, label: str) -> Callable[[type[Dataset]], type[Dataset]]:
-    """Register a `Dataset` class."""
+def register_dataset(
+    name: str, *, label: str, needs_path: bool = False
+) -> Callable[[type[DatasetType]], type[DatasetType]]:
+    """Register a `Dataset` class; it is created with the `DataOptions` of a configuration."""
 
-    def decorate(create: type[Dataset]) -> type[Dataset]:
-        _add(_datasets, name, DatasetEntry(name=name, label=label, create=create), "data set")
+    def decorate(create: type[DatasetType]) -> type[DatasetType]:
+        creator: Callable[[DataOptions], Dataset] = create
+        entry = DatasetEntry(name=name, label=label, create=creator, needs_path=needs_path)
+        _add(_datasets, name, entry, "data set")
         return create
 
     return decorate
@@ -97,13 +142,14 @@ def register_dataset(name: str, *, label: str) -> Callable[[type[Dataset]], type
 
 def register_strategy(
     name: str, *, label: str, description: str
-) -> Callable[[StrategyWrapper], StrategyWrapper]:
-    """Register a function that makes a network train in parallel."""
+) -> Callable[[type[StrategyType]], type[StrategyType]]:
+    """Register a `Strategy` class."""
 
-    def decorate(wrap: StrategyWrapper) -> StrategyWrapper:
-        entry = StrategyEntry(name=name, label=label, description=description, wrap=wrap)
+    def decorate(strategy: type[StrategyType]) -> type[StrategyType]:
+        entry: type[Strategy] = strategy
         _add(_strategies, name, entry, "strategy")
-        return wrap
+        strategy.name, strategy.label, strategy.description = name, label, description
+        return strategy
 
     return decorate
 
@@ -137,7 +183,7 @@ def datasets() -> Mapping[str, DatasetEntry]:
     return _datasets
 
 
-def strategies() -> Mapping[str, StrategyEntry]:
+def strategies() -> Mapping[str, type[Strategy]]:
     """Return the strategies by name."""
     return _strategies
 

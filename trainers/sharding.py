@@ -8,23 +8,23 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trainers.distributed import World
-
 
 @dataclass(frozen=True, kw_only=True)
-class Shard:
-    """One rank's part of one global batch.
+class MicroBatch:
+    """One rank's part of a global batch, or a piece of it where gradients are accumulated.
 
     Attributes:
-        indices: (local batch,) samples of this rank.
-        num_global: samples of all ranks together in this step.
-        weight: factor on this rank's mean loss, such that DDP's mean over ranks is the mean over the
-            global batch; 1 but for an uneven last batch.
+        indices: (batch,) samples of this rank.
+        weight: factor on this rank's mean loss, such that the mean over replicas, added up over the
+            pieces, is the mean over the global batch.
+        num_global: samples of all ranks and pieces together in this optimizer step.
+        is_last: the optimizer steps after it.
     """
 
     indices: Tensor
-    num_global: int
     weight: float
+    num_global: int
+    is_last: bool
 
 
 class ShardedBatches:
@@ -32,34 +32,57 @@ class ShardedBatches:
 
     Nothing is padded and nothing is dropped: the last global batch may be smaller and uneven. A rank
     that gets no sample of it works on one that counts nothing, so that every rank joins the all-reduce.
+    Position is counted in samples, so that an epoch can go on with another number of ranks.
     """
 
-    def __init__(self, num_samples: int, batch_size: int, *, seed: int, world: World) -> None:
+    def __init__(
+        self,
+        num_samples: int,
+        batch_size: int,
+        *,
+        num_accumulated: int = 1,
+        seed: int,
+        replica: int,
+        num_replicas: int,
+    ) -> None:
         self._num_samples = num_samples
-        self._global_batch = batch_size * world.world_size
+        self._batch_size = batch_size
+        self._global_batch = batch_size * num_replicas * num_accumulated
         self._seed = seed
-        self._world = world
+        self._replica = replica
+        self._num_replicas = num_replicas
         self._order = torch.empty(0, dtype=torch.long)
-
-    def __len__(self) -> int:
-        """Return the steps of one epoch."""
-        return steps_per_epoch(self._num_samples, self._global_batch)
 
     def set_epoch(self, epoch: int) -> None:
         """Shuffle for this epoch (0-based); without it every epoch would see the same order."""
         generator = torch.Generator().manual_seed(self._seed + epoch)
-        self._order = torch.randperm(self._num_samples, generator=generator).to(self._world.device)
+        # Half the memory of torch's usual kind: a large text has tens of millions of passages.
+        kind = torch.int32 if self._num_samples < 2**31 else torch.int64
+        self._order = torch.randperm(self._num_samples, generator=generator, dtype=kind)
 
-    def starting_at(self, first_batch: int) -> Iterator[Shard]:
-        """Yield this rank's shards of the epoch, from batch `first_batch` on."""
-        world = self._world
-        for start in range(first_batch * self._global_batch, self._num_samples, self._global_batch):
-            global_batch = self._order[start : start + self._global_batch]
-            indices = global_batch[world.rank :: world.world_size]
-            num_global = len(global_batch)
-            weight = len(indices) * world.world_size / num_global
-            yield Shard(
-                indices=indices if len(indices) else global_batch[:1], num_global=num_global, weight=weight
+    def to(self, device: torch.device) -> None:
+        """Bring the epoch's order to where the samples lie."""
+        self._order = self._order.to(device)
+
+    def starting_at(self, first_sample: int) -> Iterator[MicroBatch]:
+        """Yield this rank's micro-batches of the epoch after its first `first_sample` global samples."""
+        for start in range(first_sample, self._num_samples, self._global_batch):
+            global_batch = self._order[start : start + self._global_batch].long()
+            yield from self._deal(global_batch)
+
+    def _deal(self, global_batch: Tensor) -> Iterator[MicroBatch]:
+        num_global = len(global_batch)
+        mine = global_batch[self._replica :: self._num_replicas]
+        # Replica 0 has the most: as many pieces as it needs is what every rank goes through.
+        most = -(-num_global // self._num_replicas)
+        num_pieces = -(-most // self._batch_size)
+        for piece in range(num_pieces):
+            indices = mine[piece * self._batch_size : (piece + 1) * self._batch_size]
+            yield MicroBatch(
+                indices=indices if len(indices) else global_batch[:1],
+                weight=len(indices) * self._num_replicas / num_global,
+                num_global=num_global,
+                is_last=piece == num_pieces - 1,
             )
 
 

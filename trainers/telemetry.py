@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import os
+import resource
+import sys
 import threading
 import time
 from dataclasses import asdict, dataclass
@@ -98,12 +100,24 @@ class Telemetry:
                 "index": device.index if device.type == "cuda" else self._world.local_rank,
                 **asdict(reader()),
             },
-            "rank": {"rank": self._world.rank, **asdict(self._pulse)},
+            "rank": {
+                "rank": self._world.rank,
+                **asdict(self._pulse),
+                "peak_memory_bytes": peak_memory_bytes(device),
+            },
         }
 
     def _report(self, samples: list[dict[str, Any]]) -> None:
         self._reporter.event("devices", devices=[sample["device"] for sample in samples])
         self._reporter.event("ranks", ranks=[sample["rank"] for sample in samples])
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Return the most memory this rank has held: on a GPU torch's allocations, else the resident set."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def _own_connection() -> dist.Store:

@@ -19,7 +19,7 @@ from trainers.contract.rundir import RunDirectory
 
 if TYPE_CHECKING:
     from trainers.distributed import World
-    from trainers.loop import Job
+    from trainers.job import Job
     from trainers.reporter import NullReporter
     from trainers.telemetry import Pulse
 
@@ -153,12 +153,18 @@ def _train(
 
     job = build_job(run, voice, pulse, world, resume_step)
     voice.state("running", _where_from(job, resume_step))
-    outcome = loop.train(job)
+    try:
+        outcome = loop.train(job)
+    finally:
+        job.checkpointer.close()
     step = job.progress.step
     log.info("%s after step %d", outcome, step)
     if outcome == "stopped":
-        saved = "saved" if job.saved_step == step else "not saved"
+        saved = "saved" if job.checkpointer.is_saved(step) else "not saved"
         voice.state("stopped", f"Stopped after step {step}, {saved}.")
+    elif job.has_stopped_improving:
+        patience = job.config.early_stopping_patience
+        voice.state("finished", f"Stopped early at step {step}: {patience} evaluations without a better one.")
     else:
         voice.state("finished", f"All {step} steps done.")
 

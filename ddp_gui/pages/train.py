@@ -10,8 +10,9 @@ import gradio as gr
 from ddp_gui import plan
 from ddp_gui.api import Api
 from ddp_gui.catalogue import Catalogue
-from ddp_gui.form import TOPIC_TITLES, Form
+from ddp_gui.form import FINE_TUNING_FIELDS, TOPIC_TITLES, Form
 from ddp_gui.machine import Machine
+from ddp_gui.pages import own_data, words
 from ddp_gui.plan import Plan
 from trainers.contract import rundir
 from trainers.contract.config import ConfigError
@@ -20,6 +21,9 @@ from trainers.contract.rundir import torchrun_command
 HERO = """<header class="ddp-hero"><h1>Train a network on several GPUs at once</h1>
 <p>Pick, press Start, and watch what every process of a real <code>torchrun</code> job does.</p></header>"""
 NO_COMMAND = "# nothing to run yet: see the message above"
+FIELDS_A_ROW = 3
+# The share of the run that is offered as warm-up when the rate is scaled up.
+OFFERED_WARM_UP = 0.05
 OPEN_RUN = "(run_id) => { if (run_id) window.location.assign('./run?id=' + encodeURIComponent(run_id)); }"
 
 
@@ -33,14 +37,19 @@ def build(api: Api, catalogue: Catalogue, machine: Machine, runs_dir: Path) -> N
         with gr.Column(scale=5, min_width=320):
             with gr.Group(), gr.Row():
                 form.add_controls("dataset", "model")
+            own = own_data.add_controls(form)
+            with gr.Group(visible=False) as fine_tuning, gr.Row():
+                form.add_controls(*FINE_TUNING_FIELDS)
             about = gr.Markdown(elem_classes="ddp-note")
             with gr.Group(), gr.Row():
                 form.add_controls("nproc_per_node", "batch_size")
             with gr.Group(), gr.Row():
                 form.add_controls("learning_rate", "num_epochs", "seed")
             for topic, title in TOPIC_TITLES.items():
-                with gr.Accordion(title, open=False), gr.Row():
-                    form.add_controls(*form.fields_of_topic(topic))
+                _add_topic(form, topic, title)
+            if more := words.unavailable(catalogue):
+                with gr.Accordion("More data sets", open=False):
+                    gr.HTML(more)
         with gr.Column(scale=4, min_width=320):
             start = gr.Button("Start", variant="primary", size="lg", elem_id="start-button")
             gr.HTML(f'<p class="ddp-machine">{machine_words(machine)}</p>')
@@ -72,22 +81,38 @@ def build(api: Api, catalogue: Catalogue, machine: Machine, runs_dir: Path) -> N
 
     def preview(*values: Any) -> tuple[Any, Any, Any, str]:
         raw = form.to_raw(*values)
-        words = describe_pick(catalogue, str(raw["dataset"]), str(raw["model"]))
+        described = describe_pick(catalogue, raw)
         try:
-            planned = api.plan(raw)
+            planned = api.plan(raw, may_look=False)
         except ConfigError as error:
-            return "", gr.update(value=as_lines(error, form), visible=True), NO_COMMAND, words
+            return "", gr.update(value=as_lines(error, form), visible=True), NO_COMMAND, described
         return (
-            equation_html(planned),
+            words.equation(planned),
             gr.update(value="", visible=False),
             command_for(planned, runs_dir),
-            words,
+            described,
         )
 
-    def fit_model(dataset: str, model: str) -> Any:
+    def fit_dataset(dataset: str, model: str) -> tuple[Any, Any]:
+        is_own = dataset in catalogue.own_data
         choices = form.model_choices(dataset)
         names = [name for _, name in choices]
-        return gr.update(choices=choices, value=model if model in names else names[0] if names else None)
+        fitting = model if model in names else names[0] if names else None
+        return gr.update(choices=choices, value=fitting), gr.update(visible=is_own)
+
+    def fit_model(model: str, dataset: str, size: str, strategy: str) -> tuple[Any, Any, Any]:
+        sizes, strategies = form.size_choices(model, dataset), form.strategy_choices(model)
+        picked = catalogue.models.get(model)
+        is_size = size in [name for _, name in sizes]
+        is_strategy = strategy in [name for _, name in strategies]
+        return (
+            gr.update(choices=sizes, value=size if is_size else ""),
+            gr.update(choices=strategies, value=strategy if is_strategy else "ddp"),
+            gr.update(visible=bool(picked and (picked.needs_path or picked.missing_packages))),
+        )
+
+    def offer_warm_up(*, is_on: bool, steps: Any, ratio: Any) -> Any:
+        return f"{OFFERED_WARM_UP:g}" if is_on and _is_zero(steps) and _is_zero(ratio) else gr.skip()
 
     def press_start(*values: Any) -> str:
         return str(api.start_run(form.to_raw(*values))["run_id"])
@@ -98,8 +123,25 @@ def build(api: Api, catalogue: Catalogue, machine: Machine, runs_dir: Path) -> N
         "show_progress": "hidden",
         "api_visibility": "private",
     }
-    dataset_control, model_control = form.controls["dataset"], form.controls["model"]
-    dataset_control.change(fit_model, [dataset_control, model_control], model_control, **settings)
+    fields = form.controls
+    dataset_control, model_control = fields["dataset"], fields["model"]
+    dataset_control.change(
+        fit_dataset, [dataset_control, model_control], [model_control, own.group], **settings
+    )
+    gr.on(
+        [dataset_control.change, model_control.change],
+        fit_model,
+        [model_control, dataset_control, fields["model_size"], fields["strategy"]],
+        [fields["model_size"], fields["strategy"], fine_tuning],
+        **settings,
+    )
+    fields["scale_lr"].change(
+        lambda is_on, steps, ratio: offer_warm_up(is_on=is_on, steps=steps, ratio=ratio),
+        [fields["scale_lr"], fields["warmup_steps"], fields["warmup_ratio"]],
+        fields["warmup_ratio"],
+        **settings,
+    )
+    looks = own_data.connect(own, form, api, runs_dir, controls)
     gr.on(
         [control.change for control in controls],
         preview,
@@ -108,6 +150,8 @@ def build(api: Api, catalogue: Catalogue, machine: Machine, runs_dir: Path) -> N
         trigger_mode="always_last",
         **settings,
     )
+    for looked in looks:
+        looked.then(preview, controls, outputs, **settings)
     gr.on(None, preview, controls, outputs, **settings)
     # Queued, other than the rest: only then does Gradio show an error as a message.
     start.click(
@@ -121,21 +165,25 @@ def build(api: Api, catalogue: Catalogue, machine: Machine, runs_dir: Path) -> N
     ).success(None, started_run, None, js=OPEN_RUN)
 
 
+def _add_topic(form: Form, topic: str, title: str) -> None:
+    """Fold a topic's fields away, two in a row."""
+    names = form.fields_of_topic(topic)
+    with gr.Accordion(title, open=False):
+        for first in range(0, len(names), FIELDS_A_ROW):
+            with gr.Row():
+                form.add_controls(*names[first : first + FIELDS_A_ROW])
+
+
+def _is_zero(value: Any) -> bool:
+    try:
+        return float(value or 0) == 0
+    except (TypeError, ValueError):
+        return False
+
+
 def machine_words(machine: Machine) -> str:
     """Return what the machine offers, safe to put into HTML."""
     return machine.describe().replace("&", "&amp;").replace("<", "&lt;")
-
-
-def equation_html(planned: Plan) -> str:
-    """Say how the batch and the steps come about; numbers only, so nothing of a user's text gets in."""
-    config = planned.config
-    word = "GPU" if planned.device_kind == "cuda" else "CPU rank"
-    plural = "" if config.nproc_per_node == 1 else "s"
-    return f"""<div class="ddp-equation" role="status">
-<span><b>{config.batch_size:,}</b><small>per {word}</small></span><i>×</i>
-<span><b>{config.nproc_per_node}</b><small>{word}{plural}</small></span><i>=</i>
-<span><b>{planned.global_batch:,}</b><small>global batch</small></span><i>→</i>
-<span><b>{planned.steps_per_epoch:,}</b><small>steps per epoch</small></span></div>"""
 
 
 def command_for(planned: Plan, runs_dir: Path) -> str:
@@ -154,14 +202,19 @@ def as_lines(error: ConfigError, form: Form) -> str:
     return "\n".join(lines)
 
 
-def describe_pick(catalogue: Catalogue, dataset_name: str, model_name: str) -> str:
+def describe_pick(catalogue: Catalogue, raw: dict[str, Any]) -> str:
     """Say what the picked data set and model are."""
-    dataset, model = catalogue.datasets.get(dataset_name), catalogue.models.get(model_name)
-    words = []
+    dataset = catalogue.datasets.get(str(raw["dataset"]))
+    model = catalogue.models.get(str(raw["model"]))
+    said = []
     if dataset is not None:
-        words.append(f"{dataset.description} ({dataset.source})")
+        said.append(f"{dataset.description} ({dataset.source})")
     if model is not None:
-        size = model.num_parameters.get(dataset_name)
-        count = f" {size:,} parameters." if size else ""
-        words.append(f"**{model.label}**: {model.description}{count}")
-    return "\n\n".join(words)
+        size = model.size(str(raw["model_size"] or "")) or model.sizes[0]
+        count = size.num_parameters.get(str(raw["dataset"]))
+        counted = f" {count:,} parameters." if count else ""
+        said.append(f"**{model.label}**: {model.description}{counted}")
+        if model.missing_packages:
+            packages = " and ".join(model.missing_packages)
+            said.append(f"It needs {packages}: `{plan.INSTALL_FINE_TUNING}`, then start the page again.")
+    return "\n\n".join(said)

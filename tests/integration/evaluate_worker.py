@@ -9,21 +9,34 @@ from pathlib import Path
 import torch
 
 from trainers import distributed, objective, registry
+from trainers.contract.config import Config
+from trainers.data import DataOptions
+from trainers.objective import Objective
+from trainers.parallel import Strategy
+from trainers.registry import ModelOptions
 
 
 def main() -> None:
     """Evaluate an untrained MLP on the digits' validation split, on all ranks together."""
     registry.discover_all()
     world = distributed.join("cpu")
-    dataset = registry.datasets()["digits"].create()
+    dataset = registry.datasets()["digits"].create(DataOptions())
+    spec = dataset.spec()
     torch.manual_seed(0)
-    model = registry.models()["mlp"].build(dataset.spec())
+    strategy = Strategy(Config(nproc_per_node=world.world_size), world)
+    strategy.wrap(registry.models()["mlp"].build(spec, ModelOptions()))
     _, validation = dataset.load(world.device)
-    task = dataset.spec().task
-    loss, metrics = objective.evaluate(model, validation, task=task, batch_size=37, world=world)
+    loss, metrics = objective.evaluate(
+        strategy, Objective(spec), spec, validation, batch_size=37, world=world
+    )
     if world.is_main:
         count = len(validation)
-        found = {"loss": loss, "num_correct": round(metrics["accuracy"] * count), "count": count}
+        found = {
+            "loss": loss,
+            "num_correct": round(metrics["accuracy"] * count),
+            "count": count,
+            "macro_f1": metrics["macro_f1"],
+        }
         Path(sys.argv[1]).write_text(json.dumps(found), encoding="utf-8")
     distributed.leave()
 

@@ -48,6 +48,7 @@ def test_evaluation_on_two_ranks_counts_exactly_what_one_rank_counts(tmp_path: P
     one, two = (_evaluate(num_ranks, tmp_path / f"{num_ranks}.json") for num_ranks in (1, 2))
     assert one["num_correct"] == two["num_correct"] and one["count"] == two["count"] == 360
     assert 0 < one["num_correct"] < 360
+    assert one["macro_f1"] == two["macro_f1"] > 0
     assert one["loss"] == pytest.approx(two["loss"], rel=1e-6)
 
 

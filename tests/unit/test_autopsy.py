@@ -115,7 +115,7 @@ def test_own_exception_comes_before_peers_errors_even_when_those_are_older(remai
     remains.error_file(1, "ValueError: no such thing", timestamp=2)
     cause = remains.explain()
     assert (cause.code, cause.rank) == ("rank_raised", 1)
-    assert cause.message == "Rank 1 failed: ValueError: no such thing"
+    assert cause.message == "Rank 1 failed: ValueError: no such thing."
     assert cause.traceback == "Traceback of rank 1"
 
 
@@ -123,7 +123,7 @@ def test_first_of_two_exceptions_is_the_cause(remains: Remains) -> None:
     remains.summary(1, 1, {0: 1})
     remains.error_file(0, "ValueError: later", timestamp=7)
     remains.error_file(1, "ValueError: sooner", timestamp=5)
-    assert remains.explain().message == "Rank 1 failed: ValueError: sooner"
+    assert remains.explain().message == "Rank 1 failed: ValueError: sooner."
 
 
 def test_rank_that_torchrun_ended_is_no_cause(remains: Remains) -> None:

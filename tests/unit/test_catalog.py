@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from trainers import registry
+from trainers.data import DataOptions
+from trainers.registry import ModelOptions
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +42,14 @@ def test_parameter_counts_are_those_of_networks_that_were_really_built(catalog: 
     registry.discover_all()
     counted = 0
     for model in catalog["models"]:
-        for dataset, num_parameters in model["num_parameters"].items():
-            spec = registry.datasets()[dataset].create().spec()
-            network = registry.models()[model["name"]].build(spec)
-            assert num_parameters == sum(parameter.numel() for parameter in network.parameters()), model[
-                "name"
-            ]
+        for dataset, num_parameters in model["sizes"][0]["num_parameters"].items() if model["sizes"] else ():
+            if dataset not in ("digits", "austen", "iris"):
+                continue
+            spec = registry.datasets()[dataset].create(DataOptions()).spec()
+            options = ModelOptions(size=model["sizes"][0]["name"])
+            network = registry.models()[model["name"]].build(spec, options)
+            built = sum(parameter.numel() for parameter in network.parameters())
+            assert num_parameters == built, model["name"]
             counted += 1
     assert counted >= 5
 
@@ -53,8 +57,23 @@ def test_parameter_counts_are_those_of_networks_that_were_really_built(catalog: 
 def test_models_are_offered_only_for_data_they_can_learn(catalog: dict[str, Any]) -> None:
     datasets = by_name(catalog["datasets"])
     for model in catalog["models"]:
-        assert {datasets[name]["task"] for name in model["num_parameters"]} <= set(model["tasks"])
-    assert set(by_name(catalog["models"])["gpt"]["num_parameters"]) == {"austen"}
+        for size in model["sizes"]:
+            assert {datasets[name]["task"] for name in size["num_parameters"]} <= set(model["tasks"])
+    assert "austen" in by_name(catalog["models"])["gpt"]["sizes"][0]["num_parameters"]
+
+
+def test_every_model_trains_with_ddp_and_only_some_can_be_cut(catalog: dict[str, Any]) -> None:
+    strategies = {model["name"]: set(model["strategies"]) for model in catalog["models"]}
+    assert all("ddp" in offered for offered in strategies.values())
+    assert {"tensor", "pipeline"} <= strategies["gpt"]
+    assert not {"tensor", "pipeline"} & strategies["cnn"]
+
+
+def test_what_is_not_installed_is_named_with_how_to_get_it(catalog: dict[str, Any]) -> None:
+    for entry in catalog["unavailable"]:
+        assert entry["label"] and len(entry["how"]) > 20
+    there = {entry["name"] for entry in catalog["unavailable"]} | set(by_name(catalog["datasets"]))
+    assert {"rotten_tomatoes", "names", "mnist"} <= there
 
 
 def test_sizes_of_the_data_sets_are_told(catalog: dict[str, Any]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,16 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from trainers import checkpoint
-from trainers.checkpoint import CheckpointError, Progress
+from trainers import checkpoint, checkpoint_files
+from trainers.checkpoint import Checkpointer, CheckpointError, Outcome, Progress, Saved
+from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.distributed import World
+from trainers.parallel import Strategy
 
 WORLD = World(rank=0, local_rank=0, world_size=1, node=0, device=torch.device("cpu"))
-BINDING = {"num_train": 100, "batch_size": 8}
+BINDING = {"num_train": 100, "num_parameters": 80}
+FILES = ["model.safetensors", "optimizer.pt", "rank_0.pt", "state.json"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -44,9 +49,39 @@ def network_and_optimizer(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
     return network, optimizer
 
 
-def save(run: RunDirectory, step: int = 3, seed: int = 1) -> None:
+class Plain(Strategy):
+    """Every rank has the whole model."""
+
+    name = "plain"
+
+
+def checkpointer_of(run: RunDirectory, seed: int = 1, **values: Any) -> Checkpointer:
+    """Return the checkpointer of a small network; what it announces is in `announced`."""
     network, optimizer = network_and_optimizer(seed)
-    checkpoint.save(run, Progress(step=step, epoch=1, batch_in_epoch=2), network, optimizer, WORLD, BINDING)
+    if "network" in values:
+        network = values.pop("network")
+        optimizer = torch.optim.AdamW(network.parameters())
+    strategy = Plain(Config(nproc_per_node=1), WORLD)
+    strategy.wrap(network)
+    announced: list[Outcome] = []
+    arguments = {
+        "scaler": None,
+        "binding": BINDING,
+        "keep_last": None,
+        "keep_best": True,
+        "announce": announced.append,
+    }
+    made = Checkpointer(run, WORLD, strategy, optimizer, **(arguments | values))
+    made.announced = announced  # type: ignore[attr-defined]
+    return made
+
+
+def save(run: RunDirectory, step: int = 3, seed: int = 1) -> None:
+    maker = checkpointer_of(run, seed)
+    maker.save(Progress(step=step, epoch=1, samples_in_epoch=2), "schedule")
+    outcome = maker.wait()
+    if isinstance(outcome, CheckpointError):
+        raise outcome
 
 
 def assert_same(left: Any, right: Any) -> None:
@@ -66,35 +101,143 @@ def assert_same(left: Any, right: Any) -> None:
 
 
 def test_saved_and_loaded_state_is_equal_to_the_last_bit(run: RunDirectory) -> None:
-    network, optimizer = network_and_optimizer(seed=1)
-    optimizer.param_groups[0]["lr"] = 0.007
+    scaler = torch.amp.GradScaler("cpu", init_scale=512.0)
+    scaler.scale(torch.ones(1))
+    maker = checkpointer_of(run, scaler=scaler)
+    maker._optimizer.param_groups[0]["lr"] = 0.007
     random.seed(5)
-    saved = checkpoint.save(
-        run, Progress(step=9, epoch=2, batch_in_epoch=4), network, optimizer, WORLD, BINDING
+    progress = Progress(
+        step=9,
+        epoch=2,
+        samples_in_epoch=64,
+        learning_rate=0.25,
+        best_value=0.5,
+        best_step=4,
+        evaluated_step=9,
     )
+    stall_s = maker.save(progress, "button")
     drawn = torch.rand(3), random.random()
-    assert saved.path == run.checkpoints / "step_9"
-    assert saved.size_bytes == sum(f.stat().st_size for f in saved.path.glob("*.pt"))
+    outcome = maker.wait()
+    assert isinstance(outcome, Saved) and maker.announced == [outcome]  # type: ignore[attr-defined]
+    assert outcome.path == run.checkpoints / "step_9" and maker.is_saved(9) and not maker.is_saved(8)
+    files = [path for path in outcome.path.iterdir() if path.name != "manifest.json"]
+    assert outcome.size_bytes == sum(path.stat().st_size for path in files)
+    assert 0 < outcome.stall_s == stall_s <= outcome.duration_s
 
-    other, other_optimizer = network_and_optimizer(seed=2)
-    progress = checkpoint.load(run, 9, other, other_optimizer, WORLD, BINDING)
-    assert vars(progress) == {"step": 9, "epoch": 2, "batch_in_epoch": 4}
-    assert_same(other.state_dict(), network.state_dict())
-    assert_same(other_optimizer.state_dict(), optimizer.state_dict())
+    other_scaler = torch.amp.GradScaler("cpu")
+    other_scaler.scale(torch.ones(1))
+    other = checkpointer_of(run, seed=2, scaler=other_scaler)
+    assert other.load(9) == progress
+    assert_same(other._strategy.network.state_dict(), maker._strategy.network.state_dict())
+    assert_same(other._optimizer.state_dict(), maker._optimizer.state_dict())
+    assert other_scaler.state_dict() == scaler.state_dict()
     assert_same((torch.rand(3), random.random()), drawn)
+
+
+def test_training_goes_on_while_what_was_is_written(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is saved is the state at the call, whatever training does to the weights meanwhile."""
+    maker = checkpointer_of(run)
+    weights = maker._strategy.network.state_dict()
+    before = {name: value.clone() for name, value in weights.items()}
+    may_write = threading.Event()
+    write = checkpoint_files.write_synced
+
+    def write_when_allowed(path: Path, state: object) -> None:
+        assert may_write.wait(10)
+        write(path, state)
+
+    monkeypatch.setattr(checkpoint_files, "write_synced", write_when_allowed)
+    maker.save(Progress(step=1), "schedule")
+    assert not maker.is_saved(1), "it is still being written"
+    with torch.no_grad():
+        for value in weights.values():
+            value.zero_()
+    may_write.set()
+    maker.wait()
+    other = checkpointer_of(run, seed=2)
+    other.load(1)
+    assert_same(other._strategy.network.state_dict(), before)
+
+
+def test_step_that_is_saved_is_not_saved_again_but_kept_when_asked_for(run: RunDirectory) -> None:
+    maker = checkpointer_of(run, keep_last=1)
+    maker.save(Progress(step=1), "schedule")
+    maker.wait()
+    assert maker.save(Progress(step=1), "button") == 0.0
+    for step in (2, 3):
+        maker.save(Progress(step=step), "schedule")
+    maker.wait()
+    assert [item.step for item in run.list_checkpoints()] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("keep_last", "keep_best", "kept"),
+    [
+        (2, True, [2, 3, 6, 7]),
+        (2, False, [3, 6, 7]),
+        (1, True, [2, 3, 7]),
+        (None, True, [1, 2, 3, 4, 5, 6, 7]),
+    ],
+)
+def test_newest_best_and_asked_for_stay(
+    run: RunDirectory, keep_last: int | None, keep_best: bool, kept: list[int]
+) -> None:
+    maker = checkpointer_of(run, keep_last=keep_last, keep_best=keep_best)
+    for step in range(1, 8):
+        best = 2 if step >= 2 else None
+        maker.save(Progress(step=step, best_step=best), "button" if step == 3 else "schedule")
+    maker.wait()
+    assert [item.step for item in run.list_checkpoints()] == kept
+    removed = [step for outcome in maker.announced for step in outcome.removed]  # type: ignore[attr-defined]
+    assert sorted(removed + kept) == list(range(1, 8))
+    assert not list(run.checkpoints.glob(".*")), "nothing half deleted is left"
 
 
 def test_manifest_names_every_file_with_size_and_digest(run: RunDirectory) -> None:
     save(run)
     manifest = json.loads((run.checkpoints / "step_3" / "manifest.json").read_text())
-    assert sorted(manifest["files"]) == ["rank_0.pt", "shared.pt"]
-    assert (manifest["step"], manifest["world_size"]) == (3, 1)
-    for name, about in manifest["files"].items():
-        assert about["size_bytes"] == (run.checkpoints / "step_3" / name).stat().st_size
-        assert len(about["sha256"]) == 64
+    assert sorted(manifest["files"]) == FILES
+    about = (manifest["step"], manifest["world_size"], manifest["strategy"], manifest["reason"])
+    assert about == (3, 1, "plain", "schedule")
+    for name, file in manifest["files"].items():
+        assert file["size_bytes"] == (run.checkpoints / "step_3" / name).stat().st_size
+        assert len(file["sha256"]) == 64
 
 
-@pytest.mark.parametrize("name", ["shared.pt", "rank_0.pt"])
+def test_weights_are_safetensors_that_any_program_reads(run: RunDirectory) -> None:
+    from safetensors.torch import load_file
+
+    save(run)
+    weights = load_file(run.checkpoints / "step_3" / "model.safetensors")
+    assert_same(weights, dict(network_and_optimizer(seed=1)[0].state_dict()))
+
+
+def test_newest_whole_checkpoint_is_offered_instead_of_a_damaged_one(run: RunDirectory) -> None:
+    for step in (3, 5, 8):
+        save(run, step=step)
+    (run.checkpoints / "step_8" / "optimizer.pt").write_bytes(b"no")
+    assert checkpoint.newest_whole(run) == 5
+    with pytest.raises(
+        CheckpointError, match=r"optimizer.pt is not what was saved .*newest whole one is step 5"
+    ):
+        checkpoint.verify(run, 8)
+
+
+def test_checkpoint_of_an_older_format_or_another_strategy_is_refused_in_words(run: RunDirectory) -> None:
+    save(run)
+    path = run.checkpoints / "step_3" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps(manifest | {"strategy": "zero3"}))
+    with pytest.raises(CheckpointError, match="saved with strategy = zero3, but now it is plain"):
+        checkpointer_of(run).load(3)
+    path.write_text(json.dumps(manifest | {"format_version": 1}))
+    with pytest.raises(CheckpointError, match="it has format 1, and this version reads 2"):
+        checkpoint.verify(run, 3)
+
+
+@pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("damage", ["one bit", "cut", "longer", "gone"])
 def test_damaged_file_is_refused_by_name(run: RunDirectory, name: str, damage: str) -> None:
     save(run)
@@ -110,10 +253,11 @@ def test_damaged_file_is_refused_by_name(run: RunDirectory, name: str, damage: s
     path.write_bytes(content)
     if damage == "gone":
         path.unlink()
-    network, optimizer = network_and_optimizer(seed=2)
+    other = checkpointer_of(run, seed=2)
+    network = other._strategy.network
     before = {key: value.clone() for key, value in network.state_dict().items()}
     with pytest.raises(CheckpointError, match=f"step_3: {name}"):
-        checkpoint.load(run, 3, network, optimizer, WORLD, BINDING)
+        other.load(3)
     assert_same(network.state_dict(), before)
 
 
@@ -128,37 +272,35 @@ def test_checkpoint_without_its_manifest_is_none(run: RunDirectory) -> None:
 
 def test_checkpoint_of_another_model_is_refused_in_words(run: RunDirectory) -> None:
     save(run)
-    other = nn.Linear(2, 2)
     with pytest.raises(CheckpointError, match="does not fit the model"):
-        checkpoint.load(run, 3, other, torch.optim.AdamW(other.parameters()), WORLD, BINDING)
+        checkpointer_of(run, network=nn.Linear(2, 2)).load(3)
 
 
 def test_checkpoint_can_run_no_code(run: RunDirectory) -> None:
     """A file that unpickles into a call is refused by torch, even with a manifest that fits."""
     save(run)
-    path = run.checkpoints / "step_3" / "shared.pt"
+    path = run.checkpoints / "step_3" / "optimizer.pt"
 
     class Evil:
         def __reduce__(self) -> tuple[Any, ...]:
             return (Path.touch, (run.path / "evil_was_here",))
 
-    torch.save({"model": Evil(), "binding": BINDING}, path)
+    torch.save({"state": Evil()}, path)
     manifest_path = path.with_name("manifest.json")
     manifest = json.loads(manifest_path.read_text())
-    digest, size = checkpoint._digest(path)
-    manifest["files"]["shared.pt"] = {"size_bytes": size, "sha256": digest}
+    manifest["files"] = checkpoint_files.describe_files(path.parent)
+    del manifest["files"]["manifest.json"]
     manifest_path.write_text(json.dumps(manifest))
-    network, optimizer = network_and_optimizer(seed=2)
     with pytest.raises(Exception, match=r"(?i)weights.only"):
-        checkpoint.load(run, 3, network, optimizer, WORLD, BINDING)
+        checkpointer_of(run, seed=2).load(3)
     assert not (run.path / "evil_was_here").exists()
 
 
 def test_same_step_reached_again_replaces_the_old_checkpoint(run: RunDirectory) -> None:
     save(run, seed=1)
-    first = (run.checkpoints / "step_3" / "shared.pt").read_bytes()
+    first = (run.checkpoints / "step_3" / "model.safetensors").read_bytes()
     save(run, seed=2)
-    assert (run.checkpoints / "step_3" / "shared.pt").read_bytes() != first
+    assert (run.checkpoints / "step_3" / "model.safetensors").read_bytes() != first
     checkpoint.verify(run, 3)
     assert [path.name for path in run.checkpoints.iterdir()] == ["step_3"]
 
@@ -198,6 +340,19 @@ def test_save_that_fails_names_rank_and_reason_and_leaves_nothing(
 def test_checkpoint_of_other_data_is_refused_in_words(run: RunDirectory) -> None:
     """The place in the epoch would mean other samples, and what was validated may have been trained on."""
     save(run)
-    network, optimizer = network_and_optimizer(seed=1)
     with pytest.raises(CheckpointError, match="saved with num_train = 100, but now it is 900"):
-        checkpoint.load(run, 3, network, optimizer, WORLD, {**BINDING, "num_train": 900})
+        checkpointer_of(run, binding={**BINDING, "num_train": 900}).load(3)
+
+
+def test_description_of_sharded_checkpoints_may_hold_data_only(tmp_path: Path) -> None:
+    """torch's reader would unpickle it, so a file somebody gave could run anything."""
+    from trainers.sharded_files import DataOnlyReader
+
+    class Evil:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (Path.touch, (tmp_path / "evil_was_here",))
+
+    (tmp_path / ".metadata").write_bytes(pickle.dumps(Evil()))
+    with pytest.raises(CheckpointError, match="which is no data"):
+        DataOnlyReader(tmp_path).read_metadata()
+    assert not (tmp_path / "evil_was_here").exists()

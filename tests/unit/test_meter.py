@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tests.unit.fakes import LoneWorld, world_of
 from trainers import meter
@@ -64,7 +64,7 @@ def run_steps(subject: StepMeter, count: int, *, step_time_s: float, first: int 
 @pytest.mark.parametrize("step_time_s", [1e-9, 0.001, 0.03, 5.0])
 def test_every_step_is_reported_once_with_its_own_loss(step_time_s: float) -> None:
     notebook = Notebook()
-    subject = StepMeter(world_of(1), notebook, [])
+    subject = StepMeter(world_of(1), notebook)
     run_steps(subject, 1500, step_time_s=step_time_s)
     subject.report()
     assert [step["step"] for step in notebook.written] == list(range(1, 1501))
@@ -77,11 +77,12 @@ def test_every_step_is_reported_once_with_its_own_loss(step_time_s: float) -> No
 def test_reports_come_about_ten_times_a_second_however_fast_the_loop(
     step_time_s: float, steps_per_report: int
 ) -> None:
-    subject = StepMeter(world_of(1), Notebook(), [])
+    notebook = Notebook()
+    subject = StepMeter(world_of(1), notebook)
     reported = []
     for step in range(1, 2000):
         run_steps(subject, 1, step_time_s=step_time_s, first=step)
-        if subject.just_reported:
+        if len(notebook.written) == step:
             reported.append(step)
     assert reported[0] == 1, "the first step is shown at once"
     gaps = {later - earlier for earlier, later in pairwise(reported[1:])}
@@ -92,12 +93,12 @@ def test_loss_is_the_mean_over_ranks_and_a_command_is_heard_by_all_at_one_step()
     """Rank 0 speaks first; what it sent is played to rank 1, whose reporter hears nothing itself."""
     asked = Command(name="set_lr", learning_rate=0.000_123_456_789, id="abc")
     sent: list[Tensor] = []
-    main = StepMeter(TwinWorld(0, [], sent), Notebook([asked]), [])
+    main = StepMeter(TwinWorld(0, [], sent), Notebook([asked]))
     (heard_by_main,) = run_steps(main, 1, step_time_s=0.02)
     assert heard_by_main == asked, "rank 0 keeps the id"
 
     notebook = Notebook()
-    other = StepMeter(TwinWorld(1, [sent[0]], []), notebook, [])
+    other = StepMeter(TwinWorld(1, [sent[0]], []), notebook)
     (heard,) = run_steps(other, 1, step_time_s=99.0)
     assert heard == Command(name="set_lr", learning_rate=0.000_123_456_789)
     assert notebook.written[0]["loss"] == pytest.approx(0.1), "twice a tenth, over two ranks"
@@ -106,24 +107,22 @@ def test_loss_is_the_mean_over_ranks_and_a_command_is_heard_by_all_at_one_step()
 
 def test_stop_without_saving_keeps_that_wish_on_every_rank() -> None:
     sent: list[Tensor] = []
-    StepMeter(TwinWorld(0, [], sent), Notebook([Command(name="stop", save=False)]), []).report()
-    heard = StepMeter(TwinWorld(1, [sent[0]], []), Notebook(), []).report()
+    StepMeter(TwinWorld(0, [], sent), Notebook([Command(name="stop", save=False)])).report()
+    heard = StepMeter(TwinWorld(1, [sent[0]], []), Notebook()).report()
     assert heard == Command(name="stop", save=False)
 
 
 def test_two_commands_are_heard_one_at_a_time() -> None:
     notebook = Notebook([Command(name="pause"), Command(name="resume")])
-    subject = StepMeter(world_of(1), notebook, [])
+    subject = StepMeter(world_of(1), notebook)
     heard = [subject.report() for _ in range(3)]
     assert [command.name if command else None for command in heard] == ["pause", "resume", None]
 
 
-def test_gradient_norm_is_that_of_the_step_of_the_report() -> None:
-    layer = nn.Linear(1, 2, bias=False)
-    layer.weight.grad = torch.tensor([[3.0], [4.0]])
+def test_gradient_norm_goes_with_the_step_of_the_report() -> None:
     notebook = Notebook()
-    subject = StepMeter(world_of(1), notebook, list(layer.parameters()))
-    subject.note_gradients()
+    subject = StepMeter(world_of(1), notebook)
+    subject.note_gradients(torch.tensor(5.0))
     run_steps(subject, 1, step_time_s=5.0)
     assert notebook.written[0]["grad_norm"] == pytest.approx(5.0)
     run_steps(subject, 1, step_time_s=5.0, first=2)
@@ -131,13 +130,41 @@ def test_gradient_norm_is_that_of_the_step_of_the_report() -> None:
     run_steps(subject, 1, step_time_s=0.05, first=3)
     assert not subject.is_report_due(), "the next report is two steps away"
     run_steps(subject, 1, step_time_s=0.05, first=4)
-    subject.note_gradients()
+    subject.note_gradients(torch.tensor(7.0))
     run_steps(subject, 1, step_time_s=0.05, first=5)
     norms = [step["grad_norm"] for step in notebook.written[3:]]
-    assert norms == [None, pytest.approx(5.0)]
+    assert norms == [None, pytest.approx(7.0)]
+
+
+def test_all_ranks_hear_that_a_sample_is_due_and_it_is_due_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[Tensor] = []
+    main = StepMeter(TwinWorld(0, [], sent), Notebook())
+    main.report()
+    assert not main.is_sample_due
+    monkeypatch.setattr(meter, "SAMPLE_EVERY_S", -1.0)
+    main.report()
+    assert main.is_sample_due
+    other = StepMeter(TwinWorld(1, [sent[1]], []), Notebook())
+    other.report()
+    assert other.is_sample_due, "a model in pieces needs all ranks for a sample"
+    main.note_sample()
+    assert not main.is_sample_due
 
 
 def test_a_report_never_outgrows_its_buffer() -> None:
-    subject = StepMeter(world_of(1), Notebook(), [])
+    subject = StepMeter(world_of(1), Notebook())
     run_steps(subject, meter.MAX_STEPS_PER_REPORT * 3 + 7, step_time_s=0.0)
     subject.report()
+
+
+def test_flush_reports_the_steps_so_far_and_hears_nothing() -> None:
+    notebook = Notebook()
+    subject = StepMeter(world_of(1), notebook)
+    run_steps(subject, 1, step_time_s=0.01)
+    run_steps(subject, 3, step_time_s=0.01, first=2)
+    notebook.commands.append(Command(name="pause"))
+    subject.flush()
+    assert [step["step"] for step in notebook.written] == [1, 2, 3, 4]
+    assert notebook.commands, "the command waits for the next report"
+    subject.flush()
+    assert len(notebook.written) == 4

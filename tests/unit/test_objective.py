@@ -8,9 +8,21 @@ import pytest
 import torch
 from torch import nn
 
-from tests.unit.fakes import world_of
-from trainers import objective
-from trainers.data import IMAGE_CLASSIFICATION, LANGUAGE_MODELLING, CharacterSplit, ImageSplit
+from tests.unit.fakes import LoneWorld, world_of
+from trainers.contract.config import Config
+from trainers.data import (
+    IMAGE_CLASSIFICATION,
+    LANGUAGE_MODELLING,
+    TABULAR_REGRESSION,
+    CharacterSplit,
+    DataSpec,
+    ImageSplit,
+    Split,
+)
+from trainers.distributed import World
+from trainers.objective import Objective
+from trainers.objective import evaluate as evaluate_all
+from trainers.parallel import Strategy
 
 CPU = torch.device("cpu")
 
@@ -27,52 +39,93 @@ def linear_model() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(16, 3), nn.Dropout(0.5))
 
 
+def spec_of(task: str, num_classes: int) -> DataSpec:
+    return DataSpec(
+        task=task,
+        input_shape=(1, 4, 4),
+        num_classes=num_classes,
+        class_names=tuple("abcdefghij"[:num_classes]),
+        num_train=0,
+        num_validation=0,
+        sample_unit="",
+        description="",
+        source="",
+    )
+
+
+IMAGES = spec_of(IMAGE_CLASSIFICATION, 3)
+
+
+def evaluate(
+    model: nn.Module, split: Split, spec: DataSpec, batch_size: int, world: World
+) -> tuple[float, dict[str, float]]:
+    strategy = Strategy(Config(nproc_per_node=world.world_size), world)
+    strategy.wrap(model)
+    objective = Objective(spec, label_smoothing=0.3)
+    return evaluate_all(strategy, objective, spec, split, batch_size=batch_size, world=world)
+
+
 @pytest.mark.parametrize("batch_size", [1, 7, 50, 1000])
 def test_any_batch_size_gives_what_one_pass_over_all_data_gives(batch_size: int) -> None:
     split, model = image_split(101), linear_model()
     inputs, targets = split.batch(torch.arange(101))
     with torch.no_grad():
-        scores = model.eval()(inputs)
+        scores = model.eval()(split.prepare(inputs))
     model.train()
-    loss, metrics = objective.evaluate(
-        model, split, task=IMAGE_CLASSIFICATION, batch_size=batch_size, world=world_of(1)
-    )
+    loss, metrics = evaluate(model, split, IMAGES, batch_size, world_of(1))
     assert loss == pytest.approx(float(nn.functional.cross_entropy(scores, targets)), rel=1e-6)
-    assert metrics == {"accuracy": int((scores.argmax(1) == targets).sum()) / 101}
+    assert metrics["accuracy"] == int((scores.argmax(1) == targets).sum()) / 101
     assert model.training, "dropout is on again for training"
 
 
 @pytest.mark.parametrize(("num_samples", "world_size"), [(101, 2), (10, 3), (2, 4)])
-def test_parts_of_the_ranks_add_up_to_the_whole(num_samples: int, world_size: int) -> None:
-    """Each rank alone gives the mean of its part; weighted by their sizes they are the whole."""
+def test_parts_of_the_ranks_add_up_to_the_whole(
+    num_samples: int, world_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ranks' sums, played one after the other into the last one, are those of one process."""
     split, model = image_split(num_samples), linear_model()
-    whole = objective.evaluate(model, split, task=IMAGE_CLASSIFICATION, batch_size=8, world=world_of(1))
-    sizes = [len(range(rank, num_samples, world_size)) for rank in range(world_size)]
-    assert sum(sizes) == num_samples
-    parts = [
-        objective.evaluate(
-            model, split, task=IMAGE_CLASSIFICATION, batch_size=8, world=world_of(world_size, rank)
-        )
-        for rank in range(world_size)
-        if sizes[rank]
-    ]
-    sizes = [size for size in sizes if size]
-    loss = sum(part[0] * size for part, size in zip(parts, sizes, strict=True)) / num_samples
-    correct = sum(round(part[1]["accuracy"] * size) for part, size in zip(parts, sizes, strict=True))
-    assert loss == pytest.approx(whole[0], rel=1e-6)
-    assert correct == round(whole[1]["accuracy"] * num_samples)
+    whole = evaluate(model, split, IMAGES, 8, world_of(1))
+    sums = torch.zeros(())
+
+    def add_up(_world: World, values: torch.Tensor) -> torch.Tensor:
+        nonlocal sums
+        sums = sums + values
+        return sums
+
+    monkeypatch.setattr(LoneWorld, "sum", add_up)
+    for rank in range(world_size):
+        together = evaluate(model, split, IMAGES, 8, world_of(world_size, rank))
+    assert together[0] == pytest.approx(whole[0], rel=1e-12)
+    assert together[1] == whole[1], "counts are exact to the last sample"
 
 
 def test_language_metrics_follow_from_the_loss() -> None:
     tokens = torch.randint(0, 5, (201,), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     split = CharacterSplit(tokens, sequence_length=10, device=CPU)
     model = nn.Embedding(5, 5)
-    loss, metrics = objective.evaluate(model, split, task=LANGUAGE_MODELLING, batch_size=3, world=world_of(1))
+    loss, metrics = evaluate(model, split, spec_of(LANGUAGE_MODELLING, 5), 3, world_of(1))
     assert metrics["perplexity"] == pytest.approx(math.exp(loss))
     assert metrics["bits_per_character"] == pytest.approx(loss / math.log(2))
     inputs, targets = split.batch(torch.arange(20))
     assert inputs.shape == targets.shape == (20, 10)
     assert metrics["accuracy"] == pytest.approx(float((model(inputs).argmax(-1) == targets).float().mean()))
+
+
+def test_smoothing_is_for_training_and_a_models_own_loss_is_added() -> None:
+    objective = Objective(IMAGES, label_smoothing=0.1)
+    scores, targets = torch.randn(8, 3), torch.arange(8) % 3
+    smooth = nn.functional.cross_entropy(scores, targets, label_smoothing=0.1)
+    assert objective.training_loss(scores, targets) == smooth
+    assert objective.training_loss((scores, torch.tensor(2.0)), targets) == smooth + 2
+    plain = nn.functional.cross_entropy(scores, targets, reduction="sum")
+    assert float(objective.summed_loss(scores, targets)) == pytest.approx(float(plain))
+    assert objective.share(targets, 0.5)(scores) == smooth * 0.5
+
+
+def test_regression_learns_by_squared_error() -> None:
+    objective = Objective(spec_of(TABULAR_REGRESSION, 1))
+    scores, targets = torch.tensor([[1.0], [3.0]]), torch.tensor([0.0, 1.0])
+    assert float(objective.training_loss(scores, targets)) == pytest.approx((1 + 4) / 2)
 
 
 def test_characters_targets_are_the_next_characters_and_windows_miss_none() -> None:

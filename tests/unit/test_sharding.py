@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.unit.fakes import world_of
-from trainers.sharding import Shard, ShardedBatches, steps_per_epoch
+from trainers.sharding import MicroBatch, ShardedBatches, steps_per_epoch
 
 CASES = [
     # samples, batch per rank, ranks
@@ -22,18 +21,30 @@ CASES = [
 
 
 def shards(
-    num_samples: int, batch_size: int, world_size: int, epoch: int = 0, first: int = 0
-) -> list[list[Shard]]:
-    """Return each rank's shards of one epoch."""
+    num_samples: int,
+    batch_size: int,
+    world_size: int,
+    epoch: int = 0,
+    first: int = 0,
+    num_accumulated: int = 1,
+) -> list[list[MicroBatch]]:
+    """Return each rank's micro-batches of one epoch."""
     per_rank = []
     for rank in range(world_size):
-        batches = ShardedBatches(num_samples, batch_size, seed=3, world=world_of(world_size, rank))
+        batches = ShardedBatches(
+            num_samples,
+            batch_size,
+            num_accumulated=num_accumulated,
+            seed=3,
+            replica=rank,
+            num_replicas=world_size,
+        )
         batches.set_epoch(epoch)
         per_rank.append(list(batches.starting_at(first)))
     return per_rank
 
 
-def counted(shard: Shard) -> list[int]:
+def counted(shard: MicroBatch) -> list[int]:
     """Return the samples of a shard that count."""
     return shard.indices.tolist() if shard.weight > 0 else []
 
@@ -57,9 +68,7 @@ def test_all_ranks_take_the_same_number_of_steps_and_none_has_an_empty_batch(
 ) -> None:
     per_rank = shards(num_samples, batch_size, world_size)
     assert {len(rank) for rank in per_rank} == {steps_per_epoch(num_samples, batch_size * world_size)}
-    assert len(ShardedBatches(num_samples, batch_size, seed=0, world=world_of(world_size))) == len(
-        per_rank[0]
-    )
+    assert all(shard.is_last for shard in per_rank[0])
     for rank in per_rank:
         assert all(1 <= len(shard.indices) <= batch_size for shard in rank)
 
@@ -91,6 +100,41 @@ def test_each_epoch_is_shuffled_anew_and_the_same_way_again() -> None:
 
 def test_starting_in_the_middle_gives_the_rest_of_the_same_epoch() -> None:
     whole = shards(100, 10, 2, epoch=4)[1]
-    rest = shards(100, 10, 2, epoch=4, first=3)[1]
+    rest = shards(100, 10, 2, epoch=4, first=3 * 20)[1]
     assert [s.indices.tolist() for s in rest] == [s.indices.tolist() for s in whole[3:]]
-    assert shards(100, 10, 2, first=5)[0] == []
+    assert shards(100, 10, 2, first=5 * 20)[0] == []
+
+
+@pytest.mark.parametrize(("num_samples", "batch_size", "world_size"), CASES)
+@pytest.mark.parametrize("num_accumulated", [2, 3])
+def test_accumulated_pieces_add_up_to_the_mean_over_the_global_batch(
+    num_samples: int, batch_size: int, world_size: int, num_accumulated: int
+) -> None:
+    values = torch.arange(num_samples, dtype=torch.float64) ** 1.5
+    per_rank = shards(num_samples, batch_size, world_size, num_accumulated=num_accumulated)
+    assert len({tuple(piece.is_last for piece in rank) for rank in per_rank}) == 1, "all ranks step together"
+    total, members = 0.0, []
+    num_steps = 0
+    for pieces in zip(*per_rank, strict=True):
+        assert all(1 <= len(piece.indices) <= batch_size for piece in pieces)
+        total += sum(float(values[piece.indices].mean() * piece.weight) for piece in pieces) / world_size
+        members += [index for piece in pieces for index in counted(piece)]
+        if pieces[0].is_last:
+            assert len(members) == pieces[0].num_global
+            assert total == pytest.approx(float(values[torch.tensor(members)].mean()))
+            total, members = 0.0, []
+            num_steps += 1
+    assert num_steps == steps_per_epoch(num_samples, batch_size * world_size * num_accumulated)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [((10, 2), (20, 1)), ((20, 1), (10, 2)), ((10, 2), (5, 4)), ((10, 2), (10, 3))]
+)
+def test_going_on_with_other_ranks_sees_every_sample_of_the_epoch_once(
+    before: tuple[int, int], after: tuple[int, int]
+) -> None:
+    used = 3 * before[0] * before[1]
+    first = [i for rank in shards(101, *before) for piece in rank[:3] for i in counted(piece)]
+    rest = [i for rank in shards(101, *after, first=used) for piece in rank for i in counted(piece)]
+    assert len(first) == used
+    assert sorted(first + rest) == list(range(101))

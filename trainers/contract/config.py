@@ -7,54 +7,29 @@ those of torchrun and torch. Changing one is a new `SCHEMA_VERSION`.
 from __future__ import annotations
 
 import difflib
-import math
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any, Literal
 
-SCHEMA_VERSION = 1
+from trainers.contract import settings as settings_module
+from trainers.contract.settings import ConfigError, Problem, Setting
 
-Topic = Literal["main", "data", "schedule", "reproduce"]
+__all__ = ["Config", "ConfigError", "Problem", "Setting", "parse"]
 
+TASKS = (
+    "image_classification",
+    "text_classification",
+    "language_modelling",
+    "tabular_classification",
+    "tabular_regression",
+)
+SCHEMA_VERSION = 2
+READABLE_VERSIONS = (1, 2)  # what version 2 added has defaults, so older configurations mean the same
 
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """What a person is told about one field, and what the field accepts."""
-
-    label: str
-    help: str
-    topic: Topic = "main"
-    minimum: float | None = None
-    maximum: float | None = None
-    above: float | None = None
-    choices: tuple[str, ...] = ()
-    catalog: Literal["models", "datasets", "strategies", ""] = ""
-    max_length: int = 200
-
-
-@dataclass(frozen=True, kw_only=True)
-class Problem:
-    """One field that cannot be used as given."""
-
-    field: str
-    value: Any
-    allowed: str
-
-    def __str__(self) -> str:
-        shown = repr(self.value)
-        if len(shown) > 80:
-            shown = shown[:77] + "…"
-        return f"{self.field} is {shown}, but allowed is: {self.allowed}."
-
-
-class ConfigError(ValueError):
-    """A configuration that cannot be used; names each field, its value and what is allowed."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(problems)
-        super().__init__(" ".join(str(problem) for problem in problems))
+# How many ranks hold one copy of the model between them; every strategy says which.
+RanksPerReplica = Literal["one", "all", "tensor_parallel_size"]
 
 
 def _setting(default: Any, **about: Any) -> Any:
@@ -100,23 +75,175 @@ class Config:
         minimum=0,
         maximum=2**31 - 1,
     )
-    name: str = _setting(
-        "", label="Name", help="A name for the list of runs; may stay empty.", topic="reproduce"
+    # What it learns from
+    data_path: str = _setting(
+        "",
+        label="Path of your data",
+        help="For your own data: a folder or zip of images in class folders, a table, or a text file.",
+        topic="data",
+        max_length=4096,
     )
-    device: str = _setting(
+    label_column: str = _setting(
+        "",
+        label="Label column",
+        help="The column of your table that is to be predicted; empty: the last one.",
+        topic="data",
+    )
+    data_task: str = _setting(
         "auto",
-        label="Device",
-        help="auto takes the GPUs where there are any, else the CPU.",
-        topic="reproduce",
-        choices=("auto", "cpu", "cuda"),
+        label="What your data is",
+        help="auto looks at the data and says what it took it for.",
+        topic="data",
+        choices=("auto", *TASKS),
     )
-    strategy: str = _setting(
-        "ddp",
-        label="Strategy",
-        help="How the work is spread over the ranks.",
-        topic="reproduce",
-        catalog="strategies",
+    skip_unreadable: bool = _setting(
+        False,
+        label="Leave out unreadable samples",
+        help="Off: your data is refused with the names of the samples that cannot be read.",
+        topic="data",
     )
+    sequence_length: int | None = _setting(
+        None,
+        label="Sequence length",
+        help="Words or characters the model sees at once; empty: what suits the data set.",
+        topic="data",
+        minimum=2,
+        maximum=65536,
+    )
+    random_flip: bool = _setting(
+        False,
+        label="Flip images",
+        help="Mirrors half of the training images left to right. Not for digits or letters.",
+        topic="data",
+    )
+    random_crop: int = _setting(
+        0,
+        label="Crop images, pixels",
+        help="Moves training images by up to this many pixels each way.",
+        topic="data",
+        minimum=0,
+        maximum=256,
+    )
+    normalise: bool = _setting(
+        True,
+        label="Normalise",
+        help="Brings inputs to mean 0 and deviation 1, which learns faster.",
+        topic="data",
+    )
+    # The network
+    model_size: str = _setting(
+        "", label="Model size", help="Empty: the model's usual size.", topic="model", catalog="model_sizes"
+    )
+    pretrained_path: str = _setting(
+        "",
+        label="Folder of a trained model",
+        help="For fine-tuning: a local folder in Hugging Face format.",
+        topic="model",
+        max_length=4096,
+    )
+    hub_offline: bool = _setting(
+        True,
+        label="Stay off the model hub",
+        help="On: nothing is fetched from the internet (HF_HUB_OFFLINE=1).",
+        topic="model",
+    )
+    # How it learns
+    optimizer: str = _setting(
+        "adamw",
+        label="Optimizer",
+        help="How gradients become steps. AdamW suits most; SGD is the classic for image networks.",
+        topic="optimizer",
+        choices=("adamw", "adam", "sgd"),
+    )
+    momentum: float = _setting(
+        0.9,
+        label="Momentum",
+        help="SGD only: how much of the last step goes on into the next.",
+        topic="optimizer",
+        minimum=0,
+        maximum=0.9999,
+    )
+    nesterov: bool = _setting(
+        False, label="Nesterov", help="SGD only: looks ahead along the momentum.", topic="optimizer"
+    )
+    weight_decay: float = _setting(
+        0.01,
+        label="Weight decay",
+        help="Pulls weights towards zero; norms and biases are left alone.",
+        topic="optimizer",
+        minimum=0,
+        maximum=10,
+    )
+    lr_schedule: str = _setting(
+        "constant",
+        label="Learning rate schedule",
+        help="How the rate changes over the run, after the warm-up.",
+        topic="optimizer",
+        choices=("constant", "cosine", "linear", "step", "one_cycle"),
+    )
+    warmup_steps: int = _setting(
+        0,
+        label="Warm-up steps",
+        help="The rate climbs from near zero over this many steps.",
+        topic="optimizer",
+        minimum=0,
+        maximum=10**9,
+    )
+    warmup_ratio: float = _setting(
+        0.0,
+        label="Warm-up share",
+        help="The same as a share of the run (0.05 is 5%); used when warm-up steps is 0.",
+        topic="optimizer",
+        minimum=0,
+        maximum=1,
+    )
+    lr_step_epochs: int = _setting(
+        10,
+        label="Step every … epochs",
+        help="Schedule step only: how many epochs between two drops of the rate.",
+        topic="optimizer",
+        minimum=1,
+        maximum=100_000,
+    )
+    lr_gamma: float = _setting(
+        0.1,
+        label="Step factor",
+        help="Schedule step only: what each drop multiplies the rate by.",
+        topic="optimizer",
+        above=0,
+        maximum=1,
+    )
+    scale_lr: bool = _setting(
+        False,
+        label="Scale the rate with the GPUs",
+        help="Linear scaling rule: rate × copies of the model × accumulation. Goes well with a warm-up.",
+        topic="optimizer",
+    )
+    gradient_accumulation_steps: int = _setting(
+        1,
+        label="Accumulate gradients over",
+        help="Batches each GPU adds up before one step: a larger global batch in the same memory.",
+        topic="optimizer",
+        minimum=1,
+        maximum=65536,
+    )
+    max_grad_norm: float | None = _setting(
+        None,
+        label="Clip gradients at norm",
+        help="Longer gradients are shortened to this; empty: never.",
+        topic="optimizer",
+        above=0,
+        maximum=1e9,
+    )
+    label_smoothing: float = _setting(
+        0.0,
+        label="Label smoothing",
+        help="Trains towards being a little unsure: 0.1 is usual; 0 is off.",
+        topic="optimizer",
+        minimum=0,
+        maximum=0.99,
+    )
+    # How long, how often
     max_steps: int | None = _setting(
         None,
         label="Stop after steps",
@@ -133,6 +260,14 @@ class Config:
         minimum=1,
         maximum=10**9,
     )
+    early_stopping_patience: int | None = _setting(
+        None,
+        label="Stop early after",
+        help="Evaluations without a better result before the run ends by itself; empty: never.",
+        topic="schedule",
+        minimum=1,
+        maximum=100_000,
+    )
     checkpoint_every_steps: int | None = _setting(
         None,
         label="Checkpoint every … steps",
@@ -141,6 +276,131 @@ class Config:
         minimum=1,
         maximum=10**9,
     )
+    keep_last_checkpoints: int | None = _setting(
+        3,
+        label="Keep the newest … checkpoints",
+        help="Older ones made by the schedule are deleted; empty: keep all.",
+        topic="schedule",
+        minimum=1,
+        maximum=100_000,
+    )
+    keep_best_checkpoint: bool = _setting(
+        True,
+        label="Keep the best checkpoint",
+        help="Saves whenever an evaluation is the best so far, and keeps the best one.",
+        topic="schedule",
+    )
+    # How the ranks share the work
+    strategy: str = _setting(
+        "ddp",
+        label="Strategy",
+        help="How the work is spread over the ranks.",
+        topic="parallel",
+        catalog="strategies",
+    )
+    tensor_parallel_size: int = _setting(
+        2,
+        label="Ranks per model copy",
+        help="Data × tensor only: how many ranks hold one copy of the model between them.",
+        topic="parallel",
+        minimum=1,
+        maximum=1024,
+    )
+    pipeline_microbatches: int = _setting(
+        4,
+        label="Pipeline pieces",
+        help="Pipeline only: the pieces a batch is cut into, so that the stages can work at once.",
+        topic="parallel",
+        minimum=1,
+        maximum=1024,
+    )
+    bucket_cap_mb: int = _setting(
+        25,
+        label="Bucket, MB",
+        help="DDP only: gradients are sent in buckets of this size.",
+        topic="parallel",
+        minimum=1,
+        maximum=4096,
+    )
+    gradient_as_bucket_view: bool = _setting(
+        True,
+        label="Gradients live in the buckets",
+        help="DDP only: saves one copy of all gradients.",
+        topic="parallel",
+    )
+    static_graph: bool = _setting(
+        False,
+        label="Static graph",
+        help="DDP only: promises that every step uses the same parameters.",
+        topic="parallel",
+    )
+    gradient_compression: str = _setting(
+        "none",
+        label="Compress gradients",
+        help="DDP only: sends gradients in half the bits, at some loss of exactness.",
+        topic="parallel",
+        choices=("none", "fp16", "bf16"),
+    )
+    sync_batchnorm: bool = _setting(
+        False,
+        label="SyncBatchNorm",
+        help="Batch norm over the global batch instead of each GPU's own part; GPUs only.",
+        topic="parallel",
+    )
+    # Speed
+    precision: str = _setting(
+        "fp32",
+        label="Precision",
+        help="tf32 and bf16 are faster on newer GPUs; fp16 also scales the loss so that nothing is lost.",
+        topic="speed",
+        choices=("fp32", "tf32", "bf16", "fp16"),
+    )
+    compile: bool = _setting(
+        False,
+        label="Compile",
+        help="torch.compile: a slower start, then faster steps. Where it fails, the run does without.",
+        topic="speed",
+    )
+    data_location: str = _setting(
+        "auto",
+        label="Keep the data",
+        help="device: all of it beside the model; host: batch by batch; auto: device where it fits.",
+        topic="speed",
+        choices=("auto", "device", "host"),
+    )
+    num_workers: int = _setting(
+        0,
+        label="Loader workers",
+        help="Processes a rank has for reading data that is not kept on the device.",
+        topic="speed",
+        minimum=0,
+        maximum=256,
+    )
+    pin_memory: bool = _setting(
+        True,
+        label="Pinned memory",
+        help="Makes copies to a GPU faster; does nothing on the CPU.",
+        topic="speed",
+    )
+    prefetch_factor: int = _setting(
+        2,
+        label="Prefetch",
+        help="Batches each loader worker keeps ready.",
+        topic="speed",
+        minimum=1,
+        maximum=1024,
+    )
+    # Name, device, reproducibility
+    name: str = _setting(
+        "", label="Name", help="A name for the list of runs; may stay empty.", topic="reproduce"
+    )
+    device: str = _setting(
+        "auto",
+        label="Device",
+        help="auto takes the GPUs where there are any, else the CPU.",
+        topic="reproduce",
+        choices=("auto", "cpu", "cuda"),
+    )
     deterministic: bool = _setting(
         False,
         label="Deterministic",
@@ -148,18 +408,27 @@ class Config:
         topic="reproduce",
     )
 
-    @property
-    def global_batch(self) -> int:
-        """Samples of all ranks together in one step."""
-        return self.batch_size * self.nproc_per_node
+    def num_replicas(self, ranks_per_replica: RanksPerReplica) -> int:
+        """Return how many copies of the model see different samples."""
+        sharing = {"one": 1, "all": self.nproc_per_node, "tensor_parallel_size": self.tensor_parallel_size}
+        return max(1, self.nproc_per_node // sharing[ranks_per_replica])
 
-    def steps_per_epoch(self, num_train: int) -> int:
+    def global_batch(self, num_replicas: int) -> int:
+        """Return the samples of all ranks together in one step."""
+        return self.batch_size * num_replicas * self.gradient_accumulation_steps
+
+    def peak_learning_rate(self, num_replicas: int) -> float:
+        """Return the rate after the warm-up, by the linear scaling rule where it is on (Goyal 2017)."""
+        factor = num_replicas * self.gradient_accumulation_steps if self.scale_lr else 1
+        return self.learning_rate * factor
+
+    def steps_per_epoch(self, num_train: int, num_replicas: int) -> int:
         """Return how many global batches cover the training samples."""
-        return -(-num_train // self.global_batch)
+        return -(-num_train // self.global_batch(num_replicas))
 
-    def num_steps(self, num_train: int) -> int:
+    def num_steps(self, num_train: int, num_replicas: int) -> int:
         """Return the steps of the whole run."""
-        steps = self.steps_per_epoch(num_train) * self.num_epochs
+        steps = self.steps_per_epoch(num_train, num_replicas) * self.num_epochs
         return steps if self.max_steps is None else min(steps, self.max_steps)
 
     def to_json(self) -> dict[str, Any]:
@@ -193,8 +462,9 @@ def parse(raw: Mapping[str, Any]) -> Config:
     problems = []
     values = {}
     version = raw.get("schema_version", SCHEMA_VERSION)
-    if version != SCHEMA_VERSION:
-        problems.append(Problem(field="schema_version", value=version, allowed=str(SCHEMA_VERSION)))
+    if version not in READABLE_VERSIONS:
+        allowed = " or ".join(str(readable) for readable in READABLE_VERSIONS)
+        problems.append(Problem(field="schema_version", value=version, allowed=allowed))
     for name, value in raw.items():
         if name == "schema_version":
             continue
@@ -202,7 +472,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
             problems.append(_unknown_field(str(name), value, list(known)))
             continue
         try:
-            values[name] = _coerce(value, types_by_name[name], known[name])
+            values[name] = settings_module.coerce(value, types_by_name[name], known[name])
         except ValueError as error:
             problems.append(Problem(field=name, value=value, allowed=str(error)))
     if problems:
@@ -212,7 +482,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
 
 def allowed_text(name: str) -> str:
     """Say in words what a field accepts."""
-    return _allowed(typing.get_type_hints(Config)[name], settings()[name])
+    return settings_module.allowed_text(typing.get_type_hints(Config)[name], settings()[name])
 
 
 def is_optional(name: str) -> bool:
@@ -233,66 +503,3 @@ def _unknown_field(name: str, value: Any, known: list[str]) -> Problem:
     close = difflib.get_close_matches(name, known, n=1)
     hint = f"did you mean {close[0]}?" if close else f"the fields are {', '.join(known)}"
     return Problem(field=name, value=value, allowed=f"no field of this name; {hint}")
-
-
-def _coerce(value: Any, hint: Any, about: Setting) -> Any:
-    """Return `value` as the field's type, or raise ValueError with what is allowed."""
-    allowed = _allowed(hint, about)
-    optional = isinstance(hint, types.UnionType)
-    base = next(part for part in typing.get_args(hint) if part is not type(None)) if optional else hint
-    if optional and (value is None or value == ""):
-        return None
-    if base is bool:
-        if isinstance(value, bool):
-            return value
-        raise ValueError(allowed)
-    if base is str:
-        return _coerce_text(value, about, allowed)
-    number = _number(value, base, allowed)
-    too_low = (about.minimum is not None and number < about.minimum) or (
-        about.above is not None and number <= about.above
-    )
-    if too_low or (about.maximum is not None and number > about.maximum):
-        raise ValueError(allowed)
-    return number
-
-
-def _coerce_text(value: Any, about: Setting, allowed: str) -> str:
-    if not isinstance(value, str) or len(value) > about.max_length:
-        raise ValueError(allowed)
-    if about.choices and value not in about.choices:
-        raise ValueError(allowed)
-    if any("\ud800" <= character <= "\udfff" for character in value):
-        raise ValueError(f"{allowed}, each character whole (it holds half a surrogate pair)")
-    return value.strip()
-
-
-def _number(value: Any, base: type, allowed: str) -> float | int:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(allowed)
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        raise ValueError(allowed) from None
-    if not math.isfinite(number) or (base is int and number != int(number)):
-        raise ValueError(allowed)
-    return int(number) if base is int else number
-
-
-def _allowed(hint: Any, about: Setting) -> str:
-    optional = isinstance(hint, types.UnionType)
-    base = next(part for part in typing.get_args(hint) if part is not type(None)) if optional else hint
-    if base is bool:
-        return "true or false"
-    if base is str:
-        if about.choices:
-            return "one of " + ", ".join(about.choices)
-        return f"a text of at most {about.max_length} characters"
-    kind = "a whole number" if base is int else "a number"
-    lower = f"above {about.above:g}" if about.above is not None else f"from {about.minimum:,.0f}"
-    text = (
-        f"{kind} {lower} to {about.maximum:,.0f}"
-        if base is int
-        else f"{kind} {lower}, at most {about.maximum:g}"
-    )
-    return text + (", or empty" if optional else "")

@@ -29,7 +29,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "eval": ("step", "epoch", "loss", "metrics"),
     "devices": ("devices",),
     "ranks": ("ranks",),
-    "checkpoint": ("step", "path", "size_bytes", "duration_s", "stall_s", "reason"),
+    "checkpoint": ("step", "path", "size_bytes", "duration_s", "stall_s", "reason", "removed"),
     "command": ("id", "name", "step", "accepted", "message"),
     "warning": ("code", "message", "hint", "rank", "traceback"),
     "error": ("code", "message", "hint", "rank", "traceback"),
@@ -39,8 +39,8 @@ DEVICE_FIELDS = (
     "rank", "node", "kind", "index", "name", "utilization_percent", "memory_used_bytes",
     "memory_total_bytes", "temperature_celsius", "power_watts",
 )  # fmt: skip
-RANK_FIELDS = ("rank", "step", "step_time_s", "data_time_s", "wait_time_s")
-CHECKPOINT_REASONS = ("button", "schedule", "stop", "end")
+RANK_FIELDS = ("rank", "step", "step_time_s", "data_time_s", "wait_time_s", "peak_memory_bytes")
+CHECKPOINT_REASONS = ("button", "schedule", "best", "stop", "end")
 
 _BLOCK_BYTES = 256 * 1024
 _READ_LIMIT_BYTES = 16 * 1024 * 1024

@@ -1,4 +1,4 @@
-"""Jane Austen's six novels as characters (public domain; the texts of R's janeaustenr, from Gutenberg)."""
+"""Jane Austen's six novels as running text (public domain; the texts of R's janeaustenr, from Gutenberg)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import functools
 import lzma
 
 import torch
+from torch import Tensor
 
-from trainers.data import ASSETS_DATA, LANGUAGE_MODELLING, CharacterSplit, DataSpec, num_windows
+from trainers.data import ASSETS_DATA, LANGUAGE_MODELLING, CharacterSplit, DataOptions, DataSpec, num_windows
 from trainers.registry import register_dataset
+from trainers.text import encode_whole
 
 FILE = ASSETS_DATA / "austen.txt.xz"
 SEQUENCE_LENGTH = 64
@@ -17,36 +19,78 @@ VALIDATION_CHARACTERS = 131_073
 
 @register_dataset("austen", label="Jane Austen's novels")
 class Austen:
-    """Four million characters of prose; a model learns which character comes next."""
+    """Four million characters of prose; a model learns which one comes next.
+
+    A trained model that comes with a tokenizer of its own gets its own tokens in place of characters.
+    """
+
+    def __init__(self, options: DataOptions) -> None:
+        self._length = options.sequence_length or SEQUENCE_LENGTH
+        self._tokenizer = options.tokenizer
 
     def spec(self) -> DataSpec:
         """Describe the text and its vocabulary."""
-        text = _text()
-        vocabulary = tuple(sorted(set(text)))
+        own = self._tokenizer
+        num_train, num_validation = self._num_tokens()
+        class_names = vocabulary() if own is None else ()
+        size = len(class_names) if own is None else own.vocabulary_size
         return DataSpec(
             task=LANGUAGE_MODELLING,
-            input_shape=(SEQUENCE_LENGTH,),
-            num_classes=len(vocabulary),
-            class_names=vocabulary,
-            num_train=num_windows(len(text) - VALIDATION_CHARACTERS, SEQUENCE_LENGTH),
-            num_validation=num_windows(VALIDATION_CHARACTERS, SEQUENCE_LENGTH),
-            sample_unit=f"passages of {SEQUENCE_LENGTH} characters",
-            description="Six novels, four million characters. The model learns to write the next character.",
+            input_shape=(self._length,),
+            num_classes=size,
+            vocabulary_size=size,
+            class_names=class_names,
+            num_train=num_windows(num_train, self._length),
+            num_validation=num_windows(num_validation, self._length),
+            sample_unit=f"passages of {self._length} {'characters' if own is None else 'tokens'}",
+            description="Six novels, four million characters. The model learns to write the next "
+            f"{'character' if own is None else 'piece of a word'}.",
             source="Project Gutenberg by way of janeaustenr, public domain",
+            decode=None if own is None else own.decode,
         )
 
     def load(self, device: torch.device) -> tuple[CharacterSplit, CharacterSplit]:
         """Return the text as numbers of the vocabulary; the last pages are kept for validation."""
-        text = _text()
-        number_of = {character: number for number, character in enumerate(sorted(set(text)))}
-        tokens = torch.frombuffer(bytearray(number_of[character] for character in text), dtype=torch.uint8)
-        train, validation = tokens[:-VALIDATION_CHARACTERS], tokens[-VALIDATION_CHARACTERS:]
+        train, validation = self._tokens()
         return (
-            CharacterSplit(train, sequence_length=SEQUENCE_LENGTH, device=device),
-            CharacterSplit(validation, sequence_length=SEQUENCE_LENGTH, device=device),
+            CharacterSplit(train, sequence_length=self._length, device=device),
+            CharacterSplit(validation, sequence_length=self._length, device=device),
         )
+
+    @functools.cached_property
+    def _own_tokens(self) -> tuple[Tensor, Tensor]:
+        assert self._tokenizer is not None
+        text = whole_text()
+        train, validation = text[:-VALIDATION_CHARACTERS], text[-VALIDATION_CHARACTERS:]
+        return encode_whole(self._tokenizer, train), encode_whole(self._tokenizer, validation)
+
+    def _num_tokens(self) -> tuple[int, int]:
+        if self._tokenizer is None:
+            return len(whole_text()) - VALIDATION_CHARACTERS, VALIDATION_CHARACTERS
+        train, validation = self._own_tokens
+        return len(train), len(validation)
+
+    def _tokens(self) -> tuple[Tensor, Tensor]:
+        if self._tokenizer is not None:
+            return self._own_tokens
+        tokens = character_tokens()
+        return tokens[:-VALIDATION_CHARACTERS], tokens[-VALIDATION_CHARACTERS:]
 
 
 @functools.cache
-def _text() -> str:
+def whole_text() -> str:
+    """Return the six novels, one after the other."""
     return lzma.decompress(FILE.read_bytes()).decode("utf-8")
+
+
+@functools.cache
+def vocabulary() -> tuple[str, ...]:
+    """Return every character of the text once, in the order of their code points."""
+    return tuple(sorted(set(whole_text())))
+
+
+@functools.cache
+def character_tokens() -> Tensor:
+    """Return (characters,) places in the vocabulary."""
+    number_of = {ord(character): number for number, character in enumerate(vocabulary())}
+    return torch.frombuffer(bytearray(whole_text().translate(number_of).encode("latin-1")), dtype=torch.uint8)

@@ -9,7 +9,7 @@ import gzip
 
 import torch
 
-from trainers.data import ASSETS_DATA, IMAGE_CLASSIFICATION, DataSpec, ImageSplit
+from trainers.data import ASSETS_DATA, IMAGE_CLASSIFICATION, DataOptions, DataSpec, ImageSplit, mean_and_std
 from trainers.registry import register_dataset
 
 FILE = ASSETS_DATA / "digits.csv.gz"
@@ -21,6 +21,9 @@ SIDE = 8
 @register_dataset("digits", label="Handwritten digits")
 class Digits:
     """1,797 handwritten digits; small enough to learn in seconds."""
+
+    def __init__(self, options: DataOptions) -> None:
+        self._normalise = options.normalise
 
     def spec(self) -> DataSpec:
         """Describe the digits."""
@@ -44,7 +47,7 @@ class Digits:
         assert table.shape == (NUM_SAMPLES, SIDE * SIDE + 1)
         table = table[torch.randperm(NUM_SAMPLES, generator=torch.Generator().manual_seed(0))]
         images, labels = table[:, :-1].reshape(-1, SIDE, SIDE), table[:, -1]
-        mean, std = float(images[:NUM_TRAIN].float().mean()), float(images[:NUM_TRAIN].float().std())
+        mean, std = mean_and_std(images[:NUM_TRAIN], enabled=self._normalise)
         return (
             ImageSplit(images[:NUM_TRAIN], labels[:NUM_TRAIN], mean=mean, std=std, device=device),
             ImageSplit(images[NUM_TRAIN:], labels[NUM_TRAIN:], mean=mean, std=std, device=device),

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from trainers.data import ASSETS_DATA, IMAGE_CLASSIFICATION, DataSpec, ImageSplit
+from trainers.data import ASSETS_DATA, IMAGE_CLASSIFICATION, DataOptions, DataSpec, ImageSplit, mean_and_std
 from trainers.registry import register_dataset
 
 BUNDLED = ASSETS_DATA / "fashion_mnist_t10k"
@@ -29,7 +29,8 @@ NUM_BUNDLED_TRAIN = 8_000
 class FashionMnist:
     """Photographs of clothes, 28 × 28 pixels, ten kinds."""
 
-    def __init__(self, installed: Path = INSTALLED) -> None:
+    def __init__(self, options: DataOptions, installed: Path = INSTALLED) -> None:
+        self._normalise = options.normalise
         self._installed = installed
         self._is_full = (installed / "train-images-idx3-ubyte.gz").is_file()
 
@@ -63,8 +64,7 @@ class FashionMnist:
             images, labels = read_pair(BUNDLED, "t10k")
             train = images[:NUM_BUNDLED_TRAIN], labels[:NUM_BUNDLED_TRAIN]
             validation = images[NUM_BUNDLED_TRAIN:], labels[NUM_BUNDLED_TRAIN:]
-        sample = train[0][:8_000].float()
-        mean, std = float(sample.mean()), float(sample.std())
+        mean, std = mean_and_std(train[0][:8_000], enabled=self._normalise)
         return (
             ImageSplit(*train, mean=mean, std=std, device=device),
             ImageSplit(*validation, mean=mean, std=std, device=device),

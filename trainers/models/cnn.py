@@ -5,10 +5,12 @@ from __future__ import annotations
 from torch import nn
 
 from trainers.data import IMAGE_CLASSIFICATION, DataSpec
-from trainers.registry import register_model
+from trainers.registry import ModelOptions, register_model
 
-WIDTHS = (16, 32)
-HIDDEN = 128
+# The two convolutions and the dense layer after them.
+WIDTHS = {"small": (16, 32, 128), "medium": (32, 64, 256), "large": (64, 128, 512)}
+# Larger images are brought to a grid of this many places before the dense layer.
+LARGEST_GRID = 16
 
 
 @register_model(
@@ -16,20 +18,31 @@ HIDDEN = 128
     label="Small CNN",
     description="Two convolutions, then two dense layers. Sees shapes wherever they are in the image.",
     tasks=(IMAGE_CLASSIFICATION,),
+    sizes={
+        "small": "16 and 32 channels",
+        "medium": "32 and 64 channels",
+        "large": "64 and 128 channels",
+    },
 )
-def build(spec: DataSpec) -> nn.Module:
+def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
     """Map (batch, channels, height, width) to (batch, num_classes) scores."""
     channels, height, width = spec.input_shape
-    first, second = WIDTHS
+    first, second, hidden = WIDTHS[options.size or "small"]
+    rows, columns = max(1, height // 4), max(1, width // 4)
+    shrink: list[nn.Module] = []
+    if rows > LARGEST_GRID or columns > LARGEST_GRID:
+        rows, columns = min(rows, LARGEST_GRID), min(columns, LARGEST_GRID)
+        shrink.append(nn.AdaptiveAvgPool2d((rows, columns)))
     return nn.Sequential(
         nn.Conv2d(channels, first, kernel_size=3, padding=1),
         nn.ReLU(),
-        nn.MaxPool2d(2),
+        nn.MaxPool2d(2, ceil_mode=height < 4 or width < 4),
         nn.Conv2d(first, second, kernel_size=3, padding=1),
         nn.ReLU(),
-        nn.MaxPool2d(2),
+        nn.MaxPool2d(2, ceil_mode=height < 4 or width < 4),
+        *shrink,
         nn.Flatten(),
-        nn.Linear(second * (height // 4) * (width // 4), HIDDEN),
+        nn.Linear(second * rows * columns, hidden),
         nn.ReLU(),
-        nn.Linear(HIDDEN, spec.num_classes),
+        nn.Linear(hidden, spec.num_classes),
     )

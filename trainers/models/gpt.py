@@ -1,89 +1,123 @@
-"""A small GPT: a decoder-only transformer over characters (Radford et al. 2019, pre-norm)."""
+"""GPT: a decoder-only transformer that writes text (Radford et al. 2019, norm first)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from trainers import layers
 from trainers.data import LANGUAGE_MODELLING, DataSpec
-from trainers.registry import register_model
+from trainers.layers import Block
+from trainers.registry import ModelOptions, register_model
 
-NUM_LAYERS = 2
-NUM_HEADS = 4
-WIDTH = 128
+if TYPE_CHECKING:
+    from torch.distributed.tensor.parallel import ParallelStyle
 
 
-class Block(nn.Module):
-    """Attention, then a dense layer of four times the width, each added to what comes in."""
+@dataclass(frozen=True)
+class Shape:
+    """How deep and wide."""
 
-    def __init__(self, width: int, num_heads: int) -> None:
-        super().__init__()
-        self.num_heads = num_heads
-        self.attention_norm = nn.LayerNorm(width)
-        self.query_key_value = nn.Linear(width, 3 * width, bias=False)
-        self.attention_out = nn.Linear(width, width, bias=False)
-        self.dense_norm = nn.LayerNorm(width)
-        self.dense_in = nn.Linear(width, 4 * width, bias=False)
-        self.dense_out = nn.Linear(4 * width, width, bias=False)
+    num_layers: int
+    num_heads: int
+    width: int
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (batch, length, width) to the same shape; a place sees itself and those before it."""
-        batch, length, width = x.shape
-        heads = self.query_key_value(self.attention_norm(x)).view(batch, length, 3, self.num_heads, -1)
-        query, key, value = heads.permute(2, 0, 3, 1, 4)
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.attention_out(mixed.transpose(1, 2).reshape(batch, length, width))
-        widened: Tensor = self.dense_out(functional.gelu(self.dense_in(self.dense_norm(x))))
-        return x + widened
+
+SHAPES = {
+    "small": Shape(2, 4, 128),
+    "medium": Shape(6, 6, 384),
+    "124m": Shape(12, 12, 768),
+}
 
 
 class Gpt(nn.Module):
-    """Scores for the next character at every place of a text."""
+    """Scores for the next token at every place of a text."""
 
-    def __init__(self, vocabulary_size: int, sequence_length: int) -> None:
+    def __init__(self, vocabulary_size: int, sequence_length: int, shape: Shape) -> None:
         super().__init__()
-        self.sequence_length = sequence_length
-        self.characters = nn.Embedding(vocabulary_size, WIDTH)
-        self.places = nn.Embedding(sequence_length, WIDTH)
-        self.blocks = nn.ModuleList(Block(WIDTH, NUM_HEADS) for _ in range(NUM_LAYERS))
-        self.norm = nn.LayerNorm(WIDTH)
-        self.scores = nn.Linear(WIDTH, vocabulary_size, bias=False)
-        self._init_weights()
+        self.embedding = Embedding(vocabulary_size, sequence_length, shape.width)
+        self.blocks = nn.ModuleList(
+            Block(shape.width, shape.num_heads, is_causal=True) for _ in range(shape.num_layers)
+        )
+        self.head = Head(shape.width, vocabulary_size)
+        layers.init_transformer(self)
+        nn.init.normal_(self.head.scores.weight, std=0.02)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Map (batch, length) character numbers to (batch, length, vocabulary) scores."""
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        x = self.characters(tokens) + self.places(places)
+        """Map (batch, length) tokens to (batch, length, vocabulary) scores."""
+        x = self.embedding(tokens)
         for block in self.blocks:
             x = block(x)
-        scores: Tensor = self.scores(self.norm(x))
+        scores: Tensor = self.head(x)
         return scores
 
-    def _init_weights(self) -> None:
-        """Scale by fan-in, and let every block begin as the identity (Zhang et al. 2019, "Fixup").
+    def tensor_parallel_plan(self) -> dict[str, ParallelStyle]:
+        """Return which layers are cut over the ranks, and how."""
+        return layers.tensor_parallel_plan(self.blocks)
 
-        With the usual 0.02 everywhere a network this narrow sits at the letters' frequencies for
-        hundreds of steps before it learns anything of their order.
+    def pipeline_stages(self, num_stages: int) -> list[nn.Module]:
+        """Cut the network into stages, one after the other, that hold its own layers.
+
+        Raises:
+            ValueError: when there are fewer blocks than stages.
         """
-        for module in self.modules():
-            if isinstance(module, nn.Linear):
-                nn.init.normal_(module.weight, std=module.in_features**-0.5)
-            elif isinstance(module, nn.Embedding):
-                nn.init.normal_(module.weight, std=0.5)
-        for block in self.blocks:
-            assert isinstance(block, Block)
-            nn.init.zeros_(block.attention_out.weight)
-            nn.init.zeros_(block.dense_out.weight)
-        nn.init.normal_(self.scores.weight, std=0.02)
+        if num_stages > len(self.blocks):
+            raise ValueError(f"the model has {len(self.blocks)} blocks, so at most as many stages")
+        stages: list[nn.Module] = []
+        for stage in range(num_stages):
+            first, end = (len(self.blocks) * edge // num_stages for edge in (stage, stage + 1))
+            parts: list[nn.Module] = [*self.blocks[first:end]]
+            if stage == 0:
+                parts.insert(0, self.embedding)
+            if stage == num_stages - 1:
+                parts.append(self.head)
+            stages.append(nn.Sequential(*parts))
+        return stages
+
+
+class Embedding(nn.Module):
+    """A vector for each token and one for its place."""
+
+    def __init__(self, vocabulary_size: int, sequence_length: int, width: int) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(vocabulary_size, width)
+        self.places = nn.Embedding(sequence_length, width)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map (batch, length) tokens to (batch, length, width)."""
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        embedded: Tensor = self.tokens(tokens) + self.places(places)
+        return embedded
+
+
+class Head(nn.Module):
+    """The scores of all tokens at every place."""
+
+    def __init__(self, width: int, vocabulary_size: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.scores = nn.Linear(width, vocabulary_size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, length, width) to (batch, length, vocabulary)."""
+        scores: Tensor = self.scores(self.norm(x))
+        return scores
 
 
 @register_model(
     "gpt",
-    label="Small GPT",
-    description="A two-layer transformer that writes text one character at a time.",
+    label="GPT",
+    description="A transformer that writes text, one token after the other.",
     tasks=(LANGUAGE_MODELLING,),
+    sizes={
+        "small": "2 layers, learns on a laptop",
+        "medium": "6 layers, for a GPU",
+        "124m": "12 layers of width 768: the shape of GPT-2",
+    },
 )
-def build(spec: DataSpec) -> nn.Module:
-    """Build a GPT for the data set's characters and window length."""
-    return Gpt(vocabulary_size=spec.num_classes, sequence_length=spec.input_shape[0])
+def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
+    """Build a GPT for the data set's vocabulary and window length."""
+    return Gpt(spec.num_classes, spec.input_shape[0], SHAPES[options.size or "small"])

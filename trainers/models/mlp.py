@@ -7,9 +7,9 @@ import math
 from torch import nn
 
 from trainers.data import IMAGE_CLASSIFICATION, DataSpec
-from trainers.registry import register_model
+from trainers.registry import ModelOptions, register_model
 
-HIDDEN = 256
+WIDTHS = {"medium": 256, "small": 64, "large": 1024}
 
 
 @register_model(
@@ -17,14 +17,16 @@ HIDDEN = 256
     label="MLP",
     description="Three dense layers. Very fast; does not know that pixels have neighbours.",
     tasks=(IMAGE_CLASSIFICATION,),
+    sizes={"medium": "256 wide", "small": "64 wide", "large": "1,024 wide"},
 )
-def build(spec: DataSpec) -> nn.Module:
+def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
     """Map (batch, *input_shape) to (batch, num_classes) scores."""
+    width = WIDTHS[options.size or "medium"]
     return nn.Sequential(
         nn.Flatten(),
-        nn.Linear(math.prod(spec.input_shape), HIDDEN),
+        nn.Linear(math.prod(spec.input_shape), width),
         nn.ReLU(),
-        nn.Linear(HIDDEN, HIDDEN),
+        nn.Linear(width, width),
         nn.ReLU(),
-        nn.Linear(HIDDEN, spec.num_classes),
+        nn.Linear(width, spec.num_classes),
     )

@@ -1,12 +1,57 @@
 """DistributedDataParallel: a whole copy of the model on every rank, gradients averaged in backward."""
 
-from __future__ import annotations
+# No `from __future__ import annotations` here: DDP compares a hook's annotations with the classes themselves.
 
-from torch import nn
+import contextlib
+from typing import ClassVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from trainers.distributed import World
+from trainers.contract.config import Config
+from trainers.parallel import Strategy
 from trainers.registry import register_strategy
+
+
+def _send_as_bf16(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    # DDP knows torch's own hook by its name and refuses it on the CPU, where gloo can do it by now.
+    return default_hooks.bf16_compress_hook(group, bucket)
+
+
+_COMPRESSIONS = {"fp16": default_hooks.fp16_compress_hook, "bf16": _send_as_bf16}
+
+
+class DataParallel(Strategy):
+    """Wraps the network in DDP; rank 0's weights are sent to all others there."""
+
+    measures_wait: ClassVar[bool] = True
+    model: DistributedDataParallel
+
+    @classmethod
+    def why_not_config(cls, config: Config) -> str | None:
+        if config.static_graph and config.gradient_accumulation_steps > 1:
+            return "static_graph goes with gradient_accumulation_steps 1 only: DDP counts every backward pass"
+        return None
+
+    def wrap(self, network: nn.Module) -> None:
+        config, device = self.config, self.world.device
+        self.network = network
+        self.model = DistributedDataParallel(
+            network,
+            device_ids=[device.index] if device.type == "cuda" else None,
+            bucket_cap_mb=config.bucket_cap_mb,
+            gradient_as_bucket_view=config.gradient_as_bucket_view,
+            static_graph=config.static_graph,
+        )
+        if config.gradient_compression in _COMPRESSIONS:
+            self.model.register_comm_hook(dist.group.WORLD, _COMPRESSIONS[config.gradient_compression])
+
+    def gradient_sync(self, *, enabled: bool) -> contextlib.AbstractContextManager[None]:
+        """Leave the all-reduce out on the steps that only accumulate (`no_sync`)."""
+        return contextlib.nullcontext() if enabled else self.model.no_sync()
 
 
 @register_strategy(
@@ -14,10 +59,5 @@ from trainers.registry import register_strategy
     label="DDP",
     description="Every rank holds the whole model; gradients are averaged while backward runs.",
 )
-def wrap(model: nn.Module, world: World) -> nn.Module:
-    """Wrap the model; rank 0's weights are sent to all others here."""
-    return DistributedDataParallel(
-        model,
-        device_ids=[world.device.index] if world.device.type == "cuda" else None,
-        gradient_as_bucket_view=True,
-    )
+class Ddp(DataParallel):
+    """DDP as it is."""

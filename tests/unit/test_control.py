@@ -1,4 +1,4 @@
-"""Parts of the loop that a real run shows only by chance: what a pause does to the clock."""
+"""Parts of obeying that a real run shows only by chance: what a pause does to the clock."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainers import loop
+from trainers import control
 from trainers.checkpoint import Progress
+from trainers.contract.config import Config
+from trainers.job import SaveAnswers
 from trainers.reporter import Command, NullReporter
 
 SAVE_TAKES_S = 0.05
@@ -21,7 +23,9 @@ def paused_job(monkeypatch: pytest.MonkeyPatch, *commands: Command | None) -> Si
         progress=Progress(step=7),
         reporter=NullReporter(),
         meter=SimpleNamespace(report=lambda: next(heard)),
-        optimizer=SimpleNamespace(param_groups=[{"lr": 0.1}]),
+        config=Config(),
+        checkpointer=SimpleNamespace(is_saved=lambda _step: True),
+        answers=SaveAnswers(NullReporter()),
         stood_still_s=1.0,
         saves=[],
     )
@@ -32,8 +36,9 @@ def paused_job(monkeypatch: pytest.MonkeyPatch, *commands: Command | None) -> Si
         job.saves.append(reason)
         return True
 
-    monkeypatch.setattr(loop, "save", save)
-    monkeypatch.setattr(loop, "PAUSE_POLL_S", 0.001)
+    monkeypatch.setattr(control, "save", save)
+    monkeypatch.setattr(control, "save_and_wait", save)
+    monkeypatch.setattr(control, "PAUSE_POLL_S", 0.001)
     return job
 
 
@@ -41,7 +46,7 @@ def test_checkpoint_during_a_pause_is_not_counted_twice(monkeypatch: pytest.Monk
     """Counted twice, the step after the pause would have begun in the future."""
     job = paused_job(monkeypatch, None, Command(name="checkpoint"), None, Command(name="resume"))
     started = time.perf_counter()
-    assert loop.stay_paused(job, "Paused.") == "running"
+    assert control.stay_paused(job, "Paused.") == "running"
     lasted_s = time.perf_counter() - started
     assert job.saves == ["button"]
     assert 1.0 + SAVE_TAKES_S <= job.stood_still_s <= 1.0 + lasted_s
@@ -49,18 +54,18 @@ def test_checkpoint_during_a_pause_is_not_counted_twice(monkeypatch: pytest.Monk
 
 def test_stop_during_a_pause_saves_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     job = paused_job(monkeypatch, None, Command(name="stop"))
-    assert loop.stay_paused(job, "Paused.") == "stopped"
+    assert control.stay_paused(job, "Paused.") == "stopped"
     assert job.saves == ["stop"]
 
 
 def test_stop_without_saving_during_a_pause_saves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     job = paused_job(monkeypatch, Command(name="stop", save=False))
-    assert loop.stay_paused(job, "Paused.") == "stopped"
+    assert control.stay_paused(job, "Paused.") == "stopped"
     assert job.saves == []
 
 
 def test_learning_rate_can_be_set_during_a_pause_without_ending_it(monkeypatch: pytest.MonkeyPatch) -> None:
     commands = [Command(name="set_lr", learning_rate=0.5), Command(name="pause"), Command(name="resume")]
     job = paused_job(monkeypatch, *commands)
-    assert loop.stay_paused(job, "Paused.") == "running"
-    assert job.optimizer.param_groups[0]["lr"] == 0.5
+    assert control.stay_paused(job, "Paused.") == "running"
+    assert job.progress.learning_rate == 0.5

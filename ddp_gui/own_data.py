@@ -1,0 +1,145 @@
+"""A person's own data: looked at in a short-lived process, so that the page holds none of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddp_gui.catalogue import Catalogue, Dataset
+from ddp_gui.paths import REPOSITORY
+from trainers.contract.config import Config, ConfigError, Problem
+
+LOOK_TIMEOUT_S = 600.0
+MAX_PROBLEMS_TOLD = 5
+MAX_REMEMBERED = 64
+
+_Key = tuple[Any, ...]
+
+
+class LookError(RuntimeError):
+    """The process that was to look at the data failed; says its last words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What `python -m trainers.inspect_data` says of some data; every text in it is a stranger's."""
+
+    ok: bool
+    kind: str
+    task: str | None
+    problems: tuple[Mapping[str, Any], ...]
+    num_problems: int
+    columns: tuple[Mapping[str, Any], ...]
+    label_column: str | None
+    preview: Mapping[str, Any]
+    dataset: Dataset | None
+    counts: Mapping[str, Mapping[str, int]]
+
+
+class OwnData:
+    """Looks, and remembers what it saw for as long as the files stay what they are."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen: dict[_Key, Look] = {}
+
+    def remembered(self, config: Config) -> Look | None:
+        """Return what was seen of this data the last time, if nothing has changed since."""
+        return self._seen.get(_key(config))
+
+    def look(self, config: Config) -> Look:
+        """Look at the data; takes from a second to minutes.
+
+        Raises:
+            ConfigError: when there is nothing to look at.
+            LookError: when the process failed.
+        """
+        if not config.data_path:
+            allowed = "the path of a folder or zip of images, a table, or a text file"
+            raise ConfigError([Problem(field="data_path", value="", allowed=allowed)])
+        with self._lock:
+            key = _key(config)
+            if key not in self._seen:
+                if len(self._seen) >= MAX_REMEMBERED:
+                    del self._seen[next(iter(self._seen))]
+                self._seen[key] = _ask(config)
+            return self._seen[key]
+
+    def extend(self, catalogue: Catalogue, config: Config, look: Look | None) -> Catalogue:
+        """Return a catalogue that has this data.
+
+        Raises:
+            ConfigError: when the data cannot be used, with its faults by name and line.
+        """
+        if look is None:
+            allowed = "data that has been looked at: press Look at it"
+            raise ConfigError([Problem(field="data_path", value=config.data_path, allowed=allowed)])
+        if look.dataset is None or not look.ok:
+            faults = [problem_in_words(problem) for problem in look.problems if problem["is_fatal"]]
+            allowed = "data without these faults: " + " ".join(faults[:MAX_PROBLEMS_TOLD])
+            raise ConfigError([Problem(field="data_path", value=config.data_path, allowed=allowed)])
+        return catalogue.with_dataset(look.dataset, look.counts)
+
+
+def problem_in_words(problem: Mapping[str, Any]) -> str:
+    """Return one fault as a line: where, what, and what to do."""
+    line = f", line {problem['line']:,}" if problem.get("line") else ""
+    return f"{problem['where']}{line}: {problem['message']} {problem['hint']}".strip()
+
+
+def _ask(config: Config) -> Look:
+    command = [sys.executable, "-m", "trainers.inspect_data", "--path", config.data_path]
+    command += ["--label-column", config.label_column] if config.label_column else []
+    command += ["--task", config.data_task]
+    command += ["--skip-unreadable"] if config.skip_unreadable else []
+    command += ["--sequence-length", str(config.sequence_length)] if config.sequence_length else []
+    try:
+        answer = subprocess.run(
+            command,
+            cwd=REPOSITORY,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=LOOK_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise LookError("looking at the data took more than ten minutes") from error
+    if answer.returncode != 0:
+        words = answer.stderr.decode("utf-8", errors="replace").strip()[-1000:]
+        raise LookError(f"the data could not be looked at:\n{words}")
+    return _parse(json.loads(answer.stdout))
+
+
+def _parse(raw: Mapping[str, Any]) -> Look:
+    about = dict(raw["dataset"]) if raw["dataset"] else None
+    counts = about.pop("models") if about else {}
+    return Look(
+        ok=raw["ok"],
+        kind=raw["kind"],
+        task=raw["task"],
+        problems=tuple(raw["problems"]),
+        num_problems=raw["num_problems"],
+        columns=tuple(raw["columns"]),
+        label_column=raw["label_column"],
+        preview=raw["preview"],
+        dataset=Dataset(**about) if about else None,
+        counts=counts,
+    )
+
+
+def _key(config: Config) -> _Key:
+    """Return what a look depends on: what was asked, and the file or folder as it is now."""
+    try:
+        about = os.stat(Path(config.data_path).expanduser())  # noqa: PTH116 - of a folder as well
+        state: tuple[int, ...] = (about.st_mtime_ns, about.st_size, about.st_ino)
+    except (OSError, ValueError):
+        state = ()
+    asked = (config.data_path, config.label_column, config.data_task)
+    return (*asked, config.skip_unreadable, config.sequence_length, *state)

@@ -1,0 +1,89 @@
+"""The part of the first page for a person's own data: path or upload, a look, what was seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from ddp_gui import uploads
+from ddp_gui.api import Api
+from ddp_gui.form import Form
+from ddp_gui.own_data import LookError
+from ddp_gui.pages import words
+from trainers.contract import config as config_module
+from trainers.contract.config import ConfigError
+
+LAST_COLUMN = ("the last column", "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Controls:
+    """What is there beside the form's own controls."""
+
+    group: gr.Group
+    upload: gr.UploadButton
+    look: gr.Button
+    seen: gr.HTML
+
+
+def add_controls(form: Form) -> Controls:
+    """Lay it out; it shows only when a person's own data is picked."""
+    with gr.Group(visible=False, elem_id="own-data") as group:
+        with gr.Row():
+            form.add_controls("data_path")
+        with gr.Row():
+            upload = gr.UploadButton("Upload a file", file_types=list(uploads.KINDS), size="md")
+            look = gr.Button("Look at it", size="md", elem_id="look-button")
+        with gr.Row():
+            form.add_controls("data_task", "label_column", "skip_unreadable")
+        seen = gr.HTML(elem_id="own-data-seen")
+    return Controls(group=group, upload=upload, look=look, seen=seen)
+
+
+def connect(own: Controls, form: Form, api: Api, runs_dir: Path, controls: list[Any]) -> list[Any]:
+    """Connect the buttons; return the events after which the plan is to be made again."""
+    model, label = form.controls["model"], form.controls["label_column"]
+
+    def take(uploaded: str) -> str:
+        try:
+            return str(uploads.keep(uploaded, runs_dir.resolve().parent / "uploads"))
+        except (ValueError, OSError) as error:
+            raise gr.Error(str(error), print_exception=False) from error
+
+    def look(*values: Any) -> tuple[str, Any, Any]:
+        raw = form.to_raw(*values)
+        asked = {name: raw[name] for name in ASKED}
+        try:
+            seen = api.own_data.look(config_module.parse(asked))
+        except (ConfigError, LookError) as error:
+            raise gr.Error(str(error), print_exception=False) from error
+        columns = [(str(column["name"]), str(column["name"])) for column in seen.columns]
+        choices = form.model_choices_for_task(seen.task) if seen.task else []
+        names = [name for _, name in choices]
+        picked = raw["model"] if raw["model"] in names else names[0] if names else gr.skip()
+        return (
+            words.own_data(seen),
+            gr.update(choices=[LAST_COLUMN, *columns]),
+            gr.update(choices=choices, value=picked) if choices else gr.skip(),
+        )
+
+    looking: dict[str, Any] = {
+        "trigger_mode": "once",
+        "concurrency_limit": None,
+        "show_progress_on": own.seen,
+        "api_visibility": "private",
+    }
+    outputs = [own.seen, label, model]
+    taken = own.upload.upload(
+        take, own.upload, form.controls["data_path"], concurrency_limit=None, api_visibility="private"
+    ).success(look, controls, outputs, **looking)
+    asked = gr.on(
+        [own.look.click, form.controls["data_task"].input, label.input], look, controls, outputs, **looking
+    )
+    return [taken, asked]
+
+
+ASKED = ("dataset", "data_path", "label_column", "data_task", "skip_unreadable", "sequence_length")

@@ -1,0 +1,178 @@
+"""What the first page says of a plan and of a person's own data, as HTML; every text in it is escaped."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Mapping
+from typing import Any
+
+from ddp_gui.catalogue import Catalogue
+from ddp_gui.own_data import Look, problem_in_words
+from ddp_gui.plan import Plan
+
+SPARK_POINTS = 60
+SPARK_WIDTH, SPARK_HEIGHT = 120, 24
+MAX_PROBLEMS_SHOWN = 20
+MAX_ROWS_SHOWN = 8
+MAX_COLUMNS_SHOWN = 8
+MAX_CLASSES_SHOWN = 12
+MAX_CELL = 60
+
+
+def equation(plan: Plan) -> str:
+    """Say how the batch and the steps come about."""
+    config = plan.config
+    word = "GPU" if plan.device_kind == "cuda" else "CPU rank"
+    copies = plan.num_replicas
+    ranks_each = config.nproc_per_node // copies
+    if ranks_each == 1:
+        terms = [
+            (f"{config.batch_size:,}", f"per {word}"),
+            (f"{copies}", f"{word}{'' if copies == 1 else 's'}"),
+        ]
+    else:
+        shared = f"model cop{'y' if copies == 1 else 'ies'}, {ranks_each} {word}s each"
+        terms = [(f"{config.batch_size:,}", "per copy"), (f"{copies}", shared)]
+    if config.gradient_accumulation_steps > 1:
+        terms.append((f"{config.gradient_accumulation_steps}", "accumulated"))
+    product = "<i>×</i>".join(_term(number, words) for number, words in terms)
+    result = _term(f"{plan.global_batch:,}", "global batch")
+    steps = _term(f"{plan.steps_per_epoch:,}", "steps per epoch")
+    line = f'<div class="ddp-equation" role="status">{product}<i>=</i>{result}<i>→</i>{steps}</div>'
+    return line + _learning_rate(plan)
+
+
+def _term(number: str, words: str) -> str:
+    return f"<span><b>{number}</b><small>{words}</small></span>"
+
+
+def _learning_rate(plan: Plan) -> str:
+    """Say which rate results, where it is not simply the one that was typed."""
+    config = plan.config
+    factor = plan.peak_learning_rate / config.learning_rate
+    if not config.scale_lr and config.lr_schedule == "constant" and plan.num_warmup_steps == 0:
+        return ""
+    words = [f"learning rate {config.learning_rate:g}"]
+    if config.scale_lr:
+        words[0] += f" × {factor:g} = <b>{plan.peak_learning_rate:g}</b>"
+    if plan.num_warmup_steps:
+        plural = "" if plan.num_warmup_steps == 1 else "s"
+        words.append(f"after {plan.num_warmup_steps:,} step{plural} of warm-up")
+    elif config.scale_lr:
+        words.append("without a warm-up")
+    if config.lr_schedule != "constant":
+        words.append("then " + config.lr_schedule.replace("_", " "))
+    return f'<p class="ddp-rate">{", ".join(words)} {_spark(plan)}</p>'
+
+
+def _spark(plan: Plan) -> str:
+    rates = plan.learning_rates(SPARK_POINTS)
+    top = max(rates) or 1.0
+    points = " ".join(
+        f"{SPARK_WIDTH * at / (SPARK_POINTS - 1):.1f},{1 + (SPARK_HEIGHT - 2) * (1 - rate / top):.1f}"
+        for at, rate in enumerate(rates)
+    )
+    return (
+        f'<svg class="ddp-spark" viewBox="0 0 {SPARK_WIDTH} {SPARK_HEIGHT}" role="img" '
+        f'aria-label="The learning rate over the run"><polyline points="{points}"/></svg>'
+    )
+
+
+def unavailable(catalogue: Catalogue) -> str:
+    """List the data sets that could be had, and how."""
+    entries = [
+        f"<li><b>{html.escape(entry['label'])}</b>: {html.escape(entry['how'])}</li>"
+        for entry in catalogue.unavailable
+    ]
+    return f'<ul class="ddp-more">{"".join(entries)}</ul>' if entries else ""
+
+
+def own_data(look: Look) -> str:
+    """Show what was seen of a person's data: what it was taken for, its faults, a preview."""
+    taken = (look.task or "nothing that can be learnt from").replace("_", " ")
+
+    def kind(problem: Mapping[str, Any]) -> str:
+        return "ddp-fatal" if problem["is_fatal"] else "ddp-harmless"
+
+    parts = [f"<p>Taken for <b>{html.escape(taken)}</b>. {_sizes(look)}</p>"]
+    if look.problems:
+        lines = "".join(
+            f'<li class="{kind(problem)}">{html.escape(problem_in_words(problem))}</li>'
+            for problem in look.problems[:MAX_PROBLEMS_SHOWN]
+        )
+        more = look.num_problems - min(len(look.problems), MAX_PROBLEMS_SHOWN)
+        rest = f"<li>and {more:,} more</li>" if more > 0 else ""
+        parts.append(f'<ul class="ddp-faults">{lines}{rest}</ul>')
+    parts += [_pictures(look.preview), _rows(look.preview), _counts(look.preview), _text(look.preview)]
+    return f'<div class="ddp-own">{"".join(parts)}</div>'
+
+
+def _sizes(look: Look) -> str:
+    if look.dataset is None:
+        return ""
+    about, unit = look.dataset, html.escape(look.dataset.sample_unit)
+    return f"{about.num_train:,} {unit} to train, {about.num_validation:,} to validate."
+
+
+def _pictures(preview: Mapping[str, Any]) -> str:
+    figures = []
+    for item in preview.get("thumbnails", []):
+        # A bitmap made of the numbers: nothing of the file itself reaches the browser.
+        source = _bitmap(item)
+        name = html.escape(f"{item['class']}: {item['name']}"[:MAX_CELL])
+        figures.append(f'<figure><img src="{source}" alt="{name}"><figcaption>{name}</figcaption></figure>')
+    return f'<div class="ddp-thumbnails">{"".join(figures)}</div>' if figures else ""
+
+
+def _bitmap(item: Mapping[str, Any]) -> str:
+    """Return a data address of a 24-bit BMP of an item's base64 pixels."""
+    height, width, channels = int(item["height"]), int(item["width"]), int(item["channels"])
+    pixels = base64.b64decode(item["pixels"])
+    padding = b"\0" * (-3 * width % 4)
+    rows = []
+    for row in reversed(range(height)):
+        line = pixels[row * width * channels : (row + 1) * width * channels]
+        colours = (
+            b"".join(bytes((grey,)) * 3 for grey in line)
+            if channels == 1
+            else b"".join(line[at : at + 3][::-1] for at in range(0, len(line), 3))
+        )
+        rows.append(colours + padding)
+    body = b"".join(rows)
+    header = b"BM" + (54 + len(body)).to_bytes(4, "little") + bytes(4) + (54).to_bytes(4, "little")
+    header += (40).to_bytes(4, "little") + width.to_bytes(4, "little") + height.to_bytes(4, "little")
+    header += (1).to_bytes(2, "little") + (24).to_bytes(2, "little") + bytes(24)
+    return "data:image/bmp;base64," + base64.b64encode(header + body).decode("ascii")
+
+
+def _rows(preview: Mapping[str, Any]) -> str:
+    rows = preview.get("rows", [])
+    if not rows:
+        return ""
+    columns = list(preview.get("header", []))[:MAX_COLUMNS_SHOWN]
+    head = "".join(f"<th>{_cell(name)}</th>" for name in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row[:MAX_COLUMNS_SHOWN]) + "</tr>"
+        for row in rows[:MAX_ROWS_SHOWN]
+    )
+    return f'<div class="ddp-table"><table><tr>{head}</tr>{body}</table></div>'
+
+
+def _counts(preview: Mapping[str, Any]) -> str:
+    counts = preview.get("class_counts", {})
+    if not counts:
+        return ""
+    shown = [f"{html.escape(str(name)[:MAX_CELL])} {count:,}" for name, count in counts.items()]
+    more = f", and {len(shown) - MAX_CLASSES_SHOWN:,} more" if len(shown) > MAX_CLASSES_SHOWN else ""
+    return f"<p>{len(shown):,} classes: {', '.join(shown[:MAX_CLASSES_SHOWN])}{more}.</p>"
+
+
+def _text(preview: Mapping[str, Any]) -> str:
+    text = preview.get("text")
+    return f"<blockquote>{html.escape(str(text))}</blockquote>" if text else ""
+
+
+def _cell(value: object) -> str:
+    text = "" if value is None else str(value)
+    return html.escape(text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…")

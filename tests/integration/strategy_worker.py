@@ -1,0 +1,271 @@
+"""Started by torchrun from a test: trains one small network with several strategies and writes the numbers.
+
+python -m tests.integration.strategy_worker ANSWER.json JOBS.json
+
+Every job is an object: `strategy`, `config` (changes to the configuration), and where wanted `model`,
+`num_steps`, `save_at` (steps) with `save_to`, `load_from` (folders of torch.distributed.checkpoint) and
+`load_step`. What one process makes of the same global batches is measured beside it (`alone`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from trainers import build, distributed, recipe, registry
+from trainers.contract import config as contract
+from trainers.contract.config import Config
+from trainers.data import IMAGE_CLASSIFICATION, LANGUAGE_MODELLING, DataSpec, TensorSplit
+from trainers.distributed import World
+from trainers.loading import Loader
+from trainers.objective import Objective
+from trainers.parallel import Strategy
+from trainers.precision import Precision
+from trainers.registry import ModelOptions
+
+NUM_SAMPLES = 43  # two global batches of 16 and an uneven one of 11
+LENGTH = 12
+NUM_TOKENS = 17
+IMAGE = (1, 8, 8)
+CPU = torch.device("cpu")
+BASE = {
+    "batch_size": 8,
+    "optimizer": "adamw",
+    "learning_rate": 0.003,
+    "weight_decay": 0.1,
+    "pipeline_microbatches": 4,
+    "num_epochs": 1000,
+}
+
+
+def spec_and_split(model: str) -> tuple[DataSpec, TensorSplit]:
+    """Return seeded samples that can be learnt: each token follows from the one before it."""
+    generator = torch.Generator().manual_seed(1)
+    about = {"class_names": (), "sample_unit": "samples", "description": "", "source": ""}
+    about |= {"num_train": NUM_SAMPLES, "num_validation": NUM_SAMPLES}
+    if model.startswith("gpt"):
+        first = torch.randint(NUM_TOKENS, (NUM_SAMPLES, 1), generator=generator)
+        texts = (first * 3 ** torch.arange(LENGTH + 1)[None, :]) % NUM_TOKENS
+        spec = DataSpec(
+            task=LANGUAGE_MODELLING,
+            input_shape=(LENGTH,),
+            num_classes=NUM_TOKENS,
+            vocabulary_size=NUM_TOKENS,
+            **about,
+        )
+        return spec, TensorSplit(texts[:, :-1], texts[:, 1:], device=CPU)
+    images = torch.randn(NUM_SAMPLES, *IMAGE, generator=generator)
+    labels = images.flatten(1)[:, :4].argmax(1)
+    spec = DataSpec(task=IMAGE_CLASSIFICATION, input_shape=IMAGE, num_classes=4, **about)
+    return spec, TensorSplit(images, labels, device=CPU)
+
+
+class Training:
+    """What the loop does with a strategy, without events, clocks and files."""
+
+    def __init__(self, strategy: Strategy, config: Config, model: str) -> None:
+        self.strategy, self.config = strategy, config
+        spec, self.split = spec_and_split(model)
+        torch.manual_seed(config.seed)
+        strategy.wrap(build.build_network(registry.models()[model], spec, ModelOptions()))
+        torch.manual_seed(config.seed + 1 + strategy.replica)
+        strategy.autocast = Precision(config.precision, CPU).autocast
+        strategy.model.train()
+        self.objective = Objective(spec)
+        self.optimizer = recipe.make_optimizer(config, strategy)
+        self.losses: list[float] = []
+        self.norms: list[float] = []
+        self.step = 0
+
+    def run(self, until: int) -> None:
+        """Train up to a step, as trainers.loop does."""
+        strategy, world = self.strategy, self.strategy.world
+        loader = build.make_loader(self.config, strategy, self.split, world)
+        steps_per_epoch = -(-NUM_SAMPLES // self.config.global_batch(strategy.num_replicas))
+        while self.step < until:
+            epoch, done = divmod(self.step, steps_per_epoch)
+            self._epoch(loader, epoch, done * self.config.global_batch(strategy.num_replicas), until)
+
+    def _epoch(self, loader: Loader, epoch: int, first_sample: int, until: int) -> None:
+        strategy, world = self.strategy, self.strategy.world
+        loss = torch.zeros(())
+        for batch in loader.epoch(epoch, first_sample):
+            share = self.objective.share(batch.targets, batch.weight)
+            with strategy.gradient_sync(enabled=batch.is_last):
+                loss += strategy.forward_backward(batch.inputs, share)
+            if not batch.is_last:
+                continue
+            norm = torch.full((), torch.nan)
+            if self.config.max_grad_norm is not None:
+                norm = strategy.clip_gradients(self.config.max_grad_norm)
+            elif world.is_main or strategy.is_collective:
+                norm = strategy.gradient_norm()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            self.step += 1
+            self.losses.append(_mean_over_ranks(loss, world))
+            self.norms.append(float(norm))
+            loss.zero_()
+            if self.step == until:
+                return
+
+    @torch.no_grad()
+    def scores(self) -> Tensor:
+        """Return the scores of some samples in evaluation mode, of two shapes one after the other."""
+        self.strategy.network.eval()
+        parts = [self.strategy.scores(self.split.batch(torch.arange(n))[0]) for n in (5, 3, 5)]
+        self.strategy.network.train()
+        return torch.cat(parts).float()
+
+    def save(self, folder: str) -> None:
+        """Save with torch.distributed.checkpoint."""
+        dcp.save(self.strategy.state_dict(self.optimizer), checkpoint_id=folder)
+
+    def load(self, folder: str, step: int) -> None:
+        """Load in place, whatever number of ranks saved it."""
+        state = self.strategy.state_dict(self.optimizer)
+        dcp.load(state, checkpoint_id=folder)
+        self.strategy.load_state_dict(self.optimizer, state)
+        self.step = step
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return this rank's weights, whole where they are in pieces."""
+        model = self.strategy.state_dict(self.optimizer)["model"]
+        return {
+            name: (value.full_tensor() if isinstance(value, DTensor) else value).clone()
+            for name, value in model.items()
+        }
+
+
+def _mean_over_ranks(loss: Tensor, world: World) -> float:
+    values = loss.detach().double().clone()
+    if world.world_size > 1:
+        dist.all_reduce(values)
+    return float(values) / world.world_size
+
+
+_alone: dict[str, Training] = {}
+
+
+def alone(job: dict[str, Any], world_size: int, num_steps: int) -> Training:
+    """Train in this one process with the global batch, once for all jobs; no rank talks to another."""
+    values = BASE | job.get("config", {})
+    kind = registry.strategies()[job["strategy"]]
+    together = contract.parse(values | {"nproc_per_node": world_size})
+    num_global = together.global_batch(together.num_replicas(kind.ranks_per_replica))
+    config = contract.parse(
+        values | {"nproc_per_node": 1, "batch_size": num_global, "gradient_accumulation_steps": 1}
+    )
+    model = job.get("model", "gpt")
+    key = json.dumps([model, num_steps, config.to_json()])
+    if key not in _alone:
+        world = World(rank=0, local_rank=0, world_size=1, node=0, device=CPU)
+        _alone[key] = Training(Strategy(config, world), config, model)
+        _alone[key].run(num_steps)
+    return _alone[key]
+
+
+def carry_out(job: dict[str, Any], world: World) -> dict[str, Any]:
+    """Train as a job says; return its numbers beside those of one process."""
+    config = contract.parse(
+        BASE | job.get("config", {}) | {"nproc_per_node": world.world_size, "strategy": job["strategy"]}
+    )
+    training = Training(build.make_strategy(config, world), config, job.get("model", "gpt"))
+    until = job.get("num_steps", 20)
+    answer: dict[str, Any] = {}
+    if "load_from" in job:
+        training.load(job["load_from"], job["load_step"])
+    if "save_to" in job:
+        training.run(job["save_at"])
+        training.scores()  # an evaluation goes before most saves
+        training.save(job["save_to"])
+    training.run(until)
+    if "save_to" in job:
+        again = Training(build.make_strategy(config, world), config, job.get("model", "gpt"))
+        again.load(job["save_to"], job["save_at"])
+        again.run(until)
+        mine, reloaded = training.weights(), again.weights()
+        answer["round_trip_is_exact"] = _all_ranks(
+            all(torch.equal(mine[n], reloaded[n]) for n in mine), world
+        )
+        answer["losses_after_load_are_equal"] = again.losses == training.losses[job["save_at"] :]
+    reference = alone(job, world.world_size, until)
+    scores = training.scores()
+    weights, theirs = training.weights(), reference.weights()
+    return answer | {
+        "losses": training.losses,
+        "norms": training.norms,
+        "alone": {"losses": reference.losses, "norms": reference.norms},
+        "worst_score": _max_over_ranks((scores - reference.scores()).abs().max(), world),
+        "worst_weight": _max_over_ranks(
+            torch.stack([(weights[name] - theirs[name]).abs().max() for name in weights]).max(), world
+        ),
+        "ranks_agree": _all_ranks(_copies_are_alike(training.strategy), world),
+        "num_local": sum(_local_numel(p) for p in training.strategy.network.parameters()),
+        "num_state": sum(
+            _local_numel(value)
+            for value in training.strategy.state_dict(training.optimizer)["optimizer"].values()
+            if isinstance(value, Tensor)
+        )
+        if training.strategy.is_sharded
+        else None,
+        "num_whole": sum(p.numel() for p in reference.strategy.network.parameters()),
+    }
+
+
+def _local_numel(tensor: Tensor) -> int:
+    return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).numel()
+
+
+def _copies_are_alike(strategy: Strategy) -> bool:
+    """Tell whether parameters that every rank holds whole have the same bits as rank 0's."""
+    if getattr(strategy, "owns_plain", False):
+        return True
+    for parameter in strategy.network.parameters():
+        if not isinstance(parameter, DTensor):
+            theirs = parameter.detach().clone()
+            dist.broadcast(theirs, src=0)
+            if not torch.equal(theirs, parameter.detach()):
+                return False
+    return True
+
+
+def _all_ranks(value: bool, world: World) -> bool:
+    return world.sum(torch.tensor(float(not value))).item() == 0
+
+
+def _max_over_ranks(value: Tensor, world: World) -> float:
+    values = value.double().clone()
+    dist.all_reduce(values, op=dist.ReduceOp.MAX)
+    return float(values)
+
+
+def main() -> None:
+    """Carry out all jobs; a job that raises says so and the next one goes on."""
+    registry.discover_all()
+    torch.set_num_threads(1)
+    world = distributed.join("cpu")
+    torch.set_num_threads(1)
+    answers: dict[str, Any] = {}
+    for name, job in json.loads(Path(sys.argv[2]).read_text(encoding="utf-8")).items():
+        try:
+            answers[name] = carry_out(job, world)
+        except Exception as error:  # noqa: BLE001 - the test reads the answer and fails
+            print(f"{name}: {traceback.format_exc()}", file=sys.stderr, flush=True)
+            answers[name] = {"error": f"{type(error).__name__}: {error}"}
+    if world.is_main:
+        Path(sys.argv[1]).write_text(json.dumps(answers), encoding="utf-8")
+    distributed.leave()
+
+
+if __name__ == "__main__":
+    main()

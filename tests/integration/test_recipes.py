@@ -1,0 +1,95 @@
+"""Recipes in real runs: what is configured is what the ranks do."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from tests.harness import Launcher, LiveRun
+from trainers.contract import schedule
+from trainers.contract.config import Config
+
+LONG = {"num_epochs": 1000, "eval_every_steps": 10**6, "checkpoint_every_steps": 10**6}
+
+
+def finish(live: LiveRun) -> LiveRun:
+    status = live.wait_for_end()
+    assert status.state == "finished", live.story()
+    return live
+
+
+def test_accumulated_batches_train_like_one_large_batch(finished_run: LiveRun, launcher: Launcher) -> None:
+    """Two batches of 16 a rank before a step are one of 32, also in the epoch's uneven last step (23)."""
+    live = finish(launcher.start(batch_size=16, gradient_accumulation_steps=2, max_steps=30, **LONG))
+    whole = finished_run.losses()
+    assert live.losses() == pytest.approx({step: whole[step] for step in range(1, 31)}, rel=1e-4)
+
+
+def test_loader_workers_change_nothing_but_where_the_data_comes_from(
+    finished_run: LiveRun, launcher: Launcher
+) -> None:
+    live = finish(launcher.start(num_workers=1, max_steps=30, **LONG))
+    whole = finished_run.losses()
+    assert live.losses() == {step: whole[step] for step in range(1, 31)}
+
+
+def test_rates_clipping_and_smoothing_are_as_configured(launcher: Launcher) -> None:
+    values = {
+        "optimizer": "sgd",
+        "nesterov": True,
+        "lr_schedule": "cosine",
+        "warmup_ratio": 0.25,
+        "scale_lr": True,
+        "learning_rate": 0.05,
+        "max_grad_norm": 0.01,
+        "label_smoothing": 0.1,
+    }
+    live = finish(launcher.start(max_steps=40, **values, **LONG))
+    steps = live.events("step")
+    config = Config(max_steps=40, num_epochs=1000, **values)  # type: ignore[arg-type]
+    factors = [schedule.factor_at(config, step, num_steps=40, steps_per_epoch=23) for step in range(1, 41)]
+    assert [event["lr"] for event in steps] == pytest.approx([0.1 * factor for factor in factors])
+    assert steps[9]["lr"] == pytest.approx(0.1), "0.05 × two copies of the model, at the end of the warm-up"
+    norms = [event["grad_norm"] for event in steps if event["grad_norm"] is not None]
+    assert norms and all(norm > 0.01 for norm in norms), "the norm is the one before it was clipped"
+    # Clipped to 0.01, steps of at most 0.1 hardly move the weights.
+    assert steps[-1]["loss"] == pytest.approx(steps[0]["loss"], abs=0.1)
+
+
+def test_run_that_no_longer_improves_ends_by_itself(launcher: Launcher) -> None:
+    live = finish(
+        launcher.start(num_epochs=1000, eval_every_steps=5, early_stopping_patience=3, learning_rate=0.01)
+    )
+    accuracies = [event["metrics"]["accuracy"] for event in live.events("eval")]
+    best = max(range(len(accuracies)), key=lambda index: (accuracies[index], -index))
+    assert len(accuracies) == best + 4, "three evaluations after the first that was best"
+    assert "Stopped early" in live.events("state")[-1]["reason"]
+    kept = [checkpoint.step for checkpoint in live.run.list_checkpoints()]
+    assert (best + 1) * 5 in kept, "the best one is kept"
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision_learns_as_well(precision: str, launcher: Launcher) -> None:
+    live = finish(launcher.start(precision=precision, compile=precision == "bf16", max_steps=150, **LONG))
+    assert live.events("eval")[-1]["metrics"]["accuracy"] > 0.9
+    assert all(math.isfinite(loss) for loss in live.losses().values())
+    problems = [event for event in live.events("warning") if event["code"] != "compile_failed"]
+    assert problems == []
+
+
+def test_old_checkpoints_go_and_those_asked_for_stay(launcher: Launcher) -> None:
+    live = launcher.start(
+        num_epochs=1000, eval_every_steps=10**6, checkpoint_every_steps=20, keep_last_checkpoints=2
+    )
+    live.wait_for("checkpoint")
+    asked = live.ask("checkpoint")
+    assert asked["accepted"], asked
+    live.wait_for("checkpoint", lambda event: event["step"] > asked["step"] + 100)
+    live.ask("stop")
+    live.wait_for_end()
+    kept = [checkpoint.step for checkpoint in live.run.list_checkpoints()]
+    assert len(kept) <= 4 and asked["step"] in kept and max(kept) in kept
+    saved = {event["step"] for event in live.events("checkpoint")}
+    removed = {step for event in live.events("checkpoint") for step in event["removed"]}
+    assert saved - removed == set(kept)

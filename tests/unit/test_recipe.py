@@ -1,0 +1,148 @@
+"""Optimizers, what decays, precision, and compiling that may fail."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.unit.fakes import world_of
+from tests.unit.test_metrics import spec_of
+from trainers import compiling, precision, recipe
+from trainers.contract.config import Config
+from trainers.data import IMAGE_CLASSIFICATION
+from trainers.objective import Objective
+from trainers.parallel import Strategy
+from trainers.precision import Precision
+
+CPU = torch.device("cpu")
+
+
+class Shard(Strategy):
+    """A strategy whose ranks hold pieces."""
+
+    is_sharded = True
+    name = "shard"
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3))
+
+
+def strategy_of(config: Config) -> Strategy:
+    strategy = Strategy(config, world_of(1))
+    strategy.wrap(network())
+    return strategy
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("sgd", torch.optim.SGD), ("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)]
+)
+def test_optimizer_is_the_configured_one_and_only_matrices_decay(name: str, kind: type) -> None:
+    config = Config(optimizer=name, weight_decay=0.3, momentum=0.8, nesterov=True, learning_rate=0.5)
+    strategy = strategy_of(config)
+    optimizer = recipe.make_optimizer(config, strategy)
+    assert type(optimizer) is kind
+    decays = {
+        id(parameter): group["weight_decay"]
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+    named = dict(strategy.network.named_parameters())
+    assert len(decays) == len(named)
+    for parameter_name, parameter in named.items():
+        is_matrix = parameter_name in ("0.weight", "4.weight")
+        assert decays[id(parameter)] == (0.3 if is_matrix else 0.0), parameter_name
+    if name == "sgd":
+        assert all(group["momentum"] == 0.8 and group["nesterov"] for group in optimizer.param_groups)
+
+
+def test_nesterov_without_momentum_is_plain_sgd() -> None:
+    config = Config(optimizer="sgd", momentum=0.0, nesterov=True)
+    optimizer = recipe.make_optimizer(config, strategy_of(config))
+    assert not optimizer.param_groups[0]["nesterov"]
+
+
+def test_frozen_weights_are_left_out() -> None:
+    model = network()
+    model[0].weight.requires_grad_(False)  # type: ignore[union-attr]
+    groups = recipe.parameter_groups(model, 0.1)
+    assert sum(len(group["params"]) for group in groups) == 5
+
+
+def train_steps(bits: Precision, *, poison_step: int | None = None) -> list[torch.Tensor]:
+    """Return the first weight after each of four steps."""
+    model = network().eval()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    strategy = Strategy(Config(), world_of(1))
+    strategy.autocast = bits.autocast
+    strategy.wrap(model)
+    torch.manual_seed(1)
+    inputs, targets = torch.randn(16, 4), torch.randint(0, 3, (16,))
+    objective = Objective(spec_of(IMAGE_CLASSIFICATION, 3))
+    weights = []
+    for step in range(4):
+        strategy.forward_backward(inputs, objective.share(targets, 1.0), bits.loss_scale())
+        if step == poison_step:
+            model[0].weight.grad[0, 0] = torch.inf  # type: ignore[union-attr,index]
+        bits.unscale(optimizer)
+        bits.step(optimizer)
+        optimizer.zero_grad()
+        weights.append(model[0].weight.detach().clone())  # type: ignore[union-attr,operator]
+    return weights
+
+
+@pytest.mark.parametrize(("name", "tolerance"), [("tf32", 0.0), ("bf16", 0.02), ("fp16", 0.005)])
+def test_fewer_bits_train_nearly_alike(name: str, tolerance: float) -> None:
+    exact, found = train_steps(Precision("fp32", CPU)), train_steps(Precision(name, CPU))
+    assert float((exact[-1] - found[-1]).abs().max()) <= tolerance
+    if name != "tf32":
+        assert not torch.equal(exact[-1], found[-1]), "autocast did nothing"
+
+
+def test_step_with_an_infinite_gradient_is_left_out_and_the_scale_falls() -> None:
+    bits = Precision("fp16", CPU)
+    before = float(bits.loss_scale() or 0)
+    assert before == 2.0**16
+    weights = train_steps(bits, poison_step=2)
+    assert torch.equal(weights[1], weights[2]) and not torch.equal(weights[2], weights[3])
+    assert float(bits.loss_scale() or 0) == before / 2
+
+
+def test_fp16_is_refused_where_the_ranks_hold_pieces() -> None:
+    assert "bf16" in str(precision.why_not("fp16", Shard))
+    assert precision.why_not("fp16", Strategy) is None
+    assert precision.why_not("bf16", Shard) is None
+
+
+def compiled(backend: Any) -> tuple[nn.Module, str | None]:
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
+    objective = Objective(spec_of(IMAGE_CLASSIFICATION, 3))
+    inputs, targets = torch.randn(16, 4), torch.randint(0, 3, (16,))
+    problem = compiling.try_compile(
+        model, inputs, targets, objective, world_of(1), contextlib.nullcontext, backend=backend
+    )
+    return model, problem
+
+
+def broken_backend(*_arguments: Any) -> Any:
+    raise RuntimeError("no compiler found\nand more")
+
+
+@pytest.mark.parametrize("backend", ["eager", broken_backend])
+def test_trying_to_compile_leaves_no_trace_whether_it_works_or_not(backend: Any) -> None:
+    torch.compiler.reset()
+    model, problem = compiled(backend)
+    assert (problem is None) == (backend == "eager")
+    assert all(parameter.grad is None for parameter in model.parameters())
+    buffers = dict(model.named_buffers())
+    assert int(buffers["1.num_batches_tracked"]) == 0 and float(buffers["1.running_mean"].abs().sum()) == 0
+    assert "0.weight" in model.state_dict(), "the names of the weights stay"
+    assert model(torch.randn(2, 4)).shape == (2, 3)
+    if problem is not None:
+        assert "no compiler found" in problem and "\n" not in problem
+        assert "forward" not in vars(model), "it runs uncompiled"

@@ -1,0 +1,181 @@
+"""Checkpoints on disk: whole or not there, verified before they are loaded, deleted by a rule."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainers.contract.rundir import Checkpoint, RunDirectory, sync_directory, write_json_atomically
+
+FORMAT_VERSION = 2
+MANIFEST = "manifest.json"
+
+# What a person asked for is theirs to delete.
+KEPT_REASONS = frozenset({"button"})
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that is not there, not whole or not this run's."""
+
+
+def partial_path(run: RunDirectory, step: int) -> Path:
+    """Return where a checkpoint lies while it is written."""
+    return run.checkpoints / f".step_{step}.partial"
+
+
+def final_path(run: RunDirectory, step: int) -> Path:
+    """Return where a whole checkpoint lies."""
+    return run.checkpoints / f"step_{step}"
+
+
+def write_synced(path: Path, state: object) -> None:
+    """Write tensors and plain values with `torch.save`, and have them on the disk."""
+    with path.open("wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write plain values, and have them on the disk."""
+    with path.open("w", encoding="utf-8") as file:
+        json.dump(value, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_file(path: Path) -> None:
+    """Have a file that a library wrote on the disk."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def describe_files(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return size and SHA-256 of every file below a folder, by its relative name."""
+    return {
+        path.relative_to(folder).as_posix(): {"size_bytes": path.stat().st_size, "sha256": _digest(path)}
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def publish(run: RunDirectory, step: int, about: Mapping[str, Any], files: Mapping[str, Any]) -> int:
+    """Complete a checkpoint by its manifest and give it its name; return its bytes."""
+    aside, target = partial_path(run, step), final_path(run, step)
+    manifest = {
+        "format_version": FORMAT_VERSION,
+        "step": step,
+        "saved_unix_s": time.time(),
+        **about,
+        "files": dict(files),
+    }
+    write_json_atomically(aside / MANIFEST, manifest)
+    if target.exists():
+        # Resumed from an older checkpoint, this step is reached a second time.
+        replaced = target.with_name(f".{target.name}.replaced")
+        target.rename(replaced)
+        aside.rename(target)
+        shutil.rmtree(replaced)
+    else:
+        aside.rename(target)
+    sync_directory(target.parent)
+    return sum(entry["size_bytes"] for entry in files.values())
+
+
+def remove_leftovers(run: RunDirectory) -> None:
+    """Delete what a save left behind when it was killed half-way; bring back what it had set aside."""
+    for replaced in run.checkpoints.glob(".step_*.replaced"):
+        target = replaced.with_name(replaced.name.removeprefix(".").removesuffix(".replaced"))
+        if not target.exists():
+            replaced.rename(target)
+    for leftover in run.checkpoints.glob(".step_*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def retire(run: RunDirectory, *, keep_last: int | None, best_step: int | None) -> tuple[int, ...]:
+    """Delete old checkpoints; return their steps.
+
+    The newest `keep_last` stay, the best one, and every one that a person asked for. None: all stay.
+    """
+    if keep_last is None:
+        return ()
+    by_age = sorted(run.list_checkpoints(), key=lambda item: (item.saved_unix_s, item.step))
+    removed = []
+    for item in by_age[:-keep_last]:
+        if item.step == best_step or read_manifest(item).get("reason") in KEPT_REASONS:
+            continue
+        # Renamed first: a reader sees a whole checkpoint or none.
+        doomed = item.path.with_name(f".{item.path.name}.removed")
+        item.path.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+        removed.append(item.step)
+    return tuple(removed)
+
+
+def change_reason(run: RunDirectory, step: int, reason: str) -> None:
+    """Note that a checkpoint that is there already was also asked for; it then stays."""
+    path = final_path(run, step) / MANIFEST
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    write_json_atomically(path, {**manifest, "reason": reason})
+
+
+def read_manifest(item: Checkpoint) -> dict[str, Any]:
+    """Return a checkpoint's manifest."""
+    manifest: dict[str, Any] = json.loads((item.path / MANIFEST).read_text(encoding="utf-8"))
+    return manifest
+
+
+def verify(run: RunDirectory, step: int) -> dict[str, Any]:
+    """Check a checkpoint's files against the sizes and sums of its manifest, and return the manifest.
+
+    Raises:
+        CheckpointError: naming the file that is missing or differs, and the newest whole checkpoint.
+    """
+    whole = {item.step: item for item in run.list_checkpoints()}
+    if step not in whole:
+        there = ", ".join(str(number) for number in whole) or "none"
+        raise CheckpointError(f"there is no whole checkpoint of step {step}; there are: {there}")
+    problem = find_fault(whole[step])
+    if problem is None:
+        return read_manifest(whole[step])
+    newest = newest_whole(run)
+    offer = "none is whole" if newest is None else f"the newest whole one is step {newest}"
+    raise CheckpointError(f"checkpoint step_{step}: {problem}; {offer}")
+
+
+def newest_whole(run: RunDirectory) -> int | None:
+    """Return the step of the checkpoint saved last whose files are what was saved."""
+    by_age = sorted(run.list_checkpoints(), key=lambda item: (item.saved_unix_s, item.step), reverse=True)
+    return next((item.step for item in by_age if find_fault(item) is None), None)
+
+
+def find_fault(item: Checkpoint) -> str | None:
+    """Say what is wrong with a checkpoint's files, or None."""
+    manifest = read_manifest(item)
+    if manifest.get("format_version") != FORMAT_VERSION:
+        return f"it has format {manifest.get('format_version')}, and this version reads {FORMAT_VERSION}"
+    for name, about in manifest["files"].items():
+        path = item.path / name
+        try:
+            is_same = path.stat().st_size == about["size_bytes"] and _digest(path) == about["sha256"]
+        except OSError as error:
+            return f"{name} cannot be read ({error.strerror})"
+        if not is_same:
+            return f"{name} is not what was saved (damaged or altered)"
+    return None
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

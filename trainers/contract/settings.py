@@ -1,0 +1,114 @@
+"""One field of the configuration: what people are told about it, and what it accepts."""
+
+from __future__ import annotations
+
+import math
+import types
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Topic = Literal["main", "data", "model", "optimizer", "schedule", "parallel", "speed", "reproduce"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What a person is told about one field, and what the field accepts."""
+
+    label: str
+    help: str
+    topic: Topic = "main"
+    minimum: float | None = None
+    maximum: float | None = None
+    above: float | None = None
+    choices: tuple[str, ...] = ()
+    catalog: Literal["models", "model_sizes", "datasets", "strategies", ""] = ""
+    max_length: int = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One field that cannot be used as given."""
+
+    field: str
+    value: Any
+    allowed: str
+
+    def __str__(self) -> str:
+        shown = repr(self.value)
+        if len(shown) > 80:
+            shown = shown[:77] + "…"
+        return f"{self.field} is {shown}, but allowed is: {self.allowed}."
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; names each field, its value and what is allowed."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(" ".join(str(problem) for problem in problems))
+
+
+def coerce(value: Any, hint: Any, about: Setting) -> Any:
+    """Return `value` as the field's type, or raise ValueError with what is allowed."""
+    allowed = allowed_text(hint, about)
+    optional = isinstance(hint, types.UnionType)
+    base = next(part for part in typing.get_args(hint) if part is not type(None)) if optional else hint
+    if optional and (value is None or value == ""):
+        return None
+    if base is bool:
+        if isinstance(value, bool):
+            return value
+        raise ValueError(allowed)
+    if base is str:
+        return _coerce_text(value, about, allowed)
+    number = _number(value, base, allowed)
+    too_low = (about.minimum is not None and number < about.minimum) or (
+        about.above is not None and number <= about.above
+    )
+    if too_low or (about.maximum is not None and number > about.maximum):
+        raise ValueError(allowed)
+    return number
+
+
+def _coerce_text(value: Any, about: Setting, allowed: str) -> str:
+    if not isinstance(value, str) or len(value) > about.max_length:
+        raise ValueError(allowed)
+    if about.choices and value not in about.choices:
+        raise ValueError(allowed)
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError(f"{allowed}, each character whole (it holds half a surrogate pair)")
+    return value.strip()
+
+
+def _number(value: Any, base: type, allowed: str) -> float | int:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(allowed)
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        raise ValueError(allowed) from None
+    if not math.isfinite(number) or (base is int and number != int(number)):
+        raise ValueError(allowed)
+    return int(number) if base is int else number
+
+
+def allowed_text(hint: Any, about: Setting) -> str:
+    """Say in words what a field of this type accepts."""
+    optional = isinstance(hint, types.UnionType)
+    base = next(part for part in typing.get_args(hint) if part is not type(None)) if optional else hint
+    if base is bool:
+        return "true or false"
+    if base is str:
+        if about.choices:
+            return "one of " + ", ".join(about.choices)
+        return f"a text of at most {about.max_length} characters"
+    kind = "a whole number" if base is int else "a number"
+    lower = f"above {about.above:g}" if about.above is not None else f"from {about.minimum:,g}"
+    text = (
+        f"{kind} {lower} to {about.maximum:,.0f}"
+        if base is int
+        else f"{kind} {lower}, at most {about.maximum:g}"
+    )
+    return text + (", or empty" if optional else "")

@@ -1,0 +1,110 @@
+"""Which of Jane Austen's six novels a passage is from; made of the bundled text, so it always works."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import torch
+
+from trainers.data import TEXT_CLASSIFICATION, DataOptions, DataSpec
+from trainers.datasets.austen import whole_text
+from trainers.registry import register_dataset
+from trainers.text import TextSplit, WordTokenizer, tokens_tensor
+
+NOVELS = (
+    "Emma", "Mansfield Park", "Northanger Abbey",
+    "Persuasion", "Pride and Prejudice", "Sense and Sensibility",
+)  # fmt: skip
+PASSAGE_WORDS = 40
+NUM_TRAIN_EACH = 1_500  # of each novel, from its beginning; the shortest has 1,923 passages
+NUM_VALIDATION_EACH = 300  # of each novel, from its end
+VOCABULARY_SIZE = 8_000
+SEQUENCE_LENGTH = 48  # 40 words and the marks between them
+
+
+@register_dataset("austen_novels", label="Which Austen novel?")
+class AustenNovels:
+    """Passages of forty words from six novels."""
+
+    def __init__(self, options: DataOptions) -> None:
+        self._length = options.sequence_length or SEQUENCE_LENGTH
+        self._tokenizer = options.tokenizer
+
+    def spec(self) -> DataSpec:
+        """Describe the passages; that takes no reading, the text is always the same."""
+        own = self._tokenizer
+        return DataSpec(
+            task=TEXT_CLASSIFICATION,
+            input_shape=(self._length,),
+            num_classes=len(NOVELS),
+            class_names=NOVELS,
+            num_train=NUM_TRAIN_EACH * len(NOVELS),
+            num_validation=NUM_VALIDATION_EACH * len(NOVELS),
+            sample_unit="passages",
+            description="Which of six novels by Jane Austen a passage of 40 words is from; names of people "
+            "give many away. 1,500 passages of each novel to train, 300 from near its end to validate.",
+            source="Project Gutenberg by way of janeaustenr, public domain",
+            vocabulary_size=VOCABULARY_SIZE if own is None else own.vocabulary_size,
+            padding=WordTokenizer.padding if own is None else own.padding,
+            decode=None if own is None else own.decode,
+        )
+
+    def load(self, device: torch.device) -> tuple[TextSplit, TextSplit]:
+        """Cut the passages and make tokens of them."""
+        passages = [novel_passages(novel) for novel in NOVELS]
+        train = [passage for novel in passages for passage in novel[:NUM_TRAIN_EACH]]
+        validation = [passage for novel in passages for passage in novel[-NUM_VALIDATION_EACH:]]
+        tokenizer = self._tokenizer or _word_tokenizer()
+        numbers = torch.arange(len(NOVELS))
+        return (
+            TextSplit(
+                tokens_tensor(tokenizer, train, self._length),
+                numbers.repeat_interleave(NUM_TRAIN_EACH),
+                train,
+                device=device,
+            ),
+            TextSplit(
+                tokens_tensor(tokenizer, validation, self._length),
+                numbers.repeat_interleave(NUM_VALIDATION_EACH),
+                validation,
+                device=device,
+            ),
+        )
+
+
+@functools.cache
+def _word_tokenizer() -> WordTokenizer:
+    texts = [passage for novel in NOVELS for passage in novel_passages(novel)[:NUM_TRAIN_EACH]]
+    tokenizer = WordTokenizer.of(texts, VOCABULARY_SIZE)
+    assert tokenizer.vocabulary_size == VOCABULARY_SIZE
+    return tokenizer
+
+
+@functools.cache
+def novel_passages(novel: str) -> list[str]:
+    """Return a novel in passages of 40 words, one after the other, without its title page."""
+    words = _novel_texts()[novel].split()
+    return [
+        " ".join(words[start : start + PASSAGE_WORDS])
+        for start in range(0, len(words) - PASSAGE_WORDS + 1, PASSAGE_WORDS)
+    ]
+
+
+@functools.cache
+def _novel_texts() -> dict[str, str]:
+    """Cut the text where a line is nothing but a novel's title; title pages and an editor's note go."""
+    text = whole_text()
+    titles = "|".join(NOVELS)
+    starts = list(re.finditer(rf"^({titles})$", text, flags=re.MULTILINE | re.IGNORECASE))
+    found = [match[1].lower() for match in starts]
+    assert found == [novel.lower() for novel in NOVELS], found
+    ends = [match.start() for match in starts[1:]] + [len(text)]
+    parts = (text[match.end() : end] for match, end in zip(starts, ends, strict=True))
+    return {novel: _body(part) for novel, part in zip(NOVELS, parts, strict=True)}
+
+
+def _body(part: str) -> str:
+    first = re.search(r"^chapter (1|i)$", part, flags=re.MULTILINE | re.IGNORECASE)
+    assert first is not None
+    return part[first.end() :].split("\nA NOTE ON THE TEXT\n")[0]

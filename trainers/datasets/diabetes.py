@@ -1,0 +1,21 @@
+"""Course of diabetes in 442 patients (Efron et al. 2004); the table scikit-learn ships."""
+
+from __future__ import annotations
+
+from trainers.data import ASSETS_DATA, TABULAR_REGRESSION
+from trainers.registry import register_dataset
+from trainers.tables import BundledTable
+
+
+@register_dataset("diabetes", label="Diabetes progression")
+class Diabetes(BundledTable):
+    """Ten measurements and a number to predict."""
+
+    file = ASSETS_DATA / "diabetes.csv.gz"
+    task = TABULAR_REGRESSION
+    sample_unit = "patients"
+    description = (
+        "How far diabetes goes on within a year, as a number, from ten measurements. "
+        "A hard one: about half of the variation can be explained."
+    )
+    source = "Efron et al. 2004 (Least Angle Regression) / scikit-learn, BSD 3-Clause"

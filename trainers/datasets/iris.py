@@ -1,0 +1,18 @@
+"""Measurements of 150 iris flowers of three species (Fisher 1936); the table scikit-learn ships."""
+
+from __future__ import annotations
+
+from trainers.data import ASSETS_DATA, TABULAR_CLASSIFICATION
+from trainers.registry import register_dataset
+from trainers.tables import BundledTable
+
+
+@register_dataset("iris", label="Iris flowers")
+class Iris(BundledTable):
+    """The best-known small table: three species, four measurements."""
+
+    file = ASSETS_DATA / "iris.csv.gz"
+    task = TABULAR_CLASSIFICATION
+    sample_unit = "flowers"
+    description = "Which of three species an iris is, from the size of its petals and sepals."
+    source = "UCI / scikit-learn, CC BY 4.0"

@@ -1,0 +1,139 @@
+"""From which language or country a person's name is, where the package `faker` is: read by characters.
+
+Faker keeps first and last names of each country in a Python file. The file is parsed, not run: what is
+wanted is only the words in the lists called first_names… and last_names….
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+from trainers.data import TEXT_CLASSIFICATION, DataOptions, DataSpec, NotInstalledError, Tokenizer
+from trainers.installed import package_folder
+from trainers.registry import register_dataset
+from trainers.tables import split_rows
+from trainers.text import CharacterTokenizer, TextSplit, tokens_tensor
+
+IN_PACKAGE = Path("providers") / "person"
+LANGUAGES = {
+    "hi_IN": "Hindi", "mr_IN": "Marathi", "gu_IN": "Gujarati", "ta_IN": "Tamil", "or_IN": "Odia",
+    "en_IN": "Indian (Latin letters)", "de_DE": "German", "es_ES": "Spanish", "fi_FI": "Finnish",
+    "fr_FR": "French", "it_IT": "Italian", "nl_NL": "Dutch", "ru_RU": "Russian", "tr_TR": "Turkish",
+}  # fmt: skip
+MAX_NAMES = 1_000  # of one language: the longest lists would drown the short ones
+SEQUENCE_LENGTH = 20  # characters; 99% of the names are shorter
+NOT_INSTALLED = (
+    "Names of people in Hindi, Marathi, Gujarati, Tamil, Odia and other languages (2 MB). They come with a "
+    "Python package; get them with: pip install faker"
+)
+
+
+@register_dataset("names", label="Names of people")
+class Names:
+    """First and last names; the model reads the characters and says the language."""
+
+    def __init__(self, options: DataOptions, package: Path | None = None) -> None:
+        self._folder = (package or package_folder("faker")) / IN_PACKAGE
+        self._length = options.sequence_length or SEQUENCE_LENGTH
+        self._tokenizer = options.tokenizer
+
+    def spec(self) -> DataSpec:
+        """Describe the names.
+
+        Raises:
+            NotInstalledError: when the package is not there.
+        """
+        languages, train, validation = self._names()
+        tokenizer: Tokenizer = self._tokenizer or _tokenizer(self._folder)
+        return DataSpec(
+            task=TEXT_CLASSIFICATION,
+            input_shape=(self._length,),
+            num_classes=len(languages),
+            class_names=languages,
+            num_train=len(train),
+            num_validation=len(validation),
+            sample_unit="names",
+            description=f"First and last names, read character by character: {', '.join(languages)}. "
+            "Gujarati, Tamil, Odia and Russian are told by their letters alone; Hindi and Marathi share "
+            "theirs, as do the rest. Names found in two languages are left out.",
+            source="the Python package faker (MIT licence)",
+            vocabulary_size=tokenizer.vocabulary_size,
+            padding=tokenizer.padding,
+            decode=tokenizer.decode,
+            watched_paths=(self._folder,),
+        )
+
+    def load(self, device: torch.device) -> tuple[TextSplit, TextSplit]:
+        """Read the names and make tokens of their characters."""
+        _, train, validation = self._names()
+        tokenizer: Tokenizer = self._tokenizer or _tokenizer(self._folder)
+        train_split, validation_split = (
+            TextSplit(
+                tokens_tensor(tokenizer, [name for name, _ in names], self._length),
+                torch.tensor([language for _, language in names]),
+                [name for name, _ in names],
+                device=device,
+            )
+            for names in (train, validation)
+        )
+        return train_split, validation_split
+
+    def _names(self) -> tuple[tuple[str, ...], list[tuple[str, int]], list[tuple[str, int]]]:
+        if not self._folder.is_dir():
+            raise NotInstalledError(NOT_INSTALLED, (self._folder,))
+        return split_names(self._folder)
+
+
+@functools.cache
+def split_names(folder: Path) -> tuple[tuple[str, ...], list[tuple[str, int]], list[tuple[str, int]]]:
+    """Return the languages that are there, and (name, language number) for training and validation.
+
+    Raises:
+        ValueError: when there are no names of at least two languages.
+    """
+    found = {
+        language: read_names(folder / code / "__init__.py")
+        for code, language in LANGUAGES.items()
+        if (folder / code / "__init__.py").is_file()
+    }
+    num_languages = Counter(name for names in found.values() for name in names)
+    alone = {
+        language: [name for name in names if num_languages[name] == 1] for language, names in found.items()
+    }
+    kept = {language: names for language, names in alone.items() if len(names) > 1}
+    if len(kept) < 2:
+        raise ValueError(f"{folder} holds no lists of names this program can read")
+    pairs = []
+    for number, names in enumerate(kept.values()):
+        step = max(1.0, len(names) / MAX_NAMES)
+        pairs += [(names[int(i * step)], number) for i in range(min(len(names), MAX_NAMES))]
+    train, validation = split_rows(torch.tensor([number for _, number in pairs]), len(pairs))
+    return tuple(kept), [pairs[row] for row in train.tolist()], [pairs[row] for row in validation.tolist()]
+
+
+def read_names(path: Path) -> list[str]:
+    """Return the words in the lists of first and last names of a Python file, each once and sorted."""
+    names: set[str] = set()
+    classes = (node for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.ClassDef))
+    for statement in (statement for found in classes for statement in found.body):
+        if isinstance(statement, ast.Assign):
+            targets, value = statement.targets, statement.value
+        elif isinstance(statement, ast.AnnAssign) and statement.value is not None:
+            targets, value = [statement.target], statement.value
+        else:
+            continue
+        if any(isinstance(t, ast.Name) and t.id.startswith(("first_name", "last_name")) for t in targets):
+            words = (part.value for part in ast.walk(value) if isinstance(part, ast.Constant))
+            names.update(word.strip() for word in words if isinstance(word, str) and word.strip())
+    return sorted(names)
+
+
+@functools.cache
+def _tokenizer(folder: Path) -> CharacterTokenizer:
+    _, train, _ = split_names(folder)
+    return CharacterTokenizer.of(name for name, _ in train)

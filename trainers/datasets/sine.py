@@ -1,0 +1,59 @@
+"""A noisy wave to be learnt as a curve, made from a fixed seed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from trainers.data import TABULAR_REGRESSION, DataOptions, DataSpec
+from trainers.registry import register_dataset
+from trainers.tables import TableSplit, table_splits, target_scale
+
+NUM_TRAIN, NUM_VALIDATION = 2_000, 500
+REACH = 6.0  # x runs from -REACH to REACH: almost two waves
+NOISE = 0.15  # deviation of y from the wave, whose height is 1
+
+
+@register_dataset("sine", label="Noisy sine wave")
+class Sine:
+    """One number in, one number out; the page draws the curve the model has learnt."""
+
+    def __init__(self, options: DataOptions) -> None:
+        self._normalise = options.normalise
+
+    def spec(self) -> DataSpec:
+        """Describe the wave."""
+        mean, std = target_scale(points(NUM_TRAIN, seed=0)[1])
+        return DataSpec(
+            task=TABULAR_REGRESSION,
+            input_shape=(1,),
+            num_classes=1,
+            class_names=(),
+            num_train=NUM_TRAIN,
+            num_validation=NUM_VALIDATION,
+            sample_unit="points",
+            description="Points around the curve y = sin x. The model predicts y from x; nothing gets "
+            f"closer than the noise allows: an RMSE of {NOISE}.",
+            source="made by this program",
+            feature_names=("x",),
+            target_mean=mean,
+            target_std=std,
+        )
+
+    def load(self, device: torch.device) -> tuple[TableSplit, TableSplit]:
+        """Make the points, the same every time; y is standardised."""
+        train, validation = points(NUM_TRAIN, seed=0), points(NUM_VALIDATION, seed=1)
+        mean, std = target_scale(train[1])
+        return table_splits(
+            (train[0], (train[1] - mean) / std),
+            (validation[0], (validation[1] - mean) / std),
+            normalise=self._normalise,
+            device=device,
+        )
+
+
+def points(num_points: int, *, seed: int) -> tuple[Tensor, Tensor]:
+    """Return (points, 1) x and (points,) y."""
+    generator = torch.Generator().manual_seed(seed)
+    x = REACH * (2 * torch.rand(num_points, 1, generator=generator) - 1)
+    return x, x.sin().flatten() + NOISE * torch.randn(num_points, generator=generator)

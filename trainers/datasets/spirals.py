@@ -1,0 +1,61 @@
+"""Three spiral arms in a plane, made from a fixed seed; a straight line cannot tell them apart."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from trainers.data import TABULAR_CLASSIFICATION, DataOptions, DataSpec
+from trainers.registry import register_dataset
+from trainers.tables import TableSplit, table_splits
+
+NUM_TRAIN, NUM_VALIDATION = 2_001, 501
+NUM_ARMS = 3
+TURNS = 1.25
+NOISE = 0.025  # deviation of a point from its arm, where the arms reach out to 1
+
+
+@register_dataset("spirals", label="Three spirals")
+class Spirals:
+    """Points of a plane on three spiral arms; the page draws what the model makes of the plane."""
+
+    def __init__(self, options: DataOptions) -> None:
+        self._normalise = options.normalise
+
+    def spec(self) -> DataSpec:
+        """Describe the points."""
+        return DataSpec(
+            task=TABULAR_CLASSIFICATION,
+            input_shape=(2,),
+            num_classes=NUM_ARMS,
+            class_names=("first arm", "second arm", "third arm"),
+            num_train=NUM_TRAIN,
+            num_validation=NUM_VALIDATION,
+            sample_unit="points",
+            description="Points on three spiral arms wound into each other. Shows how the border between "
+            "classes takes shape; a straight line is not enough.",
+            source="made by this program",
+            feature_names=("x", "y"),
+        )
+
+    def load(self, device: torch.device) -> tuple[TableSplit, TableSplit]:
+        """Make the points, the same every time."""
+        return table_splits(
+            points(NUM_TRAIN, seed=0),
+            points(NUM_VALIDATION, seed=1),
+            normalise=self._normalise,
+            device=device,
+        )
+
+
+def points(num_points: int, *, seed: int) -> tuple[Tensor, Tensor]:
+    """Return (points, 2) places and (points,) arms; every third point is of the same arm."""
+    generator = torch.Generator().manual_seed(seed)
+    arms = torch.arange(num_points) % NUM_ARMS
+    # The square root puts as many points on each piece of an arm, however far out it lies.
+    radius = torch.rand(num_points, generator=generator).sqrt() * 0.95 + 0.05
+    angle = 2 * math.pi * (TURNS * radius + arms / NUM_ARMS)
+    places = torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1)
+    return places + NOISE * torch.randn(num_points, 2, generator=generator), arms

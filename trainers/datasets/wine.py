@@ -1,0 +1,18 @@
+"""Chemical analyses of 178 wines of three cultivars (Forina et al. 1988); the table scikit-learn ships."""
+
+from __future__ import annotations
+
+from trainers.data import ASSETS_DATA, TABULAR_CLASSIFICATION
+from trainers.registry import register_dataset
+from trainers.tables import BundledTable
+
+
+@register_dataset("wine", label="Wines")
+class Wine(BundledTable):
+    """Three cultivars, thirteen measurements."""
+
+    file = ASSETS_DATA / "wine.csv.gz"
+    task = TABULAR_CLASSIFICATION
+    sample_unit = "wines"
+    description = "Which of three grapes a wine was made of, from its chemical analysis."
+    source = "UCI / scikit-learn, CC BY 4.0"

@@ -1,0 +1,185 @@
+"""Everything one rank trains with, and what it does between steps: evaluate, show, save."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass, field
+
+import torch
+
+from trainers import metrics, objective, samples
+from trainers.checkpoint import Checkpointer, CheckpointError, Outcome, Progress
+from trainers.contract.config import Config
+from trainers.data import DataSpec, Split
+from trainers.distributed import World
+from trainers.loading import Loader
+from trainers.meter import GradientClock, StepMeter
+from trainers.objective import Objective
+from trainers.parallel import Strategy
+from trainers.precision import Precision
+from trainers.recipe import LearningRate
+from trainers.reporter import Command, NullReporter
+from trainers.telemetry import Pulse
+
+log = logging.getLogger(__name__)
+
+LEAST_EVALUATION_BATCH = 256
+
+
+@dataclass(kw_only=True)
+class Job:
+    """One rank's part of a run."""
+
+    config: Config
+    world: World
+    spec: DataSpec
+    validation: Split
+    loader: Loader
+    strategy: Strategy
+    objective: Objective
+    optimizer: torch.optim.Optimizer
+    rate: LearningRate
+    precision: Precision
+    reporter: NullReporter
+    meter: StepMeter
+    clock: GradientClock
+    pulse: Pulse
+    progress: Progress
+    checkpointer: Checkpointer
+    global_batch: int
+    answers: SaveAnswers
+    stood_still_s: float = 0.0
+
+    def take_stood_still_s(self) -> float:
+        """Return how long training stood still since the last call."""
+        seconds, self.stood_still_s = self.stood_still_s, 0.0
+        return seconds
+
+    @property
+    def has_reached_max_steps(self) -> bool:
+        return self.config.max_steps is not None and self.progress.step >= self.config.max_steps
+
+    @property
+    def has_stopped_improving(self) -> bool:
+        patience = self.config.early_stopping_patience
+        return patience is not None and self.progress.num_evaluations_without_best >= patience
+
+    def has_ended(self) -> bool:
+        """Tell whether training is over, for whichever reason; changes from step to step."""
+        progress = self.progress
+        return (
+            progress.epoch >= self.config.num_epochs
+            or self.has_reached_max_steps
+            or self.has_stopped_improving
+        )
+
+
+@dataclass
+class SaveAnswers:
+    """Reports what became of a save, from the thread that wrote it, and answers who asked for it."""
+
+    reporter: NullReporter
+    asked: dict[int, Command] = field(default_factory=dict)
+
+    def __call__(self, outcome: Outcome) -> None:
+        """Report one outcome; every rank's thread calls it, the others' reporters say nothing."""
+        if isinstance(outcome, CheckpointError):
+            hint = "The run goes on. Free some space, then save again."
+            self.reporter.warning("checkpoint_failed", f"A checkpoint was not saved: {outcome}", hint)
+            for step, waiting in list(self.asked.items()):
+                message = f"Could not save step {step}: {outcome}"
+                self.reporter.answer(waiting, step=step, accepted=False, message=message)
+            self.asked.clear()
+            return
+        log.info("checkpoint of step %d saved (%s), %.2f s", outcome.step, outcome.reason, outcome.duration_s)
+        self.reporter.event(
+            "checkpoint",
+            step=outcome.step,
+            path=f"checkpoints/{outcome.path.name}",
+            size_bytes=outcome.size_bytes,
+            duration_s=round(outcome.duration_s, 4),
+            stall_s=round(outcome.stall_s, 4),
+            reason=outcome.reason,
+            removed=list(outcome.removed),
+        )
+        command = self.asked.pop(outcome.step, None)
+        if command is not None:
+            message = f"Saved at step {outcome.step}."
+            self.reporter.answer(command, step=outcome.step, accepted=True, message=message)
+
+
+def evaluate(job: Job) -> None:
+    """Measure loss and metrics over the whole validation split; keep the best; show what the model says."""
+    progress, task = job.progress, job.spec.task
+    if progress.evaluated_step == progress.step:
+        return
+    started = time.perf_counter()
+    loss, values = objective.evaluate(
+        job.strategy,
+        job.objective,
+        job.spec,
+        job.validation,
+        batch_size=max(LEAST_EVALUATION_BATCH, job.config.batch_size),
+        world=job.world,
+    )
+    progress.evaluated_step = progress.step
+    log.info("validation at step %d: loss %.4f, %s", progress.step, loss, values)
+    job.reporter.event("eval", step=progress.step, epoch=progress.epoch, loss=loss, metrics=values)
+    is_best = metrics.is_better(task, values, progress.best_value)
+    if is_best:
+        progress.best_value, progress.best_step = values[metrics.primary(task)[0]], progress.step
+    progress.num_evaluations_without_best = 0 if is_best else progress.num_evaluations_without_best + 1
+    take_sample(job)
+    job.stood_still_s += time.perf_counter() - started
+    if is_best and job.config.keep_best_checkpoint:
+        save(job, "best")
+
+
+def sample_now_and_then(job: Job) -> None:
+    """Show what the model says when the last time is long ago (an epoch can take hours)."""
+    if job.meter.is_sample_due:
+        started = time.perf_counter()
+        take_sample(job)
+        job.stood_still_s += time.perf_counter() - started
+
+
+@torch.no_grad()
+def take_sample(job: Job) -> None:
+    """Ask the model; rank 0 alone where the whole model lies on it, else all ranks together."""
+    job.meter.note_sample()
+    if not (job.world.is_main or job.strategy.is_collective):
+        return
+    network = job.strategy.network
+    network.eval()
+    try:
+        taken = samples.take(
+            job.strategy.scores, job.spec, job.validation, device=job.world.device, seed=job.config.seed
+        )
+    except (RuntimeError, ValueError, LookupError) as error:
+        # Only a picture for people: it must not end a run.
+        job.reporter.warning("no_sample", f"No sample could be taken: {error}", "Training is not affected.")
+        return
+    finally:
+        network.train()
+    if taken is not None:
+        kind, content = taken
+        job.reporter.event("sample", step=job.progress.step, type=kind, content=content)
+
+
+def save(job: Job, reason: str) -> None:
+    """Save a checkpoint of this step; training stands still only while its state is copied."""
+    started = time.perf_counter()
+    job.meter.flush()
+    job.checkpointer.save(job.progress, reason)
+    job.stood_still_s += time.perf_counter() - started
+
+
+def save_and_wait(job: Job, reason: str) -> bool:
+    """Save a checkpoint and wait until it is on the disk; tell whether it is. Never ends the run."""
+    started = time.perf_counter()
+    job.meter.flush()
+    job.checkpointer.save(job.progress, reason)
+    job.checkpointer.wait()
+    job.stood_still_s += time.perf_counter() - started
+    return job.checkpointer.is_saved(job.progress.step)

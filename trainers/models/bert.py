@@ -1,0 +1,63 @@
+"""Text classifier in the manner of BERT (Devlin et al. 2018): every word sees every other."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from trainers import layers
+from trainers.data import TEXT_CLASSIFICATION, DataSpec
+from trainers.layers import Block
+from trainers.registry import ModelOptions, register_model
+
+# Layers, heads, width.
+SHAPES = {"small": (2, 4, 128), "medium": (4, 8, 256), "base": (12, 12, 768)}
+DROPOUT = 0.1
+
+
+class Bert(nn.Module):
+    """An encoder whose outputs are averaged over the words that are there."""
+
+    def __init__(self, spec: DataSpec, num_layers: int, num_heads: int, width: int) -> None:
+        super().__init__()
+        self.padding = spec.padding
+        self.tokens = nn.Embedding(spec.vocabulary_size, width)
+        self.places = nn.Embedding(spec.input_shape[0], width)
+        self.dropout = nn.Dropout(DROPOUT)
+        self.blocks = nn.ModuleList(
+            Block(width, num_heads, is_causal=False, dropout=DROPOUT) for _ in range(num_layers)
+        )
+        self.norm = nn.LayerNorm(width)
+        self.scores = nn.Linear(width, spec.num_classes)
+        layers.init_transformer(self)
+        nn.init.normal_(self.scores.weight, std=0.02)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map (batch, length) tokens to (batch, classes) scores; padding is neither seen nor counted."""
+        is_there = tokens != self.padding
+        # A text of nothing but padding sees its first place, so that the softmax has something.
+        is_there[:, 0] = True
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.dropout(self.tokens(tokens) + self.places(places))
+        for block in self.blocks:
+            x = block(x, is_there[:, None, None, :])
+        weights = is_there.unsqueeze(-1).to(x.dtype)
+        mean = (self.norm(x) * weights).sum(1) / weights.sum(1)
+        scores: Tensor = self.scores(mean)
+        return scores
+
+
+@register_model(
+    "bert",
+    label="BERT-style classifier",
+    description="A transformer that reads a whole text at once and says what kind it is.",
+    tasks=(TEXT_CLASSIFICATION,),
+    sizes={
+        "small": "2 layers, learns on a laptop",
+        "medium": "4 layers",
+        "base": "12 layers of width 768: the shape of BERT base",
+    },
+)
+def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
+    """Build an encoder for the data set's vocabulary and text length."""
+    return Bert(spec, *SHAPES[options.size or "small"])

@@ -1,0 +1,87 @@
+"""GPT with a mixture of experts in its dense layers (Shazeer et al. 2017; Fedus et al. 2021, "Switch")."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trainers import layers
+from trainers.data import LANGUAGE_MODELLING, DataSpec
+from trainers.layers import Block, Dense
+from trainers.models.gpt import Embedding, Head, Shape
+from trainers.registry import ModelOptions, register_model
+
+SHAPES = {"small": Shape(2, 4, 128), "medium": Shape(6, 6, 384)}
+NUM_EXPERTS = 4
+NUM_CHOSEN = 2
+BALANCE_WEIGHT = 0.01
+
+
+class Experts(nn.Module):
+    """Several dense layers, of which a gate chooses two for each token.
+
+    All experts work on all tokens and the gate's zeros drop what was not chosen: exact, the same shapes
+    in every step, and each expert has a gradient on every rank. It saves no work; at this size sorting
+    tokens by expert costs more than it saves.
+
+    Attributes:
+        balance: the load-balancing loss of the newest batch (Fedus et al. 2021, equation 4): experts ×
+            the sum over experts of (share of tokens sent there × mean probability). 1 when balanced.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(width, NUM_EXPERTS, bias=False)
+        self.experts = nn.ModuleList(Dense(width) for _ in range(NUM_EXPERTS))
+        self.balance = torch.zeros(())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (batch, length, width) to the same shape."""
+        probabilities = self.gate(x).float().softmax(-1)
+        chosen, places = probabilities.topk(NUM_CHOSEN, dim=-1)
+        weights = torch.zeros_like(probabilities).scatter(-1, places, chosen / chosen.sum(-1, keepdim=True))
+        sent = functional.one_hot(places, NUM_EXPERTS).sum(-2).float().flatten(0, 1).mean(0) / NUM_CHOSEN
+        self.balance = NUM_EXPERTS * (sent * probabilities.flatten(0, 1).mean(0)).sum()
+        mixed = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            mixed = mixed + weights[..., number, None].to(x.dtype) * expert(x)
+        return mixed
+
+
+class GptMoe(nn.Module):
+    """A GPT whose dense layers are experts; in training it returns its balance loss beside the scores."""
+
+    def __init__(self, vocabulary_size: int, sequence_length: int, shape: Shape) -> None:
+        super().__init__()
+        self.embedding = Embedding(vocabulary_size, sequence_length, shape.width)
+        self.blocks = nn.ModuleList(
+            Block(shape.width, shape.num_heads, is_causal=True, dense=Experts(shape.width))
+            for _ in range(shape.num_layers)
+        )
+        self.head = Head(shape.width, vocabulary_size)
+        layers.init_transformer(self)
+        nn.init.normal_(self.head.scores.weight, std=0.02)
+
+    def forward(self, tokens: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """Map (batch, length) tokens to (batch, length, vocabulary) scores, in training with a loss."""
+        x = self.embedding(tokens)
+        balance = torch.zeros((), device=x.device)
+        for block in self.blocks:
+            x = block(x)
+            assert isinstance(block, Block) and isinstance(block.dense, Experts)
+            balance = balance + block.dense.balance
+        scores: Tensor = self.head(x)
+        return (scores, BALANCE_WEIGHT * balance / len(self.blocks)) if self.training else scores
+
+
+@register_model(
+    "gpt_moe",
+    label="GPT with experts",
+    description=f"A GPT of {NUM_EXPERTS} experts a layer; a gate picks {NUM_CHOSEN} for each token.",
+    tasks=(LANGUAGE_MODELLING,),
+    sizes={"small": "2 layers, learns on a laptop", "medium": "6 layers, for a GPU"},
+)
+def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
+    """Build a GPT with experts for the data set's vocabulary and window length."""
+    return GptMoe(spec.num_classes, spec.input_shape[0], SHAPES[options.size or "small"])

@@ -1,0 +1,53 @@
+"""Bidirectional GRU (Cho et al. 2014; Schuster & Paliwal 1997): reads a text from both ends."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from trainers.data import TEXT_CLASSIFICATION, DataSpec
+from trainers.registry import ModelOptions, register_model
+
+WIDTHS = {"small": 64, "large": 256}
+
+
+class BidirectionalGru(nn.Module):
+    """Two GRUs, one for each direction; the largest value of each output over the text decides."""
+
+    def __init__(self, spec: DataSpec, width: int) -> None:
+        super().__init__()
+        self.padding = spec.padding
+        self.tokens = nn.Embedding(spec.vocabulary_size, width)
+        self.forwards = nn.GRU(width, width, batch_first=True)
+        self.backwards = nn.GRU(width, width, batch_first=True)
+        self.scores = nn.Linear(2 * width, spec.num_classes)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map (batch, length) tokens to (batch, classes) scores; padding changes nothing.
+
+        Texts are filled up at the end. For the way back each text is turned around by itself, so that
+        both GRUs have read all of it before they come to the padding.
+        """
+        lengths = (tokens != self.padding).sum(1).clamp_min(1)
+        places = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+        is_there = places < lengths[:, None]
+        turned = torch.where(is_there, lengths[:, None] - 1 - places, places)
+        vectors = self.tokens(tokens)
+        there, _ = self.forwards(vectors)
+        back, _ = self.backwards(vectors.gather(1, turned.unsqueeze(-1).expand_as(vectors)))
+        outputs = torch.cat([there, back], dim=-1)
+        largest = outputs.masked_fill(~is_there.unsqueeze(-1), -torch.inf).amax(1)
+        scores: Tensor = self.scores(largest)
+        return scores
+
+
+@register_model(
+    "gru",
+    label="Bidirectional GRU",
+    description="Reads the text word by word from both ends and remembers what matters.",
+    tasks=(TEXT_CLASSIFICATION,),
+    sizes={"small": "64 cells each way", "large": "256 cells each way"},
+)
+def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
+    """Build a bidirectional GRU for the data set's vocabulary."""
+    return BidirectionalGru(spec, WIDTHS[options.size or "small"])

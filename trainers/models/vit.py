@@ -1,0 +1,72 @@
+"""Vision transformer (Dosovitskiy et al. 2020): an image is a text of small squares."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trainers import layers
+from trainers.data import IMAGE_CLASSIFICATION, DataSpec
+from trainers.layers import Block
+from trainers.registry import ModelOptions, register_model
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor.parallel import ParallelStyle
+
+# Layers, heads, width.
+SHAPES = {"tiny": (4, 4, 64), "small": (6, 4, 192), "base": (12, 12, 768)}
+SQUARES_A_SIDE = 7
+
+
+class Vit(nn.Module):
+    """Cuts an image into squares, lets them look at each other, and averages what they say."""
+
+    def __init__(
+        self, image_shape: tuple[int, ...], num_classes: int, num_layers: int, num_heads: int, width: int
+    ) -> None:
+        super().__init__()
+        channels, height, length = image_shape
+        self.side = max(1, round(max(height, length) / SQUARES_A_SIDE))
+        rows, columns = -(-height // self.side), -(-length // self.side)
+        self.squares = nn.Conv2d(channels, width, kernel_size=self.side, stride=self.side)
+        self.places = nn.Parameter(torch.empty(rows * columns, width))
+        self.blocks = nn.ModuleList(Block(width, num_heads, is_causal=False) for _ in range(num_layers))
+        self.norm = nn.LayerNorm(width)
+        self.scores = nn.Linear(width, num_classes)
+        layers.init_transformer(self)
+        nn.init.normal_(self.places, std=0.5)
+        nn.init.normal_(self.scores.weight, std=0.02)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map (batch, channels, height, width) to (batch, classes) scores."""
+        height, length = images.shape[-2:]
+        # What the squares do not fit exactly is filled up at the right and the bottom.
+        images = functional.pad(images, (0, -length % self.side, 0, -height % self.side))
+        x = self.squares(images).flatten(2).transpose(1, 2) + self.places
+        for block in self.blocks:
+            x = block(x)
+        scores: Tensor = self.scores(self.norm(x).mean(1))
+        return scores
+
+    def tensor_parallel_plan(self) -> dict[str, ParallelStyle]:
+        """Return which layers are cut over the ranks, and how."""
+        return layers.tensor_parallel_plan(self.blocks)
+
+
+@register_model(
+    "vit",
+    label="Vision transformer",
+    description="Cuts the image into squares that look at each other, as a GPT does with letters.",
+    tasks=(IMAGE_CLASSIFICATION,),
+    sizes={
+        "tiny": "4 layers, learns on a laptop",
+        "small": "6 layers, for a GPU",
+        "base": "12 layers of width 768",
+    },
+)
+def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
+    """Build a vision transformer with squares of a seventh of the image's longer side."""
+    return Vit(spec.input_shape, spec.num_classes, *SHAPES[options.size or "tiny"])

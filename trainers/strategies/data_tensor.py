@@ -1,0 +1,46 @@
+"""Two dimensions of ranks: tensor parallel within a copy of the model, fully sharded data over the copies."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import nn
+
+from trainers.contract.config import Config, RanksPerReplica
+from trainers.registry import register_strategy
+from trainers.strategies.tensor import cut_by_plan, why_not_tensor_parallel
+from trainers.strategies.zero3 import FullySharded, fully_shard_layers
+
+
+@register_strategy(
+    "data_tensor",
+    label="Data × tensor",
+    description="A few ranks share one copy of the model; several such copies learn from different samples.",
+)
+class DataTensor(FullySharded):
+    """Neighbouring ranks hold one copy between them; FSDP2 cuts every piece again over the copies."""
+
+    ranks_per_replica: ClassVar[RanksPerReplica] = "tensor_parallel_size"
+
+    @classmethod
+    def why_not(cls, network: nn.Module) -> str | None:
+        return why_not_tensor_parallel(network)
+
+    @classmethod
+    def why_not_config(cls, config: Config) -> str | None:
+        num_ranks, size = config.nproc_per_node, config.tensor_parallel_size
+        if num_ranks % size == 0:
+            return None
+        return f"{num_ranks} ranks are not a whole number of model copies of {size} ranks each"
+
+    def wrap(self, network: nn.Module) -> None:
+        from torch.distributed.device_mesh import init_device_mesh
+
+        mesh = init_device_mesh(
+            self.world.device.type,
+            (self.num_replicas, self.config.tensor_parallel_size),
+            mesh_dim_names=("data", "tensor"),
+        )
+        cut_by_plan(network, mesh["tensor"])
+        fully_shard_layers(network, mesh["data"], frees_after_forward=self.frees_after_forward)
+        self.network = self.model = network

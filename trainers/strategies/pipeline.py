@@ -1,0 +1,222 @@
+"""Pipeline parallelism (Huang et al. 2018, "GPipe"): each rank has some of the layers, one after the other.
+
+A batch is cut into pieces that follow each other through the stages: all forward, then all backward.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from trainers.contract.config import Config, RanksPerReplica
+from trainers.distributed import World
+from trainers.registry import register_strategy
+from trainers.sharded import ShardedStrategy, has_batch_norm
+
+if TYPE_CHECKING:
+    from torch.distributed.pipelining import ScheduleGPipe
+
+LossOf = Callable[[Any], Tensor]
+
+
+@register_strategy(
+    "pipeline",
+    label="Pipeline",
+    description="Each rank has some of the layers; pieces of a batch travel through them like on a belt.",
+)
+class Pipeline(ShardedStrategy):
+    """Trains with `network.pipeline_stages(world_size)`, a stage a rank."""
+
+    ranks_per_replica: ClassVar[RanksPerReplica] = "all"
+    owns_plain: ClassVar[bool] = True
+
+    def __init__(self, config: Config, world: World) -> None:
+        super().__init__(config, world)
+        self._is_last = world.rank == world.world_size - 1
+        self._loss: _LossOfPieces | None = None
+        self._forward_only: dict[tuple[int, ...], ScheduleGPipe] = {}
+        self._score_shapes: dict[tuple[int, ...], tuple[tuple[int, ...], torch.dtype]] = {}
+
+    @classmethod
+    def why_not(cls, network: nn.Module) -> str | None:
+        if not callable(getattr(network, "pipeline_stages", None)):
+            return "it does not say how to be cut into stages (it has no pipeline_stages)"
+        if has_batch_norm(network):
+            return "its batch norms would see the pieces of a batch instead of the batch"
+        return None
+
+    @classmethod
+    def why_not_config(cls, config: Config) -> str | None:
+        if config.batch_size % config.pipeline_microbatches == 0:
+            return None
+        return (
+            f"a batch of {config.batch_size} cannot be cut into {config.pipeline_microbatches} pieces of one "
+            "size: change batch_size or pipeline_microbatches"
+        )
+
+    def wrap(self, network: nn.Module) -> None:
+        """Keep this rank's stage; the other stages' weights are let go.
+
+        Raises:
+            ValueError: when there are more ranks than stages.
+        """
+        stages: list[nn.Module] = network.pipeline_stages(self.world.world_size)  # type: ignore[operator]
+        self.network = self.model = stages[self.world.rank]
+        own = {*self.network.parameters(), *self.network.buffers()}
+        named = [*network.named_parameters(), *network.named_buffers()]
+        self._names: dict[Tensor, str] = {tensor: name for name, tensor in named if tensor in own}
+        self._schedule = self._make_schedule(self.config.pipeline_microbatches, self._loss_of_piece)
+
+    def forward_backward(self, inputs: Tensor, loss_of: LossOf, scale: Tensor | None = None) -> Tensor:
+        """Run one batch through the pipeline; the last rank returns the loss, for all ranks of the mean.
+
+        Stages exchange tensors of one shape, so a smaller batch is filled up; what fills it has no loss.
+        """
+        assert scale is None, "the stages would each scale their own part"
+        num_pieces = self.config.pipeline_microbatches
+        whole = _fill_up(inputs, self.config.batch_size)
+        arguments = (whole,) if self.world.is_main else ()
+        if not self._is_last:
+            self._schedule.step(*arguments)
+            return torch.zeros((), device=self.world.device)
+        self._loss = _LossOfPieces(self._autocast_loss(loss_of), num_pieces, num_real=len(inputs))
+        self._schedule.step(*arguments, target=torch.arange(num_pieces))
+        loss = self._loss.total
+        self._loss = None
+        assert loss is not None
+        return loss * self.world.world_size
+
+    def scores(self, inputs: Tensor) -> Tensor:
+        """Return the model's output on every rank; the last one sends it to the others."""
+        shape = tuple(inputs.shape)
+        if shape not in self._forward_only:
+            self._forward_only[shape] = self._make_schedule(1)
+        arguments = (inputs,) if self.world.is_main else ()
+        output = self._forward_only[shape].step(*arguments)
+        if shape not in self._score_shapes:
+            about = [(tuple(output.shape), output.dtype) if output is not None else None]
+            dist.broadcast_object_list(about, src=self.world.world_size - 1, device=self.world.device)
+            assert about[0] is not None
+            self._score_shapes[shape] = about[0]
+        size, dtype = self._score_shapes[shape]
+        if output is None:
+            output = torch.empty(size, dtype=dtype, device=self.world.device)
+        scores: Tensor = output.detach().contiguous()
+        dist.broadcast(scores, src=self.world.world_size - 1)
+        return scores
+
+    def names(self) -> dict[Tensor, str]:
+        """Return the names in the whole network, so that another number of stages finds its own."""
+        return self._names
+
+    def state_dict(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """Return this stage's weights and optimizer state under their names in the whole network."""
+        local_names: dict[Tensor, str] = super().names()
+        kept = self.network.state_dict()
+        model = {
+            name: kept[local_names[tensor]]
+            for tensor, name in self._names.items()
+            if local_names[tensor] in kept
+        }
+        state = super().state_dict(optimizer)
+        return {"model": model, "optimizer": state["optimizer"]}
+
+    def share_buffers(self) -> None:
+        """Do nothing: every buffer lies on one rank."""
+
+    def _make_schedule(
+        self, num_pieces: int, loss: Callable[[Tensor, Tensor], Tensor] | None = None
+    ) -> ScheduleGPipe:
+        """Return what runs a batch of one shape through the stages; without a loss forward only."""
+        from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+
+        world = self.world
+        part = _Autocast(self.network, lambda: self.autocast())
+        stage = PipelineStage(part, world.rank, world.world_size, world.device)
+        return ScheduleGPipe(stage, num_pieces, loss_fn=loss, scale_grads=False)
+
+    def _loss_of_piece(self, output: Tensor, number: Tensor) -> Tensor:
+        assert self._loss is not None
+        share: Tensor = _PieceOfLoss.apply(output, self._loss, int(number))  # type: ignore[no-untyped-call]
+        return share
+
+    def _autocast_loss(self, loss_of: LossOf) -> LossOf:
+        def inside(output: Any) -> Tensor:
+            with self.autocast():
+                return loss_of(output)
+
+        return inside
+
+
+class _Autocast(nn.Module):
+    """A stage whose forward pass runs in the configured precision; backward follows it by itself."""
+
+    def __init__(
+        self, stage: nn.Module, autocast: Callable[[], contextlib.AbstractContextManager[object]]
+    ) -> None:
+        super().__init__()
+        self.stage = stage
+        self._enter = autocast
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        with self._enter():
+            output: Tensor = self.stage(inputs)
+        return output
+
+
+class _LossOfPieces:
+    """Collects the output of all pieces; the loss is that of the whole batch, and so is its gradient.
+
+    The first backward comes after the last forward, so nothing has to know how a loss is made of pieces.
+    """
+
+    def __init__(self, loss_of: LossOf, num_pieces: int, *, num_real: int) -> None:
+        self.total: Tensor | None = None
+        self._outputs: dict[int, Tensor] = {}
+        self._loss_of = loss_of
+        self._num_pieces = num_pieces
+        self._num_real = num_real
+        self._gradients: tuple[Tensor, ...] = ()
+
+    def add(self, number: int, output: Tensor) -> None:
+        """Take a piece's output."""
+        self._outputs[number] = output
+        self._gradients = ()
+
+    def gradient(self, number: int) -> Tensor:
+        """Return the gradient of the loss with respect to a piece's output."""
+        if len(self._outputs) < self._num_pieces:
+            # The stage tries out shapes with one piece before its first batch.
+            return torch.zeros_like(self._outputs[number])
+        if not self._gradients:
+            pieces = [self._outputs[index].requires_grad_() for index in range(self._num_pieces)]
+            with torch.enable_grad():
+                loss = self._loss_of(torch.cat(pieces)[: self._num_real])
+            self._gradients = torch.autograd.grad(loss, pieces)
+            self.total = loss.detach()
+        return self._gradients[number]
+
+
+class _PieceOfLoss(torch.autograd.Function):
+    """Stands for a piece's loss until backward asks for its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, loss: _LossOfPieces, number: int) -> Tensor:
+        ctx.loss, ctx.number = loss, number
+        loss.add(number, output.detach())
+        return output.new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.loss.gradient(ctx.number) * gradient, None, None
+
+
+def _fill_up(inputs: Tensor, num_samples: int) -> Tensor:
+    """Repeat the last sample until there are `num_samples`."""
+    missing = num_samples - len(inputs)
+    return inputs if missing == 0 else torch.cat([inputs, inputs[-1:].expand(missing, *inputs.shape[1:])])

@@ -1,0 +1,88 @@
+"""Tensor parallelism (Shoeybi et al. 2019, "Megatron-LM"): the ranks share each layer's matrix products."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from torch import nn
+
+from trainers.contract.config import RanksPerReplica
+from trainers.layers import Block
+from trainers.registry import register_strategy
+from trainers.sharded import ShardedStrategy
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor.parallel import ParallelStyle
+
+
+@register_strategy(
+    "tensor",
+    label="Tensor parallel",
+    description="All ranks work on the same samples, each on its columns and rows of every large matrix.",
+)
+class TensorParallel(ShardedStrategy):
+    """Cuts what the network's plan names; all else is on every rank and stays alike by itself.
+
+    That holds because every rank sees the same samples and adds up the same sums: an all-reduce gives all
+    ranks the same bits.
+    """
+
+    ranks_per_replica: ClassVar[RanksPerReplica] = "all"
+
+    @classmethod
+    def why_not(cls, network: nn.Module) -> str | None:
+        return why_not_tensor_parallel(network)
+
+    def wrap(self, network: nn.Module) -> None:
+        from torch.distributed.device_mesh import init_device_mesh
+
+        world = self.world
+        mesh = init_device_mesh(world.device.type, (world.world_size,), mesh_dim_names=("tensor",))
+        cut_by_plan(network, mesh)
+        self.network = self.model = network
+
+
+def why_not_tensor_parallel(network: nn.Module) -> str | None:
+    """Say why a network's matrices cannot be cut, or None."""
+    if callable(getattr(network, "tensor_parallel_plan", None)):
+        return None
+    return "its layers do not say how to be cut (it has no tensor_parallel_plan)"
+
+
+def cut_by_plan(network: nn.Module, mesh: DeviceMesh) -> None:
+    """Cut a network over a one-dimensional mesh as its `tensor_parallel_plan` says.
+
+    Raises:
+        ValueError: when something cannot be cut into so many equal parts.
+    """
+    from torch.distributed.tensor.parallel import parallelize_module
+
+    plan: dict[str, ParallelStyle] = network.tensor_parallel_plan()  # type: ignore[operator]
+    num_parts = mesh.size()
+    for module in network.modules():
+        heads = _num_heads(module)
+        if heads % num_parts:
+            raise ValueError(f"{heads} attention heads cannot be cut over {num_parts} ranks evenly")
+    for name, style in plan.items():
+        _check_size(name, network.get_submodule(name), style, num_parts)
+    parallelize_module(network, mesh, plan)
+
+
+def _num_heads(module: nn.Module) -> int:
+    """Return a module's attention heads, 0 where it has none."""
+    if isinstance(module, Block):
+        return module.query_key_value.out_features // (3 * module.head_width)
+    heads = getattr(module, "num_heads", 0)
+    return heads if isinstance(heads, int) else 0
+
+
+def _check_size(name: str, module: nn.Module, style: ParallelStyle, num_parts: int) -> None:
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
+
+    if isinstance(module, nn.Linear):
+        size = {ColwiseParallel: module.out_features, RowwiseParallel: module.in_features}.get(type(style), 0)
+        if size % num_parts:
+            raise ValueError(
+                f"{name} has a size of {size}, which cannot be cut over {num_parts} ranks evenly"
+            )

@@ -1,0 +1,20 @@
+"""ZeRO stage 2 (Rajbhandari et al. 2019) as torch's FSDP2: weights stay whole from forward to backward."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from trainers.registry import register_strategy
+from trainers.strategies.zero3 import FullySharded
+
+
+@register_strategy(
+    "zero2",
+    label="FSDP (ZeRO-2)",
+    description="Gradients and optimizer memory are cut over the ranks; the weights are whole while a step "
+    "computes.",
+)
+class Zero2(FullySharded):
+    """FSDP2 that gathers each weight once a step instead of twice."""
+
+    frees_after_forward: ClassVar[bool] = False

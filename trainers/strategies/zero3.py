@@ -1,0 +1,116 @@
+"""ZeRO stage 3 (Rajbhandari et al. 2019) as torch's FSDP2: every rank keeps a piece of every weight."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from torch import Tensor, nn
+
+from trainers.registry import register_strategy
+from trainers.sharded import ShardedStrategy
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+
+class FullySharded(ShardedStrategy):
+    """Cuts parameters, gradients and optimizer state over the ranks, layer by layer.
+
+    Class attributes:
+        frees_after_forward: a layer's whole weights are thrown away after its forward pass and gathered
+            once more in backward: less memory, one more all-gather.
+    """
+
+    frees_after_forward: ClassVar[bool] = True
+
+    def wrap(self, network: nn.Module) -> None:
+        from torch.distributed.device_mesh import init_device_mesh
+
+        world = self.world
+        mesh = init_device_mesh(world.device.type, (world.world_size,), mesh_dim_names=("data",))
+        fully_shard_layers(network, mesh, frees_after_forward=self.frees_after_forward)
+        self.network = self.model = network
+
+    @contextlib.contextmanager
+    def gradient_sync(self, *, enabled: bool) -> Iterator[None]:
+        """Leave the reduce-scatter out on the steps that only accumulate; gradients stay whole until then."""
+        from torch.distributed.fsdp import FSDPModule
+
+        assert isinstance(self.network, FSDPModule)
+        self.network.set_requires_gradient_sync(enabled)
+        yield
+
+    def scores(self, inputs: Tensor) -> Tensor:
+        """Return the model's output; no backward pass follows that would throw whole weights away."""
+        from torch.distributed.fsdp import FSDPModule
+
+        output = super().scores(inputs)
+        for module in self.network.modules():
+            if isinstance(module, FSDPModule):
+                module.reshard()
+        return output
+
+
+@register_strategy(
+    "zero3",
+    label="FSDP (ZeRO-3)",
+    description="Every rank keeps a piece of all weights; each layer is gathered just before it works.",
+)
+class Zero3(FullySharded):
+    """FSDP2 that frees each layer after its forward pass."""
+
+
+def fully_shard_layers(network: nn.Module, mesh: DeviceMesh, *, frees_after_forward: bool) -> None:
+    """Apply `fully_shard` to each layer, then to the network for what is left.
+
+    What one call covers is gathered at once, so layers make the peak of memory small.
+    """
+    from torch.distributed.fsdp import fully_shard
+
+    for layer in layers_of(network):
+        fully_shard(layer, mesh=mesh, reshard_after_forward=frees_after_forward)
+    fully_shard(network, mesh=mesh, reshard_after_forward=frees_after_forward)
+
+
+def layers_of(network: nn.Module) -> list[nn.Module]:
+    """Return the parts to gather one at a time: the blocks of its stacks, or its direct parts without any.
+
+    A part that shares a weight with another (tied embeddings) is left to the network as a whole.
+    """
+    stacks = list(_outermost_stacks(network))
+    parts = [part for stack in stacks or [network] for part in _callable_parts(stack)]
+    num_owners = Counter(
+        parameter for module in network.modules() for parameter in module.parameters(recurse=False)
+    )
+    return [
+        part
+        for part in parts
+        if (owned := list(part.parameters())) and all(num_owners[parameter] == 1 for parameter in owned)
+    ]
+
+
+def _outermost_stacks(module: nn.Module) -> Iterator[nn.Module]:
+    """Yield the lists and chains of parts of one kind that have weights, and nothing within them."""
+    parts = list(module.children())
+    if (
+        isinstance(module, nn.ModuleList | nn.Sequential)
+        and len(parts) > 1
+        and len({type(part) for part in parts}) == 1
+        and all(any(True for _ in part.parameters()) for part in parts)
+    ):
+        yield module
+    else:
+        for part in parts:
+            yield from _outermost_stacks(part)
+
+
+def _callable_parts(module: nn.Module) -> Iterator[nn.Module]:
+    """Yield direct parts; a list or dictionary of modules is never called itself, so its parts instead."""
+    for part in module.children():
+        if isinstance(part, nn.ModuleList | nn.ModuleDict):
+            yield from _callable_parts(part)
+        else:
+            yield part
