@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from tests.harness import Launcher, LiveRun
-from trainers import metrics, registry
+from trainers import registry
+from trainers.contract import events
 from trainers.data import LANGUAGE_MODELLING, TABULAR_REGRESSION, DataOptions
 
 # Model, size (empty: the usual one), data set, and what differs from the defaults.
@@ -87,15 +88,16 @@ def measure(
         live = _evaluate_now(launcher, live)
     live.run.append_command("stop", save=False)
     live.wait_for_end()
-    task = registry.datasets()[dataset].create(DataOptions()).spec().task
-    name, more_is_better = metrics.primary(task)
-    reached = [event["metrics"][name] for event in live.events("eval")]
+    found = [event["metrics"] for event in live.events("eval")]
+    name = events.primary_metric(found[0])
+    assert name is not None
+    reached = [metrics[name] for metrics in found]
     steps = [event for event in live.events("step") if event["time_unix_s"] <= began + seconds]
     return {
         "model": f"{model} {size}".strip(),
         "dataset": dataset,
         "metric": name,
-        "reached": max(reached) if more_is_better else min(reached),
+        "reached": max(reached) if events.PRIMARY_METRICS[name] else min(reached),
         "chance": chance(dataset),
         "steps": steps[-1]["step"],
         "steps_per_s": steps[-1]["step"] / seconds,

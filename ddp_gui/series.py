@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from tsdownsample import MinMaxLTTBDownsampler, NaNMinMaxLTTBDownsampler
 
+from trainers.contract import events
+
 MAX_POINTS = 2_000
 FEW_EVENTS = 400
 MAX_POINTS_OF_FEW_EVENTS = 40
@@ -226,13 +228,10 @@ class Evaluations:
 
 def _better(best: dict[str, Any] | None, event: dict[str, Any]) -> dict[str, Any] | None:
     metrics = event["metrics"]
-    name = "perplexity" if "perplexity" in metrics else "accuracy" if "accuracy" in metrics else None
-    if name is None or metrics[name] is None:
+    name = events.primary_metric(metrics)
+    if name is None or not events.is_better(name, metrics[name], best["value"] if best else None):
         return best
-    value = metrics[name]
-    if best is not None and (value >= best["value"] if name == "perplexity" else value <= best["value"]):
-        return best
-    return {"name": name, "value": value, "step": event["step"]}
+    return {"name": name, "value": metrics[name], "step": event["step"]}
 
 
 def _downsample(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], n_out: int) -> npt.NDArray[np.int64]:

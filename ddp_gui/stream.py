@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import Response, StreamingResponse
 
+from ddp_gui import machine
 from ddp_gui.catalogue import Catalogue
 from ddp_gui.plan import shown_run_dir
 from ddp_gui.runs import RunStore, RunView
@@ -182,6 +183,7 @@ def _summary(view: RunView, catalogue: Catalogue) -> dict[str, Any]:
         "task": dataset.task if dataset else None,
         "sample_unit": dataset.sample_unit if dataset else "samples",
         "num_train": dataset.num_train if dataset else None,
+        "max_ranks": machine.look().max_ranks(config.device),
         "strategy_label": strategy.label if strategy else config.strategy,
         "num_replicas": num_replicas,
         "global_batch": config.global_batch(num_replicas),

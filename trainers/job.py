@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from trainers import metrics, objective, samples
+from trainers import objective, samples
 from trainers.checkpoint import Checkpointer, CheckpointError, Outcome, Progress
+from trainers.contract import events
 from trainers.contract.config import Config
 from trainers.data import DataSpec, Split
 from trainers.distributed import World
@@ -111,7 +112,7 @@ class SaveAnswers:
 
 def evaluate(job: Job) -> None:
     """Measure loss and metrics over the whole validation split; keep the best; show what the model says."""
-    progress, task = job.progress, job.spec.task
+    progress = job.progress
     if progress.evaluated_step == progress.step:
         return
     started = time.perf_counter()
@@ -126,9 +127,10 @@ def evaluate(job: Job) -> None:
     progress.evaluated_step = progress.step
     log.info("validation at step %d: loss %.4f, %s", progress.step, loss, values)
     job.reporter.event("eval", step=progress.step, epoch=progress.epoch, loss=loss, metrics=values)
-    is_best = metrics.is_better(task, values, progress.best_value)
-    if is_best:
-        progress.best_value, progress.best_step = values[metrics.primary(task)[0]], progress.step
+    name = events.primary_metric(values)
+    is_best = name is not None and events.is_better(name, values[name], progress.best_value)
+    if is_best and name is not None:
+        progress.best_value, progress.best_step = values[name], progress.step
     progress.num_evaluations_without_best = 0 if is_best else progress.num_evaluations_without_best + 1
     take_sample(job)
     job.stood_still_s += time.perf_counter() - started

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -12,24 +11,6 @@ from trainers.data import LANGUAGE_MODELLING, TABULAR_REGRESSION, DataSpec
 from trainers.distributed import World
 
 TOP = 5
-
-
-def primary(task: str) -> tuple[str, bool]:
-    """Return the metric by which evaluations of a task are compared, and whether more of it is better."""
-    if task == LANGUAGE_MODELLING:
-        return "perplexity", False
-    if task == TABULAR_REGRESSION:
-        return "rmse", False
-    return "accuracy", True
-
-
-def is_better(task: str, metrics: Mapping[str, float], best: float | None) -> bool:
-    """Tell whether an evaluation beats the best so far; one that is no number never does."""
-    name, more_is_better = primary(task)
-    value = metrics[name]
-    if not math.isfinite(value):
-        return False
-    return best is None or (value > best if more_is_better else value < best)
 
 
 class Meter:

@@ -13,6 +13,9 @@ const CALM_MS = 500;
 
 window.ddpDrawLog ??= [];
 
+// What the second chart is called until the first evaluation says it.
+const FIRST_METRIC = { language_modelling: "perplexity", tabular_regression: "RMSE" };
+
 export class Board {
   constructor(runId, summary, onError) {
     this.runId = runId;
@@ -47,8 +50,8 @@ export class Board {
     };
     return [
       chart("loss", "Loss", "The training loss appears with the first steps.",
-        (fine) => lossFigure(this.traces, fine, this.checkpoints), fetchRange),
-      chart("metric", summary.task === "language_modelling" ? "Validation perplexity" : "Validation accuracy",
+        (fine) => lossFigure(this.traces, fine, this.checkpoints, summary.task), fetchRange),
+      chart("metric", `Validation ${FIRST_METRIC[summary.task] ?? "accuracy"}`,
         "Appears after the first evaluation, by default at the end of an epoch.",
         (fine) => metricFigure(this.traces, fine), fetchRange),
       chart("throughput", "Throughput, all ranks together", "Appears with the first steps.",

@@ -1,14 +1,14 @@
 // What each chart of a run shows, from the traces that are held.
 
-import { byteUnit, bytes, metricLabel } from "./format.js";
+import { byteUnit, bytes, metricLabel, SHARES } from "./format.js";
 import { chartColors, color, line } from "./theme.js";
 import { refine } from "./traces.js";
 
 const STEP_AXIS = { title: { text: "optimizer step" }, rangemode: "tozero" };
-const PREFERRED_METRICS = ["perplexity", "bits_per_character", "accuracy"];
+const PREFERRED_METRICS = ["perplexity", "rmse", "accuracy"];
 
 /** Training and validation loss, with a mark for every checkpoint that is on disk. */
-export function lossFigure(traces, fine, checkpoints) {
+export function lossFigure(traces, fine, checkpoints, task) {
   const training = refine(traces.get("loss"), fine.loss);
   const validation = refine(traces.get("validation_loss"), fine.validation_loss);
   const oldestFirst = [...checkpoints].sort((a, b) => a.step - b.step);
@@ -28,7 +28,7 @@ export function lossFigure(traces, fine, checkpoints) {
   const layout = {
     showlegend: data.length > 1,
     xaxis: STEP_AXIS,
-    yaxis: { title: { text: "loss (cross-entropy)" }, hoverformat: ".4f" },
+    yaxis: { title: { text: task === "tabular_regression" ? "loss (squared error)" : "loss (cross-entropy)" }, hoverformat: ".4f" },
     yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
   };
   return { data, layout };
@@ -41,7 +41,7 @@ export function metricFigure(traces, fine) {
   if (name === undefined) return { data: [], layout: {} };
   const trace = refine(traces.get(`metric:${name}`), fine[`metric:${name}`]);
   const label = metricLabel(name);
-  const isShare = name === "accuracy";
+  const isShare = SHARES.has(name);
   return {
     title: `Validation ${label}`,
     data: [scatter(label, trace, evaluations(1))],

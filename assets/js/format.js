@@ -30,14 +30,19 @@ export function percent(fraction, decimals = 1) {
   return isNumber(fraction) ? `${(fraction * 100).toFixed(decimals)}%` : UNKNOWN;
 }
 
-/** A metric by its name: accuracy in percent, all others as numbers. */
+/** Metrics that are shares of a whole. */
+export const SHARES = new Set(["accuracy", "top5_accuracy", "macro_f1"]);
+
+/** A metric by its name: shares in percent, all others as numbers. */
 export function metric(name, value) {
-  return name === "accuracy" ? percent(value) : isNumber(value) ? value.toFixed(value >= 100 ? 0 : 2) : UNKNOWN;
+  return SHARES.has(name) ? percent(value) : isNumber(value) ? value.toFixed(value >= 100 ? 0 : 2) : UNKNOWN;
 }
+
+const SHORT_NAMES = { rmse: "RMSE", mae: "MAE", r2: "R²", macro_f1: "macro F1", top5_accuracy: "top-5 accuracy" };
 
 /** bits_per_character -> bits per character */
 export function metricLabel(name) {
-  return name.replaceAll("_", " ");
+  return SHORT_NAMES[name] ?? name.replaceAll("_", " ");
 }
 
 /** 2.5 MB (decimal units). */

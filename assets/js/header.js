@@ -50,8 +50,16 @@ export class Header {
       stop: this.button("Stop", "ddp-button-stop", () => ["stop_run", runId, this.savesOnStop]),
       checkpoint: this.button("Checkpoint", "", () => ["checkpoint_run", runId]),
       pause: this.button("Pause", "", () => ["pause_run", runId]),
-      resume: this.button("Resume", "ddp-button-main", () => ["resume_run", runId, this.chosenStep()]),
+      resume: this.button("Resume", "ddp-button-main", () => ["resume_run", runId, this.chosenStep(), ...this.chosenRanks()]),
     };
+    this.numRanks = el("select", { "aria-label": "Number of ranks to resume with", onchange: () => this.refresh() }, this.rankOptions());
+    this.batch = el(
+      "select",
+      { "aria-label": "What becomes of the batch" },
+      el("option", { value: "keep" }, "same global batch"),
+      el("option", { value: "rescale" }, "same batch per rank"),
+    );
+    this.on = el("label", { class: "ddp-from" }, el("span", {}, "on"), this.numRanks, this.batch);
     this.select = el("select", { "aria-label": "Checkpoint to resume from", onchange: () => this.refresh() });
     this.setCheckpoints([]);
     this.from = el("label", { class: "ddp-from" }, el("span", {}, "from"), this.select);
@@ -90,6 +98,7 @@ export class Header {
           this.buttons.pause,
           this.buttons.resume,
           this.from,
+          this.on,
         ),
         (this.hint = el("p", { class: "ddp-hint" })),
       ),
@@ -99,7 +108,10 @@ export class Header {
   button(word, className, call) {
     const button = el("button", { type: "button", class: `ddp-button ${className}` }, word);
     button.addEventListener("click", async () => {
-      await act(button, ...call());
+      const changesRanks = button === this.buttons.resume && this.chosenRanks()[0] !== null;
+      const worked = await act(button, ...call());
+      // Other ranks are another configuration: the page is read anew.
+      if (worked && changesRanks) window.location.reload();
       this.refresh();
       this.afterAction();
     });
@@ -138,9 +150,27 @@ export class Header {
     return this.state === "paused" || this.select.value === "" ? null : Number(this.select.value);
   }
 
+  rankOptions() {
+    const { max_ranks: most, config } = this.summary;
+    const numbers = Array.from({ length: Math.max(1, most) }, (_, index) => index + 1);
+    const others = numbers.filter((number) => number !== config.nproc_per_node);
+    return [
+      el("option", { value: "" }, `${config.nproc_per_node} rank${config.nproc_per_node === 1 ? "" : "s"}, as before`),
+      ...others.map((number) => el("option", { value: number }, `${number} rank${number === 1 ? "" : "s"}`)),
+    ];
+  }
+
+  /** The ranks to resume with and what becomes of the batch; null is as before. */
+  chosenRanks() {
+    return this.state === "paused" || this.numRanks.value === "" ? [null, "keep"] : [Number(this.numRanks.value), this.batch.value];
+  }
+
   refresh() {
     const { state, buttons } = this;
     const isLive = LIVE_STATES.has(state);
+    // With other ranks a run can go on only when it starts anew.
+    this.on.hidden = isLive || this.checkpoints.length === 0;
+    this.batch.hidden = this.numRanks.value === "";
     // Always there, so that the buttons never move under the pointer.
     this.select.disabled = isLive || this.checkpoints.length === 0;
     setAttribute(this.select, "title", isLive ? "Can be chosen when the run has ended." : null);

@@ -5,7 +5,7 @@ import { bytes, clock, count, dateTime, LIVE_STATES, shortTime, state as stateWo
 import { act } from "./header.js";
 
 const MAX_EVENTS = 200;
-const SAVED_BECAUSE = { button: "Checkpoint was pressed", schedule: "as planned", stop: "before stopping", end: "at the end" };
+const SAVED_BECAUSE = { button: "Checkpoint was pressed", schedule: "as planned", stop: "before stopping", end: "at the end", best: "the best so far" };
 
 export class CheckpointTable {
   constructor(runId, numSteps, afterAction) {

@@ -6,10 +6,20 @@ import { bytes, count, shortTime, UNKNOWN } from "./format.js";
 const CLEARLY_SLOWER = 1.5;
 const TIMES_IN_A_ROW = 3;
 const PARTS = ["data", "compute", "wait"];
+const SHARING = {
+  ddp: "After every backward pass DDP averages the gradients of all ranks, so each rank waits until the slowest has its own ready.",
+  zero1: "Gradients are averaged as in DDP; then each rank updates its part of the weights and sends it to the others.",
+  zero2: "Each rank keeps its part of gradients and optimizer state; the weights are gathered once for every step.",
+  zero3: "Each rank keeps its part of everything; a layer's weights are gathered just before they are needed.",
+  tensor: "All ranks work on the same samples, each on its part of every layer, and add up what they found.",
+  pipeline: "Each rank has some of the layers; pieces of a batch travel from the first to the last and back.",
+  data_tensor: "Some ranks share a copy of the model between them; the copies average their gradients.",
+};
 const PART_WORDS = { data: "fetching data", compute: "computing", wait: "waiting for the others" };
 
 export class RanksPanel {
-  constructor() {
+  /** `summary` says how the ranks share the work. */
+  constructor(summary) {
     this.rows = new Map();
     this.devices = new Map();
     this.list = el("ol", { class: "ddp-ranks-list" });
@@ -25,7 +35,7 @@ export class RanksPanel {
       el(
         "p",
         { class: "ddp-caption" },
-        "After every backward pass DDP averages the gradients of all ranks, so each rank waits until the slowest has its own ready. Shown is the newest measured step.",
+        `${SHARING[summary.config.strategy] ?? SHARING.ddp} Shown is the newest measured step.`,
       ),
       el("div", { class: "ddp-legend" }, legend),
       this.empty,
@@ -99,6 +109,8 @@ class Row {
 
   setStep(rank, longest) {
     setText(this.step, `step ${count(rank.step)}`);
+    if (rank.peak_memory_bytes) setAttribute(this.device, "title", `Most memory held so far: ${bytes(rank.peak_memory_bytes)}`);
+    this.peak = rank.peak_memory_bytes ?? null;
     if (rank.step_time_s === null) {
       setText(this.times, "no step measured yet");
       return;
@@ -107,7 +119,7 @@ class Row {
     const seconds = { data: rank.data_time_s ?? 0, wait: wait ?? 0 };
     seconds.compute = Math.max(0, rank.step_time_s - seconds.data - seconds.wait);
     for (const part of PARTS) this.parts[part].style.width = `${(100 * seconds[part]) / longest}%`;
-    const waiting = wait === null ? "waiting: not measured on GPU" : `waiting ${shortTime(wait)}`;
+    const waiting = wait === null ? "waiting: not measured here" : `waiting ${shortTime(wait)}`;
     const words = `${shortTime(rank.step_time_s)} = data ${shortTime(rank.data_time_s)} + compute ${shortTime(seconds.compute)}`;
     setText(this.times, wait === null ? `${words} (${waiting})` : `${words} + ${waiting}`);
     setAttribute(this.bar, "aria-label", this.times.textContent);
@@ -118,6 +130,7 @@ class Row {
     const words = [device.name ?? (device.kind === "cuda" ? `GPU ${device.index}` : "CPU")];
     words.push(busy === null ? `utilization ${UNKNOWN}` : `${Math.round(busy)}% busy`);
     if (used !== null) words.push(`${bytes(used)}${total === null ? "" : ` of ${bytes(total)}`}`);
+    if (this.peak) words.push(`at most ${bytes(this.peak)}`);
     if (device.temperature_celsius !== null) words.push(`${Math.round(device.temperature_celsius)} °C`);
     if (device.power_watts !== null) words.push(`${Math.round(device.power_watts)} W`);
     setText(this.device, words.join(" · "));

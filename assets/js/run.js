@@ -53,7 +53,7 @@ class RunPage {
     this.progress = new Progress(summary);
     this.tiles = new Tiles(summary);
     this.board = new Board(runId, summary, complain);
-    this.ranksPanel = new RanksPanel();
+    this.ranksPanel = new RanksPanel(summary);
     this.sample = new SamplePanel();
     this.checkpoints = new CheckpointTable(runId, summary.num_steps, look);
     this.events = new EventList();

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gradio_client import Client
 from playwright.sync_api import Browser, Page
 
 from tests.harness import processes_of
@@ -52,6 +53,11 @@ def kill_runs(runs_dir: Path) -> None:
 def server(runs_dir: Path) -> Iterator[Server]:
     with page_driver.serve(runs_dir) as served:
         yield served
+
+
+@pytest.fixture(scope="session")
+def client(server: Server) -> Client:
+    return Client(server.address, verbose=False)
 
 
 class Watched:

@@ -20,11 +20,6 @@ from trainers.contract.rundir import RunDirectory
 SMALL = {"dataset": "digits", "model": "mlp", "num_epochs": 3000, "nproc_per_node": 2}
 
 
-@pytest.fixture(scope="session")
-def client(server: Server) -> Client:
-    return Client(server.address, verbose=False)
-
-
 def get(server: Server, path: str, **headers: str) -> Any:
     request = urllib.request.Request(server.address + path, headers=headers)
     with urllib.request.urlopen(request, timeout=10) as response:
@@ -38,7 +33,7 @@ def test_every_endpoint_drives_a_run(client: Client, runs_dir: Path) -> None:
 
     run_id = client.predict(SMALL, api_name="/start_run")["run_id"]
     run = RunDirectory(runs_dir / run_id)
-    assert json.loads(run.config.read_text()) == default_values() | SMALL | {"schema_version": 1}
+    assert json.loads(run.config.read_text()) == default_values() | SMALL | {"schema_version": 2}
 
     def status() -> dict[str, Any]:
         answer: dict[str, Any] = client.predict(run_id, api_name="/run_status")
@@ -68,10 +63,10 @@ def test_every_endpoint_drives_a_run(client: Client, runs_dir: Path) -> None:
         ({"learning_rate": "abc"}, "learning_rate is 'abc', but allowed is: a number above 0, at most 100."),
         ({"nproc_per_node": 1000}, "nproc_per_node is 1000, but allowed is: a whole number from 1 to"),
         ({"batch_size": 4001}, "batch_size is 4001, but allowed is: at most 4,000"),
-        ({"model": "resnet"}, "model is 'resnet', but allowed is: one of cnn, gpt, mlp."),
+        ({"model": "resnext"}, "model is 'resnext', but allowed is: one of bag_of_words, bert, cnn, "),
         (
             {"model": "gpt"},
-            "model is 'gpt', but allowed is: one that can learn from fashion_mnist: cnn, mlp.",
+            "model is 'gpt', but allowed is: one that can learn from fashion_mnist: cnn, linear, mlp,",
         ),
         ({"batchsize": 4}, "did you mean batch_size?"),
     ],

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tests.unit.fakes import world_of
 from trainers import metrics
+from trainers.contract import events
 from trainers.data import (
     IMAGE_CLASSIFICATION,
     LANGUAGE_MODELLING,
@@ -96,9 +97,11 @@ def test_bits_per_character_is_said_only_of_characters() -> None:
 
 
 def test_better_is_more_accuracy_but_less_error_and_nan_is_never_better() -> None:
-    assert metrics.is_better(IMAGE_CLASSIFICATION, {"accuracy": 0.6}, 0.5)
-    assert not metrics.is_better(IMAGE_CLASSIFICATION, {"accuracy": 0.5}, 0.5)
-    assert metrics.is_better(TABULAR_REGRESSION, {"rmse": 1.0}, 2.0)
-    assert not metrics.is_better(LANGUAGE_MODELLING, {"perplexity": 3.0}, 2.0)
-    assert metrics.is_better(LANGUAGE_MODELLING, {"perplexity": 3.0}, None)
-    assert not metrics.is_better(LANGUAGE_MODELLING, {"perplexity": math.nan}, None)
+    assert events.primary_metric({"accuracy": 0.5, "perplexity": 3.0}) == "perplexity"
+    assert events.primary_metric({"macro_f1": 0.5, "accuracy": 0.5}) == "accuracy"
+    assert events.primary_metric({"mae": 1.0, "rmse": 2.0}) == "rmse"
+    assert events.primary_metric({"something": 1.0}) is None
+    assert events.is_better("accuracy", 0.6, 0.5) and not events.is_better("accuracy", 0.5, 0.5)
+    assert events.is_better("rmse", 1.0, 2.0) and not events.is_better("perplexity", 3.0, 2.0)
+    assert events.is_better("perplexity", 3.0, None)
+    assert not events.is_better("perplexity", math.nan, None) and not events.is_better("rmse", None, None)

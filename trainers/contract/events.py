@@ -7,6 +7,7 @@ the fields of its kind. A last line without its newline is not an event yet.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -41,9 +42,23 @@ DEVICE_FIELDS = (
 )  # fmt: skip
 RANK_FIELDS = ("rank", "step", "step_time_s", "data_time_s", "wait_time_s", "peak_memory_bytes")
 CHECKPOINT_REASONS = ("button", "schedule", "best", "stop", "end")
+# By which metric evaluations are compared: the first of these that is there; whether more of it is better.
+PRIMARY_METRICS: Mapping[str, bool] = {"perplexity": False, "rmse": False, "accuracy": True}
 
 _BLOCK_BYTES = 256 * 1024
 _READ_LIMIT_BYTES = 16 * 1024 * 1024
+
+
+def primary_metric(metrics: Mapping[str, Any]) -> str | None:
+    """Return the name of the metric by which an evaluation is compared."""
+    return next((name for name in PRIMARY_METRICS if name in metrics), None)
+
+
+def is_better(name: str, value: float | None, best: float | None) -> bool:
+    """Tell whether a value of a primary metric beats the best so far; one that is no number never does."""
+    if value is None or not math.isfinite(value):
+        return False
+    return best is None or (value > best if PRIMARY_METRICS[name] else value < best)
 
 
 def encode(event: Mapping[str, Any]) -> str:

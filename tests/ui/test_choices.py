@@ -1,0 +1,107 @@
+"""The form's choices: what is picked reaches the run, and what does not fit is not offered."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from gradio_client import Client
+from playwright.sync_api import Page, expect
+
+from tests.harness import wait_until
+from tests.ui.conftest import Watched
+from tools.page_driver import Server
+from trainers.contract import events
+from trainers.contract.rundir import RunDirectory
+
+SMALL = {"dataset": "digits", "model": "mlp", "device": "cpu", "batch_size": 32, "num_epochs": 1000}
+
+
+def open_form(page: Page, server: Server) -> None:
+    page.goto(server.address)
+    page.wait_for_selector(".ddp-equation", timeout=30_000)
+
+
+def pick(page: Page, label: str, option: str) -> None:
+    page.get_by_label(label, exact=True).click()
+    page.get_by_role("option", name=option).click()
+
+
+def test_scaling_the_rate_offers_a_warm_up_and_shows_what_results(server: Server, watched: Watched) -> None:
+    page = watched.page
+    open_form(page, server)
+    page.get_by_role("button", name="How it learns").click()
+    page.get_by_label("Scale the rate with the GPUs").check()
+    expect(page.get_by_label("Warm-up share")).to_have_value("0.05")
+    expect(page.locator(".ddp-rate")).to_contain_text("0.002 × 2 = 0.004")
+    expect(page.locator(".ddp-rate")).to_contain_text("steps of warm-up")
+
+
+def test_accumulation_and_model_parallel_ranks_are_in_the_equation(server: Server, watched: Watched) -> None:
+    page = watched.page
+    open_form(page, server)
+    page.get_by_role("button", name="How it learns").click()
+    page.get_by_label("Accumulate gradients over").fill("3")
+    page.get_by_label("Accumulate gradients over").blur()
+    expect(page.locator(".ddp-equation")).to_contain_text("384")
+    pick(page, "Model", "Vision transformer")
+    page.get_by_role("button", name="How the ranks share the work").click()
+    pick(page, "Strategy", "Tensor parallel")
+    expect(page.locator(".ddp-equation")).to_contain_text("model copy, 2 CPU ranks each")
+    expect(page.locator(".ddp-equation")).to_contain_text("192")
+    pick(page, "Model", "Small CNN")
+    expect(page.get_by_label("Strategy", exact=True)).to_have_value("DDP")
+
+
+def test_fields_of_the_folds_reach_the_run(server: Server, watched: Watched, runs_dir: Path) -> None:
+    page = watched.page
+    open_form(page, server)
+    pick(page, "Data set", "Handwritten digits")
+    pick(page, "Model", "MLP")
+    for fold in ("The model", "How it learns", "How long, how often", "Speed"):
+        page.get_by_role("button", name=fold).click()
+    pick(page, "Model size", "small: 64 wide")
+    pick(page, "Optimizer", "sgd")
+    pick(page, "Precision", "bf16")
+    page.get_by_label("Clip gradients at norm").fill("0.5")
+    page.get_by_label("Stop after steps").fill("40")
+    page.get_by_label("Stop after steps").blur()
+    runs_dir.mkdir(exist_ok=True)
+    before = {path.name for path in runs_dir.iterdir()}
+    page.get_by_role("button", name="Start").click()
+    page.wait_for_url("**/run?id=*")
+    (name,) = {path.name for path in runs_dir.iterdir()} - before
+    run = RunDirectory(runs_dir / name)
+    config = json.loads(run.config.read_text())
+    asked = {
+        "model_size": "small",
+        "optimizer": "sgd",
+        "precision": "bf16",
+        "max_grad_norm": 0.5,
+        "max_steps": 40,
+    }
+    assert {field: config[field] for field in asked} == asked
+    assert config["early_stopping_patience"] is None and config["keep_last_checkpoints"] == 3
+    wait_until("the end", lambda: run.read_status().state not in events.LIVE_STATES, 60.0)
+    assert run.read_status().state == "finished", run.read_status().error
+
+
+def test_a_run_goes_on_with_another_number_of_ranks(client: Client, runs_dir: Path) -> None:
+    run_id = client.predict({**SMALL, "nproc_per_node": 2, "max_steps": 400}, api_name="/start_run")["run_id"]
+    run = RunDirectory(runs_dir / run_id)
+
+    def status() -> dict[str, Any]:
+        found: dict[str, Any] = client.predict(run_id, api_name="/run_status")
+        return found
+
+    wait_until("some steps", lambda: status()["step"] > 30, 60.0)
+    client.predict(run_id, True, api_name="/stop_run")
+    wait_until("the end", lambda: status()["state"] == "stopped", 30.0)
+    stopped_at = status()["step"]
+    client.predict(run_id, None, 1, "keep", api_name="/resume_run")
+    config = json.loads(run.config.read_text())
+    assert (config["nproc_per_node"], config["batch_size"]) == (1, 64)
+    wait_until("the end", lambda: status()["state"] == "finished", 60.0)
+    steps = [event["step"] for event in events.read_all(run.events) if event["kind"] == "step"]
+    assert steps == list(range(1, 401)), f"it went on after step {stopped_at}"
