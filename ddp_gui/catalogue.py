@@ -41,6 +41,7 @@ class Model:
     sizes: tuple[Size, ...]
     strategies: tuple[str, ...]
     needs_path: bool = False
+    may_have_path: bool = False
     missing_packages: tuple[str, ...] = ()
 
     def size(self, name: str) -> Size | None:
@@ -90,7 +91,7 @@ class Catalogue:
             for model in self.models.values()
             if dataset not in self.datasets or self.datasets[dataset].task in model.tasks
         ]
-        return sorted(fitting, key=lambda model: model.needs_path)
+        return sorted(fitting, key=lambda model: model.may_have_path)
 
     def with_dataset(self, dataset: Dataset, counts: Mapping[str, Mapping[str, int]]) -> Catalogue:
         """Return a catalogue that also has a person's own data, with the parameters of each model's sizes."""

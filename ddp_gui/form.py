@@ -66,7 +66,7 @@ class Form:
     def model_choices_for_task(self, task: str) -> list[tuple[str, str]]:
         """Return (label, name) of the models that can do a task."""
         fitting = [model for model in self._catalogue.models.values() if task in model.tasks]
-        return [(model.label, model.name) for model in sorted(fitting, key=lambda model: model.needs_path)]
+        return [(model.label, model.name) for model in sorted(fitting, key=lambda model: model.may_have_path)]
 
     def size_choices(self, model_name: str, dataset: str) -> list[tuple[str, str]]:
         """Return (label, name) of a model's sizes, with their parameters for this data set."""
@@ -99,8 +99,8 @@ class Form:
         }
         kind = config_module.value_type(name)
         if name == "label_column":
-            # Filled from the table; the first look decides when nothing is picked.
-            return gr.Dropdown(choices=[("the last column", "")], filterable=False, **common)
+            # Filled from the table by the first look.
+            return gr.Dropdown(choices=[("found by itself", "")], filterable=False, **common)
         if setting.catalog or setting.choices:
             return gr.Dropdown(choices=self._choices(setting), filterable=False, **common)
         if kind is bool:

@@ -159,7 +159,7 @@ def _model_problems(config: Config, model: Model) -> list[Problem]:
         packages = " and ".join(model.missing_packages)
         allowed = f"a model that can be used now; {model.name} needs {packages}: {INSTALL_FINE_TUNING}"
         problems.append(Problem(field="model", value=config.model, allowed=allowed))
-    elif model.needs_path and not (config.pretrained_path and Path(config.pretrained_path).is_dir()):
+    elif (model.needs_path or config.pretrained_path) and not Path(config.pretrained_path or " ").is_dir():
         allowed = f"a folder on this machine with the trained model that {model.name} starts from"
         problems.append(Problem(field="pretrained_path", value=config.pretrained_path, allowed=allowed))
     return problems

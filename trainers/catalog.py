@@ -121,7 +121,7 @@ def _describe_model(
     fitting = {name: spec for name, spec in specs.items() if spec.task in entry.tasks}
     counts: dict[str, dict[str, int]] = {}
     strategies = list(registry.strategies())
-    if not entry.needs_path:
+    if not entry.needs_path and not entry.requires:
         try:
             counts = _count_for_all(entry, fitting)
             if fitting:
@@ -138,6 +138,7 @@ def _describe_model(
         "description": entry.description,
         "tasks": list(entry.tasks),
         "needs_path": entry.needs_path,
+        "may_have_path": entry.needs_path or bool(entry.requires),
         "missing_packages": missing_packages(entry),
         "sizes": [
             {
@@ -153,7 +154,8 @@ def _describe_model(
 
 def fitting_strategies(network: nn.Module) -> list[str]:
     """Return the names of the strategies that can train a network."""
-    return [name for name, strategy in registry.strategies().items() if strategy.why_not(network) is None]
+    ordered = sorted(registry.strategies().values(), key=_place)
+    return [strategy.name for strategy in ordered if strategy.why_not(network) is None]
 
 
 def _count_for_all(entry: ModelEntry, specs: Mapping[str, DataSpec]) -> dict[str, dict[str, int]]:

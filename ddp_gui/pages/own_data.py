@@ -16,7 +16,7 @@ from ddp_gui.pages import words
 from trainers.contract import config as config_module
 from trainers.contract.config import ConfigError
 
-LAST_COLUMN = ("the last column", "")
+LAST_COLUMN = ("found by itself", "")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -108,7 +108,7 @@ def build(api: Api, catalogue: Catalogue, machine: Machine, runs_dir: Path) -> N
         return (
             gr.update(choices=sizes, value=size if is_size else ""),
             gr.update(choices=strategies, value=strategy if is_strategy else "ddp"),
-            gr.update(visible=bool(picked and (picked.needs_path or picked.missing_packages))),
+            gr.update(visible=bool(picked and picked.may_have_path)),
         )
 
     def offer_warm_up(*, is_on: bool, steps: Any, ratio: Any) -> Any:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +108,69 @@ def test_a_run_goes_on_with_another_number_of_ranks(client: Client, runs_dir: Pa
     wait_until("the end", lambda: status()["state"] == "finished", 60.0)
     steps = [event["step"] for event in events.read_all(run.events) if event["kind"] == "step"]
     assert steps == list(range(1, 401)), f"it went on after step {stopped_at}"
+
+
+def write_table(path: Path, *, broken: bool = False) -> None:
+    """Write a table of three kinds; broken, one cell of a column of numbers is none."""
+    rows = [f"{4 + k + 0.1 * (i % 5):.1f},{2 + k / 2:.1f},{'abc'[k]}" for i in range(40) for k in range(3)]
+    if broken:
+        rows[5] = "long,2.0,a"
+    path.write_text("\n".join(["length,width,kind", *rows]) + "\n")
+
+
+def test_own_table_by_path_is_looked_at_and_trained_on(
+    server: Server, watched: Watched, runs_dir: Path, tmp_path: Path
+) -> None:
+    write_table(tmp_path / "flowers.csv", broken=True)
+    page = watched.page
+    open_form(page, server)
+    pick(page, "Data set", "Your own data…")
+    page.get_by_label("Path of your data").fill(str(tmp_path / "flowers.csv"))
+    page.get_by_role("button", name="Look at it").click()
+    seen = page.locator("#own-data-seen")
+    expect(seen).to_contain_text("tabular classification", timeout=60_000)
+    expect(seen).to_contain_text("line 7")
+    expect(page.locator(".ddp-problem textarea")).to_have_value(re.compile("'long' in line 7"))
+
+    write_table(tmp_path / "flowers.csv")
+    page.get_by_role("button", name="Look at it").click()
+    expect(seen).to_contain_text("96 rows to train, 24 to validate", timeout=60_000)
+    expect(page.get_by_label("Model", exact=True)).to_have_value("Linear")
+    page.get_by_label("Batch per rank").fill("8")
+    page.get_by_label("Batch per rank").blur()
+    expect(page.locator(".ddp-equation")).to_contain_text("16")
+    page.get_by_role("button", name="Start").click()
+    page.wait_for_url("**/run?id=*")
+    run = RunDirectory(runs_dir / page.url.partition("?id=")[2])
+    wait_until("the end", lambda: run.read_status().state not in events.LIVE_STATES, 60.0)
+    assert run.read_status().state == "finished", run.read_status().error
+    accuracies = [e["metrics"]["accuracy"] for e in events.read_all(run.events) if e["kind"] == "eval"]
+    assert accuracies[-1] > 0.6
+
+
+def test_uploaded_zip_of_images_is_kept_shown_and_its_names_are_text(
+    server: Server, watched: Watched, runs_dir: Path, tmp_path: Path
+) -> None:
+    from PIL import Image
+
+    archive = tmp_path / "my <b>photos.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for label in ("<img src=x onerror=alert(1)>", "dogs"):
+            for number in range(6):
+                picture = io.BytesIO()
+                Image.new("RGB", (20, 20), (40 * number, 90, 10)).save(picture, "PNG")
+                file.writestr(f"{label}/{number}.png", picture.getvalue())
+    page = watched.page
+    open_form(page, server)
+    pick(page, "Data set", "Your own data…")
+    page.locator("#own-data input[type=file]").set_input_files(archive)
+    seen = page.locator("#own-data-seen")
+    expect(seen).to_contain_text("image classification", timeout=60_000)
+    expect(seen).to_contain_text("<img src=x onerror=alert(1)>")
+    assert page.locator("#own-data-seen img").count() == 12, (
+        "thumbnails, and no picture of a stranger's making"
+    )
+    (kept,) = (runs_dir.parent / "uploads").glob("*.zip")
+    assert kept.name == "my-b-photos.zip"
+    assert kept.read_bytes() == archive.read_bytes()
+    assert watched.foreign_requests == [] and watched.complaints == []

@@ -86,7 +86,7 @@ class Config:
     label_column: str = _setting(
         "",
         label="Label column",
-        help="The column of your table that is to be predicted; empty: the last one.",
+        help="The column to be predicted; empty: one called label, target or class, else the last.",
         topic="data",
     )
     data_task: str = _setting(
