@@ -1,0 +1,93 @@
+"""Small data of a person's own for the tests, and what is said about it."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from trainers.data import DataOptions
+from trainers.datasets.own import Own
+from trainers.owndata.problems import DataError, DataProblem, Problems
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep what is prepared in a folder of the test's own."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("TRAINERS_CACHE", str(folder))
+    return folder
+
+
+def make_image(
+    path: Path, colour: tuple[int, ...] | int = (200, 30, 30), size: tuple[int, int] = (20, 16)
+) -> Path:
+    """Write an image of one colour; a whole number makes it grey."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("L" if isinstance(colour, int) else "RGB", size, colour).save(path)
+    return path
+
+
+def make_images(root: Path, counts: Mapping[str, int]) -> Path:
+    """Write a folder of images for each class; image k of class c has red 10 c and green k."""
+    for number, (name, count) in enumerate(counts.items()):
+        (root / name).mkdir(parents=True)
+        for index in range(count):
+            make_image(root / name / f"{index:03}.png", (10 * number, index, 99))
+    return root
+
+
+def make_zip(path: Path, root: Path, below: str = "") -> Path:
+    """Zip a folder."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted(root.rglob("*")):
+            archive.write(file, below + str(file.relative_to(root)))
+    return path
+
+
+def write(path: Path, *lines: str) -> Path:
+    """Write lines as UTF-8."""
+    path.write_text("".join(line + "\n" for line in lines), "utf-8")
+    return path
+
+
+def own(path: Path, **options: Any) -> Own:
+    """Return the data set at a path."""
+    return Own(DataOptions(path=str(path), **options))
+
+
+def faults(path: Path, **options: Any) -> tuple[DataProblem, ...]:
+    """Return the faults for which data is refused; it must be refused."""
+    with pytest.raises(DataError) as caught:
+        own(path, **options).spec()
+    assert all(problem.is_fatal for problem in caught.value.problems)
+    return caught.value.problems
+
+
+def fault(path: Path, **options: Any) -> DataProblem:
+    """Return the one fault for which data is refused."""
+    found = faults(path, **options)
+    assert len(found) == 1, [str(problem) for problem in found]
+    assert found[0].hint, "a fault says what to do"
+    return found[0]
+
+
+def notes(path: Path, **options: Any) -> list[DataProblem]:
+    """Return what is said of data that can be used."""
+    data = own(path, **options)
+    data.spec()
+    problems: Problems = data.problems
+    assert problems.num_faults == 0
+    return problems.shown
+
+
+def colours(pixels: Any) -> list[tuple[int, ...]]:
+    """Return the colour in the middle of each image of (images, channels, height, width)."""
+    array = np.asarray(pixels)
+    middle = array[:, :, array.shape[2] // 2, array.shape[3] // 2]
+    return [tuple(int(value) for value in one) for one in middle]

@@ -1,0 +1,192 @@
+"""What is prepared is found again, made anew when anything changed, and made once however many ask."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.unit.own_files import (
+    make_images,
+    own,
+    own_cache,  # noqa: F401 - a fixture
+    write,
+)
+from trainers.data import DataOptions
+from trainers.owndata import cache
+from trainers.owndata.images import Images
+from trainers.owndata.problems import DataError
+from trainers.owndata.store import META, MappedArray
+
+PREPARE = """
+import sys
+from trainers.data import DataOptions
+from trainers.datasets.own import Own
+from trainers.owndata.images import Images
+
+plain = Images.prepare
+def counted(self, *arguments):
+    print("PREPARES", flush=True)
+    return plain(self, *arguments)
+Images.prepare = counted
+print("ROWS", Own(DataOptions(path=sys.argv[1])).spec().num_train)
+"""
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    return make_images(tmp_path / "pets", {"cats": 12, "dogs": 12})
+
+
+def test_second_time_no_work_is_done(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = own(pets).spec()
+
+    def never(*arguments: object) -> None:
+        raise AssertionError("it was prepared already")
+
+    monkeypatch.setattr(Images, "look", never)
+    monkeypatch.setattr(Images, "prepare", never)
+    assert own(pets).spec() == first
+
+
+@pytest.mark.parametrize("change", ["grows", "is touched", "is added", "is removed", "is renamed"])
+def test_any_change_of_a_file_is_seen(pets: Path, change: str) -> None:
+    before = own(pets).fingerprint
+    path = pets / "cats" / "003.png"
+    if change == "grows":
+        about = path.stat()
+        path.write_bytes(path.read_bytes() + b"x")
+        os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+    elif change == "is touched":
+        os.utime(path, ns=(1, 1))
+    elif change == "is added":
+        (pets / "cats" / "more.png").write_bytes(b"")
+    elif change == "is removed":
+        path.unlink()
+    else:
+        path.rename(path.with_name("zzz.png"))
+    assert own(pets).fingerprint != before
+
+
+def test_options_that_matter_make_another_fingerprint(tmp_path: Path, pets: Path) -> None:
+    assert own(pets).fingerprint != own(pets, skip_unreadable=True).fingerprint
+    assert own(pets).fingerprint == own(pets, normalise=False).fingerprint, "applied when a batch is taken"
+    table = write(tmp_path / "t.csv", "a,b", "1,x", "2,y")
+    marks = {
+        own(table, **options).fingerprint
+        for options in ({}, {"label_column": "a"}, {"task": "tabular_regression"}, {"sequence_length": 9})
+    }
+    assert len(marks) == 4
+
+
+@pytest.mark.parametrize("damage", ["no meta", "half meta", "short array", "array gone"])
+def test_half_made_one_is_made_anew(pets: Path, own_cache: Path, damage: str) -> None:  # noqa: F811
+    data = own(pets)
+    spec = data.spec()
+    folder = own_cache / data.fingerprint
+    if damage == "no meta":
+        (folder / META).unlink()
+    elif damage == "half meta":
+        (folder / META).write_text(json.dumps({"arrays": {}})[:9])
+    elif damage == "short array":
+        os.truncate(folder / "images.bin", 100)
+    else:
+        (folder / "labels.bin").unlink()
+    assert cache.find(data.fingerprint) is None
+    assert own(pets).spec() == spec and cache.find(data.fingerprint) is not None
+
+
+def test_failure_leaves_nothing_behind(pets: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    (own_cache / f"{own(pets).fingerprint}.making-killed").mkdir()  # of a process that was killed
+
+    def full(self: object, look: object, folder: Path, problems: object) -> None:
+        (folder / "images.bin").write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Images, "prepare", full)
+        with pytest.raises(DataError, match="the disk is full"):
+            own(pets).spec()
+    assert [path.name for path in own_cache.iterdir() if path.is_dir()] == []
+    assert own(pets).spec().num_train == 20
+
+
+def test_too_little_space_is_said_before_anything_is_written(
+    pets: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cache.shutil, "disk_usage", lambda folder: type("Usage", (), {"free": 5})())
+    with pytest.raises(DataError, match=r"0\.0 GB are free"):
+        own(pets).spec()
+
+
+def test_two_processes_at_once_prepare_once(pets: Path, repository: Path) -> None:
+    command = [sys.executable, "-c", PREPARE, str(pets)]
+    both = [
+        subprocess.Popen(command, cwd=repository, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    outputs = [process.communicate(timeout=60) for process in both]
+    assert [process.returncode for process in both] == [0, 0], outputs
+    words = "".join(output for output, _ in outputs)
+    assert words.count("ROWS 20") == 2 and words.count("PREPARES") == 1, outputs
+
+
+def test_what_nobody_used_for_long_is_removed(pets: Path, tmp_path: Path, own_cache: Path) -> None:  # noqa: F811
+    old = own(pets)
+    old.spec()
+    month_ago = time.time() - (cache.UNUSED_DAYS + 1) * 86_400
+    os.utime(own_cache / old.fingerprint / "used", (month_ago, month_ago))
+    own(make_images(tmp_path / "other", {"a": 3, "b": 3})).spec()
+    assert cache.find(old.fingerprint) is None
+    again = own(pets)
+    again.spec()
+    os.utime(own_cache / again.fingerprint / "used", (month_ago, month_ago))
+    own(pets).spec()  # asked for: used again
+    own(make_images(tmp_path / "third", {"a": 3, "b": 3})).spec()
+    assert cache.find(again.fingerprint) is not None
+
+
+def test_cache_folder_is_where_it_was_put_or_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "there"))
+    assert cache.cache_folder() == tmp_path / "there"
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv(cache.CACHE_VARIABLE, str(tmp_path / "file"))
+    with pytest.raises(DataError, match="TRAINERS_CACHE"):
+        cache.cache_folder()
+    monkeypatch.delenv(cache.CACHE_VARIABLE)
+    monkeypatch.setattr(cache, "REPOSITORY", tmp_path)
+    assert cache.cache_folder() == tmp_path / ".cache" / "prepared"
+    monkeypatch.setattr(cache, "REPOSITORY", tmp_path / "file")
+    monkeypatch.setattr(cache.tempfile, "gettempdir", lambda: str(tmp_path))
+    assert cache.cache_folder() == tmp_path / f"trainers-prepared-{os.getuid()}"
+
+
+def test_map_gives_its_pages_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read stays right when the pages behind it are handed back."""
+    import numpy as np
+
+    from trainers.owndata import store
+
+    values = np.arange(400_000, dtype=np.int32).reshape(4000, 100)
+    store.write_array(tmp_path, "x", values)
+    monkeypatch.setattr(store, "BYTES_BEFORE_RELEASE", 1)
+    array = MappedArray(tmp_path / "x.bin", "<i4", (4000, 100))
+    rows = np.array([3999, 0, 7, 7])
+    first = array.take(rows)
+    for _ in range(3):
+        assert np.array_equal(array.take(rows), values[rows]) and np.array_equal(
+            array.slice(5, 9), values[5:9]
+        )
+    assert np.array_equal(first, values[rows])
+
+
+def test_options_of_a_path_with_a_tilde(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pets: Path) -> None:
+    monkeypatch.setenv("HOME", str(pets.parent))
+    from trainers.datasets.own import Own
+
+    assert Own(DataOptions(path="~/pets")).spec() == own(pets).spec()

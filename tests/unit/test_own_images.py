@@ -1,0 +1,273 @@
+"""Images in class folders: what is right about them comes out, what is wrong is named."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.unit.own_files import (
+    colours,
+    fault,
+    faults,
+    make_image,
+    make_images,
+    make_zip,
+    notes,
+    own,
+    own_cache,  # noqa: F401 - a fixture
+)
+from trainers.data import Augmentation, ImageSplit
+from trainers.owndata import images as images_module
+from trainers.owndata.decoding import Header, choose_shape
+from trainers.owndata.splits import MappedImageSplit
+
+CPU = torch.device("cpu")
+
+
+def all_samples(split) -> list[tuple[tuple[int, ...], int]]:  # type: ignore[no-untyped-def]
+    inputs, labels = split.batch(torch.arange(len(split)))
+    return sorted(zip(colours(inputs), labels.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("as_zip", [False, True])
+def test_every_image_comes_once_with_its_class(tmp_path: Path, as_zip: bool) -> None:
+    path = make_images(tmp_path / "pets", {"cats": 10, "dogs": 5})
+    if as_zip:
+        path = make_zip(tmp_path / "pets.zip", path, below="some/folder/")
+    data = own(path)
+    spec = data.spec()
+    assert (spec.class_names, spec.input_shape) == (("cats", "dogs"), (3, 16, 20))
+    assert (spec.num_train, spec.num_validation) == (12, 3), "80 to 20, of each class alike"
+    train, validation = data.load(CPU)
+    assert isinstance(train, ImageSplit)
+    assert (len(train), len(validation)) == (12, 3)
+    labels = validation.batch(torch.arange(3))[1].tolist()
+    assert sorted(labels) == [0, 0, 1]
+    expected = [((0, k, 99), 0) for k in range(10)] + [((10, k, 99), 1) for k in range(5)]
+    assert sorted(all_samples(train) + all_samples(validation)) == expected
+
+
+def test_mapped_split_gives_the_same_as_one_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = own(make_images(tmp_path / "pets", {"cats": 20, "dogs": 20}))
+    whole, _ = data.load(CPU)
+    monkeypatch.setattr(images_module, "SMALL_BYTES", 0)
+    mapped, _ = data.load(CPU)
+    assert isinstance(mapped, MappedImageSplit) and len(mapped) == len(whole)
+    indices = torch.tensor([5, 0, 31, 5])
+    mapped.batch(indices)  # opened here: the map must not go into the pickle
+    other = pickle.loads(pickle.dumps(mapped))
+    for split in (mapped, other):
+        for ours, theirs in zip(split.batch(indices), whole.batch(indices), strict=True):
+            assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)
+    assert len(pickle.dumps(mapped)) < 3000
+    inputs = mapped.batch(indices)[0]
+    torch.manual_seed(0)
+    varied = mapped.prepare(inputs, Augmentation(flip=True))
+    torch.manual_seed(0)
+    assert torch.equal(varied, whole.prepare(inputs, Augmentation(flip=True)))
+
+
+def test_normalised_training_images_have_mean_zero_and_deviation_one(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (tmp_path / "d" / name).mkdir(parents=True)
+        for index in range(10):
+            pixels = generator.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "d" / name / f"{index}.png")
+    train, _ = own(tmp_path / "d").load(CPU)
+    prepared = train.prepare(train.batch(torch.arange(16))[0])
+    assert prepared.mean(dim=(0, 2, 3)).abs().max() < 1e-5
+    assert (prepared.std(dim=(0, 2, 3), correction=0) - 1).abs().max() < 1e-5
+    plain, _ = own(tmp_path / "d", normalise=False).load(CPU)
+    bytes_ = plain.batch(torch.arange(16))[0]
+    assert torch.allclose(plain.prepare(bytes_), bytes_ / 255)
+
+
+def test_given_splits_are_kept(tmp_path: Path) -> None:
+    make_images(tmp_path / "d" / "train", {"a": 4, "b": 3})
+    make_images(tmp_path / "d" / "val", {"a": 2, "b": 1})
+    make_images(tmp_path / "d" / "test", {"a": 2, "b": 2})
+    data = own(tmp_path / "d")
+    spec = data.spec()
+    assert (spec.num_train, spec.num_validation, spec.class_names) == (7, 3, ("a", "b"))
+    assert any(
+        note.where == "test" and "4 images are not used" in note.message for note in data.problems.shown
+    )
+    _, validation = data.load(CPU)
+    assert validation.batch(torch.arange(3))[1].tolist() == [0, 0, 1]
+
+
+def test_class_of_validation_that_is_not_in_training_is_a_fault(tmp_path: Path) -> None:
+    make_images(tmp_path / "d" / "train", {"a": 4, "b": 3})
+    make_images(tmp_path / "d" / "val", {"a": 2, "c": 1})
+    assert fault(tmp_path / "d").where == "val/c"
+
+
+@pytest.mark.parametrize(
+    ("names", "order"),
+    [
+        (("10", "9", "2"), ("2", "9", "10")),
+        (("b", "B", "a"), ("B", "a", "b")),
+        (("10", "9", "x"), ("10", "9", "x")),
+    ],
+)
+def test_classes_are_in_order(tmp_path: Path, names: tuple[str, ...], order: tuple[str, ...]) -> None:
+    make_images(tmp_path / "d", dict.fromkeys(names, 2))
+    assert own(tmp_path / "d").spec().class_names == order
+
+
+def test_grey_only_when_all_are_grey(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        for index in range(3):
+            make_image(tmp_path / "d" / name / f"{index}.png", 100 + index)
+    assert own(tmp_path / "d").spec().input_shape == (1, 16, 20)
+    make_image(tmp_path / "d" / "a" / "colour.png")
+    assert own(tmp_path / "d").spec().input_shape == (3, 16, 20)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "shape"),
+    [
+        ([(28, 28), (28, 28)], (28, 28)),
+        ([(40, 30), (80, 60)], (30, 40)),  # one format: kept
+        ([(40, 30), (30, 40)], (30, 30)),
+        ([(90, 100), (100, 90)], (64, 64)),
+        ([(640, 480), (640, 480)], (128, 171)),
+        ([(640, 200), (640, 200)], (128, 128)),  # wider than 2:1
+        ([(1, 1), (1, 1)], (4, 4)),
+    ],
+)
+def test_shape_suits_the_sizes(sizes: list[tuple[int, int]], shape: tuple[int, int]) -> None:
+    headers = [Header(width=width, height=height, is_grey=False) for width, height in sizes]
+    assert choose_shape(headers) == (3, *shape)
+
+
+def test_odd_images_are_read_as_people_see_them(tmp_path: Path) -> None:
+    """Turned by their camera, see-through, of 16 bits, with a palette."""
+    folder = tmp_path / "d" / "a"
+    make_images(tmp_path / "d", {"a": 0, "b": 3})
+    turned = Image.new("RGB", (16, 20), (255, 0, 0))
+    turned.paste((0, 0, 255), (0, 0, 16, 10))  # blue above red, but to be turned by a quarter
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    turned.save(folder / "turned.png", exif=exif)
+    Image.new("RGBA", (20, 16), (255, 0, 0, 0)).save(folder / "clear.png")
+    Image.fromarray(np.full((16, 20), 0x80FF, dtype=np.uint16)).save(folder / "deep.png")
+    Image.new("P", (20, 16), 3).save(folder / "palette.gif")
+    data = own(tmp_path / "d")
+    assert data.spec().input_shape == (3, 16, 20), "the turned one has the same format as the rest"
+    source = data.kind.look(data.problems).source  # type: ignore[union-attr]
+    from trainers.owndata.decoding import decode
+
+    by_name = {name: decode(source.open(name), (3, 16, 20)) for name in source.files}
+    assert by_name["a/turned.png"][:, 8, 2].tolist() == [255, 0, 0]
+    assert by_name["a/turned.png"][:, 8, 18].tolist() == [0, 0, 255]
+    assert by_name["a/clear.png"][:, 8, 8].tolist() == [255, 255, 255]
+    assert by_name["a/deep.png"][:, 8, 8].tolist() == [128, 128, 128]
+
+
+def cut_off(path: Path) -> None:
+    generator = np.random.default_rng(0)
+    Image.fromarray(generator.integers(0, 256, (64, 64, 3), dtype=np.uint8)).save(path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def png_of_size(width: int, height: int) -> bytes:
+    """Return a PNG that says it is very large, with hardly anything in it."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b""))
+        + chunk(b"IEND", b"")
+    )
+
+
+BROKEN = {
+    "cut.png": (cut_off, "cannot be decoded"),
+    "cut.jpg": (cut_off, "cannot be decoded"),
+    "text.png": (lambda path: path.write_text("no image"), "not an image"),
+    "empty.jpg": (lambda path: path.write_bytes(b""), "not an image"),
+    "bomb.png": (lambda path: path.write_bytes(png_of_size(10_000, 10_000)), "10,000 × 10,000 pixels"),
+    "huge.png": (lambda path: path.write_bytes(png_of_size(60_000, 60_000)), "far too many pixels"),
+    "nowhere.png": (lambda path: path.symlink_to(path.parent / "gone"), "cannot be decoded"),
+    "script.png": (
+        lambda path: path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n"),
+        "not an image",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_unreadable_image_is_named_and_left_out_only_when_asked(tmp_path: Path, name: str) -> None:
+    make_images(tmp_path / "d", {"a": 10, "b": 10})
+    make, words = BROKEN[name]
+    make(tmp_path / "d" / "a" / name)  # type: ignore[no-untyped-call]
+    problem = fault(tmp_path / "d")
+    assert problem.where == f"a/{name}" and words in problem.message, problem
+    data = own(tmp_path / "d", skip_unreadable=True)
+    spec = data.spec()
+    assert spec.num_train + spec.num_validation == 20
+    assert [note.where for note in data.problems.shown] == [f"a/{name}"]
+
+
+def test_many_unreadable_images_are_all_counted(tmp_path: Path) -> None:
+    make_images(tmp_path / "d", {"a": 3, "b": 3})
+    for index in range(70):
+        (tmp_path / "d" / "a" / f"bad{index:02}.png").write_text("no image")
+    data = own(tmp_path / "d")
+    with pytest.raises(ValueError, match="it has 70 faults") as caught:
+        data.spec()
+    assert str(caught.value).count("bad") == 50 and "and 20 more" in str(caught.value)
+
+
+def test_class_that_loses_its_images_is_refused(tmp_path: Path) -> None:
+    make_images(tmp_path / "d", {"a": 1, "b": 3})
+    (tmp_path / "d" / "a" / "bad.png").write_text("no image")
+    problem = fault(tmp_path / "d", skip_unreadable=True)
+    assert (problem.where, problem.message) == ("a", "the class has 1 readable image.")
+
+
+def test_faults_of_the_folders_are_named(tmp_path: Path) -> None:
+    make_images(tmp_path / "empty", {"a": 3, "b": 3, "c": 0})
+    assert (fault(tmp_path / "empty").where, fault(tmp_path / "empty").message) == (
+        "c",
+        "the class is empty.",
+    )
+    make_images(tmp_path / "one", {"a": 3})
+    assert "one class only, 'a'" in fault(tmp_path / "one").message
+    make_images(tmp_path / "few", {"a": 3, "b": 1})
+    assert (fault(tmp_path / "few").where, fault(tmp_path / "few").message) == ("b", "the class has 1 image.")
+    make_image(make_images(tmp_path / "loose", {"a": 3, "b": 3}) / "x.png")
+    assert "1 images lie in no class folder: 'x.png'" in fault(tmp_path / "loose").message
+    (tmp_path / "nothing" / "a").mkdir(parents=True)
+    assert "no image" in fault(tmp_path / "nothing").message
+    make_images(tmp_path / "flat", {"": 3})
+    assert "no class folder" in faults(tmp_path / "flat")[0].message
+
+
+def test_files_that_are_no_images_are_told_and_litter_is_not(tmp_path: Path) -> None:
+    path = make_images(tmp_path / "d", {"a": 10, "b": 10})
+    (path / "a" / "notes.txt").write_text("x")
+    (path / "a" / ".DS_Store").write_text("x")
+    (path / "__MACOSX").mkdir()
+    found = notes(path)
+    assert len(found) == 1 and "'a/notes.txt'" in found[0].message
+
+
+def test_few_images_a_class_is_worth_a_note(tmp_path: Path) -> None:
+    found = notes(make_images(tmp_path / "d", {"a": 10, "b": 9}))
+    assert [note.message for note in found] == ["these classes have few images: 'b' (9)."]

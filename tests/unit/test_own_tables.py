@@ -1,0 +1,363 @@
+"""Tables: what is taken for what, numbers that come out as they went in, and faults by column and line."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.unit.own_files import (
+    fault,
+    faults,
+    notes,
+    own,
+    own_cache,  # noqa: F401 - a fixture
+    write,
+)
+from trainers.data import NotInstalledError
+from trainers.owndata import table_rows
+from trainers.owndata import tables as tables_module
+from trainers.owndata.splits import MappedRowsSplit
+from trainers.tables import TableSplit
+from trainers.text import TextSplit
+
+CPU = torch.device("cpu")
+
+
+def people(
+    path: Path, num_rows: int = 40, change: Callable[[int, list[str]], list[str]] | None = None
+) -> Path:
+    """Write a table of rows that can be told apart by their height; `change` spoils some of them."""
+    rows = []
+    for index in range(num_rows):
+        row = [
+            f"{150.5 + index}",
+            ("red", "green", "blue")[index % 3],
+            f"{index % 2}",
+            "yes" if index > 19 else "no",
+        ]
+        rows.append(",".join(change(index, row) if change else row))
+    return write(path, "height,colour,left,tall", *rows)
+
+
+def table_of(data, side: int = 0) -> torch.Tensor:  # type: ignore[no-untyped-def]
+    split = data.load(CPU)[side]
+    return split.batch(torch.arange(len(split)))[0]
+
+
+def test_rows_become_numbers_and_come_back(tmp_path: Path) -> None:
+    data = own(people(tmp_path / "t.csv"))
+    spec = data.spec()
+    assert spec.task == "tabular_classification" and spec.class_names == ("no", "yes")
+    assert spec.feature_names == ("height", "colour = blue", "colour = green", "colour = red", "left")
+    assert (spec.num_train, spec.num_validation) == (32, 8)
+    train, validation = data.load(CPU)
+    assert isinstance(train, TableSplit) and isinstance(validation, TableSplit)
+    inputs, labels = train.batch(torch.arange(32))
+    assert inputs[:, 0].mean().abs() < 1e-6 and abs(float(inputs[:, 0].std(correction=0)) - 1) < 1e-6
+    assert torch.equal(inputs[:, 1:4].sum(1), torch.ones(32)), "one-hot"
+    seen = []
+    for split in (train, validation):
+        values, labels = split.batch(torch.arange(len(split)))
+        own_units = values * split.feature_std + split.feature_mean
+        for row, label in zip(own_units.tolist(), labels.tolist(), strict=True):
+            index = round(row[0] - 150.5)
+            assert label == (index > 19) and round(row[4]) == index % 2
+            assert row[1:4] == [float(index % 3 == colour) for colour in (2, 1, 0)]
+            seen.append(index)
+    assert sorted(seen) == list(range(40)), "every row once"
+    plain = own(tmp_path / "t.csv", normalise=False)
+    assert table_of(plain)[:, 0].max() > 150 and not plain.load(CPU)[0].feature_mean.any()
+
+
+def test_number_to_predict_is_standardised_and_the_scale_is_told(tmp_path: Path) -> None:
+    rows = [f"{index},{1000 + 7.5 * index}" for index in range(0, 200, 2)]
+    data = own(write(tmp_path / "t.csv", "x,price", *rows))
+    spec = data.spec()
+    assert spec.task == "tabular_regression" and spec.num_classes == 1 and spec.class_names == ()
+    split = data.load(CPU)[0]
+    inputs, targets = split.batch(torch.arange(len(split)))
+    assert targets.dtype == torch.float32 and targets.mean().abs() < 1e-5
+    assert float(targets.std(correction=0)) == pytest.approx(1, abs=1e-5)
+    x = inputs[:, 0] * split.feature_std[0] + split.feature_mean[0]
+    assert torch.allclose(targets * spec.target_std + spec.target_mean, 1000 + 7.5 * x, atol=1e-2)
+
+
+def test_large_numbers_keep_their_digits(tmp_path: Path) -> None:
+    """Seconds since 1970 differ in digits that a 32-bit number does not have."""
+    rows = [f"{1_700_000_000 + 3 * index},{'ab'[index % 2]}" for index in range(40)]
+    values = table_of(own(write(tmp_path / "t.csv", "time,side", *rows)))[:, 0]
+    assert len(set(values.tolist())) == 32
+
+
+@pytest.mark.parametrize("name", ["people", "texts"])
+def test_mapped_split_gives_the_same_as_one_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path = (people if name == "people" else reviews)(tmp_path / "t.csv")
+    for normalise in (True, False):
+        data = own(path, normalise=normalise)
+        whole, _ = data.load(CPU)
+        with monkeypatch.context() as patch:
+            patch.setattr(tables_module, "SMALL_BYTES", 0)
+            mapped, _ = data.load(CPU)
+        assert isinstance(mapped, MappedRowsSplit) and len(mapped) == len(whole)
+        indices = torch.tensor([3, 0, 3, 20])
+        for split in (mapped, pickle.loads(pickle.dumps(mapped))):
+            (ours, our_labels), (theirs, their_labels) = split.batch(indices), whole.batch(indices)
+            assert ours.dtype == theirs.dtype and our_labels.dtype == their_labels.dtype
+            assert torch.allclose(ours, theirs) and torch.equal(our_labels, their_labels)
+        if name == "texts":
+            assert mapped.texts[3] == whole.texts[3]  # type: ignore[attr-defined]
+
+
+def reviews(path: Path, num_rows: int = 60) -> Path:
+    dice = random.Random(0)
+    words = ["the", "film", "was", "seen", "twice", "by", "us", "नमस्ते"]
+    rows = []
+    for index in range(num_rows):
+        text = " ".join([*dice.choices(words, k=8), "good," if index % 2 else "bad,", str(index)])
+        rows.append(f'"{text}",{"pos" if index % 2 else "neg"}')
+    return write(path, "text,mood", *rows)
+
+
+def test_texts_are_recognised_and_kept(tmp_path: Path) -> None:
+    data = own(reviews(tmp_path / "t.csv"))
+    spec = data.spec()
+    assert spec.task == "text_classification" and spec.class_names == ("neg", "pos")
+    assert spec.input_shape == (11,), "ten words and a comma"
+    train, validation = data.load(CPU)
+    assert isinstance(train, TextSplit)
+    tokens, labels = train.batch(torch.arange(len(train)))
+    assert spec.decode is not None
+    for row, label, text in zip(tokens.tolist(), labels.tolist(), train.texts, strict=True):
+        assert spec.decode(row) == text.replace(",", " ,")
+        assert ("good" in text) == bool(label)
+    unseen = spec.decode(validation.batch(torch.arange(1))[0][0].tolist())
+    assert unseen.endswith("\N{REPLACEMENT CHARACTER}"), "its number is in no training text"
+    assert own(tmp_path / "t.csv", sequence_length=5).spec().input_shape == (5,)
+    as_table = faults(tmp_path / "t.csv", task="tabular_classification")
+    assert "no column is left" in as_table[0].message
+
+
+def test_single_words_are_read_by_their_characters(tmp_path: Path) -> None:
+    rows = [f"name{chr(97 + index % 26)}{chr(97 + index // 26)},{'xy'[index % 2]}" for index in range(60)]
+    data = own(write(tmp_path / "t.csv", "name,side", *rows))
+    spec = data.spec()
+    assert spec.task == "text_classification" and spec.input_shape == (6,)
+    train, _ = data.load(CPU)
+    assert (
+        spec.decode is not None
+        and spec.decode(train.batch(torch.tensor([0]))[0][0].tolist()) == train.texts[0]
+    )
+
+
+def test_label_column_is_found_or_asked_for(tmp_path: Path) -> None:
+    rows = [f"{'ab'[index % 2]},{index * 7 % 40}.5,{'xyz'[index % 3]}" for index in range(60)]
+    path = write(tmp_path / "t.csv", "label,number,end", *rows)
+    assert own(path).spec().class_names == ("a", "b")
+    assert own(path, label_column="end").spec().class_names == ("x", "y", "z")
+    assert own(path, label_column="number").spec().task == "tabular_regression"
+    problem = fault(path, label_column="numbr")
+    assert "no column 'numbr'" in problem.message and "Did you mean 'number'?" in problem.hint
+    assert "'tall'" not in fault(path, label_column="zzz").hint
+
+
+@pytest.mark.parametrize(
+    ("suffix", "delimiter"), [(".csv", ","), (".csv", ";"), (".csv", "\t"), (".csv", "|"), (".tsv", "\t")]
+)
+def test_delimiters_are_found(tmp_path: Path, suffix: str, delimiter: str) -> None:
+    path = people(tmp_path / "t.csv")
+    path.write_text(path.read_text().replace(",", delimiter))
+    assert own(path.rename(tmp_path / f"u{suffix}")).spec().feature_names[0] == "height"
+
+
+def test_decimal_commas_are_read_where_semicolons_part_cells(tmp_path: Path) -> None:
+    path = people(tmp_path / "t.csv")
+    path.write_text(path.read_text().replace(",", ";").replace(".5", ",5"))
+    split = own(path).load(CPU)[0]
+    values = split.batch(torch.arange(32))[0] * split.feature_std + split.feature_mean
+    assert all(round(value - 150.5, 3).is_integer() for value in values[:, 0].tolist())
+
+
+def test_cells_may_hold_delimiters_quotes_and_line_ends(tmp_path: Path) -> None:
+    rows = [f'"said ""{index}"", then\nleft at once, again",{"ab"[index % 2]}' for index in range(30)]
+    train, _ = own(write(tmp_path / "t.csv", "text,side", *rows)).load(CPU)
+    assert sorted(train.texts)[0] == 'said "0", then\nleft at once, again' or '"' in train.texts[0]
+    assert all("then\nleft at once, again" in text for text in train.texts)
+
+
+def spoilt(lines: dict[int, list[str]]) -> Callable[[int, list[str]], list[str]]:
+    """Return a change that puts other rows at some lines (the header is line 1)."""
+    return lambda index, row: lines.get(index + 2, row)
+
+
+def test_row_with_a_wrong_number_of_cells_is_named_by_its_line(tmp_path: Path) -> None:
+    path = people(tmp_path / "t.csv", change=spoilt({5: ["1", "red", "1"], 9: ["1", "red", "1", "no", "x"]}))
+    found = faults(path)
+    assert [(problem.line, problem.message[:19]) for problem in found] == [
+        (5, "the row has 3 cells"),
+        (9, "the row has 5 cells"),
+    ]
+    spec = own(path, skip_unreadable=True).spec()
+    assert spec.num_train + spec.num_validation == 38
+
+
+def test_line_numbers_count_lines_within_quotes(tmp_path: Path) -> None:
+    rows = [
+        '"two\nlines of text here",a',
+        "short",
+        *[f"some words of text {i},{'ab'[i % 2]}" for i in range(20)],
+    ]
+    assert fault(write(tmp_path / "t.csv", "text,side", *rows)).line == 4
+
+
+def test_mixed_column_is_named_with_lines(tmp_path: Path) -> None:
+    change = spoilt({4: ["tall", "red", "1", "no"], 30: ["12 m", "red", "1", "yes"]})
+    path = people(tmp_path / "t.csv", change=change)
+    problem = fault(path)
+    assert problem.where == "column 'height'" and problem.line == 4
+    assert (
+        "38 of its values are numbers and 2 are not: 'tall' in line 4, '12 m' in line 30" in problem.message
+    )
+    data = own(path, skip_unreadable=True)
+    assert data.spec().num_train + data.spec().num_validation == 38
+    assert float(table_of(data)[:, 0].abs().max()) < 3
+
+
+def test_missing_values_are_told_and_filled(tmp_path: Path) -> None:
+    change = spoilt({3: ["", "red", "1", "no"], 7: ["NA", "", "1", "no"]})
+    path = people(tmp_path / "t.csv", change=change)
+    found = {note.where: note for note in notes(path)}
+    assert "2 of 40 values are missing: lines 3, 7." in found["column 'height'"].message
+    assert found["column 'colour'"].line == 7
+    data = own(path)
+    names = data.spec().feature_names
+    assert names[:2] == ("height", "height = missing") and "colour = missing" in names
+    rows = torch.cat([table_of(data, 0), table_of(data, 1)])
+    is_missing = data.load(CPU)[0].batch(torch.arange(32))[0]
+    assert float((rows[:, 1] > 0).sum()) == 2 and is_missing.isfinite().all()
+    assert rows[rows[:, 1] > 0][:, 0].abs().max() == 0, "the mean"
+
+
+def test_missing_labels_are_a_fault(tmp_path: Path) -> None:
+    path = people(tmp_path / "t.csv", change=spoilt({6: ["1", "red", "1", ""]}))
+    problem = fault(path)
+    assert problem.line == 6 and "the label is missing in 1 rows: lines 6" in problem.message
+    assert own(path, skip_unreadable=True).spec().num_train == 31
+
+
+def test_identifiers_are_left_out_and_are_no_label(tmp_path: Path) -> None:
+    rows = [f"{index},user{index:03}q,{index % 7}.5,{'ab'[index % 2]}" for index in range(40)]
+    path = write(tmp_path / "t.csv", "row,user,number,side", *rows)
+    assert [note.where for note in notes(path)] == ["column 'row'", "column 'user'"]
+    assert own(path).spec().feature_names == ("number",)
+    problem = fault(path, label_column="user")
+    assert problem.where == "column 'user'" and "nearly all its values are different" in problem.message
+
+
+def test_columns_that_say_nothing_are_left_out(tmp_path: Path) -> None:
+    rows = [f"1,,{index * 3 % 50},{'ab'[index % 2]}" for index in range(40)]
+    path = write(tmp_path / "t.csv", "same,nothing,number,side", *rows)
+    assert [note.message for note in notes(path)] == [
+        "all its values are the same. It is left out.",
+        "it is empty. It is left out.",
+    ]
+    assert own(path).spec().feature_names == ("number",)
+
+
+def test_rare_categories_share_one_number(tmp_path: Path) -> None:
+    rows = [
+        f"{'often' if index % 2 else f'c{index % 90}'},{'ab'[index % 2]},{index % 5}" for index in range(400)
+    ]
+    spec = own(write(tmp_path / "t.csv", "kind,side,label", *rows)).spec()
+    kinds = [name for name in spec.feature_names if name.startswith("kind")]
+    assert len(kinds) == 32 and kinds[-1] == "kind = other" and "kind = often" in kinds
+
+
+HEADERS = {
+    "": "the file is empty",
+    "1.5,2.5,3.5,red\n" * 20: "looks like data",
+    "a,b,a\n1,2,x\n": "2 columns are called 'a'",
+    "a\n1\n2\n": "one column only",
+    "a,b\n": "there are no rows",
+    "text here,pos\n"
+    + "good film to see again,pos\nbad film to see again,neg\n" * 5: "header seems to be missing",
+}
+
+
+@pytest.mark.parametrize("text", HEADERS)
+def test_header_faults(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(text)
+    assert any(HEADERS[text] in problem.message for problem in faults(path)), faults(path)
+
+
+def test_nameless_and_counted_columns_are_no_fault(tmp_path: Path) -> None:
+    rows = [f"{index},{index % 9}.5,{'ab'[index % 2]}" for index in range(30)]
+    assert own(write(tmp_path / "t.csv", ",x,side", *rows)).spec().feature_names == ("x",)
+    assert own(write(tmp_path / "u.csv", "0,1,2", *rows)).spec().feature_names == ("1",)
+
+
+def test_open_quote_is_named_by_the_line_it_opens_in(tmp_path: Path) -> None:
+    path = people(tmp_path / "t.csv", change=spoilt({8: ['"150', "red", "1", "no"]}))
+    found = faults(path)
+    assert any(problem.line == 8 and "never closed" in problem.message for problem in found), found
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "words"),
+    [("utf-16", 1, "UTF-16"), ("latin-1", 7, "Latin-1"), ("cp1252", 7, "Windows-1252")],
+)
+def test_wrong_encoding_is_told_with_line_and_guess(tmp_path: Path, code: str, line: int, words: str) -> None:
+    word = "caf\xe9" if code == "latin-1" else "“caf\xe9”"
+    path = people(tmp_path / "t.csv", change=spoilt({7: ["1", word, "1", "no"]}))
+    path.write_bytes(path.read_text("utf-8").encode(code))
+    problem = faults(path)[0]
+    assert problem.line == line and words in problem.hint and "iconv" in problem.hint
+
+
+def test_classes_must_be_some_and_have_rows(tmp_path: Path) -> None:
+    path = people(tmp_path / "t.csv", change=lambda index, row: [*row[:3], "no"])
+    assert "one class only" in fault(path).message
+    path = people(tmp_path / "u.csv", change=spoilt({5: ["1", "red", "1", "maybe"]}))
+    assert (fault(path).where, fault(path).message) == ("maybe", "the class has 1 row.")
+
+
+def test_class_that_loses_its_rows_is_refused(tmp_path: Path) -> None:
+    change = spoilt({5: ["1", "red", "1", "maybe"], 6: ["one", "red", "1", "maybe"]})
+    problem = fault(people(tmp_path / "t.csv", change=change), skip_unreadable=True)
+    assert (problem.where, problem.message) == ("maybe", "the class has 1 usable row.")
+
+
+def test_task_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    path = people(tmp_path / "t.csv")
+    assert (
+        "image classification cannot be learnt from a table"
+        in fault(path, task="image_classification").message
+    )
+    assert any("are not: 'no'" in one.message for one in faults(path, task="tabular_regression"))
+
+
+def test_parquet_without_pyarrow_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name!r}")
+
+    (tmp_path / "t.parquet").write_bytes(b"PAR1")
+    monkeypatch.setattr(table_rows.importlib, "import_module", missing)
+    with pytest.raises(NotInstalledError, match="pip install pyarrow"):
+        own(tmp_path / "t.parquet").spec()
+
+
+def test_parquet_gives_the_same_as_csv(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is an extra that is not installed here")
+    read_csv = pytest.importorskip("pyarrow.csv").read_csv
+    path = people(tmp_path / "t.csv")
+    parquet.write_table(read_csv(path), tmp_path / "t.parquet")
+    one, other = own(path), own(tmp_path / "t.parquet")
+    assert one.spec().feature_names == other.spec().feature_names
+    assert torch.equal(table_of(one), table_of(other))

@@ -1,0 +1,155 @@
+"""Running text: every character comes back, in however many pieces it is read; other encodings are told."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from tests.unit.own_files import (
+    fault,
+    notes,
+    own,
+    own_cache,  # noqa: F401 - a fixture
+)
+from trainers.data import CharacterSplit, DataOptions
+from trainers.datasets.own import Own
+from trainers.owndata import plain_text, reading
+from trainers.owndata.problems import DataError
+from trainers.owndata.splits import MappedTextSplit
+
+CPU = torch.device("cpu")
+TEXT = "Ein schöner Tag – नमस्ते 😀!\r\nzwei\n" * 60
+
+
+def write_text(path: Path, text: str = TEXT) -> Path:
+    path.write_bytes(text.encode("utf-8"))
+    return path
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 2, 3, 5, 64, 10**6])
+def test_characters_may_lie_across_pieces(tmp_path: Path, chunk_bytes: int) -> None:
+    path = write_text(tmp_path / "t.txt")
+    assert "".join(reading.text_chunks(path, chunk_bytes)) == TEXT
+
+
+def test_tokens_round_trip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_text.reading, "CHUNK_BYTES", 7)
+    data = own(write_text(tmp_path / "t.txt"), sequence_length=8)
+    spec = data.spec()
+    assert spec.class_names == tuple(sorted(set(TEXT))) and spec.num_classes == len(set(TEXT))
+    train, validation = data.load(CPU)
+    assert isinstance(train, CharacterSplit)
+    assert (len(train), len(validation)) == (spec.num_train, spec.num_validation)
+    inputs, targets = train.batch(torch.arange(len(train)))
+    written = "".join(spec.class_names[token] for token in inputs.flatten().tolist())
+    assert written == TEXT[: len(written)] and len(TEXT) * 0.9 < len(written)
+    assert torch.equal(inputs[:, 1:], targets[:, :-1])
+    held = "".join(
+        spec.class_names[token] for token in validation.batch(torch.arange(1))[0].flatten().tolist()
+    )
+    border = len(TEXT) - int(len(TEXT) * plain_text.VALIDATION_SHARE)
+    assert held == TEXT[border : border + 8], "the end of the text, which training does not see"
+
+
+@pytest.mark.parametrize("num_distinct", [40, 300, 40_000])
+def test_mapped_split_gives_the_same_as_one_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_distinct: int
+) -> None:
+    points = np.random.default_rng(0).integers(0x10000, 0x10000 + num_distinct, 60_000)
+    data = own(write_text(tmp_path / "t.txt", "".join(map(chr, points))), sequence_length=16)
+    width = data.prepared.array("tokens").dtype.itemsize
+    assert width == (1 if num_distinct <= 256 else 2)
+    whole = data.load(CPU)
+    monkeypatch.setattr(plain_text, "SMALL_BYTES", 0)
+    mapped = data.load(CPU)
+    for ours, theirs in zip(mapped, whole, strict=True):
+        assert isinstance(ours, MappedTextSplit) and len(ours) == len(theirs)
+        indices = torch.tensor([len(ours) - 1, 0, 2])
+        for split in (ours, pickle.loads(pickle.dumps(ours))):
+            for one, other in zip(split.batch(indices), theirs.batch(indices), strict=True):
+                assert one.dtype == other.dtype == torch.int64 and torch.equal(one, other)
+    assert len(pickle.dumps(mapped[0])) < 1000
+
+
+def test_rarest_of_too_many_characters_become_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_text, "MAX_CHARACTERS", 3)
+    path = write_text(tmp_path / "t.txt", "aaabbbcccxyz" * 50)
+    assert "3 more different characters than 3" in notes(path, sequence_length=11)[0].message
+    data = own(path, sequence_length=11)
+    assert data.spec().class_names == ("a", "b", "c", "\N{REPLACEMENT CHARACTER}")
+    assert data.load(CPU)[0].batch(torch.tensor([0]))[0][0].tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3]
+
+
+def test_byte_order_mark_is_no_character(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_bytes(b"\xef\xbb\xbf" + b"abcd" * 200)
+    assert own(tmp_path / "t.txt").spec().class_names == ("a", "b", "c", "d")
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 10, 10**6])
+@pytest.mark.parametrize(
+    ("raw", "line", "message", "hint"),
+    [
+        (b"one\ntwo caf\xe9 \n", 2, "byte 0xE9 at position 11", "Latin-1"),
+        (b"one\n\ntwo \x93caf\xe9\x94\n", 3, "byte 0x93 at position 9", "Windows-1252"),
+        (b"one\ncaf\xc3", 2, "ends in the middle of a character, at byte 7", "cut off"),
+        ("one\ntwo".encode("utf-16"), 1, "it is UTF-16", "iconv -f UTF-16"),
+        ("one two".encode("utf-16-le"), 1, "every second byte is zero", "UTF-16LE"),
+        ("one two".encode("utf-16-be"), 1, "every second byte is zero", "UTF-16BE"),
+    ],
+)
+def test_wrong_encoding_is_told_with_place_and_guess(
+    tmp_path: Path, chunk_bytes: int, raw: bytes, line: int, message: str, hint: str
+) -> None:
+    (tmp_path / "t.txt").write_bytes(raw)
+    with pytest.raises(reading.ReadingError) as caught:
+        list(reading.text_chunks(tmp_path / "t.txt", chunk_bytes))
+    assert message in caught.value.message and hint in caught.value.hint and caught.value.line == line
+
+
+def test_faults_reach_the_person(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_bytes(b"x" * 5000 + b"\n\xff\n")
+    assert fault(tmp_path / "t.txt").line == 2
+    assert "is the least" in fault(write_text(tmp_path / "short.txt", "short text")).message
+    (tmp_path / "empty.txt").write_bytes(b"")
+    assert fault(tmp_path / "empty.txt").message == "the file is empty."
+    (tmp_path / "x.bin").write_bytes(b"\x7fELF\x00\x01\x02" + bytes(range(200)))
+    assert "no kind that can be read" in fault(tmp_path / "x.bin").message
+    assert "Save the sheet as CSV" in fault(write_text(tmp_path / "x.xlsx")).hint
+    assert "nothing at this path" in fault(tmp_path / "nowhere").message
+    assert (
+        "cannot be learnt from running text"
+        in fault(write_text(tmp_path / "t2.txt"), task="text_classification").message
+    )
+    (tmp_path / "folder").mkdir()
+    write_text(tmp_path / "folder" / "t.txt")
+    assert "such as 't.txt'" in fault(tmp_path / "folder").hint
+    with pytest.raises(DataError, match="no path is given"):
+        Own(DataOptions()).spec()
+
+
+class Pairs:
+    """Two characters a token: number 1000 for all but "ab", which is 1001."""
+
+    vocabulary_size = 1002
+    padding = 0
+
+    def encode(self, texts, max_length):  # type: ignore[no-untyped-def]
+        return [[1001 if text[i : i + 2] == "ab" else 1000 for i in range(0, len(text), 2)] for text in texts]
+
+    def decode(self, tokens):  # type: ignore[no-untyped-def]
+        return "".join("ab" if token == 1001 else "??" for token in tokens)
+
+
+def test_trained_models_tokens_are_written_piece_by_piece(tmp_path: Path) -> None:
+    path = write_text(tmp_path / "t.txt", "abababab.\n" * 20_000)
+    data = own(path, tokenizer=Pairs(), sequence_length=5)
+    spec = data.spec()
+    assert (spec.vocabulary_size, spec.class_names) == (1002, ()) and spec.decode is not None
+    assert len(data.prepared.array("tokens")) == 100_000
+    train, _ = data.load(CPU)
+    assert train.batch(torch.tensor([7]))[0].tolist() == [[1001, 1001, 1001, 1001, 1000]]
+    assert data.fingerprint != own(path, sequence_length=5).fingerprint

@@ -1,0 +1,119 @@
+"""Zips of strangers: read in place, and refused as a whole when anything in them is not as it should be."""
+
+from __future__ import annotations
+
+import io
+import stat
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.unit.own_files import (
+    fault,
+    faults,
+    make_images,
+    make_zip,
+    own,
+    own_cache,  # noqa: F401 - a fixture
+)
+from trainers.owndata import image_sources
+
+
+@pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    """Return a good zip; tests add to it."""
+    return make_zip(tmp_path / "pets.zip", make_images(tmp_path / "pets", {"a": 10, "b": 10}))
+
+
+def add(path: Path, name: str, content: bytes = b"x", *, mode: int = 0, compress: bool = False) -> None:
+    info = zipfile.ZipInfo(name)
+    info.external_attr = mode << 16
+    info.compress_type = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(info, content)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("../../evil.png", "leads out of the zip"),
+        ("a/../../evil.png", "leads out of the zip"),
+        ("..\\evil.png", "leads out of the zip"),
+        ("/etc/evil.png", "absolute path"),
+        ("C:/evil.png", "absolute path"),
+        ("a/more.zip", "archive within the zip"),
+        ("a/more.tar.gz", "archive within the zip"),
+    ],
+)
+def test_bad_names_are_refused(pets: Path, name: str, words: str) -> None:
+    before = set(pets.parent.rglob("*"))
+    add(pets, name)
+    assert words in fault(pets).message
+    assert words in fault(pets, skip_unreadable=True).message, "not to be skipped"
+    assert set(pets.parent.rglob("*")) == before, "nothing was unpacked"
+
+
+def test_link_is_refused(pets: Path) -> None:
+    add(pets, "a/link.png", b"/etc/passwd", mode=stat.S_IFLNK | 0o777)
+    assert "is a link" in fault(pets).message
+
+
+def test_encrypted_member_is_refused(pets: Path) -> None:
+    raw = bytearray(pets.read_bytes())
+    at = raw.find(b"PK\x01\x02")
+    raw[at + 8] |= 1  # the flag in the first entry of the directory
+    pets.write_bytes(raw)
+    assert "is encrypted" in fault(pets).message
+
+
+def test_bomb_is_refused_before_it_is_unpacked(pets: Path) -> None:
+    add(pets, "a/bomb.png", bytes(image_sources.RATIO_MATTERS_FROM + 1), compress=True)
+    assert "-fold when unpacked" in fault(pets).message
+
+
+def test_too_large_in_all_is_refused(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_sources, "MAX_UNPACKED_BYTES", 100)
+    assert "when unpacked; at most" in fault(pets).message
+    monkeypatch.undo()
+    monkeypatch.setattr(image_sources, "MAX_MEMBERS", 5)
+    assert "at most 5 are taken" in faults(pets)[0].message
+
+
+def test_member_that_lies_about_its_content_is_unreadable(pets: Path) -> None:
+    raw = bytearray(pets.read_bytes())
+    at = raw.find(b"IDAT")
+    raw[at + 8] ^= 0xFF  # within the first image; its checksum no longer fits
+    pets.write_bytes(raw)
+    problem = fault(pets)
+    assert problem.where == "a/000.png" and "CRC" in problem.message
+
+
+def test_what_is_no_zip_is_said_so(tmp_path: Path, pets: Path) -> None:
+    (tmp_path / "no.zip").write_bytes(b"PK\x03\x04 and nothing")
+    assert "cannot be opened" in fault(tmp_path / "no.zip").message
+    pets.write_bytes(pets.read_bytes()[:-40])
+    assert "cannot be opened" in fault(pets).message
+
+
+def test_zip_by_another_name_is_read(pets: Path) -> None:
+    renamed = pets.rename(pets.with_suffix(".upload"))
+    assert own(renamed).spec().num_train == 16
+
+
+def test_names_with_backslashes_are_folders(tmp_path: Path) -> None:
+    root = make_images(tmp_path / "d", {"a": 3, "b": 3})
+    with zipfile.ZipFile(tmp_path / "w.zip", "w") as archive:
+        for file in sorted(root.rglob("*.png")):
+            info = zipfile.ZipInfo("x")
+            info.filename = str(file.relative_to(tmp_path)).replace("/", "\\")
+            archive.writestr(info, file.read_bytes())
+    assert b"d\\a\\000.png" in (tmp_path / "w.zip").read_bytes()
+    assert own(tmp_path / "w.zip").spec().class_names == ("a", "b")
+
+
+def test_same_name_twice_is_a_fault(pets: Path) -> None:
+    content = io.BytesIO(b"x").getvalue()
+    with pytest.warns(UserWarning, match="Duplicate"):
+        add(pets, "a/000.png", content)
+    assert "twice" in fault(pets).message

@@ -1,0 +1,106 @@
+"""Text classifier that starts from a trained model of transformers (BERT, DistilBERT, MiniLM, …)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainers import pretrained, pretrained_text
+from trainers.data import TEXT_CLASSIFICATION, DataSpec, Tokenizer
+from trainers.registry import ModelOptions, register_model
+
+NAME = "hf_text"
+DROPOUT = 0.1
+
+
+class MeanOfWords(nn.Module):
+    """A trained reader, and a new layer over the mean of what it makes of the words.
+
+    The mean is what sentence models are trained with (Reimers and Gurevych 2019, "Sentence-BERT").
+    """
+
+    def __init__(self, reader: nn.Module, width: int, spec: DataSpec) -> None:
+        super().__init__()
+        self.padding = spec.padding
+        self.reader = reader
+        self.dropout = nn.Dropout(DROPOUT)
+        self.scores = nn.Linear(width, spec.num_classes)
+        nn.init.normal_(self.scores.weight, std=0.02)
+        nn.init.zeros_(self.scores.bias)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map (batch, length) tokens to (batch, classes) scores; padding is neither seen nor counted."""
+        is_there = attention_mask(tokens, self.padding)
+        read = self.reader(input_ids=tokens, attention_mask=is_there).last_hidden_state
+        mean = (read * is_there.unsqueeze(-1)).sum(1) / is_there.sum(1, keepdim=True)
+        scores: Tensor = self.scores(self.dropout(mean))
+        return scores
+
+
+class TrainedClassifier(nn.Module):
+    """A model that already tells as many classes apart; it keeps its last layers."""
+
+    def __init__(self, classifier: Any, spec: DataSpec) -> None:
+        super().__init__()
+        self.padding = spec.padding
+        self.classifier = classifier
+        classifier.config.pad_token_id = spec.padding  # decoders look for a text's end by it
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map (batch, length) tokens to (batch, classes) scores."""
+        mask = attention_mask(tokens, self.padding)
+        scores: Tensor = self.classifier(input_ids=tokens, attention_mask=mask).logits
+        return scores
+
+
+def attention_mask(tokens: Tensor, padding: int) -> Tensor:
+    """Return (batch, length) of 1 where there is a token; an empty text has its first place."""
+    is_there = (tokens != padding).long()
+    is_there[:, 0] = 1
+    return is_there
+
+
+def tokenizer(options: ModelOptions) -> Tokenizer:
+    """Return the trained model's own tokenizer."""
+    return pretrained_text.load_tokenizer(
+        options.pretrained_path, NAME, offline=options.offline, is_padded=True
+    )
+
+
+@register_model(
+    NAME,
+    label="Fine-tune a text model",
+    description="Starts from a trained model in a folder on this machine (Hugging Face format) and learns to "
+    "sort your texts.",
+    tasks=(TEXT_CLASSIFICATION,),
+    needs_path=True,
+    requires=(pretrained.TRANSFORMERS,),
+    tokenizer=tokenizer,
+)
+def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
+    """Load the folder's model; a layer for the data set's classes is new unless it has one of that size."""
+    folder = pretrained.model_folder(options.pretrained_path, NAME)
+    config = pretrained_text.transformers_config(folder, NAME)
+    transformers = pretrained.import_transformers(offline=options.offline)
+    network: nn.Module
+    if num_trained_classes(config) == spec.num_classes:
+        trained = pretrained_text.load(transformers.AutoModelForSequenceClassification, folder, NAME)
+        network = TrainedClassifier(trained, spec)
+    else:
+        trained = pretrained_text.load(transformers.AutoModel, folder, NAME)
+        network = MeanOfWords(trained, trained.config.get_text_config().hidden_size, spec)
+    pretrained_text.check_tokens(spec, tokenizer(options).vocabulary_size, trained, folder)
+    # Any token but padding.
+    example = torch.full((1, spec.input_shape[0]), 1 if spec.padding == 0 else 0)
+    pretrained.freeze_unused(network, example)
+    return network
+
+
+def num_trained_classes(config: Mapping[str, Any]) -> int:
+    """Return how many classes a config.json's model has learnt to tell apart; 0: it is no classifier."""
+    if not any(str(name).endswith("ForSequenceClassification") for name in config.get("architectures") or ()):
+        return 0
+    return len(config.get("id2label") or ()) or 2  # two is what transformers leaves unsaid

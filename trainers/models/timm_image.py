@@ -1,0 +1,135 @@
+"""Image networks of the package timm (Wightman 2019), from scratch or from a trained one in a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trainers import pretrained
+from trainers.data import IMAGE_CLASSIFICATION, DataSpec
+from trainers.registry import ModelOptions, register_model
+
+NAME = "timm_image"
+DEFAULT_SIZE = "resnet18"
+# Networks for photographs halve the sides five times, and should have two pixels a side left.
+LEAST_SIDE = 64
+STRIDE = 32
+
+
+class Resized(nn.Module):
+    """A network that sees images in a size it can work with.
+
+    Args:
+        size: (height, width) images are brought to; None: as they are.
+    """
+
+    def __init__(self, network: nn.Module, size: tuple[int, int] | None) -> None:
+        super().__init__()
+        self.network = network
+        self.size = size
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map (batch, channels, height, width) to (batch, classes) scores."""
+        if self.size is not None:
+            is_smaller = self.size[0] < images.shape[-2] or self.size[1] < images.shape[-1]
+            images = functional.interpolate(images, self.size, mode="bilinear", antialias=is_smaller)
+        scores: Tensor = self.network(images)
+        return scores
+
+
+@register_model(
+    NAME,
+    label="timm network",
+    description="An image network of the package timm, from scratch or from a trained one in a folder on "
+    "this machine. Small images are enlarged to the 64 pixels a side that such networks need.",
+    tasks=(IMAGE_CLASSIFICATION,),
+    sizes={
+        "resnet18": "11 million parameters, the classic",
+        "mobilenetv3_small_050": "0.6 million, made for phones",
+        "efficientnet_b0": "4 million, much accuracy for little work",
+        "convnext_atto": "3.4 million, a convolutional network of 2022",
+        "vit_tiny_patch16_224": "5.5 million, a transformer over squares of 16 pixels",
+        "resnet50": "24 million, for a GPU",
+    },
+    needs_path=True,
+    requires=(pretrained.TIMM, pretrained.TORCHVISION),
+)
+def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
+    """Build timm's network of this size, or load the one in the folder; the last layer is the data set's.
+
+    Raises:
+        ValueError: when the folder cannot be used.
+    """
+    folder = pretrained.model_folder(options.pretrained_path, NAME) if options.pretrained_path else None
+    config = {} if folder is None else timm_config(folder)
+    architecture = config.get("architecture", options.size or DEFAULT_SIZE)
+    timm = pretrained.import_timm(offline=options.offline)
+    if not timm.is_model(architecture):
+        raise ValueError(f"timm {timm.__version__} has no network called {architecture!r}")
+
+    channels, height, width = spec.input_shape
+    arguments: dict[str, Any] = {"in_chans": channels}
+    size = (enlarged(height, STRIDE), enlarged(width, STRIDE)) if min(height, width) < LEAST_SIDE else None
+    cfg = {**timm.get_pretrained_cfg(architecture).to_dict(), **config.get("pretrained_cfg", config)}
+    if cfg.get("fixed_input_size"):
+        step = multiple_of_patch(timm, architecture)
+        side = min(enlarged(max(height, width), step), int(cfg["input_size"][-1]))
+        size = arguments["img_size"] = (side, side)
+    network = (
+        timm.create_model(architecture, num_classes=spec.num_classes, **arguments)
+        if folder is None
+        else load(timm, folder, spec.num_classes, arguments)
+    )
+    resized = Resized(network, size)
+    pretrained.freeze_unused(resized, torch.zeros(2, *spec.input_shape))
+    return resized
+
+
+def load(timm: Any, folder: Path, num_classes: int, arguments: dict[str, Any]) -> nn.Module:
+    """Return the folder's network; its last layer is made new when it tells another number of classes apart.
+
+    Loaded with its own classes first: then timm insists on every weight being there.
+
+    Raises:
+        ValueError: when the weights are not those of the network.
+    """
+    try:
+        network: Any = timm.create_model(f"local-dir:{folder}", pretrained=True, **arguments)
+    except (RuntimeError, ValueError, KeyError, TypeError, OSError) as error:
+        raise ValueError(f"{NAME} cannot use the model in {folder}: {pretrained.in_short(error)}") from error
+    if network.num_classes != num_classes:
+        network.reset_classifier(num_classes)
+    loaded: nn.Module = network
+    return loaded
+
+
+def timm_config(folder: Path) -> dict[str, Any]:
+    """Return a folder's config.json.
+
+    Raises:
+        ValueError: when it is no model of timm.
+    """
+    config = pretrained.read_config(folder)
+    if "architecture" not in config:
+        hint = f" ({config['model_type']}, a model of transformers)" if "model_type" in config else ""
+        raise ValueError(f"{folder} is no model in timm's format: config.json has no architecture{hint}")
+    if not (folder / "model.safetensors").is_file():
+        raise ValueError(f"{folder} has its weights in several files: timm reads one, model.safetensors")
+    return config
+
+
+def enlarged(side: int, step: int) -> int:
+    """Return the smallest multiple of `step` that is no smaller than an image's side and `LEAST_SIDE`."""
+    return -(-max(side, LEAST_SIDE) // step) * step
+
+
+def multiple_of_patch(timm: Any, architecture: str) -> int:
+    """Return what sides must be a multiple of, for networks that cut images into squares."""
+    with torch.device("meta"):
+        patch_embed = getattr(timm.create_model(architecture), "patch_embed", None)
+    patch = int(getattr(patch_embed, "patch_size", (STRIDE,))[0])
+    return STRIDE if STRIDE % patch == 0 else patch

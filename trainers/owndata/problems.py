@@ -1,0 +1,106 @@
+"""What is wrong with some data: by name and line, in plain words, with what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MAX_SHOWN = 50
+MAX_VALUE = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataProblem:
+    """One fault of the data, or one thing worth knowing about it.
+
+    Attributes:
+        where: the file, folder, class or column.
+        line: of a text or table, counted from 1.
+        hint: what to do.
+        is_fatal: the data cannot be used with it.
+    """
+
+    where: str
+    message: str
+    hint: str = ""
+    line: int | None = None
+    is_fatal: bool = True
+
+    def __str__(self) -> str:
+        line = f", line {self.line:,}" if self.line else ""
+        return f"{self.where}{line}: {self.message} {self.hint}".strip()
+
+
+class DataError(ValueError):
+    """The data cannot be used; the text lists why."""
+
+    def __init__(self, path: str, problems: Sequence[DataProblem], num_problems: int) -> None:
+        self.problems = tuple(problems)
+        self.num_problems = num_problems
+        count = "a fault" if num_problems == 1 else f"{num_problems:,} faults"
+        lines = [f"your data at {path} cannot be used; it has {count}:"]
+        lines += [f"- {problem}" for problem in problems]
+        if num_problems > len(problems):
+            lines.append(f"- and {num_problems - len(problems):,} more")
+        super().__init__("\n".join(lines))
+
+
+class Problems:
+    """Collects problems; counts all and keeps the first ones, faults before notes."""
+
+    def __init__(self) -> None:
+        self._faults: list[DataProblem] = []
+        self._notes: list[DataProblem] = []
+        self.num_faults = 0
+        self.num_notes = 0
+
+    @property
+    def num_problems(self) -> int:
+        return self.num_faults + self.num_notes
+
+    @property
+    def shown(self) -> list[DataProblem]:
+        return [*self._faults, *self._notes][:MAX_SHOWN]
+
+    def fault(self, where: str, message: str, hint: str, *, line: int | None = None) -> None:
+        """Record what makes the data unusable."""
+        self.num_faults += 1
+        if len(self._faults) < MAX_SHOWN:
+            self._faults.append(DataProblem(where=where, message=message, hint=hint, line=line))
+
+    def note(self, where: str, message: str, hint: str = "", *, line: int | None = None) -> None:
+        """Record what a person should know but need not mend."""
+        self.num_notes += 1
+        if len(self._notes) < MAX_SHOWN:
+            self._notes.append(
+                DataProblem(where=where, message=message, hint=hint, line=line, is_fatal=False)
+            )
+
+    def unreadable(self, where: str, message: str, hint: str, *, skip: bool, line: int | None = None) -> None:
+        """Record a sample that cannot be read: a note where such ones may be left out, else a fault."""
+        if skip:
+            self.note(where, message, "It is left out.", line=line)
+        else:
+            hint = f"{hint} Or choose to leave out unreadable samples."
+            self.fault(where, message, hint, line=line)
+
+    def check(self, path: str) -> None:
+        """Go on only without faults.
+
+        Raises:
+            DataError: listing them.
+        """
+        if self.num_faults:
+            raise DataError(path, self._faults, self.num_faults)
+
+
+def quoted(value: str) -> str:
+    """Return a value of the data for a message: short, in quotes, without line breaks."""
+    short = value if len(value) <= MAX_VALUE else value[: MAX_VALUE - 1] + "…"
+    return "'" + "".join(letter if letter.isprintable() else "·" for letter in short) + "'"
+
+
+def listed(items: Sequence[object], most: int = 5) -> str:
+    """Return the first items of a list in words."""
+    words = ", ".join(f"{item:,}" if isinstance(item, int) else str(item) for item in items[:most])
+    return words if len(items) <= most else f"{words} and {len(items) - most:,} more"
