@@ -37,12 +37,12 @@ RUNS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("bert", "", "austen_novels", {"learning_rate": 0.0005}),
     ("gpt", "", "austen", {}),
     ("gpt_moe", "", "austen", {}),
+    ("tabular_mlp", "", "spirals", {}),
+    ("tabular_mlp", "", "diabetes", {"batch_size": 16}),
     ("linear", "", "iris", {"batch_size": 8}),
     ("tabular_mlp", "", "wine", {"batch_size": 8}),
     ("tabular_mlp", "", "breast_cancer", {"batch_size": 16}),
-    ("tabular_mlp", "", "spirals", {}),
     ("tabular_mlp", "", "moons", {}),
-    ("tabular_mlp", "", "diabetes", {"batch_size": 16}),
     ("tabular_mlp", "", "sine", {}),
 ]
 

@@ -50,7 +50,10 @@ def import_transformers(*, offline: bool) -> ModuleType:
     Raises:
         NotInstalledError: with the command that installs it.
     """
-    return _import_optional("transformers", offline=offline)
+    transformers = _import_optional("transformers", offline=offline)
+    # Its warnings are about weights that are left over or new; what matters of that, we say ourselves.
+    transformers.utils.logging.set_verbosity_error()
+    return transformers
 
 
 def import_timm(*, offline: bool) -> ModuleType:

@@ -135,10 +135,11 @@ def finish(live: LiveRun) -> LiveRun:
 def test_classifier_from_a_folder_is_the_same_on_every_rank_and_trains_all_its_weights(
     stand_in: Callable[[str], Path],
 ) -> None:
+    folder = stand_in("bert")
     built = []
     for _ in range(2):
         torch.manual_seed(3)
-        built.append(hf_text.build(spec(), options(stand_in("bert"))))
+        built.append(hf_text.build(spec(), options(folder)))
     states = [network.state_dict() for network in built]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     assert not any("pooler" in name for name in states[0])

@@ -99,8 +99,11 @@ def load(timm: Any, folder: Path, num_classes: int, arguments: dict[str, Any]) -
     """
     try:
         network: Any = timm.create_model(f"local-dir:{folder}", pretrained=True, **arguments)
-    except (RuntimeError, ValueError, KeyError, TypeError, OSError) as error:
-        raise ValueError(f"{NAME} cannot use the model in {folder}: {pretrained.in_short(error)}") from error
+    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, OSError) as error:
+        raise ValueError(
+            f"{NAME} cannot use the model in {folder}; are config.json and the weights of the same model? "
+            f"({pretrained.in_short(error)})"
+        ) from error
     if network.num_classes != num_classes:
         network.reset_classifier(num_classes)
     loaded: nn.Module = network
