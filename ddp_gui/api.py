@@ -92,11 +92,8 @@ class Api:
             before = self.plan(run.read_config().to_json())
             changes = _other_ranks(before, nproc_per_node, global_batch)
             checked = self.plan(before.config.to_json() | changes) if changes else before
-            checkpoint = launcher.restart(
-                run, _whole_step(checkpoint_step), checked.num_steps, checked.config if changes else None
-            )
-            if changes:
-                self._store.forget(run_id)
+            checkpoint = launcher.restart(run, _whole_step(checkpoint_step), checked)
+            self._store.forget(run_id)
             self._store.view(run_id).refresh_status()
             return self._answer(run_id, f"Going on from step {checkpoint.step}.")
 
@@ -169,7 +166,10 @@ def _other_ranks(before: Plan, num_ranks: Any, global_batch: str) -> dict[str, A
     if global_batch == "keep":
         parts = after.num_replicas(before.strategy.ranks_per_replica) * after.gradient_accumulation_steps
         if before.global_batch % parts:
-            allowed = f"a number of ranks among which the global batch of {before.global_batch} can be shared"
+            allowed = (
+                f"a number of ranks among which the global batch of {before.global_batch:,} can be shared, "
+                "or global_batch rescale, which keeps each rank's batch"
+            )
             raise ConfigError([Problem(field="nproc_per_node", value=num_ranks, allowed=allowed)])
         changes["batch_size"] = before.global_batch // parts
     return changes

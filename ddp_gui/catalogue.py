@@ -103,7 +103,7 @@ class Catalogue:
                         size,
                         num_parameters={
                             **size.num_parameters,
-                            **({dataset.name: counts[name][size.name]} if name in counts else {}),
+                            **_count_of(dataset.name, counts.get(name, {}).get(size.name)),
                         },
                     )
                     for size in model.sizes
@@ -112,6 +112,10 @@ class Catalogue:
             for name, model in self.models.items()
         }
         return replace(self, models=models, datasets={**self.datasets, dataset.name: dataset})
+
+
+def _count_of(dataset: str, count: int | None) -> dict[str, int]:
+    return {} if count is None else {dataset: count}
 
 
 class CatalogueError(RuntimeError):

@@ -8,10 +8,10 @@ import threading
 import time
 from pathlib import Path
 
+from ddp_gui import notes
 from ddp_gui.paths import REPOSITORY
 from ddp_gui.plan import Plan
 from trainers.contract import events, rundir
-from trainers.contract.config import Config
 from trainers.contract.rundir import Checkpoint, CommandName, RunDirectory
 
 HANDSHAKE_S = 20.0
@@ -30,6 +30,7 @@ def start(runs_dir: Path, plan: Plan) -> RunDirectory:
         OSError: when the run directory cannot be written.
     """
     run = rundir.create(runs_dir, plan.config)
+    notes.note_data(run, plan)
     _start_supervisor(run, None)
     return run
 
@@ -39,24 +40,34 @@ def resume_paused(run: RunDirectory) -> None:
     run.append_command("resume")
 
 
-def restart(run: RunDirectory, step: int | None, num_steps: int, changed: Config | None = None) -> Checkpoint:
+def restart(run: RunDirectory, step: int | None, plan: Plan) -> Checkpoint:
     """Start an ended run again from the checkpoint of `step`, or from the newest.
 
-    `changed` is its configuration from now on, when it goes on with another number of ranks.
+    `plan` says how it goes on; its configuration may have another number of ranks.
 
     Raises:
         ValueError: when there is no such checkpoint, or nothing is left to train after it.
         LaunchError: when the supervisor ends at once.
     """
     checkpoint = pick_checkpoint(run, step)
+    position = notes.position_of(checkpoint)
+    num_steps = plan.num_steps
+    if position is not None:
+        num_steps = position.num_steps(plan.config, plan.dataset.num_train, plan.num_replicas)
     if checkpoint.step >= num_steps:
         raise ValueError(
             f"run {run.run_id} has done all of its {num_steps:,} steps at this checkpoint: choose an earlier "
             "one, or start a new run with more epochs"
         )
-    if changed is not None:
-        rundir.write_json_atomically(run.config, changed.to_json())
-    _start_supervisor(run, checkpoint.step)
+    before = run.read_config()
+    try:
+        if plan.config != before:
+            rundir.write_json_atomically(run.config, plan.config.to_json())
+        _start_supervisor(run, checkpoint.step)
+    except LaunchError:
+        rundir.write_json_atomically(run.config, before.to_json())
+        raise
+    notes.note_resumed(run, position if num_steps != plan.num_steps else None)
     return checkpoint
 
 

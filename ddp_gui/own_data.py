@@ -19,6 +19,7 @@ from trainers.contract.config import Config, ConfigError, Problem
 LOOK_TIMEOUT_S = 600.0
 MAX_PROBLEMS_TOLD = 5
 MAX_REMEMBERED = 64
+MAX_FOLDERS_WATCHED = 1000
 
 _Key = tuple[Any, ...]
 
@@ -48,14 +49,18 @@ class OwnData:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._looking: dict[str, threading.Lock] = {}
         self._seen: dict[_Key, Look] = {}
 
     def remembered(self, config: Config) -> Look | None:
         """Return what was seen of this data the last time, if nothing has changed since."""
         return self._seen.get(_key(config))
 
-    def look(self, config: Config) -> Look:
+    def look(self, config: Config, *, anew: bool = False) -> Look:
         """Look at the data; takes from a second to minutes.
+
+        Args:
+            anew: look even where this data was seen before (a change deep in a folder cannot be told).
 
         Raises:
             ConfigError: when there is nothing to look at.
@@ -65,12 +70,19 @@ class OwnData:
             allowed = "the path of a folder or zip of images, a table, or a text file"
             raise ConfigError([Problem(field="data_path", value="", allowed=allowed)])
         with self._lock:
+            one_at_a_time = self._looking.setdefault(config.data_path, threading.Lock())
+        # Somebody else's large data must not hold this up.
+        with one_at_a_time:
             key = _key(config)
-            if key not in self._seen:
-                if len(self._seen) >= MAX_REMEMBERED:
-                    del self._seen[next(iter(self._seen))]
-                self._seen[key] = _ask(config)
-            return self._seen[key]
+            seen = None if anew else self._seen.get(key)
+            if seen is None:
+                seen = _ask(config)
+                with self._lock:
+                    self._seen.pop(key, None)
+                    while len(self._seen) >= MAX_REMEMBERED:
+                        del self._seen[next(iter(self._seen))]
+                    self._seen[key] = seen
+            return seen
 
     def extend(self, catalogue: Catalogue, config: Config, look: Look | None) -> Catalogue:
         """Return a catalogue that has this data.
@@ -83,7 +95,9 @@ class OwnData:
             raise ConfigError([Problem(field="data_path", value=config.data_path, allowed=allowed)])
         if look.dataset is None or not look.ok:
             faults = [problem_in_words(problem) for problem in look.problems if problem["is_fatal"]]
-            allowed = "data without these faults: " + " ".join(faults[:MAX_PROBLEMS_TOLD])
+            more = [f"And {len(faults) - MAX_PROBLEMS_TOLD} more."] if len(faults) > MAX_PROBLEMS_TOLD else []
+            told = " ".join([*faults[:MAX_PROBLEMS_TOLD], *more])
+            allowed = f"data without these faults: {told.removesuffix('.')}"
             raise ConfigError([Problem(field="data_path", value=config.data_path, allowed=allowed)])
         return catalogue.with_dataset(look.dataset, look.counts)
 
@@ -135,11 +149,23 @@ def _parse(raw: Mapping[str, Any]) -> Look:
 
 
 def _key(config: Config) -> _Key:
-    """Return what a look depends on: what was asked, and the file or folder as it is now."""
+    """Return what a look depends on: what was asked, and the file or folder as it is now.
+
+    Of a folder also its folders count: the one a picture comes into or leaves changes its time.
+    """
+    path = Path(config.data_path).expanduser()
     try:
-        about = os.stat(Path(config.data_path).expanduser())  # noqa: PTH116 - of a folder as well
-        state: tuple[int, ...] = (about.st_mtime_ns, about.st_size, about.st_ino)
+        state = [_state_of(path)]
+        if path.is_dir():
+            with os.scandir(path) as entries:
+                inside = sorted(entry.path for entry in entries if entry.is_dir())
+            state += [_state_of(Path(folder)) for folder in inside[:MAX_FOLDERS_WATCHED]]
     except (OSError, ValueError):
-        state = ()
+        state = []
     asked = (config.data_path, config.label_column, config.data_task)
     return (*asked, config.skip_unreadable, config.sequence_length, *state)
+
+
+def _state_of(path: Path) -> tuple[int, int, int]:
+    about = path.stat()
+    return about.st_mtime_ns, about.st_size, about.st_ino

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ddp_gui import notes
 from ddp_gui.catalogue import Catalogue, CatalogueSource
 from ddp_gui.own_data import OwnData
 from ddp_gui.series import Evaluations, Series
@@ -89,7 +90,7 @@ class RunView:
         self.lock = threading.RLock()
         self.series = Series()
         self.config = run.read_config()
-        self.total_steps = total_steps(self.config, catalogue)
+        self.total_steps = total_steps(run, self.config, catalogue)
         self.used_at = time.monotonic()
         self._offset = 0
         self._inode = 0
@@ -186,17 +187,18 @@ class RunStore:
             view = self._views.get(run_id)
         if view is not None:
             return view
-        view = RunView(run, self.catalogue_for(run.read_config()))
+        view = RunView(run, self.catalogue_for(run, run.read_config()))
         with self._lock:
             return self._views.setdefault(run_id, view)
 
-    def catalogue_for(self, config: Config) -> Catalogue:
-        """Return the catalogue, with a person's own data where this configuration names it."""
+    def catalogue_for(self, run: RunDirectory, config: Config) -> Catalogue:
+        """Return the catalogue with a run's data as it was at its start, or as it was seen here."""
         catalogue = self.catalogue.get()
-        look = self.own_data.remembered(config) if config.dataset in catalogue.own_data else None
-        if look is None or look.dataset is None:
-            return catalogue
-        return catalogue.with_dataset(look.dataset, look.counts)
+        if config.dataset in catalogue.own_data:
+            look = self.own_data.remembered(config)
+            if look is not None and look.dataset is not None:
+                catalogue = catalogue.with_dataset(look.dataset, look.counts)
+        return notes.with_noted_data(run, catalogue)
 
     def forget(self, run_id: str) -> None:
         """Make a run's view anew the next time: it was started again, perhaps with other ranks."""
@@ -246,7 +248,7 @@ class RunStore:
                 "best_metric": None,
             }
             return row | unreadable | nothing | {"state": "lost", "error": f"cannot be read: {error}"}
-        catalogue = self.catalogue_for(config)
+        catalogue = self.catalogue_for(run, config)
         dataset, model = catalogue.datasets.get(config.dataset), catalogue.models.get(config.model)
         return row | {
             "created_unix_s": digest.began_unix_s or created,
@@ -260,19 +262,23 @@ class RunStore:
             "nproc_per_node": config.nproc_per_node,
             "device": digest.device_kind,
             "step": digest.step,
-            "num_steps": total_steps(config, catalogue),
+            "num_steps": total_steps(run, config, catalogue),
             "loss": digest.loss,
             "best_metric": digest.evaluations.best,
         }
 
 
-def total_steps(config: Config, catalogue: Catalogue) -> int | None:
+def total_steps(run: RunDirectory, config: Config, catalogue: Catalogue) -> int | None:
     """Return the steps of the whole run; None where its data is not known here and no limit is set."""
     dataset = catalogue.datasets.get(config.dataset)
     strategy = catalogue.strategies.get(config.strategy)
     if dataset is None or strategy is None:
         return config.max_steps
-    return config.num_steps(dataset.num_train, config.num_replicas(strategy.ranks_per_replica))
+    num_replicas = config.num_replicas(strategy.ranks_per_replica)
+    resumed = notes.resumed_from(run)
+    if resumed is not None:
+        return resumed.num_steps(config, dataset.num_train, num_replicas)
+    return config.num_steps(dataset.num_train, num_replicas)
 
 
 def status_values(view: RunView) -> dict[str, Any]:

@@ -107,7 +107,7 @@ def make_router(store: RunStore) -> APIRouter:
     @router.get("/{run_id}/summary")
     def summary(run_id: str) -> dict[str, Any]:
         view = view_of(run_id)
-        return _summary(view, store.catalogue_for(view.config))
+        return _summary(view, store.catalogue_for(view.run, view.config))
 
     @router.get("/{run_id}/poll")
     def poll(run_id: str, since: int = -1) -> Response:

@@ -6,26 +6,22 @@ import copy
 import json
 import logging
 import pickle
-import random
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
-from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from trainers import checkpoint_files as files
+from trainers import weight_files
 from trainers.checkpoint_files import FORMAT_VERSION, CheckpointError, newest_whole, remove_leftovers, verify
+from trainers.checkpoint_writer import OPTIMIZER, SHARDS, STATE, CheckpointWriter, Saved
 from trainers.contract.rundir import RunDirectory
 from trainers.distributed import World
 from trainers.parallel import Strategy
+from trainers.snapshot import HostCopies, Progress, Snapshot, random_state, restore_random_state
 
 __all__ = [
     "FORMAT_VERSION",
@@ -41,61 +37,10 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-AGREEMENT_TIMEOUT = timedelta(minutes=30)
-WEIGHTS = "model.safetensors"
-OPTIMIZER = "optimizer.pt"
-STATE = "state.json"
-SHARDS = "shards"
-
-
-@dataclass(kw_only=True)
-class Progress:
-    """Where training stands; exactly what a resumed run goes on from.
-
-    Attributes:
-        samples_in_epoch: global samples used in this epoch, whatever the number of ranks.
-        learning_rate: the full rate somebody set during the run; None: the configuration's.
-        best_value, best_step, num_evaluations_without_best: the best evaluation, and since when.
-        evaluated_step: the newest step that was evaluated.
-    """
-
-    step: int = 0
-    epoch: int = 0
-    samples_in_epoch: int = 0
-    learning_rate: float | None = None
-    best_value: float | None = None
-    best_step: int | None = None
-    num_evaluations_without_best: int = 0
-    evaluated_step: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Saved:
-    """What one save came to; `removed`: steps of older checkpoints that went."""
-
-    step: int
-    path: Path
-    size_bytes: int
-    duration_s: float
-    stall_s: float
-    reason: str
-    removed: tuple[int, ...] = ()
-
-
 Outcome = Saved | CheckpointError
 
-
-@dataclass(kw_only=True)
-class _Snapshot:
-    """A copy of one rank's state in host memory, to be written while training goes on."""
-
-    progress: Progress
-    reason: str
-    state: dict[str, Any] | None
-    random_state: dict[str, Any]
-    scaler: dict[str, Any] | None
-    started: float
-    stall_s: float = 0.0
+# Saved because training came by, not because somebody waits for it.
+AUTOMATIC_REASONS = frozenset({"schedule", "best"})
 
 
 class Checkpointer:
@@ -103,7 +48,7 @@ class Checkpointer:
 
     Args:
         binding: what a resume must find unchanged (sizes of the data and the model).
-        keep_last, keep_best: which checkpoints stay when a new one is whole; see `retire`.
+        keep_last, keep_best: which checkpoints stay when a new one is whole; see `checkpoint_files.retire`.
         announce: told what became of each save, from the writing thread of every rank.
     """
 
@@ -126,34 +71,47 @@ class Checkpointer:
         self._optimizer = optimizer
         self._scaler = scaler
         self._binding = dict(binding)
-        self._keep_last = keep_last
-        self._keep_best = keep_best
         self._announce = announce
         self._thread: threading.Thread | None = None
+        self._begun_step: int | None = None
         self._outcome: Outcome | None = None
         self._saved: set[int] = set()
-        self._buffers: dict[str, Tensor] = {}
-        # Ranks talk about files over a group of their own: never in between training's collectives.
-        self._group = (
-            dist.new_group(backend="gloo", timeout=AGREEMENT_TIMEOUT) if dist.is_initialized() else None
+        if strategy.is_sharded:
+            from trainers import sharded_files  # takes a second: better now than while training stands still
+
+            self._copies = HostCopies(world.device, sharded_files.local_piece, sharded_files.with_piece)
+        else:
+            self._copies = HostCopies(world.device)
+        self._writer = CheckpointWriter(
+            run, world, strategy, binding=binding, keep_last=keep_last, keep_best=keep_best
         )
+        # An optimizer has no state before its first step; room for it is made then, beside training.
+        self._preparation: threading.Thread | None = None
+        self._first_step = optimizer.register_step_post_hook(self._prepare)
 
-    def save(self, progress: Progress, reason: str) -> float:
-        """Copy this step's state and begin to write it; return the seconds training stood still.
+    def save(self, progress: Progress, reason: str, *, value: float | None = None) -> float:
+        """Copy this step's state and begin to write it; return the seconds training stood still for that.
 
-        A save that is still going on is waited for first. Nothing is done for a step that is saved.
+        An earlier save that is still going on is waited for first. A step that is saved, or on its way
+        to the disk, is not saved again: 0.0.
+
+        Args:
+            reason: why, for the manifest; one in `checkpoint_files.KEPT_REASONS` is never deleted.
+            value: the metric of this step, for the manifest; left out, the best value if it is this step's.
         """
         started = time.perf_counter()
+        # All ranks must decide alike here, whatever their threads have got to: no look at the outcome.
+        is_on_its_way = self._thread is not None and self._begun_step == progress.step
+        if is_on_its_way and reason in AUTOMATIC_REASONS:
+            return 0.0
         self.wait()
         if progress.step in self._saved:
-            if reason in files.KEPT_REASONS and self._world.is_main:
-                files.change_reason(self._run, progress.step, reason)
+            self._note_reason(progress.step, reason)
             return 0.0
-        snapshot = self._copy(progress, reason, started)
+        snapshot = self._copy(progress, reason, value, started)
         snapshot.stall_s = time.perf_counter() - started
-        self._thread = threading.Thread(
-            target=self._write, args=(snapshot,), name="checkpoint-writer", daemon=False
-        )
+        self._begun_step = progress.step
+        self._thread = threading.Thread(target=self._write, args=(snapshot,), name="checkpoint-writer")
         self._thread.start()
         return snapshot.stall_s
 
@@ -170,6 +128,8 @@ class Checkpointer:
 
     def close(self) -> None:
         """Wait for the last save."""
+        if self._preparation is not None:
+            self._preparation.join()
         self.wait()
 
     def load(self, step: int) -> Progress:
@@ -181,173 +141,83 @@ class Checkpointer:
         manifest = verify(self._run, step)
         path = files.final_path(self._run, step)
         state = json.loads((path / STATE).read_text(encoding="utf-8"))
-        self._check_binding(step, state, manifest)
+        self._check_binding(step, state["binding"], manifest)
         try:
             if self._strategy.is_sharded:
                 self._load_shards(path)
             else:
                 self._load_whole(path)
+        except CheckpointError:
+            raise
         except (RuntimeError, ValueError, KeyError, pickle.UnpicklingError) as error:
             raise CheckpointError(
                 f"checkpoint step_{step} does not fit the model of this run: {error}"
             ) from error
-        if self._scaler is not None and state["scaler"] is not None:
+        if self._scaler is not None and state["scaler"]:
             self._scaler.load_state_dict(state["scaler"])
         self._restore_random_state(path, step, manifest["world_size"])
         self._saved.add(step)
         return Progress(**state["progress"])
 
-    def _copy(self, progress: Progress, reason: str, started: float) -> _Snapshot:
-        state = self._strategy.state_dict(self._optimizer)  # may be a collective
-        keeps = self._strategy.is_sharded or self._world.is_main
-        return _Snapshot(
+    def _prepare(self, *_: Any) -> None:
+        self._first_step.remove()
+        live = self._strategy.state_dict(self._optimizer)
+        if self._writes_state:
+            self._preparation = threading.Thread(target=self._reserve, args=(live,), name="checkpoint-room")
+            self._preparation.start()
+
+    def _reserve(self, live: dict[str, Any]) -> None:
+        try:
+            self._copies.reserve(live)
+        except (RuntimeError, MemoryError) as error:
+            log.warning("there is no room for checkpoints: %s", error)  # the first save says so to everybody
+
+    @property
+    def _writes_state(self) -> bool:
+        return self._strategy.is_sharded or self._world.is_main
+
+    def _copy(self, progress: Progress, reason: str, value: float | None, started: float) -> Snapshot:
+        live = self._strategy.state_dict(self._optimizer)  # may be a collective: outside of what may fail
+        if value is None and progress.best_step == progress.step:
+            value = progress.best_value
+        snapshot = Snapshot(
             progress=copy.copy(progress),
             reason=reason,
-            state=self._to_host(state) if keeps else None,
-            random_state=_random_state(self._world.device),
-            scaler=None if self._scaler is None else self._scaler.state_dict(),
+            value=value,
             started=started,
+            random_state=random_state(self._world.device),
+            scaler=None if self._scaler is None else self._scaler.state_dict(),
         )
+        if self._writes_state:
+            if self._preparation is not None:
+                self._preparation.join()
+                self._preparation = None
+            try:
+                snapshot.state = self._copies.take(live)
+            except (RuntimeError, MemoryError) as error:
+                snapshot.problem = files.why(error)
+        return snapshot
 
-    def _to_host(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Copy all tensors to host memory; the memory is used again by the next save."""
-
-        def copied(path: Any, value: Any) -> Any:
-            if not isinstance(value, Tensor):
-                return copy.deepcopy(value)
-            local = self._local(value)
-            name = pytree.keystr(path)
-            buffer = self._buffers.get(name)
-            if buffer is None or buffer.shape != local.shape or buffer.dtype != local.dtype:
-                is_cuda = local.device.type == "cuda"
-                buffer = self._buffers[name] = torch.empty_like(local, device="cpu", pin_memory=is_cuda)
-            buffer.copy_(local.detach(), non_blocking=True)
-            return self._as_piece(value, buffer)
-
-        host = pytree.tree_map_with_path(copied, state)
-        if self._world.device.type == "cuda":
-            torch.cuda.synchronize(self._world.device)
-        assert isinstance(host, dict)
-        return host
-
-    def _write(self, snapshot: _Snapshot) -> None:
-        """Write, agree with the other ranks, publish; runs in the thread of every rank."""
-        step = snapshot.progress.step
-        aside = files.partial_path(self._run, step)
-        try:
-            self._agree(self._attempt(lambda: self._make_fresh(aside)), aside)
-            if self._strategy.is_sharded:
-                self._agree(self._attempt(lambda: self._write_shards(aside, snapshot)), aside)
-            self._agree(self._attempt(lambda: self._write_own(aside, snapshot)), aside)
-            found: list[Saved] = []
-            self._agree(self._attempt(lambda: found.append(self._publish(snapshot))), aside)
-            outcome: Outcome = self._share(found[0] if found else None)
-            self._saved.add(step)
-        except CheckpointError as error:
-            outcome = error
+    def _write(self, snapshot: Snapshot) -> None:
+        """Write, note what came of it and tell; the body of the writing thread."""
+        outcome = self._writer.write(snapshot)
+        if isinstance(outcome, Saved):
+            self._saved.add(outcome.step)
+            self._saved.difference_update(outcome.removed)
         self._outcome = outcome
         self._announce(outcome)
 
-    def _make_fresh(self, aside: Path) -> None:
-        if self._world.is_main:
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir(parents=True)
-
-    def _write_own(self, aside: Path, snapshot: _Snapshot) -> None:
-        files.write_synced(aside / f"rank_{self._world.rank}.pt", snapshot.random_state)
-        if not self._world.is_main:
+    def _note_reason(self, step: int, reason: str) -> None:
+        """Keep a checkpoint for good that was there already when a person asked for it."""
+        if reason not in files.KEPT_REASONS or not self._world.is_main:
             return
-        state = {
-            "progress": asdict(snapshot.progress),
-            "binding": self._binding,
-            "scaler": snapshot.scaler,
-            "strategy": self._strategy.name,
-        }
-        files.write_json(aside / STATE, state)
-        if self._strategy.is_sharded:
-            from trainers import sharded_files
-
-            _write_weights(aside / WEIGHTS, sharded_files.gather_weights(aside / SHARDS))
-            return
-        assert snapshot.state is not None
-        _write_weights(aside / WEIGHTS, snapshot.state["model"])
-        files.write_synced(aside / OPTIMIZER, snapshot.state["optimizer"])
-
-    def _write_shards(self, aside: Path, snapshot: _Snapshot) -> None:
-        assert snapshot.state is not None
-        from trainers import sharded_files
-
-        sharded_files.write(snapshot.state, aside / SHARDS, self._group)
-
-    def _local(self, value: Tensor) -> Tensor:
-        if not self._strategy.is_sharded:
-            return value
-        from trainers import sharded_files
-
-        return sharded_files.local_piece(value)
-
-    def _as_piece(self, value: Tensor, buffer: Tensor) -> Tensor:
-        if not self._strategy.is_sharded:
-            return buffer
-        from trainers import sharded_files
-
-        return sharded_files.with_piece(value, buffer)
-
-    def _publish(self, snapshot: _Snapshot) -> Saved:
-        step = snapshot.progress.step
-        if not self._world.is_main:
-            return Saved(step=step, path=Path(), size_bytes=0, duration_s=0, stall_s=0, reason="")
-        aside = files.partial_path(self._run, step)
-        about = {
-            "world_size": self._world.world_size,
-            "strategy": self._strategy.name,
-            "reason": snapshot.reason,
-            "value": snapshot.progress.best_value if snapshot.progress.best_step == step else None,
-        }
-        size = files.publish(self._run, step, about, files.describe_files(aside))
-        best = snapshot.progress.best_step if self._keep_best else None
-        removed = files.retire(self._run, keep_last=self._keep_last, best_step=best)
-        return Saved(
-            step=step,
-            path=files.final_path(self._run, step),
-            size_bytes=size,
-            duration_s=time.perf_counter() - snapshot.started,
-            stall_s=snapshot.stall_s,
-            reason=snapshot.reason,
-            removed=removed,
-        )
-
-    def _attempt(self, action: Callable[[], Any]) -> str | None:
-        """Run a file operation; return why it failed instead of raising, so that all ranks can be told."""
         try:
-            action()
-        except (OSError, RuntimeError, ValueError) as error:  # torch turns a full disk into a RuntimeError
-            return str(error)
-        return None
+            files.change_reason(self._run, step, reason)
+        except OSError as error:
+            self._announce(CheckpointError(f"step {step} is saved, but may be deleted later: {error}"))
 
-    def _agree(self, problem: str | None, aside: Path) -> None:
-        """Raise on all ranks when one had a problem; nothing is left behind then."""
-        problems = self._gather(problem)
-        failed = [(rank, found) for rank, found in enumerate(problems) if found]
-        if not failed:
-            return
-        if self._world.is_main:
-            shutil.rmtree(aside, ignore_errors=True)
-        rank, found = failed[0]
-        raise CheckpointError(f"rank {rank} could not write the checkpoint: {found}")
-
-    def _gather(self, value: Any) -> list[Any]:
-        if self._group is None:
-            return [value]
-        gathered: list[Any] = [None] * self._world.world_size
-        dist.all_gather_object(gathered, value, group=self._group)
-        return gathered
-
-    def _share(self, value: Any) -> Any:
-        return self._gather(value)[0]
-
-    def _check_binding(self, step: int, state: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
-        saved = {"strategy": manifest["strategy"], **state["binding"]}
+    def _check_binding(self, step: int, binding: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
+        saved = {"strategy": manifest["strategy"], **binding}
         for name, value in {"strategy": self._strategy.name, **self._binding}.items():
             if saved.get(name) != value:
                 found = saved.get(name)
@@ -364,51 +234,19 @@ class Checkpointer:
             rank = strategy.replica * (world.world_size // strategy.num_replicas)
         own = path / f"rank_{rank}.pt"
         if own.exists():
-            state = torch.load(own, map_location="cpu", weights_only=True)
-            _restore_random_state(state, world.device)
+            restore_random_state(torch.load(own, map_location="cpu", weights_only=True), world.device)
         else:
             torch.manual_seed(torch.initial_seed() + 1_000_003 * (strategy.replica + 1) + step)
 
     def _load_whole(self, path: Path) -> None:
-        state = {
-            "model": _read_weights(path / WEIGHTS, self._world.device),
-            "optimizer": torch.load(path / OPTIMIZER, map_location=self._world.device, weights_only=True),
-        }
+        # On the host: the optimizer itself brings each number to where its kernels want it.
+        optimizer = torch.load(path / OPTIMIZER, map_location="cpu", weights_only=True)
+        state = {"model": weight_files.read(path), "optimizer": optimizer}
         self._strategy.load_state_dict(self._optimizer, state)
 
     def _load_shards(self, path: Path) -> None:
         from trainers import sharded_files
 
         state = self._strategy.state_dict(self._optimizer)
-        sharded_files.read(state, path / SHARDS, self._group)
+        sharded_files.read(state, path / SHARDS, self._writer.group)
         self._strategy.load_state_dict(self._optimizer, state)
-
-
-def _write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Write weights as safetensors, each tensor's memory its own."""
-    from safetensors.torch import save_file
-
-    save_file({name: weight.contiguous().clone() for name, weight in weights.items()}, path)
-    files.sync_file(path)
-
-
-def _read_weights(path: Path, device: torch.device) -> dict[str, Tensor]:
-    from safetensors.torch import load_file
-
-    return dict(load_file(path, device=str(device)))
-
-
-def _random_state(device: torch.device) -> dict[str, Any]:
-    version, internal, gauss = random.getstate()
-    state: dict[str, Any] = {"torch": torch.get_rng_state(), "python": [version, list(internal), gauss]}
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
-    return state
-
-
-def _restore_random_state(state: dict[str, Any], device: torch.device) -> None:
-    torch.set_rng_state(state["torch"])
-    version, internal, gauss = state["python"]
-    random.setstate((version, tuple(internal), gauss))
-    if device.type == "cuda" and "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"], device)

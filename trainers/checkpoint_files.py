@@ -80,6 +80,8 @@ def publish(run: RunDirectory, step: int, about: Mapping[str, Any], files: Mappi
         **about,
         "files": dict(files),
     }
+    for folder in aside.rglob("*/"):
+        sync_directory(folder)
     write_json_atomically(aside / MANIFEST, manifest)
     if target.exists():
         # Resumed from an older checkpoint, this step is reached a second time.
@@ -103,17 +105,24 @@ def remove_leftovers(run: RunDirectory) -> None:
         shutil.rmtree(leftover, ignore_errors=True)
 
 
-def retire(run: RunDirectory, *, keep_last: int | None, best_step: int | None) -> tuple[int, ...]:
+def retire(
+    run: RunDirectory, just_saved: int, *, keep_last: int | None, best_step: int | None
+) -> tuple[int, ...]:
     """Delete old checkpoints; return their steps.
 
-    The newest `keep_last` stay, the best one, and every one that a person asked for. None: all stay.
+    The one just saved stays, the best one, and every one that a person asked for; of the others the
+    newest `keep_last`. None: all stay.
     """
     if keep_last is None:
         return ()
-    by_age = sorted(run.list_checkpoints(), key=lambda item: (item.saved_unix_s, item.step))
+    # By when they were saved: after a resume from an older one, the highest step is not the newest.
+    by_age = sorted(
+        run.list_checkpoints(), key=lambda item: (item.step == just_saved, item.saved_unix_s, item.step)
+    )
+    automatic = [item for item in by_age if read_manifest(item).get("reason") not in KEPT_REASONS]
     removed = []
-    for item in by_age[:-keep_last]:
-        if item.step == best_step or read_manifest(item).get("reason") in KEPT_REASONS:
+    for item in automatic[:-keep_last]:
+        if item.step in (best_step, just_saved):
             continue
         # Renamed first: a reader sees a whole checkpoint or none.
         doomed = item.path.with_name(f".{item.path.name}.removed")
@@ -174,6 +183,19 @@ def find_fault(item: Checkpoint) -> str | None:
         if not is_same:
             return f"{name} is not what was saved (damaged or altered)"
     return None
+
+
+def why(error: BaseException) -> str:
+    """Return the plain reason of a failed file operation.
+
+    torch hides the system's word (no space left) behind one of its own about positions in an archive.
+    """
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OSError):
+            return str(found)
+        found = found.__cause__ or found.__context__
+    return str(error) or type(error).__name__
 
 
 def _digest(path: Path) -> str:

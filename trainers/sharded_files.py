@@ -14,25 +14,28 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
-from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
-from torch.distributed.checkpoint.planner import ReadItem
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.tensor import DTensor
+from torch.futures import Future
 
-from trainers.checkpoint_files import CheckpointError
+from trainers.checkpoint_files import CheckpointError, why
 
 
 def write(state: dict[str, Any], folder: Path, group: dist.ProcessGroup | None) -> None:
     """Write this rank's pieces; all ranks of the group call it.
 
     Raises:
-        OSError: when a rank cannot write.
+        OSError: when this rank cannot write; the others return, for the caller to tell them.
     """
-    writer = dcp.FileSystemWriter(folder, sync_files=True)
+    writer = _Writer(folder, sync_files=True)
     try:
         dcp.save(state, storage_writer=writer, process_group=group, no_dist=group is None)
     except dcp.api.CheckpointException as error:
-        raise OSError("; ".join(str(failure[0]) for failure in error.failures.values())) from error
+        own = error.failures.get(0 if group is None else dist.get_rank(group))
+        if own is not None:
+            raise OSError(writer.problem or why(own[0])) from error
 
 
 def read(state: dict[str, Any], folder: Path, group: dist.ProcessGroup | None) -> None:
@@ -46,12 +49,11 @@ def read(state: dict[str, Any], folder: Path, group: dist.ProcessGroup | None) -
         dcp.load(
             state,
             storage_reader=reader,
-            planner=DataOnlyPlanner(),
             process_group=group,
             no_dist=group is None,
         )
     except dcp.api.CheckpointException as error:
-        raise ValueError("; ".join(str(failure[0]) for failure in error.failures.values())) from error
+        raise ValueError("; ".join(why(failure[0]) for failure in error.failures.values())) from error
 
 
 def gather_weights(folder: Path) -> dict[str, Tensor]:
@@ -62,7 +64,7 @@ def gather_weights(folder: Path) -> dict[str, Tensor]:
         for name, about in reader.read_metadata().state_dict_metadata.items()
         if name.startswith("model.") and isinstance(about, TensorStorageMetadata)
     }
-    dcp.load(weights, storage_reader=reader, planner=DataOnlyPlanner(), no_dist=True)
+    dcp.load(weights, storage_reader=reader, no_dist=True)
     return {name.removeprefix("model."): weight for name, weight in weights.items()}
 
 
@@ -76,6 +78,19 @@ def with_piece(value: Tensor, piece: Tensor) -> Tensor:
     if not isinstance(value, DTensor):
         return piece
     return DTensor(piece, value._spec, requires_grad=False)  # noqa: SLF001
+
+
+class _Writer(dcp.FileSystemWriter):
+    """Remembers why it could not write: torch sends the error round, and its cause gets lost on the way."""
+
+    problem: str | None = None
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        try:
+            return super().write_data(plan, planner)
+        except Exception as error:
+            self.problem = why(error)
+            raise
 
 
 class DataOnlyReader(dcp.FileSystemReader):
@@ -94,26 +109,28 @@ class DataOnlyReader(dcp.FileSystemReader):
         return metadata
 
 
-class DataOnlyPlanner(DefaultLoadPlanner):
-    """Loads values that are no tensors with `weights_only`."""
-
-    def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
-        name = read_item.dest_index.fqn
-        loaded = torch.load(value, weights_only=True)
-        if self.flatten_state_dict:
-            dcp.default_planner.set_element(self.original_state_dict, self.mappings[name], loaded)
-        else:
-            self.state_dict[name] = loaded
-
-
 class _MetadataUnpickler(pickle.Unpickler):
-    _MODULES = ("torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.filesystem")
-    _NAMES = frozenset(
+    """Knows the few classes that torch 2.11 to 2.13 write to describe tensors, and no others.
+
+    BytesStorageMetadata is left out: it announces a value that is no tensor, which torch would unpickle.
+    """
+
+    _METADATA = frozenset(
+        {
+            "ChunkStorageMetadata",
+            "Metadata",
+            "MetadataIndex",
+            "StorageMeta",
+            "TensorProperties",
+            "TensorStorageMetadata",
+            "_MEM_FORMAT_ENCODING",
+        }
+    )
+    _OTHERS = frozenset(
         {
             ("torch", "Size"),
             ("torch.serialization", "_get_layout"),
-            ("torch", "device"),
-            ("collections", "OrderedDict"),
+            ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
             # Where it was written; a path by itself opens nothing. The module depends on Python's version.
             ("pathlib", "PosixPath"),
             ("pathlib._local", "PosixPath"),
@@ -121,11 +138,8 @@ class _MetadataUnpickler(pickle.Unpickler):
     )
 
     def find_class(self, module: str, name: str) -> Any:
-        is_type_of_number = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
-        if (module, name) in self._NAMES or is_type_of_number:
+        is_kind_of_number = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
+        is_metadata = module == "torch.distributed.checkpoint.metadata" and name in self._METADATA
+        if is_kind_of_number or is_metadata or (module, name) in self._OTHERS:
             return super().find_class(module, name)
-        if module in self._MODULES:
-            found = super().find_class(module, name)
-            if isinstance(found, type):
-                return found
         raise CheckpointError(f"the checkpoint's description holds {module}.{name}, which is no data")

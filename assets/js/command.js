@@ -22,16 +22,19 @@ export function commandPanel(summary) {
   );
 }
 
-function equation({ config, global_batch: globalBatch, steps_per_epoch: stepsPerEpoch }) {
+function equation({ config, num_replicas: copies, global_batch: globalBatch, steps_per_epoch: stepsPerEpoch }) {
   const term = (value, words) => el("span", {}, el("b", {}, count(value)), el("small", {}, words));
   const sign = (text) => el("i", {}, text);
-  const numRanks = config.nproc_per_node;
+  const ranksEach = config.nproc_per_node / copies;
+  const accumulated = config.gradient_accumulation_steps;
+  const copyWords = copies === 1 ? "model copy" : "model copies";
   return el(
     "div",
     { class: "ddp-equation" },
-    term(config.batch_size, "per rank"),
+    term(config.batch_size, ranksEach === 1 ? "per rank" : "per copy"),
     sign("×"),
-    term(numRanks, numRanks === 1 ? "rank" : "ranks"),
+    ranksEach === 1 ? term(copies, copies === 1 ? "rank" : "ranks") : term(copies, `${copyWords}, ${ranksEach} ranks each`),
+    accumulated > 1 ? [sign("×"), term(accumulated, "accumulated")] : null,
     sign("="),
     term(globalBatch, "global batch"),
     stepsPerEpoch ? [sign("→"), term(stepsPerEpoch, "steps per epoch")] : null,

@@ -35,7 +35,9 @@ export const SHARES = new Set(["accuracy", "top5_accuracy", "macro_f1"]);
 
 /** A metric by its name: shares in percent, all others as numbers. */
 export function metric(name, value) {
-  return SHARES.has(name) ? percent(value) : isNumber(value) ? value.toFixed(value >= 100 ? 0 : 2) : UNKNOWN;
+  if (SHARES.has(name)) return percent(value);
+  const size = Math.abs(value);
+  return isNumber(value) && size >= 1 && size < 100 ? value.toFixed(2) : number(value, 3);
 }
 
 const SHORT_NAMES = { rmse: "RMSE", mae: "MAE", r2: "R²", macro_f1: "macro F1", top5_accuracy: "top-5 accuracy" };

@@ -61,7 +61,7 @@ export class Header {
     );
     this.on = el("label", { class: "ddp-from" }, el("span", {}, "on"), this.numRanks, this.batch);
     this.select = el("select", { "aria-label": "Checkpoint to resume from", onchange: () => this.refresh() });
-    this.setCheckpoints([]);
+    this.setCheckpoints([], null);
     this.from = el("label", { class: "ddp-from" }, el("span", {}, "from"), this.select);
     this.element = this.layOut(summary);
     this.state = "queued";
@@ -84,6 +84,7 @@ export class Header {
           { class: "ddp-subtitle" },
           `${summary.model_label}${parameters} · ${summary.dataset_label} · `,
           this.ranks,
+          summary.config.strategy === "ddp" ? null : ` · ${summary.strategy_label}`,
           name === this.runId ? null : ` · ${this.runId}`,
         ),
       ),
@@ -118,11 +119,11 @@ export class Header {
     return button;
   }
 
-  update(state, checkpoints, deviceKind) {
+  update(state, checkpoints, deviceKind, best) {
     this.state = state;
     this.pill.update(state);
     setText(this.ranks, ranks(this.summary.config.nproc_per_node, deviceKind));
-    if (checkpoints) this.setCheckpoints(checkpoints);
+    if (checkpoints || best !== this.best) this.setCheckpoints(checkpoints ?? this.checkpoints, best);
     this.refresh();
   }
 
@@ -135,12 +136,15 @@ export class Header {
     setText(this.buttons.stop, this.savesOnStop ? "Stop" : "Stop without saving");
   }
 
-  setCheckpoints(checkpoints) {
+  setCheckpoints(checkpoints, best) {
     this.checkpoints = checkpoints;
+    this.best = best;
     const chosen = this.select.value;
-    const options = checkpoints.map((item, index) =>
-      el("option", { value: index === 0 ? "" : item.step }, index === 0 ? `newest (step ${item.step})` : `step ${item.step}`),
-    );
+    const words = (item, index) => {
+      const praise = item.step === best ? ", best" : "";
+      return index === 0 ? `newest (step ${item.step}${praise})` : `step ${item.step}${praise}`;
+    };
+    const options = checkpoints.map((item, index) => el("option", { value: index === 0 ? "" : item.step }, words(item, index)));
     this.select.replaceChildren(...(options.length > 0 ? options : [el("option", { value: "" }, "no checkpoint")]));
     if ([...this.select.options].some((option) => option.value === chosen)) this.select.value = chosen;
   }

@@ -9,7 +9,7 @@ const SAVED_BECAUSE = { button: "Checkpoint was pressed", schedule: "as planned"
 
 export class CheckpointTable {
   constructor(runId, numSteps, afterAction) {
-    Object.assign(this, { runId, numSteps, afterAction, checkpoints: [], state: "queued" });
+    Object.assign(this, { runId, numSteps, afterAction, checkpoints: [], best: null, state: "queued" });
     this.body = el("tbody", {});
     this.empty = el("p", { class: "ddp-empty" }, "None yet. One is saved after every epoch, unless you chose otherwise, and when you press Checkpoint or Stop.");
     this.table = el(
@@ -21,13 +21,16 @@ export class CheckpointTable {
     this.element = section("Checkpoints", "checkpoints", this.empty, el("div", { class: "ddp-scroll", tabindex: 0 }, this.table));
   }
 
-  update(checkpoints, state) {
-    const isSame = checkpoints === undefined || JSON.stringify(checkpoints) === JSON.stringify(this.checkpoints);
+  /** `best` is the step of the best evaluation so far, or null. */
+  update(checkpoints, state, best) {
+    const held = checkpoints ?? this.checkpoints;
+    const isSame = best === this.best && JSON.stringify(held) === JSON.stringify(this.checkpoints);
     if (!isSame) {
-      this.checkpoints = checkpoints;
-      this.body.replaceChildren(...checkpoints.map((item) => this.row(item)));
-      show(this.empty, checkpoints.length === 0);
-      show(this.table, checkpoints.length > 0);
+      this.checkpoints = held;
+      this.best = best;
+      this.body.replaceChildren(...held.map((item) => this.row(item)));
+      show(this.empty, held.length === 0);
+      show(this.table, held.length > 0);
     }
     if (!isSame || state !== this.state) {
       this.state = state;
@@ -45,7 +48,7 @@ export class CheckpointTable {
     return el(
       "tr",
       {},
-      el("td", { "data-label": "step" }, count(item.step)),
+      el("td", { "data-label": "step" }, count(item.step), item.step === this.best ? el("span", { class: "ddp-best" }, "best") : null),
       el("td", { "data-label": "size" }, bytes(item.size_bytes)),
       el("td", { "data-label": "saved", title: dateTime(item.saved_unix_s) }, clock(item.saved_unix_s)),
       el("td", {}, button),
@@ -104,10 +107,16 @@ function describe(mark) {
   }
   if (mark.kind === "checkpoint") {
     const why = SAVED_BECAUSE[mark.reason] ?? mark.reason;
-    return ["save", `Checkpoint at step ${count(mark.step)}, ${why}: ${bytes(mark.size_bytes)}, training stood still for ${shortTime(mark.stall_s)}.`];
+    const saved = `Checkpoint at step ${count(mark.step)}, ${why}: ${bytes(mark.size_bytes)}, training stood still for ${shortTime(mark.stall_s)}.`;
+    return ["save", `${saved}${removedWords(mark.removed ?? [])}`];
   }
   if (mark.kind === "command") return [mark.accepted ? "flag" : "cross", `${capital(mark.name === "set_lr" ? "learning rate" : mark.name)}: ${mark.message}`];
   return [mark.kind === "error" ? "cross" : "warning", `${mark.message}${hint}`];
+}
+
+function removedWords(steps) {
+  if (steps.length === 0) return "";
+  return ` Deleted to save space: ${steps.length === 1 ? "step" : "steps"} ${steps.map(count).join(", ")}.`;
 }
 
 function capital(word) {

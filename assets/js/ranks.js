@@ -130,7 +130,7 @@ class Row {
     const words = [device.name ?? (device.kind === "cuda" ? `GPU ${device.index}` : "CPU")];
     words.push(busy === null ? `utilization ${UNKNOWN}` : `${Math.round(busy)}% busy`);
     if (used !== null) words.push(`${bytes(used)}${total === null ? "" : ` of ${bytes(total)}`}`);
-    if (this.peak) words.push(`at most ${bytes(this.peak)}`);
+    if (this.peak) words.push(`peak ${bytes(this.peak)}`);
     if (device.temperature_celsius !== null) words.push(`${Math.round(device.temperature_celsius)} °C`);
     if (device.power_watts !== null) words.push(`${Math.round(device.power_watts)} W`);
     setText(this.device, words.join(" · "));

@@ -87,12 +87,15 @@ class RunPage {
     if (devices?.length) this.deviceKind = devices[0].kind;
     this.ranks = ranks ?? this.ranks;
     this.header.noteMarks(payload.marks);
-    this.header.update(head.state, payload.checkpoints, this.deviceKind);
+    const best = head.best?.step ?? null;
+    // A resume with another global batch changes it.
+    this.header.numSteps = this.checkpoints.numSteps = head.num_steps;
+    this.header.update(head.state, payload.checkpoints, this.deviceKind, best);
     this.progress.update(head);
     this.tiles.update(head, this.ranks);
     this.ranksPanel.update(ranks, devices);
     this.sample.update(payload.sample);
-    this.checkpoints.update(payload.checkpoints, head.state);
+    this.checkpoints.update(payload.checkpoints, head.state, best);
     this.events.update(payload.marks, payload.type === "snapshot");
     this.setTitle(head);
     if (this.board.traces.isTooLong()) this.stream.refresh();

@@ -23,7 +23,7 @@ LAST_COLUMN = ("found by itself", "")
 class Controls:
     """What is there beside the form's own controls."""
 
-    group: gr.Group
+    group: gr.Column
     upload: gr.UploadButton
     look: gr.Button
     seen: gr.HTML
@@ -31,15 +31,15 @@ class Controls:
 
 def add_controls(form: Form) -> Controls:
     """Lay it out; it shows only when a person's own data is picked."""
-    with gr.Group(visible=False, elem_id="own-data") as group:
-        with gr.Row():
+    with gr.Column(visible=False, elem_id="own-data") as group:
+        with gr.Group():
             form.add_controls("data_path")
         with gr.Row():
             upload = gr.UploadButton("Upload a file", file_types=list(uploads.KINDS), size="md")
             look = gr.Button("Look at it", size="md", elem_id="look-button")
-        with gr.Row():
+        with gr.Group(elem_classes="ddp-fold"), gr.Row():
             form.add_controls("data_task", "label_column", "skip_unreadable")
-        seen = gr.HTML(elem_id="own-data-seen")
+        seen = gr.HTML(words.NOT_LOOKED, elem_id="own-data-seen")
     return Controls(group=group, upload=upload, look=look, seen=seen)
 
 
@@ -53,11 +53,11 @@ def connect(own: Controls, form: Form, api: Api, runs_dir: Path, controls: list[
         except (ValueError, OSError) as error:
             raise gr.Error(str(error), print_exception=False) from error
 
-    def look(*values: Any) -> tuple[str, Any, Any]:
+    def look(*values: Any, anew: bool = False) -> tuple[str, Any, Any]:
         raw = form.to_raw(*values)
         asked = {name: raw[name] for name in ASKED}
         try:
-            seen = api.own_data.look(config_module.parse(asked))
+            seen = api.own_data.look(config_module.parse(asked), anew=anew)
         except (ConfigError, LookError) as error:
             raise gr.Error(str(error), print_exception=False) from error
         columns = [(str(column["name"]), str(column["name"])) for column in seen.columns]
@@ -76,14 +76,17 @@ def connect(own: Controls, form: Form, api: Api, runs_dir: Path, controls: list[
         "show_progress_on": own.seen,
         "api_visibility": "private",
     }
+
+    def look_anew(*values: Any) -> tuple[str, Any, Any]:
+        return look(*values, anew=True)
+
     outputs = [own.seen, label, model]
     taken = own.upload.upload(
         take, own.upload, form.controls["data_path"], concurrency_limit=None, api_visibility="private"
     ).success(look, controls, outputs, **looking)
-    asked = gr.on(
-        [own.look.click, form.controls["data_task"].input, label.input], look, controls, outputs, **looking
-    )
-    return [taken, asked]
+    asked = own.look.click(look_anew, controls, outputs, **looking)
+    changed = gr.on([form.controls["data_task"].input, label.input], look, controls, outputs, **looking)
+    return [taken, asked, changed]
 
 
 ASKED = ("dataset", "data_path", "label_column", "data_task", "skip_unreadable", "sequence_length")

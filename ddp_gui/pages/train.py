@@ -81,16 +81,16 @@ def build(api: Api, catalogue: Catalogue, machine: Machine, runs_dir: Path) -> N
 
     def preview(*values: Any) -> tuple[Any, Any, Any, str]:
         raw = form.to_raw(*values)
-        described = describe_pick(catalogue, raw)
         try:
             planned = api.plan(raw, may_look=False)
         except ConfigError as error:
+            described = describe_pick(catalogue, raw)
             return "", gr.update(value=as_lines(error, form), visible=True), NO_COMMAND, described
         return (
             words.equation(planned),
             gr.update(value="", visible=False),
             command_for(planned, runs_dir),
-            described,
+            describe_pick(catalogue, raw, planned.num_parameters),
         )
 
     def fit_dataset(dataset: str, model: str) -> tuple[Any, Any]:
@@ -168,7 +168,7 @@ def build(api: Api, catalogue: Catalogue, machine: Machine, runs_dir: Path) -> N
 def _add_topic(form: Form, topic: str, title: str) -> None:
     """Fold a topic's fields away, two in a row."""
     names = form.fields_of_topic(topic)
-    with gr.Accordion(title, open=False):
+    with gr.Accordion(title, open=False, elem_classes="ddp-fold"):
         for first in range(0, len(names), FIELDS_A_ROW):
             with gr.Row():
                 form.add_controls(*names[first : first + FIELDS_A_ROW])
@@ -202,17 +202,15 @@ def as_lines(error: ConfigError, form: Form) -> str:
     return "\n".join(lines)
 
 
-def describe_pick(catalogue: Catalogue, raw: dict[str, Any]) -> str:
-    """Say what the picked data set and model are."""
+def describe_pick(catalogue: Catalogue, raw: dict[str, Any], num_parameters: int | None = None) -> str:
+    """Say what the picked data set and model are; nothing of a person's own data is in it."""
     dataset = catalogue.datasets.get(str(raw["dataset"]))
     model = catalogue.models.get(str(raw["model"]))
     said = []
     if dataset is not None:
         said.append(f"{dataset.description} ({dataset.source})")
     if model is not None:
-        size = model.size(str(raw["model_size"] or "")) or model.sizes[0]
-        count = size.num_parameters.get(str(raw["dataset"]))
-        counted = f" {count:,} parameters." if count else ""
+        counted = f" {num_parameters:,} parameters." if num_parameters else ""
         said.append(f"**{model.label}**: {model.description}{counted}")
         if model.missing_packages:
             packages = " and ".join(model.missing_packages)

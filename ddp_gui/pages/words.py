@@ -63,7 +63,7 @@ def _learning_rate(plan: Plan) -> str:
         words.append("without a warm-up")
     if config.lr_schedule != "constant":
         words.append("then " + config.lr_schedule.replace("_", " "))
-    return f'<p class="ddp-rate">{", ".join(words)} {_spark(plan)}</p>'
+    return f'<p class="ddp-rate"><span>{", ".join(words)}</span>{_spark(plan)}</p>'
 
 
 def _spark(plan: Plan) -> str:
@@ -86,6 +86,13 @@ def unavailable(catalogue: Catalogue) -> str:
         for entry in catalogue.unavailable
     ]
     return f'<ul class="ddp-more">{"".join(entries)}</ul>' if entries else ""
+
+
+NOT_LOOKED = (
+    '<div class="ddp-own"><p>Give a path on this machine, or upload a zip of images in class folders, '
+    "a table (csv, tsv, parquet) or a text. “Look at it” shows what it was taken for, before anything "
+    "is trained.</p></div>"
+)
 
 
 def own_data(look: Look) -> str:
@@ -156,7 +163,7 @@ def _rows(preview: Mapping[str, Any]) -> str:
         "<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row[:MAX_COLUMNS_SHOWN]) + "</tr>"
         for row in rows[:MAX_ROWS_SHOWN]
     )
-    return f'<div class="ddp-table"><table><tr>{head}</tr>{body}</table></div>'
+    return f'<div class="ddp-rows"><table><tr>{head}</tr>{body}</table></div>'
 
 
 def _counts(preview: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ MISBEHAVES = '''
 
 import os
 import time
+from dataclasses import replace
 
 from torch import nn
 
@@ -25,9 +26,9 @@ from trainers.registry import register_model
 
 
 class Misbehaves(nn.Module):
-    def __init__(self, spec):
+    def __init__(self, spec, options):
         super().__init__()
-        self.network = build_mlp(spec)
+        self.network = build_mlp(spec, replace(options, size="small"))
         self.num_steps = 0
 
     def forward(self, x):
@@ -38,8 +39,8 @@ class Misbehaves(nn.Module):
 
 
 @register_model("misbehaves", label="Misbehaves", description="For a test.", tasks=("image_classification",))
-def build(spec):
-    return Misbehaves(spec)
+def build(spec, options):
+    return Misbehaves(spec, options)
 '''
 
 CopyWith = Callable[[dict[str, str]], Launcher]

@@ -1,22 +1,22 @@
-"""Checkpoints by themselves, in a process group of one: bit for bit, whole or not there."""
+"""Checkpoints by themselves, without a process group: bit for bit, whole or not there."""
 
 from __future__ import annotations
 
 import json
 import pickle
 import random
+import resource
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 
-from trainers import checkpoint, checkpoint_files
+from trainers import checkpoint, checkpoint_files, weight_files
 from trainers.checkpoint import Checkpointer, CheckpointError, Outcome, Progress, Saved
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
@@ -28,13 +28,12 @@ BINDING = {"num_train": 100, "num_parameters": 80}
 FILES = ["model.safetensors", "optimizer.pt", "rank_0.pt", "state.json"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Join a gloo group of one, by way of a file: no port is needed."""
-    store = tmp_path_factory.mktemp("group") / "store"
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
+@pytest.fixture
+def short_files() -> Iterator[Callable[[int], None]]:
+    """Return what limits how long this process's files may become; the system then refuses to write."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda num_bytes: resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def network_and_optimizer(seed: int) -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -161,6 +160,42 @@ def test_training_goes_on_while_what_was_is_written(
     assert_same(other._strategy.network.state_dict(), before)
 
 
+def test_step_on_its_way_is_not_waited_for(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An evaluation that was the best saves, and so does the schedule at the same step."""
+    maker = checkpointer_of(run)
+    may_write = threading.Event()
+    write = checkpoint_files.write_json
+
+    def write_when_allowed(path: Path, value: Any) -> None:
+        assert may_write.wait(10)
+        write(path, value)
+
+    monkeypatch.setattr(checkpoint_files, "write_json", write_when_allowed)
+    assert maker.save(Progress(step=1, best_step=1, best_value=0.75), "best") > 0
+    assert maker.save(Progress(step=1), "schedule") == 0.0, "it would wait ten seconds and fail"
+    may_write.set()
+    maker.wait()
+    assert len(maker.announced) == 1  # type: ignore[attr-defined]
+    manifest = json.loads((run.checkpoints / "step_1" / "manifest.json").read_text())
+    assert (manifest["reason"], manifest["value"]) == ("best", 0.75)
+
+
+def test_room_for_the_copy_is_made_at_the_first_step_and_used_again(run: RunDirectory) -> None:
+    """The system hands out memory at its first use, which would be while training stands still."""
+    network = nn.Linear(5, 5)
+    maker = checkpointer_of(run, network=network)
+    for _ in range(2):
+        network(torch.ones(1, 5)).sum().backward()
+        maker._optimizer.step()
+    maker._preparation.join()  # type: ignore[union-attr]
+    rooms = {name: room.data_ptr() for name, room in maker._copies._memory.items()}
+    assert len(rooms) == 2 + 2 * 3, "two weights; of each the step and two moments"
+    for step in (1, 2):
+        maker.save(Progress(step=step), "schedule")
+    maker.wait()
+    assert {name: room.data_ptr() for name, room in maker._copies._memory.items()} == rooms
+
+
 def test_step_that_is_saved_is_not_saved_again_but_kept_when_asked_for(run: RunDirectory) -> None:
     maker = checkpointer_of(run, keep_last=1)
     maker.save(Progress(step=1), "schedule")
@@ -175,19 +210,20 @@ def test_step_that_is_saved_is_not_saved_again_but_kept_when_asked_for(run: RunD
 @pytest.mark.parametrize(
     ("keep_last", "keep_best", "kept"),
     [
-        (2, True, [2, 3, 6, 7]),
-        (2, False, [3, 6, 7]),
-        (1, True, [2, 3, 7]),
+        (2, True, [2, 5, 6, 7]),
+        (2, False, [5, 6, 7]),
+        (1, True, [2, 6, 7]),
         (None, True, [1, 2, 3, 4, 5, 6, 7]),
     ],
 )
 def test_newest_best_and_asked_for_stay(
     run: RunDirectory, keep_last: int | None, keep_best: bool, kept: list[int]
 ) -> None:
+    """What somebody asked for, here 6, takes no other's place."""
     maker = checkpointer_of(run, keep_last=keep_last, keep_best=keep_best)
     for step in range(1, 8):
         best = 2 if step >= 2 else None
-        maker.save(Progress(step=step, best_step=best), "button" if step == 3 else "schedule")
+        maker.save(Progress(step=step, best_step=best), "button" if step == 6 else "schedule")
     maker.wait()
     assert [item.step for item in run.list_checkpoints()] == kept
     removed = [step for outcome in maker.announced for step in outcome.removed]  # type: ignore[attr-defined]
@@ -212,6 +248,74 @@ def test_weights_are_safetensors_that_any_program_reads(run: RunDirectory) -> No
     save(run)
     weights = load_file(run.checkpoints / "step_3" / "model.safetensors")
     assert_same(weights, dict(network_and_optimizer(seed=1)[0].state_dict()))
+
+
+class Awkward(nn.Module):
+    """Weights of all the kinds that a file of plain arrays could get wrong."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(6, 4)
+        self.scores = nn.Linear(4, 6, bias=False)
+        self.scores.weight = self.words.weight
+        self.filters = nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last)
+        self.short_numbers = nn.Parameter(torch.randn(7, dtype=torch.bfloat16))
+        self.register_buffer("count", torch.tensor(5))
+        self.register_buffer("mask", torch.ones(4, 6, dtype=torch.bool).T)
+        self.register_buffer("nothing", torch.empty(0))
+
+
+def test_tied_half_and_odd_weights_come_back_as_they_were(run: RunDirectory) -> None:
+    """Tied weights are written once, as Hugging Face's files have them."""
+    torch.manual_seed(1)
+    network = Awkward()
+    maker = checkpointer_of(run, network=network)
+    maker.save(Progress(step=1), "schedule")
+    outcome = maker.wait()
+    assert isinstance(outcome, Saved)
+    names = weight_names(outcome.path / "model.safetensors")
+    assert ("words.weight" in names) != ("scores.weight" in names)
+    torch.manual_seed(2)
+    other = checkpointer_of(run, network=Awkward())
+    other.load(1)
+    found = other._strategy.network
+    assert_same(dict(found.state_dict()), dict(network.state_dict()))
+    assert found.scores.weight is found.words.weight
+    assert found.filters.weight.is_contiguous(memory_format=torch.channels_last)
+
+
+def weight_names(path: Path) -> list[str]:
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        return list(file.keys())
+
+
+def test_without_safetensors_weights_go_to_a_file_of_torch(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(weight_files, "is_safetensors_there", lambda: False)
+    maker = checkpointer_of(run)
+    maker.save(Progress(step=3), "schedule")
+    outcome = maker.wait()
+    assert isinstance(outcome, Saved)
+    assert "safetensors is not installed" in caplog.text
+    assert (outcome.path / "model.pt").exists() and not (outcome.path / "model.safetensors").exists()
+    monkeypatch.undo()
+    other = checkpointer_of(run, seed=2)
+    other.load(3)
+    assert_same(other._strategy.network.state_dict(), maker._strategy.network.state_dict())
+
+
+def test_weights_in_safetensors_are_refused_in_words_where_it_is_not_installed(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(run)
+    monkeypatch.setattr(weight_files, "is_safetensors_there", lambda: False)
+    with pytest.raises(
+        CheckpointError, match=r"step_3 holds its weights as .* but safetensors is not installed"
+    ):
+        checkpointer_of(run).load(3)
 
 
 def test_newest_whole_checkpoint_is_offered_instead_of_a_damaged_one(run: RunDirectory) -> None:
@@ -322,19 +426,71 @@ def test_checkpoint_set_aside_by_a_killed_save_is_brought_back(run: RunDirectory
     assert [path.name for path in run.checkpoints.iterdir()] == ["step_3"]
 
 
+@pytest.mark.parametrize("num_bytes", [500, 6000])
 def test_save_that_fails_names_rank_and_reason_and_leaves_nothing(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+    run: RunDirectory, short_files: Callable[[int], None], num_bytes: int
 ) -> None:
+    """500 bytes are too few for torch's file of random numbers, 6000 for the weights as safetensors."""
+    network = nn.Linear(30, 100)
     save(run, step=2)
-
-    def full(_state: object, _file: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(torch, "save", full)
-    with pytest.raises(CheckpointError, match=r"rank 0 could not write the checkpoint: .*No space left"):
-        save(run, step=3)
+    maker = checkpointer_of(run, network=network)
+    if num_bytes == 6000:
+        maker._copy = _without_random_state(maker._copy)  # type: ignore[method-assign]
+    short_files(num_bytes)
+    maker.save(Progress(step=3), "schedule")
+    outcome = maker.wait()
+    assert isinstance(outcome, CheckpointError) and maker.announced == [outcome]  # type: ignore[attr-defined]
+    assert "rank 0 could not write the checkpoint: " in str(outcome) and "File too large" in str(outcome)
     assert [path.name for path in run.checkpoints.iterdir()] == ["step_2"]
     checkpoint.verify(run, 2)
+    short_files(10**9)
+    maker.save(Progress(step=3), "schedule")
+    assert isinstance(maker.wait(), Saved) and maker.is_saved(3), "the same step can be tried again"
+
+
+def _without_random_state(copy: Callable[..., Any]) -> Callable[..., Any]:
+    def copy_less(*arguments: Any) -> Any:
+        snapshot = copy(*arguments)
+        snapshot.random_state = {}
+        return snapshot
+
+    return copy_less
+
+
+def test_state_that_cannot_be_copied_fails_the_save_only(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_arguments: Any) -> None:
+        raise RuntimeError("not enough memory")
+
+    maker = checkpointer_of(run)
+    monkeypatch.setattr(maker._copies, "take", full)
+    maker.save(Progress(step=3), "schedule")
+    assert "rank 0 could not write the checkpoint: not enough memory" in str(maker.wait())
+
+
+def test_old_checkpoints_that_cannot_be_deleted_do_not_fail_the_new_one(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_arguments: Any, **_named: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(checkpoint_files, "retire", refuse)
+    maker = checkpointer_of(run, keep_last=1)
+    maker.save(Progress(step=3), "schedule")
+    outcome = maker.wait()
+    assert isinstance(outcome, Saved) and outcome.removed == ()
+
+
+def test_clock_that_was_set_back_does_not_make_the_new_checkpoint_an_old_one(run: RunDirectory) -> None:
+    maker = checkpointer_of(run, keep_last=1)
+    maker.save(Progress(step=1), "schedule")
+    maker.wait()
+    path = run.checkpoints / "step_1" / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"saved_unix_s": 4e9}))
+    maker.save(Progress(step=2), "schedule")
+    maker.wait()
+    assert [item.step for item in run.list_checkpoints()] == [2]
 
 
 def test_checkpoint_of_other_data_is_refused_in_words(run: RunDirectory) -> None:
@@ -344,15 +500,44 @@ def test_checkpoint_of_other_data_is_refused_in_words(run: RunDirectory) -> None
         checkpointer_of(run, binding={**BINDING, "num_train": 900}).load(3)
 
 
+class Evil:
+    """Unpickled, it makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.path,))
+
+
+class NoData:
+    """Unpickled, it makes one of torch's file systems: not harmful by itself, but no data either."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from torch.distributed.checkpoint.filesystem import FileSystem
+
+        return (FileSystem, ())
+
+
 def test_description_of_sharded_checkpoints_may_hold_data_only(tmp_path: Path) -> None:
     """torch's reader would unpickle it, so a file somebody gave could run anything."""
     from trainers.sharded_files import DataOnlyReader
 
-    class Evil:
-        def __reduce__(self) -> tuple[Any, ...]:
-            return (Path.touch, (tmp_path / "evil_was_here",))
+    for content in (Evil(tmp_path / "evil_was_here"), NoData()):
+        (tmp_path / ".metadata").write_bytes(pickle.dumps(content))
+        with pytest.raises(CheckpointError, match="which is no data"):
+            DataOnlyReader(tmp_path).read_metadata()
+    assert not (tmp_path / "evil_was_here").exists()
 
-    (tmp_path / ".metadata").write_bytes(pickle.dumps(Evil()))
-    with pytest.raises(CheckpointError, match="which is no data"):
-        DataOnlyReader(tmp_path).read_metadata()
+
+def test_sharded_checkpoints_may_hold_tensors_only(tmp_path: Path) -> None:
+    """torch would unpickle what stands where the live state has a tensor."""
+    import torch.distributed.checkpoint as dcp
+
+    from trainers import sharded_files
+
+    folder = tmp_path / "shards"
+    dcp.save({"model": {"weight": Evil(tmp_path / "evil_was_here")}}, checkpoint_id=folder, no_dist=True)
+    with pytest.raises(ValueError, match=r"BytesStorageMetadata, which is no data|metadata is None"):
+        sharded_files.read({"model": {"weight": torch.zeros(2)}}, folder, None)
     assert not (tmp_path / "evil_was_here").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import struct
 import zlib
@@ -222,6 +223,32 @@ def test_unreadable_image_is_named_and_left_out_only_when_asked(tmp_path: Path, 
     spec = data.spec()
     assert spec.num_train + spec.num_validation == 20
     assert [note.where for note in data.problems.shown] == [f"a/{name}"]
+
+
+def test_more_images_than_are_tried_come_out_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many images a sample is tried; preparing finds what is wrong with the rest."""
+    path = make_images(tmp_path / "d", {"a": 60, "b": 60})
+    plain = all_samples(own(path).load(CPU)[0])
+    os.utime(path / "a" / "000.png", ns=(1, 1))  # to be prepared anew
+    monkeypatch.setattr(images_module, "NUM_DECODED_IN_LOOK", 10)
+    assert all_samples(own(path).load(CPU)[0]) == plain
+    (path / "a" / "007.png").write_bytes(b"no image")
+    cut_off(path / "b" / "041.png")
+    assert {problem.where for problem in faults(path)} <= {"a/007.png", "b/041.png"}
+    data = own(path, skip_unreadable=True)
+    assert data.spec().num_train + data.spec().num_validation == 118
+    assert sorted(note.where for note in data.problems.shown) == ["a/007.png", "b/041.png"]
+    samples = all_samples(data.load(CPU)[0]) + all_samples(data.load(CPU)[1])
+    assert all(colour[0] == 10 * label and colour[2] == 99 for colour, label in samples)
+
+
+def test_validation_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    make_images(tmp_path / "d" / "train", {"a": 4, "b": 3})
+    for name in ("a", "b"):
+        (tmp_path / "d" / "val" / name).mkdir(parents=True)
+        (tmp_path / "d" / "val" / name / "x.png").write_text("no image")
+    problem = fault(tmp_path / "d", skip_unreadable=True)
+    assert problem.message == "no readable image is left for validation."
 
 
 def test_many_unreadable_images_are_all_counted(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_broken_file_is_reported_by_name_and_the_others_still_load(
     (package / "c_duplicate.py").write_text(
         "from trainers.registry import register_model\n"
         "@register_model('cnn', label='', description='', tasks=())\n"
-        "def build(spec): ...\n"
+        "def build(spec, options): ...\n"
     )
     (package / "d_good.py").write_text("LOADED = True\n")
     registry.discover_all()

@@ -55,7 +55,6 @@ class Resized(nn.Module):
         "vit_tiny_patch16_224": "5.5 million, a transformer over squares of 16 pixels",
         "resnet50": "24 million, for a GPU",
     },
-    needs_path=True,
     requires=(pretrained.TIMM, pretrained.TORCHVISION),
 )
 def build(spec: DataSpec, options: ModelOptions) -> nn.Module:

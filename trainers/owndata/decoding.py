@@ -78,10 +78,9 @@ def read_header(file: BinaryIO) -> Header:
     """
     with file, told(), _open(file) as image:
         width, height = image.size
-        if (
-            image.format in ("JPEG", "MPO", "TIFF", "WEBP", "PNG")
-            and image.getexif().get(ORIENTATION) in LYING
-        ):
+        # Of a PNG that does not say it at its start, Pillow would decode the whole image to find it.
+        may_lie = image.format != "PNG" or "exif" in image.info
+        if may_lie and image.getexif().get(ORIENTATION) in LYING:
             width, height = height, width
         return Header(width=width, height=height, is_grey=image.mode in GREY_MODES)
 

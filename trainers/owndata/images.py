@@ -37,13 +37,18 @@ Shape = tuple[int, int, int]
 
 @dataclass(frozen=True, kw_only=True)
 class ImageLook:
-    """What was seen: the images whose headers can be read, and the shape they will get."""
+    """What was seen: the images whose headers can be read, and the shape they will get.
+
+    Attributes:
+        decoded: the pixels of all of `files`, where there are few enough to have been decoded; in pieces.
+    """
 
     source: ImageSource
     arrangement: Arrangement
     files: tuple[LabelledFile, ...]
     shape: Shape
     num_decoded: int
+    decoded: tuple[Pixels, ...] | None
 
 
 class Images:
@@ -74,15 +79,19 @@ class Images:
         step = max(1, -(-len(files) // NUM_DECODED_IN_LOOK))
         sample = files[::step]
         failed: set[str] = set()
-        for _, faults in _decode_all(source, sample, shape, Progress("images tried", len(sample))):
+        decoded: list[Pixels] = []
+        for pixels, faults in _decode_all(source, sample, shape, Progress("images tried", len(sample))):
             self._add(faults, problems)
             failed.update(name for name, _ in faults)
+            if step == 1:
+                decoded.append(pixels)
         return ImageLook(
             source=source,
             arrangement=arrangement,
             files=tuple(file for file in files if file.name not in failed),
             shape=shape,
             num_decoded=len(sample),
+            decoded=tuple(decoded) if step == 1 else None,
         )
 
     def about(self, look: ImageLook) -> dict[str, Any]:
@@ -113,25 +122,18 @@ class Images:
         size = int(np.prod(look.shape))
         require_space(folder, len(look.files) * size)
         writer = ArrayWriter(folder, "images", "|u1", look.shape)
-        kept: list[LabelledFile] = []
-        at = 0
-        for pixels, faults in _decode_all(
-            look.source, look.files, look.shape, Progress("images decoded", len(look.files))
-        ):
-            chunk = look.files[at : at + _IMAGES_AT_ONCE]
-            at += len(chunk)
-            self._add(faults, problems)
-            failed = {name for name, _ in faults}
-            kept += [file for file in chunk if file.name not in failed]
-            writer.append(pixels)
+        kept = self._write(look, writer, problems)
         arrays = {"images": writer.close()}
         names = look.arrangement.class_names
         if len(kept) < len(look.arrangement.files):
             left = Arrangement(class_names=names, files=tuple(kept)).class_counts()
             classes.check_counts(left, "readable images", problems)
-        problems.check(str(self._path))
         labels = np.array([file.label for file in kept], dtype=np.int64)
         train, validation = _split(kept, labels)
+        if not problems.num_faults and not (len(train) and len(validation)):
+            side = "validation" if len(train) else "training"
+            problems.fault("the data", f"no readable image is left for {side}.", UNREADABLE_HINT)
+        problems.check(str(self._path))
         arrays |= {
             "labels": write_array(folder, "labels", labels),
             "train": write_array(folder, "train", train),
@@ -146,6 +148,20 @@ class Images:
             "mean": mean,
             "std": std,
         }
+
+    def _write(self, look: ImageLook, writer: ArrayWriter, problems: Problems) -> list[LabelledFile]:
+        """Write the pixels of all images that can be decoded; return those."""
+        if look.decoded is not None:
+            for pixels in look.decoded:
+                writer.append(pixels)
+            return list(look.files)
+        failed: set[str] = set()
+        progress = Progress("images decoded", len(look.files))
+        for pixels, faults in _decode_all(look.source, look.files, look.shape, progress):
+            self._add(faults, problems)
+            failed.update(name for name, _ in faults)
+            writer.append(pixels)
+        return [file for file in look.files if file.name not in failed]
 
     def spec(self, prepared: Prepared) -> DataSpec:
         """Describe the prepared images."""

@@ -1,0 +1,193 @@
+"""Started by torchrun from a test: trains, saves and loads with the real Checkpointer; writes what it saw.
+
+python -m tests.integration.checkpoint_worker ANSWER.json JOBS.json
+
+Every job is an object: `do` (the name of a function below), `strategy`, `run` (a run directory), and where
+wanted `config` (changes to the configuration) and `num_bytes`.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import resource
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from tests.integration.strategy_worker import BASE, Training
+from trainers import build, distributed, registry
+from trainers.checkpoint import Checkpointer, CheckpointError, Outcome, Progress, Saved, newest_whole
+from trainers.contract import config as contract
+from trainers.contract.rundir import RunDirectory
+from trainers.distributed import World
+
+SAVED_AT = 3
+LAST_STEP = 6
+
+
+class Part:
+    """One rank's training, and its checkpointer."""
+
+    def __init__(self, job: dict[str, Any], world: World) -> None:
+        values = BASE | job.get("config", {})
+        config = contract.parse(values | {"nproc_per_node": world.world_size, "strategy": job["strategy"]})
+        self.training = Training(build.make_strategy(config, world), config, "gpt")
+        self.announced: list[Outcome] = []
+        self.checkpointer = Checkpointer(
+            RunDirectory(Path(job["run"])),
+            world,
+            self.training.strategy,
+            self.training.optimizer,
+            scaler=None,
+            binding={"num_train": 43},
+            keep_last=2,
+            keep_best=True,
+            announce=self.announced.append,
+        )
+
+    def save(self, reason: str = "schedule") -> None:
+        """Begin to save the step training is at."""
+        self.checkpointer.save(Progress(step=self.training.step, samples_in_epoch=7), reason)
+
+    def lose_its_way(self) -> None:
+        """Train a step, and forget how many: what is loaded must replace other weights and moments."""
+        self.training.run(1)
+        self.training.losses.clear()
+
+    def load(self, step: int) -> Progress:
+        """Go on from a step."""
+        progress = self.checkpointer.load(step)
+        self.training.step = progress.step
+        return progress
+
+
+def save_and_load(job: dict[str, Any], world: World) -> dict[str, Any]:
+    """Save in the middle of training; begin anew, somewhere else, load, and train to the same end."""
+    part = Part(job, world)
+    part.training.run(SAVED_AT)
+    weights = _whole(part.training.weights())
+    part.save()
+    drawn = _draw()
+    part.training.run(LAST_STEP)
+    (outcome,) = [part.checkpointer.wait()]
+    assert isinstance(outcome, Saved) and part.announced == [outcome], outcome
+
+    again = Part(job, world)
+    again.lose_its_way()
+    progress = again.load(SAVED_AT)
+    drawn_again = _draw()
+    again.training.run(LAST_STEP)
+    ended, ended_again = _whole(part.training.weights()), _whole(again.training.weights())
+    return {
+        "outcomes": _from_all((outcome.step, outcome.path.name, outcome.size_bytes), world),
+        "progress": progress.samples_in_epoch,
+        "losses": part.training.losses[SAVED_AT:],
+        "losses_again": again.training.losses,
+        "draws_alike": all(_from_all(drawn == drawn_again, world)),
+        "ends_alike": all(torch.equal(ended[name], ended_again[name]) for name in ended),
+        "differs": not all(torch.equal(weights[name], ended[name]) for name in ended),
+        "exported": _is_exported(outcome.path, weights),
+    }
+
+
+def load_elsewhere(job: dict[str, Any], world: World) -> dict[str, Any]:
+    """Go on from what another number of ranks saved."""
+    part = Part(job, world)
+    part.lose_its_way()
+    progress = part.load(SAVED_AT)
+    drawn = _from_all(_draw(), world)
+    part.training.run(LAST_STEP)
+    return {"step": progress.step, "losses": part.training.losses, "drawn": drawn}
+
+
+def fail_on_one_rank(job: dict[str, Any], world: World) -> dict[str, Any]:
+    """Save while rank 1 may write hardly anything; train on; save when it may."""
+    part = Part(job, world)
+    part.training.run(1)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if world.rank == 1:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (job["num_bytes"], limit[1]))
+    part.save()
+    failed = part.checkpointer.wait()
+    resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    left = sorted(path.name for path in RunDirectory(Path(job["run"])).checkpoints.iterdir())
+    part.save()  # the same step: it is not saved yet
+    part.training.run(2)
+    outcome = part.checkpointer.wait()
+    return {
+        "messages": _from_all(str(failed) if isinstance(failed, CheckpointError) else None, world),
+        "left": left,
+        "outcomes": _from_all(isinstance(outcome, Saved) and outcome.step, world),
+        "losses": part.training.losses,
+    }
+
+
+def save_for_ever(job: dict[str, Any], world: World) -> dict[str, Any]:
+    """Save every step until somebody kills this; go on from the newest whole checkpoint there is."""
+    part = Part(job, world)
+    run = RunDirectory(Path(job["run"]))
+    newest = [newest_whole(run) if world.is_main else None]
+    dist.broadcast_object_list(newest, src=0)
+    if newest[0] is not None:
+        part.load(newest[0])
+    while True:
+        part.training.run(part.training.step + 1)
+        part.save()
+
+
+def _draw() -> list[float]:
+    """Return what the generators give next, without moving them on."""
+    state, own_state = torch.get_rng_state(), random.getstate()
+    drawn = [*torch.rand(2).tolist(), random.random()]
+    torch.set_rng_state(state)
+    random.setstate(own_state)
+    return drawn
+
+
+def _whole(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the weights of all ranks together; a stage of a pipeline has its own only."""
+    gathered: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, weights)
+    return {name: weight for part in gathered for name, weight in part.items()}
+
+
+def _is_exported(folder: Path, weights: dict[str, torch.Tensor]) -> bool:
+    """Tell whether another program finds these weights in the checkpoint."""
+    from safetensors.torch import load_file
+
+    found = load_file(folder / "model.safetensors")
+    return all(torch.equal(found[name], weights[name]) for name in found) and len(found) >= len(weights) - 1
+
+
+def _from_all(value: Any, world: World) -> list[Any]:
+    return distributed.gather_objects(value, world)
+
+
+DEEDS = {deed.__name__: deed for deed in (save_and_load, load_elsewhere, fail_on_one_rank, save_for_ever)}
+
+
+def main() -> None:
+    """Carry out all jobs; a job that raises says so and the next one goes on."""
+    registry.discover_all()
+    torch.set_num_threads(1)
+    world = distributed.join("cpu")
+    torch.set_num_threads(1)
+    answers: dict[str, Any] = {}
+    for name, job in json.loads(Path(sys.argv[2]).read_text(encoding="utf-8")).items():
+        try:
+            answers[name] = DEEDS[job["do"]](job, world)
+        except Exception as error:  # noqa: BLE001 - the test reads the answer and fails
+            print(f"{name}: {traceback.format_exc()}", file=sys.stderr, flush=True)
+            answers[name] = {"error": f"{type(error).__name__}: {error}"}
+    if world.is_main:
+        Path(sys.argv[1]).write_text(json.dumps(answers), encoding="utf-8")
+    distributed.leave()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""The weights of a checkpoint as one file that other programs read too: safetensors."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from trainers import checkpoint_files as files
+
+log = logging.getLogger(__name__)
+
+SAFETENSORS = "model.safetensors"
+TORCH = "model.pt"
+
+
+def write(folder: Path, weights: Mapping[str, Tensor]) -> None:
+    """Write weights by name, each tensor once; where safetensors is not installed, as `model.pt`.
+
+    Tied weights are one tensor under two names. The format has no word for that; as is the custom
+    (Hugging Face `save_model`), the file's metadata maps the name left out to the one written.
+
+    Raises:
+        OSError: when the file cannot be written.
+    """
+    if not is_safetensors_there():
+        log.warning("safetensors is not installed: the weights go to %s, which only torch reads", TORCH)
+        files.write_synced(folder / TORCH, dict(weights))
+        return
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    first_names: dict[int, str] = {}
+    tied: dict[str, str] = {}
+    for name, weight in weights.items():
+        first = first_names.setdefault(id(weight), name)
+        if first != name:
+            tied[name] = first
+    own = {name: weight.contiguous() for name, weight in weights.items() if name not in tied}
+    try:
+        save_file(own, folder / SAFETENSORS, metadata={"format": "pt", **tied})
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+    files.sync_file(folder / SAFETENSORS)
+
+
+def read(folder: Path) -> dict[str, Tensor]:
+    """Return the weights by name, in host memory.
+
+    Raises:
+        CheckpointError: when they are in a format whose package is not installed.
+        ValueError: when the file holds no weights.
+    """
+    if not (folder / SAFETENSORS).exists():
+        weights: dict[str, Tensor] = torch.load(folder / TORCH, map_location="cpu", weights_only=True)
+        return weights
+    if not is_safetensors_there():
+        raise files.CheckpointError(
+            f"{folder.name} holds its weights as {SAFETENSORS}, but safetensors is not installed"
+        )
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(folder / SAFETENSORS, framework="pt", device="cpu") as file:
+            found: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            metadata = file.metadata() or {}
+    except SafetensorError as error:
+        raise ValueError(f"{SAFETENSORS}: {error}") from error
+    tied = {name: found[kept] for name, kept in metadata.items() if name not in found and kept in found}
+    return found | tied
+
+
+def is_safetensors_there() -> bool:
+    """Tell whether the safetensors package can be imported."""
+    return importlib.util.find_spec("safetensors") is not None
