@@ -235,7 +235,7 @@ def pick(table: Mapping[str, Entry], name: str, field: str) -> Entry:
 def _say_what_is_wrong(config: Config, world: World, reporter: NullReporter) -> None:
     for plugin in registry.discover_all():
         hint = "It cannot be picked until it is mended."
-        reporter.warning("broken_plugin", f"{plugin.module} cannot be used: {plugin.message}", hint)
+        reporter.warning("plugin_broken", f"{plugin.module} cannot be used: {plugin.message}", hint)
     if config.device == "auto" and world.device.type == "cpu" and (num_gpus := hardware.num_gpus()):
         message = f"This machine has {num_gpus} GPU(s), but torch cannot use them: the run is on the CPU."
         reporter.warning("no_cuda", message, "Usually the driver is too old or torch is a build for the CPU.")

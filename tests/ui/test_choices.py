@@ -171,6 +171,6 @@ def test_uploaded_zip_of_images_is_kept_shown_and_its_names_are_text(
         "thumbnails, and no picture of a stranger's making"
     )
     (kept,) = (runs_dir.parent / "uploads").glob("*.zip")
-    assert kept.name == "my-b-photos.zip"
+    assert kept.name == "my-bphotos.zip"
     assert kept.read_bytes() == archive.read_bytes()
     assert watched.foreign_requests == [] and watched.complaints == []
