@@ -60,7 +60,7 @@ export class Header {
       el("option", { value: "rescale" }, "same batch per rank"),
     );
     this.on = el("label", { class: "ddp-from" }, el("span", {}, "on"), this.numRanks, this.batch);
-    this.select = el("select", { "aria-label": "Checkpoint to resume from", onchange: () => this.refresh() });
+    this.select = el("select", { class: "ddp-wide", "aria-label": "Checkpoint to resume from", onchange: () => this.refresh() });
     this.setCheckpoints([], null);
     this.from = el("label", { class: "ddp-from" }, el("span", {}, "from"), this.select);
     this.element = this.layOut(summary);
