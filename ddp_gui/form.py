@@ -59,6 +59,14 @@ class Form:
         """Return the configuration the controls' values stand for, as JSON values."""
         return dict(zip(self.names, values, strict=True))
 
+    def depending(self) -> dict[str, list[str]]:
+        """Return the fields that mean something with some values of another field only, by that field."""
+        found: dict[str, list[str]] = {}
+        for name, setting in config_module.settings().items():
+            if setting.only_with is not None:
+                found.setdefault(setting.only_with[0], []).append(name)
+        return found
+
     def model_choices(self, dataset: str) -> list[tuple[str, str]]:
         """Return (label, name) of the models that can learn from a data set."""
         return [(model.label, model.name) for model in self._catalogue.models_for(dataset)]
@@ -97,6 +105,8 @@ class Form:
             "value": self._defaults[name],
             "elem_id": f"field-{name}",
         }
+        if setting.only_with is not None:
+            common["visible"] = means_something(name, self._defaults[setting.only_with[0]]) or "hidden"
         kind = config_module.value_type(name)
         if name == "label_column":
             # Filled from the table by the first look.
@@ -140,3 +150,9 @@ class Form:
         if setting.catalog == "strategies":
             return self.strategy_choices(str(self._defaults["model"]))
         return [(choice, choice) for choice in setting.choices]
+
+
+def means_something(name: str, value: Any) -> bool:
+    """Tell whether a field means something with this value of the field it depends on."""
+    only_with = config_module.settings()[name].only_with
+    return only_with is None or value in only_with[1]

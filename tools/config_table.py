@@ -22,8 +22,15 @@ def table() -> str:
         allowed = (
             f"a name of the catalogue's {setting.catalog}" if setting.catalog else config.allowed_text(name)
         )
-        rows.append(f"| `{name}` | `{defaults[name]!r}` | {allowed} | {setting.help} |")
+        rows.append(f"| `{name}` | `{defaults[name]!r}` | {allowed} | {setting.help}{_only(setting)} |")
     return "\n".join(rows)
+
+
+def _only(setting: config.Setting) -> str:
+    if setting.only_with is None:
+        return ""
+    other, values = setting.only_with
+    return f" Only with `{other}` {' or '.join(values)}."
 
 
 def render(page: str) -> str:

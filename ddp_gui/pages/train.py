@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import gradio as gr
 from ddp_gui import plan
 from ddp_gui.api import Api
 from ddp_gui.catalogue import Catalogue
-from ddp_gui.form import FINE_TUNING_FIELDS, TOPIC_TITLES, Form
+from ddp_gui.form import FINE_TUNING_FIELDS, TOPIC_TITLES, Form, means_something
 from ddp_gui.machine import Machine
 from ddp_gui.pages import own_data, words
 from ddp_gui.plan import Plan
@@ -135,6 +136,7 @@ def build(api: Api, catalogue: Catalogue, machine: Machine, runs_dir: Path) -> N
         [fields["model_size"], fields["strategy"], fine_tuning],
         **settings,
     )
+    _show_what_means_something(form, settings)
     fields["scale_lr"].change(
         lambda is_on, steps, ratio: offer_warm_up(is_on=is_on, steps=steps, ratio=ratio),
         [fields["scale_lr"], fields["warmup_steps"], fields["warmup_ratio"]],
@@ -163,6 +165,18 @@ def build(api: Api, catalogue: Catalogue, machine: Machine, runs_dir: Path) -> N
         show_progress="hidden",
         api_visibility="private",
     ).success(None, started_run, None, js=OPEN_RUN)
+
+
+def _show_what_means_something(form: Form, settings: dict[str, Any]) -> None:
+    """Hide fields, such as momentum, while the choice they belong to is not made."""
+
+    def fit(names: list[str], value: str) -> list[Any]:
+        # "hidden" and not False: the control stays in the document and keeps its value.
+        return [gr.update(visible=means_something(name, value) or "hidden") for name in names]
+
+    for other, names in form.depending().items():
+        outputs = [form.controls[name] for name in names]
+        form.controls[other].change(partial(fit, names), form.controls[other], outputs, **settings)
 
 
 def _add_topic(form: Form, topic: str, title: str) -> None:

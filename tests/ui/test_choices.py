@@ -65,7 +65,11 @@ def test_fields_of_the_folds_reach_the_run(server: Server, watched: Watched, run
     for fold in ("The model", "How it learns", "How long, how often", "Speed"):
         page.get_by_role("button", name=fold).click()
     pick(page, "Model size", "small: 64 wide")
+    expect(page.get_by_label("Momentum")).to_be_hidden()
     pick(page, "Optimizer", "sgd")
+    expect(page.get_by_label("Momentum")).to_be_visible()
+    page.get_by_label("Momentum").fill("0.8")
+    expect(page.get_by_label("Step factor")).to_be_hidden()
     pick(page, "Precision", "bf16")
     page.get_by_label("Clip gradients at norm").fill("0.5")
     page.get_by_label("Stop after steps").fill("40")
@@ -80,6 +84,8 @@ def test_fields_of_the_folds_reach_the_run(server: Server, watched: Watched, run
     asked = {
         "model_size": "small",
         "optimizer": "sgd",
+        "momentum": 0.8,
+        "lr_gamma": 0.1,
         "precision": "bf16",
         "max_grad_norm": 0.5,
         "max_steps": 40,

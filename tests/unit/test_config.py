@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from trainers import registry
 from trainers.contract import config
 from trainers.contract.config import Config, ConfigError
 
@@ -33,6 +34,15 @@ def test_what_config_json_holds_is_read_back_the_same() -> None:
 def test_a_configuration_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Config().seed = 1  # type: ignore[misc]
+
+
+def test_fields_that_depend_on_a_choice_name_one_that_there_is() -> None:
+    depending = {name: setting.only_with for name, setting in config.settings().items() if setting.only_with}
+    assert depending["momentum"] == ("optimizer", ("sgd",))
+    registry.discover_all()
+    for other, values in depending.values():
+        choices = config.settings()[other].choices or tuple(registry.strategies())
+        assert set(values) <= set(choices), (other, values)
 
 
 @pytest.mark.parametrize("name", list(config.default_values()))

@@ -158,13 +158,18 @@ class Config:
     momentum: float = _setting(
         0.9,
         label="Momentum",
-        help="SGD only: how much of the last step goes on into the next.",
+        help="How much of the last step goes on into the next.",
+        only_with=("optimizer", ("sgd",)),
         topic="optimizer",
         minimum=0,
         maximum=0.9999,
     )
     nesterov: bool = _setting(
-        False, label="Nesterov", help="SGD only: looks ahead along the momentum.", topic="optimizer"
+        False,
+        label="Nesterov",
+        help="Looks ahead along the momentum.",
+        only_with=("optimizer", ("sgd",)),
+        topic="optimizer",
     )
     weight_decay: float = _setting(
         0.01,
@@ -200,7 +205,8 @@ class Config:
     lr_step_epochs: int = _setting(
         10,
         label="Step every … epochs",
-        help="Schedule step only: how many epochs between two drops of the rate.",
+        help="How many epochs between two drops of the rate.",
+        only_with=("lr_schedule", ("step",)),
         topic="optimizer",
         minimum=1,
         maximum=100_000,
@@ -208,7 +214,8 @@ class Config:
     lr_gamma: float = _setting(
         0.1,
         label="Step factor",
-        help="Schedule step only: what each drop multiplies the rate by.",
+        help="What each drop multiplies the rate by.",
+        only_with=("lr_schedule", ("step",)),
         topic="optimizer",
         above=0,
         maximum=1,
@@ -301,7 +308,8 @@ class Config:
     tensor_parallel_size: int = _setting(
         2,
         label="Ranks per model copy",
-        help="Data × tensor only: how many ranks hold one copy of the model between them.",
+        help="How many ranks hold one copy of the model between them.",
+        only_with=("strategy", ("data_tensor",)),
         topic="parallel",
         minimum=1,
         maximum=1024,
@@ -309,7 +317,8 @@ class Config:
     pipeline_microbatches: int = _setting(
         4,
         label="Pipeline pieces",
-        help="Pipeline only: the pieces a batch is cut into, so that the stages can work at once.",
+        help="The pieces a batch is cut into, so that the stages can work at once.",
+        only_with=("strategy", ("pipeline",)),
         topic="parallel",
         minimum=1,
         maximum=1024,
@@ -317,7 +326,8 @@ class Config:
     bucket_cap_mb: int = _setting(
         25,
         label="Bucket, MB",
-        help="DDP only: gradients are sent in buckets of this size.",
+        help="Gradients are sent in buckets of this size.",
+        only_with=("strategy", ("ddp", "zero1")),
         topic="parallel",
         minimum=1,
         maximum=4096,
@@ -325,19 +335,22 @@ class Config:
     gradient_as_bucket_view: bool = _setting(
         True,
         label="Gradients live in the buckets",
-        help="DDP only: saves one copy of all gradients.",
+        help="Saves one copy of all gradients.",
+        only_with=("strategy", ("ddp", "zero1")),
         topic="parallel",
     )
     static_graph: bool = _setting(
         False,
         label="Static graph",
-        help="DDP only: promises that every step uses the same parameters.",
+        help="Promises that every step uses the same parameters.",
+        only_with=("strategy", ("ddp", "zero1")),
         topic="parallel",
     )
     gradient_compression: str = _setting(
         "none",
         label="Compress gradients",
-        help="DDP only: sends gradients in half the bits, at some loss of exactness.",
+        help="Sends gradients in half the bits, at some loss of exactness.",
+        only_with=("strategy", ("ddp", "zero1")),
         topic="parallel",
         choices=("none", "fp16", "bf16"),
     )

@@ -14,7 +14,11 @@ Topic = Literal["main", "data", "model", "optimizer", "schedule", "parallel", "s
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What a person is told about one field, and what the field accepts."""
+    """What a person is told about one field, and what the field accepts.
+
+    Attributes:
+        only_with: another field and those of its values with which this one means something; None: all.
+    """
 
     label: str
     help: str
@@ -25,6 +29,7 @@ class Setting:
     choices: tuple[str, ...] = ()
     catalog: Literal["models", "model_sizes", "datasets", "strategies", ""] = ""
     max_length: int = 200
+    only_with: tuple[str, tuple[str, ...]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
