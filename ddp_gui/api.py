@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 import gradio as gr
 
 from ddp_gui import launcher, machine, plan
-from ddp_gui.catalogue import CatalogueError
+from ddp_gui.catalogue import Catalogue, CatalogueError
 from ddp_gui.launcher import LaunchError
 from ddp_gui.own_data import LookError
 from ddp_gui.plan import Plan
 from ddp_gui.runs import RunStore, status_values
 from trainers.contract import config as config_module
 from trainers.contract import events
-from trainers.contract.config import ConfigError, Problem
+from trainers.contract.config import Config, ConfigError, Problem
 
 Result = TypeVar("Result")
 
@@ -89,9 +89,10 @@ class Api:
                 return self._answer(run_id, "Going on.")
             if state in events.LIVE_STATES:
                 raise ValueError(f"run {run_id} is {state}: only a paused or an ended run can be resumed")
-            before = self.plan(run.read_config().to_json())
-            changes = _other_ranks(before, nproc_per_node, global_batch)
-            checked = self.plan(before.config.to_json() | changes) if changes else before
+            # Only what it becomes is checked: it may have been started on a machine with more GPUs.
+            before = run.read_config()
+            changes = _other_ranks(before, self._catalogue.get(), nproc_per_node, global_batch)
+            checked = self.plan(before.to_json() | changes)
             checkpoint = launcher.restart(run, _whole_step(checkpoint_step), checked)
             self._store.forget(run_id)
             self._store.view(run_id).refresh_status()
@@ -149,29 +150,35 @@ def _in_plain_words(action: Callable[[], Result]) -> Result:
         raise gr.Error(str(error), print_exception=False) from error
 
 
-def _other_ranks(before: Plan, num_ranks: Any, global_batch: str) -> dict[str, Any]:
+def _other_ranks(before: Config, catalogue: Catalogue, num_ranks: Any, global_batch: str) -> dict[str, Any]:
     """Return the fields that change when a run goes on with another number of ranks.
 
     Raises:
         ConfigError: when the global batch cannot be kept.
     """
-    if num_ranks is None or num_ranks == "":
+    strategy = catalogue.strategies.get(before.strategy)
+    if num_ranks is None or num_ranks == "" or strategy is None:
         return {}
     if global_batch not in ("keep", "rescale"):
         raise ConfigError([Problem(field="global_batch", value=global_batch, allowed="keep or rescale")])
-    after = config_module.parse(before.config.to_json() | {"nproc_per_node": num_ranks})
-    if after.nproc_per_node == before.config.nproc_per_node:
+    after = config_module.parse(before.to_json() | {"nproc_per_node": num_ranks})
+    if after.nproc_per_node == before.nproc_per_node:
         return {}
     changes: dict[str, Any] = {"nproc_per_node": after.nproc_per_node}
     if global_batch == "keep":
-        parts = after.num_replicas(before.strategy.ranks_per_replica) * after.gradient_accumulation_steps
-        if before.global_batch % parts:
+        num_replicas = before.num_replicas(strategy.ranks_per_replica)
+        kept = before.global_batch(num_replicas)
+        parts = after.num_replicas(strategy.ranks_per_replica) * after.gradient_accumulation_steps
+        if kept % parts:
             allowed = (
-                f"a number of ranks among which the global batch of {before.global_batch:,} can be shared, "
+                f"a number of ranks among which the global batch of {kept:,} can be shared, "
                 "or global_batch rescale, which keeps each rank's batch"
             )
             raise ConfigError([Problem(field="nproc_per_node", value=num_ranks, allowed=allowed)])
-        changes["batch_size"] = before.global_batch // parts
+        changes["batch_size"] = kept // parts
+        if before.scale_lr:
+            # The rate goes with the global batch, which stays.
+            changes["learning_rate"] = before.peak_learning_rate(num_replicas) / parts
     return changes
 
 

@@ -70,6 +70,7 @@ class Dataset:
     num_validation: int
     num_classes: int
     sample_unit: str
+    num_places: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -50,10 +51,7 @@ def restart(run: RunDirectory, step: int | None, plan: Plan) -> Checkpoint:
         LaunchError: when the supervisor ends at once.
     """
     checkpoint = pick_checkpoint(run, step)
-    position = notes.position_of(checkpoint)
-    num_steps = plan.num_steps
-    if position is not None:
-        num_steps = position.num_steps(plan.config, plan.dataset.num_train, plan.num_replicas)
+    num_steps = _num_steps_from(checkpoint, plan)
     if checkpoint.step >= num_steps:
         raise ValueError(
             f"run {run.run_id} has done all of its {num_steps:,} steps at this checkpoint: choose an earlier "
@@ -67,8 +65,18 @@ def restart(run: RunDirectory, step: int | None, plan: Plan) -> Checkpoint:
     except LaunchError:
         rundir.write_json_atomically(run.config, before.to_json())
         raise
-    notes.note_resumed(run, position if num_steps != plan.num_steps else None)
     return checkpoint
+
+
+def _num_steps_from(checkpoint: Checkpoint, plan: Plan) -> int:
+    """Return the last step of a run that goes on from a checkpoint, by what it says of the data."""
+    try:
+        state = json.loads((checkpoint.path / "state.json").read_text(encoding="utf-8"))
+        position = {name: int(state["progress"][name]) for name in ("step", "epoch", "samples_in_epoch")}
+        num_train = int(state["binding"]["num_train"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return plan.num_steps  # training will say what is wrong with it
+    return plan.config.num_steps(num_train, plan.num_replicas, **position)
 
 
 def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:

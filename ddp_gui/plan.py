@@ -37,12 +37,18 @@ class Plan:
         return self.config.global_batch(self.num_replicas)
 
     @property
+    def num_train(self) -> int:
+        """The training samples; a text has fewer of them the longer they are."""
+        places, length = self.dataset.num_places, self.config.sequence_length
+        return self.dataset.num_train if places is None or length is None else places // length
+
+    @property
     def steps_per_epoch(self) -> int:
-        return self.config.steps_per_epoch(self.dataset.num_train, self.num_replicas)
+        return self.config.steps_per_epoch(self.num_train, self.num_replicas)
 
     @property
     def num_steps(self) -> int:
-        return self.config.num_steps(self.dataset.num_train, self.num_replicas)
+        return self.config.num_steps(self.num_train, self.num_replicas)
 
     @property
     def num_parameters(self) -> int | None:
@@ -104,10 +110,10 @@ def make(config: Config, catalogue: Catalogue, machine: Machine) -> Plan:
         strategy=strategy,
         device_kind=machine.device_kind(config.device),
     )
-    most = dataset.num_train // plan.num_replicas
+    most = plan.num_train // plan.num_replicas
     if config.batch_size > most:
         allowed = (
-            f"at most {most:,}, because {dataset.name} has {dataset.num_train:,} training "
+            f"at most {most:,}, because {dataset.name} has {plan.num_train:,} training "
             f"{dataset.sample_unit} for {plan.num_replicas} copies of the model"
         )
         raise ConfigError([Problem(field="batch_size", value=config.batch_size, allowed=allowed)])

@@ -34,6 +34,7 @@ class _Digest:
     offset: int = 0
     inode: int = 0
     began_unix_s: float | None = None
+    num_steps: int | None = None
     step: int = 0
     loss: float | None = None
     evaluations: Evaluations = field(default_factory=Evaluations)
@@ -69,6 +70,9 @@ class _Digest:
             self.began_unix_s = json.loads(chunk[: chunk.index(b"\n")])["time_unix_s"]
         for line in _EVAL_LINE.findall(chunk):
             self.evaluations.add(json.loads(line))
+        plan = _last_line_with(chunk, b'"kind":"plan"')
+        if plan is not None:
+            self.num_steps = json.loads(plan)["num_steps"]
         newest_step = _last_line_with(chunk, b'"kind":"step"')
         if newest_step is not None:
             event = json.loads(newest_step)
@@ -90,7 +94,7 @@ class RunView:
         self.lock = threading.RLock()
         self.series = Series()
         self.config = run.read_config()
-        self.total_steps = total_steps(run, self.config, catalogue)
+        self._expected_steps = total_steps(self.config, catalogue)
         self.used_at = time.monotonic()
         self._offset = 0
         self._inode = 0
@@ -99,6 +103,11 @@ class RunView:
         self._status_at = 0.0
         self._checkpoints: list[dict[str, Any]] = []
         self._checkpoints_mtime_ns = -1
+
+    @property
+    def total_steps(self) -> int | None:
+        """The steps of the whole run: what training said when it began, before that what is expected."""
+        return self.series.plan.get("num_steps", self._expected_steps)
 
     def has_grown(self) -> bool:
         """Tell at the price of one look at the file whether `catch_up` would find something."""
@@ -262,22 +271,19 @@ class RunStore:
             "nproc_per_node": config.nproc_per_node,
             "device": digest.device_kind,
             "step": digest.step,
-            "num_steps": total_steps(run, config, catalogue),
+            "num_steps": digest.num_steps or total_steps(config, catalogue),
             "loss": digest.loss,
             "best_metric": digest.evaluations.best,
         }
 
 
-def total_steps(run: RunDirectory, config: Config, catalogue: Catalogue) -> int | None:
-    """Return the steps of the whole run; None where its data is not known here and no limit is set."""
+def total_steps(config: Config, catalogue: Catalogue) -> int | None:
+    """Return the steps to be expected; None where the data is not known here and no limit is set."""
     dataset = catalogue.datasets.get(config.dataset)
     strategy = catalogue.strategies.get(config.strategy)
     if dataset is None or strategy is None:
         return config.max_steps
     num_replicas = config.num_replicas(strategy.ranks_per_replica)
-    resumed = notes.resumed_from(run)
-    if resumed is not None:
-        return resumed.num_steps(config, dataset.num_train, num_replicas)
     return config.num_steps(dataset.num_train, num_replicas)
 
 

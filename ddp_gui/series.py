@@ -73,6 +73,7 @@ class Series:
         self.rewound_at_seq = -1
         self.last_step: dict[str, Any] = {}
         self.evaluations = Evaluations()
+        self.plan: dict[str, Any] = {}
         self.state: dict[str, Any] = {}
         self.problem: dict[str, Any] = {}
         self.marks: list[dict[str, Any]] = []
@@ -94,6 +95,8 @@ class Series:
                 self._take_eval(event)
             elif kind == "devices":
                 self._take_devices(event)
+            elif kind == "plan":
+                self.plan = event
             elif kind in ("ranks", "sample"):
                 self.latest[kind] = event
             else:

@@ -107,6 +107,7 @@ def make_router(store: RunStore) -> APIRouter:
     @router.get("/{run_id}/summary")
     def summary(run_id: str) -> dict[str, Any]:
         view = view_of(run_id)
+        view.catch_up()
         return _summary(view, store.catalogue_for(view.run, view.config))
 
     @router.get("/{run_id}/poll")
@@ -174,20 +175,24 @@ def _summary(view: RunView, catalogue: Catalogue) -> dict[str, Any]:
     size = model.size(config.model_size) if model else None
     num_replicas = config.num_replicas(strategy.ranks_per_replica if strategy else "one")
     run_dir = shown_run_dir(view.run.path)
+    said = view.series.plan  # nothing before training has begun
+    expected_train = dataset.num_train if dataset else None
+    num_train = said.get("num_train", expected_train)
+    expected_size = size.num_parameters.get(config.dataset) if size else None
     return {
         "run_id": view.run.run_id,
         "config": config.to_json(),
         "model_label": model.label if model else config.model,
         "dataset_label": dataset.label if dataset else config.dataset,
-        "num_parameters": size.num_parameters.get(config.dataset) if size else None,
+        "num_parameters": said.get("num_parameters", expected_size),
         "task": dataset.task if dataset else None,
         "sample_unit": dataset.sample_unit if dataset else "samples",
-        "num_train": dataset.num_train if dataset else None,
+        "num_train": num_train,
         "max_ranks": machine.look().max_ranks(config.device),
         "strategy_label": strategy.label if strategy else config.strategy,
         "num_replicas": num_replicas,
         "global_batch": config.global_batch(num_replicas),
-        "steps_per_epoch": config.steps_per_epoch(dataset.num_train, num_replicas) if dataset else None,
+        "steps_per_epoch": config.steps_per_epoch(num_train, num_replicas) if num_train else None,
         "num_steps": view.total_steps,
         "command": shell_words(torchrun_command(config, run_dir)),
         "run_dir": run_dir,

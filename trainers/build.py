@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from trainers import checkpoint, compiling, precision, recipe, registry
 from trainers.checkpoint import Checkpointer, Progress
 from trainers.contract import hardware
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
-from trainers.data import DataOptions, Dataset, DataSpec, Split
+from trainers.data import DataOptions, Dataset, DataSpec, Split, digest
 from trainers.distributed import World
 from trainers.job import Job, SaveAnswers
 from trainers.loading import Loader
@@ -50,6 +50,11 @@ def build_job(
         CheckpointError: when the checkpoint to resume from is not whole.
     """
     config = run.read_config()
+    if world.world_size != config.nproc_per_node:
+        raise ValueError(
+            f"torchrun started {world.world_size} ranks, but nproc_per_node in config.json is "
+            f"{config.nproc_per_node}: start as many, or write {world.world_size} there"
+        )
     _say_what_is_wrong(config, world, reporter)
     set_seed(config, world)
     model_entry = pick(registry.models(), config.model, "model")
@@ -89,12 +94,22 @@ def build_job(
         strategy,
         optimizer,
         scaler=bits.scaler,
-        binding={"num_train": len(train), "num_validation": len(validation), "num_parameters": size},
+        binding={
+            "num_train": len(train),
+            "num_validation": len(validation),
+            "num_parameters": size,
+            "data": digest(train),
+        },
         keep_last=config.keep_last_checkpoints,
         keep_best=config.keep_best_checkpoint,
         announce=answers,
     )
-    progress = Progress() if resume_step is None else checkpointer.load(resume_step)
+    if resume_step is None:
+        progress = Progress()
+    else:
+        if strategy.rehearses:
+            _rehearse(config, strategy, objective, train, world)
+        progress = checkpointer.load(resume_step)
     return Job(
         config=config,
         world=world,
@@ -112,6 +127,8 @@ def build_job(
         pulse=pulse,
         progress=progress,
         checkpointer=checkpointer,
+        num_train=len(train),
+        num_parameters=size,
         global_batch=config.global_batch(strategy.num_replicas),
         answers=answers,
     )
@@ -165,7 +182,9 @@ def make_strategy(config: Config, world: World) -> Strategy:
 
 def data_device(config: Config, spec: DataSpec, device: torch.device) -> torch.device:
     """Return where the data is to lie: beside the model, or on the host when that would be too much."""
-    if config.data_location == "host":
+    # Loader workers are processes of their own, and those cannot read what lies on a GPU.
+    is_for_workers = config.data_location == "auto" and config.num_workers > 0
+    if config.data_location == "host" or is_for_workers:
         return torch.device("cpu")
     if config.data_location == "auto" and device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
@@ -245,6 +264,20 @@ def _say_what_is_wrong(config: Config, world: World, reporter: NullReporter) -> 
         )
 
 
+def _rehearse(config: Config, strategy: Strategy, objective: Objective, train: Split, world: World) -> None:
+    """Go once forward and backward for nothing; loading brings back what that has moved."""
+    inputs, targets = _first_batch(config, train, world)
+    with strategy.gradient_sync(enabled=True):
+        strategy.forward_backward(inputs, objective.share(targets, 0.0))
+    strategy.network.zero_grad(set_to_none=True)
+
+
+def _first_batch(config: Config, train: Split, world: World) -> tuple[Tensor, Tensor]:
+    indices = torch.arange(min(config.batch_size, len(train)), device=train.device)
+    inputs, targets = train.batch(indices)
+    return train.prepare(inputs.to(world.device)), targets.to(world.device)
+
+
 def _compile(
     network: nn.Module,
     config: Config,
@@ -256,12 +289,8 @@ def _compile(
 ) -> None:
     problem: str | None = f"it is not offered with strategy {strategy.name}"
     if not strategy.is_sharded and not strategy.is_collective:
-        indices = torch.arange(min(config.batch_size, len(train)), device=train.device)
-        inputs, targets = train.batch(indices)
-        inputs = train.prepare(inputs.to(world.device))
-        problem = compiling.try_compile(
-            network, inputs, targets.to(world.device), objective, world, strategy.autocast
-        )
+        inputs, targets = _first_batch(config, train, world)
+        problem = compiling.try_compile(network, inputs, targets, objective, world, strategy.autocast)
     if problem is None:
         log.info("compiled %s", config.model)
         return

@@ -20,7 +20,7 @@ from torch import nn
 
 from trainers import registry
 from trainers.contract.config import Config
-from trainers.data import DataOptions, DataSpec, NotInstalledError
+from trainers.data import LANGUAGE_MODELLING, DataOptions, DataSpec, NotInstalledError
 from trainers.parallel import Strategy
 from trainers.registry import ModelEntry, ModelOptions
 
@@ -33,7 +33,9 @@ def describe() -> dict[str, Any]:
     return {
         "models": [model for model in models if model is not None],
         "datasets": [
-            describe_dataset(name, registry.datasets()[name].label, spec) for name, spec in specs.items()
+            describe_dataset(name, registry.datasets()[name].label, spec)
+            | {"num_places": _num_places(name, spec)}
+            for name, spec in specs.items()
         ],
         "own_data": [
             {"name": entry.name, "label": entry.label}
@@ -74,6 +76,13 @@ def describe_dataset(name: str, label: str, spec: DataSpec) -> dict[str, Any]:
         "num_classes": spec.num_classes,
         "sample_unit": spec.sample_unit,
     }
+
+
+def _num_places(name: str, spec: DataSpec) -> int | None:
+    """Return the tokens there are to be guessed: with them the page knows the samples of every length."""
+    if spec.task != LANGUAGE_MODELLING:
+        return None
+    return registry.datasets()[name].create(DataOptions(sequence_length=1)).spec().num_train
 
 
 def count_parameters(entry: ModelEntry, spec: DataSpec) -> dict[str, int]:

@@ -219,8 +219,8 @@ class Checkpointer:
     def _check_binding(self, step: int, binding: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
         saved = {"strategy": manifest["strategy"], **binding}
         for name, value in {"strategy": self._strategy.name, **self._binding}.items():
-            if saved.get(name) != value:
-                found = saved.get(name)
+            found = saved.get(name, value)  # an older checkpoint may not say
+            if found != value:
                 raise CheckpointError(
                     f"checkpoint step_{step} was saved with {name} = {found}, but now it is {value}: "
                     "the run cannot go on with other data, another model or strategy; start a new run"

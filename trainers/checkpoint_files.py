@@ -73,6 +73,9 @@ def describe_files(folder: Path) -> dict[str, dict[str, Any]]:
 def publish(run: RunDirectory, step: int, about: Mapping[str, Any], files: Mapping[str, Any]) -> int:
     """Complete a checkpoint by its manifest and give it its name; return its bytes."""
     aside, target = partial_path(run, step), final_path(run, step)
+    before = next((item for item in run.list_checkpoints() if item.step == step), None)
+    if before is not None and (reason := read_manifest(before).get("reason")) in KEPT_REASONS:
+        about = {**about, "reason": reason}  # somebody asked for this step, before the run was resumed
     manifest = {
         "format_version": FORMAT_VERSION,
         "step": step,

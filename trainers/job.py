@@ -25,7 +25,8 @@ from trainers.telemetry import Pulse
 
 log = logging.getLogger(__name__)
 
-LEAST_EVALUATION_BATCH = 256
+# Rank 0 alone takes a sample while the others wait in the next step's all-reduce, which has an end.
+SAMPLE_TIME_LIMIT_S = 5.0
 
 
 @dataclass(kw_only=True)
@@ -48,9 +49,29 @@ class Job:
     pulse: Pulse
     progress: Progress
     checkpointer: Checkpointer
+    num_train: int
+    num_parameters: int
     global_batch: int
     answers: SaveAnswers
     stood_still_s: float = 0.0
+
+    def plan(self) -> dict[str, int]:
+        """Return how long the run is, counted on the data and the model that are really there."""
+        progress = self.progress
+        return {
+            "num_train": self.num_train,
+            "num_validation": len(self.validation),
+            "num_parameters": self.num_parameters,
+            "global_batch": self.global_batch,
+            "steps_per_epoch": self.rate.steps_per_epoch,
+            "num_steps": self.config.num_steps(
+                self.num_train,
+                self.strategy.num_replicas,
+                step=progress.step,
+                epoch=progress.epoch,
+                samples_in_epoch=progress.samples_in_epoch,
+            ),
+        }
 
     def take_stood_still_s(self) -> float:
         """Return how long training stood still since the last call."""
@@ -121,7 +142,7 @@ def evaluate(job: Job) -> None:
         job.objective,
         job.spec,
         job.validation,
-        batch_size=max(LEAST_EVALUATION_BATCH, job.config.batch_size),
+        batch_size=objective.evaluation_batch(job.spec, job.config.batch_size),
         world=job.world,
     )
     progress.evaluated_step = progress.step
@@ -149,14 +170,20 @@ def sample_now_and_then(job: Job) -> None:
 @torch.no_grad()
 def take_sample(job: Job) -> None:
     """Ask the model; rank 0 alone where the whole model lies on it, else all ranks together."""
-    job.meter.note_sample()
+    started = time.perf_counter()
     if not (job.world.is_main or job.strategy.is_collective):
+        job.meter.note_sample(0.0)
         return
     network = job.strategy.network
     network.eval()
     try:
         taken = samples.take(
-            job.strategy.scores, job.spec, job.validation, device=job.world.device, seed=job.config.seed
+            job.strategy.scores,
+            job.spec,
+            job.validation,
+            device=job.world.device,
+            seed=job.config.seed,
+            time_limit_s=None if job.strategy.is_collective else SAMPLE_TIME_LIMIT_S,
         )
     except (RuntimeError, ValueError, LookupError) as error:
         # Only a picture for people: it must not end a run.
@@ -164,6 +191,7 @@ def take_sample(job: Job) -> None:
         return
     finally:
         network.train()
+        job.meter.note_sample(time.perf_counter() - started)
     if taken is not None:
         kind, content = taken
         job.reporter.event("sample", step=job.progress.step, type=kind, content=content)

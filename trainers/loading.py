@@ -45,7 +45,8 @@ class Loader:
     def epoch(self, epoch: int, first_sample: int = 0) -> Iterator[Batch]:
         """Yield the epoch's micro-batches after its first `first_sample` global samples."""
         self._batches.set_epoch(epoch)
-        is_resident = self._split.device.type == self._device.type and self._config.num_workers == 0
+        is_beside_model = self._split.device.type == self._device.type
+        is_resident = is_beside_model and (self._device.type != "cpu" or self._config.num_workers == 0)
         stored = self._picked(first_sample) if is_resident else self._carried(first_sample)
         for micro, inputs, targets in stored:
             yield Batch(

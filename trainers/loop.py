@@ -111,8 +111,11 @@ def gradient_norm(job: Job) -> torch.Tensor | None:
 def position(job: Job) -> int:
     """Return where the schedule stands: the step, counted in global batches of today's size.
 
-    It is `step` + 1, unless the run was resumed with another global batch.
+    It is `step` + 1, unless the run was resumed with another global batch: then what counts is the data
+    seen, because epochs end the run. Where `max_steps` ends it, steps count, but for rates by the epoch.
     """
+    if job.rate.is_over_by_steps and job.config.lr_schedule != "step":
+        return job.progress.step + 1
     steps = -(-job.progress.samples_in_epoch // job.global_batch)
     return job.progress.epoch * job.rate.steps_per_epoch + steps + 1
 

@@ -18,6 +18,7 @@ from trainers.reporter import Command, NullReporter
 REPORT_EVERY_S = 0.1
 MAX_STEPS_PER_REPORT = 512
 SAMPLE_EVERY_S = 10.0
+SAMPLE_SHARE = 0.1  # samples take at most this part of the time
 _NUM_EXTRAS = 5
 
 
@@ -35,6 +36,7 @@ class StepMeter:
         self._interval = 1
         self._grad_norm: Tensor | None = None
         self._sampled_at = time.monotonic()
+        self._sample_every_s = SAMPLE_EVERY_S
         self.is_sample_due = False
         self._mean_step_time_s: float | None = None
 
@@ -59,8 +61,9 @@ class StepMeter:
         if norm is not None:
             self._grad_norm = norm.detach()
 
-    def note_sample(self) -> None:
-        """Note that the model was just asked for a sample."""
+    def note_sample(self, took_s: float) -> None:
+        """Note that the model was just asked for a sample; a slow one is not asked for again soon."""
+        self._sample_every_s = max(SAMPLE_EVERY_S, took_s / SAMPLE_SHARE)
         self._sampled_at = time.monotonic()
         self.is_sample_due = False
 
@@ -102,7 +105,7 @@ class StepMeter:
         count = len(self._steps)
         extras = [0.0] * _NUM_EXTRAS
         if self._world.is_main:
-            wants_sample = time.monotonic() - self._sampled_at > SAMPLE_EVERY_S
+            wants_sample = time.monotonic() - self._sampled_at > self._sample_every_s
             extras = [*_encode(command, self._next_interval()), float(wants_sample)]
         message = self._losses[: count + _NUM_EXTRAS]
         message[count:] = torch.tensor(extras, dtype=torch.float64)

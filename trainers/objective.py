@@ -11,9 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainers import metrics
-from trainers.data import TABULAR_REGRESSION, DataSpec, Split
+from trainers.data import LANGUAGE_MODELLING, TABULAR_REGRESSION, DataSpec, Split
 from trainers.distributed import World
 from trainers.parallel import Strategy
+
+MOST_EVALUATED = 256
+WIDENING = 8
+MOST_SCORES = 2**26  # 256 MB in fp32
 
 
 class Objective:
@@ -52,6 +56,17 @@ class Objective:
         return functional.cross_entropy(
             scores.flatten(0, -2), targets.flatten(), reduction=reduction, label_smoothing=smoothing
         )
+
+
+def evaluation_batch(spec: DataSpec, batch_size: int) -> int:
+    """Return how many samples to evaluate at once: more than in training, as far as memory surely allows.
+
+    Without gradients a sample takes a fraction of what it takes in training; a language model's scores
+    (one for each word it knows, at each place) take more than all the rest.
+    """
+    num_places = spec.input_shape[0] if spec.task == LANGUAGE_MODELLING else 1
+    fitting = MOST_SCORES // max(1, spec.num_classes * num_places)
+    return max(batch_size, min(MOST_EVALUATED, WIDENING * batch_size, fitting))
 
 
 @torch.no_grad()

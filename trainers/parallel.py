@@ -24,6 +24,8 @@ class Strategy:
         is_collective: a forward pass needs all ranks, so evaluation and samples call it on all of them
             equally often.
         is_sharded: parameters or optimizer state lie in pieces on the ranks.
+        rehearses: the first backward pass decides how later ones add up (DDP lays out its buckets), so a
+            resumed run has to go through one before it is in step with a run that was never interrupted.
         measures_wait: backward ends with the all-reduce on this rank's own thread, so that waiting for
             others can be measured from a hook on the first layer.
         name, label, description: set by `@register_strategy`.
@@ -33,6 +35,7 @@ class Strategy:
     is_collective: ClassVar[bool] = False
     is_sharded: ClassVar[bool] = False
     measures_wait: ClassVar[bool] = False
+    rehearses: ClassVar[bool] = False
     name: ClassVar[str] = ""
     label: ClassVar[str] = ""
     description: ClassVar[str] = ""

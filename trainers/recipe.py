@@ -45,6 +45,7 @@ class LearningRate:
         self._peak = config.peak_learning_rate(num_replicas)
         self._num_steps = config.num_steps(num_train, num_replicas)
         self.steps_per_epoch = config.steps_per_epoch(num_train, num_replicas)
+        self.is_over_by_steps = self._num_steps < self.steps_per_epoch * config.num_epochs
 
     def at(self, step: int, peak: float | None) -> float:
         """Return the rate of step `step` (1-based); `peak`: what somebody set during the run."""

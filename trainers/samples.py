@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -46,19 +47,27 @@ MARGIN = 0.08  # a picture reaches this share of the data's range beyond the dat
 
 
 def take(
-    scores: Scores, spec: DataSpec, validation: Split, *, device: torch.device, seed: int
+    scores: Scores,
+    spec: DataSpec,
+    validation: Split,
+    *,
+    device: torch.device,
+    seed: int,
+    time_limit_s: float | None = None,
 ) -> tuple[str, Any] | None:
     """Return the sample's type and content for a `sample` event, or None where there is none.
 
     Args:
         scores: maps prepared inputs on `device` to the model's output, without training it.
         seed: of what is drawn when text is written.
+        time_limit_s: text that is not written by then is cut off; None where ranks write together, because
+            all of them must do the same.
 
     Types: `text` (a string), `images`, `texts`, `surface`, `curve` and `rows`; what each holds is said
     where it is made.
     """
     if spec.task == LANGUAGE_MODELLING:
-        return "text", _write_text(scores, spec, validation, device, seed)
+        return "text", _write_text(scores, spec, validation, device, seed, time_limit_s)
     if spec.task == IMAGE_CLASSIFICATION:
         return "images", _predict_images(scores, spec, validation, device)
     if spec.task == TEXT_CLASSIFICATION:
@@ -74,12 +83,20 @@ def take(
     return None
 
 
-def _write_text(scores: Scores, spec: DataSpec, validation: Split, device: torch.device, seed: int) -> str:
+def _write_text(
+    scores: Scores,
+    spec: DataSpec,
+    validation: Split,
+    device: torch.device,
+    seed: int,
+    time_limit_s: float | None,
+) -> str:
     """Return text the model writes by itself, token by token.
 
     The model always sees a row of the same length, with what is not written yet behind the place that is
     read: a causal model cannot look there, and one shape is compiled once.
     """
+    ends_at = math.inf if time_limit_s is None else time.monotonic() + time_limit_s
     generator = torch.Generator().manual_seed(seed)
     num_new = NUM_CHARACTERS if spec.class_names else NUM_TOKENS
     length = min(spec.input_shape[0], num_new)
@@ -87,7 +104,7 @@ def _write_text(scores: Scores, spec: DataSpec, validation: Split, device: torch
         written, start = [spec.class_names.index(PROMPT)], 1
     else:
         written, start = _stored(validation, _spread(1, len(validation)))[0].flatten()[:1].tolist(), 0
-    while len(written) < num_new + start:
+    while len(written) < num_new + start and time.monotonic() < ends_at:
         seen = written[-length:]
         inputs = torch.tensor([seen + [0] * (length - len(seen))], device=device)
         following = scores(validation.prepare(inputs))[0, len(seen) - 1].float().cpu() / TEMPERATURE

@@ -9,6 +9,7 @@ it every rank, so that nothing is left behind.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import json
 import os
@@ -115,6 +116,8 @@ class Supervisor:
         self._state_changed_at = time.monotonic()
         self._progressed_at: float | None = None
         self._longest_silence_s = 0.0
+        self._saved_bytes = 0
+        self._saving_seen_at = 0.0
         self._status_is_saved = False
         self._terminated_at: float | None = None
         self._forced = False
@@ -232,8 +235,11 @@ class Supervisor:
         now = time.monotonic()
         if self._terminated_at is None:
             # Who has been silent for long before (slow steps, an evaluation) may be so again; and saving
-            # takes as long as it takes.
-            patient_since = max(self._stop_wished_at or 0.0, self._state_changed_at)
+            # takes as long as it takes, which is as long as there is more and more of it.
+            saved_bytes = _bytes_being_saved(self._run)
+            if saved_bytes != self._saved_bytes:
+                self._saved_bytes, self._saving_seen_at = saved_bytes, now
+            patient_since = max(self._stop_wished_at or 0.0, self._state_changed_at, self._saving_seen_at)
             usual_s = min(MAX_GRACE_S, max(STOP_GRACE_S, 2 * self._longest_silence_s))
             grace_s = MAX_GRACE_S if self._status.state == "stopping" else usual_s
             if self._was_told_to_end or now - patient_since > grace_s:
@@ -327,6 +333,16 @@ def _die_with_supervisor() -> None:
     """Runs in the child before torchrun: the kernel kills it when this supervisor is gone."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _bytes_being_saved(run: RunDirectory) -> int:
+    """Return the size of the checkpoint that is being written, if one is."""
+    found = 0
+    for folder in run.checkpoints.glob(".step_*.partial"):
+        for path in folder.rglob("*"):
+            with contextlib.suppress(FileNotFoundError):  # it got its name a moment ago
+                found += path.stat().st_size
+    return found
 
 
 def _is_stop(line: bytes) -> bool:

@@ -152,6 +152,7 @@ def _train(
     from trainers.build import build_job
 
     job = build_job(run, voice, pulse, world, resume_step)
+    voice.event("plan", **job.plan())
     voice.state("running", _where_from(job, resume_step))
     try:
         outcome = loop.train(job)

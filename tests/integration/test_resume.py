@@ -28,6 +28,18 @@ def test_stopped_and_resumed_run_gives_the_same_bits_as_an_undisturbed_one(
     assert whole == list(range(len(whole))), "the second start numbers on from the first"
 
 
+def test_three_ranks_resume_with_the_same_bits_too(launcher: Launcher) -> None:
+    """From three ranks on it matters in which order gradients add up, and DDP changes that after a step."""
+    values = {"dataset": "digits", "model": "mlp", "nproc_per_node": 3, "batch_size": 8}
+    values |= {"max_steps": 20, "checkpoint_every_steps": 5, "eval_every_steps": 10**6}
+    live = launcher.start(**values, keep_last_checkpoints=None)
+    assert live.wait_for_end().state == "finished", live.story()
+    undisturbed = live.losses()
+    again = launcher.start_run(live.run, resume_step=5)
+    assert again.wait_for_end().state == "finished", again.story()
+    assert {step: loss for step, loss in undisturbed.items() if step > 5} == again.losses()
+
+
 def test_resume_from_a_step_that_was_never_saved_fails_in_plain_words(
     finished_run: LiveRun, launcher: Launcher
 ) -> None:

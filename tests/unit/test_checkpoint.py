@@ -409,6 +409,22 @@ def test_same_step_reached_again_replaces_the_old_checkpoint(run: RunDirectory) 
     assert [path.name for path in run.checkpoints.iterdir()] == ["step_3"]
 
 
+def test_checkpoint_that_was_asked_for_stays_when_its_step_is_reached_again(run: RunDirectory) -> None:
+    first = checkpointer_of(run, keep_last=1)
+    first.save(Progress(step=1), "button")
+    first.wait()
+    again = checkpointer_of(run, keep_last=1)  # resumed from the beginning
+    for step in (1, 2, 3):
+        again.save(Progress(step=step), "schedule")
+    again.wait()
+    assert [item.step for item in run.list_checkpoints()] == [1, 3]
+
+
+def test_checkpoint_that_says_less_of_its_data_is_still_read(run: RunDirectory) -> None:
+    save(run, seed=1)
+    assert checkpointer_of(run, binding={**BINDING, "data": "0123"}).load(3).step == 3
+
+
 def test_leftovers_of_a_killed_save_are_not_listed_and_are_removed(run: RunDirectory) -> None:
     save(run)
     shutil.copytree(run.checkpoints / "step_3", run.checkpoints / ".step_4.partial")

@@ -6,27 +6,29 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import gradio as gr
 import pytest
 
-from ddp_gui import api, launcher, notes, plan
-from ddp_gui.catalogue import Catalogue
+from ddp_gui import api, launcher, notes, plan, runs
+from ddp_gui.catalogue import Catalogue, CatalogueSource
 from ddp_gui.machine import Machine
 from ddp_gui.runs import RunView, total_steps
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from trainers.contract import config as config_module
-from trainers.contract import rundir
+from trainers.contract import events, rundir
 from trainers.contract.config import Config, ConfigError
-from trainers.contract.rundir import RunDirectory, write_json_atomically
+from trainers.contract.rundir import RunDirectory, Status, write_json_atomically
 from trainers.sharding import ShardedBatches
 
 LAPTOP = Machine(num_gpus=0, num_cores=8)
 NUM_TRAIN = 1000
 
 
-def steps_left(config: Config, position: notes.Position, num_ranks: int) -> int:
-    """Count the steps training really makes from a position on, by the batches a rank gets."""
+def steps_left(config: Config, epoch: int, samples_in_epoch: int, num_ranks: int) -> int:
+    """Count the steps training really makes from there on, by the batches a rank gets."""
     batches = ShardedBatches(
         NUM_TRAIN,
         config.batch_size,
@@ -35,9 +37,9 @@ def steps_left(config: Config, position: notes.Position, num_ranks: int) -> int:
         replica=0,
         num_replicas=num_ranks,
     )
-    steps, samples = 0, position.samples_in_epoch
-    for epoch in range(position.epoch, config.num_epochs):
-        batches.set_epoch(epoch)
+    steps, samples = 0, samples_in_epoch
+    for each in range(epoch, config.num_epochs):
+        batches.set_epoch(each)
         steps += sum(batch.is_last for batch in batches.starting_at(samples))
         samples = 0
     return steps
@@ -51,19 +53,20 @@ def test_a_resumed_run_is_as_long_as_training_makes_it(
     config = config_module.parse(
         {"batch_size": batch_size, "gradient_accumulation_steps": accumulated, "num_epochs": 4}
     )
-    position = notes.Position(step=16 + samples_in_epoch // 64, epoch=1, samples_in_epoch=samples_in_epoch)
-    expected = position.step + steps_left(config, position, num_ranks)
-    assert position.num_steps(config, NUM_TRAIN, num_ranks) == expected
+    step = 16 + samples_in_epoch // 64
+    expected = step + steps_left(config, 1, samples_in_epoch, num_ranks)
+    last = config.num_steps(NUM_TRAIN, num_ranks, step=step, epoch=1, samples_in_epoch=samples_in_epoch)
+    assert last == expected
 
 
 def test_with_the_batch_it_had_a_run_keeps_its_length_and_its_limit() -> None:
     config = config_module.parse({"batch_size": 32, "num_epochs": 4})
     for step in range(1, config.num_steps(NUM_TRAIN, 2)):
         epoch, of_epoch = divmod(step, config.steps_per_epoch(NUM_TRAIN, 2))
-        here = notes.Position(step=step, epoch=epoch, samples_in_epoch=of_epoch * 64)
-        assert here.num_steps(config, NUM_TRAIN, 2) == config.num_steps(NUM_TRAIN, 2) == 64
+        here = {"step": step, "epoch": epoch, "samples_in_epoch": of_epoch * 64}
+        assert config.num_steps(NUM_TRAIN, 2, **here) == config.num_steps(NUM_TRAIN, 2) == 64
     limited = replace(config, max_steps=20)
-    assert notes.Position(step=10, epoch=0, samples_in_epoch=640).num_steps(limited, NUM_TRAIN, 2) == 20
+    assert limited.num_steps(NUM_TRAIN, 2, step=10, epoch=0, samples_in_epoch=640) == 20
 
 
 @pytest.fixture
@@ -73,11 +76,11 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[plan.Pla
     return lambda planned: launcher.start(tmp_path / "runs", planned)
 
 
-def save(run: RunDirectory, **progress: int) -> None:
+def save(run: RunDirectory, num_train: int = 8000, **progress: int) -> None:
     """Leave a checkpoint the way training does."""
     folder = run.checkpoints / f"step_{progress['step']}"
     folder.mkdir()
-    write_json_atomically(folder / "state.json", {"progress": progress})
+    write_json_atomically(folder / "state.json", {"progress": progress, "binding": {"num_train": num_train}})
     manifest = {"saved_unix_s": progress["step"], "files": {}}
     write_json_atomically(folder / "manifest.json", manifest)
 
@@ -86,22 +89,46 @@ def planned(catalogue: Catalogue, **raw: Any) -> plan.Plan:  # noqa: F811
     return plan.make(plan.parse(raw, LAPTOP), catalogue, LAPTOP)
 
 
-def test_a_rescaled_resume_changes_the_total_and_going_back_restores_it(
+def test_what_training_says_of_its_length_counts_and_not_what_was_expected(
     catalogue: Catalogue,  # noqa: F811
     start: Callable[[plan.Plan], RunDirectory],
 ) -> None:
-    before = planned(catalogue, batch_size=100, nproc_per_node=2, num_epochs=3)  # 40 steps an epoch
-    run = start(before)
-    save(run, step=40, epoch=1, samples_in_epoch=0)
+    run = start(planned(catalogue, batch_size=100, nproc_per_node=2, num_epochs=3))  # 40 steps an epoch
+    view = RunView(run, catalogue)
+    assert view.total_steps == 120
+    about = {"num_train": 8000, "num_validation": 1, "num_parameters": 7, "global_batch": 100}
+    line = {"seq": 0, "time_unix_s": 1.0, "kind": "plan", **about, "steps_per_epoch": 80, "num_steps": 180}
+    run.events.write_text(events.encode(line) + "\n")
+    view.catch_up()
+    assert view.total_steps == 180
+    digest = runs._Digest()
+    digest.catch_up(run.events)
+    assert digest.num_steps == 180
+
+
+def test_a_resume_begins_with_another_number_of_ranks(
+    catalogue: Catalogue,  # noqa: F811
+    start: Callable[[plan.Plan], RunDirectory],
+) -> None:
+    run = start(planned(catalogue, batch_size=100, nproc_per_node=2, num_epochs=3))
     save(run, step=60, epoch=1, samples_in_epoch=4000)
     after = planned(catalogue, batch_size=100, nproc_per_node=1, num_epochs=3)
     assert launcher.restart(run, None, after).step == 60
     assert run.read_config().nproc_per_node == 1
-    assert total_steps(run, run.read_config(), catalogue) == 60 + 40 + 80
-    assert RunView(run, catalogue).total_steps == 180
-    launcher.restart(run, 40, before)
-    assert total_steps(run, run.read_config(), catalogue) == 120
-    assert not (run.path / notes.RESUMED).exists()
+
+
+def test_the_end_is_where_the_data_of_the_checkpoint_ends(
+    catalogue: Catalogue,  # noqa: F811
+    start: Callable[[plan.Plan], RunDirectory],
+) -> None:
+    """A model's own tokenizer makes more samples of a text than the page knows of."""
+    expected = planned(catalogue, batch_size=100, nproc_per_node=2, num_epochs=1)  # 40 steps
+    run = start(expected)
+    save(run, num_train=16_000, step=50, epoch=0, samples_in_epoch=10_000)
+    assert launcher.restart(run, None, expected).step == 50
+    save(run, num_train=16_000, step=80, epoch=1, samples_in_epoch=0)
+    with pytest.raises(ValueError, match="has done all of its 80 steps"):
+        launcher.restart(run, None, expected)
 
 
 def test_a_larger_batch_is_not_taken_for_the_end_of_the_run(
@@ -113,7 +140,6 @@ def test_a_larger_batch_is_not_taken_for_the_end_of_the_run(
     after = planned(catalogue, batch_size=100, nproc_per_node=4, num_epochs=2)
     assert after.num_steps == 40
     assert launcher.restart(run, None, after).step == 120
-    assert total_steps(run, run.read_config(), catalogue) == 130
     save(run, step=130, epoch=2, samples_in_epoch=0)
     with pytest.raises(ValueError, match="has done all of its 130 steps"):
         launcher.restart(run, None, after)
@@ -143,9 +169,9 @@ def test_a_run_knows_its_data_where_the_catalogue_does_not(
     own = replace(catalogue.datasets["fashion_mnist"], name="own", label="Your own data", num_train=640)
     known = catalogue.with_dataset(own, {"cnn": {"small": 11, "large": 110}})
     run = start(planned(known, dataset="own", data_path="/somewhere/gone", num_epochs=2))
-    assert total_steps(run, run.read_config(), catalogue) is None, "the catalogue alone cannot say"
+    assert total_steps(run.read_config(), catalogue) is None, "the catalogue alone cannot say"
     seen = notes.with_noted_data(run, catalogue)
-    assert total_steps(run, run.read_config(), seen) == 10
+    assert total_steps(run.read_config(), seen) == 10
     assert seen.datasets["own"].label == "Your own data"
     assert seen.models["cnn"].sizes[1].num_parameters["own"] == 110
     (run.path / notes.DATA).write_text("{half")
@@ -153,17 +179,47 @@ def test_a_run_knows_its_data_where_the_catalogue_does_not(
 
 
 def test_the_global_batch_is_kept_only_where_it_can_be(catalogue: Catalogue) -> None:  # noqa: F811
-    before = planned(catalogue, batch_size=64, nproc_per_node=2)
-    assert api._other_ranks(before, 4, "keep") == {"nproc_per_node": 4, "batch_size": 32}
-    assert api._other_ranks(before, 1, "keep") == {"nproc_per_node": 1, "batch_size": 128}
-    assert api._other_ranks(before, 3, "rescale") == {"nproc_per_node": 3}
-    assert api._other_ranks(before, 2, "keep") == api._other_ranks(before, None, "keep") == {}
+    before = Config(batch_size=64, nproc_per_node=2)
+    assert api._other_ranks(before, catalogue, 4, "keep") == {"nproc_per_node": 4, "batch_size": 32}
+    assert api._other_ranks(before, catalogue, 1, "keep") == {"nproc_per_node": 1, "batch_size": 128}
+    assert api._other_ranks(before, catalogue, 3, "rescale") == {"nproc_per_node": 3}
+    assert (
+        api._other_ranks(before, catalogue, 2, "keep")
+        == api._other_ranks(before, catalogue, None, "keep")
+        == {}
+    )
     with pytest.raises(ConfigError, match="the global batch of 128 can be shared, or global_batch rescale"):
-        api._other_ranks(before, 3, "keep")
+        api._other_ranks(before, catalogue, 3, "keep")
     with pytest.raises(ConfigError, match="global_batch is 'half', but allowed is: keep or rescale"):
-        api._other_ranks(before, 3, "half")
+        api._other_ranks(before, catalogue, 3, "half")
     with pytest.raises(ConfigError, match="nproc_per_node is 0"):
-        api._other_ranks(before, 0, "keep")
+        api._other_ranks(before, catalogue, 0, "keep")
+
+
+def test_a_rate_that_is_scaled_stays_with_the_global_batch(catalogue: Catalogue) -> None:  # noqa: F811
+    before = Config(batch_size=64, nproc_per_node=2, scale_lr=True, learning_rate=0.01)
+    kept = api._other_ranks(before, catalogue, 1, "keep")
+    assert replace(before, **kept).peak_learning_rate(1) == before.peak_learning_rate(2) == 0.02
+    rescaled = api._other_ranks(before, catalogue, 1, "rescale")
+    assert replace(before, **rescaled).peak_learning_rate(1) == 0.01
+
+
+def test_a_run_of_more_gpus_than_there_are_here_goes_on_with_fewer(
+    catalogue: Catalogue,  # noqa: F811
+    start: Callable[[plan.Plan], RunDirectory],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = start(planned(catalogue, nproc_per_node=4, batch_size=32))
+    save(run, step=5, epoch=0, samples_in_epoch=640)
+    run.write_status(Status(state="stopped"))
+    store = runs.RunStore(run.path.parent, cast("CatalogueSource", SimpleNamespace(get=lambda: catalogue)))
+    monkeypatch.setattr(api.machine, "look", lambda: Machine(num_gpus=2, num_cores=8))
+    answer = api.Api(store).resume_run(run.run_id, None, 2)
+    assert answer["message"] == "Going on from step 5."
+    config = run.read_config()
+    assert (config.nproc_per_node, config.batch_size) == (2, 64)
+    with pytest.raises(gr.Error, match="nproc_per_node is 4, but allowed is"):
+        api.Api(store).resume_run(run.run_id, None, 4)
 
 
 def test_what_is_noted_is_plain_json_beside_the_configuration(

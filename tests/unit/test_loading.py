@@ -7,8 +7,19 @@ from typing import Any
 import pytest
 import torch
 
+from tests.unit.test_metrics import spec_of
+from trainers import build
 from trainers.contract.config import Config
-from trainers.data import Augmentation, ImageSplit, TensorSplit, mean_and_std, vary
+from trainers.data import (
+    IMAGE_CLASSIFICATION,
+    Augmentation,
+    DataSpec,
+    ImageSplit,
+    TensorSplit,
+    digest,
+    mean_and_std,
+    vary,
+)
 from trainers.loading import Batch, Loader
 from trainers.sharding import ShardedBatches
 
@@ -35,6 +46,33 @@ def test_workers_bring_the_same_batches_as_indexing() -> None:
         assert torch.equal(one.inputs, other.inputs) and torch.equal(one.targets, other.targets)
         assert (one.weight, one.num_global, one.is_last) == (other.weight, other.num_global, other.is_last)
     assert picked[-1].num_global == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "place"),
+    [
+        ({}, "cuda"),
+        ({"num_workers": 2}, "cpu"),
+        ({"data_location": "host"}, "cpu"),
+        ({"data_location": "device", "num_workers": 2}, "cuda"),
+    ],
+)
+def test_data_lies_where_those_who_read_it_can(
+    values: dict[str, Any], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loader's worker process cannot read what lies on a GPU; no GPU is needed to decide it."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9, 10**9))
+    spec = DataSpec(**{**vars(spec_of(IMAGE_CLASSIFICATION, 3)), "num_bytes": 1000})
+    assert build.data_device(Config(**values), spec, torch.device("cuda")).type == place
+
+
+def test_other_data_has_another_digest() -> None:
+    split = split_of()
+    inputs, targets = split.batch(torch.arange(len(split)))
+    assert digest(split) == digest(TensorSplit(inputs, targets, device=CPU))
+    targets = targets.clone()
+    targets[17] += 1
+    assert digest(split) != digest(TensorSplit(inputs, targets, device=CPU))
 
 
 def test_an_epoch_goes_on_where_it_was() -> None:

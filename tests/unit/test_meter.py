@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -141,14 +142,30 @@ def test_all_ranks_hear_that_a_sample_is_due_and_it_is_due_once(monkeypatch: pyt
     main = StepMeter(TwinWorld(0, [], sent), Notebook())
     main.report()
     assert not main.is_sample_due
-    monkeypatch.setattr(meter, "SAMPLE_EVERY_S", -1.0)
+    pass_time(monkeypatch, meter.SAMPLE_EVERY_S + 1)
     main.report()
     assert main.is_sample_due
     other = StepMeter(TwinWorld(1, [sent[1]], []), Notebook())
     other.report()
     assert other.is_sample_due, "a model in pieces needs all ranks for a sample"
-    main.note_sample()
+    main.note_sample(0.0)
     assert not main.is_sample_due
+
+
+def test_a_sample_that_took_long_is_not_asked_for_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    main = StepMeter(world_of(1), Notebook())
+    main.note_sample(5.0)
+    pass_time(monkeypatch, meter.SAMPLE_EVERY_S + 1)
+    main.report()
+    assert not main.is_sample_due
+    pass_time(monkeypatch, 50.0)
+    main.report()
+    assert main.is_sample_due, "a tenth of the time may go into samples"
+
+
+def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    now = time.monotonic()
+    monkeypatch.setattr(meter.time, "monotonic", lambda: now + seconds)
 
 
 def test_a_report_never_outgrows_its_buffer() -> None:

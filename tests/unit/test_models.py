@@ -141,6 +141,16 @@ def test_image_models_take_any_size_and_colour(name: str, shape: tuple[int, int,
         assert model(torch.randn(2, *shape)).shape == (2, 7)
 
 
+@pytest.mark.parametrize("name", [entry.name for entry in OWN if IMAGE_CLASSIFICATION in entry.tasks])
+@pytest.mark.parametrize("side", [4, 8, 28, 64])
+def test_image_models_train_on_a_single_image(name: str, side: int) -> None:
+    """The last rank of an epoch's last step may get one: a batch norm needs more than one value then."""
+    spec = spec_of(IMAGE_CLASSIFICATION, (1, side, side))
+    for size in registry.models()[name].sizes:
+        scores = make(name, spec, size).train()(torch.randn(1, 1, side, side))
+        assert scores.shape == (1, 7) and scores.isfinite().all()
+
+
 @pytest.mark.parametrize("name", [entry.name for entry in OWN if TEXT_CLASSIFICATION in entry.tasks])
 def test_padding_changes_nothing(name: str) -> None:
     spec = spec_of(TEXT_CLASSIFICATION)

@@ -20,7 +20,7 @@ from trainers.data import (
     Split,
 )
 from trainers.distributed import World
-from trainers.objective import Objective
+from trainers.objective import Objective, evaluation_batch
 from trainers.objective import evaluate as evaluate_all
 from trainers.parallel import Strategy
 
@@ -63,6 +63,14 @@ def evaluate(
     strategy.wrap(model)
     objective = Objective(spec, label_smoothing=0.3)
     return evaluate_all(strategy, objective, spec, split, batch_size=batch_size, world=world)
+
+
+def test_evaluation_takes_no_more_at_once_than_memory_surely_has() -> None:
+    assert evaluation_batch(IMAGES, 64) == 256
+    assert evaluation_batch(IMAGES, 2) == 16, "who trains on two at a time has no room for 256"
+    assert evaluation_batch(IMAGES, 1000) == 1000
+    gpt2 = DataSpec(**{**vars(spec_of(LANGUAGE_MODELLING, 3)), "input_shape": (1024,), "num_classes": 50_257})
+    assert evaluation_batch(gpt2, 2) == 2, "256 would take 53 GB"
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 50, 1000])

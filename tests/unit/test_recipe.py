@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,12 +12,17 @@ from torch import nn
 
 from tests.unit.fakes import world_of
 from tests.unit.test_metrics import spec_of
-from trainers import compiling, precision, recipe
+from trainers import build, compiling, loop, precision, recipe
 from trainers.contract.config import Config
+from trainers.contract.rundir import RunDirectory, write_json_atomically
 from trainers.data import IMAGE_CLASSIFICATION
 from trainers.objective import Objective
 from trainers.parallel import Strategy
 from trainers.precision import Precision
+from trainers.recipe import LearningRate
+from trainers.reporter import NullReporter
+from trainers.snapshot import Progress
+from trainers.telemetry import Pulse
 
 CPU = torch.device("cpu")
 
@@ -146,3 +152,44 @@ def test_trying_to_compile_leaves_no_trace_whether_it_works_or_not(backend: Any)
     if problem is not None:
         assert "no compiler found" in problem and "\n" not in problem
         assert "forward" not in vars(model), "it runs uncompiled"
+
+
+def rate_after_resume(num_ranks: int, lr_schedule: str, max_steps: int | None = 1000) -> tuple[float, int]:
+    """Return the rate of step 501 and where the schedule stands, after 500 steps of two ranks."""
+    config = Config(
+        batch_size=8,
+        nproc_per_node=num_ranks,
+        num_epochs=100,
+        max_steps=max_steps,
+        lr_schedule=lr_schedule,
+        lr_step_epochs=10,
+        learning_rate=1.0,
+    )
+    num_train = 800  # 50 steps an epoch with two ranks
+    rate = LearningRate(config, num_replicas=num_ranks, num_train=num_train)
+    progress = Progress(step=500, epoch=10, samples_in_epoch=0)
+    job: Any = SimpleNamespace(
+        config=config, rate=rate, progress=progress, global_batch=config.global_batch(num_ranks)
+    )
+    return rate.at(loop.position(job), None), loop.position(job)
+
+
+def test_schedule_of_a_run_that_ends_by_steps_goes_on_by_steps_on_other_ranks() -> None:
+    half, position = rate_after_resume(2, "cosine")
+    assert position == 501 and half == pytest.approx(0.5, abs=0.01)
+    for num_ranks in (1, 4):
+        assert rate_after_resume(num_ranks, "cosine") == (half, 501), "neither at its end nor back again"
+
+
+def test_schedule_of_a_run_that_ends_by_epochs_goes_on_by_the_data_seen() -> None:
+    assert rate_after_resume(2, "cosine", None)[1] == 501
+    assert rate_after_resume(1, "cosine", None)[1] == 1001
+    assert rate_after_resume(4, "cosine", None)[1] == 251
+    for num_ranks in (1, 2, 4):
+        assert rate_after_resume(num_ranks, "step")[0] == pytest.approx(0.1), "ten epochs have been done"
+
+
+def test_other_number_of_ranks_than_configured_is_refused_in_words(run: RunDirectory) -> None:
+    write_json_atomically(run.config, Config(nproc_per_node=2).to_json())
+    with pytest.raises(ValueError, match=r"torchrun started 1 ranks, but nproc_per_node in config.json is 2"):
+        build.build_job(run, NullReporter(), Pulse(), world_of(1), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import time
 from typing import Any
 
 import pytest
@@ -101,6 +102,19 @@ def test_text_is_written_in_the_data_sets_characters_and_the_same_for_a_seed() -
     assert set(text) <= set(registry.datasets()["austen"].create(DataOptions()).spec().class_names)
     assert take(model, "austen") == ("text", text)
     assert take(model, "austen", seed=1) != ("text", text)
+
+
+def test_text_is_cut_off_when_the_model_is_too_slow_to_be_waited_for() -> None:
+    letters = tuple("\nab")
+    spec = spec_of(LANGUAGE_MODELLING, (5,), letters)
+    split = TensorSplit(torch.zeros(3, 5, dtype=torch.long), torch.zeros(3), device=CPU)
+
+    def slow(inputs: Tensor) -> Tensor:
+        time.sleep(0.02)
+        return torch.zeros(*inputs.shape, len(letters))
+
+    taken = samples.take(slow, spec, split, device=CPU, seed=0, time_limit_s=0.1)
+    assert taken is not None and 1 <= len(taken[1]) <= 6
 
 
 def test_each_character_follows_from_the_one_before() -> None:

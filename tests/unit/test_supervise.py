@@ -144,6 +144,25 @@ def test_run_that_is_saving_gets_more_time_but_not_for_ever(
     assert torchrun.num_terminated == 1
 
 
+def test_save_that_goes_on_is_waited_for(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    torchrun, tree, subject = escalation(run, monkeypatch, "running")
+    run.append_command("stop")
+    subject._follow_commands()
+    say(run, "stopping")
+    subject._follow_events()
+    partial = run.checkpoints / ".step_7.partial"
+    partial.mkdir(parents=True)
+    for num_bytes in (1, 2, 3):
+        (partial / "model.safetensors").write_bytes(b"x" * num_bytes)
+        subject._escalate(torchrun, tree)  # type: ignore[arg-type]
+        pass_time(monkeypatch, supervise.MAX_GRACE_S - 1)
+        subject._escalate(torchrun, tree)  # type: ignore[arg-type]
+        assert torchrun.num_terminated == 0, "minutes, but there is more and more of it"
+    pass_time(monkeypatch, supervise.MAX_GRACE_S + 1)
+    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
+    assert torchrun.num_terminated == 1, "nothing was written for two minutes"
+
+
 def test_run_of_long_silences_gets_more_time_to_hear_a_stop(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

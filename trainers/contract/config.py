@@ -439,9 +439,20 @@ class Config:
         """Return how many global batches cover the training samples."""
         return -(-num_train // self.global_batch(num_replicas))
 
-    def num_steps(self, num_train: int, num_replicas: int) -> int:
-        """Return the steps of the whole run."""
-        steps = self.steps_per_epoch(num_train, num_replicas) * self.num_epochs
+    def num_steps(
+        self, num_train: int, num_replicas: int, *, step: int = 0, epoch: int = 0, samples_in_epoch: int = 0
+    ) -> int:
+        """Return the last step of the run, if it goes on from here with this configuration.
+
+        Args:
+            num_train: training samples.
+            step, epoch, samples_in_epoch: how far it is; the samples of this epoch are those of all ranks.
+        """
+        steps = step
+        if epoch < self.num_epochs:
+            of_this_epoch = -(-(num_train - samples_in_epoch) // self.global_batch(num_replicas))
+            whole_epochs = self.num_epochs - epoch - 1
+            steps += of_this_epoch + whole_epochs * self.steps_per_epoch(num_train, num_replicas)
         return steps if self.max_steps is None else min(steps, self.max_steps)
 
     def to_json(self) -> dict[str, Any]:

@@ -26,6 +26,14 @@ LIVE_STATES = frozenset({"queued", "starting", "running", "paused", "stopping"})
 COMMON_FIELDS = ("seq", "time_unix_s", "kind")
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "state": ("state", "reason"),
+    "plan": (
+        "num_train",
+        "num_validation",
+        "num_parameters",
+        "global_batch",
+        "steps_per_epoch",
+        "num_steps",
+    ),
     "step": ("step", "epoch", "loss", "lr", "grad_norm", "samples_per_s", "step_time_s", "data_time_s"),
     "eval": ("step", "epoch", "loss", "metrics"),
     "devices": ("devices",),

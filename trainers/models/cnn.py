@@ -31,8 +31,8 @@ def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
     rows, columns = max(1, height // 4), max(1, width // 4)
     shrink: list[nn.Module] = []
     if rows > LARGEST_GRID or columns > LARGEST_GRID:
+        shrink.append(_shrink((rows, columns)))
         rows, columns = min(rows, LARGEST_GRID), min(columns, LARGEST_GRID)
-        shrink.append(nn.AdaptiveAvgPool2d((rows, columns)))
     return nn.Sequential(
         nn.Conv2d(channels, first, kernel_size=3, padding=1),
         nn.ReLU(),
@@ -46,3 +46,11 @@ def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
         nn.ReLU(),
         nn.Linear(hidden, spec.num_classes),
     )
+
+
+def _shrink(sides: tuple[int, int]) -> nn.Module:
+    grid = (min(sides[0], LARGEST_GRID), min(sides[1], LARGEST_GRID))
+    if sides[0] % grid[0] == 0 and sides[1] % grid[1] == 0:
+        # The same means, and other than the adaptive kind it has a deterministic backward on GPUs.
+        return nn.AvgPool2d((sides[0] // grid[0], sides[1] // grid[1]))
+    return nn.AdaptiveAvgPool2d(grid)

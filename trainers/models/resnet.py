@@ -11,6 +11,7 @@ from trainers.registry import ModelOptions, register_model
 
 # From this size on an image is halved twice before the first block, as in the paper.
 LARGE_IMAGE = 64
+LEAST_SIDE = 2
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Residual(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Stages of residual blocks; each later stage halves the image and doubles the channels."""
+    """Stages of residual blocks; each later stage doubles the channels and halves the image, to 2 pixels."""
 
     def __init__(self, image_shape: tuple[int, ...], num_classes: int, shape: Shape) -> None:
         super().__init__()
@@ -55,10 +56,14 @@ class ResNet(nn.Module):
         self.stem = _stem(channels, shape.width, is_large=min(height, width) >= LARGE_IMAGE)
         blocks: list[nn.Module] = []
         current = shape.width
+        side = min(height, width)
+        side = -(-side // 4) if side >= LARGE_IMAGE else side
         for stage, num_blocks in enumerate(shape.num_blocks):
             narrow = shape.width * 2**stage
             for number in range(num_blocks):
-                stride = 2 if stage > 0 and number == 0 else 1
+                # A batch norm over one sample of one pixel has nothing to take a mean of.
+                stride = 2 if stage > 0 and number == 0 and side > LEAST_SIDE else 1
+                side = -(-side // stride)
                 wide = narrow * DEEP_WIDENING if shape.is_deep else narrow
                 blocks.append(_block(current, narrow, wide, stride, is_deep=shape.is_deep))
                 current = wide
