@@ -20,3 +20,5 @@ bench:
 	$(BIN)python -m benchmarks.watch
 	$(BIN)python -m benchmarks.watch --config '{"dataset": "austen", "model": "gpt"}'
 	$(BIN)python -m benchmarks.kill_each
+	$(BIN)python -m benchmarks.catalogue
+	$(BIN)python -m benchmarks.strategies

@@ -38,16 +38,19 @@ def test_resume_on_one_rank_with_the_batch_of_each_kept(
     batch.select_option(label="same batch per rank")
     page.get_by_role("button", name="Resume", exact=True).click()
     expect(page.locator(".ddp-subtitle")).to_contain_text("1 CPU rank", timeout=60_000)
-    after = client.predict(run_id, api_name="/run_status")
-    assert after["num_steps"] > before["num_steps"], "half the batch: more steps are left"
-    expect(page.locator(".ddp-where")).to_contain_text(f"of {after['num_steps']:,}")
+
+    def num_steps() -> int:
+        return int(client.predict(run_id, api_name="/run_status")["num_steps"])
+
+    wait_until("more steps, with half the batch", lambda: num_steps() > before["num_steps"], 60.0)
+    expect(page.locator(".ddp-where")).to_contain_text(f"of {num_steps():,}")
     expect(page.locator(".ddp-equation")).to_contain_text(re.compile(r"32per rank×1rank=32global batch"))
     config = json.loads(run.config.read_text())
     assert (config["nproc_per_node"], config["batch_size"]) == (1, 32)
     wait_until("the end", lambda: run.read_status().state not in events.LIVE_STATES, 120.0)
     assert run.read_status().state == "finished", run.read_status().error
     steps = [event["step"] for event in all_events(run) if event["kind"] == "step"]
-    assert steps[-1] == after["num_steps"], "the run ends at the step the page named"
+    assert steps[-1] == num_steps(), "the run ends at the step the page named"
     assert steps == list(range(1, len(steps) + 1))
 
 
