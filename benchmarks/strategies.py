@@ -132,10 +132,9 @@ def change(launcher: Launcher, name: str, before: int, after: int, alone: dict[i
 
 
 def _is_possible(name: str, ranks: int) -> bool:
-    shares = registry.strategies()[name].ranks_per_replica
-    if name == "pipeline" and ranks > NUM_BLOCKS:
-        return False
-    return ranks > 1 or shares == "one"
+    if name == "pipeline":
+        return ranks <= NUM_BLOCKS
+    return name != "data_tensor" or ranks % 2 == 0
 
 
 def finish(live: LiveRun) -> LiveRun:
