@@ -22,8 +22,8 @@ from typing import Any
 from trainers import catalog, registry
 from trainers.contract.config import TASKS
 from trainers.data import DataOptions, DataSpec, NotInstalledError
-from trainers.datasets.own import Own
 from trainers.owndata import cache
+from trainers.owndata.dataset import Own
 from trainers.owndata.problems import DataError, DataProblem, Problems
 from trainers.owndata.recognise import data_path
 

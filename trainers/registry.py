@@ -87,7 +87,7 @@ class BrokenPlugin:
 
 
 Entry = TypeVar("Entry")
-DatasetType = TypeVar("DatasetType", bound="Dataset")
+Creator = TypeVar("Creator", bound="Callable[[DataOptions], Dataset]")
 StrategyType = TypeVar("StrategyType", bound="Strategy")
 
 _models: dict[str, ModelEntry] = {}
@@ -126,14 +126,11 @@ def register_model(
     return decorate
 
 
-def register_dataset(
-    name: str, *, label: str, needs_path: bool = False
-) -> Callable[[type[DatasetType]], type[DatasetType]]:
-    """Register a `Dataset` class; it is created with the `DataOptions` of a configuration."""
+def register_dataset(name: str, *, label: str, needs_path: bool = False) -> Callable[[Creator], Creator]:
+    """Register what makes a `Dataset` of the `DataOptions` of a configuration: its class, or a function."""
 
-    def decorate(create: type[DatasetType]) -> type[DatasetType]:
-        creator: Callable[[DataOptions], Dataset] = create
-        entry = DatasetEntry(name=name, label=label, create=creator, needs_path=needs_path)
+    def decorate(create: Creator) -> Creator:
+        entry = DatasetEntry(name=name, label=label, create=create, needs_path=needs_path)
         _add(_datasets, name, entry, "data set")
         return create
 

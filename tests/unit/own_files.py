@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from trainers.data import DataOptions
-from trainers.datasets.own import Own
+from trainers.owndata.dataset import Own
 from trainers.owndata.problems import DataError, DataProblem, Problems
 
 

@@ -26,7 +26,7 @@ from trainers.owndata.store import META, MappedArray
 PREPARE = """
 import sys
 from trainers.data import DataOptions
-from trainers.datasets.own import Own
+from trainers.owndata.dataset import Own
 from trainers.owndata.images import Images
 
 plain = Images.prepare
@@ -187,6 +187,6 @@ def test_map_gives_its_pages_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_options_of_a_path_with_a_tilde(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pets: Path) -> None:
     monkeypatch.setenv("HOME", str(pets.parent))
-    from trainers.datasets.own import Own
+    from trainers.owndata.dataset import Own
 
     assert Own(DataOptions(path="~/pets")).spec() == own(pets).spec()

@@ -16,8 +16,8 @@ from tests.unit.own_files import (
     own_cache,  # noqa: F401 - a fixture
 )
 from trainers.data import CharacterSplit, DataOptions
-from trainers.datasets.own import Own
 from trainers.owndata import plain_text, reading
+from trainers.owndata.dataset import Own
 from trainers.owndata.problems import DataError
 from trainers.owndata.splits import MappedTextSplit
 
