@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from tests.harness import Launcher, LiveRun
+from tests.harness import Launcher, LiveRun, all_events
 from trainers import registry
 from trainers.catalog import missing_packages
 from trainers.contract import events
@@ -120,7 +120,11 @@ def measure(
     name = events.primary_metric(found[0])
     assert name is not None
     reached = [metrics[name] for metrics in found]
-    steps = [event for event in live.events("step") if event["time_unix_s"] <= began + seconds]
+    steps = [
+        event
+        for event in all_events(live.run)
+        if event["kind"] == "step" and event["time_unix_s"] <= began + seconds
+    ]
     return {
         "model": f"{model} {size}".strip(),
         "dataset": dataset,
