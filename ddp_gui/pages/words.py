@@ -112,6 +112,7 @@ def own_data(look: Look) -> str:
         rest = f"<li>and {more:,} more</li>" if more > 0 else ""
         parts.append(f'<ul class="ddp-faults">{lines}{rest}</ul>')
     parts += [_pictures(look.preview), _rows(look.preview), _counts(look.preview), _text(look.preview)]
+    parts.append(_measures(look))
     return f'<div class="ddp-own">{"".join(parts)}</div>'
 
 
@@ -173,6 +174,31 @@ def _counts(preview: Mapping[str, Any]) -> str:
     shown = [f"{html.escape(str(name)[:MAX_CELL])} {count:,}" for name, count in counts.items()]
     more = f", and {len(shown) - MAX_CLASSES_SHOWN:,} more" if len(shown) > MAX_CLASSES_SHOWN else ""
     return f"<p>{len(shown):,} classes: {', '.join(shown[:MAX_CLASSES_SHOWN])}{more}.</p>"
+
+
+def _measures(look: Look) -> str:
+    """Say how many and how long: what decides on batch, sequence length and model."""
+    preview, said = look.preview, []
+    if shape := preview.get("shape"):
+        channels, height, width = shape
+        said.append(
+            f"Every image becomes {width} × {height} pixels, {'grey' if channels == 1 else 'in colour'}."
+        )
+    if rows := preview.get("num_rows"):
+        label = f"; to be predicted: <b>{_cell(look.label_column)}</b>" if look.label_column else ""
+        said.append(f"{rows:,} rows{label}.")
+    if target := preview.get("target"):
+        said.append(
+            f"It goes from {target['min']:.4g} to {target['max']:.4g}, median {target['median']:.4g}."
+        )
+    if words := preview.get("num_words"):
+        said.append(
+            f"Texts of {words['shortest']:,} to {words['longest']:,} words, half of them at most "
+            f"{words['median']:,}."
+        )
+    if characters := preview.get("num_characters"):
+        said.append(f"{characters:,} characters, {preview['num_distinct']:,} different ones.")
+    return f"<p>{' '.join(said)}</p>" if said else ""
 
 
 def _text(preview: Mapping[str, Any]) -> str:

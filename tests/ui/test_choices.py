@@ -135,6 +135,7 @@ def test_own_table_by_path_is_looked_at_and_trained_on(
     page.get_by_role("button", name="Look at it").click()
     seen = page.locator("#own-data-seen")
     expect(seen).to_contain_text("tabular classification", timeout=60_000)
+    expect(seen).to_contain_text("rows; to be predicted:")
     expect(seen).to_contain_text("line 7")
     expect(page.locator(".ddp-problem textarea")).to_have_value(re.compile("'long' in line 7"))
 
@@ -172,6 +173,7 @@ def test_uploaded_zip_of_images_is_kept_shown_and_its_names_are_text(
     page.locator("#own-data input[type=file]").set_input_files(archive)
     seen = page.locator("#own-data-seen")
     expect(seen).to_contain_text("image classification", timeout=60_000)
+    expect(seen).to_contain_text("Every image becomes 20 × 20 pixels, in colour.")
     expect(seen).to_contain_text("<img src=x onerror=alert(1)>")
     assert page.locator("#own-data-seen img").count() == 12, (
         "thumbnails, and no picture of a stranger's making"

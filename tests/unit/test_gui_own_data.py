@@ -109,6 +109,26 @@ def test_everything_from_a_file_is_escaped() -> None:
     assert 'src="data:image/bmp;base64,' in said
 
 
+@pytest.mark.parametrize(
+    ("preview", "said"),
+    [
+        ({"shape": [3, 48, 64], "num_images": 9}, "Every image becomes 64 × 48 pixels, in colour."),
+        ({"num_rows": 1200}, "1,200 rows; to be predicted: <b>&lt;price&gt;</b>."),
+        (
+            {"num_rows": 2, "target": {"min": 1.5, "median": 2.0, "max": 1234567.0, "histogram": []}},
+            "It goes from 1.5 to 1.235e+06, median 2.",
+        ),
+        (
+            {"num_words": {"shortest": 3, "median": 24, "longest": 2100}},
+            "Texts of 3 to 2,100 words, half of them at most 24.",
+        ),
+        ({"num_characters": 5003123, "num_distinct": 88}, "5,003,123 characters, 88 different ones."),
+    ],
+)
+def test_preview_says_how_many_and_how_long(preview: dict[str, Any], said: str) -> None:
+    assert said in words.own_data(look_of(preview=preview, label_column="<price>"))
+
+
 def test_pixels_become_the_bitmap_they_are() -> None:
     item = {"height": 2, "width": 1, "channels": 3, "pixels": base64.b64encode(bytes(range(6))).decode()}
     bitmap = base64.b64decode(words._bitmap(item).partition(",")[2])
