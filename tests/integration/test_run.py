@@ -32,9 +32,19 @@ def test_run_goes_from_starting_over_running_to_finished(finished_run: LiveRun) 
 def test_every_event_has_exactly_the_fields_of_its_kind(finished_run: LiveRun) -> None:
     for event in finished_run.events():
         assert tuple(event) == events.COMMON_FIELDS + events.FIELDS[event["kind"]]
-    assert {"state", "step", "eval", "devices", "ranks", "checkpoint", "sample"} == {
+    assert {"state", "plan", "step", "eval", "devices", "ranks", "checkpoint", "sample"} == {
         event["kind"] for event in finished_run.events()
     }
+
+
+def test_plan_says_how_long_the_run_is_on_the_data_that_is_there(launcher: Launcher) -> None:
+    """The page expects austen's usual length; four times as long, there are a quarter of the passages."""
+    live = launcher.start(dataset="austen", model="gpt", sequence_length=256, num_epochs=3, max_steps=2)
+    assert live.wait_for_end().state == "finished", live.story()
+    (plan,) = live.events("plan")
+    assert plan["num_train"] == 15_210 and plan["global_batch"] == 64
+    assert plan["steps_per_epoch"] == 238 and plan["num_steps"] == 2
+    assert plan["num_parameters"] > 400_000
 
 
 def test_events_are_numbered_without_gaps(finished_run: LiveRun) -> None:

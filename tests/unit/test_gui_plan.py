@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +204,14 @@ def test_a_catalogue_that_cannot_be_read_says_the_last_words(
     monkeypatch.setattr("ddp_gui.catalogue.sys.executable", "false")
     with pytest.raises(CatalogueError, match="could not be read"):
         CatalogueSource(tmp_path / "catalogue.json").get()
+
+
+def test_a_text_has_fewer_samples_the_longer_they_are(catalogue: Catalogue) -> None:
+    text = replace(
+        catalogue.datasets["fashion_mnist"], name="text", task="image_classification", num_places=6401
+    )
+    with_text = replace(catalogue, datasets={**catalogue.datasets, "text": text})
+    usual = plan.make(plan.parse({"dataset": "text"}, LAPTOP), with_text, LAPTOP)
+    longer = plan.make(plan.parse({"dataset": "text", "sequence_length": 16}, LAPTOP), with_text, LAPTOP)
+    assert (usual.num_train, usual.steps_per_epoch) == (8000, 63)
+    assert (longer.num_train, longer.steps_per_epoch) == (400, 4)
