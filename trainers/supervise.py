@@ -9,7 +9,6 @@ it every rank, so that nothing is left behind.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import ctypes
 import json
 import os
@@ -236,7 +235,7 @@ class Supervisor:
         if self._terminated_at is None:
             # Who has been silent for long before (slow steps, an evaluation) may be so again; and saving
             # takes as long as it takes, which is as long as there is more and more of it.
-            saved_bytes = _bytes_being_saved(self._run)
+            saved_bytes = self._run.bytes_being_saved()
             if saved_bytes != self._saved_bytes:
                 self._saved_bytes, self._saving_seen_at = saved_bytes, now
             patient_since = max(self._stop_wished_at or 0.0, self._state_changed_at, self._saving_seen_at)
@@ -333,16 +332,6 @@ def _die_with_supervisor() -> None:
     """Runs in the child before torchrun: the kernel kills it when this supervisor is gone."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _bytes_being_saved(run: RunDirectory) -> int:
-    """Return the size of the checkpoint that is being written, if one is."""
-    found = 0
-    for folder in run.checkpoints.glob(".step_*.partial"):
-        for path in folder.rglob("*"):
-            with contextlib.suppress(FileNotFoundError):  # it got its name a moment ago
-                found += path.stat().st_size
-    return found
 
 
 def _is_stop(line: bytes) -> bool:

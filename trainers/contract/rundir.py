@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -98,6 +99,14 @@ class RunDirectory:
             # The run had its last word; only the status could not be written any more.
             return replace(recorded, state=said["state"])
         return replace(recorded, state="lost", error=LOST_MESSAGE)
+
+    def bytes_being_saved(self) -> int:
+        """Return the size of the checkpoint that is being written, if one is."""
+        found = 0
+        for path in self.checkpoints.glob(".step_*.partial/**/*"):
+            with contextlib.suppress(FileNotFoundError):  # it got its name a moment ago
+                found += path.stat().st_size
+        return found
 
     def write_status(self, status: Status) -> None:
         """Replace `status.json` atomically."""
