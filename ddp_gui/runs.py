@@ -14,11 +14,13 @@ from typing import Any
 
 from ddp_gui import notes
 from ddp_gui.catalogue import Catalogue, CatalogueSource
+from ddp_gui.evaluations import Evaluations
 from ddp_gui.own_data import OwnData
-from ddp_gui.series import Evaluations, Series
-from trainers.contract import events, rundir
+from ddp_gui.run_view import RunView
+from ddp_gui.series import Series
+from trainers.contract import rundir
 from trainers.contract.config import Config
-from trainers.contract.rundir import RunDirectory, Status
+from trainers.contract.rundir import RunDirectory
 
 FORGET_AFTER_S = 60.0
 STATUS_EVERY_S = 0.5
@@ -83,89 +85,6 @@ class _Digest:
                 self.device_kind = json.loads(devices)["devices"][0]["kind"]
 
 
-class RunView:
-    """One run while somebody looks at it: its columns, its status, its place in the file.
-
-    Several requests look at once, in several threads: whoever reads or feeds the series holds `lock`.
-    """
-
-    def __init__(self, run: RunDirectory, catalogue: Catalogue) -> None:
-        self.run = run
-        self.lock = threading.RLock()
-        self.series = Series()
-        self.config = run.read_config()
-        self._expected_steps = total_steps(self.config, catalogue)
-        self.used_at = time.monotonic()
-        self._offset = 0
-        self._inode = 0
-        self._seen_bytes = -1
-        self._status: Status | None = None
-        self._status_at = 0.0
-        self._checkpoints: list[dict[str, Any]] = []
-        self._checkpoints_mtime_ns = -1
-
-    @property
-    def total_steps(self) -> int | None:
-        """The steps of the whole run: what training said when it began, before that what is expected."""
-        return self.series.plan.get("num_steps", self._expected_steps)
-
-    def has_grown(self) -> bool:
-        """Tell at the price of one look at the file whether `catch_up` would find something."""
-        self.used_at = time.monotonic()
-        try:
-            return self.run.events.stat().st_size != self._seen_bytes
-        except FileNotFoundError:
-            return False
-
-    def catch_up(self) -> bool:
-        """Take in the events written since the last call; tell whether there were any."""
-        self.used_at = time.monotonic()
-        with self.lock:
-            try:
-                about = self.run.events.stat()
-            except FileNotFoundError:
-                return False
-            self._seen_bytes = about.st_size
-            if about.st_ino != self._inode or about.st_size < self._offset:
-                # Another file (a directory copied over): from its beginning.
-                self.series, self._offset, self._inode = Series(), 0, about.st_ino
-            found = False
-            while about.st_size > self._offset:
-                batch, offset = events.read(self.run.events, self._offset)
-                if not batch:
-                    break
-                self.series.feed(batch)
-                self._offset = offset
-                found = True
-            return found
-
-    def status(self) -> Status:
-        """Return the run's true state, looked up at most twice a second."""
-        now = time.monotonic()
-        if self._status is None or now - self._status_at > STATUS_EVERY_S:
-            self._status, self._status_at = self.run.read_status(), now
-        return self._status
-
-    def refresh_status(self) -> None:
-        """Look the state up again at the next call of `status`."""
-        self._status_at = 0.0
-
-    def checkpoints(self) -> list[dict[str, Any]]:
-        """Return the newest whole checkpoints, at most fifty, newest first."""
-        try:
-            mtime_ns = self.run.checkpoints.stat().st_mtime_ns
-        except FileNotFoundError:
-            return []
-        if mtime_ns != self._checkpoints_mtime_ns:
-            self._checkpoints_mtime_ns = mtime_ns
-            newest_first = sorted(self.run.list_checkpoints(), key=lambda item: -item.saved_unix_s)
-            self._checkpoints = [
-                {"step": item.step, "size_bytes": item.size_bytes, "saved_unix_s": item.saved_unix_s}
-                for item in newest_first[:MAX_CHECKPOINTS_SHOWN]
-            ]
-        return self._checkpoints
-
-
 @dataclass
 class RunStore:
     """All runs of one directory."""
@@ -196,7 +115,8 @@ class RunStore:
             view = self._views.get(run_id)
         if view is not None:
             return view
-        view = RunView(run, self.catalogue_for(run, run.read_config()))
+        config = run.read_config()
+        view = RunView(run, total_steps(config, self.catalogue_for(run, config)))
         with self._lock:
             return self._views.setdefault(run_id, view)
 

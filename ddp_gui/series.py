@@ -1,106 +1,79 @@
-"""A run's events as columns, and the resampled view of a range of them."""
+"""A run's events as columns, and what of them a page is sent."""
 
 from __future__ import annotations
 
-import math
-from array import array
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from tsdownsample import MinMaxLTTBDownsampler, NaNMinMaxLTTBDownsampler
 
-from trainers.contract import events
+from ddp_gui.evaluations import Evaluations
+from ddp_gui.tables import MAX_POINTS, PLAIN_LOOK, Look, Table, Trace, shown, shown_x, thin
+from trainers.contract.events import Event
 
-MAX_POINTS = 2_000
+__all__ = ["Evaluations", "Look", "Series"]
+
 FEW_EVENTS = 400
-MAX_POINTS_OF_FEW_EVENTS = 40
+MAX_POINTS_OF_FEW_EVENTS = 20
 MAX_POINTS_OF_MANY_EVENTS = 400
 RATE_WINDOW_S = 10.0
-TIME_TRACES = ("utilization:", "memory:")
+KEPT_RANKS_EVENTS = 10
 
-Trace = dict[str, list[float | None]]
-
-
-class Column:
-    """One trace: x, y and the event number of each point, in the order they came."""
-
-    def __init__(self) -> None:
-        self.x = array("d")
-        self.y = array("d")
-        self.seq = array("q")
-
-    def append(self, x: float, y: float | None, seq: int) -> None:
-        self.x.append(x)
-        self.y.append(math.nan if y is None else y)
-        self.seq.append(seq)
-
-    def cut_from(self, x: float) -> None:
-        """Forget the points at `x` and after it."""
-        keep = bisect_left(self.x, x)
-        del self.x[keep:], self.y[keep:], self.seq[keep:]
-
-    def since(self, seq: int) -> int:
-        """Return the position of the first point of event `seq` or later."""
-        return bisect_left(self.seq, seq)
-
-    def between(self, low: float, high: float) -> tuple[int, int]:
-        """Return the positions of the points of a range, one more on each side to draw to its edges."""
-        first, last = bisect_left(self.x, low), bisect_right(self.x, high)
-        return max(0, first - 1), min(len(self.x), last + 1)
-
-    def view(self, first: int, last: int, max_points: int) -> Trace:
-        """Return the points of a slice, thinned such that every peak and dip stays visible."""
-        # Copies: an array that is being looked at cannot grow.
-        x, y = np.array(self.x[first:last]), np.array(self.y[first:last])
-        if len(x) > max_points:
-            chosen = _downsample(x, y, max_points)
-            x, y = x[chosen], y[chosen]
-        return {
-            "x": [_short(value, 9) for value in x.tolist()],
-            "y": [_short(value, 5) for value in y.tolist()],
-        }
+# The columns of step events: the trace's name, and the event's field.
+STEP_FIELDS = {
+    "loss": "loss",
+    "throughput": "samples_per_s",
+    "learning_rate": "lr",
+    "grad_norm": "grad_norm",
+    "step_time": "step_time_s",
+    "data_time": "data_time_s",
+}
+STEP_TRACES = ("loss", "throughput", "learning_rate", "grad_norm")
+SMOOTHED = "loss_smooth"
+DEVICE_FIELDS = {
+    "utilization": "utilization_percent",
+    "memory": "memory_used_bytes",
+    "temperature": "temperature_celsius",
+    "power": "power_watts",
+}
 
 
 class Series:
     """The columns of one run, fed with its events in order."""
 
     def __init__(self) -> None:
-        self.columns: dict[str, Column] = {}
+        self.steps = Table(tuple(STEP_FIELDS))
+        self.devices: dict[int, Table] = {}
+        self.evaluation_table = Table(("validation_loss",))
         self.next_seq = 0
         self.rewound_at_seq = -1
-        self.last_step: dict[str, Any] = {}
+        self.last_step: Event = {}
         self.evaluations = Evaluations()
-        self.plan: dict[str, Any] = {}
-        self.state: dict[str, Any] = {}
-        self.problem: dict[str, Any] = {}
-        self.marks: list[dict[str, Any]] = []
-        self.latest: dict[str, dict[str, Any]] = {}
+        self.plan: Event = {}
+        self.state: Event = {}
+        self.problem: Event = {}
+        self.marks: list[Event] = []
+        self.latest: dict[str, Event] = {}
+        self.newest_ranks: deque[Event] = deque(maxlen=KEPT_RANKS_EVENTS)
         self.newest_unix_s: float | None = None
         self._first_unix_s: float | None = None
         self._idle_s = 0.0
-        self._step_times: list[tuple[float, int]] = []
+        self._pace: list[tuple[float, int]] = []
 
-    def feed(self, batch: Iterable[dict[str, Any]]) -> None:
+    def feed(self, batch: Iterable[Event]) -> None:
         """Take in new events, in the order of the file."""
+        steps: list[Event] = []
         for event in batch:
-            self.next_seq = event["seq"] + 1
-            self._keep_time(event)
-            kind = event["kind"]
-            if kind == "step":
-                self._take_step(event)
-            elif kind == "eval":
-                self._take_eval(event)
-            elif kind == "devices":
-                self._take_devices(event)
-            elif kind == "plan":
-                self.plan = event
-            elif kind in ("ranks", "sample"):
-                self.latest[kind] = event
-            else:
-                self._take_mark(event)
+            if event["kind"] == "step":
+                steps.append(event)
+                continue
+            self._take_steps(steps)
+            steps = []
+            self._take(event)
+        self._take_steps(steps)
 
     def active_s(self, now: float | None = None) -> float:
         """Return the seconds the run has been going on, without the time between stop and resume."""
@@ -110,143 +83,207 @@ class Series:
 
     def steps_per_s(self) -> float | None:
         """Return the pace of the last ten seconds, evaluations and checkpoints included."""
-        if len(self._step_times) < 2:
+        if len(self._pace) < 2:
             return None
-        (t0, s0), (t1, s1) = self._step_times[0], self._step_times[-1]
+        (t0, s0), (t1, s1) = self._pace[0], self._pace[-1]
         return (s1 - s0) / (t1 - t0) if t1 > t0 else None
 
-    def snapshot(self) -> dict[str, Trace]:
+    def snapshot(self, look: Look = PLAIN_LOOK) -> dict[str, Trace]:
         """Return every trace, thinned to `MAX_POINTS`."""
-        return {name: column.view(0, len(column.x), MAX_POINTS) for name, column in self.columns.items()}
+        traces = self._step_traces(0, self.steps.length, look)
+        evaluated = self.evaluation_table
+        traces |= _all_of(evaluated, 0, evaluated.length, {name: name for name in evaluated.fields}, look)
+        for rank, table in self.devices.items():
+            traces |= _all_of(table, 0, table.length, _of_rank(rank), Look(axis="time"))
+        return traces
 
-    def delta(self, since_seq: int) -> dict[str, Trace]:
+    def delta(self, since_seq: int, look: Look = PLAIN_LOOK) -> dict[str, Trace]:
         """Return the points of events from `since_seq` on, of the traces that have some."""
         is_small = self.next_seq - since_seq <= FEW_EVENTS
         most = MAX_POINTS_OF_FEW_EVENTS if is_small else MAX_POINTS_OF_MANY_EVENTS
-        changed = {}
-        for name, column in self.columns.items():
-            first = column.since(since_seq)
-            if first < len(column.x):
-                changed[name] = column.view(first, len(column.x), most)
-        return changed
+        first = self.steps.since(since_seq)
+        traces = self._new_steps(first, most, look) if first < self.steps.length else {}
+        evaluated = self.evaluation_table
+        first = evaluated.since(since_seq)
+        traces |= _all_of(evaluated, first, evaluated.length, {name: name for name in evaluated.fields}, look)
+        for rank, table in self.devices.items():
+            first = table.since(since_seq)
+            traces |= _all_of(table, first, table.length, _of_rank(rank), Look(axis="time"), most)
+        return traces
 
-    def range(self, low: float, high: float) -> dict[str, Trace]:
-        """Return the step traces between two steps, thinned to `MAX_POINTS`."""
-        return {
-            name: column.view(*column.between(low, high), MAX_POINTS)
-            for name, column in self.columns.items()
-            if not name.startswith(TIME_TRACES)
-        }
+    def range(self, low: float, high: float, look: Look = PLAIN_LOOK) -> dict[str, Trace]:
+        """Return the traces over steps between two places of the axis, thinned to `MAX_POINTS`."""
+        traces = self._step_traces(*self.steps.between(low, high, look.axis), look)
+        evaluated = self.evaluation_table
+        names = {name: name for name in evaluated.fields}
+        return traces | _all_of(evaluated, *evaluated.between(low, high, look.axis), names, look)
 
-    def _keep_time(self, event: dict[str, Any]) -> None:
+    def _step_traces(self, first: int, last: int, look: Look) -> dict[str, Trace]:
+        traces = _all_of(self.steps, first, last, {name: name for name in STEP_TRACES}, look)
+        if look.smoothing > 1 and last > first:
+            smooth = self.steps.mean_of_newest("loss", look.smoothing, first, last)
+            traces[SMOOTHED] = _trace(self.steps.x(look.axis)[first:last], smooth, MAX_POINTS)
+        return traces
+
+    def _new_steps(self, first: int, most: int, look: Look) -> dict[str, Trace]:
+        """Return new points at the places the loss asks for: one x for all, in few bytes."""
+        table, last = self.steps, self.steps.length
+        x, loss = table.x(look.axis)[first:last], table.column("loss")[first:last]
+        chosen = thin(x, loss, most)
+        traces: dict[str, Trace] = {"loss": {"x": shown_x(x[chosen]), "y": shown(loss[chosen])}}
+        if look.smoothing > 1:
+            smooth = table.mean_of_newest("loss", look.smoothing, first, last)
+            traces[SMOOTHED] = {"as": "loss", "y": shown(smooth[chosen])}
+        for name in ("throughput", "learning_rate"):
+            traces[name] = {"as": "loss", "y": shown(table.column(name)[first:last][chosen])}
+        return traces | _all_of(table, first, last, {"grad_norm": "grad_norm"}, look, most)
+
+    def _take(self, event: Event) -> None:
+        self.next_seq = event["seq"] + 1
+        self._keep_time(event)
+        kind = event["kind"]
+        if kind == "eval":
+            self._take_evaluation(event)
+        elif kind == "devices":
+            self._take_devices(event)
+        elif kind == "plan":
+            self.plan = event
+        elif kind in ("ranks", "sample"):
+            self.latest[kind] = event
+            if kind == "ranks":
+                self.newest_ranks.append(event)
+        else:
+            self._take_mark(event)
+
+    def _keep_time(self, event: Event) -> None:
         now = event["time_unix_s"]
         if self._first_unix_s is None:
             self._first_unix_s = now
         elif event["kind"] == "state" and event["state"] == "starting" and self.newest_unix_s is not None:
             self._idle_s += max(0.0, now - self.newest_unix_s)
-            self._step_times.clear()
+            self._pace.clear()
         self.newest_unix_s = now
 
-    def _column(self, name: str) -> Column:
-        return self.columns.setdefault(name, Column())
+    def _take_steps(self, batch: Sequence[Event]) -> None:
+        for part in _rising(batch):
+            first, last = part[0], part[-1]
+            if self.last_step and first["step"] <= self.last_step["step"]:
+                self._rewind(first["step"], first["seq"])
+            times = np.array([event["time_unix_s"] for event in part])
+            if self._first_unix_s is None:
+                self._first_unix_s = float(times[0])
+            # A missing number (null) becomes one that is none.
+            values = np.array([[event[field] for event in part] for field in STEP_FIELDS.values()], float)
+            self.steps.extend(
+                [event["seq"] for event in part],
+                [event["step"] for event in part],
+                times - (self._first_unix_s + self._idle_s),
+                values,
+            )
+            self.last_step, self.next_seq, self.newest_unix_s = last, last["seq"] + 1, last["time_unix_s"]
+            self._keep_pace(part)
 
-    def _take_step(self, event: dict[str, Any]) -> None:
-        step, seq = event["step"], event["seq"]
-        if self.last_step and step <= self.last_step["step"]:
-            self._rewind(step, seq)
-        self.last_step = event
-        for name, field in (("loss", "loss"), ("throughput", "samples_per_s"), ("learning_rate", "lr")):
-            self._column(name).append(step, event[field], seq)
-        if event["grad_norm"] is not None:
-            self._column("grad_norm").append(step, event["grad_norm"], seq)
-        if not self._step_times or event["time_unix_s"] > self._step_times[-1][0]:
-            self._step_times.append((event["time_unix_s"], step))
-            times = self._step_times
-            while len(times) > 2 and times[-1][0] - times[0][0] > RATE_WINDOW_S:
-                self._step_times.pop(0)
+    def _keep_pace(self, part: Sequence[Event]) -> None:
+        since = part[-1]["time_unix_s"] - RATE_WINDOW_S
+        pace = [entry for entry in self._pace if entry[0] >= since]
+        newest = pace[-1][0] if pace else -np.inf
+        for event in part:
+            if event["time_unix_s"] >= since and event["time_unix_s"] > newest:
+                newest = event["time_unix_s"]
+                pace.append((newest, event["step"]))
+        # One older entry, so that a run of one step a minute has a pace too.
+        self._pace = (
+            pace if len(pace) > 1 else [*self._pace[-1:], (part[-1]["time_unix_s"], part[-1]["step"])]
+        )
 
-    def _take_eval(self, event: dict[str, Any]) -> None:
+    def _take_evaluation(self, event: Event) -> None:
         self.evaluations.add(event)
-        self._column("validation_loss").append(event["step"], event["loss"], event["seq"])
-        for name, value in event["metrics"].items():
-            self._column(f"metric:{name}").append(event["step"], value, event["seq"])
+        values = {"validation_loss": event["loss"]}
+        values |= {f"metric:{name}": value for name, value in event["metrics"].items()}
+        if values.keys() - self.evaluation_table.fields.keys():
+            self.evaluation_table = _with_fields(self.evaluation_table, values)
+        self.evaluation_table.cut_from(event["step"])
+        self.evaluation_table.append(event["seq"], event["step"], self.active_s(), values)
 
-    def _take_devices(self, event: dict[str, Any]) -> None:
+    def _take_devices(self, event: Event) -> None:
         self.latest["devices"] = event
-        seconds = self.active_s()
+        seconds, step = self.active_s(), self.last_step.get("step", 0)
         for device in event["devices"]:
-            rank = device["rank"]
-            self._column(f"utilization:{rank}").append(seconds, device["utilization_percent"], event["seq"])
-            self._column(f"memory:{rank}").append(seconds, device["memory_used_bytes"], event["seq"])
+            table = self.devices.setdefault(device["rank"], Table(tuple(DEVICE_FIELDS)))
+            values = {name: device.get(field) for name, field in DEVICE_FIELDS.items()}
+            table.append(event["seq"], step, seconds, values)
 
-    def _take_mark(self, event: dict[str, Any]) -> None:
+    def _take_mark(self, event: Event) -> None:
         kind = event["kind"]
         step = event.get("step", self.last_step.get("step", 0))
-        self.marks.append({"step": step, **event})
+        self.marks.append({"step": step, "active_s": round(self.active_s(), 2), **event})
         if kind == "state":
             self.state = event
             if event["state"] == "starting":
                 self.problem = {}
             elif event["state"] == "paused":
-                self._step_times.clear()
+                self._pace.clear()
         elif kind == "error":
             self.problem = event
 
     def _rewind(self, step: int, seq: int) -> None:
         """A resume from an older checkpoint: the curve goes on from there."""
-        for name, column in self.columns.items():
-            if not name.startswith(TIME_TRACES):
-                column.cut_from(step)
+        self.steps.cut_from(step)
+        self.evaluation_table.cut_from(step)
         self.evaluations.cut_from(step)
         self.rewound_at_seq = seq
-        self._step_times.clear()
+        self._pace.clear()
 
 
-class Evaluations:
-    """The evaluations of a run and the best of them, by its main metric."""
-
-    def __init__(self) -> None:
-        self._all: list[dict[str, Any]] = []
-        self.best: dict[str, Any] | None = None
-
-    @property
-    def last(self) -> dict[str, Any]:
-        """The newest one, or nothing."""
-        return self._all[-1] if self._all else {}
-
-    def add(self, event: dict[str, Any]) -> None:
-        """Take in an `eval` event; one of an earlier step begins a new branch of the run."""
-        if self._all and event["step"] <= self._all[-1]["step"]:
-            self.cut_from(event["step"])
-        self._all.append(event)
-        self.best = _better(self.best, event)
-
-    def cut_from(self, step: int) -> None:
-        """Forget the evaluations at `step` and after it."""
-        self._all = [event for event in self._all if event["step"] < step]
-        self.best = None
-        for event in self._all:
-            self.best = _better(self.best, event)
+def _rising(batch: Sequence[Event]) -> Iterator[Sequence[Event]]:
+    """Cut a batch of step events where the steps go back."""
+    if not batch:
+        return
+    steps = np.array([event["step"] for event in batch])
+    begins = [0, *(np.flatnonzero(np.diff(steps) <= 0) + 1).tolist(), len(batch)]
+    for begin, end in pairwise(begins):
+        yield batch[begin:end]
 
 
-def _better(best: dict[str, Any] | None, event: dict[str, Any]) -> dict[str, Any] | None:
-    metrics = event["metrics"]
-    name = events.primary_metric(metrics)
-    if name is None or not events.is_better(name, metrics[name], best["value"] if best else None):
-        return best
-    return {"name": name, "value": metrics[name], "step": event["step"]}
+def _with_fields(table: Table, names: Iterable[str]) -> Table:
+    """Return a table with further columns, empty so far."""
+    larger = Table((*table.fields, *(name for name in names if name not in table.fields)))
+    values = np.full((len(larger.fields), table.length), np.nan)
+    for name, row in table.fields.items():
+        values[row] = table.column(name)
+    larger.extend(*table.keys(), values)
+    return larger
 
 
-def _downsample(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64], n_out: int) -> npt.NDArray[np.int64]:
-    sampler = NaNMinMaxLTTBDownsampler() if np.isnan(y).any() else MinMaxLTTBDownsampler()
-    # The library wants an even number of at least four.
-    chosen: npt.NDArray[np.int64] = sampler.downsample(x, y, n_out=n_out).astype(np.int64)
-    return chosen
+def _of_rank(rank: int) -> dict[str, str]:
+    return {name: f"{name}:{rank}" for name in DEVICE_FIELDS}
 
 
-def _short(value: float, digits: int) -> float | None:
-    """Round to a few significant digits: what a screen can show, in few bytes."""
-    if not math.isfinite(value):
-        return None
-    rounded = float(f"{value:.{digits}g}")
-    return int(rounded) if rounded == int(rounded) and abs(rounded) < 1e15 else rounded
+def _all_of(
+    table: Table, first: int, last: int, names: dict[str, str], look: Look, most: int = MAX_POINTS
+) -> dict[str, Trace]:
+    """Return the traces of some columns of a slice, by the name each has on the page; empty ones left out.
+
+    A column that is a gap nearly everywhere (the gradients' norm comes once a report) is drawn without
+    its gaps; in one of numbers a gap is a number that is none, and stays one.
+    """
+    if last <= first:
+        return {}
+    x = table.x(look.axis)[first:last]
+    traces = {}
+    for column, name in names.items():
+        y = table.column(column)[first:last]
+        is_there = np.isfinite(y)
+        num_there = int(is_there.sum())
+        if num_there == 0:
+            continue
+        if column == "grad_norm" or num_there < len(y) // 2:
+            traces[name] = _trace(x[is_there], y[is_there], most)
+        else:
+            traces[name] = _trace(x, y, most)
+    return traces
+
+
+def _trace(x: npt.NDArray[Any], y: npt.NDArray[Any], most: int) -> Trace:
+    chosen = thin(x, y, most)
+    return {"x": shown_x(x[chosen]), "y": shown(y[chosen])}

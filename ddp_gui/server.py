@@ -16,7 +16,7 @@ import gradio as gr
 import uvicorn
 from fastapi import FastAPI
 
-from ddp_gui import machine, static, stream, uploads
+from ddp_gui import log_routes, machine, static, stream, uploads
 from ddp_gui.api import Api
 from ddp_gui.catalogue import CatalogueSource
 from ddp_gui.gate import Gate
@@ -29,6 +29,7 @@ Lifespan = Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]
 
 TITLE = "DDP, live"
 TIDY_EVERY_S = 30.0
+DEAD_CONNECTION_MS = 20_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,7 @@ def build_app(options: Options, catalogue: CatalogueSource) -> FastAPI:
     app.include_router(static.make_router())
     static.mount_assets(app)
     app.include_router(stream.make_router(store))
+    app.include_router(log_routes.make_router(store))
     with gr.Blocks(title=TITLE, analytics_enabled=False) as demo:
         # First, so that no handler of a page can take an endpoint's name.
         api.register()
@@ -131,6 +133,9 @@ def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        # Every connection has it from here: one that takes nothing any more is ended by the system.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_CONNECTION_MS)
     try:
         listening.bind((host, port))
     except OSError as error:

@@ -15,7 +15,8 @@ import pytest
 from ddp_gui import api, launcher, notes, plan, runs
 from ddp_gui.catalogue import Catalogue, CatalogueSource
 from ddp_gui.machine import Machine
-from ddp_gui.runs import RunView, total_steps
+from ddp_gui.run_view import RunView
+from ddp_gui.runs import total_steps
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from trainers.contract import config as config_module
 from trainers.contract import events, rundir
@@ -94,7 +95,7 @@ def test_what_training_says_of_its_length_counts_and_not_what_was_expected(
     start: Callable[[plan.Plan], RunDirectory],
 ) -> None:
     run = start(planned(catalogue, batch_size=100, nproc_per_node=2, num_epochs=3))  # 40 steps an epoch
-    view = RunView(run, catalogue)
+    view = RunView(run, total_steps(run.read_config(), catalogue))
     assert view.total_steps == 120
     about = {"num_train": 8000, "num_validation": 1, "num_parameters": 7, "global_batch": 100}
     line = {"seq": 0, "time_unix_s": 1.0, "kind": "plan", **about, "steps_per_epoch": 80, "num_steps": 180}

@@ -7,10 +7,11 @@ import math
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from ddp_gui import launcher, stream
+from ddp_gui import launcher, messages
 from ddp_gui.catalogue import Catalogue
 from ddp_gui.runs import RunStore, status_values
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
@@ -38,6 +39,12 @@ def make_run(runs_dir: Path, *, until: int = 10, ended: str = "stopped") -> RunD
     file.close()
     run.write_status(Status(state=ended, exit_code=0))  # type: ignore[arg-type]
     return run
+
+
+def as_read(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message as a browser reads it."""
+    read: dict[str, Any] = json.loads(messages.encode(message))
+    return read
 
 
 def store_of(runs_dir: Path, catalogue: Catalogue) -> RunStore:  # noqa: F811
@@ -106,7 +113,8 @@ def test_a_loss_and_a_metric_of_nan_are_shown_as_missing(tmp_path: Path, catalog
     file.append([(201.0, "eval", fields)])
     file.close()
     view = store_of(tmp_path, catalogue).view(run.run_id)
-    message = stream.message_for(view, -1)
+    view.catch_up()
+    message = as_read(messages.message_for(view, -1))
     assert message["head"]["metrics"] == {"accuracy": None}
     assert message["traces"]["metric:accuracy"]["y"] == [0.75, None]
     assert message["head"]["best"]["value"] == 0.75
@@ -122,7 +130,8 @@ def test_readers_and_the_feeder_do_not_meet_in_the_middle(tmp_path: Path, catalo
     def look() -> None:
         try:
             while not done.is_set():
-                message = stream.message_for(view, -1)
+                view.catch_up()
+                message = messages.message_for(view, -1)
                 lengths = {len(trace["x"]) - len(trace["y"]) for trace in message["traces"].values()}
                 assert lengths == {0}
                 status_values(view)
@@ -145,7 +154,7 @@ def test_readers_and_the_feeder_do_not_meet_in_the_middle(tmp_path: Path, catalo
         thread.join()
     assert problems == []
     view.catch_up()
-    assert len(view.series.columns["loss"].x) == 3002
+    assert view.series.steps.length == 3002
 
 
 def test_a_run_made_anew_under_an_old_id_does_not_show_the_old_numbers(tmp_path: Path, catalogue) -> None:  # noqa: F811

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
 import pytest
 
-from ddp_gui.series import MAX_POINTS, Evaluations, Series
+from ddp_gui import messages
+from ddp_gui.series import Evaluations, Series
+from ddp_gui.tables import MAX_POINTS
 
 
 def step(
@@ -28,6 +31,12 @@ def step(
     }
 
 
+def read(traces: dict[str, Any]) -> dict[str, Any]:
+    """Return traces as a browser reads them."""
+    as_json: dict[str, Any] = json.loads(messages.encode(traces))
+    return as_json
+
+
 def evaluation(at_step: int, seq: int, **metrics: float) -> dict[str, Any]:
     return {
         "seq": seq, "time_unix_s": 1000.0, "kind": "eval", "step": at_step, "epoch": 0, "loss": 0.5,
@@ -42,17 +51,17 @@ def state(name: str, seq: int, time_unix_s: float) -> dict[str, Any]:
 def test_a_snapshot_then_deltas_give_every_point_once() -> None:
     series = Series()
     series.feed(step(n, n - 1) for n in range(1, 31))
-    seen = series.snapshot()["loss"]["x"]
+    seen = read(series.snapshot())["loss"]["x"]
     cursor = series.next_seq
-    series.feed(step(n, n - 1) for n in range(31, 51))
-    assert seen + series.delta(cursor)["loss"]["x"] == list(range(1, 51))
+    series.feed(step(n, n - 1) for n in range(31, 46))
+    assert seen + read(series.delta(cursor))["loss"]["x"] == list(range(1, 46))
     assert series.delta(series.next_seq) == {}
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_peaks() -> None:
     series = Series()
     series.feed(step(n, n - 1, loss=99.0 if n == 54_321 else 1.0) for n in range(1, 100_001))
-    curve = series.snapshot()["loss"]
+    curve = read(series.snapshot())["loss"]
     assert len(curve["x"]) <= MAX_POINTS
     assert max(value for value in curve["y"] if value is not None) == 99.0
     assert (curve["x"][0], curve["x"][-1]) == (1, 100_000)
@@ -61,13 +70,13 @@ def test_a_long_curve_is_thinned_and_keeps_its_peaks() -> None:
 def test_a_range_has_the_detail_the_whole_had_not() -> None:
     series = Series()
     series.feed(step(n, n - 1) for n in range(1, 20_001))
-    assert series.range(500, 520)["loss"]["x"] == list(range(499, 522))
+    assert read(series.range(500, 520))["loss"]["x"] == list(range(499, 522))
 
 
 def test_a_missing_number_is_null_and_not_zero() -> None:
     series = Series()
     series.feed([step(1, 0), step(2, 1, loss=math.nan), step(3, 2)])
-    assert series.snapshot()["loss"]["y"][1] is None
+    assert read(series.snapshot())["loss"]["y"][1] is None
 
 
 def test_a_resume_from_an_older_checkpoint_goes_on_from_there() -> None:
@@ -76,7 +85,7 @@ def test_a_resume_from_an_older_checkpoint_goes_on_from_there() -> None:
     series.feed([evaluation(5, 10, accuracy=0.5), evaluation(10, 11, accuracy=0.9)])
     before = series.next_seq
     series.feed([step(6, 12), step(7, 13)])
-    assert series.snapshot()["loss"]["x"] == [1, 2, 3, 4, 5, 6, 7]
+    assert read(series.snapshot())["loss"]["x"] == [1, 2, 3, 4, 5, 6, 7]
     assert series.rewound_at_seq >= before, "a client from before gets a snapshot"
     assert series.evaluations.best == {"name": "accuracy", "value": 0.5, "step": 5}
 

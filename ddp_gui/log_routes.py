@@ -1,0 +1,35 @@
+"""The routes of a run's logs: the end of each, and a search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, HTTPException
+
+from ddp_gui import logs
+from ddp_gui.runs import RunStore
+from ddp_gui.stream import view_or_404
+
+
+def make_router(store: RunStore) -> APIRouter:
+    """Return the routes below `/live/runs/…/log`."""
+    router = APIRouter(prefix="/live/runs/{run_id}/log")
+
+    def path_of(run_id: str, source: str) -> Path:
+        run = view_or_404(store, run_id).run
+        if source.isdecimal():
+            return run.rank_log(int(source))
+        if source not in ("torchrun", "supervisor"):
+            raise HTTPException(status_code=404, detail="a log is a rank's number, torchrun or supervisor")
+        return run.logs / f"{source}.log"
+
+    @router.get("/{source}")
+    def log(run_id: str, source: str, offset: int = -1) -> dict[str, Any]:
+        return logs.read(path_of(run_id, source), offset)
+
+    @router.get("/{source}/search")
+    def search(run_id: str, source: str, words: str) -> dict[str, Any]:
+        return logs.search(path_of(run_id, source), words)
+
+    return router

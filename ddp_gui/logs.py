@@ -1,0 +1,49 @@
+"""Reads a run's logs: the end, what came since, and the lines with some words in them."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+LOG_BYTES = 64 * 1024
+# A log can grow without bounds; this much of its end is searched, which takes a fraction of a second.
+SEARCHED_BYTES = 64 * 1024 * 1024
+MAX_LINES_FOUND = 500
+MAX_LINE_BYTES = 2_000
+
+
+def read(path: Path, offset: int) -> dict[str, Any]:
+    """Return at most 64 kB of a log from `offset` on; -1 is its end."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            start = max(0, size - LOG_BYTES) if offset < 0 or offset > size else offset
+            file.seek(start)
+            chunk = file.read(LOG_BYTES)
+    except FileNotFoundError:
+        return {"text": "", "offset": 0, "size": 0}
+    return {"text": chunk.decode("utf-8", errors="replace"), "offset": start + len(chunk), "size": size}
+
+
+def search(path: Path, words: str) -> dict[str, Any]:
+    """Return the newest lines in which all words occur, with how many there are.
+
+    Capitals do not matter. `is_whole` tells whether the whole log was searched or only its end.
+    """
+    wanted = words.lower().encode("utf-8").split()
+    found: deque[bytes] = deque(maxlen=MAX_LINES_FOUND)
+    count = 0
+    try:
+        with path.open("rb") as file:
+            start = max(0, file.seek(0, 2) - SEARCHED_BYTES)
+            file.seek(start)
+            for line in file if wanted else ():
+                lower = line.lower()
+                if all(word in lower for word in wanted):
+                    count += 1
+                    found.append(line[:MAX_LINE_BYTES].rstrip(b"\r\n"))
+    except FileNotFoundError:
+        start = 0
+    lines = [line.decode("utf-8", errors="replace") for line in found]
+    return {"lines": lines, "num_found": count, "is_whole": start == 0}

@@ -1,0 +1,159 @@
+"""Columns of numbers that grow, and the thinned view of a part of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from tsdownsample import MinMaxLTTBDownsampler, NaNMinMaxLTTBDownsampler
+
+MAX_POINTS = 2_000
+SMALLEST_CAPACITY = 256
+GROWTH = 1.5
+SHOWN_DIGITS = 5
+
+Axis = Literal["step", "time"]
+Numbers = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.int64]
+Trace = dict[str, object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """How somebody looks at the curves of steps.
+
+    Attributes:
+        axis: what they are drawn over: the optimizer step, or the seconds since the start.
+        smoothing: the newest steps whose mean is shown beside the loss; 0: none.
+    """
+
+    axis: Axis = "step"
+    smoothing: int = 0
+
+
+PLAIN_LOOK = Look()
+
+
+class Table:
+    """Rows of numbers with the step, the time and the event they belong to; they grow in place.
+
+    Values are kept in single precision: seven digits, of which a screen shows five.
+    """
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        self.fields = {name: row for row, name in enumerate(fields)}
+        self.length = 0
+        self._seq = np.empty(SMALLEST_CAPACITY, np.int64)
+        self._step = np.empty(SMALLEST_CAPACITY, np.int64)
+        self._seconds = np.empty(SMALLEST_CAPACITY, np.float64)
+        self._values = np.empty((len(fields), SMALLEST_CAPACITY), np.float32)
+
+    def extend(
+        self, seq: npt.ArrayLike, step: npt.ArrayLike, seconds: npt.ArrayLike, values: npt.ArrayLike
+    ) -> None:
+        """Append rows; `values` has one row a field."""
+        seq = np.asarray(seq, np.int64)
+        end = self.length + len(seq)
+        self._make_room(end)
+        place = slice(self.length, end)
+        self._seq[place], self._step[place], self._seconds[place] = seq, step, seconds
+        self._values[:, place] = values
+        self.length = end
+
+    def append(self, seq: int, step: int, seconds: float, values: Mapping[str, float | None]) -> None:
+        """Append one row; what is not given, or null, is a gap."""
+        row = [[np.nan if (value := values.get(name)) is None else value] for name in self.fields]
+        self.extend([seq], [step], [seconds], row)
+
+    def cut_from(self, step: int) -> None:
+        """Forget the rows at `step` and after it."""
+        self.length = int(np.searchsorted(self._step[: self.length], step))
+
+    def since(self, seq: int) -> int:
+        """Return the position of the first row of event `seq` or later."""
+        return int(np.searchsorted(self._seq[: self.length], seq))
+
+    def between(self, low: float, high: float, axis: Axis) -> tuple[int, int]:
+        """Return the positions of the rows of a range, one more on each side to draw to its edges."""
+        x = self.x(axis)
+        first, last = np.searchsorted(x, low, "left"), np.searchsorted(x, high, "right")
+        return max(0, int(first) - 1), min(self.length, int(last) + 1)
+
+    def x(self, axis: Axis) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
+        """Return what the rows are drawn over; changes with the table."""
+        return (self._step if axis == "step" else self._seconds)[: self.length]
+
+    def keys(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Return event number, step and seconds of every row; they change with the table."""
+        return self._seq[: self.length], self._step[: self.length], self._seconds[: self.length]
+
+    def column(self, name: str) -> npt.NDArray[np.float32]:
+        """Return a field's values; changes with the table."""
+        return self._values[self.fields[name], : self.length]
+
+    def mean_of_newest(self, name: str, count: int, first: int, last: int) -> Numbers:
+        """Return, for each row of a slice, the mean of the `count` rows up to it, gaps left out."""
+        start = max(0, first - count + 1)
+        values = self.column(name)[start:last].astype(np.float64)
+        is_there: npt.NDArray[np.bool_] = np.isfinite(values)
+        sums = np.concatenate([[0.0], np.cumsum(np.where(is_there, values, 0.0))])
+        counts = np.concatenate([[0], np.cumsum(is_there)])
+        ends = np.arange(first - start, last - start) + 1
+        begins = np.maximum(0, ends - count)
+        with np.errstate(invalid="ignore"):
+            mean: Numbers = (sums[ends] - sums[begins]) / (counts[ends] - counts[begins])
+        return mean
+
+    def _make_room(self, wanted: int) -> None:
+        capacity = len(self._seq)
+        if wanted <= capacity:
+            return
+        larger = max(wanted, int(capacity * GROWTH))
+        self._seq = _enlarged(self._seq, self.length, larger)
+        self._step = _enlarged(self._step, self.length, larger)
+        self._seconds = _enlarged(self._seconds, self.length, larger)
+        values = np.empty((len(self.fields), larger), np.float32)
+        values[:, : self.length] = self._values[:, : self.length]
+        self._values = values
+
+
+def thin(x: npt.NDArray[np.generic], y: npt.NDArray[np.floating], max_points: int) -> Positions:
+    """Return which points to draw such that every peak and dip stays visible."""
+    if len(x) <= max_points:
+        return np.arange(len(x))
+    sampler = NaNMinMaxLTTBDownsampler() if np.isnan(y).any() else MinMaxLTTBDownsampler()
+    # The library reads the memory as it lies, and wants an even number of at least four.
+    chosen: Positions = sampler.downsample(
+        np.ascontiguousarray(x), np.ascontiguousarray(y), n_out=max_points
+    ).astype(np.int64)
+    return chosen
+
+
+def shown(values: npt.NDArray[np.floating]) -> Numbers:
+    """Round to a few significant digits: what a screen can show, in few bytes."""
+    numbers = values.astype(np.float64)
+    is_plain = np.isfinite(numbers) & (numbers != 0)
+    digits = SHOWN_DIGITS - 1 - np.floor(np.log10(np.abs(numbers[is_plain])))
+    # A power of ten above 22 is no exact number; what is that small keeps its own digits.
+    scale = 10.0 ** np.clip(digits, -300, 22)
+    numbers[is_plain] = np.round(numbers[is_plain] * scale) / scale
+    numbers[np.isinf(numbers)] = np.nan
+    return numbers
+
+
+def shown_x(x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Steps as they are; seconds to the millisecond."""
+    rounded: npt.NDArray[Any] = np.round(x, 3)
+    return rounded
+
+
+Kind = TypeVar("Kind", bound=np.generic)
+
+
+def _enlarged(old: npt.NDArray[Kind], length: int, capacity: int) -> npt.NDArray[Kind]:
+    new = np.empty(capacity, old.dtype)
+    new[:length] = old[:length]
+    return new
