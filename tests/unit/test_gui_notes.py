@@ -12,11 +12,12 @@ from typing import Any, cast
 import gradio as gr
 import pytest
 
-from ddp_gui import api, launcher, notes, plan, runs
+from ddp_gui import api, launcher, notes, plan
 from ddp_gui.catalogue import Catalogue, CatalogueSource
+from ddp_gui.digest import Digest
 from ddp_gui.machine import Machine
 from ddp_gui.run_view import RunView
-from ddp_gui.runs import total_steps
+from ddp_gui.runs import RunStore, total_steps
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from trainers.contract import config as config_module
 from trainers.contract import events, rundir
@@ -102,7 +103,7 @@ def test_what_training_says_of_its_length_counts_and_not_what_was_expected(
     run.events.write_text(events.encode(line) + "\n")
     view.catch_up()
     assert view.total_steps == 180
-    digest = runs._Digest()
+    digest = Digest()
     digest.catch_up(run.events)
     assert digest.num_steps == 180
 
@@ -213,7 +214,7 @@ def test_a_run_of_more_gpus_than_there_are_here_goes_on_with_fewer(
     run = start(planned(catalogue, nproc_per_node=4, batch_size=32))
     save(run, step=5, epoch=0, samples_in_epoch=640)
     run.write_status(Status(state="stopped"))
-    store = runs.RunStore(run.path.parent, cast("CatalogueSource", SimpleNamespace(get=lambda: catalogue)))
+    store = RunStore(run.path.parent, cast("CatalogueSource", SimpleNamespace(get=lambda: catalogue)))
     monkeypatch.setattr(api.machine, "look", lambda: Machine(num_gpus=2, num_cores=8))
     answer = api.Api(store).resume_run(run.run_id, None, 2)
     assert answer["message"] == "Going on from step 5."
