@@ -68,6 +68,16 @@ class Api:
         """Ask a run to wait at the next step."""
         return self._command(run_id, "pause", "Pausing at the next step all ranks agree on.")
 
+    def set_learning_rate(self, run_id: str, learning_rate: float) -> dict[str, Any]:
+        """Change the rate of a run that is going on; a schedule goes on from it as its full rate."""
+
+        def send() -> dict[str, Any]:
+            rate = config_module.parse({"learning_rate": learning_rate}).learning_rate
+            command_id = launcher.send(self._store.open(run_id), "set_lr", learning_rate=rate)
+            return self._answer(run_id, f"Setting the rate to {rate:g}.") | {"command_id": command_id}
+
+        return _in_plain_words(send)
+
     def resume_run(
         self,
         run_id: str,
@@ -124,6 +134,7 @@ class Api:
             self.stop_run,
             self.checkpoint_run,
             self.pause_run,
+            self.set_learning_rate,
             self.resume_run,
             self.list_runs,
             self.run_status,

@@ -55,6 +55,16 @@ class Form:
     def names(self) -> list[str]:
         return list(self.controls)
 
+    def usual_values(self) -> dict[str, Any]:
+        """Return what the form holds when it is opened, by field."""
+        return dict(self._defaults)
+
+    def shown(self, name: str, value: Any) -> Any:
+        """Return a field's value as its control holds it."""
+        if isinstance(self.controls[name], gr.Textbox):
+            return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+        return value
+
     def to_raw(self, *values: Any) -> dict[str, Any]:
         """Return the configuration the controls' values stand for, as JSON values."""
         return dict(zip(self.names, values, strict=True))

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import socket
 import threading
-import warnings
 import webbrowser
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -16,18 +15,16 @@ import gradio as gr
 import uvicorn
 from fastapi import FastAPI
 
-from ddp_gui import log_routes, machine, static, stream, uploads
+from ddp_gui import downloads, log_routes, machine, static, stream, uploads
 from ddp_gui.api import Api
 from ddp_gui.catalogue import CatalogueSource
 from ddp_gui.gate import Gate
-from ddp_gui.pages import run as run_page
-from ddp_gui.pages import runs as runs_page
+from ddp_gui.pages import shell
 from ddp_gui.pages import train as train_page
 from ddp_gui.runs import RunStore
 
 Lifespan = Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]
 
-TITLE = "DDP, live"
 TIDY_EVERY_S = 30.0
 DEAD_CONNECTION_MS = 20_000
 
@@ -71,28 +68,23 @@ def build_app(options: Options, catalogue: CatalogueSource) -> FastAPI:
     static.mount_assets(app)
     app.include_router(stream.make_router(store))
     app.include_router(log_routes.make_router(store))
-    with gr.Blocks(title=TITLE, analytics_enabled=False) as demo:
+    app.include_router(downloads.make_router(store))
+    app.include_router(shell.make_router())
+    with gr.Blocks(title=shell.TITLE, analytics_enabled=False) as demo:
         # First, so that no handler of a page can take an endpoint's name.
         api.register()
-        train_page.build(api, catalogue.get(), machine.look(), options.runs_dir)
-    with demo.route("Runs", "/runs"):
-        runs_page.build()
-    with demo.route("Run", "/run", show_in_navbar=False):
-        run_page.build()
-    with warnings.catch_warnings():
-        # Gradio says that it does not render several pages on the server, which nobody asked for.
-        warnings.filterwarnings("ignore", message="SSR mode is not supported")
-        mounted: FastAPI = gr.mount_gradio_app(
-            app,
-            demo,
-            path="/",
-            head=_head(),
-            theme=_theme(),
-            footer_links=[],
-            run_history=False,
-            enable_monitoring=False,
-            max_file_size=uploads.MAX_BYTES,
-        )
+        train_page.build(api, store, catalogue.get(), machine.look())
+    mounted: FastAPI = gr.mount_gradio_app(
+        app,
+        demo,
+        path="/",
+        head=shell.head(),
+        theme=_theme(),
+        footer_links=[],
+        run_history=False,
+        enable_monitoring=False,
+        max_file_size=uploads.MAX_BYTES,
+    )
     return mounted
 
 
@@ -101,14 +93,6 @@ def _theme() -> gr.themes.Base:
     return gr.themes.Default(
         primary_hue="blue", font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]
     )
-
-
-def _head() -> str:
-    return f"""<link rel="stylesheet" href="./live/assets/css/style.css">
-<link rel="stylesheet" href="./live/assets/css/sample.css">
-<link rel="icon" href="./live/assets/icons/favicon.svg">
-<script src="./live/plotly.min.js?v={static.plotly_version()}" defer></script>
-<script type="module" src="./live/assets/js/main.js"></script>"""
 
 
 def _tidying(store: RunStore) -> Lifespan:

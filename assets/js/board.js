@@ -1,15 +1,19 @@
 // The grid of a run's charts: who has to draw, when, and how long it took.
 
 import { Chart, loadPlotly } from "./charts.js";
+import { CheckpointMenu } from "./checkpoint_menu.js";
 import { el } from "./dom.js";
-import { lossFigure, memoryFigure, metricFigure, throughputFigure, utilizationFigure } from "./figures.js";
+import {
+  checkpointWords, gradientNormFigure, learningRateFigure, lossFigure, metricFigure, placeFromChart, throughputFigure,
+} from "./figures.js"; // prettier-ignore
+import { LossControls, MetricControls } from "./loss_controls.js";
 import { fetchJson, runAddress } from "./net.js";
 import { onThemeChange } from "./theme.js";
 import { Traces } from "./traces.js";
 
 const MAX_LOGGED = 2000;
-// Throughput changes slowly: drawing it seldom leaves the time to the loss.
-const CALM_MS = 500;
+// What changes slowly is drawn seldom, which leaves the time to the loss.
+const CALM_MS = 1000;
 
 window.ddpDrawLog ??= [];
 
@@ -17,16 +21,24 @@ window.ddpDrawLog ??= [];
 const FIRST_METRIC = { language_modelling: "perplexity", tabular_regression: "RMSE" };
 
 export class Board {
-  constructor(runId, summary, onError) {
-    this.runId = runId;
-    this.onError = onError;
+  /** `onLook(look)` is told when the person looks over another axis or with other smoothing. */
+  constructor(runId, summary, { onError, onLook, onResume }) {
+    Object.assign(this, { runId, onError });
     this.traces = new Traces();
     this.checkpoints = [];
-    this.isCuda = false;
+    this.marks = [];
     this.waiting = [];
     this.isScheduled = false;
+    this.isLive = true;
     this.cursor = -1;
+    this.controls = new LossControls((look, isNewData) => {
+      if (isNewData) onLook(look);
+      this.redrawAll();
+    });
+    this.metricControls = new MetricControls(() => this.redrawAll());
     this.charts = this.makeCharts(summary);
+    this.menu = new CheckpointMenu(runId, onResume);
+    this.charts[0].box.append(this.menu.element);
     this.element = el("div", { class: "ddp-charts" }, this.charts.map((chart) => chart.element));
     this.endTheme = onThemeChange(() => this.redrawAll());
     loadPlotly().then(
@@ -38,44 +50,45 @@ export class Board {
     );
   }
 
+  get look() {
+    return { ...this.controls.look, isLive: this.isLive };
+  }
+
   makeCharts(summary) {
-    const rankLabel = (rank) => `${this.isCuda ? "GPU of rank" : "CPU rank"} ${rank}`;
-    const each = `every ${summary.config.device === "cuda" ? "GPU" : "CPU rank"}`;
     const fetchRange = (low, high) => this.fetchRange(low, high);
     const onVisible = () => this.schedule();
-    const chart = (name, title, empty, figure, range = null, everyMs = 0) => {
-      const made = new Chart({ name, title, empty, figure, fetchRange: range, everyMs, onVisible });
+    const chart = (name, title, empty, figure, more = {}) => {
+      const made = new Chart({ name, title, empty, figure, fetchRange, onVisible, everyMs: CALM_MS, ...more });
       made.watches = WATCHES[name];
       return made;
     };
     return [
       chart("loss", "Loss", "The training loss appears with the first steps.",
-        (fine) => lossFigure(this.traces, fine, this.checkpoints, summary.task), fetchRange),
+        (fine) => lossFigure(this.traces, fine, this.look, this.marks, summary.task), { everyMs: 0, controls: this.controls.element }),
       chart("metric", `Validation ${FIRST_METRIC[summary.task] ?? "accuracy"}`,
         "Appears after the first evaluation, by default at the end of an epoch.",
-        (fine) => metricFigure(this.traces, fine), fetchRange),
+        (fine) => {
+          this.metricControls.offer(this.traces);
+          return metricFigure(this.traces, fine, this.look, this.metricControls.chosen);
+        }, { controls: this.metricControls.element }),
       chart("throughput", "Throughput, all ranks together", "Appears with the first steps.",
-        (fine) => throughputFigure(this.traces, fine, summary.sample_unit), fetchRange, CALM_MS),
-      chart("utilization", `Utilization of ${each}`, "Measured once a second while the run goes on.",
-        () => this.deviceFigure("utilization", "Utilization", utilizationFigure, rankLabel)),
-      chart("memory", `Memory of ${each}`, "Measured once a second while the run goes on.",
-        () => this.deviceFigure("memory", "Memory", memoryFigure, rankLabel)),
+        (fine) => throughputFigure(this.traces, fine, this.look, summary.sample_unit)),
+      chart("learning_rate", "Learning rate", "Appears with the first steps.",
+        (fine) => learningRateFigure(this.traces, fine, this.look)),
+      chart("grad_norm", "Gradient norm", "How long the gradient is: appears with the first steps, about ten times a second.",
+        (fine) => gradientNormFigure(this.traces, fine, this.look)),
     ]; // prettier-ignore
-  }
-
-  deviceFigure(name, word, figure, rankLabel) {
-    return { title: `${word} of every ${this.isCuda ? "GPU" : "CPU rank"}`, ...figure(this.traces, rankLabel) };
   }
 
   /** Takes a payload in; what changed is drawn with the next frame. */
   take(payload, bytes) {
     const changed = this.traces.apply(payload);
-    if (payload.type === "snapshot") for (const chart of this.charts) chart.refetchFine();
-    if (payload.devices?.length) this.isCuda = payload.devices[0].kind === "cuda";
-    if (payload.checkpoints && JSON.stringify(payload.checkpoints) !== JSON.stringify(this.checkpoints)) {
-      this.checkpoints = payload.checkpoints;
-      changed.add("checkpoints");
+    const isLive = payload.head.state === "running";
+    if (payload.type === "snapshot" || isLive !== this.isLive) {
+      this.isLive = isLive;
+      for (const chart of this.charts) chart.refetchFine();
     }
+    if (this.noteMarks(payload)) changed.add("marks");
     for (const chart of this.charts) {
       if ([...changed].some((name) => chart.watches.test(name))) chart.isDirty = true;
     }
@@ -84,12 +97,28 @@ export class Board {
       this.waiting.push({
         cursor: payload.cursor,
         type: payload.type,
-        points: payload.traces.loss?.x.length ?? 0,
+        points: payload.traces.loss?.y.length ?? 0,
         newest_event_time_unix_s: payload.head.time_unix_s,
         bytes,
       });
     }
     this.schedule();
+  }
+
+  /** Keeps what is marked on the curve: checkpoints that are on disk, commands, warnings. Tells of news. */
+  noteMarks({ type, marks, checkpoints }) {
+    if (type === "snapshot") this.happened = [];
+    this.happened.push(...marks.filter((mark) => ["checkpoint", "command", "warning", "error"].includes(mark.kind)));
+    if (checkpoints) this.checkpoints = checkpoints;
+    if (type !== "snapshot" && marks.length === 0 && !checkpoints) return false;
+    this.menu.take(this.checkpoints);
+    const saved = new Map(this.happened.filter((mark) => mark.kind === "checkpoint").map((mark) => [mark.step, mark]));
+    this.marks = [
+      ...this.checkpoints.map((item) => ({ kind: "checkpoint", step: item.step, active_s: saved.get(item.step)?.active_s, words: checkpointWords(item) })),
+      ...this.happened.filter((mark) => mark.kind === "command").map((mark) => ({ ...mark, words: `${mark.name}: ${mark.message}` })),
+      ...this.happened.filter((mark) => mark.kind === "warning" || mark.kind === "error").map((mark) => ({ ...mark, kind: "warning", words: mark.message })),
+    ];
+    return true;
   }
 
   /** Draws before the next frame, once however often it is asked. */
@@ -99,28 +128,34 @@ export class Board {
     requestAnimationFrame(() => this.drawDue());
   }
 
+  /** Draws the loss when it is due, and at most one of the others: each whole drawing takes most of a frame. */
   async drawDue() {
     const drawn = this.waiting;
     this.waiting = [];
     const due = this.charts.filter((chart) => chart.isDue);
-    const resting = due.filter((chart) => chart.rest > 0);
+    const ready = due.filter((chart) => chart.rest <= 0);
+    const now = ready.includes(this.charts[0]) ? [this.charts[0]] : ready.slice(0, 1);
     try {
-      await Promise.all(due.filter((chart) => !resting.includes(chart)).map((chart) => chart.draw(this.plotly)));
+      for (const chart of now) await chart.draw(this.plotly);
     } catch (error) {
       this.onError(`A chart could not be drawn: ${error.message}`);
     }
+    if (now.includes(this.charts[0])) this.menu.attach(this.charts[0].plot);
     this.isScheduled = false;
     if (drawn.length > 0) requestAnimationFrame(() => logDrawn(drawn));
-    if (this.waiting.length > 0) this.schedule();
-    else if (resting.length > 0) {
+    const left = due.filter((chart) => !now.includes(chart));
+    if (this.waiting.length > 0 || left.some((chart) => chart.rest <= 0)) this.schedule();
+    else if (left.length > 0) {
       clearTimeout(this.later);
-      this.later = setTimeout(() => this.schedule(), Math.min(...resting.map((chart) => chart.rest)));
+      this.later = setTimeout(() => this.schedule(), Math.min(...left.map((chart) => chart.rest)));
     }
   }
 
   async fetchRange(low, high) {
+    const { axis, smoothing } = this.look;
+    const [from, to] = [low, high].map((x) => placeFromChart(x, this.look));
     try {
-      return (await fetchJson(runAddress(this.runId, "view", { from: low, to: high }))).traces;
+      return (await fetchJson(runAddress(this.runId, "view", { from, to, axis, smoothing }))).traces;
     } catch {
       // The coarse points stay: a zoom must not complain.
       return null;
@@ -128,8 +163,17 @@ export class Board {
   }
 
   redrawAll() {
-    for (const chart of this.charts) chart.isDirty = true;
+    for (const chart of this.charts) {
+      chart.isDirty = true;
+      chart.fullAt = -Infinity;
+      chart.drawnAt = -Infinity;
+    }
     this.schedule();
+  }
+
+  /** Another axis: the places of a zoom mean nothing there. */
+  unzoomAll() {
+    for (const chart of this.charts) chart.unzoom();
   }
 
   close() {
@@ -140,11 +184,11 @@ export class Board {
 }
 
 const WATCHES = {
-  loss: /^(loss|validation_loss|checkpoints)$/,
+  loss: /^(loss|validation_loss|marks)$/,
   metric: /^metric:/,
   throughput: /^throughput$/,
-  utilization: /^utilization:/,
-  memory: /^memory:/,
+  learning_rate: /^learning_rate$/,
+  grad_norm: /^grad_norm$/,
 };
 
 // For measuring: from the newest event's time to the frame in which it could be seen.

@@ -1,17 +1,13 @@
 // One chart: a Plotly plot that keeps the user's zoom while points come in, and draws only what can be seen.
 
 import { el, setText, show } from "./dom.js";
-import { chartColors } from "./theme.js";
+import { lineParts, writeLines } from "./chart_lines.js";
+import { baseLayout, CONFIG, merge } from "./chart_look.js";
 import { address } from "./net.js";
 
-const REFINE_AFTER_MS = 200;
-const CONFIG = {
-  displaylogo: false,
-  displayModeBar: "hover",
-  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
-  responsive: false,
-  scrollZoom: false,
-};
+const REFINE_AFTER_MS = 60;
+// Between two full drawings only the lines grow, which costs a twentieth.
+const FULL_EVERY_MS = 3000;
 
 let loading = null;
 
@@ -33,28 +29,30 @@ export function loadPlotly() {
 
 export class Chart {
   /**
-   * `figure()` returns {data, layout, title?, revision?} for what is held now; `fetchRange(low, high)`,
-   * where given, resolves to the finer traces of a range the user zoomed into; `everyMs` is the least
-   * time between two drawings.
+   * `figure()` returns {data, layout, title?, revision?, end?} for what is held now, `end` being the last
+   * place of a growing axis; `fetchRange(low, high)`, where given, resolves to the finer traces of a range
+   * the user zoomed into; `everyMs` is the least time between two drawings; `controls` go beside the title.
    */
-  constructor({ name, title, empty, figure, fetchRange = null, everyMs = 0, onVisible }) {
-    this.figure = figure;
-    this.fetchRange = fetchRange;
+  constructor({ name, title, empty, figure, fetchRange = null, everyMs = 0, onVisible, controls = null }) {
+    Object.assign(this, { figure, fetchRange, everyMs });
     this.isDirty = true;
     this.isVisible = false;
     this.isDrawn = false;
-    this.everyMs = everyMs;
+    this.isZoomed = false;
     this.drawnAt = -Infinity;
+    this.fullAt = -Infinity;
     this.fine = {};
     this.revision = 0;
+    this.zoomRevision = 0;
     this.title = el("h3", { id: `ddp-chart-${name}` }, title);
     this.plot = el("div", { class: "ddp-plot" });
     this.empty = el("p", { class: "ddp-plot-empty" }, empty);
+    this.box = el("div", { class: "ddp-plot-box" }, this.plot, this.empty);
     this.element = el(
       "figure",
       { class: "ddp-card ddp-chart", "data-chart": name, "aria-labelledby": `ddp-chart-${name}` },
-      this.title,
-      el("div", { class: "ddp-plot-box" }, this.plot, this.empty),
+      el("div", { class: "ddp-chart-head" }, this.title, controls),
+      this.box,
     );
     this.sight = new IntersectionObserver(
       (entries) => {
@@ -80,54 +78,80 @@ export class Chart {
     return Math.max(0, this.drawnAt + this.everyMs - performance.now());
   }
 
-  /** Draws what is held now; resolves when Plotly has. */
+  /** Draws what is held now; resolves when it is on the page. */
   async draw(plotly) {
     this.plotly = plotly;
     this.isDirty = false;
     this.drawnAt = performance.now();
-    const { data, layout, title, revision = "" } = this.figure(this.fine);
-    if (title) setText(this.title, title);
-    const hasPoints = data.some((trace) => trace.x.length > 0);
+    const figure = this.figure(this.fine);
+    if (figure.title) setText(this.title, figure.title);
+    const hasPoints = figure.data.some((trace) => trace.x.length > 0);
     show(this.empty, !hasPoints);
     if (!hasPoints && !this.isDrawn) return;
+    const parts = lineParts(figure);
+    if (this.canOnlyGrow(parts) && writeLines(this.plot, figure.data, this.isZoomed)) return;
+    await this.drawWhole(figure, parts);
+  }
+
+  canOnlyGrow(parts) {
+    return this.isDrawn && parts === this.parts && this.drawnAt - this.fullAt < FULL_EVERY_MS;
+  }
+
+  async drawWhole({ data, layout, revision = "", end }, parts) {
+    this.parts = parts;
+    this.fullAt = this.drawnAt;
     this.revision += 1;
-    await plotly.react(this.plot, data, merge(baseLayout(this.revision, revision), layout), CONFIG);
+    const base = baseLayout(this.revision, revision, this.zoomRevision);
+    if (end > 0) base.xaxis.range = [layout.xaxis?.start ?? 0, end];
+    await this.plotly.react(this.plot, data, merge(base, layout), CONFIG);
     if (!this.isDrawn) {
       this.isDrawn = true;
       this.plot.on("plotly_relayout", (change) => this.zoomed(change));
+      this.plot.on("plotly_doubleclick", () => this.unzoom());
     }
   }
 
   /** The user zoomed: asks for the finer points of what is shown now. */
   zoomed(change) {
-    if (!this.fetchRange || !Object.keys(change).some((key) => key.startsWith("xaxis."))) return;
-    clearTimeout(this.refining);
-    const axis = this.plot.layout.xaxis;
-    if (change["xaxis.autorange"] || !axis?.range) {
-      this.fine = {};
-      this.redraw();
+    if (!Object.keys(change).some((key) => key.startsWith("xaxis.") || key.startsWith("yaxis."))) return;
+    if (change["xaxis.autorange"] || change["xaxis.showspikes"] === false) {
+      this.unzoom();
       return;
     }
-    const [low, high] = axis.range.map(Number);
+    this.isZoomed = true;
+    clearTimeout(this.refining);
+    const axis = this.plot._fullLayout.xaxis;
+    if (!this.fetchRange || !axis) return;
+    const [low, high] = axis.range.map((value) => axis.r2c(value));
     this.refining = setTimeout(async () => {
       const fine = await this.fetchRange(low, high);
-      if (fine) {
+      if (fine && this.isZoomed) {
         this.fine = fine;
         this.redraw();
       }
     }, REFINE_AFTER_MS);
   }
 
+  /** Back to the whole curve; another word for the zoom makes Plotly forget the old one. */
+  unzoom() {
+    clearTimeout(this.refining);
+    this.isZoomed = false;
+    this.fine = {};
+    this.zoomRevision += 1;
+    this.redraw();
+  }
+
   redraw() {
     this.isDirty = true;
+    this.fullAt = -Infinity;
     if (this.plotly) this.draw(this.plotly);
   }
 
   /** The run's points were replaced: what a zoom brought in is asked for again. */
   refetchFine() {
-    this.fine = {};
-    const axis = this.isDrawn ? this.plot.layout.xaxis : null;
-    if (axis && axis.autorange === false) this.zoomed({ "xaxis.range": axis.range });
+    this.fullAt = -Infinity;
+    if (!this.isZoomed) return;
+    this.zoomed({ "xaxis.range": this.plot.layout.xaxis.range });
   }
 
   close() {
@@ -136,44 +160,4 @@ export class Chart {
     this.size.disconnect();
     if (this.isDrawn) this.plotly.purge(this.plot);
   }
-}
-
-function baseLayout(dataRevision, yRevision) {
-  const colors = chartColors();
-  const axis = {
-    gridcolor: colors.grid,
-    linecolor: colors.axis,
-    zeroline: false,
-    color: colors.faint,
-    title: { font: { size: 12, color: colors.faint }, standoff: 8 },
-    nticks: 6,
-  };
-  return {
-    autosize: true,
-    // The same word on every update: the user's zoom, pan and legend stay as they are.
-    uirevision: "ddp",
-    datarevision: dataRevision,
-    margin: { l: 58, r: 14, t: 30, b: 42 },
-    paper_bgcolor: colors.paper,
-    plot_bgcolor: colors.paper,
-    font: { family: "system-ui, -apple-system, 'Segoe UI', sans-serif", size: 12, color: colors.text },
-    hoverlabel: { bgcolor: colors.hover, bordercolor: colors.axis, font: { color: colors.text } },
-    hovermode: "x unified",
-    // A finger on a chart scrolls the page.
-    dragmode: window.matchMedia("(pointer: coarse)").matches ? false : "zoom",
-    modebar: { bgcolor: colors.paper, color: colors.faint, activecolor: colors.text },
-    showlegend: false,
-    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", xanchor: "left", bgcolor: colors.paper },
-    xaxis: { ...axis, showgrid: false, showline: true },
-    yaxis: { ...axis, uirevision: `ddp${yRevision}` },
-  };
-}
-
-function merge(base, over) {
-  const merged = { ...base };
-  for (const [key, value] of Object.entries(over)) {
-    const isPlain = value !== null && typeof value === "object" && !Array.isArray(value);
-    merged[key] = isPlain ? merge(base[key] ?? {}, value) : value;
-  }
-  return merged;
 }

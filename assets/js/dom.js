@@ -15,6 +15,14 @@ export function el(tag, attributes = {}, ...children) {
   return element;
 }
 
+/** Returns an SVG element with attributes and children. */
+export function svg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  element.append(...children);
+  return element;
+}
+
 /** Writes a text when it has changed, so that nothing is laid out again for nothing. */
 export function setText(element, text) {
   const words = text === null || text === undefined ? "" : String(text);
@@ -57,19 +65,17 @@ const SHAPES = {
   question: "M5 5.6a3 3 0 1 1 4.4 2.7C8.4 8.8 8 9.3 8 10.2M8 13v.4",
   save: "M8 2v7.5M4.7 6.6 8 9.9l3.3-3.3M2.5 11v2.5h11V11",
   flag: "M3.5 14.5v-12h8.5l-2 3 2 3H3.5",
+  bulb: "M5.5 11.5h5M6.3 14h3.4M8 1.8a4.4 4.4 0 0 0-2.5 8c.5.4.5 1 .5 1.7h4c0-.7 0-1.3.5-1.7A4.4 4.4 0 0 0 8 1.8z",
+  bell: "M8 2a4 4 0 0 0-4 4c0 4-1.5 5-1.5 5h11S12 10 12 6a4 4 0 0 0-4-4zM6.6 13.5a1.6 1.6 0 0 0 2.8 0",
+  screen: "M1.5 2.5h13v8.5h-13zM5 14h6M8 11v3",
+  link: "M6.5 9.5l3-3M7 4.5l1.2-1.2a2.8 2.8 0 0 1 4 4L11 8.5M9 11.5l-1.2 1.2a2.8 2.8 0 0 1-4-4L5 7.5",
+  sun: "M8 5a3 3 0 1 0 0 6 3 3 0 0 0 0-6zM8 1v1.5m0 11V15M1 8h1.5m11 0H15M3 3l1 1m8 8 1 1M13 3l-1 1m-8 8-1 1",
   warning: "M8 2 15 14H1zM8 6.5v3.6m0 1.6v.5",
 };
 const FILLED = new Set(["play", "pause", "square"]);
 
 /** Returns a small picture; its meaning must also be in words next to it. */
 export function icon(name) {
-  const svg = document.createElementNS(SVG, "svg");
-  svg.setAttribute("viewBox", "0 0 16 16");
-  svg.setAttribute("class", "ddp-icon");
-  svg.setAttribute("aria-hidden", "true");
-  const path = document.createElementNS(SVG, "path");
-  path.setAttribute("d", SHAPES[name]);
-  path.setAttribute("class", FILLED.has(name) ? "ddp-icon-filled" : "ddp-icon-drawn");
-  svg.append(path);
-  return svg;
+  const path = svg("path", { d: SHAPES[name], class: FILLED.has(name) ? "ddp-icon-filled" : "ddp-icon-drawn" });
+  return svg("svg", { viewBox: "0 0 16 16", class: "ddp-icon", "aria-hidden": "true" }, path);
 }

@@ -1,55 +1,77 @@
 // What each chart of a run shows, from the traces that are held.
 
-import { byteUnit, bytes, metricLabel, SHARES } from "./format.js";
+import { bytes, count, metricLabel, SHARES } from "./format.js";
 import { chartColors, color, line } from "./theme.js";
-import { refine } from "./traces.js";
+import { refine, valueAt } from "./traces.js";
 
-const STEP_AXIS = { title: { text: "optimizer step" }, rangemode: "tozero" };
+// A date axis counts from here: a number of four digits would be taken for a year.
+const DAY_ZERO_MS = Date.UTC(2000, 0, 1);
 const PREFERRED_METRICS = ["perplexity", "rmse", "accuracy"];
 
-/** Training and validation loss, with a mark for every checkpoint that is on disk. */
-export function lossFigure(traces, fine, checkpoints, task) {
+/** Training and validation loss, with marks on the curve for what happened on the way. */
+export function lossFigure(traces, fine, look, marks, task) {
   const training = refine(traces.get("loss"), fine.loss);
+  const smooth = refine(traces.get("loss_smooth"), fine.loss_smooth);
   const validation = refine(traces.get("validation_loss"), fine.validation_loss);
-  const oldestFirst = [...checkpoints].sort((a, b) => a.step - b.step);
+  const hasSmooth = look.smoothing > 1 && smooth.x.length > 0;
+  const raw = { line: { ...line(0), width: hasSmooth ? 1 : 1.6 }, opacity: hasSmooth ? 0.35 : 1 };
   const data = [
-    scatter("training", training, { line: { ...line(0), width: 1.6 } }),
-    scatter("validation", validation, evaluations(1)),
-    {
-      ...scatter("checkpoint", { x: oldestFirst.map((item) => item.step), y: oldestFirst.map(() => 0.02) }, {}),
-      yaxis: "y2",
-      mode: "markers",
-      cliponaxis: false,
-      marker: { symbol: "diamond", size: 8, color: color(2), line: { color: chartColors().text, width: 1 } },
-      text: oldestFirst.map((item) => `step ${item.step}, ${bytes(item.size_bytes)}`),
-      hovertemplate: "%{text}",
+    scatter(hasSmooth ? "training, each step" : "training", training, look, raw),
+    hasSmooth ? scatter(`training, mean of ${count(look.smoothing)} steps`, smooth, look, { line: { ...line(0), width: 2.2 } }) : null,
+    scatter("validation", validation, look, evaluations(1)),
+    ...markTraces(marks, hasSmooth ? smooth : training, look),
+  ].filter((trace) => trace !== null && trace.x.length > 0);
+  const words = task === "tabular_regression" ? "loss (squared error)" : "loss (cross-entropy)";
+  return {
+    data,
+    end: endOf(training, look),
+    layout: {
+      showlegend: data.length > 1,
+      xaxis: axisOf(look, training),
+      yaxis: { title: { text: words }, type: look.isLogarithmic ? "log" : "linear", hoverformat: ".4f", exponentformat: "power" },
     },
-  ].filter((trace) => trace.x.length > 0);
-  const layout = {
-    showlegend: data.length > 1,
-    xaxis: STEP_AXIS,
-    yaxis: { title: { text: task === "tabular_regression" ? "loss (squared error)" : "loss (cross-entropy)" }, hoverformat: ".4f" },
-    yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
   };
-  return { data, layout };
 }
 
-/** The main metric over the validation split. */
-export function metricFigure(traces, fine) {
-  const names = traces.named("metric:").map((name) => name.slice("metric:".length));
-  const name = PREFERRED_METRICS.find((preferred) => names.includes(preferred)) ?? names[0];
+const MARKS = {
+  checkpoint: { name: "checkpoint", symbol: "diamond", colour: 2, size: 10 },
+  command: { name: "command", symbol: "triangle-right", colour: 3, size: 10 },
+  warning: { name: "warning", symbol: "triangle-up", colour: 4, size: 11 },
+};
+
+/** One trace a kind of mark; each mark lies on the curve, at its step. */
+function markTraces(marks, curve, look) {
+  return Object.entries(MARKS).map(([kind, { name, symbol, colour, size }]) => {
+    const shown = marks.filter((mark) => mark.kind === kind).map((mark) => ({ ...mark, x: look.axis === "step" ? mark.step : mark.active_s }));
+    const placed = shown.filter((mark) => Number.isFinite(mark.x)).map((mark) => ({ ...mark, y: valueAt(curve, mark.x) }));
+    const held = placed.filter((mark) => mark.y !== null).sort((a, b) => a.x - b.x);
+    return scatter(name, { x: held.map((mark) => mark.x), y: held.map((mark) => mark.y) }, look, {
+      mode: "markers",
+      cliponaxis: false,
+      marker: { symbol, size, color: color(colour), line: { color: chartColors().text, width: 1 } },
+      text: held.map((mark) => mark.words),
+      customdata: held.map((mark) => mark.step),
+      hovertemplate: "%{text}<extra></extra>",
+    });
+  });
+}
+
+/** One metric over the validation split: the chosen one, or the main one. */
+export function metricFigure(traces, fine, look, chosen) {
+  const names = metricNames(traces);
+  const name = names.includes(chosen) ? chosen : names[0];
   if (name === undefined) return { data: [], layout: {} };
   const trace = refine(traces.get(`metric:${name}`), fine[`metric:${name}`]);
   const label = metricLabel(name);
   const isShare = SHARES.has(name);
   return {
     title: `Validation ${label}`,
-    data: [scatter(label, trace, evaluations(1))],
+    data: [scatter(label, trace, look, evaluations(1))],
     layout: {
       hovermode: "closest",
-      xaxis: STEP_AXIS,
+      xaxis: axisOf(look, traces.get("loss")),
       yaxis: {
-        title: { text: isShare ? "share predicted right" : label },
+        title: { text: name === "accuracy" ? "share predicted right" : label },
         tickformat: isShare ? ",.2~%" : null,
         hoverformat: isShare ? ".2%" : ".3f",
       },
@@ -57,56 +79,66 @@ export function metricFigure(traces, fine) {
   };
 }
 
+/** The metrics there are, the main one first. */
+export function metricNames(traces) {
+  const names = traces.named("metric:").map((name) => name.slice("metric:".length));
+  const place = (name) => (PREFERRED_METRICS.includes(name) ? PREFERRED_METRICS.indexOf(name) : PREFERRED_METRICS.length);
+  return names.sort((a, b) => place(a) - place(b));
+}
+
 /** Samples a second over all ranks together. */
-export function throughputFigure(traces, fine, sampleUnit) {
-  return {
-    data: [scatter("throughput", refine(traces.get("throughput"), fine.throughput), { line: { ...line(2), dash: "solid", width: 1.6 } })],
-    layout: {
-      xaxis: STEP_AXIS,
-      yaxis: { title: { text: `${sampleUnit} per second` }, rangemode: "tozero", hoverformat: ",.0f" },
-    },
-  };
-}
-
-/** How busy each rank's device is. */
-export function utilizationFigure(traces, rankLabel) {
-  const data = perRank(traces, "utilization:", rankLabel, (y) => y);
-  const highest = data.reduce((top, trace) => Math.max(top, ...trace.y), 100);
-  const layout = {
-    showlegend: data.length > 1,
-    xaxis: timeAxis(data),
-    yaxis: { title: { text: "percent" }, range: [0, highest * 1.04], hoverformat: ".0f" },
-  };
-  return { data, layout };
-}
-
-/** How much memory each rank uses. */
-export function memoryFigure(traces, rankLabel) {
-  const raw = traces.named("memory:").map((name) => traces.get(name).y);
-  const [unit, unitName] = byteUnit(raw.reduce((top, y) => Math.max(top, ...y), 0));
-  const data = perRank(traces, "memory:", rankLabel, (y) => y.map((value) => (value === null ? null : value / unit)));
-  const layout = {
-    showlegend: data.length > 1,
-    xaxis: timeAxis(data),
-    yaxis: { title: { text: unitName }, rangemode: "tozero", hoverformat: ".3~g" },
-  };
-  return { data, layout, revision: unitName };
-}
-
-function perRank(traces, prefix, rankLabel, convert) {
-  return traces.named(prefix).map((name, index) => {
-    const { x, y } = traces.get(name);
-    const trace = { x: x.map((seconds) => seconds * 1000), y: convert(y) };
-    return scatter(rankLabel(Number(name.slice(prefix.length))), trace, { line: line(index) });
+export function throughputFigure(traces, fine, look, sampleUnit) {
+  return plainFigure("throughput", refine(traces.get("throughput"), fine.throughput), look, 2, {
+    title: { text: `${sampleUnit} per second` },
+    rangemode: "tozero",
+    hoverformat: ",.0f",
   });
 }
 
-// Seconds since the start, as a date axis in UTC counts them: the ticks fall on whole minutes and hours.
-function timeAxis(data) {
-  const longest = data.reduce((end, trace) => Math.max(end, trace.x.at(-1) ?? 0), 0) / 1000;
+/** The learning rate of each step. */
+export function learningRateFigure(traces, fine, look) {
+  const trace = refine(traces.get("learning_rate"), fine.learning_rate);
+  return plainFigure("learning rate", trace, look, 0, { rangemode: "tozero", tickformat: ".3~g", hoverformat: ".4~g" });
+}
+
+/** The norm of all gradients together, on the steps that reported it. */
+export function gradientNormFigure(traces, fine, look) {
+  const trace = refine(traces.get("grad_norm"), fine.grad_norm);
+  return plainFigure("gradient norm", trace, look, 3, { rangemode: "tozero", hoverformat: ".3~g" });
+}
+
+function plainFigure(name, trace, look, index, yaxis) {
+  const looks = { line: { ...line(index), dash: "solid", width: 1.6 } };
+  return {
+    data: [scatter(name, trace, look, looks)],
+    end: endOf(trace, look),
+    layout: { xaxis: axisOf(look, trace), yaxis },
+  };
+}
+
+function axisOf(look, trace) {
+  if (look.axis === "step") return { title: { text: "optimizer step" }, rangemode: "tozero" };
+  // The ticks fall on whole minutes and hours.
+  const longest = trace.x.at(-1) ?? 0;
   const [tickformat, unit] =
     longest < 3600 ? ["%-M:%S", "minutes:seconds"] : longest < 86400 ? ["%-H:%M", "hours:minutes"] : ["day %-j, %-H:%M", "time"];
-  return { type: "date", tickformat, hoverformat: "%-H:%M:%S", title: { text: `${unit} since the start` } };
+  return { type: "date", tickformat, hoverformat: "%-H:%M:%S", start: DAY_ZERO_MS, title: { text: `${unit} since the start` } };
+}
+
+/** Where the axis of a growing curve ends: a little ahead, in strides, so that it stands still in between. */
+function endOf({ x }, look) {
+  const last = x.at(-1) ?? 0;
+  if (last <= 0) return 0;
+  if (!look.isLive) return place(last, look);
+  const stride = 2 ** Math.floor(Math.log2(last)) / 32;
+  return place((Math.floor(last / stride) + 1.5) * stride, look);
+}
+
+const place = (x, look) => (look.axis === "step" ? x : DAY_ZERO_MS + x * 1000);
+
+/** Turns a range as the chart has it into one of steps or seconds. */
+export function placeFromChart(x, look) {
+  return look.axis === "step" ? x : (x - DAY_ZERO_MS) / 1000;
 }
 
 function evaluations(index) {
@@ -117,6 +149,12 @@ function evaluations(index) {
   };
 }
 
-function scatter(name, trace, look) {
-  return { type: "scatter", mode: "lines", name, x: trace.x, y: trace.y, connectgaps: false, ...look };
+function scatter(name, trace, look, looks) {
+  const x = look.axis === "step" ? trace.x : trace.x.map((seconds) => DAY_ZERO_MS + seconds * 1000);
+  return { type: "scatter", mode: "lines", name, x, y: trace.y, connectgaps: false, ...looks };
+}
+
+/** What a mark says under the pointer. */
+export function checkpointWords(item) {
+  return `checkpoint at step ${count(item.step)}, ${bytes(item.size_bytes)}`;
 }

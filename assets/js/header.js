@@ -2,6 +2,7 @@
 
 import { el, icon, setAttribute, setText } from "./dom.js";
 import { count, LIVE_STATES, ranks, state as stateWords } from "./format.js";
+import { headerTools } from "./header_tools.js";
 import { callEndpoint } from "./net.js";
 import { complain, inform } from "./toast.js";
 
@@ -63,14 +64,16 @@ export class Header {
     this.select = el("select", { class: "ddp-wide", "aria-label": "Checkpoint to resume from", onchange: () => this.refresh() });
     this.setCheckpoints([], null);
     this.from = el("label", { class: "ddp-from" }, el("span", {}, "from"), this.select);
-    this.element = this.layOut(summary);
+    const tools = headerTools();
+    this.projectorButton = tools.projectorButton;
+    this.element = this.layOut(summary, tools.element);
     this.state = "queued";
     this.savesOnStop = true;
     this.refresh();
   }
 
-  layOut(summary) {
-    const name = summary.config.name || this.runId;
+  layOut(summary, tools) {
+    const name = summary.name || summary.config.name || this.runId;
     const parameters = summary.num_parameters ? ` (${count(summary.num_parameters)} parameters)` : "";
     return el(
       "header",
@@ -87,6 +90,7 @@ export class Header {
           summary.config.strategy === "ddp" ? null : ` · ${summary.strategy_label}`,
           name === this.runId ? null : ` · ${this.runId}`,
         ),
+        tools,
       ),
       el(
         "div",

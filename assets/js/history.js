@@ -3,6 +3,7 @@
 import { el, icon, section, setText, show } from "./dom.js";
 import { bytes, clock, count, dateTime, LIVE_STATES, shortTime, state as stateWords } from "./format.js";
 import { act } from "./header.js";
+import { runAddress } from "./net.js";
 
 const MAX_EVENTS = 200;
 const SAVED_BECAUSE = { button: "Checkpoint was pressed", schedule: "as planned", stop: "before stopping", end: "at the end", best: "the best so far" };
@@ -51,7 +52,11 @@ export class CheckpointTable {
       el("td", { "data-label": "step" }, count(item.step), item.step === this.best ? el("span", { class: "ddp-best" }, "best") : null),
       el("td", { "data-label": "size" }, bytes(item.size_bytes)),
       el("td", { "data-label": "saved", title: dateTime(item.saved_unix_s) }, clock(item.saved_unix_s)),
-      el("td", {}, button),
+      el(
+        "td",
+        {},
+        el("div", { class: "ddp-row-actions" }, button, el("a", { class: "ddp-button ddp-button-small", download: "", href: runAddress(this.runId, `checkpoints/${item.step}/download`), "aria-label": `Download the checkpoint of step ${item.step}` }, "Download")),
+      ),
     );
   }
 

@@ -1,13 +1,14 @@
 // The logs of the ranks and of torchrun, followed while somebody looks at them.
 
 import { el, section, setAttribute, setText, show } from "./dom.js";
-import { bytes } from "./format.js";
+import { bytes, count } from "./format.js";
 import { fetchJson, runAddress } from "./net.js";
 
 const POLL_EVERY_MS = 1500;
 const MAX_CHARACTERS = 200_000;
 const CUT_TO_CHARACTERS = 150_000;
 const NEAR_END_PX = 30;
+const SEARCH_AFTER_MS = 200;
 
 export class LogPanel {
   constructor(runId, numRanks) {
@@ -23,7 +24,10 @@ export class LogPanel {
     this.text.addEventListener("scroll", () => show(this.toEnd, !this.isAtEnd()));
     const tablist = el("div", { class: "ddp-tabs", role: "tablist", "aria-label": "Whose log" }, this.tabs);
     tablist.addEventListener("keydown", (event) => this.moveBetweenTabs(event));
-    this.element = section("Logs", "logs", tablist, el("div", { class: "ddp-log-box" }, this.text, this.toEnd), this.note);
+    this.search = el("input", { type: "search", placeholder: "Search this log", "aria-label": "Search this log", class: "ddp-input", maxlength: 200 });
+    this.search.addEventListener("input", () => this.searchSoon());
+    const head = el("div", { class: "ddp-logs-head" }, tablist, this.search);
+    this.element = section("Logs", "logs", head, el("div", { class: "ddp-log-box" }, this.text, this.toEnd), this.note);
     this.sight = new IntersectionObserver((entries) => {
       this.isInView = entries.at(-1).isIntersecting;
       if (this.isInView) this.look();
@@ -42,14 +46,12 @@ export class LogPanel {
   choose(source) {
     if (this.source === source) return;
     this.source = source;
-    this.offset = -1;
-    this.clear();
     for (const tab of this.tabs) {
       const isChosen = tab.dataset.source === source;
       setAttribute(tab, "aria-selected", String(isChosen));
       setAttribute(tab, "tabindex", isChosen ? "0" : "-1");
     }
-    this.look();
+    this.restart();
   }
 
   moveBetweenTabs(event) {
@@ -61,13 +63,43 @@ export class LogPanel {
     event.preventDefault();
   }
 
+  searchSoon() {
+    clearTimeout(this.searching);
+    this.searching = setTimeout(() => this.restart(), SEARCH_AFTER_MS);
+  }
+
+  /** Begins anew: another log, or other words to look for. */
+  restart() {
+    this.offset = -1;
+    this.clear();
+    if (this.search.value.trim() === "") this.look();
+    else this.find(this.search.value.trim());
+  }
+
+  async find(words) {
+    const source = this.source;
+    try {
+      const found = await fetchJson(runAddress(this.runId, `log/${source}/search`, { words }));
+      if (source !== this.source || words !== this.search.value.trim()) return;
+      this.clear();
+      this.text.append(...found.lines.flatMap((line) => markedLine(line, words)));
+      this.scrollToEnd();
+      const shown = found.num_found > found.lines.length ? `; the newest ${count(found.lines.length)} are shown` : "";
+      const where = found.is_whole ? "" : ", in the newest 64 MB";
+      setText(this.note, found.num_found === 0 ? `No line has “${words}”${where}.` : `${count(found.num_found)} ${found.num_found === 1 ? "line has" : "lines have"} “${words}”${where}${shown}.`);
+    } catch (error) {
+      setText(this.note, error.message);
+    }
+  }
+
   async look() {
+    if (this.search.value.trim() !== "") return;
     if (!this.isInView || document.visibilityState !== "visible" || this.asking === this.source) return;
     const source = this.source;
     this.asking = source;
     try {
       const answer = await fetchJson(runAddress(this.runId, `log/${source}`, { offset: this.offset }));
-      if (source === this.source) this.take(answer);
+      if (source === this.source && this.search.value.trim() === "") this.take(answer);
     } catch (error) {
       if (source === this.source) setText(this.note, error.message);
     } finally {
@@ -114,6 +146,23 @@ export class LogPanel {
 
   close() {
     clearInterval(this.timer);
+    clearTimeout(this.searching);
     this.sight.disconnect();
   }
+}
+
+/** A line of text with the words marked in it. */
+function markedLine(line, words) {
+  const wanted = words.toLowerCase().split(/\s+/);
+  const lower = line.toLowerCase();
+  const nodes = [];
+  let at = 0;
+  while (at < line.length) {
+    const hits = wanted.map((word) => [lower.indexOf(word, at), word]).filter(([place]) => place >= 0);
+    if (hits.length === 0) break;
+    const [place, word] = hits.reduce((first, hit) => (hit[0] < first[0] ? hit : first));
+    nodes.push(line.slice(at, place), el("mark", {}, line.slice(place, place + word.length)));
+    at = place + word.length;
+  }
+  return [...nodes, `${line.slice(at)}\n`];
 }

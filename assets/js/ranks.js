@@ -1,11 +1,8 @@
-// What each rank does in a step: fetching data, computing, waiting for the others.
+// How each rank's step divides: data, forward, backward with its all-reduce, optimizer, waiting for others.
 
 import { el, section, setAttribute, setText, show } from "./dom.js";
-import { bytes, count, shortTime, UNKNOWN } from "./format.js";
+import { bytes, count, shortTime } from "./format.js";
 
-const CLEARLY_SLOWER = 1.5;
-const TIMES_IN_A_ROW = 3;
-const PARTS = ["data", "compute", "wait"];
 const SHARING = {
   ddp: "After every backward pass DDP averages the gradients of all ranks, so each rank waits until the slowest has its own ready.",
   zero1: "Gradients are averaged as in DDP; then each rank updates its part of the weights and sends it to the others.",
@@ -15,57 +12,51 @@ const SHARING = {
   pipeline: "Each rank has some of the layers; pieces of a batch travel from the first to the last and back.",
   data_tensor: "Some ranks share a copy of the model between them; the copies average their gradients.",
 };
-const PART_WORDS = { data: "fetching data", compute: "computing", wait: "waiting for the others" };
+const WORDS = {
+  data: "fetching data",
+  forward: "forward",
+  backward: "backward with all-reduce",
+  optimizer: "optimizer",
+  compute: "computing",
+  wait: "waiting for others",
+  rest: "the rest",
+};
 
 export class RanksPanel {
   /** `summary` says how the ranks share the work. */
   constructor(summary) {
     this.rows = new Map();
-    this.devices = new Map();
     this.list = el("ol", { class: "ddp-ranks-list" });
     this.empty = el("p", { class: "ddp-empty" }, "Appears with the first steps: one bar for each rank.");
     this.slow = el("p", { class: "ddp-slowest", role: "status" }, "\u00a0");
-    this.candidate = { rank: null, times: 0 };
-    const legend = PARTS.map((part) =>
-      el("span", {}, el("i", { class: `ddp-part ddp-part-${part}`, "aria-hidden": "true" }), PART_WORDS[part]),
-    );
+    this.legend = el("p", { class: "ddp-legend" });
     this.element = section(
       "What each rank does",
       "ranks",
-      el(
-        "p",
-        { class: "ddp-caption" },
-        `${SHARING[summary.config.strategy] ?? SHARING.ddp} Shown is the newest measured step.`,
-      ),
-      el("div", { class: "ddp-legend" }, legend),
+      el("p", { class: "ddp-caption" }, `${SHARING[summary.config.strategy] ?? SHARING.ddp} Shown is the newest measured step.`),
+      this.legend,
       this.empty,
       this.list,
       this.slow,
     );
   }
 
-  update(ranks, devices) {
-    for (const device of devices ?? []) this.devices.set(device.rank, device);
-    const measured = (ranks ?? []).filter((rank) => rank.step_time_s !== null);
-    if (ranks) {
-      show(this.empty, ranks.length === 0);
-      const longest = Math.max(...measured.map((rank) => rank.step_time_s), 1e-9);
-      for (const rank of ranks) this.row(rank.rank).setStep(rank, longest);
-      this.noteSlowest(measured);
-    }
-    for (const [rank, device] of this.devices) this.rows.get(rank)?.setDevice(device);
+  update(ranks, insights) {
+    if (insights) setText(this.slow, insights.find((insight) => insight.code === "slow_rank")?.message ?? "\u00a0");
+    if (!ranks) return;
+    show(this.empty, ranks.length === 0);
+    const longest = Math.max(...ranks.map((rank) => rank.step_time_s ?? 0), 1e-9);
+    const shown = new Set();
+    for (const rank of ranks) for (const part of this.row(rank.rank).update(rank, longest)) shown.add(part);
+    this.explain(shown);
   }
 
-  /** Names the slowest rank when it is clearly slower, several times in a row. */
-  noteSlowest(measured) {
-    const found = slowest(measured);
-    const isSame = found !== null && found.rank === this.candidate.rank;
-    this.candidate = { rank: found?.rank ?? null, times: isSame ? this.candidate.times + 1 : 1 };
-    const isSure = found !== null && this.candidate.times >= TIMES_IN_A_ROW;
-    const words = isSure
-      ? `Rank ${found.rank} is the slowest: its own work takes ${found.factor.toFixed(1)} times as long as that of the others, who wait for it.`
-      : "\u00a0";
-    setText(this.slow, words);
+  /** Names the parts that occur. */
+  explain(parts) {
+    const words = Object.keys(WORDS).filter((part) => parts.has(part));
+    if (words.join() === this.explained) return;
+    this.explained = words.join();
+    this.legend.replaceChildren(...words.map((part) => el("span", {}, el("i", { class: `ddp-part ddp-part-${part}`, "aria-hidden": "true" }), WORDS[part])));
   }
 
   row(rank) {
@@ -78,61 +69,63 @@ export class RanksPanel {
   }
 }
 
-/** The rank whose own work takes clearly longer than the others' (their median), or null. */
-function slowest(measured) {
-  // Without the waiting time the others' waiting would pass for work of their own.
-  if (measured.length < 2 || measured.some((rank) => rank.wait_time_s === null)) return null;
-  const own = measured
-    .map((rank) => ({ rank: rank.rank, seconds: rank.step_time_s - (rank.wait_time_s ?? 0) }))
-    .sort((a, b) => b.seconds - a.seconds);
-  const others = own.slice(1);
-  const median = others[Math.floor(others.length / 2)].seconds;
-  const factor = own[0].seconds / Math.max(median, 1e-9);
-  return factor >= CLEARLY_SLOWER ? { rank: own[0].rank, factor } : null;
+/** The seconds of each part of a step; what was not measured apart is in one part with its neighbours. */
+function divide(rank) {
+  const { step_time_s: step, data_time_s: data, wait_time_s: wait } = rank;
+  const { forward_time_s: forward, backward_time_s: backward, optimizer_time_s: optimizer } = rank;
+  const parts = { data: data ?? 0 };
+  if (typeof forward === "number" && typeof backward === "number") {
+    Object.assign(parts, { forward, backward: Math.max(0, backward - (wait ?? 0)), optimizer: optimizer ?? 0 });
+  } else {
+    parts.compute = Math.max(0, step - parts.data - (wait ?? 0));
+  }
+  if (typeof wait === "number") parts.wait = wait;
+  parts.rest = Math.max(0, step - Object.values(parts).reduce((sum, seconds) => sum + seconds, 0));
+  if (parts.rest < 0.02 * step) delete parts.rest;
+  return parts;
 }
 
 class Row {
   constructor(rank) {
     this.step = el("span", {});
-    this.device = el("span", { class: "ddp-rank-device" });
+    this.memory = el("span", { class: "ddp-rank-device" });
     this.times = el("p", { class: "ddp-rank-times" });
-    this.parts = Object.fromEntries(PARTS.map((part) => [part, el("div", { class: `ddp-part ddp-part-${part}` })]));
-    this.bar = el("div", { class: "ddp-rank-bar", role: "img" }, Object.values(this.parts));
+    this.bar = el("div", { class: "ddp-rank-bar", role: "img" });
+    this.parts = new Map();
     this.element = el(
       "li",
       {},
-      el("div", { class: "ddp-rank-head" }, el("strong", {}, `rank ${rank}`), this.step, this.device),
+      el("div", { class: "ddp-rank-head" }, el("strong", {}, `rank ${rank}`), this.step, this.memory),
       this.bar,
       this.times,
     );
   }
 
-  setStep(rank, longest) {
+  /** Returns the names of the parts there are. */
+  update(rank, longest) {
     setText(this.step, `step ${count(rank.step)}`);
-    if (rank.peak_memory_bytes) setAttribute(this.device, "title", `Most memory held so far: ${bytes(rank.peak_memory_bytes)}`);
-    this.peak = rank.peak_memory_bytes ?? null;
+    setText(this.memory, rank.peak_memory_bytes ? `most memory so far ${bytes(rank.peak_memory_bytes)}` : "");
     if (rank.step_time_s === null) {
       setText(this.times, "no step measured yet");
-      return;
+      return [];
     }
-    const wait = rank.wait_time_s;
-    const seconds = { data: rank.data_time_s ?? 0, wait: wait ?? 0 };
-    seconds.compute = Math.max(0, rank.step_time_s - seconds.data - seconds.wait);
-    for (const part of PARTS) this.parts[part].style.width = `${(100 * seconds[part]) / longest}%`;
-    const waiting = wait === null ? "waiting: not measured here" : `waiting ${shortTime(wait)}`;
-    const words = `${shortTime(rank.step_time_s)} = data ${shortTime(rank.data_time_s)} + compute ${shortTime(seconds.compute)}`;
-    setText(this.times, wait === null ? `${words} (${waiting})` : `${words} + ${waiting}`);
+    const parts = divide(rank);
+    for (const name of Object.keys(WORDS)) {
+      if (parts[name] === undefined && !this.parts.has(name)) continue;
+      this.part(name).style.width = `${(100 * (parts[name] ?? 0)) / longest}%`;
+    }
+    const words = Object.entries(parts).map(([name, seconds]) => `${WORDS[name].split(" ")[0]} ${shortTime(seconds)}`);
+    const unknown = rank.wait_time_s === null ? " (waiting: not measured here)" : "";
+    setText(this.times, `${shortTime(rank.step_time_s)} = ${words.join(" + ")}${unknown}`);
     setAttribute(this.bar, "aria-label", this.times.textContent);
+    return Object.keys(parts);
   }
 
-  setDevice(device) {
-    const { utilization_percent: busy, memory_used_bytes: used, memory_total_bytes: total } = device;
-    const words = [device.name ?? (device.kind === "cuda" ? `GPU ${device.index}` : "CPU")];
-    words.push(busy === null ? `utilization ${UNKNOWN}` : `${Math.round(busy)}% busy`);
-    if (used !== null) words.push(`${bytes(used)}${total === null ? "" : ` of ${bytes(total)}`}`);
-    if (this.peak) words.push(`peak ${bytes(this.peak)}`);
-    if (device.temperature_celsius !== null) words.push(`${Math.round(device.temperature_celsius)} °C`);
-    if (device.power_watts !== null) words.push(`${Math.round(device.power_watts)} W`);
-    setText(this.device, words.join(" · "));
+  part(name) {
+    if (!this.parts.has(name)) {
+      this.parts.set(name, el("div", { class: `ddp-part ddp-part-${name}` }));
+      this.bar.replaceChildren(...Object.keys(WORDS).filter((key) => this.parts.has(key)).map((key) => this.parts.get(key)));
+    }
+    return this.parts.get(name);
   }
 }

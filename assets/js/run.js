@@ -2,16 +2,22 @@
 
 import { Board } from "./board.js";
 import { commandPanel } from "./command.js";
+import { ConfigurationPanel } from "./configuration.js";
+import { ConfusionPanel } from "./confusion.js";
+import { DevicesPanel } from "./devices.js";
 import { el, setText, show } from "./dom.js";
-import { LIVE_STATES, state as stateWords } from "./format.js";
 import { Header } from "./header.js";
 import { CheckpointTable, EventList } from "./history.js";
+import { InsightStrip } from "./insights.js";
 import { LogPanel } from "./logs.js";
+import { MemoryPanel } from "./memory.js";
 import { address, fetchJson, runAddress } from "./net.js";
 import { Progress, Tiles } from "./progress.js";
+import { projector } from "./projector.js";
 import { RanksPanel } from "./ranks.js";
 import { SamplePanel } from "./sample.js";
 import { RunStream } from "./stream.js";
+import { Tab } from "./tab.js";
 import { complain } from "./toast.js";
 
 const ASK_AGAIN_MS = 2000;
@@ -45,43 +51,62 @@ export function mountRun(root) {
 
 class RunPage {
   constructor(root, runId, summary) {
-    this.name = summary.config.name || runId;
+    this.name = summary.name || summary.config.name || runId;
     this.deviceKind = null;
     this.ranks = null;
     const look = () => this.stream.poke();
     this.header = new Header(runId, summary, look);
     this.progress = new Progress(summary);
+    this.insights = new InsightStrip(runId, look);
     this.tiles = new Tiles(summary);
-    this.board = new Board(runId, summary, complain);
+    this.board = new Board(runId, summary, { onError: complain, onLook: (chosen) => this.lookAnew(chosen), onResume: look });
+    this.devices = new DevicesPanel();
     this.ranksPanel = new RanksPanel(summary);
+    this.memory = new MemoryPanel(summary);
     this.sample = new SamplePanel();
+    this.confusion = new ConfusionPanel();
     this.checkpoints = new CheckpointTable(runId, summary.num_steps, look);
     this.events = new EventList();
     this.logs = new LogPanel(runId, summary.config.nproc_per_node);
+    this.tab = new Tab(this.name);
+    this.loading = el("p", { class: "ddp-connection", role: "status", hidden: true });
     this.connection = el("p", { class: "ddp-connection", role: "status", hidden: true });
     root.replaceChildren(
       el(
         "div",
         { class: "ddp ddp-run-page" },
         this.connection,
+        this.loading,
         this.header.element,
         this.progress.element,
+        this.insights.element,
         this.tiles.element,
         this.board.element,
-        el("div", { class: "ddp-pair" }, this.ranksPanel.element, this.sample.element),
+        this.devices.element,
+        el("div", { class: "ddp-pair" }, el("div", { class: "ddp-stack" }, this.ranksPanel.element, this.memory.element), el("div", { class: "ddp-stack" }, this.sample.element, this.confusion.element)),
         el("div", { class: "ddp-pair" }, this.checkpoints.element, this.events.element),
         this.logs.element,
+        new ConfigurationPanel(runId).element,
         commandPanel(summary),
       ),
     );
+    this.endProjector = projector(root, this.header);
     this.stream = new RunStream(
       runId,
+      this.board.look,
       (payload, bytes) => this.take(payload, bytes),
       (error) => this.noteConnection(error),
     );
   }
 
+  lookAnew(look) {
+    this.board.unzoomAll();
+    this.stream.setLook(look);
+  }
+
   take(payload, bytes) {
+    this.noteLoading(payload.loading);
+    if (payload.type === "loading") return;
     const { head, ranks, devices } = payload;
     this.board.take(payload, bytes);
     if (devices?.length) this.deviceKind = devices[0].kind;
@@ -92,20 +117,24 @@ class RunPage {
     this.header.numSteps = this.checkpoints.numSteps = head.num_steps;
     this.header.update(head.state, payload.checkpoints, this.deviceKind, best);
     this.progress.update(head);
+    this.insights.update(payload.insights);
     this.tiles.update(head, this.ranks);
-    this.ranksPanel.update(ranks, devices);
+    this.devices.update(this.board.traces, devices, payload.type === "snapshot");
+    this.ranksPanel.update(ranks, payload.insights);
+    this.memory.update(ranks, this.deviceKind);
     this.sample.update(payload.sample);
+    this.confusion.update(payload.confusion);
     this.checkpoints.update(payload.checkpoints, head.state, best);
     this.events.update(payload.marks, payload.type === "snapshot");
-    this.setTitle(head);
+    this.tab.update(head);
     if (this.board.traces.isTooLong()) this.stream.refresh();
   }
 
-  setTitle(head) {
-    const isMoving = LIVE_STATES.has(head.state) && head.num_steps > 0;
-    const lead = isMoving ? `${Math.floor((100 * head.step) / head.num_steps)}%` : stateWords(head.state)[1];
-    const title = `${lead} · ${this.name}`;
-    if (document.title !== title) document.title = title;
+  /** A long file: how much of it has been read, while what is shown is a first impression. */
+  noteLoading(share) {
+    const isLoading = typeof share === "number" && share < 1;
+    show(this.loading, isLoading);
+    setText(this.loading, isLoading ? `A first impression. Reading all of this long run: ${Math.round(100 * share)}% …` : "");
   }
 
   noteConnection(error) {
@@ -114,6 +143,8 @@ class RunPage {
   }
 
   close() {
+    this.endProjector();
+    this.tab.close();
     this.stream.close();
     this.board.close();
     this.logs.close();

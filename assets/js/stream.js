@@ -13,11 +13,12 @@ window.ddpStats ??= { opens: 0, messages: 0, bytes: 0 };
 
 export class RunStream {
   /**
-   * `onPayload(payload, bytes)` gets snapshots and deltas in order; `onConnection(error | null)` says
+   * `look` is the axis and the smoothing of the curves. `onPayload(payload, bytes)` gets snapshots and deltas in order; `onConnection(error | null)` says
    * whether the server answers.
    */
-  constructor(runId, onPayload, onConnection) {
+  constructor(runId, look, onPayload, onConnection) {
     this.runId = runId;
+    this.query = queryOf(look);
     this.onPayload = onPayload;
     this.onConnection = onConnection;
     this.cursor = -1;
@@ -49,6 +50,12 @@ export class RunStream {
     }
   }
 
+  /** Looks in another way from now on. */
+  setLook(look) {
+    this.query = queryOf(look);
+    this.refresh();
+  }
+
   /** Asks for everything anew; what is held has grown too long. */
   refresh() {
     this.cursor = -1;
@@ -73,7 +80,7 @@ export class RunStream {
   open() {
     window.ddpStats.opens += 1;
     if (Date.now() - this.takenAt > ASK_ANEW_AFTER_MS) this.cursor = -1;
-    const source = new EventSource(runAddress(this.runId, "stream", { since: this.cursor }));
+    const source = new EventSource(runAddress(this.runId, "stream", { ...this.query, since: this.cursor }));
     this.source = source;
     let hasWorked = false;
     source.onmessage = (event) => {
@@ -103,7 +110,7 @@ export class RunStream {
     this.polling = polling;
     let failed = false;
     try {
-      const { body, bytes } = await fetchSized(runAddress(this.runId, "poll", { since: this.cursor }), {
+      const { body, bytes } = await fetchSized(runAddress(this.runId, "poll", { ...this.query, since: this.cursor }), {
         signal: polling.signal,
       });
       if (polling !== this.polling) return;
@@ -127,6 +134,10 @@ export class RunStream {
   take(payload, bytes) {
     window.ddpStats.messages += 1;
     window.ddpStats.bytes += bytes;
+    if (payload.type === "loading") {
+      this.onPayload(payload, bytes);
+      return;
+    }
     this.cursor = payload.cursor;
     this.takenAt = Date.now();
     if (LIVE_STATES.has(payload.head.state)) this.hasEnded = false;
@@ -134,3 +145,5 @@ export class RunStream {
     this.onPayload(payload, bytes);
   }
 }
+
+const queryOf = ({ axis, smoothing }) => ({ axis, smoothing });

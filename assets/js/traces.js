@@ -15,10 +15,11 @@ export class Traces {
       this.held = new Map(Object.entries(payload.traces));
       return changed;
     }
-    for (const [name, { x, y }] of Object.entries(payload.traces)) {
+    for (const [name, news] of Object.entries(payload.traces)) {
       const trace = this.get(name);
-      trace.x.push(...x);
-      trace.y.push(...y);
+      // Traces over the same places share them.
+      trace.x.push(...(news.as ? payload.traces[news.as].x : news.x));
+      trace.y.push(...news.y);
       this.held.set(name, trace);
     }
     return changed;
@@ -40,6 +41,15 @@ export class Traces {
   isTooLong() {
     return [...this.held.values()].some((trace) => trace.x.length > MAX_HELD);
   }
+}
+
+/** The value of a trace at the place nearest to `x`; null when it has none. */
+export function valueAt({ x: places, y }, x) {
+  if (places.length === 0) return null;
+  const after = Math.min(lowerBound(places, x), places.length - 1);
+  const before = Math.max(0, after - 1);
+  const [near, far] = x - places[before] < places[after] - x ? [before, after] : [after, before];
+  return y[near] ?? y[far];
 }
 
 /** Returns a trace with the finer points of a range in place of its own. */

@@ -12,7 +12,7 @@ from ddp_gui import uploads
 from ddp_gui.api import Api
 from ddp_gui.form import Form
 from ddp_gui.own_data import LookError
-from ddp_gui.pages import words
+from ddp_gui.pages import own_data_words as words
 from trainers.contract import config as config_module
 from trainers.contract.config import ConfigError
 

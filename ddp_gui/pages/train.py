@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from ddp_gui import plan
+from ddp_gui import presets
+from ddp_gui.advice import warnings_before_start
 from ddp_gui.api import Api
 from ddp_gui.catalogue import Catalogue
 from ddp_gui.form import FINE_TUNING_FIELDS, TOPIC_TITLES, Form, means_something
 from ddp_gui.machine import Machine
-from ddp_gui.pages import own_data, words
-from ddp_gui.plan import Plan
-from trainers.contract import rundir
+from ddp_gui.pages import filling, own_data, shell, words
+from ddp_gui.runs import RunStore
 from trainers.contract.config import ConfigError
-from trainers.contract.rundir import torchrun_command
 
 HERO = """<header class="ddp-hero"><h1>Train a network on several GPUs at once</h1>
 <p>Pick, press Start, and watch what every process of a real <code>torchrun</code> job does.</p></header>"""
@@ -26,84 +26,158 @@ FIELDS_A_ROW = 3
 # The share of the run that is offered as warm-up when the rate is scaled up.
 OFFERED_WARM_UP = 0.05
 OPEN_RUN = "(run_id) => { if (run_id) window.location.assign('./run?id=' + encodeURIComponent(run_id)); }"
+# Not queued and without Gradio's veil: each takes milliseconds and must not flicker.
+QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 
-def build(api: Api, catalogue: Catalogue, machine: Machine, runs_dir: Path) -> None:
+def build(api: Api, store: RunStore, catalogue: Catalogue, machine: Machine) -> None:
     """Lay the page out inside the Blocks under construction."""
-    gr.Navbar(main_page_name="Train")
-    gr.HTML(HERO)
-    gr.HTML('<div id="ddp-live"></div>')
-    form = Form(catalogue, machine)
-    with gr.Row(equal_height=False):
-        with gr.Column(scale=5, min_width=320):
-            with gr.Group(), gr.Row():
-                form.add_controls("dataset", "model")
-            own = own_data.add_controls(form)
-            with gr.Group(visible=False) as fine_tuning, gr.Row():
-                form.add_controls(*FINE_TUNING_FIELDS)
-            about = gr.Markdown(elem_classes="ddp-note")
-            with gr.Group(), gr.Row():
-                form.add_controls("nproc_per_node", "batch_size")
-            with gr.Group(), gr.Row():
-                form.add_controls("learning_rate", "num_epochs", "seed")
-            for topic, title in TOPIC_TITLES.items():
-                _add_topic(form, topic, title)
-            if more := words.unavailable(catalogue):
-                with gr.Accordion("More data sets", open=False):
-                    gr.HTML(more)
-        with gr.Column(scale=4, min_width=320):
-            start = gr.Button("Start", variant="primary", size="lg", elem_id="start-button")
-            gr.HTML(f'<p class="ddp-machine">{machine_words(machine)}</p>')
-            equation = gr.HTML(elem_id="equation")
-            problem = gr.Textbox(
-                visible=False, interactive=False, show_label=False, lines=2, elem_classes="ddp-problem"
-            )
-            command = gr.Code(
-                label="The command Start runs",
-                language="shell",
-                interactive=False,
-                lines=2,
-                max_lines=4,
-                show_line_numbers=False,
-                elem_id="command",
-                elem_classes="ddp-command",
-                wrap_lines=True,
-            )
-            for error in catalogue.errors:
-                gr.Textbox(
-                    value=f"{error['module']} cannot be used: {error['message']}",
-                    show_label=False,
-                    interactive=False,
-                    elem_classes="ddp-problem",
+    TrainPage(api, store, catalogue, machine)
+
+
+@dataclass
+class TrainPage:
+    """The form, what is said of it, and what happens when something is picked or pressed."""
+
+    api: Api
+    store: RunStore
+    catalogue: Catalogue
+    machine: Machine
+    form: Form = field(init=False)
+
+    def __post_init__(self) -> None:
+        gr.HTML(shell.navigation(""), elem_classes="ddp-nav-place")
+        gr.HTML(HERO)
+        gr.HTML('<div id="ddp-live"></div>')
+        self.form = Form(self.catalogue, self.machine)
+        self.preset_buttons = self._add_presets()
+        with gr.Row(equal_height=False):
+            with gr.Column(scale=5, min_width=320):
+                self._add_form()
+            with gr.Column(scale=4, min_width=320):
+                self._add_what_start_does()
+        self._started_run = gr.Textbox(visible=False)
+        self._controls = [self.form.controls[name] for name in self.form.names]
+        self._connect_choices()
+        self._connect_preview()
+        self._connect_filling()
+        self._connect_start()
+
+    # Layout
+
+    def _add_presets(self) -> list[tuple[str, gr.Button]]:
+        with gr.Row(elem_classes="ddp-presets"):
+            return [
+                (
+                    preset.name,
+                    gr.Button(
+                        f"{preset.title}\n{preset.words}",
+                        elem_classes="ddp-preset",
+                        elem_id=f"preset-{preset.name}",
+                    ),
                 )
-    started_run = gr.Textbox(visible=False)
+                for preset in presets.PRESETS
+            ]
 
-    controls = [form.controls[name] for name in form.names]
+    def _add_form(self) -> None:
+        form = self.form
+        with gr.Group(), gr.Row():
+            form.add_controls("dataset", "model")
+        self._own = own_data.add_controls(form)
+        with gr.Group(visible=False) as self._fine_tuning, gr.Row():
+            form.add_controls(*FINE_TUNING_FIELDS)
+        self._about = gr.Markdown(elem_classes="ddp-note")
+        with gr.Group(elem_id="main-fields"):
+            with gr.Row():
+                form.add_controls("nproc_per_node", "batch_size")
+            with gr.Row():
+                form.add_controls("learning_rate", "num_epochs")
+        for topic, title in TOPIC_TITLES.items():
+            _add_topic(form, topic, title)
+        if more := words.unavailable(self.catalogue):
+            with gr.Accordion("More data sets", open=False):
+                gr.HTML(more)
 
-    def preview(*values: Any) -> tuple[Any, Any, Any, str]:
-        raw = form.to_raw(*values)
+    def _add_what_start_does(self) -> None:
+        self._start = gr.Button("Start", variant="primary", size="lg", elem_id="start-button")
+        gr.HTML(f'<p class="ddp-machine">{words.machine(self.machine)}</p>')
+        self._equation = gr.HTML(elem_id="equation")
+        self._warnings = gr.HTML(elem_id="warnings")
+        self._memory = gr.HTML(elem_id="memory")
+        self._problem = gr.Textbox(
+            visible=False,
+            interactive=False,
+            label="This cannot be started",
+            show_label=False,
+            lines=2,
+            elem_classes="ddp-problem",
+        )
+        self._command = gr.Code(
+            label="The command Start runs",
+            language="shell",
+            interactive=False,
+            lines=2,
+            max_lines=4,
+            show_line_numbers=False,
+            elem_id="command",
+            elem_classes="ddp-command",
+            wrap_lines=True,
+        )
+        for error in self.catalogue.errors:
+            gr.Textbox(
+                value=f"{error['module']} cannot be used: {error['message']}",
+                label="A broken part",
+                show_label=False,
+                interactive=False,
+                elem_classes="ddp-problem",
+            )
+
+    # What is said of the configuration
+
+    def _preview(self, *values: Any) -> tuple[Any, ...]:
+        raw = self.form.to_raw(*values)
         try:
-            planned = api.plan(raw, may_look=False)
+            planned = self.api.plan(raw, may_look=False)
         except ConfigError as error:
-            described = describe_pick(catalogue, raw)
-            return "", gr.update(value=as_lines(error, form), visible=True), NO_COMMAND, described
+            problems = gr.update(value=words.problems(error, self.form), visible=True)
+            return "", "", "", problems, NO_COMMAND, words.pick(self.catalogue, raw)
         return (
             words.equation(planned),
+            words.warnings(warnings_before_start(planned, self.machine)),
+            words.memory(planned, self.machine),
             gr.update(value="", visible=False),
-            command_for(planned, runs_dir),
-            describe_pick(catalogue, raw, planned.num_parameters),
+            words.command(planned, self.store.runs_dir),
+            words.pick(self.catalogue, raw, planned.num_parameters),
         )
 
-    def fit_dataset(dataset: str, model: str) -> tuple[Any, Any]:
-        is_own = dataset in catalogue.own_data
-        choices = form.model_choices(dataset)
+    def _connect_preview(self) -> None:
+        outputs = [
+            self._equation,
+            self._warnings,
+            self._memory,
+            self._problem,
+            self._command,
+            self._about,
+        ]
+        changes = [control.change for control in self._controls]
+        gr.on(changes, self._preview, self._controls, outputs, trigger_mode="always_last", **QUIET)
+        runs_dir: Path = self.store.runs_dir
+        for looked in own_data.connect(self._own, self.form, self.api, runs_dir, self._controls):
+            looked.then(self._preview, self._controls, outputs, **QUIET)
+        gr.on(None, self._preview, self._controls, outputs, **QUIET)
+
+    # Choices that depend on other choices
+
+    def _fit_dataset(self, dataset: str, model: str) -> tuple[Any, Any]:
+        choices = self.form.model_choices(dataset)
         names = [name for _, name in choices]
         fitting = model if model in names else names[0] if names else None
+        is_own = dataset in self.catalogue.own_data
         return gr.update(choices=choices, value=fitting), gr.update(visible=is_own)
 
-    def fit_model(model: str, dataset: str, size: str, strategy: str) -> tuple[Any, Any, Any]:
-        sizes, strategies = form.size_choices(model, dataset), form.strategy_choices(model)
-        picked = catalogue.models.get(model)
+    def _fit_model(self, model: str, dataset: str, size: str, strategy: str) -> tuple[Any, Any, Any]:
+        sizes, strategies = self.form.size_choices(model, dataset), self.form.strategy_choices(model)
+        picked = self.catalogue.models.get(model)
         is_size = size in [name for _, name in sizes]
         is_strategy = strategy in [name for _, name in strategies]
         return (
@@ -112,75 +186,66 @@ def build(api: Api, catalogue: Catalogue, machine: Machine, runs_dir: Path) -> N
             gr.update(visible=bool(picked and picked.may_have_path)),
         )
 
-    def offer_warm_up(*, is_on: bool, steps: Any, ratio: Any) -> Any:
-        return f"{OFFERED_WARM_UP:g}" if is_on and _is_zero(steps) and _is_zero(ratio) else gr.skip()
+    def _connect_choices(self) -> None:
+        fields = self.form.controls
+        dataset, model = fields["dataset"], fields["model"]
+        dataset.change(self._fit_dataset, [dataset, model], [model, self._own.group], **QUIET)
+        gr.on(
+            [dataset.change, model.change],
+            self._fit_model,
+            [model, dataset, fields["model_size"], fields["strategy"]],
+            [fields["model_size"], fields["strategy"], self._fine_tuning],
+            **QUIET,
+        )
+        for other, names in self.form.depending().items():
+            outputs = [fields[name] for name in names]
+            fields[other].change(partial(_show_if_meant, names), fields[other], outputs, **QUIET)
+        # Only by a person's hand: a form that is filled in as a run was stays as that was.
+        fields["scale_lr"].input(
+            _offer_warm_up,
+            [fields["scale_lr"], fields["warmup_steps"], fields["warmup_ratio"]],
+            fields["warmup_ratio"],
+            **QUIET,
+        )
 
-    def press_start(*values: Any) -> str:
-        return str(api.start_run(form.to_raw(*values))["run_id"])
+    # Filling in, and Start
 
-    outputs = [equation, problem, command, about]
-    settings: dict[str, Any] = {
-        "queue": False,
-        "show_progress": "hidden",
-        "api_visibility": "private",
-    }
-    fields = form.controls
-    dataset_control, model_control = fields["dataset"], fields["model"]
-    dataset_control.change(
-        fit_dataset, [dataset_control, model_control], [model_control, own.group], **settings
-    )
-    gr.on(
-        [dataset_control.change, model_control.change],
-        fit_model,
-        [model_control, dataset_control, fields["model_size"], fields["strategy"]],
-        [fields["model_size"], fields["strategy"], fine_tuning],
-        **settings,
-    )
-    _show_what_means_something(form, settings)
-    fields["scale_lr"].change(
-        lambda is_on, steps, ratio: offer_warm_up(is_on=is_on, steps=steps, ratio=ratio),
-        [fields["scale_lr"], fields["warmup_steps"], fields["warmup_ratio"]],
-        fields["warmup_ratio"],
-        **settings,
-    )
-    looks = own_data.connect(own, form, api, runs_dir, controls)
-    gr.on(
-        [control.change for control in controls],
-        preview,
-        controls,
-        outputs,
-        trigger_mode="always_last",
-        **settings,
-    )
-    for looked in looks:
-        looked.then(preview, controls, outputs, **settings)
-    gr.on(None, preview, controls, outputs, **settings)
-    # Queued, other than the rest: only then does Gradio show an error as a message.
-    start.click(
-        press_start,
-        controls,
-        started_run,
-        trigger_mode="once",
-        concurrency_limit=None,
-        show_progress="hidden",
-        api_visibility="private",
-    ).success(None, started_run, None, js=OPEN_RUN)
+    def _connect_filling(self) -> None:
+        for name, button in self.preset_buttons:
+            button.click(partial(self._fill_from_preset, name), None, self._controls, **QUIET)
+        gr.on(None, self._fill_from_address, None, self._controls, **QUIET)
 
+    def _fill_from_preset(self, name: str) -> list[Any]:
+        return filling.updates(self.form, presets.find(name).values)
 
-def _show_what_means_something(form: Form, settings: dict[str, Any]) -> None:
-    """Hide fields, such as momentum, while the choice they belong to is not made."""
+    def _fill_from_address(self, request: gr.Request) -> list[Any]:
+        query = dict(request.query_params)
+        if "from" not in query:
+            return [gr.skip()] * len(self._controls)
+        try:
+            return filling.updates(self.form, filling.as_a_run_was(self.store, query))
+        except (ValueError, OSError) as error:
+            gr.Warning(f"The form could not be filled in as that run was: {error}")
+            return [gr.skip()] * len(self._controls)
 
-    def fit(names: list[str], value: str) -> list[Any]:
-        # "hidden" and not False: the control stays in the document and keeps its value.
-        return [gr.update(visible=means_something(name, value) or "hidden") for name in names]
+    def _press_start(self, *values: Any) -> str:
+        return str(self.api.start_run(self.form.to_raw(*values))["run_id"])
 
-    for other, names in form.depending().items():
-        outputs = [form.controls[name] for name in names]
-        form.controls[other].change(partial(fit, names), form.controls[other], outputs, **settings)
+    def _connect_start(self) -> None:
+        # Queued, other than the rest: only then does Gradio show an error as a message.
+        self._start.click(
+            self._press_start,
+            self._controls,
+            self._started_run,
+            trigger_mode="once",
+            concurrency_limit=None,
+            show_progress="hidden",
+            api_visibility="private",
+        ).success(None, self._started_run, None, js=OPEN_RUN)
 
 
 def _add_topic(form: Form, topic: str, title: str) -> None:
-    """Fold a topic's fields away, two in a row."""
+    """Fold a topic's fields away, some in a row."""
     names = form.fields_of_topic(topic)
     with gr.Accordion(title, open=False, elem_classes="ddp-fold"):
         for first in range(0, len(names), FIELDS_A_ROW):
@@ -188,45 +253,18 @@ def _add_topic(form: Form, topic: str, title: str) -> None:
                 form.add_controls(*names[first : first + FIELDS_A_ROW])
 
 
+def _show_if_meant(names: list[str], value: str) -> list[Any]:
+    """Hide fields, such as momentum, while the choice they belong to is not made."""
+    # "hidden" and not False: the control stays in the document and keeps its value.
+    return [gr.update(visible=means_something(name, value) or "hidden") for name in names]
+
+
+def _offer_warm_up(is_on: bool, steps: Any, ratio: Any) -> Any:
+    return f"{OFFERED_WARM_UP:g}" if is_on and _is_zero(steps) and _is_zero(ratio) else gr.skip()
+
+
 def _is_zero(value: Any) -> bool:
     try:
         return float(value or 0) == 0
     except (TypeError, ValueError):
         return False
-
-
-def machine_words(machine: Machine) -> str:
-    """Return what the machine offers, safe to put into HTML."""
-    return machine.describe().replace("&", "&amp;").replace("<", "&lt;")
-
-
-def command_for(planned: Plan, runs_dir: Path) -> str:
-    """Return the torchrun command that Start would run now."""
-    run_dir = runs_dir / rundir.next_run_id(runs_dir, planned.config)
-    return rundir.shell_words(torchrun_command(planned.config, plan.shown_run_dir(run_dir)))
-
-
-def as_lines(error: ConfigError, form: Form) -> str:
-    """Return one line a problem, with the label people see before the field's name."""
-    lines = []
-    for problem in error.problems:
-        control = form.controls.get(problem.field)
-        label = getattr(control, "label", None)
-        lines.append(f"{label}: {problem}" if label else str(problem))
-    return "\n".join(lines)
-
-
-def describe_pick(catalogue: Catalogue, raw: dict[str, Any], num_parameters: int | None = None) -> str:
-    """Say what the picked data set and model are; nothing of a person's own data is in it."""
-    dataset = catalogue.datasets.get(str(raw["dataset"]))
-    model = catalogue.models.get(str(raw["model"]))
-    said = []
-    if dataset is not None:
-        said.append(f"{dataset.description} ({dataset.source})")
-    if model is not None:
-        counted = f" {num_parameters:,} parameters." if num_parameters else ""
-        said.append(f"**{model.label}**: {model.description}{counted}")
-        if model.missing_packages:
-            packages = " and ".join(model.missing_packages)
-            said.append(f"It needs {packages}: `{plan.INSTALL_FINE_TUNING}`, then start the page again.")
-    return "\n\n".join(said)

@@ -19,7 +19,7 @@ from trainers.contract.rundir import RunDirectory
 LONG = {"dataset": "digits", "model": "mlp", "num_epochs": 5000, "nproc_per_node": 2}
 LOSS_X = """() => {
   const plot = document.querySelector('[data-chart="loss"] .js-plotly-plot');
-  const trace = plot && plot.data && plot.data.find(trace => trace.name === 'training');
+  const trace = plot && plot.data && plot.data.find(trace => trace.name.startsWith('training'));
   return trace ? Array.from(trace.x) : [];
 }"""
 

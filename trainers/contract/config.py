@@ -72,6 +72,7 @@ class Config:
         0,
         label="Seed",
         help="The same seed gives the same weights, data order and result.",
+        topic="reproduce",
         minimum=0,
         maximum=2**31 - 1,
     )

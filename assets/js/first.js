@@ -1,0 +1,20 @@
+// Runs before anything is painted: light or dark as this browser was told, or as the system is.
+
+(() => {
+  const root = document.documentElement;
+  let kept = null;
+  try {
+    kept = JSON.parse(window.localStorage.getItem("ddp:theme"));
+  } catch {
+    // Nothing kept: as the system is.
+  }
+  const asked = new URLSearchParams(window.location.search).get("__theme");
+  const theme = ["light", "dark"].includes(asked) ? asked : kept;
+  const system = window.matchMedia("(prefers-color-scheme: dark)");
+  const apply = () => {
+    const isDark = theme ? theme === "dark" : system.matches;
+    root.classList.toggle("dark", isDark);
+  };
+  apply();
+  if (!theme) system.addEventListener("change", apply);
+})();

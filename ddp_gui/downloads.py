@@ -1,0 +1,71 @@
+"""A checkpoint as one file to download: its folder as a zip, packed while it is sent."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from fastapi import APIRouter, HTTPException
+from fastapi.responses import StreamingResponse
+
+from ddp_gui.runs import RunStore
+from ddp_gui.stream import view_or_404
+
+PIECE_BYTES = 1024 * 1024
+
+
+def make_router(store: RunStore) -> APIRouter:
+    """Return the route of a run's checkpoints."""
+    router = APIRouter(prefix="/live/runs/{run_id}/checkpoints")
+
+    @router.get("/{step}/download")
+    def download(run_id: str, step: int) -> StreamingResponse:
+        run = view_or_404(store, run_id).run
+        found = next((item for item in run.list_checkpoints() if item.step == step), None)
+        if found is None:
+            raise HTTPException(status_code=404, detail=f"run {run_id} has no checkpoint of step {step}")
+        name = f"{run.run_id}-step-{step}"
+        headers = {"Content-Disposition": f'attachment; filename="{name}.zip"', "Cache-Control": "no-store"}
+        return StreamingResponse(zip_of(found.path, name), media_type="application/zip", headers=headers)
+
+    return router
+
+
+def zip_of(folder: Path, name: str) -> Iterator[bytes]:
+    """Yield a zip of a folder's files, below a folder of this name; weights do not shrink, so none is packed.
+
+    Raises:
+        OSError: when a file cannot be read, perhaps because the checkpoint has just been deleted.
+    """
+    written = _Pipe()
+    with zipfile.ZipFile(written, "w", zipfile.ZIP_STORED) as archive:
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            entry = zipfile.ZipInfo.from_file(path, f"{name}/{path.relative_to(folder)}")
+            with path.open("rb") as source, archive.open(entry, "w", force_zip64=True) as target:
+                while piece := source.read(PIECE_BYTES):
+                    target.write(piece)
+                    yield written.take()
+    yield written.take()
+
+
+class _Pipe(io.RawIOBase):
+    """Takes what the archive writes, for whoever sends it on; it cannot go back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pieces: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: object) -> int:
+        piece = bytes(memoryview(data))  # type: ignore[arg-type]
+        self._pieces.append(piece)
+        return len(piece)
+
+    def take(self) -> bytes:
+        """Return what has been written since the last call."""
+        pieces, self._pieces = self._pieces, []
+        return b"".join(pieces)

@@ -1,0 +1,78 @@
+"""The frame of our pages, and the pages that need nothing of Gradio: the browser draws them by itself.
+
+They are plain HTML with a place that a script fills, so that opening a run takes a fraction of a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse
+
+from ddp_gui import static
+
+TITLE = "DDP, live"
+STYLES = ("style", "nav", "train", "dashboard", "sample")
+# The way to each page: its address, its name in the navigation, and the place a script fills.
+PAGES = (("runs", "Runs", "ddp-runs"),)
+RUN_PAGE = ("run", "Run", "ddp-run")
+NAVIGATION = (("", "Train"), *((path, name) for path, name, _ in PAGES))
+
+
+def make_router() -> APIRouter:
+    """Return the routes of the pages."""
+    router = APIRouter()
+    for path, name, place in (*PAGES, RUN_PAGE):
+        # A query must reach nothing here: the page is the same whatever is asked.
+        router.add_api_route(f"/{path}", _always(page(name, path, place)), include_in_schema=False)
+    return router
+
+
+def _always(body: str) -> Callable[[], HTMLResponse]:
+    def show() -> HTMLResponse:
+        return HTMLResponse(body, headers={"Cache-Control": "no-cache"})
+
+    return show
+
+
+def head() -> str:
+    """Return what every page loads, Gradio's too."""
+    links = "\n".join(f'<link rel="stylesheet" href="./live/assets/css/{name}.css">' for name in STYLES)
+    return f"""{links}
+<link rel="icon" href="./live/assets/icons/favicon.svg">
+<script src="./live/assets/js/first.js"></script>
+<script src="./live/plotly.min.js?v={static.plotly_version()}" defer></script>
+<script type="module" src="./live/assets/js/main.js"></script>"""
+
+
+def navigation(current: str) -> str:
+    """Return the links between the pages; `current` is the address of the one they are on."""
+    links = "".join(
+        f'<a href="./{path}"{" aria-current=page" if path == current else ""}>{name}</a>'
+        for path, name in NAVIGATION
+    )
+    # The tour is for those who see the first page for the first time.
+    tour = "ddp-tour" if current == "" else "ddp-no-tour"
+    return f"""<nav class="ddp-nav" aria-label="Pages"><span class="ddp-brand">DDP, live</span>{links}
+<span class="ddp-nav-end" id="{tour}"></span><span id="ddp-nav-end"></span></nav>"""
+
+
+def page(name: str, path: str, place: str) -> str:
+    """Return a page with a place for a script to fill."""
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{name} · {TITLE}</title>
+{head()}
+</head>
+<body class="ddp-own-page">
+<a class="ddp-skip" href="#{place}">Skip to the page</a>
+{navigation(path)}
+<main><div id="{place}" tabindex="-1"></div>
+<noscript>This page is drawn by a script: please allow scripts for it.</noscript></main>
+</body>
+</html>
+"""

@@ -1,0 +1,66 @@
+"""Configurations worth a first click: each fills the form in, and says what there is to see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """A title, what to look at, and the fields that are not as usual."""
+
+    name: str
+    title: str
+    words: str
+    values: Mapping[str, Any]
+
+
+PRESETS = (
+    Preset(
+        name="fashion",
+        title="Fashion-MNIST in a minute",
+        words="A small network learns to tell shirts from shoes; see which pictures it gets wrong.",
+        values={"dataset": "fashion_mnist", "model": "cnn"},
+    ),
+    Preset(
+        name="austen",
+        title="Write like Jane Austen",
+        words="A GPT learns English letter by letter; every ten seconds it writes what it can.",
+        values={"dataset": "austen", "model": "gpt", "num_epochs": 3},
+    ),
+    Preset(
+        name="moons",
+        title="Two moons, watch the boundary",
+        words="The plane is coloured by what the network says of each place; watch the border bend.",
+        values={
+            "dataset": "moons",
+            "model": "tabular_mlp",
+            "batch_size": 16,
+            "learning_rate": 0.0003,
+            "num_epochs": 600,
+            "eval_every_steps": 500,
+            "checkpoint_every_steps": 5000,
+        },
+    ),
+    Preset(
+        name="scaling",
+        title="What do more GPUs buy?",
+        words="300 steps of a network with real work to do. Then run it again with fewer or more ranks, "
+        "select both under Runs, and compare.",
+        values={
+            "dataset": "fashion_mnist",
+            "model": "resnet",
+            "model_size": "slim",
+            "max_steps": 300,
+            "eval_every_steps": 150,
+            "checkpoint_every_steps": 300,
+        },
+    ),
+)
+
+
+def find(name: str) -> Preset:
+    """Return the preset of this name."""
+    return next(preset for preset in PRESETS if preset.name == name)
