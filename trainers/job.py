@@ -15,12 +15,13 @@ from trainers.contract.config import Config
 from trainers.data import DataSpec, Split
 from trainers.distributed import World
 from trainers.loading import Loader
-from trainers.meter import GradientClock, StepMeter
+from trainers.meter import StepMeter
 from trainers.objective import Objective
 from trainers.parallel import Strategy
 from trainers.precision import Precision
 from trainers.recipe import LearningRate
 from trainers.reporter import Command, NullReporter
+from trainers.step_clock import StepClock
 from trainers.telemetry import Pulse
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class Job:
     precision: Precision
     reporter: NullReporter
     meter: StepMeter
-    clock: GradientClock
+    clock: StepClock
     pulse: Pulse
     progress: Progress
     checkpointer: Checkpointer
