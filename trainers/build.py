@@ -21,7 +21,7 @@ from trainers.data import DataOptions, Dataset, DataSpec, Split, digest
 from trainers.distributed import World
 from trainers.job import Job, SaveAnswers
 from trainers.loading import Loader
-from trainers.meter import GradientClock, StepMeter
+from trainers.meter import StepMeter
 from trainers.objective import Objective
 from trainers.parallel import Strategy
 from trainers.precision import Precision
@@ -29,6 +29,7 @@ from trainers.recipe import LearningRate
 from trainers.registry import ModelEntry, ModelOptions
 from trainers.reporter import NullReporter
 from trainers.sharding import ShardedBatches
+from trainers.step_clock import StepClock
 from trainers.telemetry import Pulse
 
 log = logging.getLogger(__name__)
@@ -110,6 +111,8 @@ def build_job(
         if strategy.rehearses:
             _rehearse(config, strategy, objective, train, world)
         progress = checkpointer.load(resume_step)
+    clock = StepClock(strategy.network, world.device, measures_wait=strategy.measures_wait)
+    strategy.forward_done = clock.forward_done
     return Job(
         config=config,
         world=world,
@@ -123,7 +126,7 @@ def build_job(
         precision=bits,
         reporter=reporter,
         meter=StepMeter(world, reporter),
-        clock=GradientClock(strategy.network, enabled=strategy.measures_wait),
+        clock=clock,
         pulse=pulse,
         progress=progress,
         checkpointer=checkpointer,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -12,21 +13,23 @@ from trainers import objective, samples
 from trainers.checkpoint import Checkpointer, CheckpointError, Outcome, Progress
 from trainers.contract import events
 from trainers.contract.config import Config
-from trainers.data import DataSpec, Split
+from trainers.data import CLASSIFICATIONS, MOST_CONFUSED, DataSpec, Split
 from trainers.distributed import World
 from trainers.loading import Loader
-from trainers.meter import GradientClock, StepMeter
+from trainers.meter import StepMeter
 from trainers.objective import Objective
 from trainers.parallel import Strategy
 from trainers.precision import Precision
 from trainers.recipe import LearningRate
 from trainers.reporter import Command, NullReporter
+from trainers.step_clock import StepClock
 from trainers.telemetry import Pulse
 
 log = logging.getLogger(__name__)
 
 # Rank 0 alone takes a sample while the others wait in the next step's all-reduce, which has an end.
 SAMPLE_TIME_LIMIT_S = 5.0
+LONGEST_CLASS_NAME = 40
 
 
 @dataclass(kw_only=True)
@@ -45,7 +48,7 @@ class Job:
     precision: Precision
     reporter: NullReporter
     meter: StepMeter
-    clock: GradientClock
+    clock: StepClock
     pulse: Pulse
     progress: Progress
     checkpointer: Checkpointer
@@ -55,7 +58,7 @@ class Job:
     answers: SaveAnswers
     stood_still_s: float = 0.0
 
-    def plan(self) -> dict[str, int]:
+    def plan(self) -> dict[str, Any]:
         """Return how long the run is, counted on the data and the model that are really there."""
         progress = self.progress
         return {
@@ -71,7 +74,15 @@ class Job:
                 epoch=progress.epoch,
                 samples_in_epoch=progress.samples_in_epoch,
             ),
+            "class_names": self._class_names(),
         }
+
+    def _class_names(self) -> list[str] | None:
+        """Return the names that belong to a confusion matrix, where there is one."""
+        names = self.spec.class_names
+        if self.spec.task not in CLASSIFICATIONS or not 0 < len(names) <= MOST_CONFUSED:
+            return None
+        return [name[:LONGEST_CLASS_NAME] for name in names]
 
     def take_stood_still_s(self) -> float:
         """Return how long training stood still since the last call."""
@@ -137,7 +148,7 @@ def evaluate(job: Job) -> None:
     if progress.evaluated_step == progress.step:
         return
     started = time.perf_counter()
-    loss, values = objective.evaluate(
+    found = objective.evaluate(
         job.strategy,
         job.objective,
         job.spec,
@@ -146,8 +157,9 @@ def evaluate(job: Job) -> None:
         world=job.world,
     )
     progress.evaluated_step = progress.step
-    log.info("validation at step %d: loss %.4f, %s", progress.step, loss, values)
-    job.reporter.event("eval", step=progress.step, epoch=progress.epoch, loss=loss, metrics=values)
+    values = found.metrics
+    log.info("validation at step %d: loss %.4f, %s", progress.step, found.loss, values)
+    job.reporter.event("eval", step=progress.step, epoch=progress.epoch, **vars(found))
     name = events.primary_metric(values)
     is_best = name is not None and events.is_better(name, values[name], progress.best_value)
     if is_best and name is not None:

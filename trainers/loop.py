@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 
 import torch
 
@@ -15,47 +14,43 @@ log = logging.getLogger(__name__)
 
 def train(job: Job) -> str:
     """Train until the configured end or a stop; return why it ended, `finished` or `stopped`."""
-    config, progress, strategy, meter = job.config, job.progress, job.strategy, job.meter
+    config, progress, strategy, meter, clock = job.config, job.progress, job.strategy, job.meter, job.clock
     strategy.model.train()
 
     while not job.has_ended():
         job.take_stood_still_s()  # what stood still between the epochs belongs to no step
         loss = torch.zeros((), device=job.world.device)
-        data_time_s = 0.0
-        step_started = data_started = time.perf_counter()
+        clock.begin_step(is_reported=meter.is_report_due())
         for batch in job.loader.epoch(progress.epoch, progress.samples_in_epoch):
-            data_time_s += time.perf_counter() - data_started
-
+            clock.data_fetched()
             share_of_loss = job.objective.share(batch.targets, batch.weight)
             with strategy.gradient_sync(enabled=batch.is_last):  # DDP averages over the ranks meanwhile
                 loss += strategy.forward_backward(batch.inputs, share_of_loss, job.precision.loss_scale())
+            clock.backward_done()
             if not batch.is_last:
-                data_started = time.perf_counter()
                 continue  # gradients add up over several batches before a step
-            wait_time_s = job.clock.seconds_since_own_gradients()
             job.precision.unscale(job.optimizer)
             meter.note_gradients(gradient_norm(job))
             lr = job.rate.apply(job.optimizer, position(job), progress.learning_rate)
             job.precision.step(job.optimizer)
             job.optimizer.zero_grad()
+            clock.optimizer_done()
             meter.settle()
 
             progress.step += 1
             progress.samples_in_epoch += batch.num_global
-            step_ended = time.perf_counter()
-            step_time_s = step_ended - step_started
-            job.pulse.beat(progress.step, meter.known_step_time_s(step_time_s), data_time_s, wait_time_s)
+            clock.end_step()
+            job.pulse.beat(progress.step, clock.newest)
             command = meter.step_done(
                 loss,
                 step=progress.step,
                 epoch=progress.epoch,
                 lr=lr,
                 num_global=batch.num_global,
-                step_time_s=step_time_s,
-                data_time_s=data_time_s,
+                step_time_s=clock.step_time_s,
+                data_time_s=clock.data_time_s,
             )
             loss.zero_()
-            data_time_s = 0.0
             if _is_due(progress.step, config.eval_every_steps):
                 evaluate(job)
             if _is_due(progress.step, config.checkpoint_every_steps):
@@ -66,8 +61,7 @@ def train(job: Job) -> str:
                 break
             sample_now_and_then(job)
             # A report belongs to the step after it; what stands still for good reason to none.
-            step_started = step_ended + job.take_stood_still_s()
-            data_started = time.perf_counter()
+            clock.begin_step(is_reported=meter.is_report_due(), stood_still_s=job.take_stood_still_s())
         else:
             command = meter.report()
             if config.eval_every_steps is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainers.contract.rundir import COMMAND_NAMES
 from trainers.distributed import World
@@ -38,7 +38,6 @@ class StepMeter:
         self._sampled_at = time.monotonic()
         self._sample_every_s = SAMPLE_EVERY_S
         self.is_sample_due = False
-        self._mean_step_time_s: float | None = None
 
     def is_report_due(self) -> bool:
         """Tell whether the step under way ends with a report."""
@@ -51,10 +50,6 @@ class StepMeter:
         """
         if self._is_async and self.is_report_due():
             torch.cuda.synchronize(self._world.device)
-
-    def known_step_time_s(self, host_time_s: float) -> float | None:
-        """Return what a step takes: on a GPU the mean up to the last report, None before the first."""
-        return self._mean_step_time_s if self._is_async else host_time_s
 
     def note_gradients(self, norm: Tensor | None) -> None:
         """Take the gradients' norm; the newest one goes with the next report."""
@@ -122,7 +117,7 @@ class StepMeter:
     def _emit(self, losses: list[float], waited_s: float) -> None:
         seconds = sum(step[4] for step in self._steps) + waited_s
         # On a GPU the host only hands out work: what one step took is known for all of them together.
-        mean_step_time_s = self._mean_step_time_s = seconds / len(losses)
+        mean_step_time_s = seconds / len(losses)
         samples_per_s = round(sum(step[3] for step in self._steps) / max(seconds, 1e-9), 2)
         norm = None if self._grad_norm is None else float(self._grad_norm)
         last = len(losses) - 1
@@ -168,25 +163,3 @@ def _decode(extras: list[float], own: Command | None) -> tuple[Command | None, i
         return None, int(interval)
     name = COMMAND_NAMES[int(number) - 1]
     return own or Command(name=name, save=bool(save), learning_rate=learning_rate), int(interval)
-
-
-class GradientClock:
-    """Tells how long backward waited for other ranks once this rank's own gradients were complete.
-
-    Backward reaches the first layer last, so the first parameter's hook marks the end of the own work.
-    On a GPU backward returns before the work is done, so that nothing can be said there.
-    """
-
-    def __init__(self, network: nn.Module, *, enabled: bool) -> None:
-        first = next((parameter for parameter in network.parameters() if parameter.requires_grad), None)
-        self._measures = enabled and first is not None and first.device.type == "cpu"
-        self._own_done = 0.0
-        if self._measures and first is not None:
-            first.register_post_accumulate_grad_hook(self._note)
-
-    def seconds_since_own_gradients(self) -> float | None:
-        """Call right after backward; None where it cannot be measured."""
-        return time.perf_counter() - self._own_done if self._measures else None
-
-    def _note(self, _parameter: Tensor) -> None:
-        self._own_done = time.perf_counter()

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from trainers.data import LANGUAGE_MODELLING, TABULAR_REGRESSION, DataSpec
+from trainers.data import LANGUAGE_MODELLING, MOST_CONFUSED, TABULAR_REGRESSION, DataSpec
 from trainers.distributed import World
 
 TOP = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What a whole split says of a model.
+
+    Attributes:
+        loss: the mean over the targets.
+        metrics: name to value.
+        confusion: for few classes, how often each was taken for each: rows are true, columns predicted.
+    """
+
+    loss: float
+    metrics: dict[str, float]
+    confusion: list[list[int]] | None = None
 
 
 class Meter:
@@ -26,11 +42,12 @@ class Meter:
         self._sums[-1] += targets.numel()
         self._count(scores.flatten(0, -2), targets.flatten(), self._sums[:-2])
 
-    def result(self, world: World) -> tuple[float, dict[str, float]]:
-        """Add up over all ranks and return the mean loss and the metrics; every rank must call it."""
+    def result(self, world: World) -> Evaluation:
+        """Add up over all ranks and say what comes of it; every rank must call it."""
         *sums, total_loss, count = world.sum(self._sums).tolist()
-        mean_loss = total_loss / count
-        return mean_loss, self._of_loss(mean_loss) | self._metrics(sums, count)
+        loss = total_loss / count
+        metrics = self._of_loss(loss) | self._metrics(sums, count)
+        return Evaluation(loss=loss, metrics=metrics, confusion=self._confusion(sums))
 
     def _count(self, scores: Tensor, targets: Tensor, sums: Tensor) -> None:
         raise NotImplementedError
@@ -43,6 +60,11 @@ class Meter:
         del mean_loss
         return {}
 
+    def _confusion(self, sums: list[float]) -> list[list[int]] | None:
+        """Return how often each class was taken for each, where that is counted."""
+        del sums
+        return None
+
 
 class ClassificationMeter(Meter):
     """Accuracy, top-5 where there are more classes than that, and macro F1.
@@ -53,24 +75,56 @@ class ClassificationMeter(Meter):
 
     def __init__(self, num_classes: int, device: torch.device) -> None:
         self._num_classes = num_classes
-        super().__init__(3 * num_classes + 1, device)
+        super().__init__(self._num_counts(num_classes) + 1, device)
+
+    def _num_counts(self, num_classes: int) -> int:
+        return 3 * num_classes
 
     def _count(self, scores: Tensor, targets: Tensor, sums: Tensor) -> None:
+        self._count_classes(scores.argmax(-1), targets, sums[:-1])
+        if self._num_classes > TOP:
+            sums[-1] += (scores.topk(TOP, dim=-1).indices == targets[:, None]).any(-1).sum()
+
+    def _count_classes(self, predicted: Tensor, targets: Tensor, sums: Tensor) -> None:
         classes = self._num_classes
-        predicted = scores.argmax(-1)
-        right, of_predicted, of_true = sums[:-1].view(3, classes)
+        right, of_predicted, of_true = sums.view(3, classes)
         right += torch.bincount(targets[predicted == targets], minlength=classes)
         of_predicted += torch.bincount(predicted, minlength=classes)
         of_true += torch.bincount(targets, minlength=classes)
-        if classes > TOP:
-            sums[-1] += (scores.topk(TOP, dim=-1).indices == targets[:, None]).any(-1).sum()
+
+    def _per_class(self, sums: list[float]) -> list[tuple[float, float, float]]:
+        """Return how often each class was right, predicted and true."""
+        classes = self._num_classes
+        return list(zip(sums[:classes], sums[classes : 2 * classes], sums[2 * classes : -1], strict=True))
 
     def _metrics(self, sums: list[float], count: float) -> dict[str, float]:
+        classes = self._per_class(sums)
+        scores = [2 * right / (predicted + true) for right, predicted, true in classes if predicted + true]
+        num_right = sum(right for right, _, _ in classes)
+        metrics = {"accuracy": num_right / count, "macro_f1": sum(scores) / len(scores)}
+        return metrics | ({"top5_accuracy": sums[-1] / count} if self._num_classes > TOP else {})
+
+
+class ConfusionMeter(ClassificationMeter):
+    """The same of few classes, of which it also counts how often each was taken for each."""
+
+    def _num_counts(self, num_classes: int) -> int:
+        return num_classes**2
+
+    def _count_classes(self, predicted: Tensor, targets: Tensor, sums: Tensor) -> None:
         classes = self._num_classes
-        right, predicted, true = sums[:classes], sums[classes : 2 * classes], sums[2 * classes : -1]
-        scores = [2 * r / (p + t) for r, p, t in zip(right, predicted, true, strict=True) if p + t]
-        metrics = {"accuracy": sum(right) / count, "macro_f1": sum(scores) / len(scores)}
-        return metrics | ({"top5_accuracy": sums[-1] / count} if classes > TOP else {})
+        sums += torch.bincount(targets * classes + predicted, minlength=classes**2)
+
+    def _per_class(self, sums: list[float]) -> list[tuple[float, float, float]]:
+        rows = self._confusion(sums)
+        return [
+            (row[number], sum(column), sum(row))
+            for number, (row, column) in enumerate(zip(rows, zip(*rows, strict=True), strict=True))
+        ]
+
+    def _confusion(self, sums: list[float]) -> list[list[int]]:
+        classes = self._num_classes
+        return [[int(n) for n in sums[row * classes :][:classes]] for row in range(classes)]
 
 
 class LanguageMeter(Meter):
@@ -121,4 +175,5 @@ def create(spec: DataSpec, device: torch.device) -> Meter:
         return LanguageMeter(device, tokens_are_characters=bool(spec.class_names))
     if spec.task == TABULAR_REGRESSION:
         return RegressionMeter(spec.target_std, device)
-    return ClassificationMeter(spec.num_classes, device)
+    kind = ConfusionMeter if spec.num_classes <= MOST_CONFUSED else ClassificationMeter
+    return kind(spec.num_classes, device)

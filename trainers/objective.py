@@ -13,6 +13,7 @@ from torch.nn import functional
 from trainers import metrics
 from trainers.data import LANGUAGE_MODELLING, TABULAR_REGRESSION, DataSpec, Split
 from trainers.distributed import World
+from trainers.metrics import Evaluation
 from trainers.parallel import Strategy
 
 MOST_EVALUATED = 256
@@ -78,7 +79,7 @@ def evaluate(
     *,
     batch_size: int,
     world: World,
-) -> tuple[float, dict[str, float]]:
+) -> Evaluation:
     """Return the mean loss and the metrics over the whole split; every rank must call it.
 
     Each replica takes every n-th sample, so no sample is counted twice and none is left out. All ranks

@@ -26,9 +26,12 @@ class Strategy:
         is_sharded: parameters or optimizer state lie in pieces on the ranks.
         rehearses: the first backward pass decides how later ones add up (DDP lays out its buckets), so a
             resumed run has to go through one before it is in step with a run that was never interrupted.
-        measures_wait: backward ends with the all-reduce on this rank's own thread, so that waiting for
-            others can be measured from a hook on the first layer.
+        measures_wait: backward ends with the all-reduce, and the computation waits for it there, so that
+            waiting for others can be measured from a hook on the first layer.
         name, label, description: set by `@register_strategy`.
+
+    Attributes:
+        forward_done: called between forward and backward, where a strategy does one after the other.
     """
 
     ranks_per_replica: ClassVar[RanksPerReplica] = "one"
@@ -49,6 +52,7 @@ class Strategy:
         self.num_replicas = config.num_replicas(self.ranks_per_replica)
         self.replica = world.rank * self.num_replicas // world.world_size
         self.autocast: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
+        self.forward_done: Callable[[], None] = _nobody_listens
 
     @classmethod
     def why_not(cls, network: nn.Module) -> str | None:
@@ -98,6 +102,7 @@ class Strategy:
         """
         with self.autocast():
             loss = loss_of(self.model(inputs))
+        self.forward_done()
         (loss if scale is None else loss * scale).backward()
         return loss.detach()
 
@@ -124,3 +129,7 @@ class Strategy:
         """Put back what `state_dict` gave."""
         self.network.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
+
+
+def _nobody_listens() -> None:
+    """Stands where no clock runs."""

@@ -23,6 +23,7 @@ import torch.distributed as dist
 from trainers.contract import hardware
 from trainers.distributed import World
 from trainers.reporter import NullReporter
+from trainers.step_clock import StepTimes
 
 log = logging.getLogger(__name__)
 
@@ -35,22 +36,22 @@ STORE_TIMEOUT = timedelta(seconds=10)
 class Pulse:
     """What the training thread leaves for the sampler; the sampler only reads it.
 
-    Times are seconds of the newest step. `wait_time_s` is None where it is not measured.
+    Attributes:
+        newest: the newest step, and how the newest measured one divides.
     """
 
-    step: int = 0
-    step_time_s: float | None = None
-    data_time_s: float | None = None
-    wait_time_s: float | None = None
+    newest: tuple[int, StepTimes] = (0, StepTimes())
 
-    def beat(
-        self, step: int, step_time_s: float | None, data_time_s: float, wait_time_s: float | None
-    ) -> None:
-        """Note the newest step."""
-        self.step = step
-        self.step_time_s = None if step_time_s is None else round(step_time_s, 6)
-        self.data_time_s = round(data_time_s, 6)
-        self.wait_time_s = None if wait_time_s is None else round(wait_time_s, 6)
+    def beat(self, step: int, times: StepTimes) -> None:
+        """Note the newest step; in one go, so that the sampler never sees half of it."""
+        self.newest = (step, times)
+
+    def sample(self) -> dict[str, float | None]:
+        """Return step and times as an entry of the `ranks` event has them."""
+        step, times = self.newest
+        return {"step": step} | {
+            name: None if value is None else round(value, 6) for name, value in times._asdict().items()
+        }
 
 
 class Telemetry:
@@ -102,7 +103,7 @@ class Telemetry:
             },
             "rank": {
                 "rank": self._world.rank,
-                **asdict(self._pulse),
+                **self._pulse.sample(),
                 "peak_memory_bytes": peak_memory_bytes(device),
             },
         }

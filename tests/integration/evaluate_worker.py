@@ -31,16 +31,15 @@ def main() -> None:
     _, validation = dataset.load(world.device)
     inputs, targets = validation.batch(torch.arange(NUM_SAMPLES))
     validation = TensorSplit(validation.prepare(inputs), targets, device=world.device)
-    loss, metrics = objective.evaluate(
-        strategy, Objective(spec), spec, validation, batch_size=37, world=world
-    )
+    evaluation = objective.evaluate(strategy, Objective(spec), spec, validation, batch_size=37, world=world)
     if world.is_main:
         count = len(validation)
         found = {
-            "loss": loss,
-            "num_correct": round(metrics["accuracy"] * count),
+            "loss": evaluation.loss,
+            "num_correct": round(evaluation.metrics["accuracy"] * count),
             "count": count,
-            "macro_f1": metrics["macro_f1"],
+            "macro_f1": evaluation.metrics["macro_f1"],
+            "confusion": evaluation.confusion,
         }
         Path(sys.argv[1]).write_text(json.dumps(found), encoding="utf-8")
     distributed.leave()

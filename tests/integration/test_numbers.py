@@ -47,9 +47,12 @@ def test_evaluation_on_several_ranks_counts_exactly_what_one_rank_counts(tmp_pat
     """355 samples in odd batches, which do not divide by the ranks: the same number right, the same loss."""
     one, *others = (_evaluate(num_ranks, tmp_path / f"{num_ranks}.json") for num_ranks in (1, 2, 3))
     assert 0 < one["num_correct"] < one["count"] == 355
+    assert sum(map(sum, one["confusion"])) == 355
+    assert sum(row[number] for number, row in enumerate(one["confusion"])) == one["num_correct"]
     for found in others:
         assert (found["num_correct"], found["count"]) == (one["num_correct"], 355)
         assert found["macro_f1"] == one["macro_f1"] > 0
+        assert found["confusion"] == one["confusion"]
         assert found["loss"] == pytest.approx(one["loss"], rel=1e-9)
 
 

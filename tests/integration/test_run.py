@@ -45,6 +45,19 @@ def test_plan_says_how_long_the_run_is_on_the_data_that_is_there(launcher: Launc
     assert plan["num_train"] == 15_210 and plan["global_batch"] == 64
     assert plan["steps_per_epoch"] == 238 and plan["num_steps"] == 2
     assert plan["num_parameters"] > 400_000
+    assert plan["class_names"] is None, "letters are no classes to be told apart"
+    assert live.events("eval")[-1]["confusion"] is None
+
+
+def test_confusion_counts_every_validation_sample_under_the_names_of_the_plan(finished_run: LiveRun) -> None:
+    (plan,) = finished_run.events("plan")
+    assert plan["class_names"] == [str(digit) for digit in range(10)]
+    for event in finished_run.events("eval"):
+        rows = event["confusion"]
+        assert [len(row) for row in rows] == [10] * 10
+        assert sum(map(sum, rows)) == plan["num_validation"] == 360
+        num_right = sum(row[number] for number, row in enumerate(rows))
+        assert event["metrics"]["accuracy"] == num_right / 360
 
 
 def test_events_are_numbered_without_gaps(finished_run: LiveRun) -> None:

@@ -14,6 +14,7 @@ from trainers.contract import events
 from trainers.data import (
     IMAGE_CLASSIFICATION,
     LANGUAGE_MODELLING,
+    TABULAR_CLASSIFICATION,
     TABULAR_REGRESSION,
     TEXT_CLASSIFICATION,
     DataSpec,
@@ -41,9 +42,9 @@ def measure(spec: DataSpec, scores: Tensor, targets: Tensor, pieces: int = 1) ->
     meter = metrics.create(spec, CPU)
     for some_scores, some_targets in zip(scores.chunk(pieces), targets.chunk(pieces), strict=True):
         meter.add(some_scores, some_targets, torch.tensor(float(len(some_targets))))
-    loss, found = meter.result(world_of(1))
-    assert loss == pytest.approx(1.0)
-    return found
+    found = meter.result(world_of(1))
+    assert found.loss == pytest.approx(1.0)
+    return found.metrics
 
 
 @pytest.mark.parametrize("task", [IMAGE_CLASSIFICATION, TEXT_CLASSIFICATION])
@@ -64,6 +65,40 @@ def test_classification_metrics_are_their_definitions(task: str, pieces: int) ->
     assert found["accuracy"] == int((predicted == targets).sum()) / 400
     assert found["macro_f1"] == pytest.approx(sum(f1) / 10, rel=1e-12)
     assert found["top5_accuracy"] == int((scores.topk(5).indices == targets[:, None]).any(1).sum()) / 400
+
+
+@pytest.mark.parametrize("num_classes", [2, 7, 20])
+def test_confusion_has_a_row_for_each_true_class_and_a_column_for_each_predicted_one(
+    num_classes: int,
+) -> None:
+    torch.manual_seed(1)
+    targets = torch.randint(0, num_classes, (300,))
+    scores = torch.randn(300, num_classes)
+    meter = metrics.create(spec_of(TABULAR_CLASSIFICATION, num_classes), CPU)
+    for part in (slice(0, 77), slice(77, 300)):
+        meter.add(scores[part], targets[part], torch.tensor(1.0))
+    confusion = meter.result(world_of(1)).confusion
+    predicted = scores.argmax(1)
+    assert confusion == [
+        [int(((targets == true) & (predicted == said)).sum()) for said in range(num_classes)]
+        for true in range(num_classes)
+    ]
+
+
+def test_metrics_are_the_same_whether_or_not_there_is_a_confusion() -> None:
+    """The first of more than 20 classes have none; the same numbers of them come from plain counts."""
+    torch.manual_seed(2)
+    targets = torch.randint(0, 9, (500,))
+    scores = torch.randn(500, 9)
+    with_matrix = metrics.ConfusionMeter(9, CPU)
+    without = metrics.ClassificationMeter(9, CPU)
+    for meter in (with_matrix, without):
+        meter.add(scores, targets, torch.tensor(1.0))
+    found, plain = with_matrix.result(world_of(1)), without.result(world_of(1))
+    assert found.metrics == plain.metrics and plain.confusion is None
+    many = metrics.create(spec_of(IMAGE_CLASSIFICATION, 21), CPU)
+    many.add(torch.randn(30, 21), torch.randint(0, 21, (30,)), torch.tensor(1.0))
+    assert many.result(world_of(1)).confusion is None
 
 
 def test_a_class_that_never_occurs_does_not_count_in_macro_f1_and_five_classes_have_no_top5() -> None:
@@ -87,13 +122,14 @@ def test_bits_per_character_is_said_only_of_characters() -> None:
     scores, targets = torch.randn(2, 6, 3), torch.randint(0, 3, (2, 6))
     meter = metrics.create(spec_of(LANGUAGE_MODELLING, 3, ("a", "b", "c")), CPU)
     meter.add(scores, targets, torch.tensor(12 * math.log(2)))
-    loss, found = meter.result(world_of(1))
-    assert loss == pytest.approx(math.log(2))
+    evaluation = meter.result(world_of(1))
+    found = evaluation.metrics
+    assert evaluation.loss == pytest.approx(math.log(2)) and evaluation.confusion is None
     assert found["bits_per_character"] == pytest.approx(1.0) and found["perplexity"] == pytest.approx(2.0)
     assert found["accuracy"] == int((scores.argmax(-1) == targets).sum()) / 12
     tokens = metrics.create(spec_of(LANGUAGE_MODELLING, 3), CPU)
     tokens.add(scores, targets, torch.tensor(1.0))
-    assert "bits_per_token" in tokens.result(world_of(1))[1]
+    assert "bits_per_token" in tokens.result(world_of(1)).metrics
 
 
 def test_better_is_more_accuracy_but_less_error_and_nan_is_never_better() -> None:

@@ -20,6 +20,7 @@ from trainers.data import (
     Split,
 )
 from trainers.distributed import World
+from trainers.metrics import Evaluation
 from trainers.objective import Objective, evaluation_batch
 from trainers.objective import evaluate as evaluate_all
 from trainers.parallel import Strategy
@@ -56,9 +57,7 @@ def spec_of(task: str, num_classes: int) -> DataSpec:
 IMAGES = spec_of(IMAGE_CLASSIFICATION, 3)
 
 
-def evaluate(
-    model: nn.Module, split: Split, spec: DataSpec, batch_size: int, world: World
-) -> tuple[float, dict[str, float]]:
+def evaluate(model: nn.Module, split: Split, spec: DataSpec, batch_size: int, world: World) -> Evaluation:
     strategy = Strategy(Config(nproc_per_node=world.world_size), world)
     strategy.wrap(model)
     objective = Objective(spec, label_smoothing=0.3)
@@ -80,9 +79,9 @@ def test_any_batch_size_gives_what_one_pass_over_all_data_gives(batch_size: int)
     with torch.no_grad():
         scores = model.eval()(split.prepare(inputs))
     model.train()
-    loss, metrics = evaluate(model, split, IMAGES, batch_size, world_of(1))
-    assert loss == pytest.approx(float(nn.functional.cross_entropy(scores, targets)), rel=1e-6)
-    assert metrics["accuracy"] == int((scores.argmax(1) == targets).sum()) / 101
+    found = evaluate(model, split, IMAGES, batch_size, world_of(1))
+    assert found.loss == pytest.approx(float(nn.functional.cross_entropy(scores, targets)), rel=1e-6)
+    assert found.metrics["accuracy"] == int((scores.argmax(1) == targets).sum()) / 101
     assert model.training, "dropout is on again for training"
 
 
@@ -103,15 +102,18 @@ def test_parts_of_the_ranks_add_up_to_the_whole(
     monkeypatch.setattr(LoneWorld, "sum", add_up)
     for rank in range(world_size):
         together = evaluate(model, split, IMAGES, 8, world_of(world_size, rank))
-    assert together[0] == pytest.approx(whole[0], rel=1e-12)
-    assert together[1] == whole[1], "counts are exact to the last sample"
+    assert together.loss == pytest.approx(whole.loss, rel=1e-12)
+    assert together.metrics == whole.metrics, "counts are exact to the last sample"
+    assert together.confusion == whole.confusion
+    assert sum(map(sum, whole.confusion or [])) == num_samples
 
 
 def test_language_metrics_follow_from_the_loss() -> None:
     tokens = torch.randint(0, 5, (201,), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     split = CharacterSplit(tokens, sequence_length=10, device=CPU)
     model = nn.Embedding(5, 5)
-    loss, metrics = evaluate(model, split, spec_of(LANGUAGE_MODELLING, 5), 3, world_of(1))
+    found = evaluate(model, split, spec_of(LANGUAGE_MODELLING, 5), 3, world_of(1))
+    loss, metrics = found.loss, found.metrics
     assert metrics["perplexity"] == pytest.approx(math.exp(loss))
     assert metrics["bits_per_character"] == pytest.approx(loss / math.log(2))
     inputs, targets = split.batch(torch.arange(20))

@@ -33,9 +33,10 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
         "global_batch",
         "steps_per_epoch",
         "num_steps",
+        "class_names",
     ),
     "step": ("step", "epoch", "loss", "lr", "grad_norm", "samples_per_s", "step_time_s", "data_time_s"),
-    "eval": ("step", "epoch", "loss", "metrics"),
+    "eval": ("step", "epoch", "loss", "metrics", "confusion"),
     "devices": ("devices",),
     "ranks": ("ranks",),
     "checkpoint": ("step", "path", "size_bytes", "duration_s", "stall_s", "reason", "removed"),
@@ -48,7 +49,10 @@ DEVICE_FIELDS = (
     "rank", "node", "kind", "index", "name", "utilization_percent", "memory_used_bytes",
     "memory_total_bytes", "temperature_celsius", "power_watts",
 )  # fmt: skip
-RANK_FIELDS = ("rank", "step", "step_time_s", "data_time_s", "wait_time_s", "peak_memory_bytes")
+RANK_FIELDS = (
+    "rank", "step", "step_time_s", "data_time_s", "forward_time_s", "backward_time_s", "optimizer_time_s",
+    "wait_time_s", "peak_memory_bytes",
+)  # fmt: skip
 CHECKPOINT_REASONS = ("button", "schedule", "best", "stop", "end")
 # By which metric evaluations are compared: the first of these that is there; whether more of it is better.
 PRIMARY_METRICS: Mapping[str, bool] = {"perplexity": False, "rmse": False, "accuracy": True}

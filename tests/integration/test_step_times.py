@@ -1,0 +1,87 @@
+"""How a rank's step divides, in real runs: the parts make up the step, and who waits for whom."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterable
+from statistics import median
+from typing import Any
+
+import pytest
+
+from tests.harness import (
+    REPOSITORY,
+    START_TIMEOUT_S,
+    Launcher,
+    LiveRun,
+    all_events,
+    create_run,
+    torchrun_by_hand,
+    wait_until,
+)
+from tests.integration.slow_worker import DAWDLES_S
+from trainers.contract.events import Event
+
+PARTS = ("data_time_s", "forward_time_s", "backward_time_s", "optimizer_time_s")
+# Steps long enough that what lies between the parts (a report now and then) is a small share.
+LONG_STEPS = {"dataset": "fashion_mnist", "model": "cnn", "batch_size": 128, "checkpoint_every_steps": 10**6}
+
+
+def measured(events: Iterable[Event], rank: int) -> list[dict[str, Any]]:
+    """Return the entries of a rank, once a step of it was measured."""
+    entries = [event["ranks"][rank] for event in events if len(event.get("ranks", ())) > rank]
+    return [entry for entry in entries if entry["step_time_s"] is not None]
+
+
+def share_of_parts(entry: dict[str, Any]) -> float:
+    total: float = sum(entry[part] for part in PARTS) / entry["step_time_s"]
+    return total
+
+
+@pytest.mark.parametrize("num_accumulated", [1, 3])
+def test_parts_make_up_the_step(launcher: Launcher, num_accumulated: int) -> None:
+    live = launcher.start(**LONG_STEPS, gradient_accumulation_steps=num_accumulated, num_epochs=100)
+    wait_until("six measured steps", lambda: len(measured(live.events("ranks"), 1)) >= 6, START_TIMEOUT_S)
+    for rank in (0, 1):
+        entries = measured(live.events("ranks"), rank)
+        assert 0.8 <= median(share_of_parts(entry) for entry in entries) <= 1.02, entries
+        assert all(entry[part] > 0 for entry in entries for part in PARTS), entries
+        assert all(0 <= entry["wait_time_s"] <= entry["backward_time_s"] for entry in entries), entries
+
+
+def test_the_others_wait_for_a_rank_that_is_slow(launcher: Launcher) -> None:
+    run = create_run(launcher.runs_dir, max_steps=120, checkpoint_every_steps=10**6, batch_size=16)
+    command = [
+        part.replace("trainers.worker", "tests.integration.slow_worker") for part in torchrun_by_hand(run)
+    ]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TRAINERS_")}
+    ended = subprocess.run(
+        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=90, check=False
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    quick, slow = (measured(all_events(run), rank) for rank in (0, 1))
+    assert len(quick) >= 3
+    assert median(entry["wait_time_s"] for entry in quick) > 0.7 * DAWDLES_S, quick
+    assert median(entry["forward_time_s"] for entry in quick) < 0.3 * DAWDLES_S, quick
+    assert median(entry["forward_time_s"] for entry in slow) > 0.9 * DAWDLES_S, slow
+    assert median(entry["wait_time_s"] for entry in slow) < 0.3 * DAWDLES_S, slow
+
+
+def test_interleaved_passes_and_unseen_waiting_are_null(launcher: Launcher) -> None:
+    """A pipeline goes forward and backward at once; FSDP waits for others in many places."""
+    for strategy, unknown in (
+        ("pipeline", {"forward_time_s", "backward_time_s", "wait_time_s"}),
+        ("zero3", {"wait_time_s"}),
+    ):
+        live = launcher.start(
+            dataset="austen", model="gpt", strategy=strategy, sequence_length=32, max_steps=60
+        )
+        assert live.wait_for_end().state == "finished", live.story()
+        entry = newest(live)
+        assert {name for name, value in entry.items() if value is None} == unknown, entry
+        assert entry["optimizer_time_s"] > 0
+
+
+def newest(live: LiveRun) -> dict[str, Any]:
+    return measured(live.events("ranks"), 1)[-1]

@@ -1,0 +1,161 @@
+"""The clock of a step's parts: what the parts add up to, and what is not measured."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from trainers import step_clock
+from trainers.step_clock import StepClock, StepTimes
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
+PART_S = 0.004
+
+
+class Clockwork:
+    """A clock whose moments come from a list: each part of a step takes as long as it says."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 0.0
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now_s)
+        monkeypatch.setattr(step_clock._HostTime, "now", lambda _: self.now_s)
+
+    def pass_time(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+@pytest.fixture
+def clockwork(monkeypatch: pytest.MonkeyPatch) -> Clockwork:
+    return Clockwork(monkeypatch)
+
+
+def test_parts_of_several_batches_are_added_up_and_the_rest_is_what_is_left(clockwork: Clockwork) -> None:
+    network = nn.Linear(2, 1)
+    clock = StepClock(network, CPU, measures_wait=True)
+    clock.begin_step(is_reported=False)
+    for _ in range(2):
+        clockwork.pass_time(0.1)
+        clock.data_fetched()
+        clockwork.pass_time(0.2)
+        loss = network(torch.ones(1, 2)).sum()
+        clock.forward_done()
+        clockwork.pass_time(0.3)
+        loss.backward()  # the hook notes the end of the own gradients here
+        clockwork.pass_time(0.05)
+        clock.backward_done()
+    clockwork.pass_time(0.4)
+    clock.optimizer_done()
+    clockwork.pass_time(0.01)
+    clock.end_step()
+    assert clock.newest == pytest.approx((1.71, 0.2, 0.4, 0.7, 0.4, 0.05))
+    assert (clock.step_time_s, clock.data_time_s) == pytest.approx((1.71, 0.2))
+
+
+def test_what_stood_still_belongs_to_no_step_but_the_report_to_the_next(clockwork: Clockwork) -> None:
+    clock = StepClock(nn.Linear(2, 1), CPU, measures_wait=True)
+    finish_step(clock, clockwork)
+    clockwork.pass_time(7.0)  # an evaluation of 6 s, and a report of 1 s
+    clock.begin_step(is_reported=False, stood_still_s=6.0)
+    finish_step(clock, clockwork, begins=False)
+    assert clock.step_time_s == pytest.approx(1.0 + 3 * PART_S)
+    assert clock.newest.data_time_s == pytest.approx(0.0), "the report is no waiting for data"
+    clockwork.pass_time(7.0)
+    clock.begin_step(is_reported=False)
+    finish_step(clock, clockwork, begins=False)
+    assert clock.step_time_s == pytest.approx(3 * PART_S), "nothing between two epochs belongs to a step"
+
+
+def finish_step(clock: StepClock, clockwork: Clockwork, *, begins: bool = True, divides: bool = True) -> None:
+    """Go through a step of one batch; no gradient is made, so that nobody knows of waiting."""
+    if begins:
+        clock.begin_step(is_reported=True)
+    clock.data_fetched()
+    clockwork.pass_time(PART_S)
+    if divides:
+        clock.forward_done()
+    clockwork.pass_time(PART_S)
+    clock.backward_done()
+    clockwork.pass_time(PART_S)
+    clock.optimizer_done()
+    clock.end_step()
+
+
+def test_what_is_not_measured_is_none_and_never_0(clockwork: Clockwork) -> None:
+    clock = StepClock(nn.Linear(2, 1), CPU, measures_wait=True)
+    assert set(clock.newest) == {None}
+    finish_step(clock, clockwork, divides=False)
+    assert clock.newest == StepTimes(
+        step_time_s=pytest.approx(3 * PART_S),
+        data_time_s=0.0,
+        forward_time_s=None,
+        backward_time_s=None,
+        optimizer_time_s=pytest.approx(PART_S),
+        wait_time_s=None,
+    )
+    finish_step(clock, clockwork)
+    assert clock.newest.wait_time_s is None, "the first layer had no gradient in this step"
+    unheard = StepClock(network := nn.Linear(2, 1), CPU, measures_wait=False)
+    unheard.begin_step(is_reported=True)
+    network(torch.ones(1, 2)).sum().backward()
+    finish_step(unheard, clockwork, begins=False)
+    assert unheard.newest.wait_time_s is None
+
+
+class FakeEvent:
+    """A CUDA event of a GPU that is always 5 ms behind its host, and whose clock runs twice as fast."""
+
+    clockwork: Clockwork
+    num_made = 0
+
+    def __init__(self, *, enable_timing: bool) -> None:
+        assert enable_timing
+        FakeEvent.num_made += 1
+
+    def record(self) -> None:
+        self.at_ms = 1000 * (2 * self.clockwork.now_s) + 5
+
+    def elapsed_time(self, later: FakeEvent) -> float:
+        return later.at_ms - self.at_ms
+
+
+def test_on_a_gpu_only_reported_steps_are_measured_and_by_the_gpus_own_time(
+    clockwork: Clockwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FakeEvent.clockwork, FakeEvent.num_made = clockwork, 0
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    clock = StepClock(nn.Linear(2, 1), GPU, measures_wait=True)
+    clock.begin_step(is_reported=False)
+    finish_step(clock, clockwork, begins=False)
+    assert set(clock.newest) == {None} and FakeEvent.num_made == 0
+    assert clock.step_time_s == pytest.approx(3 * PART_S), "the host's own time is known of every step"
+    finish_step(clock, clockwork)
+    measured = clock.newest
+    assert measured.forward_time_s == measured.optimizer_time_s == pytest.approx(2 * PART_S)
+    assert measured.step_time_s == pytest.approx(6 * PART_S)
+    num_events = FakeEvent.num_made
+    clock.begin_step(is_reported=False)
+    finish_step(clock, clockwork, begins=False)
+    assert clock.newest is measured, "the newest step that was measured"
+    finish_step(clock, clockwork)
+    assert FakeEvent.num_made == num_events, "events serve again"
+
+
+def test_a_step_costs_next_to_nothing() -> None:
+    """Measured: about 3 µs on a laptop's core; the limit leaves room for a busy machine."""
+    clock = StepClock(nn.Linear(2, 1), CPU, measures_wait=True)
+    rounds = []
+    for _ in range(20):
+        began = time.perf_counter()
+        for _ in range(100):
+            clock.begin_step(is_reported=False, stood_still_s=0.0)
+            clock.data_fetched()
+            clock.forward_done()
+            clock.backward_done()
+            clock.optimizer_done()
+            clock.end_step()
+        rounds.append((time.perf_counter() - began) / 100)
+    assert min(rounds) < 30e-6
+    print(f"{min(rounds) * 1e6:.1f} µs a step")

@@ -1,0 +1,165 @@
+"""How a rank's step divides: fetching data, forward, backward with its waiting, the optimizer."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+class StepTimes(NamedTuple):
+    """Seconds of one step and of its parts; None where they are not measured.
+
+    Waiting is part of backward. What is left of a step goes into reports and the like.
+    """
+
+    step_time_s: float | None = None
+    data_time_s: float | None = None
+    forward_time_s: float | None = None
+    backward_time_s: float | None = None
+    optimizer_time_s: float | None = None
+    wait_time_s: float | None = None
+
+
+class StepClock:
+    """Is told of the end of each part of a step, and says how long the parts took.
+
+    On the CPU every step is measured. A GPU's host only hands out work, so there the borders are moments
+    of the GPU itself, of the steps that end with a report: the wait for the GPU that comes with one makes
+    them readable at no further cost.
+
+    Backward reaches the first layer last, so the hook of the first parameter marks the end of a rank's own
+    gradients; from there to the end of backward it waits for the others.
+
+    Attributes:
+        step_time_s, data_time_s: what the host spent on the last step, and in it on fetching data.
+        newest: the newest step that was measured.
+    """
+
+    def __init__(self, network: nn.Module, device: torch.device, *, measures_wait: bool) -> None:
+        self.step_time_s = self.data_time_s = 0.0
+        self.newest = StepTimes()
+        self._is_gpu = device.type == "cuda"
+        self._time: _Time = _GpuTime() if self._is_gpu else _HostTime()
+        self._is_measured = False
+        self._marks: list[tuple[str, Any]] = []
+        self._own_done: Any = None
+        self._began = self._fetching_since = self._ended = time.perf_counter()
+        first = next((parameter for parameter in network.parameters() if parameter.requires_grad), None)
+        if measures_wait and first is not None:
+            first.register_post_accumulate_grad_hook(self._own_gradients_done)
+
+    def begin_step(self, *, is_reported: bool, stood_still_s: float | None = None) -> None:
+        """Begin a step.
+
+        Args:
+            is_reported: the step ends with a report.
+            stood_still_s: of the time since the last step, what belongs to no step; None: all of it.
+        """
+        now = self._fetching_since = time.perf_counter()
+        self._began = now if stood_still_s is None else self._ended + stood_still_s
+        self.data_time_s = 0.0
+        self._marks.clear()
+        self._own_done = None
+        self._is_measured = is_reported or not self._is_gpu
+        if self._is_measured:
+            self._time.restart()
+        self._mark("begin")
+
+    def data_fetched(self) -> None:
+        """Note that a batch is there."""
+        self.data_time_s += time.perf_counter() - self._fetching_since
+        self._mark("data")
+
+    def forward_done(self) -> None:
+        """Note that the loss is there; a strategy whose passes are interleaved never says so."""
+        self._mark("forward")
+
+    def backward_done(self) -> None:
+        """Note the end of backward; either the optimizer follows or another batch is fetched."""
+        self._mark("backward")
+        self._fetching_since = time.perf_counter()
+
+    def optimizer_done(self) -> None:
+        """Note that the weights have moved."""
+        self._mark("optimizer")
+
+    def end_step(self) -> None:
+        """End the step; on a GPU, after its work was waited for where the step is reported."""
+        self._ended = time.perf_counter()
+        self.step_time_s = self._ended - self._began
+        if self._is_measured:
+            self.newest = self._read()
+
+    def _mark(self, part: str) -> None:
+        if self._is_measured:
+            self._marks.append((part, self._time.now()))
+
+    def _own_gradients_done(self, _parameter: Tensor) -> None:
+        if self._is_measured:
+            self._own_done = self._time.now()
+
+    def _read(self) -> StepTimes:
+        between = self._time.between
+        parts = {"data": 0.0, "forward": 0.0, "backward": 0.0, "optimizer": 0.0}
+        for (_, earlier), (part, later) in pairwise(self._marks):
+            parts[part] += between(earlier, later)
+        (_, began), *_, (_, backward_ended), (_, ended) = self._marks
+        is_divided = parts["forward"] > 0
+        is_wait_known = is_divided and self._own_done is not None
+        return StepTimes(
+            step_time_s=between(began, ended) if self._is_gpu else self.step_time_s,
+            data_time_s=parts["data"],
+            forward_time_s=parts["forward"] if is_divided else None,
+            backward_time_s=parts["backward"] if is_divided else None,
+            optimizer_time_s=parts["optimizer"],
+            wait_time_s=between(self._own_done, backward_ended) if is_wait_known else None,
+        )
+
+
+class _Time(Protocol):
+    """Moments, and the seconds between two of them."""
+
+    def restart(self) -> None: ...
+
+    def now(self) -> Any: ...
+
+    def between(self, earlier: Any, later: Any) -> float: ...
+
+
+class _HostTime:
+    """Moments of this process."""
+
+    now = staticmethod(time.perf_counter)
+
+    def restart(self) -> None:
+        """Do nothing: a moment is a number."""
+
+    def between(self, earlier: float, later: float) -> float:
+        return later - earlier
+
+
+class _GpuTime:
+    """Moments at which the GPU comes to a place in its work; the events serve again for the next step."""
+
+    def __init__(self) -> None:
+        self._events: list[torch.cuda.Event] = []
+        self._num_used = 0
+
+    def restart(self) -> None:
+        self._num_used = 0
+
+    def now(self) -> torch.cuda.Event:
+        if self._num_used == len(self._events):
+            self._events.append(torch.cuda.Event(enable_timing=True))
+        event = self._events[self._num_used]
+        self._num_used += 1
+        event.record()
+        return event
+
+    def between(self, earlier: torch.cuda.Event, later: torch.cuda.Event) -> float:
+        elapsed_ms: float = earlier.elapsed_time(later)
+        return elapsed_ms / 1000
