@@ -102,7 +102,9 @@ export class Chart {
     this.fullAt = this.drawnAt;
     this.revision += 1;
     const base = baseLayout(this.revision, revision, this.zoomRevision);
-    if (end > 0) base.xaxis.range = [layout.xaxis?.start ?? 0, end];
+    // Plotly keeps the user's range only while ours stays the same, and ours grows: so theirs is given.
+    if (this.isZoomed) base.xaxis.range = [...this.plot.layout.xaxis.range];
+    else if (end > 0) base.xaxis.range = [layout.xaxis?.start ?? 0, end];
     await this.plotly.react(this.plot, data, merge(base, layout), CONFIG);
     if (!this.isDrawn) {
       this.isDrawn = true;

@@ -36,9 +36,15 @@ def as_a_run_was(store: RunStore, query: Mapping[str, str]) -> dict[str, Any]:
     """
     before = store.open(query.get("from", "")).read_config().to_json()
     known = config_module.settings()
-    changes = {name: value for name, value in query.items() if name in known}
-    # A name is for one run; its copy gets a number of its own.
+    changes = {name: _from_text(name, value) for name, value in query.items() if name in known}
     config: Config = config_module.parse(before | changes)
     values = config.to_json()
     del values["schema_version"]
     return values
+
+
+def _from_text(name: str, value: str) -> Any:
+    """Return a value of an address as the configuration takes it: yes and no are words there."""
+    if config_module.value_type(name) is bool:
+        return {"true": True, "false": False}.get(value, value)
+    return value
