@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,7 @@ class Strategy:
     label: str
     description: str
     ranks_per_replica: RanksPerReplica
+    memory_shares: Mapping[str, RanksPerReplica] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ class Look:
     preview: Mapping[str, Any]
     dataset: Dataset | None
     counts: Mapping[str, Mapping[str, int]]
+    memory: Mapping[str, Mapping[str, Mapping[str, int | None]]] = field(default_factory=dict)
 
 
 class OwnData:
@@ -134,6 +135,7 @@ def _ask(config: Config) -> Look:
 def _parse(raw: Mapping[str, Any]) -> Look:
     about = dict(raw["dataset"]) if raw["dataset"] else None
     counts = about.pop("models") if about else {}
+    memory = about.pop("memory") if about else {}
     return Look(
         ok=raw["ok"],
         kind=raw["kind"],
@@ -145,6 +147,7 @@ def _parse(raw: Mapping[str, Any]) -> Look:
         preview=raw["preview"],
         dataset=Dataset(**about) if about else None,
         counts=counts,
+        memory=memory,
     )
 
 

@@ -70,6 +70,7 @@ def build_job(
         )
     strategy = make_strategy(config, world)
     train, validation = dataset.load(data_device(config, spec, world.device))
+    pulse.begin_model(world.device)
     network = build_network(model_entry, spec, options).to(world.device)
     if problem := strategy.why_not(network):
         raise ValueError(f"strategy {config.strategy} cannot train model {config.model}: {problem}")

@@ -10,10 +10,10 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -24,11 +24,13 @@ from trainers.data import LANGUAGE_MODELLING, DataOptions, DataSpec, NotInstalle
 from trainers.parallel import Strategy
 from trainers.registry import ModelEntry, ModelOptions
 
+Found = TypeVar("Found")
+
 
 def describe() -> dict[str, Any]:
     """Return the catalogue as JSON values; sizes are counted on models without memory."""
     broken = [asdict(plugin) for plugin in registry.discover_all()]
-    specs, unavailable, watched = _read_specs(broken)
+    specs, unavailable, watched = read_specs(broken)
     models = [_describe_model(entry, specs, broken) for entry in registry.models().values()]
     return {
         "models": [model for model in models if model is not None],
@@ -49,6 +51,7 @@ def describe() -> dict[str, Any]:
                 "label": strategy.label,
                 "description": strategy.description,
                 "ranks_per_replica": strategy.ranks_per_replica,
+                "memory_shares": asdict(strategy.memory_shares),
             }
             for strategy in sorted(registry.strategies().values(), key=_place)
         ],
@@ -87,7 +90,7 @@ def _num_places(name: str, spec: DataSpec) -> int | None:
 
 def count_parameters(entry: ModelEntry, spec: DataSpec) -> dict[str, int]:
     """Return the parameters of each size of a model for a data set, without making them."""
-    return {size: _num_parameters(_on_meta(entry, spec, size)) for size in entry.sizes}
+    return {size: _num_parameters(on_meta(entry, spec, size)) for size in entry.sizes}
 
 
 def missing_packages(entry: ModelEntry) -> list[str]:
@@ -102,7 +105,7 @@ def missing_packages(entry: ModelEntry) -> list[str]:
     return missing
 
 
-def _read_specs(
+def read_specs(
     broken: list[dict[str, str]],
 ) -> tuple[dict[str, DataSpec], list[dict[str, str]], set[Path]]:
     """Return the data sets that are here, those that are not with how to get them, and what to watch."""
@@ -132,10 +135,10 @@ def _describe_model(
     strategies = list(registry.strategies())
     if not entry.needs_path and not entry.requires:
         try:
-            counts = _count_for_all(entry, fitting)
+            counts = once_per_shape(fitting, lambda spec: count_parameters(entry, spec))
             if fitting:
                 strategies = fitting_strategies(
-                    _on_meta(entry, next(iter(fitting.values())), entry.default_size)
+                    on_meta(entry, next(iter(fitting.values())), entry.default_size)
                 )
         except Exception as error:  # noqa: BLE001 - a plugin is anybody's code; it is reported, not hidden
             message = f"{type(error).__name__}: {error}"
@@ -167,19 +170,20 @@ def fitting_strategies(network: nn.Module) -> list[str]:
     return [strategy.name for strategy in ordered if strategy.why_not(network) is None]
 
 
-def _count_for_all(entry: ModelEntry, specs: Mapping[str, DataSpec]) -> dict[str, dict[str, int]]:
-    """Count once for data sets of the same shape."""
-    seen: dict[tuple[Any, ...], dict[str, int]] = {}
-    counts = {}
+def once_per_shape(specs: Mapping[str, DataSpec], of_spec: Callable[[DataSpec], Found]) -> dict[str, Found]:
+    """Return what is found for each data set; those of one shape are looked at once."""
+    seen: dict[tuple[Any, ...], Found] = {}
+    found = {}
     for name, spec in specs.items():
         shape = (spec.task, spec.input_shape, spec.num_classes, spec.vocabulary_size)
         if shape not in seen:
-            seen[shape] = count_parameters(entry, spec)
-        counts[name] = seen[shape]
-    return counts
+            seen[shape] = of_spec(spec)
+        found[name] = seen[shape]
+    return found
 
 
-def _on_meta(entry: ModelEntry, spec: DataSpec, size: str) -> nn.Module:
+def on_meta(entry: ModelEntry, spec: DataSpec, size: str) -> nn.Module:
+    """Return a model without memory: its shapes are there, its numbers are not."""
     with torch.device("meta"):
         return entry.build(spec, ModelOptions(size=size))
 

@@ -19,7 +19,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from trainers import catalog, registry
+from trainers import catalog, memory, registry
 from trainers.contract.config import TASKS
 from trainers.data import DataOptions, DataSpec, NotInstalledError
 from trainers.owndata import cache
@@ -122,16 +122,17 @@ def _is_small(options: DataOptions, answer: dict[str, Any]) -> bool:
 
 def _describe(spec: DataSpec, problems: Problems) -> dict[str, Any]:
     registry.discover_all()
-    counts = {}
+    counts, needs = {}, {}
     for entry in registry.models().values():
         if spec.task not in entry.tasks or entry.needs_path or catalog.missing_packages(entry):
             continue
         try:
             counts[entry.name] = catalog.count_parameters(entry, spec)
+            needs[entry.name] = memory.needs_of_sizes(entry, spec)
         except Exception as error:  # noqa: BLE001 - a model is anybody's code; it is reported, not hidden
             problems.note(f"model {entry.name}", f"it cannot be built for this data ({error}).")
     about = catalog.describe_dataset(NAME, registry.datasets()[NAME].label, spec)
-    described: dict[str, Any] = _clean({**about, "models": counts})
+    described: dict[str, Any] = _clean({**about, "models": counts, "memory": needs})
     return described
 
 

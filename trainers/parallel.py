@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -13,6 +14,21 @@ from trainers.contract.config import Config, RanksPerReplica
 from trainers.distributed import World
 
 Loss = Callable[[Any, Tensor], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryShares:
+    """Over how many ranks each kind of memory is divided: "one" is not at all, or only in part.
+
+    Attributes:
+        parameters: at their peak: weights that are all whole while a step computes are not divided.
+        activations: those of the samples of one replica.
+    """
+
+    parameters: RanksPerReplica = "one"
+    gradients: RanksPerReplica = "one"
+    optimizer_state: RanksPerReplica = "one"
+    activations: RanksPerReplica = "one"
 
 
 class Strategy:
@@ -26,6 +42,7 @@ class Strategy:
         is_sharded: parameters or optimizer state lie in pieces on the ranks.
         rehearses: the first backward pass decides how later ones add up (DDP lays out its buckets), so a
             resumed run has to go through one before it is in step with a run that was never interrupted.
+        memory_shares: what the ranks divide among them.
         measures_wait: backward ends with the all-reduce, and the computation waits for it there, so that
             waiting for others can be measured from a hook on the first layer.
         name, label, description: set by `@register_strategy`.
@@ -37,6 +54,7 @@ class Strategy:
     ranks_per_replica: ClassVar[RanksPerReplica] = "one"
     is_collective: ClassVar[bool] = False
     is_sharded: ClassVar[bool] = False
+    memory_shares: ClassVar[MemoryShares] = MemoryShares()
     measures_wait: ClassVar[bool] = False
     rehearses: ClassVar[bool] = False
     name: ClassVar[str] = ""

@@ -6,6 +6,7 @@ collective, its thread still answers, and the page still shows who stands at whi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -15,6 +16,7 @@ import threading
 import time
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,13 +40,20 @@ class Pulse:
 
     Attributes:
         newest: the newest step, and how the newest measured one divides.
+        base_memory_bytes: what the rank held before its model was built; None until then.
     """
 
     newest: tuple[int, StepTimes] = (0, StepTimes())
+    base_memory_bytes: int | None = None
 
     def beat(self, step: int, times: StepTimes) -> None:
         """Note the newest step; in one go, so that the sampler never sees half of it."""
         self.newest = (step, times)
+
+    def begin_model(self, device: torch.device) -> None:
+        """Note what is held before the model is there; the peak counts from here."""
+        forget_peak_memory(device)
+        self.base_memory_bytes = held_memory_bytes(device)
 
     def sample(self) -> dict[str, float | None]:
         """Return step and times as an entry of the `ranks` event has them."""
@@ -104,6 +113,7 @@ class Telemetry:
             "rank": {
                 "rank": self._world.rank,
                 **self._pulse.sample(),
+                "base_memory_bytes": self._pulse.base_memory_bytes,
                 "peak_memory_bytes": peak_memory_bytes(device),
             },
         }
@@ -111,6 +121,25 @@ class Telemetry:
     def _report(self, samples: list[dict[str, Any]]) -> None:
         self._reporter.event("devices", devices=[sample["device"] for sample in samples])
         self._reporter.event("ranks", ranks=[sample["rank"] for sample in samples])
+
+
+def held_memory_bytes(device: torch.device) -> int | None:
+    """Return the memory this rank holds now: on a GPU torch's allocations, else the resident set."""
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device)
+    return hardware.resident_bytes()
+
+
+def forget_peak_memory(device: torch.device) -> None:
+    """Begin to count the peak anew: reading data can take more for a moment than training ever does.
+
+    Where the system does not offer that (only Linux does), the peak goes on counting from the start.
+    """
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    elif sys.platform.startswith("linux"):
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
 
 
 def peak_memory_bytes(device: torch.device) -> int:

@@ -122,6 +122,7 @@ def test_devices_and_ranks_name_every_rank(finished_run: LiveRun) -> None:
     assert all(device["temperature_celsius"] is None for device in devices), "a missing reading is null"
     ranks = finished_run.events("ranks")[-1]["ranks"]
     assert [tuple(rank) for rank in ranks] == [events.RANK_FIELDS] * 2
+    assert all(50_000_000 < rank["base_memory_bytes"] < rank["peak_memory_bytes"] for rank in ranks)
 
 
 def test_each_rank_has_its_log_and_no_process_is_left(finished_run: LiveRun) -> None:

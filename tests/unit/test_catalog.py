@@ -69,6 +69,20 @@ def test_every_model_trains_with_ddp_and_only_some_can_be_cut(catalog: dict[str,
     assert not {"tensor", "pipeline"} & strategies["cnn"]
 
 
+def test_strategies_say_which_memory_the_ranks_divide(catalog: dict[str, Any]) -> None:
+    divided = {
+        strategy["name"]: {kind for kind, over in strategy["memory_shares"].items() if over != "one"}
+        for strategy in catalog["strategies"]
+    }
+    state = {"optimizer_state"}
+    assert divided["ddp"] == set() and divided["zero1"] == state
+    assert divided["zero2"] == state | {"gradients"}, "weights are whole from forward to backward"
+    assert (
+        divided["zero3"] == divided["tensor"] == divided["data_tensor"] == divided["zero2"] | {"parameters"}
+    )
+    assert divided["pipeline"] == divided["zero3"] | {"activations"}
+
+
 def test_what_is_not_installed_is_named_with_how_to_get_it(catalog: dict[str, Any]) -> None:
     for entry in catalog["unavailable"]:
         assert entry["label"] and len(entry["how"]) > 20

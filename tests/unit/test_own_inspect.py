@@ -43,6 +43,10 @@ def test_images_are_described_with_thumbnails_and_models(tmp_path: Path) -> None
     assert seen["dataset"]["num_train"] == 24 and seen["dataset"]["name"] == "own"
     counts = seen["dataset"]["models"]
     assert counts["linear"]["standard"] == 3 * 16 * 20 * 2 + 2 and "gpt" not in counts
+    needs = seen["dataset"]["memory"]
+    assert needs.keys() == counts.keys() and needs["linear"].keys() == counts["linear"].keys()
+    # Kept are the image, and of the loss its output of two classes and the target.
+    assert needs["linear"]["standard"]["activation_bytes_per_sample"] == 4 * 3 * 16 * 20 + 4 * 2 + 8
     assert seen["is_prepared"] and own(path).fingerprint == seen["fingerprint"]
 
 

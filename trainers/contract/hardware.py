@@ -149,6 +149,12 @@ class ProcessReader:
         )
 
 
+def resident_bytes() -> int | None:
+    """Return this process's resident memory."""
+    psutil = _psutil()
+    return None if psutil is None else int(psutil.Process().memory_info().rss)
+
+
 @functools.cache
 def cpu_name() -> str:
     """Return the processor's name, as the system gives it."""

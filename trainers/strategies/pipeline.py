@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from trainers.contract.config import Config, RanksPerReplica
 from trainers.distributed import World
+from trainers.parallel import MemoryShares
 from trainers.registry import register_strategy
 from trainers.sharded import ShardedStrategy, has_batch_norm
 
@@ -33,6 +34,9 @@ class Pipeline(ShardedStrategy):
     """Trains with `network.pipeline_stages(world_size)`, a stage a rank."""
 
     ranks_per_replica: ClassVar[RanksPerReplica] = "all"
+    memory_shares: ClassVar[MemoryShares] = MemoryShares(
+        parameters="all", gradients="all", optimizer_state="all", activations="all"
+    )
     owns_plain: ClassVar[bool] = True
 
     def __init__(self, config: Config, world: World) -> None:

@@ -8,6 +8,7 @@ from torch import nn
 
 from trainers.contract.config import RanksPerReplica
 from trainers.layers import Block
+from trainers.parallel import MemoryShares
 from trainers.registry import register_strategy
 from trainers.sharded import ShardedStrategy
 
@@ -29,6 +30,9 @@ class TensorParallel(ShardedStrategy):
     """
 
     ranks_per_replica: ClassVar[RanksPerReplica] = "all"
+    memory_shares: ClassVar[MemoryShares] = MemoryShares(
+        parameters="all", gradients="all", optimizer_state="all"
+    )
 
     @classmethod
     def why_not(cls, network: nn.Module) -> str | None:

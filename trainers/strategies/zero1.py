@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from trainers.parallel import MemoryShares
 from trainers.registry import register_strategy
 from trainers.sharded import copy_tensors, optimizer_tensors, share_buffers
 from trainers.strategies.ddp import DataParallel
@@ -21,6 +22,7 @@ class Zero1(DataParallel):
     """After backward each rank steps its share of the parameters and sends them to the others."""
 
     is_sharded: ClassVar[bool] = True
+    memory_shares: ClassVar[MemoryShares] = MemoryShares(optimizer_state="all")
 
     def make_optimizer(
         self, optimizer: type[torch.optim.Optimizer], groups: list[dict[str, Any]], **arguments: Any

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from trainers.parallel import MemoryShares
 from trainers.registry import register_strategy
 from trainers.strategies.zero3 import FullySharded
 
@@ -18,3 +19,4 @@ class Zero2(FullySharded):
     """FSDP2 that gathers each weight once a step instead of twice."""
 
     frees_after_forward: ClassVar[bool] = False
+    memory_shares: ClassVar[MemoryShares] = MemoryShares(gradients="all", optimizer_state="all")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor, nn
 
+from trainers.parallel import MemoryShares
 from trainers.registry import register_strategy
 from trainers.sharded import ShardedStrategy
 
@@ -25,6 +26,9 @@ class FullySharded(ShardedStrategy):
     """
 
     frees_after_forward: ClassVar[bool] = True
+    memory_shares: ClassVar[MemoryShares] = MemoryShares(
+        parameters="all", gradients="all", optimizer_state="all"
+    )
 
     def wrap(self, network: nn.Module) -> None:
         from torch.distributed.device_mesh import init_device_mesh
