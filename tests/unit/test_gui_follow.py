@@ -1,4 +1,4 @@
-"""Many viewers of one run: everyone sees everything, the same news is encoded once, nobody holds up others."""
+"""Many viewers of one run: all see everything, the same news is encoded once, nobody holds up others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tutor would say: seen in made-up events of runs that are ill in one way, and never in healthy ones."""
+"""What a tutor would say of made-up runs that are ill in one way, and never of healthy ones."""
 
 from __future__ import annotations
 
@@ -138,7 +138,8 @@ def test_waiting_for_data_says_how_much_and_offers_workers() -> None:
 def devices(seq: int, *, busy: float, used: int) -> Event:
     device = {
         "rank": 0, "node": 0, "kind": "cuda", "index": 0, "name": "GPU", "utilization_percent": busy,
-        "memory_used_bytes": used, "memory_total_bytes": 100, "temperature_celsius": None, "power_watts": None,
+        "memory_used_bytes": used, "memory_total_bytes": 100, "temperature_celsius": None,
+        "power_watts": None,
     }  # fmt: skip
     return {"seq": seq, "time_unix_s": 2000.0 + seq, "kind": "devices", "devices": [device]}
 
