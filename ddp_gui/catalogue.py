@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import subprocess
-import sys
-import tempfile
+import math
 import threading
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ddp_gui.paths import REPOSITORY
+from ddp_gui import asking
+from ddp_gui.asking import AskError
 from trainers.contract.config import RanksPerReplica
-from trainers.contract.rundir import write_json_atomically
 
-ASK_TIMEOUT_S = 120.0
+LOOK_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,87 +127,48 @@ class CatalogueSource:
         self._cache_file = cache_file
         self._lock = threading.Lock()
         self._key = ""
+        self._looked_at = -math.inf
         self._catalogue: Catalogue | None = None
 
     def get(self) -> Catalogue:
-        """Return the catalogue as the files are now.
+        """Return the catalogue as the files were at most a second ago.
 
         Raises:
             CatalogueError: when the training process fails; says its last words.
         """
         with self._lock:
-            if self._catalogue is not None and self._key == self._current_key(self._catalogue.raw):
+            now = time.monotonic()
+            if self._catalogue is not None and now - self._looked_at < LOOK_EVERY_S:
+                return self._catalogue
+            self._looked_at = now
+            if self._catalogue is not None and self._key == asking.current_key(self._catalogue.raw):
                 return self._catalogue
             try:
-                raw = self._cached() or self._ask()
-            except CatalogueError as error:
+                raw = self._remembered_or_asked()
+            except AskError as error:
                 if self._catalogue is None:
-                    raise
+                    raise CatalogueError(str(error)) from error
                 # Somebody is editing: what there was goes on, and the page says what is wrong.
                 raw = {**self._catalogue.raw, "errors": [_as_broken(error)]}
             self._catalogue = _parse(raw)
-            self._key = self._current_key(raw)
+            self._key = asking.current_key(raw)
             return self._catalogue
 
-    def _current_key(self, raw: Mapping[str, Any]) -> str:
-        return _fingerprint([Path(path) for path in raw.get("watched_paths", [])])
-
-    def _cached(self) -> Mapping[str, Any] | None:
-        try:
-            cached: dict[str, Any] = json.loads(self._cache_file.read_text(encoding="utf-8"))
-            fits = cached["key"] == self._current_key(cached["catalogue"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return cached["catalogue"] if fits else None
-
-    def _ask(self) -> Mapping[str, Any]:
-        try:
-            answer = subprocess.run(
-                [sys.executable, "-m", "trainers.catalog"],
-                cwd=REPOSITORY,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=ASK_TIMEOUT_S,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise CatalogueError("the catalogue did not answer within two minutes") from error
-        if answer.returncode != 0:
-            words = answer.stderr.decode("utf-8", errors="replace").strip()[-2000:]
-            raise CatalogueError(f"the catalogue could not be read:\n{words}")
-        raw: dict[str, Any] = json.loads(answer.stdout)
-        try:
-            self._cache_file.parent.mkdir(parents=True, exist_ok=True)
-            write_json_atomically(self._cache_file, {"key": self._current_key(raw), "catalogue": raw})
-        except OSError as error:
-            print(f"The catalogue is not cached ({error}); the next start takes some seconds more.")
-        return raw
+    def _remembered_or_asked(self) -> Mapping[str, Any]:
+        known = asking.remembered(self._cache_file)
+        if known is None:
+            known = asking.ask("trainers.catalog")
+            asking.remember(self._cache_file, known)
+        return known
 
 
-def _as_broken(error: CatalogueError) -> dict[str, str]:
+def _as_broken(error: AskError) -> dict[str, str]:
     return {"module": "trainers", "message": str(error), "traceback": ""}
 
 
 def default_cache_file() -> Path:
-    """Return where this checkout's catalogue is cached: inside it, or in the temporary folder."""
-    inside = REPOSITORY / ".cache"
-    if os.access(inside if inside.is_dir() else REPOSITORY, os.W_OK):
-        return inside / "catalogue.json"
-    mark = hashlib.sha256(str(REPOSITORY).encode()).hexdigest()[:12]
-    return Path(tempfile.gettempdir()) / f"ddp-catalogue-{os.getuid()}-{mark}.json"
-
-
-def _fingerprint(watched: Iterable[Path]) -> str:
-    """Sum up path, time and size of every file the catalogue depends on."""
-    files = [*(REPOSITORY / "trainers").rglob("*.py"), *(REPOSITORY / "assets" / "data").rglob("*"), *watched]
-    digest = hashlib.sha256(sys.executable.encode())
-    for path in sorted(set(files)):
-        try:
-            about = path.stat()
-            digest.update(f"{path}:{about.st_mtime_ns}:{about.st_size}\n".encode())
-        except OSError:
-            digest.update(f"{path}:absent\n".encode())
-    return digest.hexdigest()
+    """Return where this checkout's catalogue is cached."""
+    return asking.default_cache_file("catalogue")
 
 
 def _parse_model(entry: Mapping[str, Any]) -> Model:

@@ -17,6 +17,8 @@ class Machine:
     num_gpus: int
     num_cores: int
     gpu_names: tuple[str, ...] = ()
+    gpu_memory_bytes: int | None = None
+    memory_bytes: int | None = None
 
     @property
     def max_cpu_ranks(self) -> int:
@@ -37,6 +39,12 @@ class Machine:
         """Return the ranks a run has by default: all GPUs, or two on the CPU to see DDP at work."""
         return self.num_gpus or 1 if self.device_kind(wanted) == "cuda" else CPU_RANKS_BY_DEFAULT
 
+    def memory_for_a_rank(self, wanted: str, num_ranks: int) -> int | None:
+        """Return the bytes a rank can have: the smallest GPU's, or its share of the machine's memory."""
+        if self.device_kind(wanted) == "cuda":
+            return self.gpu_memory_bytes
+        return None if self.memory_bytes is None else self.memory_bytes // num_ranks
+
     def describe(self) -> str:
         """Say in a sentence what there is."""
         cores = f"{self.num_cores} CPU core{'s' if self.num_cores != 1 else ''}"
@@ -48,5 +56,12 @@ class Machine:
 
 def look() -> Machine:
     """Look at this machine."""
-    names = tuple(hardware.read_gpu(handle).name or "GPU" for handle in hardware.gpu_handles())
-    return Machine(num_gpus=hardware.num_gpus(), num_cores=hardware.num_cores(), gpu_names=names)
+    gpus = [hardware.read_gpu(handle) for handle in hardware.gpu_handles()]
+    sizes = [gpu.memory_total_bytes for gpu in gpus if gpu.memory_total_bytes is not None]
+    return Machine(
+        num_gpus=hardware.num_gpus(),
+        num_cores=hardware.num_cores(),
+        gpu_names=tuple(gpu.name or "GPU" for gpu in gpus),
+        gpu_memory_bytes=min(sizes, default=None),
+        memory_bytes=hardware.machine_snapshot()["memory_total_bytes"],
+    )

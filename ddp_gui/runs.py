@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ddp_gui import notes
+from ddp_gui import asking, notes
 from ddp_gui.catalogue import Catalogue, CatalogueSource
 from ddp_gui.listing import Listing, total_steps
+from ddp_gui.memory import NeedsSource, Prediction, predict
 from ddp_gui.own_data import OwnData
 from ddp_gui.run_view import RunView
 from ddp_gui.series import Series
@@ -29,6 +30,7 @@ class RunStore:
     runs_dir: Path
     catalogue: CatalogueSource
     own_data: OwnData = field(default_factory=OwnData)
+    needs: NeedsSource = field(default_factory=lambda: NeedsSource(asking.default_cache_file("memory")))
     _views: dict[str, RunView] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -67,6 +69,22 @@ class RunStore:
             if look is not None and look.dataset is not None:
                 catalogue = catalogue.with_dataset(look.dataset, look.counts)
         return notes.with_noted_data(run, catalogue)
+
+    def predicted_memory(self, config: Config, catalogue: Catalogue) -> Prediction | None:
+        """Return what a rank's memory will hold; None while that is not known."""
+        model, strategy = catalogue.models.get(config.model), catalogue.strategies.get(config.strategy)
+        size = model.size(config.model_size) if model else None
+        if model is None or strategy is None or size is None:
+            return None
+        look = self.own_data.remembered(config) if config.dataset in catalogue.own_data else None
+        needs = (
+            look.memory.get(model.name, {}).get(size.name)
+            if look is not None
+            else self.needs.of(model.name, size.name, config.dataset)
+        )
+        if config.sequence_length is not None:
+            needs = None  # it was told for the usual length
+        return predict(config, strategy, size.num_parameters.get(config.dataset), needs)
 
     def forget(self, run_id: str) -> None:
         """Make a run's view anew the next time: it was started again, perhaps with other ranks."""

@@ -62,6 +62,7 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
 def build_app(options: Options, catalogue: CatalogueSource) -> FastAPI:
     """Build the whole web app: our routes, and Gradio mounted below them."""
     store = RunStore(options.runs_dir, catalogue)
+    store.needs.ask_ahead()
     api = Api(store)
     app = FastAPI(lifespan=_tidying(store), docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(static.make_router())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "num_steps": said.get("num_steps", view.total_steps),
         "command": shell_words(torchrun_command(config, run_dir)),
         "run_dir": run_dir,
+        "memory": None if (memory := store.predicted_memory(config, catalogue)) is None else asdict(memory),
         "created_unix_s": view.run.config.stat().st_mtime,
     }
 

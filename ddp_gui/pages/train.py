@@ -15,7 +15,9 @@ from ddp_gui.api import Api
 from ddp_gui.catalogue import Catalogue
 from ddp_gui.form import FINE_TUNING_FIELDS, TOPIC_TITLES, Form, means_something
 from ddp_gui.machine import Machine
+from ddp_gui.memory import Prediction
 from ddp_gui.pages import filling, own_data, shell, words
+from ddp_gui.plan import Plan
 from ddp_gui.runs import RunStore
 from trainers.contract.config import ConfigError
 
@@ -144,11 +146,19 @@ class TrainPage:
         return (
             words.equation(planned),
             words.warnings(warnings_before_start(planned, self.machine)),
-            words.memory(planned, self.machine),
+            words.memory(planned, self.machine, self._predicted(planned)),
             gr.update(value="", visible=False),
             words.command(planned, self.store.runs_dir),
             words.pick(self.catalogue, raw, planned.num_parameters),
         )
+
+    def _predicted(self, planned: Plan) -> Prediction | None:
+        catalogue = self.catalogue
+        if planned.dataset.name in catalogue.own_data:
+            catalogue = catalogue.with_dataset(
+                planned.dataset, {planned.model.name: {planned.size.name: planned.num_parameters or 0}}
+            )
+        return self.store.predicted_memory(planned.config, catalogue)
 
     def _connect_preview(self) -> None:
         outputs = [

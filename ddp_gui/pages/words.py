@@ -11,6 +11,7 @@ from ddp_gui import plan as plan_module
 from ddp_gui.catalogue import Catalogue
 from ddp_gui.form import Form
 from ddp_gui.machine import Machine
+from ddp_gui.memory import Prediction
 from ddp_gui.plan import Plan
 from trainers.contract import rundir
 from trainers.contract.config import ConfigError
@@ -96,10 +97,52 @@ def warnings(sentences: Sequence[str]) -> str:
     return f'<ul class="ddp-before" role="status">{lines}</ul>'
 
 
-def memory(plan: Plan, machine: Machine) -> str:
+MEMORY_PARTS = {
+    "parameters": "parameters",
+    "gradients": "gradients",
+    "optimizer": "optimizer state",
+    "activations": "activations",
+}
+
+
+def memory(plan: Plan, machine: Machine, predicted: Prediction | None) -> str:
     """Draw what one rank's memory will hold, as far as that is known before the start."""
-    del plan, machine
-    return ""
+    if predicted is None:
+        return ""
+    config = plan.config
+    available = machine.memory_for_a_rank(config.device, config.nproc_per_node)
+    total = predicted.total_bytes
+    parts = {name: getattr(predicted, f"{name}_bytes") for name in MEMORY_PARTS}
+    bars = "".join(
+        f'<span class="ddp-memory-{name}" style="width:{100 * size / max(1, total):.1f}%"></span>'
+        for name, size in parts.items()
+        if size
+    )
+    legend = "".join(
+        f'<span><i class="ddp-memory-{name}"></i>{MEMORY_PARTS[name]} '
+        f"{'not known' if size is None else in_bytes(size)}</span>"
+        for name, size in parts.items()
+    )
+    word = "GPU" if plan.device_kind == "cuda" else "rank"
+    of = ""
+    if available is not None:
+        whose = "its GPU" if plan.device_kind == "cuda" else "its share of this machine"
+        fits = total <= available
+        text = f"of the {in_bytes(available)} of {whose}"
+        of = f" {text}" if fits else f' <span class="ddp-memory-over">{text}: it will not fit</span>'
+    holds = f"<p>Each {word} will hold about <b>{in_bytes(total)}</b>{of}, beside the process itself.</p>"
+    return (
+        f'<div class="ddp-memory-card" role="group" aria-label="Predicted memory">{holds}'
+        f'<div class="ddp-memory-track">{bars}</div><p class="ddp-memory-legend">{legend}</p></div>'
+    )
+
+
+def in_bytes(size: int) -> str:
+    """Say a size in decimal units, as the rest of the page does."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}" if size < 10 * unit else f"{size / unit:.0f} {name}"
+    return f"{size} bytes"
 
 
 def machine(machine: Machine) -> str:

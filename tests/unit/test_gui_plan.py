@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ddp_gui import plan
+from ddp_gui import asking, plan
 from ddp_gui.catalogue import Catalogue, CatalogueError, CatalogueSource, _parse
 from ddp_gui.machine import Machine
 from ddp_gui.pages import words
@@ -178,12 +177,11 @@ def test_the_catalogue_is_asked_once_and_again_when_a_file_changes(
     raw: dict[str, Any] = {**nothing, "watched_paths": [str(watched)]}
     asked: list[int] = []
 
-    def ask(source: CatalogueSource) -> dict[str, Any]:
+    def ask(_module: str) -> dict[str, Any]:
         asked.append(1)
-        source._cache_file.write_text(json.dumps({"key": source._current_key(raw), "catalogue": raw}))
         return raw
 
-    monkeypatch.setattr(CatalogueSource, "_ask", ask)
+    monkeypatch.setattr(asking, "ask", ask)
     cache = tmp_path / "catalogue.json"
     CatalogueSource(cache).get()
     CatalogueSource(cache).get()
@@ -201,7 +199,7 @@ def test_the_catalogue_is_asked_once_and_again_when_a_file_changes(
 def test_a_catalogue_that_cannot_be_read_says_the_last_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ddp_gui.catalogue.sys.executable", "false")
+    monkeypatch.setattr("ddp_gui.asking.sys.executable", "false")
     with pytest.raises(CatalogueError, match="could not be read"):
         CatalogueSource(tmp_path / "catalogue.json").get()
 
