@@ -9,7 +9,7 @@ import argparse
 import json
 from typing import Any
 
-from benchmarks.dashboard import viewers
+from benchmarks.dashboard import idle, viewers
 from benchmarks.machine import Conditions
 
 
@@ -29,10 +29,15 @@ def _options() -> argparse.Namespace:
     many = what.add_parser("viewers", help="thirty viewers of one run, and one who never reads")
     many.add_argument("--seconds", type=float, default=60.0)
     many.add_argument("--steps", type=int, default=100_000)
+    quiet = what.add_parser("idle", help="the server at rest, beside an empty Gradio app")
+    quiet.add_argument("--seconds", type=float, default=60.0)
+    quiet.add_argument("--steps", type=int, default=1_000)
     return parser.parse_args()
 
 
 def _measure(options: argparse.Namespace) -> dict[str, Any]:
+    if options.what == "idle":
+        return idle.measure(options.seconds, options.steps)
     return viewers.measure(options.seconds, options.steps)
 
 
