@@ -9,7 +9,7 @@ import argparse
 import json
 from typing import Any
 
-from benchmarks.dashboard import idle, viewers
+from benchmarks.dashboard import idle, opening, viewers
 from benchmarks.machine import Conditions
 
 
@@ -26,6 +26,8 @@ def _options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     what = parser.add_subparsers(dest="what", required=True)
+    whole = what.add_parser("opening", help="a finished run: until it shows, memory, zooming in")
+    whole.add_argument("--steps", type=int, default=1_000_000)
     many = what.add_parser("viewers", help="thirty viewers of one run, and one who never reads")
     many.add_argument("--seconds", type=float, default=60.0)
     many.add_argument("--steps", type=int, default=100_000)
@@ -36,6 +38,8 @@ def _options() -> argparse.Namespace:
 
 
 def _measure(options: argparse.Namespace) -> dict[str, Any]:
+    if options.what == "opening":
+        return opening.measure(options.steps)
     if options.what == "idle":
         return idle.measure(options.seconds, options.steps)
     return viewers.measure(options.seconds, options.steps)

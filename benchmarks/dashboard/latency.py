@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from playwright.sync_api import Page
-
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
 
@@ -29,9 +27,3 @@ def latencies_ms(
             look = next(looks, None)
         delays.append((look[1] if look else until_unix_s * 1000) - happened_ms)
     return delays
-
-
-def drawn(page: Page) -> list[tuple[int, float]]:
-    """Return (cursor, unix time in ms) of everything that a run's page has drawn so far."""
-    log = page.evaluate("() => window.ddpDrawLog.map((entry) => [entry.cursor, entry.drawn_unix_ms])")
-    return [(int(cursor), float(unix_ms)) for cursor, unix_ms in log]

@@ -22,7 +22,8 @@ import httpx
 import psutil
 from playwright.sync_api import Page
 
-from benchmarks.dashboard.latency import drawn, latencies_ms
+from benchmarks.dashboard.browsing import drawn, new_page, open_run
+from benchmarks.dashboard.latency import latencies_ms
 from benchmarks.machine import CpuMeter, percentile, resident_mb, spread
 from benchmarks.made_writer import live_run
 from tools import page_driver
@@ -46,8 +47,8 @@ def measure(seconds: float, num_steps: int) -> dict[str, Any]:
             live_run(runs_dir / "watched", num_steps) as run,
             page_driver.open_browser() as browser,
         ):
-            page = page_driver.open_page(browser, f"{server.address}/run?id={run.run_id}")
-            page.wait_for_function("() => (window.ddpDrawLog || []).length > 0", timeout=60_000)
+            page = new_page(browser)
+            open_run(page, server.address, run.run_id)
             alone = _watch(server, run, page, seconds)
             with _stuck_client(server, run) as port:
                 asked_at = time.monotonic()
