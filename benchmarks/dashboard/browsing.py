@@ -67,6 +67,58 @@ def drag(page: Page, from_share: float, to_share: float) -> None:
     page.mouse.up()
 
 
+def choose_tool(page: Page, title: str) -> None:
+    """Press a button of the loss chart's bar of tools."""
+    page.locator(PLOT).hover()
+    page.locator(f'{PLOT} [data-title="{title}"]').click()
+
+
+def switch_trace_off(page: Page) -> None:
+    """Click on the first entry of the loss chart's legend."""
+    page.locator(f"{PLOT} .legendtoggle").first.click()
+    page.wait_for_function(f"() => document.querySelector('{PLOT}').data[0].visible === 'legendonly'")
+
+
+def is_switched_off(page: Page) -> bool:
+    """Tell whether the trace of the legend's first entry is still not shown."""
+    return bool(page.evaluate(f"() => document.querySelector('{PLOT}').data[0].visible === 'legendonly'"))
+
+
+def charts_in_sight(page: Page) -> dict[str, int]:
+    """Return the number of drawn traces of each chart that the window shows, wholly or in part."""
+    found: dict[str, int] = page.evaluate(
+        """() => Object.fromEntries([...document.querySelectorAll("[data-chart]")]
+          .filter((chart) => chart.getBoundingClientRect().top < innerHeight
+            && chart.getBoundingClientRect().bottom > 0)
+          .map((chart) => [
+            chart.dataset.chart, chart.querySelector(".js-plotly-plot")?.data?.length ?? 0]))"""
+    )
+    return found
+
+
+class WireCounter:
+    """Counts what a page receives from the server, by the browser's own book-keeping."""
+
+    def __init__(self, page: Page) -> None:
+        self._received = 0
+        self._messages = 0
+        self._session: CDPSession = page.context.new_cdp_session(page)
+        self._session.on("Network.dataReceived", self._take)
+        self._session.on("Network.eventSourceMessageReceived", self._count)
+        self._session.send("Network.enable")
+
+    def stop(self) -> tuple[int, int]:
+        """Return the bytes and the messages since the beginning."""
+        self._session.detach()
+        return self._received, self._messages
+
+    def _take(self, event: dict[str, Any]) -> None:
+        self._received += event["dataLength"]
+
+    def _count(self, _event: dict[str, Any]) -> None:
+        self._messages += 1
+
+
 def renderer_pid(browser: Browser, page: Page) -> int:
     """Return the process that renders a page: the busiest renderer, while the page is kept busy."""
     session = browser.new_browser_cdp_session()
