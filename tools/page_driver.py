@@ -57,8 +57,20 @@ def serve(runs_dir: Path, port: int | None = None) -> Iterator[Server]:
     """Run `app.py` over a runs directory until the block ends; its runs go on, as they do for a user."""
     port = port or free_port()
     command = [sys.executable, "app.py", "--no-browser", "--port", str(port), "--runs-dir", str(runs_dir)]
+    with serve_command(command, port) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def serve_command(command: list[str], port: int) -> Iterator[Server]:
+    """Run a command that serves a page on a port of this machine until the block ends.
+
+    Raises:
+        RuntimeError: when the page does not answer in time.
+    """
     started = time.monotonic()
-    process = subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.DEVNULL)
+    # What a server prints is for people: a benchmark's output is JSON and nothing else.
+    process = subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=sys.stderr)
     address = f"http://127.0.0.1:{port}"
     try:
         while not _answers(address):

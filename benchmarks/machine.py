@@ -1,0 +1,96 @@
+"""How quiet the machine is, and what a process and its children use, from /proc."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+QUIET_LOAD_PER_CORE = 0.25
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Conditions:
+    """The machine before and after a measurement; `report` says whether it was quiet before."""
+
+    began_load: tuple[float, float, float] = field(default_factory=os.getloadavg)
+
+    @classmethod
+    def note(cls) -> Conditions:
+        """Look at the machine now and warn on stderr when others use it."""
+        conditions = cls()
+        if not conditions.was_quiet:
+            print(
+                f"warning: the machine is not quiet (load average {conditions.began_load[0]:.2f} on "
+                f"{os.cpu_count()} cores): take the figures as rough",
+                file=sys.stderr,
+            )
+        return conditions
+
+    @property
+    def was_quiet(self) -> bool:
+        """Whether next to nothing ran in the minute before."""
+        return self.began_load[0] <= QUIET_LOAD_PER_CORE * (os.cpu_count() or 1)
+
+    def report(self) -> dict[str, Any]:
+        """Return what belongs beside every figure."""
+        return {
+            "cores": os.cpu_count(),
+            "load_average_before": [round(value, 2) for value in self.began_load],
+            "load_average_after": [round(value, 2) for value in os.getloadavg()],
+            "was_quiet_before": self.was_quiet,
+        }
+
+
+class CpuMeter:
+    """The processor time of one process from one look to the next, its ended children not counted."""
+
+    def __init__(self, pid: int) -> None:
+        self._stat = Path(f"/proc/{pid}/stat")
+        self._began_s = time.monotonic()
+        self._began_cpu_s = self._cpu_s()
+
+    def percent(self) -> float:
+        """Return the share of one core since the meter was made."""
+        used_s = self._cpu_s() - self._began_cpu_s
+        return round(100 * used_s / (time.monotonic() - self._began_s), 2)
+
+    def _cpu_s(self) -> float:
+        # The second field is the name in brackets and may hold blanks.
+        fields = self._stat.read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+
+
+def resident_mb(pid: int) -> float:
+    """Return the resident memory of a process in MB."""
+    return round(psutil.Process(pid).memory_info().rss / 1e6, 1)
+
+
+def private_mb(pid: int) -> float:
+    """Return the memory that only this process holds, in MB: what a browser's task manager calls its own."""
+    about = psutil.Process(pid).memory_full_info()
+    return round(about.uss / 1e6, 1)
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the smallest value that at least this share of the values does not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def spread(values: Sequence[float], digits: int = 1) -> dict[str, float | int]:
+    """Return how many there are, the median, the 95th percentile and the largest."""
+    return {
+        "n": len(values),
+        "p50": round(percentile(values, 0.5), digits),
+        "p95": round(percentile(values, 0.95), digits),
+        "max": round(max(values), digits),
+    }

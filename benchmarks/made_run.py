@@ -1,0 +1,273 @@
+"""Make up a run: a directory with the real files in it and invented, noisy numbers.
+
+    python -m benchmarks.made_run RUN_DIR --steps 1000000
+    python -m benchmarks.made_run RUN_DIR --steps 100000 --live
+
+The first writes a run that has finished. With `--live` the process then stays, owns the run as a supervisor
+would, and appends one step event four times a second, as well as devices and ranks once a second, until it
+is ended by SIGTERM. It says `ready` when the history is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+from trainers.contract import config, events, rundir
+from trainers.contract.events import EventFile
+from trainers.contract.rundir import RunDirectory, Status
+
+HISTORY_STEPS_PER_S = 100.0
+UPDATES_PER_S = 4.0
+# The pauses between updates vary by this share: no phase of a reader's own clock is favoured.
+JITTER = 0.3
+NUM_EVALUATIONS = 40
+NUM_RANKS = 2
+BATCH_SIZE = 32
+STEPS_PER_EPOCH = 23
+REASON = "Made up by a benchmark: none of these numbers was trained."
+
+
+def main() -> None:
+    """Make the run that the command line asks for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run_dir", type=Path)
+    parser.add_argument("--steps", type=int, required=True, help="steps that have been done already")
+    parser.add_argument("--live", action="store_true", help="stay and append")
+    options = parser.parse_args()
+    # Before the long writing, so that an early end is one as well.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    run = RunDirectory(options.run_dir)
+    if options.live:
+        go_on_live(run, options.steps)
+    else:
+        make_finished(run, options.steps)
+
+
+def make_finished(run: RunDirectory, num_steps: int) -> None:
+    """Write a run of so many steps that has come to its end now."""
+    began = time.time() - num_steps / HISTORY_STEPS_PER_S
+    _create(run, num_steps)
+    _write_history(run, num_steps, num_steps, began)
+    file = EventFile(run.events)
+    file.append([(time.time(), "state", {"state": "finished", "reason": REASON})])
+    file.close()
+    run.write_status(_status("finished", began, exit_code=0))
+
+
+def go_on_live(run: RunDirectory, num_steps: int) -> None:
+    """Write a run of so many steps, then go on with it until this process is told to end."""
+    began = time.time() - num_steps / HISTORY_STEPS_PER_S
+    planned = num_steps + max(1_000, num_steps // 10)
+    _create(run, planned)
+    lock = run.acquire_lock()
+    run.write_status(_status("running", began))
+    _write_history(run, num_steps, planned, began)
+    file = EventFile(run.events)
+    try:
+        print("ready", flush=True)
+        _append_until_ended(file, num_steps)
+    finally:
+        file.append([(time.time(), "state", {"state": "stopped", "reason": REASON})])
+        file.close()
+        run.write_status(_status("stopped", began, exit_code=0))
+        os.close(lock)
+
+
+def _append_until_ended(file: EventFile, step: int) -> None:
+    """Append a step event at each update, devices and ranks once a second, each in a write of its own."""
+    chance = random.Random(step)  # noqa: S311
+    next_step_at = next_look_at = time.monotonic()
+    while True:
+        time.sleep(max(0.0, min(next_step_at, next_look_at) - time.monotonic()))
+        now = time.monotonic()
+        if now >= next_step_at:
+            step += 1
+            fields = _step_fields(step, 0.4 + chance.gauss(0.0, 0.03), chance.uniform(0.8, 1.2))
+            file.append([(time.time(), "step", fields)])
+            next_step_at += chance.uniform(1 - JITTER, 1 + JITTER) / UPDATES_PER_S
+        if now >= next_look_at:
+            unix_s = time.time()
+            file.append([(unix_s, "devices", _devices(chance)), (unix_s, "ranks", _ranks(step, chance))])
+            next_look_at += 1.0
+
+
+def _create(run: RunDirectory, planned_steps: int) -> None:
+    """Make the directory and its configuration; never into one that holds a run."""
+    run.path.mkdir(parents=True)
+    run.logs.mkdir()
+    run.checkpoints.mkdir()
+    chosen = {
+        "name": f"made up, {planned_steps} steps",
+        "dataset": "digits",
+        "model": "mlp",
+        "nproc_per_node": NUM_RANKS,
+        "batch_size": BATCH_SIZE,
+        "device": "cpu",
+        "num_epochs": 100_000,
+        "max_steps": planned_steps,
+        "max_grad_norm": 1.0,
+    }
+    rundir.write_json_atomically(run.config, config.parse(chosen).to_json())
+
+
+def _status(state: events.State, began_unix_s: float, exit_code: int | None = None) -> Status:
+    return Status(
+        state=state,
+        pid=os.getpid(),
+        pid_start_time=psutil.Process().create_time(),
+        exit_code=exit_code,
+        started_unix_s=began_unix_s,
+        ended_unix_s=None if exit_code is None else time.time(),
+    )
+
+
+def _write_history(run: RunDirectory, num_steps: int, planned_steps: int, began_unix_s: float) -> None:
+    """Write the whole past in one go, as the lines that `EventFile` would have written."""
+    with run.events.open("w", encoding="utf-8") as file:
+        lines = _history(num_steps, planned_steps, began_unix_s)
+        file.writelines(f'{{"seq":{seq},"time_unix_s":{line}}}\n' for seq, line in enumerate(lines))
+
+
+def _history(num_steps: int, planned_steps: int, began_unix_s: float) -> Iterator[str]:
+    """Yield each event from its time on: steps, each second devices and ranks, now and then an evaluation."""
+    chance = random.Random(num_steps)  # noqa: S311
+    yield _line(began_unix_s, "state", {"state": "starting", "reason": REASON})
+    yield _line(began_unix_s, "plan", _plan(planned_steps))
+    yield _line(began_unix_s, "state", {"state": "running", "reason": REASON})
+    steps_a_second = round(HISTORY_STEPS_PER_S)
+    steps_an_evaluation = max(10, num_steps // NUM_EVALUATIONS)
+    for step, line in enumerate(_step_lines(num_steps, began_unix_s), start=1):
+        yield line
+        unix_s = began_unix_s + step / HISTORY_STEPS_PER_S
+        if step % steps_a_second == 0:
+            yield _line(unix_s, "devices", _devices(chance))
+            yield _line(unix_s, "ranks", _ranks(step, chance))
+        if step % steps_an_evaluation == 0:
+            yield _line(unix_s, "eval", _evaluation(step, num_steps, chance))
+            yield _line(unix_s, "checkpoint", _checkpoint(step))
+
+
+def _step_lines(num_steps: int, began_unix_s: float) -> Iterator[str]:
+    """Yield the step events, made by the array: a million of them in a few seconds."""
+    chance = np.random.default_rng(num_steps)
+    steps = np.arange(1, num_steps + 1)
+    falling = 2.0 * np.exp(-5.0 * steps / num_steps) + 0.4
+    columns = (
+        steps,
+        began_unix_s + steps / HISTORY_STEPS_PER_S,
+        falling * chance.lognormal(0.0, 0.08, num_steps),
+        0.002 * (1.0 - 0.9 * steps / num_steps),
+        falling * chance.lognormal(0.0, 0.3, num_steps),
+        6_400.0 * chance.lognormal(0.0, 0.05, num_steps),
+        chance.lognormal(-4.6, 0.1, num_steps),
+        chance.lognormal(-7.0, 0.3, num_steps),
+    )
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    for step, unix_s, loss, rate, norm, pace, step_s, data_s in rows:
+        yield (
+            f'{unix_s:.4f},"kind":"step","step":{step},"epoch":{step // STEPS_PER_EPOCH},"loss":{loss!r},'
+            f'"lr":{rate!r},"grad_norm":{norm!r},"samples_per_s":{pace:.1f},"step_time_s":{step_s:.6f},'
+            f'"data_time_s":{data_s:.6f}'
+        )
+
+
+def _line(unix_s: float, kind: str, fields: dict[str, Any]) -> str:
+    return f'{unix_s:.4f},"kind":"{kind}",{json.dumps(fields, separators=(",", ":"))[1:-1]}'
+
+
+def _step_fields(step: int, loss: float, factor: float) -> dict[str, Any]:
+    return {
+        "step": step,
+        "epoch": step // STEPS_PER_EPOCH,
+        "loss": loss,
+        "lr": 0.0002,
+        "grad_norm": loss * factor,
+        "samples_per_s": round(6_400.0 * factor, 1),
+        "step_time_s": round(0.01 / factor, 6),
+        "data_time_s": round(0.001 / factor, 6),
+    }
+
+
+def _plan(planned_steps: int) -> dict[str, Any]:
+    return {
+        "num_train": 1_437,
+        "num_validation": 360,
+        "num_parameters": 9_000,
+        "global_batch": NUM_RANKS * BATCH_SIZE,
+        "steps_per_epoch": STEPS_PER_EPOCH,
+        "num_steps": planned_steps,
+    }
+
+
+def _devices(chance: random.Random) -> dict[str, Any]:
+    return {
+        "devices": [
+            {
+                "rank": rank,
+                "node": 0,
+                "kind": "cpu",
+                "index": rank,
+                "name": "made up",
+                "utilization_percent": round(chance.uniform(80, 99), 1),
+                "memory_used_bytes": 300_000_000 + chance.randrange(20_000_000),
+                "memory_total_bytes": 16_000_000_000,
+                "temperature_celsius": None,
+                "power_watts": None,
+            }
+            for rank in range(NUM_RANKS)
+        ]
+    }
+
+
+def _ranks(step: int, chance: random.Random) -> dict[str, Any]:
+    return {
+        "ranks": [
+            {
+                "rank": rank,
+                "step": step,
+                "step_time_s": round(0.01 * chance.uniform(0.9, 1.1), 6),
+                "data_time_s": round(0.001 * chance.uniform(0.9, 1.1), 6),
+                "wait_time_s": round(0.002 * chance.uniform(0.5, 1.5), 6),
+                "peak_memory_bytes": 330_000_000,
+            }
+            for rank in range(NUM_RANKS)
+        ]
+    }
+
+
+def _evaluation(step: int, num_steps: int, chance: random.Random) -> dict[str, Any]:
+    share = step / num_steps
+    accuracy = 0.5 + 0.45 * share**0.5 + chance.uniform(-0.01, 0.01)
+    loss = 2.5 - 2.0 * share**0.5
+    return {"step": step, "epoch": step // STEPS_PER_EPOCH, "loss": loss, "metrics": {"accuracy": accuracy}}
+
+
+def _checkpoint(step: int) -> dict[str, Any]:
+    """As of a run that keeps none of them: the events stay, the folders are gone."""
+    return {
+        "step": step,
+        "path": f"checkpoints/step_{step}",
+        "size_bytes": 110_000,
+        "duration_s": 0.05,
+        "stall_s": 0.001,
+        "reason": "schedule",
+        "removed": [step],
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""Starts the process that makes a run up, for the benchmarks, and ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tools.page_driver import REPOSITORY
+from trainers.contract.rundir import RunDirectory
+
+
+def finished_run(path: Path, num_steps: int) -> RunDirectory:
+    """Make a run that has ended, in a process of its own so that its memory is not ours."""
+    subprocess.run(_command(path, num_steps), cwd=REPOSITORY, check=True)
+    return RunDirectory(path)
+
+
+@contextlib.contextmanager
+def live_run(path: Path, num_steps: int) -> Iterator[RunDirectory]:
+    """Make a run of so many steps and go on with it, four updates a second, until the block ends."""
+    process = subprocess.Popen([*_command(path, num_steps), "--live"], cwd=REPOSITORY, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != b"ready":
+            raise RuntimeError(f"the made-up run did not begin (exit code {process.wait()})")
+        yield RunDirectory(path)
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def _command(path: Path, num_steps: int) -> list[str]:
+    return [sys.executable, "-m", "benchmarks.made_run", str(path), "--steps", str(num_steps)]
