@@ -15,10 +15,13 @@ import gradio as gr
 import uvicorn
 from fastapi import FastAPI
 
-from ddp_gui import downloads, log_routes, machine, static, stream, uploads
+from ddp_gui import downloads, log_routes, machine, machine_routes, static, stream, uploads
 from ddp_gui.api import Api
 from ddp_gui.catalogue import CatalogueSource
+from ddp_gui.communication import CommunicationChecks
 from ddp_gui.gate import Gate
+from ddp_gui.machine_api import MachineApi
+from ddp_gui.machine_report.report import MachineReport
 from ddp_gui.pages import shell
 from ddp_gui.pages import train as train_page
 from ddp_gui.runs import RunStore
@@ -63,17 +66,21 @@ def build_app(options: Options, catalogue: CatalogueSource) -> FastAPI:
     """Build the whole web app: our routes, and Gradio mounted below them."""
     store = RunStore(options.runs_dir, catalogue)
     store.needs.ask_ahead()
+    checks = CommunicationChecks()
+    report = MachineReport(options.runs_dir, catalogue, checks)
     api = Api(store)
-    app = FastAPI(lifespan=_tidying(store), docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(lifespan=_tidying(store, checks), docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(static.make_router())
     static.mount_assets(app)
     app.include_router(stream.make_router(store))
     app.include_router(log_routes.make_router(store))
     app.include_router(downloads.make_router(store))
+    app.include_router(machine_routes.make_router(report))
     app.include_router(shell.make_router())
     with gr.Blocks(title=shell.TITLE, analytics_enabled=False) as demo:
         # First, so that no handler of a page can take an endpoint's name.
         api.register()
+        MachineApi(checks, report).register()
         train_page.build(api, store, catalogue.get(), machine.look())
     mounted: FastAPI = gr.mount_gradio_app(
         app,
@@ -96,14 +103,15 @@ def _theme() -> gr.themes.Base:
     )
 
 
-def _tidying(store: RunStore) -> Lifespan:
-    """Give back the memory of unwatched runs for as long as the app lives."""
+def _tidying(store: RunStore, checks: CommunicationChecks) -> Lifespan:
+    """Give back the memory of unwatched runs for as long as the app lives; then end what only it needs."""
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         tidying = asyncio.create_task(_tidy(store))
         yield
         tidying.cancel()
+        checks.close()
 
     return lifespan
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
+from trainers.contract.torchrun import rank_exit_codes
 
 # What a healthy rank says when another one has gone: a consequence, never the cause.
 PEER_ERRORS = re.compile(
@@ -21,9 +22,6 @@ PEER_ERRORS = re.compile(
 )
 TIMEOUT_ERRORS = re.compile(
     r"timed out waiting \d+ ?ms|wait timeout after|collective operation timeout", re.IGNORECASE
-)
-_SUMMARY_RANK = re.compile(
-    r"rank\s*:\s*(?P<rank>\d+) \(local_rank: \d+\)\s*\n\s*exitcode\s*:\s*(?P<code>-?\d+)"
 )
 _TAIL_BYTES = 256 * 1024
 
@@ -88,7 +86,7 @@ def signal_name(exit_code: int) -> str:
 
 
 def _failures(run: RunDirectory, torchrun_log: Path, torchrun_dir: Path) -> list[_Failure]:
-    exit_codes = _exit_codes(torchrun_log)
+    exit_codes = rank_exit_codes(_tail(torchrun_log))
     by_rank = {}
     for path in torchrun_dir.glob("*/attempt_*/*/error.json"):
         failure = _read_error_file(path, exit_codes)
@@ -104,12 +102,6 @@ def _failures(run: RunDirectory, torchrun_log: Path, torchrun_dir: Path) -> list
                 rank=rank, exit_code=exit_code, message=message, traceback=None, time_unix_s=0.0
             )
     return list(by_rank.values())
-
-
-def _exit_codes(torchrun_log: Path) -> dict[int, int]:
-    """Return the exit code of each rank that torchrun's last summary names."""
-    tail = _tail(torchrun_log)
-    return {int(match["rank"]): int(match["code"]) for match in _SUMMARY_RANK.finditer(tail)}
 
 
 def _read_error_file(path: Path, exit_codes: Mapping[int, int]) -> _Failure:

@@ -9,7 +9,6 @@ it every rank, so that nothing is left behind.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import shutil
@@ -25,21 +24,21 @@ import psutil
 
 from trainers import autopsy
 from trainers.autopsy import Cause
-from trainers.contract import events
+from trainers.contract import events, lifeline
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile, State
+from trainers.contract.processes import ProcessTree
 from trainers.contract.rundir import RunDirectory, Status, torchrun_command
+from trainers.contract.torchrun import torchrun_options, torchrun_program
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 POLL_S = 0.05
-TREE_LOOK_S = 0.5
 STOP_GRACE_S = 9.0
 MAX_GRACE_S = 120.0
 LAST_WORDS_S = 30.0
 PROGRESS_KINDS = frozenset({"step", "eval", "checkpoint", "sample"})
 TERM_GRACE_S = 3.0
 RETRY_S = 0.5
-PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
@@ -54,48 +53,6 @@ def main() -> None:
         sys.exit(Supervisor(run, options.resume).run_to_end())
     finally:
         os.close(lock)
-
-
-class ProcessTree:
-    """The processes of one torchrun, remembered by (pid, start time) so that a reused pid is not ours."""
-
-    def __init__(self, root_pid: int) -> None:
-        self._root_pid = root_pid
-        self._known: set[psutil.Process] = set()
-        self._looked_at = 0.0
-
-    def look(self, *, now: bool = False) -> None:
-        """Remember who is there, at most every half second."""
-        if not now and time.monotonic() - self._looked_at < TREE_LOOK_S:
-            return
-        self._looked_at = time.monotonic()
-        try:
-            root = psutil.Process(self._root_pid)
-            self._known.update([root, *root.children(recursive=True)])
-        except psutil.NoSuchProcess:
-            return
-
-    def survivors(self) -> list[psutil.Process]:
-        """Return those of them that still run; a zombie does not."""
-        alive = []
-        for process in self._known:
-            try:
-                if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-                    alive.append(process)
-            except psutil.NoSuchProcess:
-                continue
-        return alive
-
-    def kill(self) -> None:
-        """SIGKILL every survivor and wait until none is left."""
-        self.look(now=True)
-        survivors = self.survivors()
-        for process in survivors:
-            try:
-                process.kill()
-            except psutil.NoSuchProcess:
-                continue
-        psutil.wait_procs(survivors, timeout=TERM_GRACE_S)
 
 
 class Supervisor:
@@ -156,20 +113,13 @@ class Supervisor:
 
     def _start_torchrun(self, config: Config) -> subprocess.Popen[bytes]:
         command = torchrun_command(config, self._run.path, self._resume_step)
-        beside_python = Path(sys.executable).with_name("torchrun")
-        command[:1] = (
-            [str(beside_python)]
-            if beside_python.exists()
-            else [sys.executable, "-m", "torch.distributed.run"]
-        )
+        command[:1] = torchrun_program()
         self._run.logs.mkdir(exist_ok=True)
         shutil.rmtree(self._torchrun_dir, ignore_errors=True)
-        # Options of torchrun can come by PET_ variables: the command on the page stays the literal one.
         # A command given while the ranks still start is theirs too: they read on from where we do.
-        environment = os.environ | {
-            "PET_LOG_DIR": str(self._torchrun_dir),
-            # One machine: a host name that does not resolve (offline, VPN) must not matter.
-            "PET_LOCAL_ADDR": "127.0.0.1",
+        environment = {
+            **os.environ,
+            **torchrun_options(self._torchrun_dir),
             "TRAINERS_SUPERVISED": "1",
             "TRAINERS_COMMANDS_OFFSET": str(self._commands_offset),
         }
@@ -182,7 +132,7 @@ class Supervisor:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_die_with_supervisor,
+                preexec_fn=lifeline.die_with_parent,
             )
 
     def _follow_events(self) -> None:
@@ -326,12 +276,6 @@ class Supervisor:
                 if time.monotonic() > deadline:
                     return
                 time.sleep(RETRY_S)
-
-
-def _die_with_supervisor() -> None:
-    """Runs in the child before torchrun: the kernel kills it when this supervisor is gone."""
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _is_stop(line: bytes) -> bool:

@@ -6,15 +6,14 @@ torchrun --standalone --nproc-per-node N -m trainers.worker RUN_DIR [--resume ST
 from __future__ import annotations
 
 import argparse
-import ctypes
 import logging
 import os
-import signal
 import sys
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainers.contract.lifeline import die_with_parent
 from trainers.contract.rundir import RunDirectory
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ log = logging.getLogger(__name__)
 
 SUPERVISED = "TRAINERS_SUPERVISED"
 COMMANDS_OFFSET = "TRAINERS_COMMANDS_OFFSET"
-PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
@@ -91,16 +89,6 @@ def set_up_log(rank: int) -> None:
         format=f"%(asctime)s rank {rank}: %(message)s",
         datefmt="%H:%M:%S",
     )
-
-
-def die_with_parent() -> None:
-    """Ask the kernel to kill this rank when torchrun dies; on Linux only."""
-    if not sys.platform.startswith("linux"):
-        return
-    parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
 
 
 def run_recorded(run: RunDirectory, resume_step: int | None) -> None:

@@ -7,19 +7,30 @@ const SAID_MS = 2000;
 
 /** The section with the command, a Copy button and the equation. */
 export function commandPanel(summary) {
-  const code = el("code", {}, summary.command);
-  const copy = el("button", { type: "button", class: "ddp-button ddp-button-small" }, "Copy");
-  copy.addEventListener("click", async () => {
-    setText(copy, (await copyText(summary.command, code)) ? "Copied" : "Press Ctrl+C");
-    setTimeout(() => setText(copy, "Copy"), SAID_MS);
-  });
   return section(
     "The command",
     "the-command",
     el("p", { class: "ddp-caption" }, "What runs behind this page. It works by hand as well, in the project's folder."),
-    el("div", { class: "ddp-command-line" }, el("pre", { tabindex: 0 }, code), copy),
+    new CommandLine(summary.command).element,
     equation(summary),
   );
+}
+
+/** A command and a button that copies it. `label` says which, for screen readers. */
+export class CommandLine {
+  constructor(command, label = "command") {
+    this.code = el("code", {}, command);
+    this.copy = el("button", { type: "button", class: "ddp-button ddp-button-small", "aria-label": `Copy: ${label}` }, "Copy");
+    this.copy.addEventListener("click", async () => {
+      setText(this.copy, (await copyText(this.code.textContent, this.code)) ? "Copied" : "Press Ctrl+C");
+      setTimeout(() => setText(this.copy, "Copy"), SAID_MS);
+    });
+    this.element = el("div", { class: "ddp-command-line" }, el("pre", { tabindex: 0, "aria-label": label }, this.code), this.copy);
+  }
+
+  update(command) {
+    setText(this.code, command);
+  }
 }
 
 function equation({ config, num_replicas: copies, global_batch: globalBatch, steps_per_epoch: stepsPerEpoch }) {

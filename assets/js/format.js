@@ -71,6 +71,16 @@ export function shortTime(seconds) {
   return `${ms >= 10 ? ms.toFixed(0) : ms.toFixed(1)} ms`;
 }
 
+/** 370 µs, 3.2 ms: for what a message between ranks takes. */
+export function fineTime(seconds) {
+  return isNumber(seconds) && seconds < 1e-3 ? `${(seconds * 1e6).toFixed(0)} µs` : shortTime(seconds);
+}
+
+/** 1.5 GB/s */
+export function rate(bytesPerSecond) {
+  return isNumber(bytesPerSecond) ? `${bytes(bytesPerSecond)}/s` : UNKNOWN;
+}
+
 /** 12 s, 3 min 05 s, 2 h 10 min, 3 d 4 h. */
 export function duration(seconds) {
   if (!isNumber(seconds)) return UNKNOWN;

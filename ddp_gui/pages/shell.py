@@ -13,9 +13,9 @@ from fastapi.responses import HTMLResponse
 from ddp_gui import static
 
 TITLE = "DDP, live"
-STYLES = ("style", "nav", "train", "dashboard", "sample")
+STYLES = ("style", "nav", "train", "dashboard", "sample", "machine")
 # The way to each page: its address, its name in the navigation, and the place a script fills.
-PAGES = (("runs", "Runs", "ddp-runs"),)
+PAGES = (("runs", "Runs", "ddp-runs"), ("machine", "Machine", "ddp-machine"))
 RUN_PAGE = ("run", "Run", "ddp-run")
 NAVIGATION = (("", "Train"), *((path, name) for path, name, _ in PAGES))
 

@@ -29,7 +29,9 @@ def test_every_command_and_endpoint_is_described() -> None:
     commands = (DOCS / "commands.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `(\w+)`", commands, re.MULTILINE)) == set(rundir.COMMAND_NAMES)
     endpoints = (DOCS / "endpoints.md").read_text(encoding="utf-8")
-    source = (REPOSITORY / "ddp_gui" / "api.py").read_text(encoding="utf-8")
+    source = "".join(
+        (REPOSITORY / "ddp_gui" / name).read_text(encoding="utf-8") for name in ("api.py", "machine_api.py")
+    )
     registered = set(re.findall(r"^            self\.(\w+),$", source, re.MULTILINE))
     assert registered
     assert set(re.findall(r"^\| `/(\w+)`", endpoints, re.MULTILINE)) == registered

@@ -11,7 +11,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
+
+NvmlProblem = Literal["no_library", "no_driver", "mismatch", "other"]
+
+_PCI_DEVICES = Path("/sys/bus/pci/devices")
+_NVIDIA_VENDOR = "0x10de"
+_DISPLAY_CLASS = "0x03"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,19 +32,43 @@ class Reading:
     power_watts: float | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class GpuProcess:
+    """A process that holds memory on a GPU."""
+
+    pid: int
+    name: str | None = None
+    memory_used_bytes: int | None = None
+
+
 @functools.cache
-def _nvml() -> ModuleType | None:
-    """Return pynvml, initialised; None where there is no library or no driver."""
+def _nvml_and_problem() -> tuple[ModuleType | None, NvmlProblem | None]:
+    """Return pynvml, initialised, or what stands in the way."""
     try:
         import pynvml
     except ImportError:
-        return None
+        return None, "no_library"
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    module: ModuleType = pynvml
-    return module
+    except pynvml.NVMLError as error:
+        return None, _problem_named(type(error).__name__)
+    return pynvml, None
+
+
+def _problem_named(error_class: str) -> NvmlProblem:
+    if error_class in ("NVMLError_LibraryNotFound", "NVMLError_DriverNotLoaded"):
+        return "no_driver"
+    return "mismatch" if error_class == "NVMLError_LibRmVersionMismatch" else "other"
+
+
+def _nvml() -> ModuleType | None:
+    """Return pynvml, initialised; None where there is no library or no driver."""
+    return _nvml_and_problem()[0]
+
+
+def nvml_problem() -> NvmlProblem | None:
+    """Say why no GPU can be asked for; None where NVML answers."""
+    return _nvml_and_problem()[1]
 
 
 @functools.cache
@@ -66,6 +96,38 @@ def num_gpus() -> int:
     return min(count, len([item for item in visible.split(",") if item.strip() not in ("", "-1")]))
 
 
+def all_gpus() -> dict[int, Any | None]:
+    """Return every GPU of the machine by index, also those hidden from runs; None is one that is silent."""
+    nvml = _nvml()
+    if nvml is None:
+        return {}
+    try:
+        count = int(nvml.nvmlDeviceGetCount())
+    except nvml.NVMLError:
+        return {}
+    return {index: _handle_at(nvml, index) for index in range(count)}
+
+
+def _handle_at(nvml: ModuleType, index: int) -> Any | None:
+    try:
+        return nvml.nvmlDeviceGetHandleByIndex(index)
+    except nvml.NVMLError:  # a GPU that fell off the bus
+        return None
+
+
+def num_nvidia_cards() -> int:
+    """Return the NVIDIA graphics cards on the bus, with a driver or without."""
+    found = 0
+    for device in _PCI_DEVICES.glob("*") if _PCI_DEVICES.is_dir() else []:
+        try:
+            vendor = (device / "vendor").read_text(encoding="ascii").strip()
+            kind = (device / "class").read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        found += vendor == _NVIDIA_VENDOR and kind.startswith(_DISPLAY_CLASS)
+    return found
+
+
 def num_cores() -> int:
     """Return the CPU cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -78,13 +140,8 @@ def gpu_handles() -> list[Any]:
     nvml = _nvml()
     if nvml is None:
         return []
-    handles = []
-    for index in range(num_gpus()):
-        try:
-            handles.append(nvml.nvmlDeviceGetHandleByIndex(index))
-        except nvml.NVMLError:  # a GPU that fell off the bus
-            continue
-    return handles
+    handles = [_handle_at(nvml, index) for index in range(num_gpus())]
+    return [handle for handle in handles if handle is not None]
 
 
 def gpu_handle(uuid: str) -> Any | None:
@@ -121,6 +178,56 @@ def read_gpu(handle: Any) -> Reading:
         temperature_celsius=ask(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU),
         power_watts=None if power_milliwatts is None else power_milliwatts / 1000,
     )
+
+
+def gpu_processes(handle: Any) -> list[GpuProcess] | None:
+    """Return who holds memory on a GPU, the largest first; None where the driver does not say."""
+    nvml = _nvml()
+    assert nvml is not None, "a handle comes from NVML"
+    questions = (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetGraphicsRunningProcesses)
+    memory_of: dict[int, int | None] = {}
+    answers = 0
+    for question in questions:
+        try:
+            found = question(handle)
+        except nvml.NVMLError:
+            continue
+        answers += 1
+        for item in found:
+            # A program that computes and draws is in both lists, with the same memory.
+            known = memory_of.get(item.pid)
+            memory_of[item.pid] = item.usedGpuMemory if known is None else known
+    if not answers:
+        return None
+    ordered = sorted(memory_of.items(), key=lambda entry: (-(entry[1] or 0), entry[0]))
+    return [
+        GpuProcess(pid=pid, name=_gpu_process_name(nvml, pid), memory_used_bytes=memory)
+        for pid, memory in ordered
+    ]
+
+
+def _gpu_process_name(nvml: ModuleType, pid: int) -> str | None:
+    try:
+        name = nvml.nvmlSystemGetProcessName(pid)
+    except nvml.NVMLError:
+        return None
+    text = name.decode(errors="replace") if isinstance(name, bytes) else str(name)
+    return Path(text.split(" ")[0]).name or None
+
+
+def driver_versions() -> tuple[str | None, str | None]:
+    """Return the NVIDIA driver's version and the newest CUDA it can run, such as `13.0`."""
+    nvml = _nvml()
+    if nvml is None:
+        return None, None
+    try:
+        driver = nvml.nvmlSystemGetDriverVersion()
+        cuda = int(nvml.nvmlSystemGetCudaDriverVersion())
+    except nvml.NVMLError:
+        return None, None
+    return driver.decode() if isinstance(driver, bytes) else str(
+        driver
+    ), f"{cuda // 1000}.{cuda % 1000 // 10}"
 
 
 class ProcessReader:
@@ -168,14 +275,19 @@ def cpu_name() -> str:
     return "CPU"
 
 
-def machine_snapshot() -> dict[str, Any]:
-    """Return the machine's own readings: CPU share, memory, disk-independent; None where unknown."""
+def core_percents(over_s: float | None = None) -> list[float] | None:
+    """Return how busy each core of the machine was since the last call, or is over the next `over_s`."""
     psutil = _psutil()
     if psutil is None:
-        return {"cpu_percent": None, "memory_used_bytes": None, "memory_total_bytes": None}
+        return None
+    percents: list[float] = psutil.cpu_percent(interval=over_s, percpu=True)
+    return percents
+
+
+def memory_bytes() -> tuple[int | None, int | None]:
+    """Return the machine's memory in use and in all; what can be given back at once is not in use."""
+    psutil = _psutil()
+    if psutil is None:
+        return None, None
     memory = psutil.virtual_memory()
-    return {
-        "cpu_percent": psutil.cpu_percent(),
-        "memory_used_bytes": int(memory.total - memory.available),
-        "memory_total_bytes": int(memory.total),
-    }
+    return int(memory.total - memory.available), int(memory.total)

@@ -1,0 +1,30 @@
+// Asks again and again while the page can be seen, one request at a time.
+
+/**
+ * Calls `ask()` now, then every `everyMs` while the page is visible, and at once when it is seen again.
+ * `onAnswer(error | null)` says how each went. Returns a function that ends it.
+ */
+export function askEvery(everyMs, ask, onAnswer) {
+  let isAsking = false;
+  let hasEnded = false;
+  const refresh = async () => {
+    if (isAsking || document.visibilityState !== "visible") return;
+    isAsking = true;
+    let problem = null;
+    try {
+      await ask();
+    } catch (error) {
+      problem = error;
+    }
+    isAsking = false;
+    if (!hasEnded) onAnswer(problem);
+  };
+  const timer = setInterval(refresh, everyMs);
+  document.addEventListener("visibilitychange", refresh);
+  refresh();
+  return () => {
+    hasEnded = true;
+    clearInterval(timer);
+    document.removeEventListener("visibilitychange", refresh);
+  };
+}

@@ -1,0 +1,62 @@
+"""Why a communication check failed, in plain words."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainers.contract.torchrun import rank_exit_codes
+
+MAX_SHOWN = 300
+
+
+def explain_failure(
+    errors: Sequence[Mapping[str, Any]], output: str, exit_code: int, late_after_s: float | None
+) -> str:
+    """Say what ended a check and what to do.
+
+    Args:
+        errors: what ranks said with their last breath, the first to fail first.
+        output: what torchrun printed.
+        exit_code: torchrun's.
+        late_after_s: the time after which it was ended; None when it ended by itself.
+    """
+    if late_after_s is not None:
+        return (
+            f"The check was not done after {late_after_s:.0f} s and was ended. The ranks did not reach each "
+            "other, or the machine is very busy: try fewer ranks, or again when no run is going on."
+        )
+    killed = {rank: code for rank, code in rank_exit_codes(output).items() if _is_cause(code)}
+    if killed:
+        rank, code = next(iter(killed.items()))
+        return f"Rank {rank} was ended by {_name(code)} while it measured. {_hint(code)}"
+    if errors:
+        first = errors[0]
+        return f"Rank {first['rank']} failed: {_short(str(first['error']))}"
+    if exit_code < 0:
+        return f"torchrun, the parent of the ranks, was ended by {_name(exit_code)}: try again."
+    last_words = output.strip().splitlines()[-1:] or ["it said nothing"]
+    return f"torchrun ended with exit code {exit_code}: {_short(last_words[0])}"
+
+
+def _is_cause(exit_code: int) -> bool:
+    """Tell whether a signal came from outside: torchrun itself ends the other ranks by SIGTERM."""
+    return exit_code < 0 and exit_code != -signal.SIGTERM
+
+
+def _name(exit_code: int) -> str:
+    try:
+        return f"a signal ({signal.Signals(-exit_code).name})"
+    except ValueError:
+        return f"signal {-exit_code}"
+
+
+def _hint(exit_code: int) -> str:
+    if exit_code == -signal.SIGKILL:
+        return "Often the system does this when memory runs out: try fewer ranks, or end other programs."
+    return "That is a fault in compiled code: the driver and torch may not fit together."
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} …"

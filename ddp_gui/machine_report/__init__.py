@@ -1,0 +1,1 @@
+"""What the Machine page shows: one report, made of quick readings and of slow looks beside them."""

@@ -1,0 +1,48 @@
+"""A look that takes its time, taken beside the requests and never more than a hundredth of a core."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+Value = TypeVar("Value")
+
+LARGEST_SHARE = 0.01
+FIRST_WAIT_S = 0.3
+
+
+class SlowLook(Generic[Value]):
+    """Remembers what a function returned; asks it again in a thread when that is old and somebody looks."""
+
+    def __init__(self, look: Callable[[], Value], every_s: float) -> None:
+        self._look = look
+        self._every_s = every_s
+        self._value: Value | None = None
+        self._next_at = 0.0
+        self._is_looking = False
+        self._lock = threading.Lock()
+
+    def value(self) -> Value | None:
+        """Return the newest value there is; None until the first look has ended."""
+        with self._lock:
+            is_due = not self._is_looking and time.monotonic() >= self._next_at
+            self._is_looking = self._is_looking or is_due
+        if is_due:
+            thread = threading.Thread(target=self._refresh, name="slow-look", daemon=True)
+            thread.start()
+            if self._value is None:
+                # Mostly it is quick: then the first page has it at once.
+                thread.join(FIRST_WAIT_S)
+        return self._value
+
+    def _refresh(self) -> None:
+        started, computed = time.monotonic(), time.thread_time()
+        try:
+            self._value = self._look()
+        finally:
+            rest_s = max(self._every_s, (time.thread_time() - computed) / LARGEST_SHARE)
+            with self._lock:
+                self._next_at = started + rest_s
+                self._is_looking = False

@@ -1,0 +1,162 @@
+"""The communication check for real: gloo ranks that measure, die, hang and are stopped."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ddp_gui.communication import Check, CommunicationChecks
+from ddp_gui.machine import Machine
+from tests.harness import REPOSITORY, wait_until
+from trainers import bandwidth
+
+HERE = Machine(num_gpus=0, num_cores=2)
+DONE_S = 60.0
+# What a page's process does, in a process of its own that can be killed.
+PAGE = """
+import time
+from ddp_gui.communication import CommunicationChecks
+from ddp_gui.machine import Machine
+CommunicationChecks().start(2, Machine(num_gpus=0, num_cores=2))
+time.sleep(120)
+"""
+
+
+@pytest.fixture(autouse=True)
+def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure between CPU ranks also where there are GPUs."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+
+
+@pytest.fixture
+def checks() -> Iterator[CommunicationChecks]:
+    started = CommunicationChecks()
+    yield started
+    started.close()
+    assert processes_below(os.getpid()) == []
+
+
+def processes_below(pid: int) -> list[psutil.Process]:
+    """Return the processes of checks that this process has started."""
+    found = []
+    for process in psutil.Process(pid).children(recursive=True):
+        try:
+            if "trainers.check_communication" in process.cmdline():
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def ranks_below(pid: int) -> list[psutil.Process]:
+    """Return the ranks of checks that this process has started, by rank."""
+    ranks = {}
+    for process in processes_below(pid):
+        try:
+            if "RANK" in (environment := process.environ()):
+                ranks[int(environment["RANK"])] = process
+        except psutil.NoSuchProcess:
+            continue
+    return [ranks[rank] for rank in sorted(ranks)]
+
+
+def wait_for_line(check: Check) -> None:
+    """Wait until the check measures."""
+    wait_until("a measured size", lambda: check.lines or check.state != "running", DONE_S)
+    assert check.state == "running", check.error
+
+
+def folders_of_checks(folder: Path) -> list[Path]:
+    return list(folder.glob("ddp-check-*"))
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3])
+def test_real_ranks_measure_every_size(
+    checks: CommunicationChecks, num_ranks: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    check = checks.start(num_ranks, HERE, busy_with=["digits-mlp-1"])
+    with pytest.raises(ValueError, match="a check is running already"):
+        checks.start(2, HERE)
+    assert check.has_ended.wait(DONE_S)
+    found = check.to_json()
+    assert (found["state"], found["error"]) == ("done", None)
+    assert found["busy_with"] == ["digits-mlp-1"]
+    assert [line["size_bytes"] for line in found["lines"]] == list(bandwidth.SIZES_BYTES)
+    for line in found["lines"]:
+        assert (line["backend"], line["num_ranks"]) == ("gloo", num_ranks)
+        assert line["num_repetitions"] >= bandwidth.FEWEST_REPETITIONS
+        assert line["algorithm_bytes_per_s"] == pytest.approx(line["size_bytes"] / line["time_s"])
+        factor = 2 * (num_ranks - 1) / num_ranks
+        assert line["bus_bytes_per_s"] == pytest.approx(line["algorithm_bytes_per_s"] * factor)
+    times = [line["time_s"] for line in found["lines"]]
+    assert times[-1] > times[0] > 0
+    between = sorted(line["time_s"] for line in found["lines"][-2:])
+    assert between[0] <= found["example"]["time_s"] <= between[1]
+    assert processes_below(os.getpid()) == []
+    assert folders_of_checks(tmp_path) == []
+
+
+def test_a_killed_rank_is_named_and_nothing_is_left(checks: CommunicationChecks) -> None:
+    check = checks.start(2, HERE)
+    wait_for_line(check)
+    ranks_below(os.getpid())[1].kill()
+    assert check.has_ended.wait(DONE_S)
+    assert check.state == "failed"
+    assert check.error is not None and check.error.startswith("Rank 1 was ended by a signal (SIGKILL)")
+    assert processes_below(os.getpid()) == []
+
+
+def test_a_stop_leaves_nothing_and_another_check_can_start(checks: CommunicationChecks) -> None:
+    check = checks.start(2, HERE)
+    wait_until("both ranks", lambda: len(ranks_below(os.getpid())) == 2, DONE_S)
+    stopped = checks.stop(check.check_id)
+    assert (stopped.state, stopped.error) == ("stopped", None)
+    assert processes_below(os.getpid()) == []
+    assert checks.stop(check.check_id).state == "stopped", "a second stop changes nothing"
+    again = checks.start(2, HERE)
+    assert checks.newest_id == again.check_id
+
+
+def test_a_check_that_hangs_is_ended_after_its_time() -> None:
+    checks = CommunicationChecks(timeout_s=12.0)
+    check = checks.start(2, HERE)
+    wait_until("both ranks", lambda: len(ranks_below(os.getpid())) == 2, DONE_S)
+    for rank in ranks_below(os.getpid())[1:]:
+        rank.suspend()
+    assert check.has_ended.wait(DONE_S)
+    assert check.state == "failed"
+    assert check.error is not None and "was not done after 12 s" in check.error
+    assert processes_below(os.getpid()) == []
+
+
+@pytest.mark.parametrize("end", [subprocess.Popen.kill, subprocess.Popen.terminate])
+def test_nothing_outlives_the_page(end: Callable[[subprocess.Popen[bytes]], None]) -> None:
+    page = subprocess.Popen([sys.executable, "-c", PAGE], cwd=REPOSITORY)
+    try:
+        wait_until("both ranks", lambda: len(ranks_below(page.pid)) == 2, DONE_S)
+        of_check = processes_below(page.pid)
+        assert len(of_check) == 3, "torchrun and its ranks"
+    finally:
+        end(page)
+        page.wait(timeout=10)
+    gone, alive = psutil.wait_procs(of_check, timeout=5)
+    assert alive == []
+    assert len(gone) == 3
+
+
+def test_a_check_that_cannot_begin_says_why(
+    checks: CommunicationChecks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/nonexistent")
+    monkeypatch.setattr("ddp_gui.communication.torchrun_program", lambda: ["/nonexistent/torchrun"])
+    check = checks.start(2, HERE)
+    assert check.has_ended.wait(DONE_S)
+    assert check.state == "failed"
+    assert check.error is not None and "No such file or directory" in check.error

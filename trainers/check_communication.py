@@ -1,0 +1,62 @@
+"""Measures how fast the ranks of this machine average tensors: real all-reduces of several sizes.
+
+    torchrun --standalone --nproc-per-node N -m trainers.check_communication
+
+NCCL between GPUs, gloo between CPU ranks. Rank 0 prints one JSON object a line and size; a rank that
+fails prints one with `error` and `rank`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from trainers.contract.lifeline import die_with_parent, parent_by_name
+
+# Short enough for one write to a pipe to stay in one piece.
+MAX_ERROR_LENGTH = 1_000
+
+
+def main() -> None:
+    """Measure on this rank and end the process with its exit code."""
+    parser = argparse.ArgumentParser(description="Measure all-reduces between ranks; started by torchrun.")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    options = parser.parse_args()
+    if "RANK" not in os.environ:
+        parser.error(
+            "start it with torchrun: torchrun --standalone --nproc-per-node 2 -m trainers.check_communication"
+        )
+    die_with_parent(parent_by_name())
+    try:
+        measure_all(options.device)
+    except BaseException as error:  # noqa: BLE001 - a rank's main: whatever it was is said, and the job ends
+        say({"error": f"{type(error).__name__}: {error}"[:MAX_ERROR_LENGTH], "rank": int(os.environ["RANK"])})
+        # Not through the interpreter's exit: a broken process group can hang or abort in its destructor.
+        os._exit(1)
+
+
+def measure_all(wanted_device: str) -> None:
+    """Measure every size, the smallest first; rank 0 prints each as soon as it is known."""
+    # The import takes seconds; that torchrun has died must be noticed meanwhile.
+    from trainers import bandwidth, distributed
+
+    world = distributed.join(wanted_device)
+    for size_bytes in bandwidth.SIZES_BYTES:
+        measurement = bandwidth.measure(size_bytes, world)
+        if world.is_main:
+            say(asdict(measurement))
+    distributed.leave()
+
+
+def say(line: Mapping[str, Any]) -> None:
+    """Print a line at once and in one piece: all ranks write to the same pipe."""
+    os.write(sys.stdout.fileno(), (json.dumps(line) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Processes as psutil sees them: who they are, what they hold, and the tree of one launch."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import psutil
+
+TREE_LOOK_S = 0.5
+KILL_WAIT_S = 3.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessFacts:
+    """What can be known of a process; what is hidden from this user is empty or None."""
+
+    pid: int
+    parent_pid: int
+    started_unix_s: float
+    name: str
+    user: str | None
+    command_line: tuple[str, ...]
+    working_directory: str | None
+
+
+def all_pids() -> list[int]:
+    """Return the ids of all processes that can be seen from here."""
+    return psutil.pids()
+
+
+def look_at(pid: int) -> ProcessFacts | None:
+    """Return what can be known of a process; None when it is not there, or not to be seen from here."""
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            return ProcessFacts(
+                pid=pid,
+                parent_pid=process.ppid(),
+                started_unix_s=process.create_time(),
+                name=process.name(),
+                user=_user(process),
+                command_line=_command_line(process),
+                working_directory=_working_directory(process),
+            )
+    except psutil.Error:
+        return None
+
+
+def _user(process: psutil.Process) -> str | None:
+    try:
+        return process.username()
+    except (psutil.AccessDenied, KeyError):
+        return None
+
+
+def _command_line(process: psutil.Process) -> tuple[str, ...]:
+    try:
+        return tuple(process.cmdline())
+    except psutil.AccessDenied:
+        return ()
+
+
+def _working_directory(process: psutil.Process) -> str | None:
+    try:
+        return process.cwd()
+    except psutil.AccessDenied:
+        return None
+
+
+def memory_bytes(pid: int) -> int | None:
+    """Return a process's memory, pages it shares counted in equal parts; None where that is hidden.
+
+    Adding these up over processes counts no page twice, as their resident sets would.
+    """
+    try:
+        return int(psutil.Process(pid).memory_full_info().pss)
+    except psutil.NoSuchProcess:
+        return 0
+    except (psutil.AccessDenied, AttributeError):  # not ours; not Linux
+        return None
+
+
+class ProcessTree:
+    """The processes of one torchrun, remembered by (pid, start time) so that a reused pid is not ours."""
+
+    def __init__(self, root_pid: int) -> None:
+        self._root_pid = root_pid
+        self._known: set[psutil.Process] = set()
+        self._looked_at = 0.0
+
+    def look(self, *, now: bool = False) -> None:
+        """Remember who is there, at most every half second."""
+        if not now and time.monotonic() - self._looked_at < TREE_LOOK_S:
+            return
+        self._looked_at = time.monotonic()
+        try:
+            root = psutil.Process(self._root_pid)
+            self._known.update([root, *root.children(recursive=True)])
+        except psutil.NoSuchProcess:
+            return
+
+    def survivors(self) -> list[psutil.Process]:
+        """Return those of them that still run; a zombie does not."""
+        alive = []
+        for process in self._known:
+            try:
+                if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                    alive.append(process)
+            except psutil.NoSuchProcess:
+                continue
+        return alive
+
+    def kill(self) -> None:
+        """SIGKILL every survivor and wait until none is left."""
+        self.look(now=True)
+        survivors = self.survivors()
+        for process in survivors:
+            try:
+                process.kill()
+            except psutil.NoSuchProcess:
+                continue
+        psutil.wait_procs(survivors, timeout=KILL_WAIT_S)
