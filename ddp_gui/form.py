@@ -11,20 +11,6 @@ from ddp_gui.machine import Machine
 from trainers.contract import config as config_module
 from trainers.contract.config import Setting
 
-
-class Choice(gr.Dropdown):
-    """A dropdown whose value is checked where everything is: in the plan, with words of our own.
-
-    Gradio's check refuses what was picked a moment before the choices changed, which no person did wrong.
-    """
-
-    is_template = True  # in the browser it is a plain dropdown
-
-    def preprocess(self, payload: Any) -> Any:
-        """Take the value as it is."""
-        return payload
-
-
 Control = gr.Dropdown | gr.Checkbox | gr.Number | gr.Textbox
 
 TOPIC_TITLES = {
@@ -134,9 +120,9 @@ class Form:
         kind = config_module.value_type(name)
         if name == "label_column":
             # Filled from the table by the first look.
-            return Choice(choices=[("found by itself", "")], filterable=False, **common)
+            return _choice(choices=[("found by itself", "")], filterable=False, **common)
         if setting.catalog or setting.choices:
-            return Choice(choices=self._choices(setting), filterable=False, **common)
+            return _choice(choices=self._choices(setting), filterable=False, **common)
         if kind is bool:
             return gr.Checkbox(**common)
         if kind is int and not config_module.is_optional(name):
@@ -180,3 +166,14 @@ def means_something(name: str, value: Any) -> bool:
     """Tell whether a field means something with this value of the field it depends on."""
     only_with = config_module.settings()[name].only_with
     return only_with is None or value in only_with[1]
+
+
+def _choice(**about: Any) -> gr.Dropdown:
+    """Make a dropdown whose value is checked where everything is: in the plan, with words of our own.
+
+    Gradio's check refuses what was picked a moment before the choices changed, which no person did wrong.
+    (A subclass would make Gradio write a stub file beside this one.)
+    """
+    dropdown = gr.Dropdown(**about)
+    dropdown.preprocess = lambda payload: payload  # type: ignore[method-assign]
+    return dropdown
