@@ -63,5 +63,5 @@ def look() -> Machine:
         num_cores=hardware.num_cores(),
         gpu_names=tuple(gpu.name or "GPU" for gpu in gpus),
         gpu_memory_bytes=min(sizes, default=None),
-        memory_bytes=hardware.machine_snapshot()["memory_total_bytes"],
+        memory_bytes=hardware.memory_bytes()[1],
     )
