@@ -120,9 +120,9 @@ class Form:
         kind = config_module.value_type(name)
         if name == "label_column":
             # Filled from the table by the first look.
-            return _choice(choices=[("found by itself", "")], filterable=False, **common)
+            return _choice(choices=[("found by itself", "")], **common)
         if setting.catalog or setting.choices:
-            return _choice(choices=self._choices(setting), filterable=False, **common)
+            return _choice(choices=self._choices(setting), **common)
         if kind is bool:
             return gr.Checkbox(**common)
         if kind is int and not config_module.is_optional(name):
@@ -172,8 +172,6 @@ def _choice(**about: Any) -> gr.Dropdown:
     """Make a dropdown whose value is checked where everything is: in the plan, with words of our own.
 
     Gradio's check refuses what was picked a moment before the choices changed, which no person did wrong.
-    (A subclass would make Gradio write a stub file beside this one.)
+    Nothing can be typed into it, so "custom" values are only such ones.
     """
-    dropdown = gr.Dropdown(**about)
-    dropdown.preprocess = lambda payload: payload  # type: ignore[method-assign]
-    return dropdown
+    return gr.Dropdown(allow_custom_value=True, filterable=False, **about)

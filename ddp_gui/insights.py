@@ -28,7 +28,8 @@ SECONDS_TO_JUDGE_LOSS = 15.0
 HARDLY_FALLEN = 0.95
 CLEARLY_RISEN = 0.3
 WORSE_EVALUATIONS = 3
-CLEARLY_WORSE = 1.05
+CLEARLY_WORSE = 1.1
+CLEARLY_BETTER = 0.9
 CLEARLY_SLOWER = 1.5
 RANKS_EVENTS_TO_JUDGE = 5
 FULL_MEMORY = 0.95
@@ -133,7 +134,7 @@ def _memorises(series: Series, config: Config) -> Insight | None:
     if len(after) < WORSE_EVALUATIONS or newest["loss"] < CLEARLY_WORSE * best["loss"]:
         return None
     then, now = _training_loss_at(series, best["step"]), _training_loss_at(series, newest["step"])
-    if then is None or now is None or now >= then:
+    if then is None or now is None or now > CLEARLY_BETTER * then:
         return None
     patience = config.early_stopping_patience
     return Insight(
@@ -231,7 +232,7 @@ def _gpu_is_idle(series: Series, config: Config) -> Insight | None:
 
 
 def _loss_in_parts(series: Series) -> list[float] | None:
-    """Return the mean loss of each tenth of the run, once it is long enough to be judged."""
+    """Return the loss of the first step and the mean of each tenth of the run, once it can be judged."""
     loss = series.steps.column("loss")
     if len(loss) < STEPS_TO_JUDGE_LOSS or series.active_s() < SECONDS_TO_JUDGE_LOSS:
         return None
@@ -240,8 +241,9 @@ def _loss_in_parts(series: Series) -> list[float] | None:
     parts = [part[np.isfinite(part)] for part in np.array_split(loss, 10)]
     if any(len(part) == 0 for part in parts):
         return None
-    # The first steps, before anything was learnt, are what the rest is compared with.
-    return [float(np.mean(parts[0][:FEWEST_STEPS])), *(float(np.mean(part)) for part in parts[1:])]
+    # The first step, before anything was learnt, is what the rest is compared with: a rate that is far too
+    # high has thrown the weights about by the second.
+    return [float(parts[0][0]), *(float(np.mean(part)) for part in parts[1:])]
 
 
 def _evidence_of_loss(series: Series) -> str:

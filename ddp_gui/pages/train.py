@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -160,8 +159,10 @@ class TrainPage:
             )
         return self.store.predicted_memory(planned.config, catalogue)
 
-    def _connect_preview(self) -> None:
-        outputs = [
+    @property
+    def _said(self) -> list[Any]:
+        """What `_preview` writes to."""
+        return [
             self._equation,
             self._warnings,
             self._memory,
@@ -169,48 +170,56 @@ class TrainPage:
             self._command,
             self._about,
         ]
+
+    def _connect_preview(self) -> None:
         changes = [control.change for control in self._controls]
-        gr.on(changes, self._preview, self._controls, outputs, trigger_mode="always_last", **QUIET)
-        runs_dir: Path = self.store.runs_dir
-        for looked in own_data.connect(self._own, self.form, self.api, runs_dir, self._controls):
-            looked.then(self._preview, self._controls, outputs, **QUIET)
-        gr.on(None, self._preview, self._controls, outputs, **QUIET)
+        gr.on(changes, self._preview, self._controls, self._said, trigger_mode="always_last", **QUIET)
+        gr.on(None, self._preview, self._controls, self._said, **QUIET)
 
     # Choices that depend on other choices
 
-    def _fit_dataset(self, dataset: str, model: str) -> tuple[Any, Any]:
+    def _fit_dataset(self, dataset: str, model: str) -> Any:
         choices = self.form.model_choices(dataset)
         names = [name for _, name in choices]
         fitting = model if model in names else names[0] if names else None
-        is_own = dataset in self.catalogue.own_data
-        return gr.update(choices=choices, value=fitting), gr.update(visible=is_own)
+        return gr.update(choices=choices, value=fitting)
 
-    def _fit_model(self, model: str, dataset: str, size: str, strategy: str) -> tuple[Any, Any, Any]:
+    def _fit_model(self, model: str, dataset: str, size: str, strategy: str) -> tuple[Any, Any]:
         sizes, strategies = self.form.size_choices(model, dataset), self.form.strategy_choices(model)
-        picked = self.catalogue.models.get(model)
         is_size = size in [name for _, name in sizes]
         is_strategy = strategy in [name for _, name in strategies]
         return (
             gr.update(choices=sizes, value=size if is_size else ""),
             gr.update(choices=strategies, value=strategy if is_strategy else "ddp"),
-            gr.update(visible=bool(picked and picked.may_have_path)),
         )
+
+    def _show_own_data(self, dataset: str) -> Any:
+        return gr.update(visible=dataset in self.catalogue.own_data)
+
+    def _show_fine_tuning(self, model: str) -> Any:
+        picked = self.catalogue.models.get(model)
+        return gr.update(visible=bool(picked and picked.may_have_path))
 
     def _connect_choices(self) -> None:
         fields = self.form.controls
         dataset, model = fields["dataset"], fields["model"]
-        dataset.change(self._fit_dataset, [dataset, model], [model, self._own.group], **QUIET)
-        gr.on(
-            [dataset.change, model.change],
-            self._fit_model,
-            [model, dataset, fields["model_size"], fields["strategy"]],
-            [fields["model_size"], fields["strategy"], self._fine_tuning],
+        dataset.change(self._show_own_data, dataset, self._own.group, **QUIET)
+        model.change(self._show_fine_tuning, model, self._fine_tuning, **QUIET)
+        # What is filled in fits together already: only what a hand picks brings other values with it.
+        outputs = [fields["model_size"], fields["strategy"]]
+        fitting: dict[str, Any] = {
+            "fn": self._fit_model,
+            "inputs": [model, dataset, *outputs],
+            "outputs": outputs,
             **QUIET,
-        )
+        }
+        dataset.input(self._fit_dataset, [dataset, model], model, **QUIET).then(**fitting)
+        model.input(**fitting)
+        for looked in own_data.connect(self._own, self.form, self.api, self.store.runs_dir, self._controls):
+            looked.then(**fitting).then(self._preview, self._controls, self._said, **QUIET)
         for other, names in self.form.depending().items():
-            outputs = [fields[name] for name in names]
-            fields[other].change(partial(_show_if_meant, names), fields[other], outputs, **QUIET)
-        # Only by a person's hand: a form that is filled in as a run was stays as that was.
+            shown = [fields[name] for name in names]
+            fields[other].change(partial(_show_if_meant, names), fields[other], shown, **QUIET)
         fields["scale_lr"].input(
             _offer_warm_up,
             [fields["scale_lr"], fields["warmup_steps"], fields["warmup_ratio"]],

@@ -91,6 +91,13 @@ def test_a_rising_loss_offers_a_lower_rate_now_and_a_new_run_afterwards() -> Non
     assert (after.kind, after.values) == ("again", {"learning_rate": 0.0002})
 
 
+def test_a_rate_far_too_high_is_told_from_the_first_step() -> None:
+    thrown = lambda number: 2.33 if number == 1 else 1e6 * 0.9**number + 2.31  # noqa: E731
+    assert list(found(steps(1000, thrown))) == ["loss_does_not_fall"]
+    stuck = lambda number: 2.33 if number == 1 else 41.0  # noqa: E731
+    assert list(found(steps(1000, stuck))) == ["loss_rises"]
+
+
 def test_a_flat_loss_is_not_falling() -> None:
     assert list(found(steps(1000, lambda number: 2.3))) == ["loss_does_not_fall"]
 

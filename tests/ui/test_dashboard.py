@@ -1,0 +1,337 @@
+"""Everything on a run's page that can be clicked, in a real browser over real runs."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gradio_client import Client
+from playwright.sync_api import Page, expect
+
+from tests.harness import all_events, wait_until
+from tests.ui.conftest import Watched
+from tools.page_driver import Server
+from trainers.contract import events
+from trainers.contract.rundir import RunDirectory
+
+SMALL = {"dataset": "digits", "model": "mlp", "device": "cpu", "batch_size": 32}
+LONG = {**SMALL, "num_epochs": 5000}
+PLOT = "document.querySelector('[data-chart=\"loss\"] .js-plotly-plot')"
+NAMES = f"() => {PLOT}?.data?.map(trace => trace.name) ?? []"
+
+
+@pytest.fixture(scope="module")
+def ended(client: Client, runs_dir: Path) -> RunDirectory:
+    """Return a run that has finished, with checkpoints and evaluations."""
+    config = {**SMALL, "num_epochs": 4, "name": "the ended one"}
+    run = RunDirectory(runs_dir / client.predict(config, api_name="/start_run")["run_id"])
+    wait_until("the end", lambda: run.read_status().state not in events.LIVE_STATES, 90.0)
+    assert run.read_status().state == "finished", run.read_status().error
+    return run
+
+
+def open_run(watched: Watched, server: Server, run: RunDirectory | str, **query: str) -> Page:
+    run_id = run if isinstance(run, str) else run.run_id
+    more = "".join(f"&{name}={value}" for name, value in query.items())
+    watched.page.goto(f"{server.address}/run?id={run_id}{more}")
+    watched.page.wait_for_function(f"() => ({NAMES})().length > 0", timeout=60_000)
+    return watched.page
+
+
+def trace_names(page: Page) -> list[str]:
+    names: list[str] = page.evaluate(NAMES)
+    return names
+
+
+def test_curves_over_time_logarithmic_and_raw_and_the_choice_is_kept(
+    server: Server, watched: Watched, ended: RunDirectory
+) -> None:
+    page = open_run(watched, server, ended)
+    assert "training, mean of 10 steps" in trace_names(page)
+    page.get_by_label("Smoothing").select_option("0")
+    page.wait_for_function(f"() => !({NAMES})().includes('training, mean of 10 steps')")
+    page.get_by_label("Scale").select_option("log")
+    page.wait_for_function(f"() => {PLOT}.layout.yaxis.type === 'log'")
+    page.get_by_label("Drawn over").select_option("time")
+    page.wait_for_function(f"() => {PLOT}.layout.xaxis.type === 'date'")
+    page.reload()
+    page.wait_for_function(f"() => {PLOT}?.layout?.xaxis?.type === 'date'", timeout=30_000)
+    assert page.evaluate(f"() => {PLOT}.layout.yaxis.type") == "log"
+    assert "training" in trace_names(page)
+    assert watched.complaints == [] and watched.foreign_requests == []
+
+
+def test_another_metric_can_be_looked_at(server: Server, watched: Watched, ended: RunDirectory) -> None:
+    page = open_run(watched, server, ended)
+    page.get_by_label("Metric").select_option(label="macro F1")
+    expect(page.locator("#ddp-chart-metric")).to_have_text("Validation macro F1")
+
+
+def test_a_double_click_shows_the_whole_curve_again(
+    server: Server, watched: Watched, ended: RunDirectory
+) -> None:
+    page = open_run(watched, server, ended)
+    whole = page.evaluate(f"() => {PLOT}._fullLayout.xaxis.range")
+    area = page.locator('[data-chart="loss"] .nsewdrag').first
+    box = area.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 0.5 * box["height"])
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 0.5 * box["height"], steps=5)
+    page.mouse.up()
+    page.wait_for_function(f"(x) => {PLOT}._fullLayout.xaxis.range[1] < 0.8 * x", arg=whole[1])
+    area.dblclick(force=True)
+    page.wait_for_function(f"(x) => Math.abs({PLOT}._fullLayout.xaxis.range[1] - x) < 1", arg=whole[1])
+
+
+def test_a_click_on_a_checkpoint_offers_resume_and_a_download_that_is_whole(
+    server: Server, watched: Watched, ended: RunDirectory, tmp_path: Path
+) -> None:
+    page = open_run(watched, server, ended)
+    page.wait_for_function(f"() => ({NAMES})().includes('checkpoint')")
+    place = page.evaluate(
+        f"""() => {{
+          const plot = {PLOT};
+          const {{ xaxis, yaxis }} = plot._fullLayout;
+          const marks = plot.data.find(trace => trace.name === 'checkpoint');
+          const box = plot.getBoundingClientRect();
+          return {{
+            x: box.left + xaxis._offset + xaxis.c2p(marks.x[0]),
+            y: box.top + yaxis._offset + yaxis.c2p(marks.y[0]),
+            step: marks.customdata[0],
+          }};
+        }}"""
+    )
+    page.mouse.move(place["x"] - 2, place["y"])
+    page.mouse.move(place["x"], place["y"])
+    page.mouse.click(place["x"], place["y"])
+    menu = page.get_by_role("dialog", name="Checkpoint")
+    expect(menu).to_contain_text(f"Step {place['step']:,}")
+    expect(menu.get_by_role("button", name="Resume from here")).to_be_visible()
+    with page.expect_download() as downloading:
+        menu.get_by_role("link", name="Download").click()
+    kept = tmp_path / "checkpoint.zip"
+    downloading.value.save_as(kept)
+    with zipfile.ZipFile(kept) as archive:
+        assert archive.testzip() is None
+        names = {name.split("/", 1)[1] for name in archive.namelist()}
+    folder = ended.checkpoints / f"step_{place['step']}"
+    assert names == {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    page.keyboard.press("Escape")
+    expect(menu).to_be_hidden()
+
+
+def test_logs_are_searched(server: Server, watched: Watched, ended: RunDirectory) -> None:
+    ended.rank_log(1).open("a").write("a <b>needle</b> in the hay\n")
+    page = open_run(watched, server, ended)
+    page.locator(".ddp-logs").scroll_into_view_if_needed()
+    page.get_by_role("tab", name="rank 1").click()
+    search = page.get_by_label("Search this log")
+    search.fill("NEEDLE hay")
+    expect(page.locator(".ddp-log")).to_have_text("a <b>needle</b> in the hay\n")
+    assert page.locator(".ddp-log mark").all_inner_texts() == ["needle", "hay"]
+    expect(page.locator(".ddp-logs .ddp-hint")).to_contain_text("1 line has")
+    search.fill("no such words")
+    expect(page.locator(".ddp-logs .ddp-hint")).to_contain_text("No line has")
+    search.fill("")
+    expect(page.locator(".ddp-log")).to_contain_text("epoch")
+
+
+def test_configuration_confusion_and_memory_are_shown(
+    server: Server, watched: Watched, ended: RunDirectory
+) -> None:
+    page = open_run(watched, server, ended)
+    expect(page.locator(".ddp-configuration .ddp-settings").first).to_contain_text("32")
+    page.locator(".ddp-configuration summary").click()
+    expect(page.locator(".ddp-configuration details")).to_contain_text("weight_decay")
+    newest = [event for event in all_events(ended) if event["kind"] == "eval"][-1]
+    shown = page.locator(".ddp-confusion td.ddp-right").all_inner_texts()
+    diagonal = [newest["confusion"][index][index] for index in range(10)]
+    assert [int(text or 0) for text in shown] == diagonal
+    expect(page.locator(".ddp-memory")).to_contain_text("predicted", timeout=30_000)
+
+
+def test_run_again_fills_the_form_in_as_the_run_was(
+    server: Server, watched: Watched, ended: RunDirectory
+) -> None:
+    page = open_run(watched, server, ended)
+    page.get_by_role("link", name="Run again with changes").click()
+    expect(page.get_by_label(re.compile("Batch per rank"))).to_have_value("32", timeout=30_000)
+    expect(page.get_by_label(re.compile("^Epochs"))).to_have_value("4")
+    expect(page.get_by_label("Model", exact=True)).to_have_value("MLP")
+    expect(page.locator("#command")).to_contain_text("the-ended-one-2")
+
+
+def test_projector_and_the_page_for_those_who_only_watch(
+    server: Server, watched: Watched, ended: RunDirectory
+) -> None:
+    page = open_run(watched, server, ended)
+    projector = page.get_by_role("button", name="Projector")
+    projector.click()
+    expect(page.locator(".ddp-logs")).to_be_hidden()
+    expect(page.locator('[data-chart="loss"]')).to_be_visible()
+    assert "projector=1" in page.url
+    page.keyboard.press("Escape")
+    expect(page.locator(".ddp-logs")).to_be_visible()
+    page.keyboard.press("f")
+    expect(page.locator(".ddp-logs")).to_be_hidden()
+    open_run(watched, server, ended, watch="1")
+    for name in ("Stop", "Resume", "Resume from here"):
+        assert not page.get_by_role("button", name=name, exact=True).first.is_visible()
+
+
+def test_the_link_to_watch_is_copied(server: Server, watched: Watched, ended: RunDirectory) -> None:
+    watched.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page = open_run(watched, server, ended)
+    page.get_by_role("button", name="Link to watch").click()
+    expect(page.locator(".ddp-toast")).to_contain_text("Copied")
+    copied = page.evaluate("() => navigator.clipboard.readText()")
+    assert copied == f"{server.address}/run?id={ended.run_id}&watch=1"
+
+
+def test_light_and_dark_are_switched_and_kept(server: Server, watched: Watched, ended: RunDirectory) -> None:
+    page = open_run(watched, server, ended)
+    background = "() => getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(background)
+    page.get_by_role("button", name="Light or dark").click()
+    dark = page.evaluate(background)
+    assert dark != light
+    page.reload()
+    page.locator(".ddp-pill").wait_for()
+    assert page.evaluate(background) == dark
+
+
+# A recorder in the place of the system's notifications, which a headless browser has nowhere to show.
+RECORD_NOTIFICATIONS = """() => {
+  window.told = [];
+  class Recorded extends EventTarget {
+    static permission = 'granted';
+    static requestPermission = async () => 'granted';
+    constructor(title, options) { super(); window.told.push([title, options.body]); }
+  }
+  window.Notification = Recorded;
+}"""
+
+
+def test_the_title_shows_progress_and_the_browser_tells_of_the_end(
+    server: Server, client: Client, watched: Watched, runs_dir: Path
+) -> None:
+    watched.page.add_init_script(f"({RECORD_NOTIFICATIONS})()")
+    run_id = client.predict({**LONG, "name": "told"}, api_name="/start_run")["run_id"]
+    page = open_run(watched, server, run_id)
+    expect(page).to_have_title(re.compile(r"^\d+% · told$"))
+    page.get_by_role("button", name="Tell me").click()
+    expect(page.get_by_role("button", name="Tell me")).to_have_attribute("aria-pressed", "true")
+    client.predict(run_id, True, api_name="/stop_run")
+    expect(page.locator(".ddp-pill")).to_have_text("stopped", timeout=30_000)
+    page.wait_for_function("() => window.told.length === 1")
+    assert page.evaluate("() => window.told[0][0]") == "told was stopped"
+    expect(page).to_have_title("stopped · told")
+
+
+def test_a_rate_that_is_too_high_is_seen_and_lowered_by_a_click(
+    server: Server, client: Client, watched: Watched, runs_dir: Path
+) -> None:
+    config = {**LONG, "learning_rate": 1}
+    run_id = client.predict(config, api_name="/start_run")["run_id"]
+    run = RunDirectory(runs_dir / run_id)
+    page = open_run(watched, server, run_id)
+    strip = page.locator(".ddp-insights li")
+    expect(strip.first).to_be_visible(timeout=60_000)
+    expect(strip.first).to_contain_text("Seen in")
+    assert (strip.first.get_attribute("data-code") or "").startswith("loss_")
+    page.get_by_role("button", name="Lower the rate to 0.1 now").click()
+
+    def rates() -> set[float]:
+        return {event["lr"] for event in all_events(run) if event["kind"] == "step"}
+
+    wait_until("steps at the lower rate", lambda: 0.1 in rates(), 20.0)
+    answers: list[dict[str, Any]] = [e for e in all_events(run) if e["kind"] == "command"]
+    assert [answer["name"] for answer in answers] == ["set_lr"]
+    page.wait_for_function(f"() => ({NAMES})().includes('command')", timeout=20_000)
+
+
+def test_a_healthy_run_gets_no_remarks(
+    server: Server, client: Client, watched: Watched, runs_dir: Path
+) -> None:
+    run_id = client.predict(
+        {"dataset": "fashion_mnist", "model": "mlp", "device": "cpu", "max_steps": 400}, api_name="/start_run"
+    )["run_id"]
+    run = RunDirectory(runs_dir / run_id)
+    page = open_run(watched, server, run_id)
+    seen: set[str] = set()
+
+    def has_ended() -> bool:
+        seen.update(page.locator(".ddp-insights li").all_inner_texts())
+        return run.read_status().state not in events.LIVE_STATES
+
+    wait_until("the end", has_ended, 120.0)
+    assert seen == set()
+
+
+def test_the_tour_has_four_steps_and_is_gone_for_good(server: Server, watched: Watched) -> None:
+    page = watched.page
+    page.goto(server.address)
+    tour = page.get_by_role("region", name="A short tour")
+    for number in range(1, 5):
+        expect(tour).to_contain_text(f"{number} of 4", timeout=30_000)
+        assert page.locator(".ddp-tour-target").count() == 1
+        tour.get_by_role("button", name="Done" if number == 4 else "Next").click()
+    expect(tour).to_be_hidden()
+    page.reload()
+    page.wait_for_selector(".ddp-equation")
+    expect(tour).to_be_hidden()
+    page.get_by_role("button", name="Show the tour").click()
+    expect(tour).to_contain_text("1 of 4")
+    page.keyboard.press("Tab")
+    tour.get_by_role("button", name="Close").click()
+    expect(tour).to_be_hidden()
+
+
+@pytest.mark.parametrize(
+    ("preset", "model", "command"),
+    [
+        ("austen", "GPT", "austen-gpt-"),
+        ("moons", "MLP for tables", "moons-tabular_mlp-"),
+        ("scaling", "ResNet", "fashion_mnist-resnet-"),
+        ("fashion", "Small CNN", "fashion_mnist-cnn-"),
+    ],
+)
+def test_a_preset_fills_the_form_in(
+    server: Server, watched: Watched, preset: str, model: str, command: str
+) -> None:
+    page = watched.page
+    page.goto(server.address)
+    page.wait_for_selector(".ddp-equation")
+    page.locator(f"#preset-{preset}").click()
+    expect(page.get_by_label("Model", exact=True)).to_have_value(re.compile(model))
+    expect(page.locator("#command")).to_contain_text(command)
+    expect(page.locator(".ddp-memory-card")).to_contain_text("parameters")
+    assert watched.complaints == []
+
+
+def test_a_warning_comes_before_the_start_and_goes_again(server: Server, watched: Watched) -> None:
+    page = watched.page
+    page.goto(server.address)
+    page.wait_for_selector(".ddp-equation")
+    rate = page.get_by_label(re.compile("^Learning rate"))
+    rate.fill("8")
+    rate.blur()
+    expect(page.locator(".ddp-before")).to_contain_text("800 times the most that usually works")
+    rate.fill("0.002")
+    rate.blur()
+    expect(page.locator(".ddp-before")).to_have_count(0)
+
+
+@pytest.mark.parametrize("query", ["?id=no-such-run-9", "", "?id=../../etc"])
+def test_a_run_that_is_not_there_says_so(server: Server, watched: Watched, query: str) -> None:
+    page = watched.page
+    page.goto(f"{server.address}/run{query}")
+    expect(page.get_by_role("heading", level=1)).to_contain_text(
+        re.compile("cannot be shown|No run is named")
+    )
+    page.get_by_role("link", name="All runs").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Runs")
