@@ -160,7 +160,7 @@ def test_run_again_fills_the_form_in_as_the_run_was(
     page = open_run(watched, server, ended)
     page.get_by_role("link", name="Run again with changes").click()
     expect(page.get_by_label(re.compile("Batch per rank"))).to_have_value("32", timeout=30_000)
-    expect(page.get_by_label(re.compile("^Epochs"))).to_have_value("4")
+    expect(page.get_by_label("Epochs How often")).to_have_value("4")
     expect(page.get_by_label("Model", exact=True)).to_have_value("MLP")
     expect(page.locator("#command")).to_contain_text("the-ended-one-2")
 
@@ -317,7 +317,7 @@ def test_a_warning_comes_before_the_start_and_goes_again(server: Server, watched
     page = watched.page
     page.goto(server.address)
     page.wait_for_selector(".ddp-equation")
-    rate = page.get_by_label(re.compile("^Learning rate"))
+    rate = page.get_by_label("Learning rate How far")
     rate.fill("8")
     rate.blur()
     expect(page.locator(".ddp-before")).to_contain_text("800 times the most that usually works")
