@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainers.contract import hardware
+from trainers.contract import hardware, host
 
 FEWEST_CPU_RANKS_OFFERED = 4
 CPU_RANKS_BY_DEFAULT = 2
@@ -63,5 +63,5 @@ def look() -> Machine:
         num_cores=hardware.num_cores(),
         gpu_names=tuple(gpu.name or "GPU" for gpu in gpus),
         gpu_memory_bytes=min(sizes, default=None),
-        memory_bytes=hardware.memory_bytes()[1],
+        memory_bytes=host.memory_bytes()[1],
     )

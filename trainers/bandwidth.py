@@ -21,6 +21,7 @@ from trainers.distributed import World
 BYTES_PER_ELEMENT = 4
 SIZES_BYTES = tuple(1_000 * 4**power for power in range(9))  # 1 kB to 66 MB
 NUM_WARM_UPS = 3
+NUM_FIRST_WARM_UPS = 50
 FEWEST_REPETITIONS = 5
 MOST_REPETITIONS = 100
 TIME_PER_SIZE_S = 0.7
@@ -39,6 +40,13 @@ class Measurement:
     time_s: float
     algorithm_bytes_per_s: float
     bus_bytes_per_s: float
+
+
+def warm_up(world: World) -> None:
+    """Let the ranks find each other and settle, which is not to be measured; every rank must call it."""
+    mine, _ = numbers_to_add(SIZES_BYTES[0] // BYTES_PER_ELEMENT, world)
+    for _ in range(NUM_FIRST_WARM_UPS):
+        world.sum(mine.clone())
 
 
 def measure(size_bytes: int, world: World) -> Measurement:

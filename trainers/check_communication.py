@@ -46,6 +46,7 @@ def measure_all(wanted_device: str) -> None:
     from trainers import bandwidth, distributed
 
     world = distributed.join(wanted_device)
+    bandwidth.warm_up(world)
     for size_bytes in bandwidth.SIZES_BYTES:
         measurement = bandwidth.measure(size_bytes, world)
         if world.is_main:

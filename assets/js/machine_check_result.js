@@ -41,7 +41,7 @@ export class CheckResult {
   take(check) {
     this.say(stateWords(check), check.state);
     show(this.figures, check.lines.length > 0 || check.state === "running");
-    setText(this.why, check.state === "done" ? smallest(check) : "");
+    setText(this.why, check.state === "done" ? fixedPrice(check) : "");
     setText(this.about, caption(check));
     if (check.lines.length === this.lines.length && check.check_id === this.checkId) return;
     this.lines = check.lines;
@@ -129,10 +129,10 @@ function verdict({ example, num_ranks: ranks }) {
   return `The gradients of a model with ${millions} million parameters (${bytes(example.size_bytes)}) take about ${fineTime(example.time_s)} to average between these ${ranks} ranks.`;
 }
 
-function smallest({ lines }) {
-  const first = lines[0];
+function fixedPrice({ lines }) {
+  const quickest = Math.min(...lines.map((entry) => entry.time_s));
   return (
-    `Even ${bytes(first.size_bytes)} takes ${fineTime(first.time_s)}, because every message has a fixed price. So DDP sends gradients in ` +
+    `No message takes less than ${fineTime(quickest)}, however small: each has a fixed price. So DDP sends gradients in ` +
     `buckets of ${BUCKET_WORDS}, and while the rest is still being computed: part of this time is hidden.`
   );
 }

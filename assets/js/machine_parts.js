@@ -1,7 +1,7 @@
 // Processor, memory and disk: a figure, a bar, and who has which part of it.
 
 import { el, section, setAttribute, setText, show } from "./dom.js";
-import { bytes, count, duration, rate, UNKNOWN } from "./format.js";
+import { bytes, count, duration, rate } from "./format.js";
 import { address } from "./net.js";
 
 const SECONDS_PER_MINUTE = 60;
@@ -57,16 +57,16 @@ export class Processor {
   }
 
   update({ cpu }) {
-    const cores = cpu.core_percents ?? [];
-    const words = cpu.percent === null ? UNKNOWN : `${Math.round(cpu.percent)}%`;
+    const cores = cpu.core_percents;
+    const words = `${Math.round(cpu.percent)}%`;
     setText(this.value, words);
     setText(this.name, `busy · ${cpu.name}`);
-    this.meter.update([cpu.percent === null ? null : cpu.percent / 100], words);
+    this.meter.update([cpu.percent / 100], words);
     while (this.cores.children.length > cores.length) this.cores.lastChild.remove();
     while (this.cores.children.length < cores.length) this.cores.append(el("span", { class: "ddp-core" }, el("span", {})));
     cores.forEach((percent, index) => (this.cores.children[index].firstChild.style.height = `${percent}%`));
     const rounded = cores.map((percent) => `${Math.round(percent)}%`).join(", ");
-    setAttribute(this.cores, "aria-label", `Each core: ${rounded || "unknown"}`);
+    setAttribute(this.cores, "aria-label", `Each core: ${rounded}`);
     const ours = cpu.num_cores_for_runs;
     const each = cores.length === 1 ? "One core" : `Each of the ${count(cores.length)} cores`;
     setText(this.about, ours < cores.length ? `${each}; ranks may use ${count(ours)} of them.` : `${each}, over the last seconds.`);
@@ -89,8 +89,8 @@ export class Memory {
 
   update({ memory, runs }) {
     const { used_bytes: used, total_bytes: total, runs_bytes: ours } = memory;
-    const others = used === null || ours === null ? used : Math.max(0, used - ours);
-    const free = used === null ? null : total - used;
+    const others = Math.max(0, used - (ours ?? 0));
+    const free = total - used;
     setText(this.value, bytes(free));
     setText(this.note, `free of ${bytes(total)}`);
     this.meter.update([share(ours, total), share(others, total)], `${bytes(used)} of ${bytes(total)} in use, ${bytes(ours)} by our runs`);

@@ -17,12 +17,12 @@ from ddp_gui.machine_report.missing import list_missing
 from ddp_gui.machine_report.owners import Owners
 from ddp_gui.machine_report.slow_look import SlowLook
 from ddp_gui.machine_report.versions import list_versions
-from trainers.contract import hardware, processes
+from trainers.contract import hardware, host, processes
+from trainers.contract.host import CoreReader
 
 SAMPLE_EVERY_S = 1.0
 # After a longer rest "since the last call" would not be now.
 STALE_AFTER_S = 10.0
-QUICK_LOOK_S = 0.1
 RUNS_EVERY_S = 5.0
 MISSING_EVERY_S = 30.0
 TAKEN_EVERY_S = 60.0
@@ -39,6 +39,7 @@ class MachineReport:
         self._checks = checks
         self._owners = Owners(runs_dir)
         self._forecast = DiskForecast()
+        self._cores = CoreReader()
         self._lock = threading.Lock()
         self._report: Report = {}
         self._reported_at = float("-inf")
@@ -71,7 +72,7 @@ class MachineReport:
             "summary": here.describe(),
             "gpus": [self._gpu(index, handle) for index, handle in hardware.all_gpus().items()],
             "num_gpus_for_runs": here.num_gpus,
-            "cpu": _cpu(here.num_cores, is_stale),
+            "cpu": self._cpu(here.num_cores, is_stale),
             "memory": _memory(runs),
             "runs": runs,
             "disk": self._disk(),
@@ -85,6 +86,15 @@ class MachineReport:
                 "command": communication.shown_command(here),
                 "newest_check_id": self._checks.newest_id,
             },
+        }
+
+    def _cpu(self, num_cores: int, is_stale: bool) -> dict[str, Any]:
+        percents = self._cores.read(afresh=is_stale)
+        return {
+            "name": hardware.cpu_name(),
+            "num_cores_for_runs": num_cores,
+            "percent": round(sum(percents) / len(percents), 1),
+            "core_percents": percents,
         }
 
     def _gpu(self, index: int, handle: Any | None) -> dict[str, Any]:
@@ -133,18 +143,8 @@ class MachineReport:
         }
 
 
-def _cpu(num_cores: int, is_stale: bool) -> dict[str, Any]:
-    cores = hardware.core_percents(QUICK_LOOK_S if is_stale else None)
-    return {
-        "name": hardware.cpu_name(),
-        "num_cores_for_runs": num_cores,
-        "percent": None if not cores else round(sum(cores) / len(cores), 1),
-        "core_percents": cores,
-    }
-
-
 def _memory(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    used, total = hardware.memory_bytes()
+    used, total = host.memory_bytes()
     of_runs = [run["memory_bytes"] for run in runs]
     return {
         "used_bytes": used,

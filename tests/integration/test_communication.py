@@ -137,8 +137,10 @@ def test_a_check_that_hangs_is_ended_after_its_time() -> None:
 
 
 @pytest.mark.parametrize("end", [subprocess.Popen.kill, subprocess.Popen.terminate])
-def test_nothing_outlives_the_page(end: Callable[[subprocess.Popen[bytes]], None]) -> None:
-    page = subprocess.Popen([sys.executable, "-c", PAGE], cwd=REPOSITORY)
+def test_nothing_outlives_the_page(end: Callable[[subprocess.Popen[bytes]], None], tmp_path: Path) -> None:
+    # Who is killed cannot tidy up its temporary folder.
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    page = subprocess.Popen([sys.executable, "-c", PAGE], cwd=REPOSITORY, env=environment)
     try:
         wait_until("both ranks", lambda: len(ranks_below(page.pid)) == 2, DONE_S)
         of_check = processes_below(page.pid)

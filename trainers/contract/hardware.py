@@ -273,21 +273,3 @@ def cpu_name() -> str:
     except OSError:
         pass
     return "CPU"
-
-
-def core_percents(over_s: float | None = None) -> list[float] | None:
-    """Return how busy each core of the machine was since the last call, or is over the next `over_s`."""
-    psutil = _psutil()
-    if psutil is None:
-        return None
-    percents: list[float] = psutil.cpu_percent(interval=over_s, percpu=True)
-    return percents
-
-
-def memory_bytes() -> tuple[int | None, int | None]:
-    """Return the machine's memory in use and in all; what can be given back at once is not in use."""
-    psutil = _psutil()
-    if psutil is None:
-        return None, None
-    memory = psutil.virtual_memory()
-    return int(memory.total - memory.available), int(memory.total)
