@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import logging
 import os
 import random
@@ -70,6 +71,8 @@ def build_job(
         )
     strategy = make_strategy(config, world)
     train, validation = dataset.load(data_device(config, spec, world.device))
+    for library in strategy.libraries:
+        importlib.import_module(library)
     pulse.begin_model(world.device)
     network = build_network(model_entry, spec, options).to(world.device)
     if problem := strategy.why_not(network):

@@ -43,6 +43,8 @@ class Strategy:
         rehearses: the first backward pass decides how later ones add up (DDP lays out its buckets), so a
             resumed run has to go through one before it is in step with a run that was never interrupted.
         memory_shares: what the ranks divide among them.
+        libraries: what wrapping imports, some of it inside torch; imported before the model is built, so
+            that nobody takes it for the model's memory.
         measures_wait: backward ends with the all-reduce, and the computation waits for it there, so that
             waiting for others can be measured from a hook on the first layer.
         name, label, description: set by `@register_strategy`.
@@ -55,6 +57,7 @@ class Strategy:
     is_collective: ClassVar[bool] = False
     is_sharded: ClassVar[bool] = False
     memory_shares: ClassVar[MemoryShares] = MemoryShares()
+    libraries: ClassVar[tuple[str, ...]] = ()
     measures_wait: ClassVar[bool] = False
     rehearses: ClassVar[bool] = False
     name: ClassVar[str] = ""

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-from trainers import autopsy
+from trainers import autopsy, notify
 from trainers.autopsy import Cause
 from trainers.contract import events, lifeline
 from trainers.contract.config import Config
@@ -69,6 +69,7 @@ class Supervisor:
         self._events_offset = run.events.stat().st_size if run.events.exists() else 0
         self._commands_offset = run.commands.stat().st_size if run.commands.exists() else 0
         self._stop_wished_at: float | None = None
+        self._reason = ""
         self._state_changed_at = time.monotonic()
         self._progressed_at: float | None = None
         self._longest_silence_s = 0.0
@@ -123,6 +124,7 @@ class Supervisor:
             "TRAINERS_SUPERVISED": "1",
             "TRAINERS_COMMANDS_OFFSET": str(self._commands_offset),
         }
+        environment.pop(notify.VARIABLE, None)  # it holds tokens, which are none of the ranks' business
         with self._torchrun_log.open("wb") as log:
             return subprocess.Popen(
                 command,
@@ -143,12 +145,14 @@ class Supervisor:
             if self._progressed_at is not None and self._status.state == "running":
                 self._longest_silence_s = max(self._longest_silence_s, now - self._progressed_at)
             self._progressed_at = now
-        states = [event["state"] for event in batch if event["kind"] == "state"]
+        said = [event for event in batch if event["kind"] == "state"]
+        states = [event["state"] for event in said]
         if "stopping" in [self._status.state, *states][:-1] and states:
             # Over: either it has ended, or a stop that could not save was refused and it goes on.
             self._stop_wished_at = None
         if states and states[-1] != self._status.state:
             self._status = replace(self._status, state=states[-1])
+            self._reason = said[-1]["reason"]
             self._state_changed_at = now
             if self._status.state in events.LIVE_STATES:
                 self._save_status()
@@ -242,8 +246,8 @@ class Supervisor:
         if cause is not None:
             cause = replace(cause, hint=f"{cause.hint} {self._what_is_kept()}")
         already_said = self._status.state == state
+        reason = cause.message if cause else self._reason if already_said else "The run ended."
         if cause is not None or not already_said:
-            reason = cause.message if cause else "The run ended."
             kind = "warning" if state == "stopped" else "error"
             self._say(kind, cause, {"state": state, "reason": reason})
         self._status = replace(
@@ -258,6 +262,9 @@ class Supervisor:
         while not self._status_is_saved and time.monotonic() < deadline:
             time.sleep(RETRY_S)
             self._save_status()
+        problem = notify.run_ended(self._run, state, reason)
+        if problem is not None:
+            self._say("warning", problem)
 
     def _say(self, kind: str, cause: Cause | None, state: dict[str, str] | None = None) -> None:
         """Append last words for a rank 0 that did not live to say them; a full disk is waited for."""

@@ -21,6 +21,7 @@ class DataTensor(FullySharded):
     """Neighbouring ranks hold one copy between them; FSDP2 cuts every piece again over the copies."""
 
     ranks_per_replica: ClassVar[RanksPerReplica] = "tensor_parallel_size"
+    libraries: ClassVar[tuple[str, ...]] = (*FullySharded.libraries, "torch.distributed.tensor.parallel")
 
     @classmethod
     def why_not(cls, network: nn.Module) -> str | None:

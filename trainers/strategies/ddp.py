@@ -28,6 +28,7 @@ class DataParallel(Strategy):
     """Wraps the network in DDP; rank 0's weights are sent to all others there."""
 
     measures_wait: ClassVar[bool] = True
+    libraries: ClassVar[tuple[str, ...]] = ("torch._dynamo.utils",)
     rehearses: ClassVar[bool] = True
     model: DistributedDataParallel
 

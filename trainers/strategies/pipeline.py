@@ -34,6 +34,7 @@ class Pipeline(ShardedStrategy):
     """Trains with `network.pipeline_stages(world_size)`, a stage a rank."""
 
     ranks_per_replica: ClassVar[RanksPerReplica] = "all"
+    libraries: ClassVar[tuple[str, ...]] = ("torch.distributed.pipelining",)
     memory_shares: ClassVar[MemoryShares] = MemoryShares(
         parameters="all", gradients="all", optimizer_state="all", activations="all"
     )

@@ -22,6 +22,7 @@ class Zero1(DataParallel):
     """After backward each rank steps its share of the parameters and sends them to the others."""
 
     is_sharded: ClassVar[bool] = True
+    libraries: ClassVar[tuple[str, ...]] = (*DataParallel.libraries, "torch.distributed.optim")
     memory_shares: ClassVar[MemoryShares] = MemoryShares(optimizer_state="all")
 
     def make_optimizer(

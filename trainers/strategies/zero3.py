@@ -26,6 +26,7 @@ class FullySharded(ShardedStrategy):
     """
 
     frees_after_forward: ClassVar[bool] = True
+    libraries: ClassVar[tuple[str, ...]] = ("torch.distributed.fsdp", "torch._dynamo.utils")
     memory_shares: ClassVar[MemoryShares] = MemoryShares(
         parameters="all", gradients="all", optimizer_state="all"
     )

@@ -1,0 +1,197 @@
+"""Notifications: what is said, to whom it is not said, and that no failure does harm or shows an address."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+from tests.harness import REPOSITORY, all_events
+from trainers import notify
+from trainers.contract import rundir
+from trainers.contract.config import Config
+from trainers.contract.events import EventFile
+from trainers.contract.rundir import RunDirectory
+from trainers.supervise import Supervisor
+
+SECRET = "s3cret-token"
+ADDRESS = f"json://127.0.0.1:9/{SECRET}"
+
+
+@pytest.fixture
+def run(run: RunDirectory) -> RunDirectory:
+    """Return a run directory as the page leaves it."""
+    rundir.write_json_atomically(run.config, Config(name="my run").to_json())
+    run.logs.mkdir()
+    return run
+
+
+def evaluations(run: RunDirectory, *found: tuple[int, float], metric: str = "accuracy") -> None:
+    file = EventFile(run.events)
+    about = {"epoch": 0, "loss": 1.0, "confusion": None}
+    file.append([(1.0, "eval", {"step": step, **about, "metrics": {metric: n}}) for step, n in found])
+    file.close()
+
+
+def test_sentence_has_name_state_reason_and_the_best_evaluation(run: RunDirectory) -> None:
+    assert notify.sentence(run, "failed", "Rank 1 was killed.") == "my run failed: Rank 1 was killed."
+    evaluations(run, (10, 0.5), (20, 0.91234), (30, 0.8))
+    said = notify.sentence(run, "finished", "All 30 steps done.")
+    assert said == "my run finished: All 30 steps done. Best accuracy: 0.9123 at step 20."
+    evaluations(run, (20, 0.7))  # resumed from step 10: what came after it is not the run's any more
+    assert notify.sentence(run, "finished", "Done.").endswith("Best accuracy: 0.7 at step 20.")
+
+
+def test_less_perplexity_is_better_and_what_is_no_number_is_left_out(run: RunDirectory) -> None:
+    evaluations(run, (10, 9.5), (20, 8.25), (30, float("nan")), (40, 8.5), metric="perplexity")
+    run.config.unlink()
+    assert (
+        notify.sentence(run, "finished", "Done.") == "run-1 finished: Done. Best perplexity: 8.25 at step 20."
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "addresses"), [("stopped", ADDRESS), ("finished", ""), ("finished", "  "), ("failed", None)]
+)
+def test_nothing_is_started_where_there_is_nobody_to_tell(
+    run: RunDirectory, state: Any, addresses: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(notify.VARIABLE, raising=False)
+    if addresses is not None:
+        monkeypatch.setenv(notify.VARIABLE, addresses)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("nobody is to be told"))
+    assert notify.run_ended(run, state, "All steps done.") is None
+
+
+class FakeApprise:
+    """The part of apprise that is used: knows addresses of json:// only, and takes texts or not."""
+
+    takes = True
+    sent: ClassVar[list[str]] = []
+
+    def __init__(self) -> None:
+        self.addresses: list[str] = []
+
+    def add(self, address: str) -> bool:
+        is_known = address.startswith("json://")
+        self.addresses += [address] * is_known
+        return is_known
+
+    def notify(self, *, body: str, title: str) -> bool:
+        assert title
+        FakeApprise.sent += [body] * len(self.addresses)
+        return bool(self.addresses) and self.takes
+
+
+@pytest.mark.parametrize(
+    ("addresses", "takes", "expected", "num_sent"),
+    [
+        ([ADDRESS], True, 0, 1),
+        ([ADDRESS, ADDRESS], True, 0, 2),
+        ([ADDRESS], False, notify.NOT_TAKEN, 1),
+        (["nonsense", ADDRESS], True, notify.NOT_AN_ADDRESS, 1),
+        (["nonsense"], True, notify.NOT_AN_ADDRESS, 0),
+    ],
+)
+def test_exit_code_says_how_sending_went(
+    addresses: list[str], takes: bool, expected: int, num_sent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "apprise", SimpleNamespace(Apprise=FakeApprise))  # type: ignore[arg-type]
+    monkeypatch.setattr(FakeApprise, "takes", takes)
+    monkeypatch.setattr(FakeApprise, "sent", [])
+    assert notify.send("the end", addresses) == expected
+    assert FakeApprise.sent == ["the end"] * num_sent
+
+
+def test_without_the_package_sending_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    assert notify.send("the end", [ADDRESS]) == notify.NOT_INSTALLED
+
+
+def finish(run: RunDirectory, monkeypatch: pytest.MonkeyPatch, code: str) -> list[dict[str, Any]]:
+    """Let a run finish whose notifications are sent by this code; return its events."""
+    monkeypatch.setenv(notify.VARIABLE, ADDRESS)
+    started = subprocess.run
+
+    def run_code(command: list[str], **arguments: Any) -> Any:
+        assert SECRET not in " ".join(command), "anybody may see the arguments of a process"
+        return started([sys.executable, "-c", code], **arguments)
+
+    monkeypatch.setattr(subprocess, "run", run_code)
+    subject = Supervisor(run, None)
+    file = EventFile(run.events)
+    file.append([(1.0, "state", {"state": "finished", "reason": "All 5 steps done."})])
+    file.close()
+    subject._follow_events()
+    subject._conclude(0)
+    assert run.read_status().state == "finished" and run.read_status().error is None
+    said = all_events(run)
+    assert [event["state"] for event in said if event["kind"] == "state"] == ["finished"]
+    everything = "".join(path.read_text() for path in run.path.rglob("*") if path.is_file())
+    assert SECRET not in everything
+    return [event for event in said if event["kind"] == "warning"]
+
+
+def test_the_supervisor_hands_over_text_and_addresses(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEARD", str(run.path / "heard"))
+    code = "import os, sys; open(os.environ['HEARD'], 'w').write(sys.stdin.read())"
+    code += f"; sys.exit(0 if '{SECRET[:4]}' in os.environ['{notify.VARIABLE}'] else 9)"
+    assert finish(run, monkeypatch, code) == []
+    assert (run.path / "heard").read_text() == "my run finished: All 5 steps done."
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (
+            f"import sys; sys.exit({notify.NOT_INSTALLED})",
+            ["apprise is not installed", "requirements-notify.txt"],
+        ),
+        (
+            f"import sys; sys.exit({notify.NOT_AN_ADDRESS})",
+            ["not one that Apprise knows", "notifications.md"],
+        ),
+        (f"import sys; sys.exit({notify.NOT_TAKEN})", ["did not take it", notify.VARIABLE]),
+        (f"raise RuntimeError('{ADDRESS}')", ["did not take it"]),
+    ],
+)
+def test_what_goes_wrong_is_one_warning_in_plain_words(
+    run: RunDirectory, code: str, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (warning,) = finish(run, monkeypatch, code)
+    assert warning["code"] == "notify_failed"
+    said = f"{warning['message']} {warning['hint']}"
+    assert all(word in said for word in words) and "not affected" in said, said
+
+
+def test_a_service_that_hangs_is_given_up(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notify, "TIME_LIMIT_S", 0.5)
+    began = time.monotonic()
+    (warning,) = finish(run, monkeypatch, "import time; time.sleep(60)")
+    assert time.monotonic() - began < 5
+    assert "longer than" in warning["message"]
+    assert notify.TIME_LIMIT_S < 10
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("apprise") is not None, reason="apprise is installed here, so it is not missing"
+)
+def test_without_the_package_the_real_sender_says_so_without_a_word() -> None:
+    environment = os.environ | {notify.VARIABLE: ADDRESS}
+    command = [sys.executable, "-m", "trainers.notify"]
+    ended = subprocess.run(
+        command, cwd=REPOSITORY, env=environment, input=b"the end", capture_output=True, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (notify.NOT_INSTALLED, b"", b"")
