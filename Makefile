@@ -22,3 +22,9 @@ bench:
 	$(BIN)python -m benchmarks.kill_each
 	$(BIN)python -m benchmarks.catalogue
 	$(BIN)python -m benchmarks.strategies
+	$(BIN)python -m benchmarks.dashboard pixel
+	$(BIN)python -m benchmarks.dashboard opening
+	$(BIN)python -m benchmarks.dashboard viewers
+	$(BIN)python -m benchmarks.dashboard idle
+	$(BIN)python -m benchmarks.dashboard tabs
+	$(BIN)python -m benchmarks.dashboard first-page

@@ -47,35 +47,36 @@ def main() -> None:
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--steps", type=int, required=True, help="steps that have been done already")
     parser.add_argument("--live", action="store_true", help="stay and append")
+    parser.add_argument("--flat", action="store_true", help="a loss that does not fall: noise around 1")
     options = parser.parse_args()
     # Before the long writing, so that an early end is one as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     run = RunDirectory(options.run_dir)
     if options.live:
-        go_on_live(run, options.steps)
+        go_on_live(run, options.steps, is_flat=options.flat)
     else:
-        make_finished(run, options.steps)
+        make_finished(run, options.steps, is_flat=options.flat)
 
 
-def make_finished(run: RunDirectory, num_steps: int) -> None:
+def make_finished(run: RunDirectory, num_steps: int, *, is_flat: bool = False) -> None:
     """Write a run of so many steps that has come to its end now."""
     began = time.time() - num_steps / HISTORY_STEPS_PER_S
     _create(run, num_steps)
-    _write_history(run, num_steps, num_steps, began)
+    _write_history(run, num_steps, num_steps, began, is_flat=is_flat)
     file = EventFile(run.events)
     file.append([(time.time(), "state", {"state": "finished", "reason": REASON})])
     file.close()
     run.write_status(_status("finished", began, exit_code=0))
 
 
-def go_on_live(run: RunDirectory, num_steps: int) -> None:
+def go_on_live(run: RunDirectory, num_steps: int, *, is_flat: bool = False) -> None:
     """Write a run of so many steps, then go on with it until this process is told to end."""
     began = time.time() - num_steps / HISTORY_STEPS_PER_S
     planned = num_steps + max(1_000, num_steps // 10)
     _create(run, planned)
     lock = run.acquire_lock()
     run.write_status(_status("running", began))
-    _write_history(run, num_steps, planned, began)
+    _write_history(run, num_steps, planned, began, is_flat=is_flat)
     file = EventFile(run.events)
     try:
         print("ready", flush=True)
@@ -96,7 +97,7 @@ def _append_until_ended(file: EventFile, step: int) -> None:
         now = time.monotonic()
         if now >= next_step_at:
             step += 1
-            fields = _step_fields(step, 0.4 + chance.gauss(0.0, 0.03), chance.uniform(0.8, 1.2))
+            fields = step_fields(step, 0.4 + chance.gauss(0.0, 0.03), chance.uniform(0.8, 1.2))
             file.append([(time.time(), "step", fields)])
             next_step_at += chance.uniform(1 - JITTER, 1 + JITTER) / UPDATES_PER_S
         if now >= next_look_at:
@@ -135,14 +136,16 @@ def _status(state: events.State, began_unix_s: float, exit_code: int | None = No
     )
 
 
-def _write_history(run: RunDirectory, num_steps: int, planned_steps: int, began_unix_s: float) -> None:
+def _write_history(
+    run: RunDirectory, num_steps: int, planned_steps: int, began_unix_s: float, *, is_flat: bool
+) -> None:
     """Write the whole past in one go, as the lines that `EventFile` would have written."""
     with run.events.open("w", encoding="utf-8") as file:
-        lines = _history(num_steps, planned_steps, began_unix_s)
+        lines = _history(num_steps, planned_steps, began_unix_s, is_flat=is_flat)
         file.writelines(f'{{"seq":{seq},"time_unix_s":{line}}}\n' for seq, line in enumerate(lines))
 
 
-def _history(num_steps: int, planned_steps: int, began_unix_s: float) -> Iterator[str]:
+def _history(num_steps: int, planned_steps: int, began_unix_s: float, *, is_flat: bool) -> Iterator[str]:
     """Yield each event from its time on: steps, each second devices and ranks, now and then an evaluation."""
     chance = random.Random(num_steps)  # noqa: S311
     yield _line(began_unix_s, "state", {"state": "starting", "reason": REASON})
@@ -150,7 +153,7 @@ def _history(num_steps: int, planned_steps: int, began_unix_s: float) -> Iterato
     yield _line(began_unix_s, "state", {"state": "running", "reason": REASON})
     steps_a_second = round(HISTORY_STEPS_PER_S)
     steps_an_evaluation = max(10, num_steps // NUM_EVALUATIONS)
-    for step, line in enumerate(_step_lines(num_steps, began_unix_s), start=1):
+    for step, line in enumerate(_step_lines(num_steps, began_unix_s, is_flat=is_flat), start=1):
         yield line
         unix_s = began_unix_s + step / HISTORY_STEPS_PER_S
         if step % steps_a_second == 0:
@@ -161,11 +164,11 @@ def _history(num_steps: int, planned_steps: int, began_unix_s: float) -> Iterato
             yield _line(unix_s, "checkpoint", _checkpoint(step))
 
 
-def _step_lines(num_steps: int, began_unix_s: float) -> Iterator[str]:
+def _step_lines(num_steps: int, began_unix_s: float, *, is_flat: bool) -> Iterator[str]:
     """Yield the step events, made by the array: a million of them in a few seconds."""
     chance = np.random.default_rng(num_steps)
     steps = np.arange(1, num_steps + 1)
-    falling = 2.0 * np.exp(-5.0 * steps / num_steps) + 0.4
+    falling = np.ones(num_steps) if is_flat else 2.0 * np.exp(-5.0 * steps / num_steps) + 0.4
     columns = (
         steps,
         began_unix_s + steps / HISTORY_STEPS_PER_S,
@@ -189,7 +192,8 @@ def _line(unix_s: float, kind: str, fields: dict[str, Any]) -> str:
     return f'{unix_s:.4f},"kind":"{kind}",{json.dumps(fields, separators=(",", ":"))[1:-1]}'
 
 
-def _step_fields(step: int, loss: float, factor: float) -> dict[str, Any]:
+def step_fields(step: int, loss: float, factor: float) -> dict[str, Any]:
+    """Return the fields of one made-up step event."""
     return {
         "step": step,
         "epoch": step // STEPS_PER_EPOCH,

@@ -12,9 +12,9 @@ from tools.page_driver import REPOSITORY
 from trainers.contract.rundir import RunDirectory
 
 
-def finished_run(path: Path, num_steps: int) -> RunDirectory:
+def finished_run(path: Path, num_steps: int, *extra: str) -> RunDirectory:
     """Make a run that has ended, in a process of its own so that its memory is not ours."""
-    subprocess.run(_command(path, num_steps), cwd=REPOSITORY, check=True)
+    subprocess.run([*_command(path, num_steps), *extra], cwd=REPOSITORY, check=True)
     return RunDirectory(path)
 
 

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 BROWSER_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -73,18 +74,10 @@ def serve_command(command: list[str], port: int) -> Iterator[Server]:
     process = subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=sys.stderr)
     address = f"http://127.0.0.1:{port}"
     try:
-        while not _answers(address):
-            if process.poll() is not None or time.monotonic() - started > SERVE_TIMEOUT_S:
-                raise RuntimeError(f"the page did not come up (exit code {process.poll()})")
-            time.sleep(0.02)
+        _wait_until_answered(address, process)
         yield Server(address=address, process=process, served_after_s=time.monotonic() - started)
     finally:
-        process.terminate()
-        try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        _end(process)
 
 
 @contextlib.contextmanager
@@ -105,6 +98,27 @@ def open_browser() -> Iterator[Browser]:
             browser.close()
 
 
+@contextlib.contextmanager
+def open_person_s_browser() -> Iterator[BrowserContext]:
+    """Start a headless Chromium whose tabs are as a person's: all but the one in front are hidden.
+
+    Playwright's own makes every page believe that it is in front.
+    """
+    path, port = find_browser(), free_port()
+    if path is None:
+        raise RuntimeError("no Chromium found: install the package chromium, or set CHROMIUM to its path")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile, sync_playwright() as playwright:
+        debugging = [f"--remote-debugging-port={port}", f"--user-data-dir={profile}"]
+        command = [path, "--headless", "--window-size=1440,1000", *BROWSER_OPTIONS, *debugging, "about:blank"]
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            address = f"http://127.0.0.1:{port}"
+            _wait_until_answered(f"{address}/json/version", process)
+            yield playwright.chromium.connect_over_cdp(address, no_defaults=True).contexts[0]
+        finally:
+            _end(process)
+
+
 def open_page(
     browser: Browser, address: str, *, width: int = 1440, height: int = 900, dark: bool = False
 ) -> Page:
@@ -114,6 +128,23 @@ def open_page(
     )
     page.goto(address)
     return page
+
+
+def _wait_until_answered(address: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + SERVE_TIMEOUT_S
+    while not _answers(address):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"nothing answers at {address} (exit code {process.poll()})")
+        time.sleep(0.02)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _answers(address: str) -> bool:
