@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 
 from ddp_gui.curve import Curve, Losses, Steps
 from trainers.contract import events
@@ -57,13 +57,18 @@ class Digest:
             return None
         return self.newest_unix_s - self.began_unix_s - self.idle_s
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the digest as JSON values."""
-        return asdict(self)
+    def folded(self) -> str:
+        """Return the digest as a short text, to be kept."""
+        return orjson.dumps(asdict(self)).decode()
 
     @classmethod
-    def from_json(cls, raw: dict[str, Any]) -> Digest:
-        """Return the digest that `to_json` gave."""
+    def unfolded(cls, text: str) -> Digest:
+        """Return the digest that was folded into a text.
+
+        Raises:
+            ValueError, LookupError, TypeError: when it was not.
+        """
+        raw = orjson.loads(text)
         records = [(int(step), float(value)) for step, value in raw["records"]]
         return cls(**raw | {"curve": Curve(**raw["curve"]), "records": records})
 
@@ -99,32 +104,34 @@ class Digest:
 
     def _take(self, chunk: bytes) -> None:
         self._take_time(chunk)
-        steps, _ = _steps_in(chunk)
+        steps, losses = _steps_in(chunk)
         # Where the numbers go back the run was resumed from there: what was later counts no more.
         backwards = np.flatnonzero(np.diff(steps, prepend=self.step) <= 0).tolist()
-        marks = [mark.start() for mark in _STEP_MARK.finditer(chunk)] if backwards else []
-        starts = [chunk.rfind(b"\n", 0, marks[index]) + 1 for index in backwards]
-        self._take_piece(chunk[: starts[0]] if starts else chunk)
-        for index, start, end in zip(backwards, starts, [*starts[1:], len(chunk)], strict=False):
-            self._cut_from(int(steps[index]))
-            self._take_piece(chunk[start:end])
+        if backwards:
+            marks = [mark.start() for mark in _STEP_MARK.finditer(chunk)]
+            starts = [chunk.rfind(b"\n", 0, marks[index]) + 1 for index in backwards]
+            self._take_upwards(chunk[: starts[0]], *_steps_in(chunk[: starts[0]]))
+            for index, start, end in zip(backwards, starts, [*starts[1:], len(chunk)], strict=True):
+                self._cut_from(int(steps[index]))
+                self._take_upwards(chunk[start:end], *_steps_in(chunk[start:end]))
+        else:
+            self._take_upwards(chunk, steps, losses)
         if self.device_kind is None:
             devices = _last_line_with(chunk, b'"kind":"devices"')
             if devices is not None:
-                self.device_kind = json.loads(devices)["devices"][0]["kind"]
+                self.device_kind = orjson.loads(devices)["devices"][0]["kind"]
 
-    def _take_piece(self, chunk: bytes) -> None:
+    def _take_upwards(self, chunk: bytes, steps: Steps, losses: Losses) -> None:
         """Take in lines in which the steps only go up."""
-        steps, losses = _steps_in(chunk)
         if len(steps):
             self.curve.add(steps, losses)
             self.step = int(steps[-1])
             self.loss = float(losses[-1]) if np.isfinite(losses[-1]) else None
         for line in _EVAL_LINE.findall(chunk):
-            self._take_evaluation(json.loads(line))
+            self._take_evaluation(orjson.loads(line))
         plan = _last_line_with(chunk, b'"kind":"plan"')
         if plan is not None:
-            self.num_steps = json.loads(plan)["num_steps"]
+            self.num_steps = orjson.loads(plan)["num_steps"]
 
     def _take_time(self, chunk: bytes) -> None:
         first = float(_time_of(chunk[: chunk.index(b"\n")]))
@@ -171,7 +178,7 @@ def _steps_in(chunk: bytes) -> tuple[Steps, Losses]:
         steps = [int(step) for step, _ in found]
     else:
         # Written by somebody else, with the fields in another order.
-        lines = [json.loads(line) for line in _STEP_LINE.findall(chunk)]
+        lines = [orjson.loads(line) for line in _STEP_LINE.findall(chunk)]
         numbers = [math.nan if line["loss"] is None else float(line["loss"]) for line in lines]
         steps = [int(line["step"]) for line in lines]
     return np.array(steps, dtype=np.int64), np.array(numbers, dtype=np.float64)

@@ -6,34 +6,37 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from ddp_gui import listing_cache
 from ddp_gui.catalogue import Catalogue
 from ddp_gui.digest import Digest
 from ddp_gui.facts import Facts, facts_of
-from ddp_gui.marks import WATCHED, Mark, Marks, are_settled, mark_of, marks_of, of_config, settled_mark_of
+from ddp_gui.marks import WATCHED, Mark, Marks, are_settled, mark_of, marks_of, settled_mark_of
 from ddp_gui.rows import Row, row_of, unreadable_row
 from trainers.contract import events, rundir
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 
 # Runs that have ended are seldom touched, and never by the page without its knowing.
-LOOK_AT_ALL_EVERY_S = 10.0
+LOOK_AT_ALL_EVERY_S = 30.0
 # So much reading at once, then an answer: the rest is read with the next question.
 READ_AT_MOST_S = 0.3
 
 
 @dataclass
 class Entry:
-    """What is known of one run, and the state of its files when that was read."""
+    """What is known of one run, and the state of its files when that was read.
+
+    `folded` is the digest of its events: of thousands of runs only those that go on need it in pieces.
+    """
 
     row: Row
-    marks: Marks | None = None
+    marks: Marks = ()
     is_settled: bool = False
     facts: Facts | None = None
-    digest: Digest = field(default_factory=Digest)
+    folded: str | None = None
     created_unix_s: float = 0.0
     version: int = 0
 
@@ -58,6 +61,9 @@ class Changes:
     num_unread: int
 
 
+KEPT = ("row", "marks", "facts", "folded", "created_unix_s")
+
+
 class Listing:
     """The rows of all runs of one directory; safe to be asked by several threads."""
 
@@ -68,6 +74,7 @@ class Listing:
         known_to: Callable[[RunDirectory, Config, Catalogue], Catalogue],
     ) -> None:
         self.runs_dir = runs_dir
+        self._dir = str(runs_dir)
         self._catalogue = catalogue
         self._known_to = known_to
         self._lock = threading.RLock()
@@ -88,7 +95,10 @@ class Listing:
         while self._unread:
             self.look()
         with self._lock:
-            rows = [{name: row[name] for name in row if name != "curve"} for row in self._rows()]
+            rows = [
+                {name: value for name, value in entry.row.items() if name != "curve"}
+                for entry in self._entries.values()
+            ]
         return sorted(rows, key=lambda row: (-row["created_unix_s"], row["run_id"]))
 
     def row(self, run_id: str) -> Row:
@@ -106,7 +116,7 @@ class Listing:
         """Return what has changed since a version; everything where the version is not known."""
         with self._lock:
             is_whole = not self._first_version <= since <= self._version
-            self.look(at_all=is_whole)
+            self.look()
             after = self._first_version if is_whole else since
             return Changes(
                 version=self._version,
@@ -123,7 +133,7 @@ class Listing:
             self._version += 1
             catalogue = self._checked_catalogue()
             for run_id in run_ids:
-                marks = marks_of(self.runs_dir / run_id)
+                marks = marks_of(f"{self._dir}/{run_id}")
                 if marks[0] is None:
                     self._drop(run_id)
                 else:
@@ -135,7 +145,7 @@ class Listing:
             self._load_once()
             self._version += 1
             is_due = at_all or time.monotonic() - self._looked_at_all > LOOK_AT_ALL_EVERY_S
-            if is_due or self._dir_mark is None or self._dir_mark != settled_mark_of(self.runs_dir):
+            if is_due or self._dir_mark is None or self._dir_mark != settled_mark_of(self._dir):
                 catalogue = self._checked_catalogue()
                 self._look_at_all(catalogue)
             else:
@@ -157,13 +167,7 @@ class Listing:
             self._has_news_for_cache = False
             catalogue_key = listing_cache.key_of(self._checked_catalogue())
             runs = {
-                run_id: {
-                    "row": entry.row,
-                    "marks": entry.marks,
-                    "facts": entry.facts,
-                    "digest": entry.digest.to_json(),
-                    "created_unix_s": entry.created_unix_s,
-                }
+                run_id: {name: getattr(entry, name) for name in KEPT}
                 for run_id, entry in self._entries.items()
                 if entry.facts is not None and entry.is_settled and not entry.is_live
             }
@@ -173,37 +177,29 @@ class Listing:
         if self._is_loaded:
             return
         self._is_loaded = True
-        for run_id, known in listing_cache.load(
-            self.runs_dir, listing_cache.key_of(self._catalogue())
-        ).items():
+        kept = listing_cache.load(self.runs_dir, listing_cache.key_of(self._checked_catalogue()))
+        for run_id, known in kept.items():
             try:
-                marks = tuple(
-                    None if mark is None else (mark[0], mark[1], mark[2]) for mark in known["marks"]
-                )
-                entry = Entry(
-                    row=known["row"],
-                    marks=marks,
-                    is_settled=True,
-                    facts=known["facts"],
-                    digest=Digest.from_json(known["digest"]),
-                    created_unix_s=known["created_unix_s"],
-                )
-            except (LookupError, TypeError, ValueError):
+                entry = Entry(**known, is_settled=True)
+                entry.marks = tuple(None if mark is None else tuple(mark) for mark in known["marks"])
+                is_whole = entry.row["run_id"] == run_id and entry.is_live is False
+            except (LookupError, TypeError):
                 continue
-            self._entries[run_id] = entry
+            if is_whole:
+                self._entries[run_id] = entry
 
     def _checked_catalogue(self) -> Catalogue:
         """Return the catalogue; when it has changed, what was derived from it is derived again."""
         catalogue = self._catalogue()
         if self._facts_of is not None and catalogue is not self._facts_of:
             for entry in self._entries.values():
-                entry.facts = entry.marks = None
+                entry.facts, entry.is_settled = None, False
         self._facts_of = catalogue
         return catalogue
 
     def _look_at_all(self, catalogue: Catalogue) -> None:
         self._looked_at_all = time.monotonic()
-        self._dir_mark = settled_mark_of(self.runs_dir)
+        self._dir_mark = settled_mark_of(self._dir)
         try:
             names = {name for name in os.listdir(self.runs_dir) if rundir.RUN_ID_PATTERN.fullmatch(name)}
         except FileNotFoundError:
@@ -215,14 +211,14 @@ class Listing:
             if run_id in self._entries:
                 self._look_at(run_id, catalogue)
             else:
-                mark = mark_of(f"{self.runs_dir}/{run_id}/{WATCHED[0]}")
+                mark = mark_of(f"{self._dir}/{run_id}/{WATCHED[0]}")
                 if mark is not None:
                     unread.append((mark[2], run_id))
         self._unread = [run_id for _, run_id in sorted(unread)]
 
     def _look_at(self, run_id: str, catalogue: Catalogue) -> None:
         entry = self._entries[run_id]
-        marks = marks_of(self.runs_dir / run_id)
+        marks = marks_of(f"{self._dir}/{run_id}")
         if marks[0] is None:
             self._drop(run_id)
         elif not entry.is_as_read(marks):
@@ -233,7 +229,7 @@ class Listing:
         deadline = time.monotonic() + READ_AT_MOST_S
         while self._unread and time.monotonic() < deadline:
             run_id = self._unread.pop()
-            marks = marks_of(self.runs_dir / run_id)
+            marks = marks_of(f"{self._dir}/{run_id}")
             if marks[0] is not None:
                 self._read(run_id, marks, catalogue)
 
@@ -245,29 +241,35 @@ class Listing:
     def _read(self, run_id: str, marks: Marks, catalogue: Catalogue) -> None:
         """Read a run as far as it changed; its row gets the newest version where it is another now."""
         run = RunDirectory(self.runs_dir / run_id)
-        entry = self._entries.get(run_id)
-        if entry is None or entry.digest.is_of_another_file(run.events):
-            entry = Entry(row={"state": None}, version=entry.version if entry else 0)
+        entry = self._entries.get(run_id) or Entry(row={"state": None})
         try:
-            if entry.facts is None or entry.marks is None or of_config(entry.marks) != of_config(marks):
+            if entry.facts is None or entry.marks[:2] != marks[:2]:
                 entry.created_unix_s = run.config.stat().st_mtime
                 config = run.read_config()
                 entry.facts = facts_of(config, self._known_to(run, config, catalogue))
-            entry.digest.catch_up(run.events)
-            row = row_of(run, entry.facts, entry.digest, entry.created_unix_s)
+            digest = _unfolded(entry.folded)
+            if digest.is_of_another_file(run.events):
+                digest = Digest()
+            digest.catch_up(run.events)
+            entry.folded = digest.folded()
+            row = row_of(run, entry.facts, digest, entry.created_unix_s)
         except FileNotFoundError:
             self._drop(run_id)
             return
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            entry.facts, entry.digest = None, Digest()
+            entry.facts = entry.folded = None
             row = unreadable_row(run, entry.created_unix_s, error)
         entry.marks, entry.is_settled = marks, are_settled(marks)
-        before = self._entries.get(run_id)
-        if before is None or before.row != row:
+        if entry.row != row:
             entry.row, entry.version = row, self._version
         self._entries[run_id] = entry
         self._gone.pop(run_id, None)
         self._has_news_for_cache = True
 
-    def _rows(self) -> list[Row]:
-        return [entry.row for entry in self._entries.values()]
+
+def _unfolded(text: str | None) -> Digest:
+    """Return a digest to go on with; a new one where what was kept of it cannot be read."""
+    try:
+        return Digest() if text is None else Digest.unfolded(text)
+    except (ValueError, LookupError, TypeError):
+        return Digest()

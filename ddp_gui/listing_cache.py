@@ -6,10 +6,11 @@ Only a copy of what the runs' own files say: deleted, cut short or of another ve
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from ddp_gui.catalogue import Catalogue
 
@@ -24,13 +25,13 @@ def path_in(runs_dir: Path) -> Path:
 
 def key_of(catalogue: Catalogue) -> str:
     """Sum up what labels and lengths were derived from."""
-    return hashlib.sha256(json.dumps(catalogue.raw, sort_keys=True, default=str).encode()).hexdigest()
+    return hashlib.sha256(orjson.dumps(catalogue.raw, option=orjson.OPT_SORT_KEYS, default=str)).hexdigest()
 
 
 def load(runs_dir: Path, catalogue_key: str) -> dict[str, Any]:
     """Return what was kept of each run; nothing where it cannot be used."""
     try:
-        kept = json.loads(path_in(runs_dir).read_bytes())
+        kept = orjson.loads(path_in(runs_dir).read_bytes())
         fits = kept["format"] == FORMAT and kept["catalogue"] == catalogue_key
         runs = kept["runs"]
     except (OSError, ValueError, LookupError, TypeError):
@@ -49,10 +50,7 @@ def save(runs_dir: Path, catalogue_key: str, runs: dict[str, Any]) -> None:
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         # Not synced: after a power cut it may be missing, which costs one slow start.
-        aside.write_text(
-            json.dumps({"format": FORMAT, "catalogue": catalogue_key, "runs": runs}, separators=(",", ":")),
-            encoding="utf-8",
-        )
+        aside.write_bytes(orjson.dumps({"format": FORMAT, "catalogue": catalogue_key, "runs": runs}))
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)

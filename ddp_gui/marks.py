@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
-
-from ddp_gui import remarks
 
 Mark = tuple[int, int, int]
 Marks = tuple[Mark | None, ...]
 
-WATCHED = ("config.json", "status.json", "events.jsonl", remarks.FILE, "data.json")
+# The folder's own time changes when a file in it is replaced: status, notes, a configuration that is resumed.
+WATCHED = ("config.json", "", "events.jsonl")
 # A file system may give two changes shortly after each other the same time.
 SETTLED_AFTER_S = 2.0
 
 
-def marks_of(path: Path) -> Marks:
-    """Return the marks of a run's files."""
+def marks_of(path: str) -> Marks:
+    """Return the marks of a run's configuration, folder and events."""
     return tuple(mark_of(f"{path}/{name}") for name in WATCHED)
 
 
@@ -30,18 +28,13 @@ def mark_of(path: str) -> Mark | None:
     return about.st_ino, about.st_size, about.st_mtime_ns
 
 
-def of_config(marks: Marks) -> tuple[Mark | None, Mark | None]:
-    """Return the marks of what a run was started with."""
-    return marks[WATCHED.index("config.json")], marks[WATCHED.index("data.json")]
-
-
 def are_settled(marks: Marks) -> bool:
     """Tell whether a change from now on would give the files other marks."""
     newest_ns = max(mark[2] for mark in marks if mark is not None)
     return time.time_ns() - newest_ns > SETTLED_AFTER_S * 1e9
 
 
-def settled_mark_of(path: Path) -> Mark | None:
+def settled_mark_of(path: str) -> Mark | None:
     """Return the mark of a folder, None while it cannot be relied on."""
-    mark = mark_of(str(path))
+    mark = mark_of(path)
     return mark if mark is not None and are_settled((mark,)) else None
