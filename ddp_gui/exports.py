@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import IO, Any
 
+import numpy as np
 import orjson
 
 from ddp_gui import numbers, tfevents
@@ -77,7 +78,7 @@ def tfevents_pieces(run: RunDirectory) -> Pieces:
     known = numbers.survey(run.events)
     yield tfevents.version_record(known.began_unix_s or 0.0)
     for batch in numbers.history(run.events, known):
-        yield _encoded(batch)
+        yield _encoded(batch, known.metrics)
 
 
 def zip_pieces(files: Iterable[tuple[str, Callable[[], Pieces]]]) -> Pieces:
@@ -140,33 +141,49 @@ def _csv_rows(rows: Iterable[Sequence[Any]]) -> bytes:
     return text.getvalue().encode("utf-8", errors="replace")
 
 
-def _encoded(batch: Sequence[Event]) -> bytes:
-    """Return the records of some events, encoded together where they hold the same fields."""
-    alike: dict[tuple[str, ...], tuple[list[int], list[list[float]]]] = {}
-    for position, event in enumerate(batch):
-        scalars = _scalars(event)
-        positions, values = alike.setdefault(tuple(scalars), ([], []))
-        positions.append(position)
-        values.append(list(scalars.values()))
+def _encoded(batch: Sequence[Event], metrics: Sequence[str]) -> bytes:
+    """Return the records of some events, in their order."""
     records: list[bytes] = [b""] * len(batch)
-    for tags, (positions, values) in alike.items():
-        if not tags:
-            continue
-        times = [batch[position]["time_unix_s"] for position in positions]
-        steps = [batch[position]["step"] for position in positions]
-        encoded = tfevents.scalar_records(times, steps, tags, values)
-        for position, record in zip(positions, encoded, strict=True):
-            records[position] = record
+    is_step = np.array([event["kind"] == "step" for event in batch])
+    train = [f"train/{name}" for name in events.FIELDS["step"][1:]]
+    validation = [f"validation/{name}" for name in ("loss", *metrics)]
+    for chosen, tags, row_of in (
+        (np.flatnonzero(is_step), train, _step_values),
+        (np.flatnonzero(~is_step), validation, lambda event: _evaluation(event, ("loss", *metrics))),
+    ):
+        picked = [batch[index] for index in chosen.tolist()]
+        for index, record in zip(chosen.tolist(), _records_of(picked, tags, row_of), strict=True):
+            records[index] = record
     return b"".join(records)
 
 
-def _scalars(event: Event) -> dict[str, float]:
-    if event["kind"] == "step":
-        named = {f"train/{name}": event.get(name) for name in events.FIELDS["step"][1:]}
-    else:
-        named = {"validation/loss": event["loss"]}
-        named |= {f"validation/{name}": value for name, value in event["metrics"].items()}
-    return {tag: value for tag, value in named.items() if value is not None}
+def _records_of(
+    picked: Sequence[Event], tags: Sequence[str], row_of: Callable[[Event], list[float | None]]
+) -> list[bytes]:
+    """Return the records of events of one kind, encoded together where they hold the same numbers."""
+    if not picked:
+        return []
+    values = np.array([row_of(event) for event in picked], dtype=np.float64)
+    times = np.array([event["time_unix_s"] for event in picked])
+    steps = np.array([event["step"] for event in picked])
+    is_there = ~np.isnan(values)
+    records: list[bytes] = [b""] * len(picked)
+    # Which numbers a row has, as one number.
+    pattern = is_there @ (1 << np.arange(len(tags), dtype=np.int64))
+    for wanted in np.unique(pattern).tolist():
+        rows = np.flatnonzero(pattern == wanted)
+        has = is_there[rows[0]]
+        names = [tag for tag, is_given in zip(tags, has.tolist(), strict=True) if is_given]
+        if not names:
+            continue
+        encoded = tfevents.scalar_records(times[rows], steps[rows], names, values[rows][:, has])
+        for index, record in zip(rows.tolist(), encoded, strict=True):
+            records[index] = record
+    return records
+
+
+def _step_values(event: Event) -> list[float | None]:
+    return [event.get(name) for name in events.FIELDS["step"][1:]]
 
 
 class _Columns:

@@ -55,22 +55,21 @@ def version_record(time_unix_s: float) -> bytes:
 
 
 def scalar_records(
-    times_unix_s: Sequence[float], steps: Sequence[int], tags: Sequence[str], values: npt.ArrayLike
+    times_unix_s: npt.ArrayLike, steps: npt.ArrayLike, tags: Sequence[str], values: npt.ArrayLike
 ) -> list[bytes]:
     """Return one record for each step with the value of each tag.
 
     Args:
         values: one row a step, one column a tag.
     """
-    numbers = np.asarray(values, dtype="<f4").reshape(len(steps), len(tags))
-    times = np.asarray(times_unix_s, dtype="<f8")
-    records: list[bytes] = [b""] * len(steps)
-    lengths = np.array([len(varint(step)) for step in steps])
+    times, numbers = np.asarray(times_unix_s, dtype="<f8"), np.asarray(steps, dtype=np.uint64)
+    scalars = np.asarray(values, dtype="<f4").reshape(len(numbers), len(tags))
+    lengths = 1 + sum((numbers >= 1 << bits).astype(np.int64) for bits in range(7, 64, 7))
+    records: list[bytes] = [b""] * len(numbers)
     for length in np.unique(lengths).tolist():
         chosen = np.flatnonzero(lengths == length)
-        indices: list[int] = chosen.tolist()
-        rows = _events(times[chosen], [varint(steps[index]) for index in indices], tags, numbers[chosen])
-        for index, record in zip(indices, _framed(rows), strict=True):
+        rows = _events(times[chosen], _varints(numbers[chosen], length), tags, scalars[chosen])
+        for index, record in zip(chosen.tolist(), _framed(rows), strict=True):
             records[index] = record
     return records
 
@@ -85,9 +84,15 @@ def varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def _events(
-    times: Numbers, steps: Sequence[bytes], tags: Sequence[str], values: npt.NDArray[np.float32]
-) -> Bytes:
+def _varints(values: npt.NDArray[np.uint64], length: int) -> Bytes:
+    """Return numbers that all take as many bytes, one a row."""
+    shifts = 7 * np.arange(length, dtype=np.uint64)
+    encoded = ((values[:, None] >> shifts) & np.uint64(0x7F)).astype(np.uint8)
+    encoded[:, :-1] |= 0x80
+    return encoded
+
+
+def _events(times: Numbers, steps: Bytes, tags: Sequence[str], values: npt.NDArray[np.float32]) -> Bytes:
     """Return events of equal length, one a row: only times, steps and values differ."""
     names = [tag.encode() for tag in tags]
     heads = [_TAG + varint(len(name)) + name + _SIMPLE_VALUE for name in names]
@@ -98,7 +103,7 @@ def _events(
         _repeated(_WALL_TIME, count),
         np.ascontiguousarray(times).view(np.uint8).reshape(count, 8),
         _repeated(_STEP, count),
-        np.frombuffer(b"".join(steps), dtype=np.uint8).reshape(count, -1),
+        steps,
         _repeated(_SUMMARY + varint(summary_length), count),
     ]
     for column, head in enumerate(heads):
