@@ -72,7 +72,7 @@ class Api:
             command_id = launcher.send(self._store.open(run_id), "set_lr", learning_rate=rate)
             return self._answer(run_id, f"Setting the rate to {rate:g}.") | {"command_id": command_id}
 
-        return _in_plain_words(send)
+        return in_plain_words(send)
 
     def resume_run(
         self,

@@ -20,7 +20,7 @@ MEDIA_TYPES = {
     "json": "application/json",
     "tfevents": "application/octet-stream",
 }
-MAX_IN_ZIP = 1000
+MAX_IN_ZIP = 200
 
 
 def make_router(store: RunStore) -> APIRouter:

@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse
 from ddp_gui import static
 
 TITLE = "DDP, live"
-STYLES = ("style", "nav", "train", "dashboard", "sample", "machine")
+STYLES = ("style", "nav", "train", "dashboard", "sample", "machine", "runs")
 # The way to each page: its address, its name in the navigation, and the place a script fills.
 PAGES = (("runs", "Runs", "ddp-runs"), ("machine", "Machine", "ddp-machine"))
 RUN_PAGE = ("run", "Run", "ddp-run")
@@ -36,14 +36,14 @@ def _always(body: str) -> Callable[[], HTMLResponse]:
     return show
 
 
-def head() -> str:
-    """Return what every page loads, Gradio's too."""
+def head(*, has_charts: bool = True) -> str:
+    """Return what every page loads, Gradio's too; without charts none waits for Plotly."""
+    plotly = f'<script src="./live/plotly.min.js?v={static.plotly_version()}" defer></script>\n'
     links = "\n".join(f'<link rel="stylesheet" href="./live/assets/css/{name}.css">' for name in STYLES)
     return f"""{links}
 <link rel="icon" href="./live/assets/icons/favicon.svg">
 <script src="./live/assets/js/first.js"></script>
-<script src="./live/plotly.min.js?v={static.plotly_version()}" defer></script>
-<script type="module" src="./live/assets/js/main.js"></script>"""
+{plotly if has_charts else ""}<script type="module" src="./live/assets/js/main.js"></script>"""
 
 
 def navigation(current: str) -> str:
@@ -66,7 +66,7 @@ def page(name: str, path: str, place: str) -> str:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{name} · {TITLE}</title>
-{head()}
+{head(has_charts=path == RUN_PAGE[0])}
 </head>
 <body class="ddp-own-page">
 <a class="ddp-skip" href="#{place}">Skip to the page</a>
