@@ -3,7 +3,8 @@
 import { el, section, svg } from "./dom.js";
 import { count, dateTime, duration, loss, metric, metricLabel, number, UNKNOWN } from "./format.js";
 import { StatePill } from "./header.js";
-import { runAgainPage, runPage } from "./runs_actions.js";
+import { runPage } from "./net.js";
+import { runAgainPage } from "./runs_actions.js";
 import { line } from "./theme.js";
 
 const DASHES = { solid: null, dash: "8 5", dot: "2 4", dashdot: "8 4 2 4", longdash: "14 5" };

@@ -14,11 +14,6 @@ const FORMATS = [
   ["tfevents", "TensorBoard’s event file"],
 ];
 
-/** The page of a run. */
-export function runPage(runId) {
-  return address(`run?id=${encodeURIComponent(runId)}`);
-}
-
 /** The form, filled in as a run was configured. */
 export function runAgainPage(runId) {
   return address(`?from=${encodeURIComponent(runId)}`);

@@ -2,7 +2,7 @@
 
 import { el, setAttribute, setText, show } from "./dom.js";
 import { StatePill } from "./header.js";
-import { address } from "./net.js";
+import { runPage } from "./net.js";
 import { COLUMNS, fillCells, makeCells } from "./runs_columns.js";
 
 export class RunRow {
@@ -10,7 +10,7 @@ export class RunRow {
   constructor(runId, { onSelect, onMenu }) {
     this.box = el("input", { type: "checkbox" });
     this.box.addEventListener("change", () => onSelect(runId, this.box.checked));
-    this.link = el("a", { href: address(`run?id=${encodeURIComponent(runId)}`), class: "ddp-run-name" });
+    this.link = el("a", { href: runPage(runId), class: "ddp-run-name" });
     this.tags = el("span", { class: "ddp-tags" });
     this.note = el("span", { class: "ddp-note-line" });
     this.pill = new StatePill();
