@@ -15,7 +15,17 @@ import gradio as gr
 import uvicorn
 from fastapi import FastAPI
 
-from ddp_gui import downloads, export_routes, list_routes, log_routes, machine, machine_routes, static, stream, uploads
+from ddp_gui import (
+    downloads,
+    export_routes,
+    list_routes,
+    log_routes,
+    machine,
+    machine_routes,
+    static,
+    stream,
+    uploads,
+)
 from ddp_gui.api import Api
 from ddp_gui.catalogue import CatalogueSource
 from ddp_gui.communication import CommunicationChecks
