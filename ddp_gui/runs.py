@@ -38,7 +38,7 @@ class RunStore:
     def __post_init__(self) -> None:
         self.listing = Listing(
             self.runs_dir,
-            self.catalogue.get,
+            lambda: self.catalogue.get(),
             lambda run, config, catalogue: facts.known_to(run, config, catalogue, self.own_data),
         )
 
