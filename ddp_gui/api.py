@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import gradio as gr
 
 from ddp_gui import launcher, machine, plan
-from ddp_gui.catalogue import Catalogue, CatalogueError
-from ddp_gui.launcher import LaunchError
-from ddp_gui.own_data import LookError
+from ddp_gui.catalogue import Catalogue
+from ddp_gui.plainly import in_plain_words
 from ddp_gui.plan import Plan
 from ddp_gui.runs import RunStore, status_values
 from trainers.contract import config as config_module
 from trainers.contract import events
 from trainers.contract.config import Config, ConfigError, Problem
-
-Result = TypeVar("Result")
 
 
 class Api:
@@ -48,11 +44,11 @@ class Api:
 
     def catalog(self) -> dict[str, Any]:
         """Say what can be picked: models, data sets, strategies, broken plugins."""
-        return dict(_in_plain_words(lambda: self._catalogue.get().raw))
+        return dict(in_plain_words(lambda: self._catalogue.get().raw))
 
     def start_run(self, config: dict[str, Any]) -> dict[str, Any]:
         """Start a run; missing fields take their defaults."""
-        run = _in_plain_words(lambda: launcher.start(self._runs_dir, self.plan(config)))
+        run = in_plain_words(lambda: launcher.start(self._runs_dir, self.plan(config)))
         return {"run_id": run.run_id}
 
     def stop_run(self, run_id: str, save: bool = True) -> dict[str, Any]:
@@ -76,7 +72,7 @@ class Api:
             command_id = launcher.send(self._store.open(run_id), "set_lr", learning_rate=rate)
             return self._answer(run_id, f"Setting the rate to {rate:g}.") | {"command_id": command_id}
 
-        return _in_plain_words(send)
+        return in_plain_words(send)
 
     def resume_run(
         self,
@@ -108,11 +104,11 @@ class Api:
             self._store.view(run_id).refresh_status()
             return self._answer(run_id, f"Going on from step {checkpoint.step}.")
 
-        return _in_plain_words(resume)
+        return in_plain_words(resume)
 
     def list_runs(self) -> list[dict[str, Any]]:
         """List all runs, newest first."""
-        return _in_plain_words(lambda: self._store.rows())
+        return in_plain_words(lambda: self._store.rows())
 
     def run_status(self, run_id: str) -> dict[str, Any]:
         """Return status.json's content with the newest step and metrics."""
@@ -123,7 +119,7 @@ class Api:
             view.refresh_status()
             return status_values(view)
 
-        return _in_plain_words(look)
+        return in_plain_words(look)
 
     def register(self) -> None:
         """Add the endpoints to the Gradio app under construction."""
@@ -146,19 +142,11 @@ class Api:
             command_id = launcher.send(self._store.open(run_id), name, **arguments)
             return self._answer(run_id, message) | {"command_id": command_id}
 
-        return _in_plain_words(send)
+        return in_plain_words(send)
 
     def _answer(self, run_id: str, message: str) -> dict[str, Any]:
         state = self._store.open(run_id).read_status().state
         return {"run_id": run_id, "state": state, "message": message}
-
-
-def _in_plain_words(action: Callable[[], Result]) -> Result:
-    """Turn what a user can cause into an error that the page shows as it is."""
-    try:
-        return action()
-    except (ValueError, OSError, LaunchError, CatalogueError, LookError) as error:
-        raise gr.Error(str(error), print_exception=False) from error
 
 
 def _other_ranks(before: Config, catalogue: Catalogue, num_ranks: Any, global_batch: str) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ddp_gui import asking, notes
+from ddp_gui import asking, facts
 from ddp_gui.catalogue import Catalogue, CatalogueSource
-from ddp_gui.listing import Listing, total_steps
+from ddp_gui.facts import total_steps
+from ddp_gui.listing import Listing
 from ddp_gui.memory import NeedsSource, Prediction, predict
 from ddp_gui.own_data import OwnData
 from ddp_gui.run_view import RunView
@@ -35,7 +36,11 @@ class RunStore:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.listing = Listing(self.runs_dir, self.catalogue_for)
+        self.listing = Listing(
+            self.runs_dir,
+            lambda: self.catalogue.get(),
+            lambda run, config, catalogue: facts.known_to(run, config, catalogue, self.own_data),
+        )
 
     def open(self, run_id: str) -> RunDirectory:
         """Return the run of this id.
@@ -63,12 +68,7 @@ class RunStore:
 
     def catalogue_for(self, run: RunDirectory, config: Config) -> Catalogue:
         """Return the catalogue with a run's data as it was at its start, or as it was seen here."""
-        catalogue = self.catalogue.get()
-        if config.dataset in catalogue.own_data:
-            look = self.own_data.remembered(config)
-            if look is not None and look.dataset is not None:
-                catalogue = catalogue.with_dataset(look.dataset, look.counts)
-        return notes.with_noted_data(run, catalogue)
+        return facts.known_to(run, config, self.catalogue.get(), self.own_data)
 
     def predicted_memory(self, config: Config, catalogue: Catalogue) -> Prediction | None:
         """Return what a rank's memory will hold; None while that is not known."""

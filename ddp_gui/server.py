@@ -15,7 +15,17 @@ import gradio as gr
 import uvicorn
 from fastapi import FastAPI
 
-from ddp_gui import downloads, log_routes, machine, machine_routes, static, stream, uploads
+from ddp_gui import (
+    downloads,
+    export_routes,
+    list_routes,
+    log_routes,
+    machine,
+    machine_routes,
+    static,
+    stream,
+    uploads,
+)
 from ddp_gui.api import Api
 from ddp_gui.catalogue import CatalogueSource
 from ddp_gui.communication import CommunicationChecks
@@ -25,6 +35,7 @@ from ddp_gui.machine_report.report import MachineReport
 from ddp_gui.pages import shell
 from ddp_gui.pages import train as train_page
 from ddp_gui.runs import RunStore
+from ddp_gui.shelf_api import ShelfApi
 
 Lifespan = Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]
 
@@ -72,6 +83,8 @@ def build_app(options: Options, catalogue: CatalogueSource) -> FastAPI:
     app = FastAPI(lifespan=_tidying(store, checks), docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(static.make_router())
     static.mount_assets(app)
+    app.include_router(list_routes.make_router(store))
+    app.include_router(export_routes.make_router(store))
     app.include_router(stream.make_router(store))
     app.include_router(log_routes.make_router(store))
     app.include_router(downloads.make_router(store))
@@ -80,6 +93,7 @@ def build_app(options: Options, catalogue: CatalogueSource) -> FastAPI:
     with gr.Blocks(title=shell.TITLE, analytics_enabled=False) as demo:
         # First, so that no handler of a page can take an endpoint's name.
         api.register()
+        ShelfApi(store).register()
         MachineApi(checks, report).register()
         train_page.build(api, store, catalogue.get(), machine.look())
     mounted: FastAPI = gr.mount_gradio_app(
@@ -104,13 +118,15 @@ def _theme() -> gr.themes.Base:
 
 
 def _tidying(store: RunStore, checks: CommunicationChecks) -> Lifespan:
-    """Give back the memory of unwatched runs for as long as the app lives; then end what only it needs."""
+    """Read the list ahead and give back the memory of unwatched runs while the app lives; then tidy up."""
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        tidying = asyncio.create_task(_tidy(store))
+        tasks = [asyncio.create_task(_read_ahead(store)), asyncio.create_task(_tidy(store))]
         yield
-        tidying.cancel()
+        for task in tasks:
+            task.cancel()
+        _keep_list(store)
         checks.close()
 
     return lifespan
@@ -120,6 +136,20 @@ async def _tidy(store: RunStore) -> None:
     while True:
         await asyncio.sleep(TIDY_EVERY_S)
         store.forget_unused()
+        await asyncio.to_thread(_keep_list, store)
+
+
+async def _read_ahead(store: RunStore) -> None:
+    """Have the list read before somebody opens it."""
+    while await asyncio.to_thread(lambda: store.listing.changes().num_unread):
+        await asyncio.sleep(0)
+
+
+def _keep_list(store: RunStore) -> None:
+    try:
+        store.listing.save()
+    except OSError as error:
+        print(f"The list of runs is not kept ({error}); the next start takes longer to show it.")
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -42,10 +42,6 @@ def make_router(store: RunStore) -> APIRouter:
     def view_of(run_id: str) -> RunView:
         return view_or_404(store, run_id)
 
-    @router.get("")
-    def list_runs() -> list[dict[str, Any]]:
-        return store.rows()
-
     @router.get("/{run_id}/summary")
     def summary(run_id: str) -> dict[str, Any]:
         view = view_of(run_id)

@@ -1,32 +1,42 @@
-// Puts our views into the places Gradio's pages leave for them, whenever Gradio has rendered those.
+// Puts our views into the places the pages leave for them, whenever those have been rendered.
 
-import { mountMachine } from "./machine.js";
 import { mountNav } from "./nav.js";
-import { mountRun } from "./run.js";
-import { mountLive, mountRuns } from "./runs.js";
 import { dressPresets } from "./presets.js";
-import { mountTour } from "./tour.js";
 
+// Each page loads only what it shows.
 const VIEWS = {
-  "ddp-run": mountRun,
-  "ddp-runs": mountRuns,
-  "ddp-live": mountLive,
-  "ddp-machine": mountMachine,
-  "ddp-nav-end": mountNav,
-  "ddp-tour": mountTour,
+  "ddp-run": async () => (await import("./run.js")).mountRun,
+  "ddp-runs": async () => (await import("./runs.js")).mountRuns,
+  "ddp-live": async () => (await import("./live_strip.js")).mountLive,
+  "ddp-machine": async () => (await import("./machine.js")).mountMachine,
+  "ddp-nav-end": async () => mountNav,
+  "ddp-tour": async () => (await import("./tour.js")).mountTour,
 };
 const mounted = new Map();
 
 function mountAll() {
   dressPresets();
-  for (const [id, mount] of Object.entries(VIEWS)) {
+  for (const [id, load] of Object.entries(VIEWS)) {
     const place = document.getElementById(id);
     const held = mounted.get(id);
     if (held?.place === place) continue;
     held?.end();
     mounted.delete(id);
-    if (place) mounted.set(id, { place, end: mount(place) });
+    if (place) mounted.set(id, { place, end: mountLater(load, place) });
   }
+}
+
+/** Mounts a view when it has been loaded; returns a function that ends it, also before that. */
+function mountLater(load, place) {
+  let isOver = false;
+  let end = () => {};
+  load().then((mount) => {
+    if (!isOver) end = mount(place);
+  });
+  return () => {
+    isOver = true;
+    end();
+  };
 }
 
 new MutationObserver(mountAll).observe(document.documentElement, { childList: true, subtree: true });

@@ -14,6 +14,11 @@ export function address(path) {
   return new URL(path, ROOT).href;
 }
 
+/** The page of a run. */
+export function runPage(runId) {
+  return address(`run?id=${encodeURIComponent(runId)}`);
+}
+
 /** The address of one of a run's live routes. */
 export function runAddress(runId, route, query = {}) {
   const url = new URL(`live/runs/${encodeURIComponent(runId)}/${route}`, ROOT);

@@ -1,152 +1,134 @@
-// The list of runs, and the strip of those that are live now.
+// The page of all runs: the list, several beside each other, the bin.
 
+import { CompareView } from "./compare.js";
+import { toggleMenu } from "./dialog.js";
 import { el, setText, show } from "./dom.js";
-import { ago, count, dateTime, LIVE_STATES, loss, metric, metricLabel, ranks, UNKNOWN } from "./format.js";
-import { StatePill } from "./header.js";
-import { address, fetchJson } from "./net.js";
+import { count } from "./format.js";
+import { address } from "./net.js";
+import { deleteRuns, editRun, rowMenu } from "./runs_actions.js";
+import { BinView } from "./runs_bin.js";
+import { RunsFeed } from "./runs_feed.js";
+import { addressOfFilter, filterFromAddress } from "./runs_filter.js";
+import { SelectionBar } from "./runs_selection.js";
+import { RunsTable } from "./runs_table.js";
+import { ListTools } from "./runs_tools.js";
 
-const REFRESH_EVERY_MS = 2000;
-const COLUMNS = ["state", "run", "model", "data set", "ranks", "steps", "last loss", "best", "started"];
-
-/** Fills an element with the list of runs; returns a function that ends it. */
+/** Fills an element with what the address asks for; returns a function that ends it. */
 export function mountRuns(root) {
-  const rows = new Map();
-  const body = el("tbody", {});
-  const note = el("p", { class: "ddp-connection", role: "status", hidden: true });
-  const empty = el(
-    "div",
-    { class: "ddp-nothing", hidden: true },
-    el("p", {}, "No run yet. Pick a model and a data set, then press Start."),
-    el("p", {}, el("a", { class: "ddp-button ddp-button-main", href: address("") }, "Start the first run")),
-  );
-  const head = el("tr", {}, COLUMNS.map((title) => el("th", { scope: "col" }, title)));
-  const table = el("table", { class: "ddp-table ddp-runs-table", hidden: true }, el("thead", {}, head), body);
-  root.replaceChildren(el("div", { class: "ddp ddp-runs-page" }, el("h1", {}, "Runs"), note, empty, table));
-
-  const update = (found) => {
-    show(empty, found.length === 0);
-    show(table, found.length > 0);
-    const names = new Set(found.map((run) => run.run_id));
-    for (const [runId, row] of rows) {
-      if (names.has(runId)) continue;
-      row.element.remove();
-      rows.delete(runId);
-    }
-    found.forEach((run, index) => {
-      if (!rows.has(run.run_id)) rows.set(run.run_id, new Row(run.run_id));
-      const row = rows.get(run.run_id);
-      row.update(run);
-      // Moved only when its place changed: a row that stays keeps its focus and selection.
-      if (body.children[index] !== row.element) body.insertBefore(row.element, body.children[index] ?? null);
-    });
+  let view = null;
+  const open = () => {
+    view?.close();
+    const query = new URLSearchParams(window.location.search);
+    const compared = (query.get("compare") ?? "").split(",").filter(Boolean);
+    const go = (event) => {
+      // With a key held down a link opens where the browser wants it.
+      if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+      event.preventDefault();
+      goTo(event.currentTarget.href);
+    };
+    if (compared.length > 0) view = new CompareView(compared, go);
+    else if (query.has("bin")) view = new BinView(go);
+    else view = new ListView(go, goTo);
+    root.replaceChildren(view.element);
   };
-  return refreshing(update, note);
-}
-
-/** Fills an element with links to the runs that are going on; empty when there is none. */
-export function mountLive(root) {
-  const links = new Map();
-  const list = el("ul", {});
-  const strip = el("nav", { class: "ddp ddp-live-strip", "aria-label": "Running now", hidden: true }, el("strong", {}, "Running now"), list);
-  root.replaceChildren(strip);
-  const update = (found) => {
-    const live = found.filter((run) => LIVE_STATES.has(run.state));
-    show(strip, live.length > 0);
-    const names = new Set(live.map((run) => run.run_id));
-    for (const [runId, link] of links) {
-      if (names.has(runId)) continue;
-      link.element.remove();
-      links.delete(runId);
-    }
-    for (const run of live) {
-      if (!links.has(run.run_id)) {
-        const link = new LiveLink(run.run_id);
-        links.set(run.run_id, link);
-        list.append(link.element);
-      }
-      links.get(run.run_id).update(run);
-    }
+  const goTo = (href) => {
+    window.history.pushState(null, "", href);
+    open();
+    window.scrollTo(0, 0);
   };
-  return refreshing(update, null);
-}
-
-class LiveLink {
-  constructor(runId) {
-    this.pill = new StatePill();
-    this.name = el("a", { href: runPage(runId) });
-    this.where = el("span", {});
-    this.element = el("li", {}, this.pill.element, this.name, this.where);
-  }
-
-  update(run) {
-    this.pill.update(run.state);
-    setText(this.name, run.name);
-    setText(this.where, steps(run));
-  }
-}
-
-class Row {
-  constructor(runId) {
-    this.pill = new StatePill();
-    this.name = el("a", { href: runPage(runId) });
-    this.id = el("small", {}, runId);
-    this.cells = COLUMNS.map((title) => el("td", { "data-label": title }));
-    this.cells[0].append(this.pill.element);
-    this.cells[1].append(this.name, this.id);
-    this.element = el("tr", {}, this.cells);
-  }
-
-  update(run) {
-    const best = run.best_metric;
-    this.pill.update(run.state);
-    setText(this.name, run.name);
-    show(this.id, run.name !== run.run_id);
-    this.cells[0].title = run.error ?? "";
-    const words = [
-      run.model_label ?? run.model ?? UNKNOWN,
-      run.dataset_label ?? run.dataset ?? UNKNOWN,
-      ranks(run.nproc_per_node, run.device),
-      steps(run),
-      loss(run.loss),
-      best ? `${metric(best.name, best.value)} ${best.name === "accuracy" ? "" : metricLabel(best.name)}`.trim() : UNKNOWN,
-      ago(run.created_unix_s),
-    ];
-    words.forEach((text, index) => setText(this.cells[index + 2], text));
-    this.cells.at(-1).title = dateTime(run.created_unix_s);
-  }
-}
-
-function steps(run) {
-  return run.num_steps ? `${count(run.step)} of ${count(run.num_steps)}` : count(run.step);
-}
-
-function runPage(runId) {
-  return address(`run?id=${encodeURIComponent(runId)}`);
-}
-
-/** Asks for the list now and every two seconds while the page is visible; returns a function that ends it. */
-function refreshing(update, note) {
-  let isAsking = false;
-  const refresh = async () => {
-    if (isAsking || document.visibilityState !== "visible") return;
-    isAsking = true;
-    try {
-      update(await fetchJson(address("live/runs")));
-      if (note) show(note, false);
-    } catch (error) {
-      if (note) {
-        setText(note, `${error.message} Trying again …`);
-        show(note, true);
-      }
-    } finally {
-      isAsking = false;
-    }
-  };
-  const timer = setInterval(refresh, REFRESH_EVERY_MS);
-  document.addEventListener("visibilitychange", refresh);
-  refresh();
+  window.addEventListener("popstate", open);
+  open();
   return () => {
-    clearInterval(timer);
-    document.removeEventListener("visibilitychange", refresh);
+    window.removeEventListener("popstate", open);
+    view.close();
   };
+}
+
+class ListView {
+  /** `onLink(event)` follows a link inside the page, `goTo(href)` an address. */
+  constructor(onLink, goTo) {
+    document.title = "Runs · DDP, live";
+    this.filter = filterFromAddress(window.location.search);
+    this.note = el("p", { class: "ddp-connection", role: "status", hidden: true });
+    this.reading = el("p", { class: "ddp-caption", role: "status", hidden: true });
+    this.tools = new ListTools(this.filter, (values) => this.choose(values));
+    this.table = new RunsTable({
+      onSort: (column) => this.sortBy(column),
+      onSelection: (selected) => this.bar.update(selected),
+      onMenu: (row, button) => this.openMenu(row, button),
+    });
+    this.bar = new SelectionBar({
+      onCompare: goTo,
+      onEdit: (runId) => this.edit(this.feed.rows.get(runId)),
+      onDelete: (runIds) => this.remove(runIds),
+      onClear: () => this.table.clearSelection(),
+    });
+    this.none = el("div", { class: "ddp-nothing", hidden: true }, el("p", {}, "No run yet. Pick a model and a data set, then press Start."),
+      el("p", {}, el("a", { class: "ddp-button ddp-button-main", href: address("") }, "Start the first run"))); // prettier-ignore
+    this.noMatch = el("div", { class: "ddp-nothing", hidden: true }, el("p", {}, "No run fits this filter."), this.tools.clearToo);
+    this.waiting = el("p", { class: "ddp-loading", role: "status" }, "Reading the list …");
+    this.element = el(
+      "div",
+      { class: "ddp ddp-runs-page" },
+      el("div", { class: "ddp-list-title" }, el("h1", {}, "Runs"), el("a", { href: address("runs?bin=1"), onclick: onLink }, "Bin")),
+      this.note, this.tools.element, this.reading, this.waiting, this.none, this.noMatch, this.table.element, this.bar.element,
+    ); // prettier-ignore
+    show(this.tools.element, false);
+    show(this.table.element, false);
+    this.feed = new RunsFeed({
+      onRows: (rows, news) => this.take(rows, news),
+      onConnection: (error) => {
+        show(this.note, error !== null);
+        setText(this.note, error ? `${error.message} Trying again …` : "");
+      },
+    });
+  }
+
+  take(rows, { isWhole, numUnread }) {
+    show(this.waiting, false);
+    show(this.reading, numUnread > 0);
+    setText(this.reading, numUnread > 0 ? `Reading runs for the first time: ${count(rows.size)} of ${count(rows.size + numUnread)} …` : "");
+    this.table.take(rows, this.filter, isWhole);
+    this.refresh();
+  }
+
+  refresh() {
+    const { rows } = this.feed;
+    const numShown = this.table.order.length;
+    this.tools.update(this.filter, rows, numShown);
+    show(this.tools.element, rows.size > 0);
+    show(this.none, rows.size === 0 && !this.feed.numUnread);
+    show(this.noMatch, rows.size > 0 && numShown === 0);
+    this.table.show(numShown > 0);
+  }
+
+  choose(values) {
+    this.filter = { ...this.filter, ...values };
+    window.history.replaceState(null, "", addressOfFilter(this.filter));
+    this.table.arrange(this.filter);
+    this.refresh();
+  }
+
+  sortBy({ key, first }) {
+    const isSame = this.filter.sort.replace("-", "") === key;
+    const sort = isSame ? (this.filter.sort.startsWith("-") ? key : `-${key}`) : first + key;
+    this.choose({ sort });
+  }
+
+  openMenu(row, button) {
+    toggleMenu(button, rowMenu(row, { onEdit: () => this.edit(row), onDelete: () => this.remove([row.run_id]) }));
+  }
+
+  async edit(row) {
+    if (await editRun(row)) this.feed.ask();
+  }
+
+  remove(runIds) {
+    deleteRuns(runIds.map((runId) => this.feed.rows.get(runId)), () => this.feed.ask());
+  }
+
+  close() {
+    this.feed.close();
+    this.table.close();
+  }
 }

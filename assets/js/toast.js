@@ -12,6 +12,27 @@ export function inform(message) {
   setTimeout(() => toast.remove(), SHOWN_MS);
 }
 
+const UNDO_SHOWN_MS = 15000;
+
+/** Says what a click did and offers to take it back for a while; `undo()` may throw. */
+export function offerUndo(message, undo) {
+  const toast = put(message, "check", "ddp-toast");
+  const button = el("button", { type: "button", class: "ddp-button ddp-button-small" }, "Undo");
+  toast.querySelector("p").after(button);
+  const hiding = setTimeout(() => toast.remove(), UNDO_SHOWN_MS);
+  button.addEventListener("click", async () => {
+    clearTimeout(hiding);
+    button.disabled = true;
+    try {
+      await undo();
+      toast.remove();
+    } catch (error) {
+      toast.remove();
+      complain(error.message);
+    }
+  });
+}
+
 /** Says what went wrong; stays until it is closed. */
 export function complain(message) {
   const same = [...(shelf?.querySelectorAll(".ddp-toast-error p") ?? [])].find((node) => node.textContent === message);

@@ -5,18 +5,30 @@ They are plain HTML with a place that a script fills, so that opening a run take
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
 from ddp_gui import static
+from ddp_gui.paths import ASSETS
 
 TITLE = "DDP, live"
-STYLES = ("style", "nav", "train", "dashboard", "sample", "machine")
+STYLES = ("style", "nav", "train", "dashboard", "sample", "machine", "runs")
 # The way to each page: its address, its name in the navigation, and the place a script fills.
 PAGES = (("runs", "Runs", "ddp-runs"), ("machine", "Machine", "ddp-machine"))
+# Asked for with the page, not after all of its scripts: the list may be long.
+EARLY = {
+    "runs": """<script>
+if (!/[?&](compare|bin)=/.test(location.search)) {
+  window.ddpEarlyRows = fetch("./live/runs?since=-1", { cache: "no-store" });
+}
+</script>
+"""
+}
 RUN_PAGE = ("run", "Run", "ddp-run")
+_IMPORTED = re.compile(r'from "\./(\w+)\.js"')
 NAVIGATION = (("", "Train"), *((path, name) for path, name, _ in PAGES))
 
 
@@ -36,14 +48,26 @@ def _always(body: str) -> Callable[[], HTMLResponse]:
     return show
 
 
-def head() -> str:
-    """Return what every page loads, Gradio's too."""
+def head(*, has_charts: bool = True) -> str:
+    """Return what every page loads, Gradio's too; without charts none waits for Plotly."""
+    plotly = f'<script src="./live/plotly.min.js?v={static.plotly_version()}" defer></script>\n'
     links = "\n".join(f'<link rel="stylesheet" href="./live/assets/css/{name}.css">' for name in STYLES)
     return f"""{links}
 <link rel="icon" href="./live/assets/icons/favicon.svg">
 <script src="./live/assets/js/first.js"></script>
-<script src="./live/plotly.min.js?v={static.plotly_version()}" defer></script>
-<script type="module" src="./live/assets/js/main.js"></script>"""
+{plotly if has_charts else ""}<script type="module" src="./live/assets/js/main.js"></script>"""
+
+
+def preloads(path: str) -> str:
+    """Return links that fetch a page's scripts at once, not one after the other as they name each other."""
+    wanted, found = ["main", path], dict[str, None]()
+    while wanted:
+        name = wanted.pop()
+        script = ASSETS / "js" / f"{name}.js"
+        if name not in found and script.is_file():
+            found[name] = None
+            wanted += _IMPORTED.findall(script.read_text(encoding="utf-8"))
+    return "\n".join(f'<link rel="modulepreload" href="./live/assets/js/{name}.js">' for name in found)
 
 
 def navigation(current: str) -> str:
@@ -66,7 +90,8 @@ def page(name: str, path: str, place: str) -> str:
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{name} · {TITLE}</title>
-{head()}
+{EARLY.get(path, "")}{preloads(path)}
+{head(has_charts=path == RUN_PAGE[0])}
 </head>
 <body class="ddp-own-page">
 <a class="ddp-skip" href="#{place}">Skip to the page</a>

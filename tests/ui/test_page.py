@@ -83,7 +83,7 @@ def test_start_watch_checkpoint_reload_stop(server: Server, watched: Watched, ru
     assert processes_of(run) == []
 
     page.goto(f"{server.address}/runs")
-    row = page.locator("tr", has_text=run.run_id)
+    row = page.locator(".ddp-list-row", has_text=run.run_id)
     expect(row).to_contain_text("stopped")
     row.get_by_role("link").first.click()
     wait_for_state(page, "stopped")

@@ -7,6 +7,7 @@ those of torchrun and torch. Changing one is a new `SCHEMA_VERSION`.
 from __future__ import annotations
 
 import difflib
+import functools
 import types
 import typing
 from collections.abc import Mapping
@@ -483,7 +484,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     if not isinstance(raw, Mapping):
         raise ConfigError([Problem(field="config", value=raw, allowed="one JSON object of fields")])
     known = settings()
-    types_by_name = typing.get_type_hints(Config)
+    types_by_name = _types()
     problems = []
     values = {}
     version = raw.get("schema_version", SCHEMA_VERSION)
@@ -505,19 +506,24 @@ def parse(raw: Mapping[str, Any]) -> Config:
     return Config(**values)
 
 
+@functools.cache
+def _types() -> Mapping[str, Any]:
+    return typing.get_type_hints(Config)
+
+
 def allowed_text(name: str) -> str:
     """Say in words what a field accepts."""
-    return settings_module.allowed_text(typing.get_type_hints(Config)[name], settings()[name])
+    return settings_module.allowed_text(_types()[name], settings()[name])
 
 
 def is_optional(name: str) -> bool:
     """Tell whether a field may be null."""
-    return type(None) in typing.get_args(typing.get_type_hints(Config)[name])
+    return type(None) in typing.get_args(_types()[name])
 
 
 def value_type(name: str) -> type:
     """Return a field's type, without the null of an optional one."""
-    hint = typing.get_type_hints(Config)[name]
+    hint = _types()[name]
     if isinstance(hint, types.UnionType):
         hint = next(part for part in typing.get_args(hint) if part is not type(None))
     assert isinstance(hint, type)

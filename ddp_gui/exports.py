@@ -1,0 +1,229 @@
+"""A run's numbers as CSV, JSON and TensorBoard's event file, written piece by piece."""
+
+from __future__ import annotations
+
+import csv
+import io
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import IO, Any
+
+import numpy as np
+import orjson
+
+from ddp_gui import numbers, tfevents
+from trainers.contract import events
+from trainers.contract.events import Event
+from trainers.contract.rundir import RunDirectory
+
+Pieces = Iterator[bytes]
+
+STEP_COLUMNS = ("step", "epoch", "time_unix_s", "elapsed_s", *events.FIELDS["step"][2:])
+EVAL_COLUMNS = ("step", "epoch", "time_unix_s", "elapsed_s", "loss")
+VALIDATION = "validation_"
+ZIP_PIECE_BYTES = 256 * 1024
+# A spreadsheet takes a text that begins so for a formula, or for the end of the cell before.
+_ACTS_AS_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def csv_pieces(run: RunDirectory) -> Pieces:
+    """Yield one row a step; an evaluation stands in columns of its own, in the row of its step."""
+    known = numbers.survey(run.events)
+    names = ["loss", *known.metrics]
+    yield _csv_rows([[*STEP_COLUMNS, *(safe_cell(VALIDATION + name) for name in names)]])
+    waiting: list[Any] | None = None
+    for batch in numbers.history(run.events, known):
+        rows = []
+        for event in batch:
+            if event["kind"] == "eval" and waiting is not None and waiting[0] == event["step"]:
+                waiting[len(STEP_COLUMNS) :] = _evaluation(event, names)
+                continue
+            if waiting is not None:
+                rows.append(waiting)
+            waiting = _csv_row(event, names)
+        yield _csv_rows(rows)
+    if waiting is not None:
+        yield _csv_rows([waiting])
+
+
+def json_pieces(run: RunDirectory, about: Mapping[str, Any]) -> Pieces:
+    """Yield one object: what `about` says, `steps` and `evaluations` as columns of equal length."""
+    known = numbers.survey(run.events)
+    metrics = [f"metrics.{name}" for name in known.metrics]
+    with ExitStack() as files:
+        # Beside memory: the columns come one after the other, the events all at once.
+        steps = _Columns(STEP_COLUMNS, files)
+        evaluations = _Columns((*EVAL_COLUMNS, *metrics), files)
+        for batch in numbers.history(run.events, known):
+            steps.add([event for event in batch if event["kind"] == "step"])
+            evaluations.add(
+                [
+                    event | {f"metrics.{name}": value for name, value in event["metrics"].items()}
+                    for event in batch
+                    if event["kind"] == "eval"
+                ]
+            )
+        head = orjson.dumps(about)[1:-1]
+        yield b"{" + (head + b"," if head else b"") + b'"steps":{'
+        yield from steps.pieces()
+        yield b'},"evaluations":{'
+        yield from evaluations.pieces()
+        yield b"}}\n"
+
+
+def tfevents_pieces(run: RunDirectory) -> Pieces:
+    """Yield TensorBoard's event file: `train/…` of every step, `validation/…` of every evaluation."""
+    known = numbers.survey(run.events)
+    yield tfevents.version_record(known.began_unix_s or 0.0)
+    for batch in numbers.history(run.events, known):
+        yield _encoded(batch, known.metrics)
+
+
+def zip_pieces(files: Iterable[tuple[str, Callable[[], Pieces]]]) -> Pieces:
+    """Yield a zip of files that are made one after the other as they are asked for."""
+    sink = _Sink()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for name, pieces in files:
+            with archive.open(name, "w", force_zip64=True) as file:
+                for piece in pieces():
+                    file.write(piece)
+                    if len(sink.held) >= ZIP_PIECE_BYTES:
+                        yield sink.take()
+    yield sink.take()
+
+
+def overview(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """Return a table of runs with what they are and how they ended; people's words cannot act as formulas."""
+    columns = (
+        "run_id", "name", "tags", "note", "state", "model", "dataset", "strategy", "nproc_per_node", "step",
+        "num_steps", "loss", "best_metric", "best_value", "best_step", "created_unix_s", "took_s",
+    )  # fmt: skip
+    table = [list(columns)]
+    for row in rows:
+        best = row["best_metric"] or {}
+        said = dict(row) | {
+            "tags": ", ".join(row["tags"]),
+            "best_metric": best.get("name"),
+            "best_value": best.get("value"),
+            "best_step": best.get("step"),
+        }
+        table.append([safe_cell(said[name]) for name in columns])
+    return _csv_rows(table)
+
+
+def safe_cell(value: Any) -> Any:
+    """Return a value as a cell; a text that a spreadsheet would run as a formula gets a mark before it."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_ACTS_AS_FORMULA) else value
+
+
+def began_unix_s(run: RunDirectory) -> int:
+    """Return when the run began, for the name of its event file."""
+    first = next(events.read_all(run.events), None)
+    return int(first["time_unix_s"]) if first else int(run.config.stat().st_mtime)
+
+
+def _csv_row(event: Event, names: Sequence[str]) -> list[Any]:
+    if event["kind"] == "step":
+        return [event.get(name) for name in STEP_COLUMNS] + [None] * len(names)
+    blank: list[Any] = [None] * (len(STEP_COLUMNS) - 4)
+    return [event[name] for name in STEP_COLUMNS[:4]] + blank + _evaluation(event, names)
+
+
+def _evaluation(event: Event, names: Sequence[str]) -> list[Any]:
+    return [event["loss"], *(event["metrics"].get(name) for name in names[1:])]
+
+
+def _csv_rows(rows: Iterable[Sequence[Any]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue().encode("utf-8", errors="replace")
+
+
+def _encoded(batch: Sequence[Event], metrics: Sequence[str]) -> bytes:
+    """Return the records of some events, in their order."""
+    records: list[bytes] = [b""] * len(batch)
+    is_step = np.array([event["kind"] == "step" for event in batch])
+    train = [f"train/{name}" for name in events.FIELDS["step"][1:]]
+    validation = [f"validation/{name}" for name in ("loss", *metrics)]
+    for chosen, tags, row_of in (
+        (np.flatnonzero(is_step), train, _step_values),
+        (np.flatnonzero(~is_step), validation, lambda event: _evaluation(event, ("loss", *metrics))),
+    ):
+        picked = [batch[index] for index in chosen.tolist()]
+        for index, record in zip(chosen.tolist(), _records_of(picked, tags, row_of), strict=True):
+            records[index] = record
+    return b"".join(records)
+
+
+def _records_of(
+    picked: Sequence[Event], tags: Sequence[str], row_of: Callable[[Event], list[float | None]]
+) -> list[bytes]:
+    """Return the records of events of one kind, encoded together where they hold the same numbers."""
+    if not picked:
+        return []
+    values = np.array([row_of(event) for event in picked], dtype=np.float64)
+    times = np.array([event["time_unix_s"] for event in picked])
+    steps = np.array([event["step"] for event in picked])
+    is_there = ~np.isnan(values)
+    records: list[bytes] = [b""] * len(picked)
+    # Which numbers a row has, as one number.
+    pattern = is_there @ (1 << np.arange(len(tags), dtype=np.int64))
+    for wanted in np.unique(pattern).tolist():
+        rows = np.flatnonzero(pattern == wanted)
+        has = is_there[rows[0]]
+        names = [tag for tag, is_given in zip(tags, has.tolist(), strict=True) if is_given]
+        if not names:
+            continue
+        encoded = tfevents.scalar_records(times[rows], steps[rows], names, values[rows][:, has])
+        for index, record in zip(rows.tolist(), encoded, strict=True):
+            records[index] = record
+    return records
+
+
+def _step_values(event: Event) -> list[float | None]:
+    return [event.get(name) for name in events.FIELDS["step"][1:]]
+
+
+class _Columns:
+    """Columns of JSON values, each in a file of its own until they are put together."""
+
+    def __init__(self, names: Sequence[str], files: ExitStack) -> None:
+        self._files: dict[str, IO[bytes]] = {
+            name: files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the caller's stack closes it
+            for name in names
+        }
+
+    def add(self, batch: Sequence[Event]) -> None:
+        for name, file in self._files.items():
+            text = orjson.dumps([event.get(name) for event in batch])[1:-1]
+            if text:
+                file.write(b"," + text if file.tell() else text)
+
+    def pieces(self) -> Pieces:
+        for number, (name, file) in enumerate(self._files.items()):
+            yield (b"," if number else b"") + orjson.dumps(name) + b":["
+            file.seek(0)
+            while piece := file.read(ZIP_PIECE_BYTES):
+                yield piece
+            yield b"]"
+
+
+class _Sink(io.RawIOBase):
+    """What a zip writes into: holds it until it is taken away."""
+
+    def __init__(self) -> None:
+        self.held = bytearray()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, piece: Any) -> int:
+        self.held += piece
+        return len(piece)
+
+    def take(self) -> bytes:
+        taken = bytes(self.held)
+        self.held.clear()
+        return taken

@@ -1,0 +1,107 @@
+"""The named endpoints of the list of runs: rename, tag and note, delete, restore."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import gradio as gr
+
+from ddp_gui import bin as run_bin
+from ddp_gui import remarks
+from ddp_gui.plainly import in_plain_words
+from ddp_gui.runs import RunStore
+
+
+class ShelfApi:
+    """What is done to runs that are there; results are JSON values."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+        self._runs_dir = store.runs_dir
+
+    def edit_run(
+        self, run_id: str, name: str | None = None, tags: list[str] | None = None, note: str | None = None
+    ) -> dict[str, Any]:
+        """Rename a run, tag it, write a note on it; what is null stays as it is."""
+
+        def edit() -> dict[str, Any]:
+            run = self._store.open(run_id)
+            written = remarks.changed(remarks.read(run), name=name, tags=tags, note=note)
+            remarks.write(run, written)
+            row = self._store.listing.row(run_id)
+            return {field: row[field] for field in ("run_id", "name", "tags", "note")} | {"message": "Saved."}
+
+        return in_plain_words(edit)
+
+    def delete_runs(self, run_ids: list[str]) -> dict[str, Any]:
+        """Move ended runs to the bin; all of them, or none where one cannot be."""
+
+        def delete() -> dict[str, Any]:
+            moved = run_bin.delete(self._runs_dir, _ids(run_ids))
+            self._tell(run_id for run_id, _ in moved)
+            return {
+                "deleted": [{"run_id": run_id, "bin_id": bin_id} for run_id, bin_id in moved],
+                "message": f"{_runs(len(moved))} moved to the bin.",
+            }
+
+        return in_plain_words(delete)
+
+    def restore_runs(self, run_ids: list[str]) -> dict[str, Any]:
+        """Bring runs back from the bin, by their ids in it."""
+
+        def restore() -> dict[str, Any]:
+            moved = run_bin.restore(self._runs_dir, _ids(run_ids))
+            self._tell(run_id for _, run_id in moved)
+            return {
+                "restored": [{"bin_id": bin_id, "run_id": run_id} for bin_id, run_id in moved],
+                "message": f"{_runs(len(moved))} restored.",
+            }
+
+        return in_plain_words(restore)
+
+    def list_bin(self) -> list[dict[str, Any]]:
+        """List the deleted runs, deleted last first."""
+        return in_plain_words(lambda: [asdict(item) for item in run_bin.content(self._runs_dir)])
+
+    def empty_bin(self, run_ids: list[str] | None = None) -> dict[str, Any]:
+        """Delete the runs of the bin for good: all of them, or these."""
+
+        def empty() -> dict[str, Any]:
+            chosen = None if run_ids is None else _ids(run_ids)
+            num_runs, size_bytes = run_bin.empty(self._runs_dir, chosen)
+            return {
+                "num_runs": num_runs,
+                "size_bytes": size_bytes,
+                "message": f"{_runs(num_runs)} deleted for good.",
+            }
+
+        return in_plain_words(empty)
+
+    def register(self) -> None:
+        """Add the endpoints to the Gradio app under construction."""
+        for endpoint in (
+            self.edit_run,
+            self.delete_runs,
+            self.restore_runs,
+            self.list_bin,
+            self.empty_bin,
+        ):
+            gr.api(endpoint, api_name=endpoint.__name__, queue=False)
+
+    def _tell(self, run_ids: Any) -> None:
+        """The list shows at once what was done, and a view of what was there is made anew."""
+        changed = list(run_ids)
+        for run_id in changed:
+            self._store.forget(run_id)
+        self._store.listing.look_again(changed)
+
+
+def _ids(run_ids: Any) -> list[str]:
+    if not isinstance(run_ids, list) or not run_ids:
+        raise ValueError(f"run_ids is {run_ids!r}, but allowed is: a list of ids of runs, at least one")
+    return run_ids
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"

@@ -1,0 +1,136 @@
+"""What the list keeps of a run's events: the newest numbers, the best, the time, the small curve."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ddp_gui import digest as digest_module
+from ddp_gui.curve import LEVELS, MAX_POINTS, NOTHING, Curve
+from ddp_gui.digest import Digest
+from trainers.contract.events import EventFile
+from trainers.contract.rundir import RunDirectory
+
+Happened = tuple[float, str, dict[str, Any]]
+
+
+def write_events(run: RunDirectory, happened: Iterable[Happened]) -> None:
+    file = EventFile(run.events)
+    file.append(happened)
+    file.close()
+
+
+def steps(first: int, last: int, began: float = 0.0, loss: float | None = None) -> list[Happened]:
+    rest = {"lr": 0.1, "grad_norm": None, "samples_per_s": 1.0, "step_time_s": 1.0, "data_time_s": 0.0}
+    return [
+        (began + n, "step", {"step": n, "epoch": 0, "loss": 1 / n if loss is None else loss, **rest})
+        for n in range(first, last + 1)
+    ]
+
+
+def evaluation(step: int, value: float | None, time: float = 0.0) -> Happened:
+    return time, "eval", {"step": step, "epoch": 0, "loss": 1.0, "metrics": {"accuracy": value}}
+
+
+def digest_of(run: RunDirectory) -> Digest:
+    digest = Digest()
+    digest.catch_up(run.events)
+    return digest
+
+
+def assert_alike(one: Digest, other: Digest) -> None:
+    """Sums of floating-point numbers differ in the last bits by the order in which they were added."""
+    assert (one.curve.steps_per_piece, one.curve.counts) == (other.curve.steps_per_piece, other.curve.counts)
+    assert one.curve.sums == pytest.approx(other.curve.sums)
+    assert replace(one, curve=Curve()) == replace(other, curve=Curve())
+
+
+def test_reading_in_pieces_comes_to_the_same_as_at_once(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = (0.0, "state", {"state": "starting", "reason": ""})
+    again = (500.0, "state", {"state": "starting", "reason": ""})
+    happened = [start, *steps(1, 200), evaluation(200, 0.9, 200.0), again, *steps(101, 150, 500.0)]
+    write_events(run, [*happened, evaluation(150, 0.5, 651.0)])
+    at_once = digest_of(run)
+    assert (at_once.step, at_once.loss, at_once.took_s) == (150, 1 / 150, 651.0 - 300.0)
+    assert at_once.best == {"name": "accuracy", "value": 0.5, "step": 150}, "what was replaced counts no more"
+    for size in (64, 1000, 3333):
+        monkeypatch.setattr(digest_module, "_SCAN_BYTES", size)
+        assert_alike(digest_of(run), at_once)
+
+
+def test_a_resume_takes_back_the_best_at_once(run: RunDirectory) -> None:
+    write_events(run, [*steps(1, 10), evaluation(5, 0.5), evaluation(10, 0.9), *steps(6, 7)])
+    assert digest_of(run).best == {"name": "accuracy", "value": 0.5, "step": 5}
+
+
+def test_a_folded_digest_goes_on_where_it_was(run: RunDirectory) -> None:
+    write_events(run, [*steps(1, 300), evaluation(300, 0.25)])
+    half = Digest.unfolded(digest_of(run).folded())
+    write_events(run, [*steps(301, 900), evaluation(900, 0.5)])
+    half.catch_up(run.events)
+    assert_alike(half, digest_of(run))
+
+
+def test_a_half_written_line_waits(run: RunDirectory) -> None:
+    write_events(run, steps(1, 3))
+    text = run.events.read_text()
+    run.events.write_text(text + text.splitlines()[-1][:-10])
+    assert digest_of(run).step == 3
+
+
+def test_fields_in_another_order_are_read_too(run: RunDirectory) -> None:
+    lines = [
+        {"loss": 0.5, "step": 7, "kind": "step", "seq": 0, "time_unix_s": 1.0},
+        {"loss": None, "step": 8, "kind": "step", "seq": 1, "time_unix_s": 2.0},
+    ]
+    run.events.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+    digest = digest_of(run)
+    assert (digest.step, digest.loss) == (8, None)
+    assert digest.curve.drawn() == {"low": 0.5, "high": 0.5, "points": NOTHING * 6 + LEVELS[0]}
+
+
+def test_a_metric_that_is_no_number_is_never_the_best(run: RunDirectory) -> None:
+    write_events(run, [*steps(1, 2), evaluation(1, None), evaluation(2, 0.1)])
+    assert digest_of(run).best == {"name": "accuracy", "value": 0.1, "step": 2}
+
+
+@pytest.mark.parametrize("num_steps", [1, 59, 60, 61, 1000, 100_003])
+def test_the_curve_has_means_of_equal_pieces(num_steps: int) -> None:
+    losses = np.array([math.exp(-n / num_steps) for n in range(num_steps)])
+    numbers = np.arange(1, num_steps + 1)
+    curve = Curve()
+    chance = random.Random(num_steps)
+    start = 0
+    while start < num_steps:
+        end = min(num_steps, start + chance.randint(1, 1 + num_steps // 3))
+        curve.add(numbers[start:end], losses[start:end])
+        start = end
+    size = curve.steps_per_piece
+    means = [losses[first : first + size].mean() for first in range(0, num_steps, size)]
+    assert [total / count for total, count in zip(curve.sums, curve.counts, strict=True)] == pytest.approx(
+        means
+    )
+    assert min(MAX_POINTS // 2, num_steps) <= len(means) <= MAX_POINTS
+    drawn = curve.drawn()
+    assert drawn is not None
+    assert (drawn["high"], drawn["low"]) == pytest.approx((max(means), min(means)), rel=1e-4)
+    assert len(drawn["points"]) == len(means)
+    if num_steps > 1:
+        assert (drawn["points"][0], drawn["points"][-1]) == (LEVELS[-1], LEVELS[0])
+
+
+def test_the_curve_goes_on_from_an_older_step() -> None:
+    curve = Curve()
+    curve.add(np.arange(1, 11), np.full(10, 5.0))
+    curve.cut_from(4)
+    curve.add(np.array([4, 5]), np.array([1.0, math.nan]))
+    assert [total / count for total, count in zip(curve.sums, curve.counts, strict=True)] == [5, 5, 5, 1]

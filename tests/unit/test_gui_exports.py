@@ -1,0 +1,128 @@
+"""A run's numbers as files: what a spreadsheet, a script and TensorBoard get of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddp_gui import exports
+from tests.unit.test_gui_digest import write_events
+from trainers.contract.rundir import RunDirectory
+
+
+def step(number: int, loss: float | None, time: float, **more: Any) -> tuple[float, str, dict[str, Any]]:
+    fields = {"step": number, "epoch": 0, "loss": loss, "lr": 0.1, "grad_norm": None}
+    rest = {"samples_per_s": 10.0, "step_time_s": 0.1, "data_time_s": 0.01}
+    return time, "step", fields | rest | more
+
+
+def evaluation(number: int, time: float, **metrics: float) -> tuple[float, str, dict[str, Any]]:
+    return time, "eval", {"step": number, "epoch": 0, "loss": 0.5, "metrics": metrics}
+
+
+def start(time: float) -> tuple[float, str, dict[str, Any]]:
+    return time, "state", {"state": "starting", "reason": ""}
+
+
+@pytest.fixture
+def resumed(run: RunDirectory) -> RunDirectory:
+    """A run of four steps that went on from step 2, a thousand seconds later."""
+    write_events(
+        run,
+        [
+            start(100.0),
+            step(1, 4.0, 101.0), step(2, 3.0, 102.0, grad_norm=0.25), evaluation(2, 102.5, accuracy=0.5),
+            step(3, 2.0, 103.0), step(4, 1.0, 104.0), evaluation(4, 104.5, accuracy=0.9),
+            start(1104.5), step(3, 2.5, 1105.5), step(4, None, 1106.5), evaluation(4, 1107.0, accuracy=0.75),
+        ],
+    )  # fmt: skip
+    return run
+
+
+def table_of(run: RunDirectory) -> list[dict[str, str]]:
+    text = b"".join(exports.csv_pieces(run)).decode()
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_the_csv_has_one_row_a_step_as_it_counts(resumed: RunDirectory) -> None:
+    rows = table_of(resumed)
+    assert [row["step"] for row in rows] == ["1", "2", "3", "4"]
+    assert [row["loss"] for row in rows] == ["4.0", "3.0", "2.5", ""]
+    assert [row["grad_norm"] for row in rows] == ["", "0.25", "", ""]
+    assert [row["validation_accuracy"] for row in rows] == ["", "0.5", "", "0.75"]
+    assert [float(row["elapsed_s"]) for row in rows] == [1.0, 2.0, 5.5, 6.5], "without the time in between"
+
+
+def test_an_evaluation_without_its_step_has_a_row_of_its_own(run: RunDirectory) -> None:
+    write_events(run, [start(0.0), step(1, 1.0, 1.0), evaluation(2, 2.0, accuracy=0.5)])
+    rows = table_of(run)
+    assert [(row["step"], row["loss"], row["validation_loss"]) for row in rows] == [
+        ("1", "1.0", ""),
+        ("2", "", "0.5"),
+    ]
+
+
+def test_the_json_has_columns(resumed: RunDirectory) -> None:
+    about = {"run_id": "r", "name": '"<b>'}
+    read = json.loads(b"".join(exports.json_pieces(resumed, about)))
+    assert read["name"] == '"<b>'
+    assert read["steps"]["step"] == [1, 2, 3, 4]
+    assert read["steps"]["loss"] == [4.0, 3.0, 2.5, None]
+    assert read["evaluations"]["step"] == [2, 4]
+    assert read["evaluations"]["metrics.accuracy"] == [0.5, 0.75]
+
+
+def test_a_run_without_events_gives_empty_files(run: RunDirectory) -> None:
+    assert table_of(run) == []
+    assert json.loads(b"".join(exports.json_pieces(run, {})))["steps"]["loss"] == []
+    assert len(b"".join(exports.tfevents_pieces(run))) == 4 * 10, "the record of the version"
+
+
+def test_rows_do_not_depend_on_how_many_are_held_at_once(
+    resumed: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = table_of(resumed), b"".join(exports.json_pieces(resumed, {}))
+    monkeypatch.setattr("ddp_gui.numbers.GATHERED", 1)
+    assert (table_of(resumed), b"".join(exports.json_pieces(resumed, {}))) == whole
+
+
+def test_tensorboard_reads_the_event_file(resumed: RunDirectory, tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    folder = tmp_path / "logdir"
+    folder.mkdir()
+    (folder / "events.out.tfevents.100.run").write_bytes(b"".join(exports.tfevents_pieces(resumed)))
+    read = accumulator.EventAccumulator(str(folder))
+    read.Reload()
+    losses = [(item.step, item.wall_time, item.value) for item in read.Scalars("train/loss")]
+    assert losses == [(1, 101.0, 4.0), (2, 102.0, 3.0), (3, 1105.5, 2.5)]
+    assert [item.value for item in read.Scalars("train/grad_norm")] == [0.25]
+    assert [(item.step, item.value) for item in read.Scalars("validation/accuracy")] == [(2, 0.5), (4, 0.75)]
+
+
+@pytest.mark.parametrize("words", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
+def test_words_of_people_are_no_formulas(words: str) -> None:
+    row: dict[str, Any] = dict.fromkeys(
+        ("run_id", "state", "model", "dataset", "strategy", "nproc_per_node", "step", "num_steps", "loss",
+         "best_metric", "created_unix_s", "took_s")
+    )  # fmt: skip
+    text = exports.overview([row | {"name": words, "tags": [words], "note": words, "loss": -1.5}]).decode()
+    (read,) = csv.DictReader(io.StringIO(text, newline=""))
+    assert (read["name"], read["tags"], read["note"]) == (f"'{words}",) * 3
+    assert read["loss"] == "-1.5", "a number is a number"
+
+
+def test_a_zip_is_made_piece_by_piece(resumed: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exports, "ZIP_PIECE_BYTES", 64)
+    files = [(f"{name}.csv", lambda: exports.csv_pieces(resumed)) for name in ("a", "b")]
+    pieces = list(exports.zip_pieces(files))
+    assert len(pieces) > 1
+    with zipfile.ZipFile(io.BytesIO(b"".join(pieces))) as archive:
+        assert archive.testzip() is None
+        assert archive.namelist() == ["a.csv", "b.csv"]
+        assert archive.read("b.csv") == b"".join(exports.csv_pieces(resumed))

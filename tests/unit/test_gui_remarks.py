@@ -1,0 +1,64 @@
+"""Name, tags and note: what is accepted, and what a file of anybody's making does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ddp_gui import remarks
+from ddp_gui.remarks import Remarks
+from trainers.contract.rundir import RunDirectory
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def test_what_is_written_is_read(run: RunDirectory) -> None:
+    written = remarks.changed(Remarks(), name=f" {HOSTILE} ", tags=["a", "b", "a", " "], note="two\nlines")
+    remarks.write(run, written)
+    assert remarks.read(run) == Remarks(name=HOSTILE, tags=("a", "b"), note="two\nlines")
+    assert remarks.named(run, "configured") == {"name": HOSTILE, "tags": ["a", "b"], "note": "two\nlines"}
+
+
+def test_the_name_is_that_of_the_configuration_until_another_is_given(run: RunDirectory) -> None:
+    assert remarks.named(run, "configured")["name"] == "configured"
+    assert remarks.named(run, "")["name"] == run.run_id
+
+
+def test_what_is_null_stays(run: RunDirectory) -> None:
+    before = Remarks(name="n", tags=("t",), note="w")
+    assert remarks.changed(before) == before
+    assert remarks.changed(before, tags=[]) == Remarks(name="n", note="w")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"name": "x" * 201}, "name is .* allowed is: a text of at most 200 characters"),
+        ({"name": "two\nlines"}, "name is .* allowed is: one line of text"),
+        ({"name": 5}, "name is 5, but allowed is: a text"),
+        ({"name": "\ud800"}, "half a surrogate pair"),
+        ({"tags": "one"}, "tags is 'one', but allowed is: a list of texts"),
+        ({"tags": ["a,b"]}, "without a comma"),
+        ({"tags": ["x" * 41]}, "at most 40 characters"),
+        ({"tags": [str(n) for n in range(21)]}, "tags are 21, but allowed is: at most 20"),
+        ({"note": "x" * 10_001}, "at most 10,000 characters"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        remarks.changed(Remarks(), **given)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{half", "[]", "5", '{"name": [1], "tags": {"a": 1}, "note": null}', "\xff"]
+)
+def test_a_file_of_anybodys_making_is_left_aside(run: RunDirectory, text: str) -> None:
+    (run.path / remarks.FILE).write_text(text, encoding="latin-1")
+    assert remarks.read(run) == Remarks()
+
+
+def test_what_fits_of_a_file_is_kept(run: RunDirectory) -> None:
+    (run.path / remarks.FILE).write_text(json.dumps({"name": "x" * 300, "tags": ["good"], "note": 1}))
+    assert remarks.read(run) == Remarks(tags=("good",))
