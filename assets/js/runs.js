@@ -5,7 +5,7 @@ import { toggleMenu } from "./dialog.js";
 import { el, setText, show } from "./dom.js";
 import { count } from "./format.js";
 import { address } from "./net.js";
-import { deleteRuns, editRun, rowMenu } from "./runs_actions.js";
+import { CHANGED, deleteRuns, editRun, rowMenu } from "./runs_actions.js";
 import { BinView } from "./runs_bin.js";
 import { RunsFeed } from "./runs_feed.js";
 import { addressOfFilter, filterFromAddress } from "./runs_filter.js";
@@ -82,6 +82,8 @@ class ListView {
         setText(this.note, error ? `${error.message} Trying again …` : "");
       },
     });
+    this.onChanged = () => this.feed.ask();
+    window.addEventListener(CHANGED, this.onChanged);
   }
 
   take(rows, { isWhole, numUnread }) {
@@ -124,10 +126,11 @@ class ListView {
   }
 
   remove(runIds) {
-    deleteRuns(runIds.map((runId) => this.feed.rows.get(runId)), () => this.feed.ask());
+    deleteRuns(runIds.map((runId) => this.feed.rows.get(runId)));
   }
 
   close() {
+    window.removeEventListener(CHANGED, this.onChanged);
     this.feed.close();
     this.table.close();
   }

@@ -56,8 +56,11 @@ function field(label, control) {
   return { control, element: el("label", { class: "ddp-field" }, el("span", {}, label), control) };
 }
 
-/** Moves runs to the bin and offers to bring them back; `onDone()` is called after each. */
-export async function deleteRuns(rows, onDone) {
+// Told to the window when runs went to the bin or came back: Undo may be pressed on another view.
+export const CHANGED = "ddp-runs-changed";
+
+/** Moves runs to the bin and offers to bring them back. */
+export async function deleteRuns(rows) {
   const live = rows.find(isLive);
   if (live) {
     complain(`${live.name} is ${live.state}: stop it first, then delete it.`);
@@ -65,10 +68,10 @@ export async function deleteRuns(rows, onDone) {
   }
   try {
     const { deleted, message } = await callEndpoint("delete_runs", rows.map((row) => row.run_id));
-    onDone();
+    window.dispatchEvent(new Event(CHANGED));
     offerUndo(message, async () => {
       await callEndpoint("restore_runs", deleted.map((item) => item.bin_id));
-      onDone();
+      window.dispatchEvent(new Event(CHANGED));
     });
   } catch (error) {
     complain(error.message);

@@ -5,6 +5,7 @@ import { el, setText, show } from "./dom.js";
 import { ago, bytes, count, dateTime } from "./format.js";
 import { act } from "./header.js";
 import { address, callEndpoint } from "./net.js";
+import { CHANGED } from "./runs_actions.js";
 import { complain, inform } from "./toast.js";
 
 export class BinView {
@@ -30,6 +31,8 @@ export class BinView {
       this.empty,
     );
     document.title = "Bin · DDP, live";
+    this.onChanged = () => this.load();
+    window.addEventListener(CHANGED, this.onChanged);
     this.load();
   }
 
@@ -80,5 +83,7 @@ export class BinView {
     if (worked) this.load();
   }
 
-  close() {}
+  close() {
+    window.removeEventListener(CHANGED, this.onChanged);
+  }
 }
