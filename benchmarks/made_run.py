@@ -214,6 +214,7 @@ def _plan(planned_steps: int) -> dict[str, Any]:
         "global_batch": NUM_RANKS * BATCH_SIZE,
         "steps_per_epoch": STEPS_PER_EPOCH,
         "num_steps": planned_steps,
+        "class_names": [str(digit) for digit in range(10)],
     }
 
 
@@ -245,7 +246,11 @@ def _ranks(step: int, chance: random.Random) -> dict[str, Any]:
                 "step": step,
                 "step_time_s": round(0.01 * chance.uniform(0.9, 1.1), 6),
                 "data_time_s": round(0.001 * chance.uniform(0.9, 1.1), 6),
-                "wait_time_s": round(0.002 * chance.uniform(0.5, 1.5), 6),
+                "forward_time_s": round(0.003 * chance.uniform(0.9, 1.1), 6),
+                "backward_time_s": round(0.004 * chance.uniform(0.9, 1.1), 6),
+                "optimizer_time_s": round(0.0005 * chance.uniform(0.9, 1.1), 6),
+                "wait_time_s": round(0.001 * chance.uniform(0.5, 1.5), 6),
+                "base_memory_bytes": 320_000_000,
                 "peak_memory_bytes": 330_000_000,
             }
             for rank in range(NUM_RANKS)
@@ -257,7 +262,15 @@ def _evaluation(step: int, num_steps: int, chance: random.Random) -> dict[str, A
     share = step / num_steps
     accuracy = 0.5 + 0.45 * share**0.5 + chance.uniform(-0.01, 0.01)
     loss = 2.5 - 2.0 * share**0.5
-    return {"step": step, "epoch": step // STEPS_PER_EPOCH, "loss": loss, "metrics": {"accuracy": accuracy}}
+    right = round(36 * accuracy)
+    confusion = [[right if said == truth else (36 - right) // 9 for said in range(10)] for truth in range(10)]
+    return {
+        "step": step,
+        "epoch": step // STEPS_PER_EPOCH,
+        "loss": loss,
+        "metrics": {"accuracy": accuracy},
+        "confusion": confusion,
+    }
 
 
 def _checkpoint(step: int) -> dict[str, Any]:

@@ -96,7 +96,7 @@ class Curve {
     this.ground = svg("path", { class: "ddp-curve-ground" });
     this.picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" }, this.ground, this.line);
     this.value = el("dd", {});
-    this.element = el("div", { class: "ddp-curve" }, el("dt", {}, title), this.value, this.picture);
+    this.element = el("div", { class: "ddp-curve" }, el("dt", {}, title), this.value, el("dd", { class: "ddp-curve-picture" }, this.picture));
   }
 
   update({ x, y }, { words }, top) {

@@ -24,6 +24,7 @@ export class MemoryPanel {
       this.words,
     );
     show(this.element, Boolean(memory));
+    if (memory) this.draw(null);
   }
 
   update(ranks, deviceKind) {
@@ -31,8 +32,15 @@ export class MemoryPanel {
     const grown = ranks.map((rank) => growth(rank, deviceKind)).filter((value) => value !== null);
     if (grown.length === 0) return;
     const most = Math.max(...grown);
+    const total = this.draw(most);
+    const rest = deviceKind === "cuda" ? "The rest is what torch keeps in reserve." : "On the CPU it also holds the data, buffers of libraries and what was freed but kept.";
+    setText(this.words, `Predicted ${bytes(total)}, measured ${bytes(most)} beyond what the process held before the model was built. ${rest}`);
+  }
+
+  /** Draws both bars, what was measured being null as long as nothing was; returns the predicted total. */
+  draw(most) {
     const total = Object.keys(PARTS).reduce((sum, name) => sum + (this.predicted[`${name}_bytes`] ?? 0), 0);
-    const scale = Math.max(most, total);
+    const scale = Math.max(most ?? 0, total);
     this.predictedBar.replaceChildren(
       ...Object.keys(PARTS).map((name) => {
         const part = el("div", { class: `ddp-memory-part ddp-memory-${name}` });
@@ -40,11 +48,10 @@ export class MemoryPanel {
         return part;
       }),
     );
-    this.measured.style.width = `${(100 * most) / scale}%`;
+    this.measured.style.width = `${(100 * (most ?? 0)) / scale}%`;
     setAttribute(this.predictedBar, "aria-label", `predicted ${bytes(total)}`);
-    setAttribute(this.measuredBar, "aria-label", `measured ${bytes(most)}`);
-    const rest = deviceKind === "cuda" ? "The rest is what torch keeps in reserve." : "On the CPU it also holds the data, buffers of libraries and what was freed but kept.";
-    setText(this.words, `Predicted ${bytes(total)}, measured ${bytes(most)} beyond what the process held before the model was built. ${rest}`);
+    setAttribute(this.measuredBar, "aria-label", most === null ? "not measured yet" : `measured ${bytes(most)}`);
+    return total;
   }
 }
 
