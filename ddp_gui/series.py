@@ -11,7 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ddp_gui.evaluations import Evaluations
-from ddp_gui.tables import MAX_POINTS, PLAIN_LOOK, Look, Table, Trace, shown, shown_x, thin
+from ddp_gui.tables import (
+    MAX_POINTS,
+    MAX_POINTS_OF_A_RANGE,
+    PLAIN_LOOK,
+    Look,
+    Table,
+    Trace,
+    shown,
+    shown_x,
+    thin,
+)
 from trainers.contract.events import Event
 
 __all__ = ["Evaluations", "Look", "Series"]
@@ -112,17 +122,18 @@ class Series:
         return traces
 
     def range(self, low: float, high: float, look: Look = PLAIN_LOOK) -> dict[str, Trace]:
-        """Return the traces over steps between two places of the axis, thinned to `MAX_POINTS`."""
-        traces = self._step_traces(*self.steps.between(low, high, look.axis), look)
+        """Return the traces over steps between two places of the axis, thinned where there are many."""
+        first, last = self.steps.between(low, high, look.axis)
+        traces = self._step_traces(first, last, look, MAX_POINTS_OF_A_RANGE)
         evaluated = self.evaluation_table
         names = {name: name for name in evaluated.fields}
         return traces | _all_of(evaluated, *evaluated.between(low, high, look.axis), names, look)
 
-    def _step_traces(self, first: int, last: int, look: Look) -> dict[str, Trace]:
-        traces = _all_of(self.steps, first, last, {name: name for name in STEP_TRACES}, look)
+    def _step_traces(self, first: int, last: int, look: Look, most: int = MAX_POINTS) -> dict[str, Trace]:
+        traces = _all_of(self.steps, first, last, {name: name for name in STEP_TRACES}, look, most)
         if look.smoothing > 1 and last > first:
             smooth = self.steps.mean_of_newest("loss", look.smoothing, first, last)
-            traces[SMOOTHED] = _trace(self.steps.x(look.axis)[first:last], smooth, MAX_POINTS)
+            traces[SMOOTHED] = _trace(self.steps.x(look.axis)[first:last], smooth, most)
         return traces
 
     def _new_steps(self, first: int, most: int, look: Look) -> dict[str, Trace]:

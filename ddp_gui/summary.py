@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ddp_gui import event_reader, machine
+from ddp_gui import event_reader, machine, remarks
 from ddp_gui.plan import shown_run_dir
 from ddp_gui.run_view import RunView
 from ddp_gui.runs import RunStore
@@ -32,6 +32,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
     expected_size = size.num_parameters.get(config.dataset) if size else None
     return {
         "run_id": view.run.run_id,
+        **remarks.named(view.run, config.name),
         "config": config.to_json(),
         "model_label": model.label if model else config.model,
         "dataset_label": dataset.label if dataset else config.dataset,

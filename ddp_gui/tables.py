@@ -11,6 +11,8 @@ import numpy.typing as npt
 from tsdownsample import MinMaxLTTBDownsampler, NaNMinMaxLTTBDownsampler
 
 MAX_POINTS = 2_000
+# A zoom into a little more than that shows each point as it is.
+MAX_POINTS_OF_A_RANGE = 2_500
 SMALLEST_CAPACITY = 256
 GROWTH = 1.5
 SHOWN_DIGITS = 5

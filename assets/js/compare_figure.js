@@ -6,9 +6,9 @@ import { line } from "./theme.js";
 // A date axis counts from here: a number of four digits would be taken for a year.
 const DAY_ZERO_MS = Date.UTC(2000, 0, 1);
 
-/** What can be drawn of runs: the training loss, and what their evaluations measure. */
+/** What can be drawn of runs: the training loss, the pace, and what their evaluations measure. */
 export function curveNames(held) {
-  const found = new Set(["loss"]);
+  const found = new Set(["loss", "throughput"]);
   for (const traces of held) {
     for (const name of traces.held.keys()) {
       if (name === "validation_loss" || name.startsWith("metric:")) found.add(name);
@@ -20,6 +20,7 @@ export function curveNames(held) {
 /** What a curve is called. */
 export function curveWords(name) {
   if (name === "loss") return "training loss";
+  if (name === "throughput") return "throughput (samples per second)";
   return name === "validation_loss" ? "validation loss" : `validation ${metricLabel(name.slice("metric:".length))}`;
 }
 
@@ -28,7 +29,7 @@ export function compareFigure(runs, traces, { curve, axis, smoothing }) {
   const isSmooth = curve === "loss" && smoothing > 1;
   const data = runs.map((run, index) => {
     const { x, y } = traces.get(run.run_id)?.get(isSmooth ? "loss_smooth" : curve) ?? { x: [], y: [] };
-    const isMarked = curve !== "loss";
+    const isMarked = curve !== "loss" && curve !== "throughput";
     return {
       type: "scatter",
       mode: isMarked ? "lines+markers" : "lines",
@@ -50,7 +51,7 @@ export function compareFigure(runs, traces, { curve, axis, smoothing }) {
       showlegend: false,
       hovermode: "closest",
       xaxis: axis === "step" ? { title: { text: "optimizer step" }, rangemode: "tozero" } : timeAxis(data),
-      yaxis: { title: { text: words }, tickformat: isShare ? ",.2~%" : null, hoverformat: isShare ? ".2%" : ".4f" },
+      yaxis: { title: { text: words }, rangemode: curve === "throughput" ? "tozero" : "normal", tickformat: isShare ? ",.2~%" : null, hoverformat: isShare ? ".2%" : ".4f" },
     },
   };
 }

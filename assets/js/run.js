@@ -34,7 +34,7 @@ export function mountRun(root) {
   let isClosed = false;
   const open = async () => {
     try {
-      const summary = await fetchJson(runAddress(runId, "summary"));
+      const summary = await fetchSummary(runId);
       if (!isClosed) page = new RunPage(root, runId, summary);
     } catch (error) {
       if (isClosed) return;
@@ -47,6 +47,14 @@ export function mountRun(root) {
     isClosed = true;
     page?.close();
   };
+}
+
+async function fetchSummary(runId) {
+  // The page began to ask before this script was there.
+  const early = window.ddpEarlySummary;
+  window.ddpEarlySummary = null;
+  const answer = await early?.catch(() => null);
+  return answer?.ok ? answer.json() : fetchJson(runAddress(runId, "summary"));
 }
 
 class RunPage {

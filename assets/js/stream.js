@@ -6,6 +6,7 @@ import { byteLength, fetchSized, runAddress } from "./net.js";
 const POLL_EVERY_MS = 1000;
 const ENDED_POLL_EVERY_MS = 3000;
 const TRY_STREAM_AGAIN_MS = 15000;
+const MAX_STREAMS = 3;
 // A delta is thinned hard: after a longer absence a snapshot shows the missed part finer.
 const ASK_ANEW_AFTER_MS = 5000;
 
@@ -73,11 +74,29 @@ export class RunStream {
     this.timer = null;
     this.source?.close();
     this.source = null;
+    this.slot?.free();
+    this.slot = null;
     this.polling?.abort();
     this.polling = null;
   }
 
-  open() {
+  /** Streams when one of the browser's few connections is free, else polls: many windows must not block each other. */
+  async open() {
+    const slot = await takeSlot();
+    if (this.isClosed || this.source !== null || this.polling !== null || document.visibilityState !== "visible") {
+      slot?.free();
+      return;
+    }
+    if (slot === null) {
+      this.streamAgainAt = Date.now() + TRY_STREAM_AGAIN_MS;
+      this.poll();
+      return;
+    }
+    this.slot = slot;
+    this.stream();
+  }
+
+  stream() {
     window.ddpStats.opens += 1;
     if (Date.now() - this.takenAt > ASK_ANEW_AFTER_MS) this.cursor = -1;
     const source = new EventSource(runAddress(this.runId, "stream", { ...this.query, since: this.cursor }));
@@ -144,6 +163,28 @@ export class RunStream {
     this.onConnection(null);
     this.onPayload(payload, bytes);
   }
+}
+
+/**
+ * One of the connections that pages of this browser may keep open; null when all are taken. A browser has six for
+ * one server, and a seventh window would wait for ever. Where it cannot be told (plain http), the stream is opened.
+ */
+async function takeSlot() {
+  if (!navigator.locks) return { free() {} };
+  for (let number = 0; number < MAX_STREAMS; number += 1) {
+    const slot = await new Promise((resolve) => {
+      navigator.locks.request(`ddp-stream-${number}`, { ifAvailable: true }, (lock) => {
+        if (lock === null) {
+          resolve(null);
+          return undefined;
+        }
+        // The lock is held until this promise is kept, or the tab is gone.
+        return new Promise((free) => resolve({ free }));
+      });
+    });
+    if (slot !== null) return slot;
+  }
+  return null;
 }
 
 const queryOf = ({ axis, smoothing }) => ({ axis, smoothing });

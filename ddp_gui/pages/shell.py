@@ -25,7 +25,14 @@ if (!/[?&](compare|bin)=/.test(location.search)) {
   window.ddpEarlyRows = fetch("./live/runs?since=-1", { cache: "no-store" });
 }
 </script>
-"""
+""",
+    "run": """<script>
+window.ddpEarlySummary = (() => {
+  const id = new URLSearchParams(location.search).get("id");
+  return id && fetch(`./live/runs/${encodeURIComponent(id)}/summary`, { cache: "no-store" });
+})();
+</script>
+""",
 }
 RUN_PAGE = ("run", "Run", "ddp-run")
 _IMPORTED = re.compile(r'from "\./(\w+)\.js"')
@@ -48,14 +55,15 @@ def _always(body: str) -> Callable[[], HTMLResponse]:
     return show
 
 
-def head(*, has_charts: bool = True) -> str:
-    """Return what every page loads, Gradio's too; without charts none waits for Plotly."""
+def head(*, has_charts: bool = False) -> str:
+    """Return what every page loads, Gradio's too; ours begins before Plotly is compiled."""
     plotly = f'<script src="./live/plotly.min.js?v={static.plotly_version()}" defer></script>\n'
     links = "\n".join(f'<link rel="stylesheet" href="./live/assets/css/{name}.css">' for name in STYLES)
     return f"""{links}
 <link rel="icon" href="./live/assets/icons/favicon.svg">
 <script src="./live/assets/js/first.js"></script>
-{plotly if has_charts else ""}<script type="module" src="./live/assets/js/main.js"></script>"""
+<script type="module" src="./live/assets/js/main.js"></script>
+{plotly if has_charts else ""}"""
 
 
 def preloads(path: str) -> str:

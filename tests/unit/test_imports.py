@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
+
+from tests.harness import REPOSITORY
 
 PAGE_SIDE = ("gradio", "plotly", "ddp_gui", "fastapi", "uvicorn")
 
@@ -41,3 +45,12 @@ def test_training_brings_nothing_of_the_page(module: str, repository: Path) -> N
 def test_check_finds_what_it_looks_for(repository: Path) -> None:
     """A check that always says no would pass above: this one must say yes."""
     assert brought_by("trainers.loop", ("torch",), repository) == {"torch"}
+
+
+def test_the_bundled_plotly_js_is_the_version_of_the_installed_package() -> None:
+    """The browser gets the small bundle; what it can draw is that of the package people know."""
+    ours = (REPOSITORY / "assets" / "vendor" / "plotly-basic.min.js").read_text(encoding="utf-8")[:200]
+    theirs = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")[:200]
+    versions = [re.search(r"plotly\.js.* v(\d+\.\d+\.\d+)", text) for text in (ours, theirs)]
+    assert versions[0] is not None and versions[1] is not None
+    assert versions[0][1] == versions[1][1]
