@@ -38,8 +38,9 @@ Send = Callable[[Message], Awaitable[None]]
 class Follower:
     """Looks at one run's files while it has viewers, and tells them when there is news."""
 
-    def __init__(self, view: RunView) -> None:
+    def __init__(self, view: RunView, on_left_alone: Callable[[], None] = lambda: None) -> None:
         self.view = view
+        self._on_left_alone = on_left_alone
         self._num_viewers = 0
         self._watching: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
@@ -86,6 +87,7 @@ class Follower:
             self._watching.cancel()
             self._watching = None
             self._encoded.clear()
+            self._on_left_alone()
 
     async def _load(self, since: int) -> AsyncGenerator[bytes]:
         """Read what is there already; of a long file a first impression is given meanwhile."""
@@ -155,12 +157,17 @@ class Followers:
         self._held: dict[str, Follower] = {}
 
     def of(self, view: RunView) -> Follower:
-        """Return the follower of a run's view; those nobody needs any more are dropped."""
-        self._held = {run_id: held for run_id, held in self._held.items() if held.is_watched}
-        follower = self._held.get(view.run.run_id)
+        """Return the follower of a run's view; its last viewer takes it away, and the columns with it."""
+        run_id = view.run.run_id
+        follower = self._held.get(run_id)
         if follower is None or follower.view is not view:
-            follower = self._held[view.run.run_id] = Follower(view)
+            follower = self._held[run_id] = Follower(view, lambda: self._drop(run_id, view))
         return follower
+
+    def _drop(self, run_id: str, view: RunView) -> None:
+        held = self._held.get(run_id)
+        if held is not None and held.view is view:
+            del self._held[run_id]
 
 
 class EventStream(Response):

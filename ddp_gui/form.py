@@ -172,6 +172,9 @@ def _choice(**about: Any) -> gr.Dropdown:
     """Make a dropdown whose value is checked where everything is: in the plan, with words of our own.
 
     Gradio's check refuses what was picked a moment before the choices changed, which no person did wrong.
-    Nothing can be typed into it, so "custom" values are only such ones.
+    Nothing can be typed into it, so "custom" values are only such ones; Gradio gives up the one for the
+    other when it is asked for both at once.
     """
-    return gr.Dropdown(allow_custom_value=True, filterable=False, **about)
+    dropdown = gr.Dropdown(allow_custom_value=True, **about)
+    dropdown.filterable = False
+    return dropdown

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import weakref
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -86,6 +88,26 @@ def test_thirty_viewers_see_every_step_and_the_news_is_encoded_once(
         return steps
 
     assert asyncio.run(watch()) == [[11, 12]] * 30
+
+
+def test_nothing_is_held_of_a_run_nobody_looks_at(live: RunDirectory) -> None:
+    async def watch() -> None:
+        followers = Followers()
+        view = RunView(live, 100)
+        streams = [followers.of(view).messages(-1, Look()) for _ in range(2)]
+        for stream in streams:
+            await anext(stream)
+        assert followers.of(view) is followers.of(view)
+        gone = weakref.ref(view)
+        for stream in streams:
+            await stream.aclose()
+        del view, stream, streams
+        async with asyncio.timeout(5):
+            while gone() is not None:  # its watcher is being cancelled
+                await asyncio.sleep(0)
+                gc.collect()
+
+    asyncio.run(watch())
 
 
 def test_two_looks_get_what_they_asked_for(live: RunDirectory) -> None:
