@@ -15,12 +15,15 @@ export const CONFIG = {
 /** The layout a figure's own is merged into. */
 export function baseLayout(dataRevision, yRevision, zoomRevision) {
   const colors = chartColors();
+  // Grows with the page's text: on a projector, on a very large screen.
+  const size = 0.75 * parseFloat(getComputedStyle(document.documentElement).fontSize);
+  const room = size / 12;
   const axis = {
     gridcolor: colors.grid,
     linecolor: colors.axis,
     zeroline: false,
     color: colors.faint,
-    title: { font: { size: 12, color: colors.faint }, standoff: 8 },
+    title: { font: { size, color: colors.faint }, standoff: 8 },
     nticks: 6,
   };
   return {
@@ -28,10 +31,10 @@ export function baseLayout(dataRevision, yRevision, zoomRevision) {
     // The same word on every update: the user's zoom, pan and legend stay as they are.
     uirevision: "ddp",
     datarevision: dataRevision,
-    margin: { l: 58, r: 14, t: 30, b: 42 },
+    margin: { l: 58 * room, r: 14, t: 30 * room, b: 42 * room },
     paper_bgcolor: colors.paper,
     plot_bgcolor: colors.paper,
-    font: { family: "system-ui, -apple-system, 'Segoe UI', sans-serif", size: 12, color: colors.text },
+    font: { family: "system-ui, -apple-system, 'Segoe UI', sans-serif", size, color: colors.text },
     hoverlabel: { bgcolor: colors.hover, bordercolor: colors.axis, font: { color: colors.text } },
     hovermode: "x unified",
     // A finger on a chart scrolls the page.

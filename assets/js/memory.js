@@ -30,9 +30,12 @@ export class MemoryPanel {
   update(ranks, deviceKind) {
     if (!this.predicted || !ranks) return;
     const grown = ranks.map((rank) => growth(rank, deviceKind)).filter((value) => value !== null);
-    if (grown.length === 0) return;
-    const most = Math.max(...grown);
+    const most = Math.max(0, ...grown);
     const total = this.draw(most);
+    if (grown.length === 0) {
+      setText(this.words, `Predicted ${bytes(total)}. This run did not tell what its ranks held before the model was built.`);
+      return;
+    }
     const rest = deviceKind === "cuda" ? "The rest is what torch keeps in reserve." : "On the CPU it also holds the data, buffers of libraries and what was freed but kept.";
     setText(this.words, `Predicted ${bytes(total)}, measured ${bytes(most)} beyond what the process held before the model was built. ${rest}`);
   }

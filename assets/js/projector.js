@@ -4,8 +4,8 @@ import { setAttribute } from "./dom.js";
 
 const QUERY = "projector";
 
-/** Follows the address and the key F; returns a function that ends it. */
-export function projector(root, header) {
+/** Follows the address and the key F, and says when it changed something; returns a function that ends it. */
+export function projector(header, onChange) {
   const set = (isOn) => {
     document.documentElement.classList.toggle("ddp-projector", isOn);
     setAttribute(header.projectorButton, "aria-pressed", String(isOn));
@@ -13,8 +13,7 @@ export function projector(root, header) {
     if (isOn) url.searchParams.set(QUERY, "1");
     else url.searchParams.delete(QUERY);
     window.history.replaceState(null, "", url);
-    // The charts measure the room they have now.
-    window.dispatchEvent(new Event("resize"));
+    onChange();
   };
   const toggle = () => set(!document.documentElement.classList.contains("ddp-projector"));
   const onKey = (event) => {

@@ -98,7 +98,7 @@ class RunPage {
         commandPanel(summary),
       ),
     );
-    this.endProjector = projector(root, this.header);
+    this.endProjector = projector(this.header, () => this.board.redrawAll());
     this.stream = new RunStream(
       runId,
       this.board.look,
