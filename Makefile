@@ -28,3 +28,4 @@ bench:
 	$(BIN)python -m benchmarks.dashboard idle
 	$(BIN)python -m benchmarks.dashboard tabs
 	$(BIN)python -m benchmarks.dashboard first-page
+	$(BIN)python -m benchmarks.memory

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
-from tests.harness import Launcher
+from tests.harness import Launcher, wait_until
 
 NUM_GPUS = torch.cuda.device_count()
 
@@ -21,6 +23,32 @@ def test_run_on_every_gpu_finishes_and_reports_each_gpu(launcher: Launcher) -> N
         (rank, "cuda", rank) for rank in range(NUM_GPUS)
     ]
     assert all(device["name"] and device["memory_total_bytes"] > 2**30 for device in devices)
+
+
+@pytest.mark.skipif(NUM_GPUS == 0, reason="torch sees no GPU here")
+@pytest.mark.parametrize("num_accumulated", [1, 3])
+def test_gpus_tell_how_a_step_divides_by_their_own_clock(launcher: Launcher, num_accumulated: int) -> None:
+    live = launcher.start(
+        device="cuda",
+        nproc_per_node=NUM_GPUS,
+        dataset="fashion_mnist",
+        model="cnn",
+        batch_size=256,
+        gradient_accumulation_steps=num_accumulated,
+        num_epochs=100_000,
+    )
+
+    def measured() -> list[dict[str, Any]]:
+        entries = [event["ranks"][0] for event in live.events("ranks")]
+        return [entry for entry in entries if entry["step_time_s"] is not None]
+
+    wait_until("three measured steps", lambda: len(measured()) >= 3, 120.0)
+    for entry in measured():
+        parts = [entry[f"{part}_time_s"] for part in ("data", "forward", "backward", "optimizer")]
+        assert sum(parts) == pytest.approx(entry["step_time_s"], rel=0.02), entry
+        assert min(parts) >= 0 and parts[1] > 0 and parts[2] > 0, entry
+        assert 0 <= entry["wait_time_s"] <= entry["backward_time_s"], entry
+        assert 0 <= entry["base_memory_bytes"] < entry["peak_memory_bytes"], entry
 
 
 @pytest.mark.skipif(NUM_GPUS == 0, reason="torch sees no GPU here")
