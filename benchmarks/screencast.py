@@ -17,7 +17,7 @@ from PIL import Image
 from playwright.sync_api import Page
 
 # Lines are darker than grids; a column belongs to the band when this share of its height is line.
-DARK = 150
+DARK = 215
 BAND_SHARE = 0.10
 NARROWER = 0.955
 
