@@ -36,7 +36,7 @@ export class MemoryPanel {
       setText(this.words, `Predicted ${bytes(total)}. This run did not tell what its ranks held before the model was built.`);
       return;
     }
-    const rest = deviceKind === "cuda" ? "The rest is what torch keeps in reserve." : "On the CPU it also holds the data, buffers of libraries and what was freed but kept.";
+    const rest = deviceKind === "cuda" ? "What is predicted is the least: gradients of activations and workspaces of kernels come on top." : "What is predicted is the least: gradients of activations, workspaces of kernels, data and what was freed but kept come on top.";
     setText(this.words, `Predicted ${bytes(total)}, measured ${bytes(most)} beyond what the process held before the model was built. ${rest}`);
   }
 
