@@ -5,7 +5,7 @@ import { chartColors } from "./theme.js";
 export const CONFIG = {
   displaylogo: false,
   displayModeBar: "hover",
-  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "resetScale2d"],
   responsive: false,
   scrollZoom: false,
   // Two clicks show the whole again; the chart does it itself.

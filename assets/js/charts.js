@@ -105,7 +105,8 @@ export class Chart {
     // Plotly keeps the user's range only while ours stays the same, and ours grows: so theirs is given.
     if (this.isZoomed) base.xaxis.range = [...this.plot.layout.xaxis.range];
     else if (end > 0) base.xaxis.range = [layout.xaxis?.start ?? 0, end];
-    await this.plotly.react(this.plot, data, merge(base, layout), CONFIG);
+    const whole = { name: "whole", title: "Show the whole curve", icon: this.plotly.Icons.home, click: () => this.unzoom() };
+    await this.plotly.react(this.plot, data, merge(base, layout), { ...CONFIG, modeBarButtonsToAdd: [whole] });
     if (!this.isDrawn) {
       this.isDrawn = true;
       this.plot.on("plotly_relayout", (change) => this.zoomed(change));
