@@ -105,13 +105,18 @@ export class Chart {
     // Plotly keeps the user's range only while ours stays the same, and ours grows: so theirs is given.
     if (this.isZoomed) base.xaxis.range = [...this.plot.layout.xaxis.range];
     else if (end > 0) base.xaxis.range = [layout.xaxis?.start ?? 0, end];
-    const whole = { name: "whole", title: "Show the whole curve", icon: this.plotly.Icons.home, click: () => this.unzoom() };
-    await this.plotly.react(this.plot, data, merge(base, layout), { ...CONFIG, modeBarButtonsToAdd: [whole] });
+    // The same object each time: another one would make Plotly begin anew.
+    this.config ??= { ...CONFIG, modeBarButtonsToAdd: [this.wholeButton()] };
+    await this.plotly.react(this.plot, data, merge(base, layout), this.config);
     if (!this.isDrawn) {
       this.isDrawn = true;
       this.plot.on("plotly_relayout", (change) => this.zoomed(change));
       this.plot.on("plotly_doubleclick", () => this.unzoom());
     }
+  }
+
+  wholeButton() {
+    return { name: "whole", title: "Show the whole curve", icon: this.plotly.Icons.home, click: () => this.unzoom() };
   }
 
   /** The user zoomed: asks for the finer points of what is shown now. */
