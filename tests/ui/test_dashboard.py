@@ -160,7 +160,7 @@ def test_run_again_fills_the_form_in_as_the_run_was(
     page = open_run(watched, server, ended)
     page.get_by_role("link", name="Run again with changes").click()
     expect(page.get_by_label(re.compile("Batch per rank"))).to_have_value("32", timeout=30_000)
-    expect(page.get_by_label("Epochs How often")).to_have_value("4")
+    expect(page.locator("#field-num_epochs input")).to_have_value("4")
     expect(page.get_by_label("Model", exact=True)).to_have_value("MLP")
     expect(page.locator("#command")).to_contain_text("the-ended-one-2")
 
