@@ -20,6 +20,7 @@ from tools import page_driver
 REPOSITORY = Path(__file__).resolve().parent.parent
 POINTS = "(count) => window.ddpDrawLog && window.ddpDrawLog.length > count"
 TEXT_AFTER_MS = 45_000
+MEASURING_MS = 25_000
 
 
 def main() -> None:
@@ -34,6 +35,8 @@ def main() -> None:
     ):
         page = page_driver.open_page(browser, server.address)
         page.locator(".ddp-equation").wait_for()
+        page.get_by_role("button", name="Close").click()  # the tour
+        page.locator(".ddp-memory-card").wait_for()
         page.wait_for_timeout(500)
         page.screenshot(path=folder / "train.png")
         page.get_by_role("button", name="Start").click()
@@ -61,6 +64,14 @@ def main() -> None:
         page.goto(f"{server.address}/runs")
         page.get_by_text(written).first.wait_for()
         _photograph(page, folder / "runs.png")
+        page.goto(f"{server.address}/runs?compare={run_id},{written}")
+        page.locator(".js-plotly-plot").wait_for()
+        _photograph(page, folder / "compare.png")
+        page.goto(f"{server.address}/machine")
+        page.get_by_role("button", name="Measure").click()
+        page.get_by_role("button", name="Measure").wait_for()
+        page.wait_for_timeout(MEASURING_MS)
+        _photograph(page, folder / "machine.png")
 
 
 def _photograph(page: Page, path: Path) -> None:

@@ -41,12 +41,16 @@ export class Board {
     this.charts[0].box.append(this.menu.element);
     this.element = el("div", { class: "ddp-charts" }, this.charts.map((chart) => chart.element));
     this.endTheme = onThemeChange(() => this.redrawAll());
+  }
+
+  /** Loads what draws. Compiling it takes a while: by then the run's numbers should have been asked for. */
+  begin() {
     loadPlotly().then(
       (plotly) => {
         this.plotly = plotly;
         this.schedule();
       },
-      () => onError("The charts could not be loaded: plotly.min.js did not arrive. Reload the page."),
+      () => this.onError("The charts could not be loaded: plotly.min.js did not arrive. Reload the page."),
     );
   }
 

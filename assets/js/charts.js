@@ -18,9 +18,9 @@ export function loadPlotly() {
       resolve(window.Plotly);
       return;
     }
-    const script =
-      document.querySelector('script[src*="live/plotly.min.js"]') ??
-      document.head.appendChild(el("script", { src: address("live/plotly.min.js") }));
+    // The page may have begun to fetch it; it is run only now, when everything else has been asked for.
+    const fetched = document.querySelector('link[rel="preload"][href*="live/plotly.min.js"]');
+    const script = document.head.appendChild(el("script", { src: fetched?.href ?? address("live/plotly.min.js") }));
     script.addEventListener("load", () => resolve(window.Plotly));
     script.addEventListener("error", () => reject(new Error("plotly.min.js could not be loaded")));
   });

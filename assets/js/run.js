@@ -105,6 +105,7 @@ class RunPage {
       (payload, bytes) => this.take(payload, bytes),
       (error) => this.noteConnection(error),
     );
+    this.stream.asked.then(() => this.board.begin());
   }
 
   lookAnew(look) {

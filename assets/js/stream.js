@@ -32,15 +32,16 @@ export class RunStream {
     this.polling = null;
     this.onVisibility = () => this.follow();
     document.addEventListener("visibilitychange", this.onVisibility);
-    this.follow();
+    /** Resolves when the first payload has been asked for. */
+    this.asked = this.follow();
   }
 
   /** Opens or closes whatever the page's visibility and the run's state ask for. */
-  follow() {
+  async follow() {
     this.stop();
     if (this.isClosed || document.visibilityState !== "visible") return;
     if (this.hasEnded) this.poll();
-    else this.open();
+    else await this.open();
   }
 
   /** Looks again now: something was asked of the run. */

@@ -57,7 +57,7 @@ def _always(body: str) -> Callable[[], HTMLResponse]:
 
 def head(*, has_charts: bool = False) -> str:
     """Return what every page loads, Gradio's too; ours begins before Plotly is compiled."""
-    plotly = f'<script src="./live/plotly.min.js?v={static.plotly_version()}" defer></script>\n'
+    plotly = f'<link rel="preload" as="script" href="./live/plotly.min.js?v={static.plotly_version()}">\n'
     links = "\n".join(f'<link rel="stylesheet" href="./live/assets/css/{name}.css">' for name in STYLES)
     return f"""{links}
 <link rel="icon" href="./live/assets/icons/favicon.svg">
