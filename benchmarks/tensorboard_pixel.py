@@ -3,12 +3,12 @@
     python -m venv .venv-bench && .venv-bench/bin/pip install -r requirements-bench.txt
     python -m benchmarks.tensorboard_pixel --tensorboard .venv-bench/bin/python
 
-Both show 100,000 points a trace of the same values, in two windows of one Chromium, while four updates a
-second are written to both, each flushed at once. Now and then the step number jumps a tenth ahead,
-so that both must redraw the whole axis; `screencast.py` tells from the pixels when each has. TensorBoard is
-measured twice: as well as it can do by itself (its page reloads every 30 s at best and not at all unless
-switched on), and with its reload button pressed again as soon as it lets itself be pressed, while its server
-looks for new data as often as it can be told to in whole seconds (1).
+Both show 100,000 points a trace of the same values while four updates a second are written to both, each
+flushed at once; one Chromium watches one after the other, so that neither takes the other's time. Now and
+then the step number jumps a tenth ahead, so that both must redraw the whole axis, the dearest update there
+is; `screencast.py` tells from the pixels when each has. TensorBoard is measured twice: as well as it can do
+by itself (its page reloads every 30 s at best, and not at all unless switched on), and with its reload
+button pressed again as soon as it lets itself be pressed, while its server looks for new data every second.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,9 @@ from trainers.contract.rundir import RunDirectory
 
 TRACES = ("loss", "samples_per_s", "lr", "grad_norm")
 PROBE_SHARE = 0.1
+PROBE_EVERY_S = 5.0
+# No multiple of TensorBoard's 30 s: the jumps fall on different moments of its waiting.
+PROBE_SELDOM_S = 37.0
 SETTLE_MS = 15_000
 OUR_CHART = f"{browsing.LOSS} .nsewdrag"
 THEIR_CHART = "scalar-card line-chart"
@@ -74,7 +78,7 @@ def main() -> None:
 
 
 def measure(python: Path, num_steps: int, seconds: float, *, presses_reload: bool) -> dict[str, Any]:
-    """Return both programs' figures from one common run of updates."""
+    """Return both programs' figures from one run of updates, of which each is watched for so long."""
     with tempfile.TemporaryDirectory() as folder:
         run = finished_run(Path(folder) / "runs" / "watched", num_steps, "--flat")
         logs = Path(folder) / "logs"
@@ -86,74 +90,69 @@ def measure(python: Path, num_steps: int, seconds: float, *, presses_reload: boo
             _live(run) as file,
         ):
             _copy_history(run, writer)
-            pages = _open_both(browser, f"{ours.address}/run?id={run.run_id}", theirs)
+            updates = Updates(file, writer, num_steps)
+            probe_every_s = PROBE_EVERY_S if presses_reload else PROBE_SELDOM_S
+            page = _open_ours(browser, f"{ours.address}/run?id={run.run_id}")
+            our_figures = _watch(page, OUR_CHART, updates, seconds, probe_every_s)
+            page.close()
+            page = _open_theirs(browser, theirs)
             if presses_reload:
-                pages["tensorboard"].evaluate(PRESS_RELOAD)
-            films = {
-                "ours": Film(pages["ours"], OUR_CHART),
-                "tensorboard": Film(pages["tensorboard"], THEIR_CHART),
-            }
-            wires = {name: browsing.WireCounter(page) for name, page in pages.items()}
-            for film in films.values():
-                film.start()
-            probe_every_s = 5.0 if presses_reload else 37.0
-            probes = _write_both(pages["ours"], file, writer, num_steps, seconds, probe_every_s)
-            reloads = pages["tensorboard"].evaluate("() => window.benchReloads ?? null")
-            for film in films.values():
-                film.stop()
-            received = {name: wire.stop()[0] for name, wire in wires.items()}
-            found = {name: film.latencies_ms(probes) for name, film in films.items()}
-    return {
-        "watched_s": seconds,
-        "updates": round(seconds * UPDATES_PER_S),
-        "reloads_pressed": reloads,
-        **{
-            name: _figures(values, received[name], seconds, len(films[name].frames))
-            for name, values in found.items()
-        },
-    }
+                page.evaluate(PRESS_RELOAD)
+            their_figures = _watch(page, THEIR_CHART, updates, seconds, probe_every_s)
+            their_figures["reloads"] = page.evaluate("() => window.benchReloads ?? null")
+    return {"each_watched_s": seconds, "ours": our_figures, "tensorboard": their_figures}
 
 
-def _figures(
-    latencies: list[float | None], received: int, seconds: float, num_pictures: int
-) -> dict[str, Any]:
+def _watch(page: Page, chart: str, updates: Updates, seconds: float, probe_every_s: float) -> dict[str, Any]:
+    """Film one program's chart while updates are written to both."""
+    film, wire = Film(page, chart), browsing.WireCounter(page)
+    film.start()
+    probes = updates.write(page, seconds, probe_every_s)
+    film.stop()
+    received, _ = wire.stop()
+    latencies = film.latencies_ms(probes)
     seen = [value for value in latencies if value is not None]
     return {
         "event_to_pixel_ms": spread(seen, 0) if seen else None,
         "jumps_not_seen_before_the_next": len(latencies) - len(seen),
-        "pictures": num_pictures,
+        "pictures": len(film.frames),
         "bytes_per_update": round(received / (seconds * UPDATES_PER_S)),
     }
 
 
-def _write_both(
-    page: Page,
-    file: EventFile,
-    writer: subprocess.Popen[str],
-    step: int,
-    seconds: float,
-    probe_every_s: float,
-) -> list[float]:
-    """Write updates to both and return the times at which the step jumped ahead."""
-    probes: list[float] = []
-    # Whatever room an axis has left at its end is used up before the first jump that counts.
-    step = round(step * (1 + 2 * PROBE_SHARE))
-    began = next_at = time.monotonic()
-    next_probe_at = began + probe_every_s / 2
-    while (now := time.monotonic()) - began < seconds:
-        is_probe = now >= next_probe_at and seconds - (now - began) > probe_every_s / 2
-        step = round(step * (1 + PROBE_SHARE)) if is_probe else step + 1
+@dataclass
+class Updates:
+    """Writes the same updates to our run and to TensorBoard's log."""
+
+    file: EventFile
+    writer: subprocess.Popen[str]
+    step: int
+
+    def write(self, page: Page, seconds: float, probe_every_s: float) -> list[float]:
+        """Write for so long and return the times at which the step jumped ahead."""
+        probes: list[float] = []
+        # Whatever room an axis has left at its end is used up before the first jump that counts.
+        self.step = round(self.step * (1 + 2 * PROBE_SHARE))
+        began = next_at = time.monotonic()
+        next_probe_at = began + probe_every_s / 2
+        while (now := time.monotonic()) - began < seconds:
+            is_probe = now >= next_probe_at and seconds - (now - began) > probe_every_s / 2
+            unix_s = self._write_one(round(self.step * (1 + PROBE_SHARE)) if is_probe else self.step + 1)
+            if is_probe:
+                probes.append(unix_s)
+                next_probe_at += probe_every_s
+            next_at += 1 / UPDATES_PER_S
+            # Playwright's own waiting: meanwhile the pictures come in.
+            page.wait_for_timeout(max(0.0, next_at - time.monotonic()) * 1000)
+        return probes
+
+    def _write_one(self, step: int) -> float:
+        self.step = step
         fields = step_fields(step, 1.0, 1.0)
         unix_s = time.time()
-        file.append([(unix_s, "step", fields)])
-        _write_line(writer, unix_s, fields)
-        if is_probe:
-            probes.append(unix_s)
-            next_probe_at += probe_every_s
-        next_at += 1 / UPDATES_PER_S
-        # Playwright's own waiting: meanwhile the pictures come in.
-        page.wait_for_timeout(max(0.0, next_at - time.monotonic()) * 1000)
-    return probes
+        self.file.append([(unix_s, "step", fields)])
+        _write_line(self.writer, unix_s, fields)
+        return unix_s
 
 
 def _write_line(writer: subprocess.Popen[str], unix_s: float, fields: dict[str, Any]) -> None:
@@ -175,18 +174,23 @@ def _copy_history(run: RunDirectory, writer: subprocess.Popen[str]) -> None:
     assert writer.stdout.readline().strip() == "ready"
 
 
-def _open_both(browser: Browser, ours: str, theirs: str) -> dict[str, Page]:
-    pages = {"ours": browsing.new_page(browser), "tensorboard": browsing.new_page(browser)}
-    pages["ours"].goto(ours)
-    pages["ours"].wait_for_function(browsing.READY)
-    pages["ours"].locator(".ddp-charts").evaluate("(charts) => charts.scrollIntoView()")
-    pages["tensorboard"].goto(theirs)
-    pages["tensorboard"].evaluate(SWITCH_RELOADING_ON)
-    pages["tensorboard"].goto(f"{theirs}?smoothing=0#timeseries")
-    pages["tensorboard"].reload()
-    pages["tensorboard"].locator(THEIR_CHART).first.wait_for()
-    pages["tensorboard"].wait_for_timeout(SETTLE_MS)
-    return pages
+def _open_ours(browser: Browser, address: str) -> Page:
+    page = browsing.new_page(browser)
+    page.goto(address)
+    page.wait_for_function(browsing.READY)
+    page.locator(".ddp-charts").evaluate("(charts) => charts.scrollIntoView()")
+    page.wait_for_timeout(SETTLE_MS)
+    return page
+
+
+def _open_theirs(browser: Browser, address: str) -> Page:
+    page = browsing.new_page(browser)
+    page.goto(address)
+    page.evaluate(SWITCH_RELOADING_ON)
+    page.goto(f"{address}?smoothing=0#timeseries")
+    page.locator(THEIR_CHART).first.wait_for()
+    page.wait_for_timeout(SETTLE_MS)
+    return page
 
 
 @contextlib.contextmanager
