@@ -29,3 +29,4 @@ bench:
 	$(BIN)python -m benchmarks.dashboard tabs
 	$(BIN)python -m benchmarks.dashboard first-page
 	$(BIN)python -m benchmarks.memory
+	$(BIN)python -m benchmarks.many_runs
