@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import gradio as gr
-
-from ddp_gui import launcher, machine, plan
+from ddp_gui import launcher, machine, people, plan
 from ddp_gui.catalogue import Catalogue
+from ddp_gui.endpoints import register
 from ddp_gui.plainly import in_plain_words
 from ddp_gui.plan import Plan
 from ddp_gui.runs import RunStore, status_values
@@ -48,7 +47,9 @@ class Api:
 
     def start_run(self, config: dict[str, Any]) -> dict[str, Any]:
         """Start a run; missing fields take their defaults."""
-        run = in_plain_words(lambda: launcher.start(self._runs_dir, self.plan(config)))
+        run = in_plain_words(
+            lambda: launcher.start(self._runs_dir, self.plan(config), owner=people.asking().name)
+        )
         return {"run_id": run.run_id}
 
     def stop_run(self, run_id: str, save: bool = True) -> dict[str, Any]:
@@ -123,8 +124,7 @@ class Api:
 
     def register(self) -> None:
         """Add the endpoints to the Gradio app under construction."""
-        # Not queued: a click must not wait behind another person's, and each takes milliseconds.
-        for endpoint in (
+        register(
             self.catalog,
             self.start_run,
             self.stop_run,
@@ -134,8 +134,7 @@ class Api:
             self.resume_run,
             self.list_runs,
             self.run_status,
-        ):
-            gr.api(endpoint, api_name=endpoint.__name__, queue=False)
+        )
 
     def _command(self, run_id: str, name: Any, message: str, **arguments: Any) -> dict[str, Any]:
         def send() -> dict[str, Any]:

@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from ddp_gui import notes
+from ddp_gui import notes, owners
 from ddp_gui.paths import REPOSITORY
 from ddp_gui.plan import Plan
 from trainers.contract import events, rundir
@@ -23,14 +23,19 @@ class LaunchError(RuntimeError):
     """The supervisor did not come up; says its last words."""
 
 
-def start(runs_dir: Path, plan: Plan) -> RunDirectory:
+def start(runs_dir: Path, plan: Plan, *, owner: str = "") -> RunDirectory:
     """Create a run and start its supervisor.
+
+    Args:
+        owner: whose run it is; empty where nobody has to log in.
 
     Raises:
         LaunchError: when the supervisor ends at once.
         OSError: when the run directory cannot be written.
     """
     run = rundir.create(runs_dir, plan.config)
+    if owner:
+        owners.note_owner(run, owner)
     notes.note_data(run, plan)
     _start_supervisor(run, None)
     return run

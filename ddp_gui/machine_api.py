@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import gradio as gr
-
 from ddp_gui import machine
 from ddp_gui.communication import CommunicationChecks
+from ddp_gui.endpoints import register
 from ddp_gui.machine_report.report import MachineReport
 from ddp_gui.plainly import in_plain_words
 
@@ -34,10 +33,8 @@ class MachineApi:
 
     def register(self) -> None:
         """Add the endpoints to the Gradio app under construction."""
-        # Not queued: a click must not wait behind another person's.
-        for endpoint in (
+        register(
             self.check_communication,
             self.communication_check,
             self.stop_communication_check,
-        ):
-            gr.api(endpoint, api_name=endpoint.__name__, queue=False)
+        )

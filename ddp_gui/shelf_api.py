@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-import gradio as gr
-
 from ddp_gui import bin as run_bin
 from ddp_gui import remarks
+from ddp_gui.endpoints import register
 from ddp_gui.plainly import in_plain_words
 from ddp_gui.runs import RunStore
 
@@ -80,14 +79,13 @@ class ShelfApi:
 
     def register(self) -> None:
         """Add the endpoints to the Gradio app under construction."""
-        for endpoint in (
+        register(
             self.edit_run,
             self.delete_runs,
             self.restore_runs,
             self.list_bin,
             self.empty_bin,
-        ):
-            gr.api(endpoint, api_name=endpoint.__name__, queue=False)
+        )
 
     def _tell(self, run_ids: Any) -> None:
         """The list shows at once what was done, and a view of what was there is made anew."""

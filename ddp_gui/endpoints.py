@@ -1,0 +1,54 @@
+"""Named endpoints of the Gradio app: each knows who asks."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+from ddp_gui import people
+
+Function = Callable[..., Any]
+
+
+def register(*functions: Function) -> None:
+    """Add functions to the Gradio app under construction as named endpoints, each under its own name."""
+    for function in functions:
+        # Not queued: a click must not wait behind another person's, and each takes milliseconds.
+        gr.api(knowing_who_asks(function), api_name=function.__name__, queue=False)
+
+
+def knowing_who_asks(function: Function) -> Function:
+    """Wrap a handler of Gradio so that `asking` is right inside it.
+
+    Gradio runs what is queued in tasks of its own, which context variables do not reach; the request does.
+    """
+
+    @functools.wraps(function)
+    def asked(request: gr.Request, *values: Any) -> Any:
+        with people.asked_by(_sender_of(request)):
+            return function(*values)
+
+    hints = typing.get_type_hints(function)
+    first = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=gr.Request)
+    signature = inspect.signature(function)
+    parameters = [
+        parameter.replace(annotation=hints.get(name, parameter.annotation))
+        for name, parameter in signature.parameters.items()
+    ]
+    # What Gradio reads to find out what a handler takes; it fills in the request by itself and hides it.
+    asked.__signature__ = signature.replace(parameters=[first, *parameters])  # type: ignore[attr-defined]
+    asked.__annotations__ = hints | {"request": gr.Request}
+    # inspect must not look through the wrapper.
+    del asked.__wrapped__
+    return asked
+
+
+def _sender_of(request: gr.Request) -> people.Person:
+    scope = request.request.scope if request.request is not None else {}
+    sender = scope.get(people.SCOPE_KEY)
+    return sender if isinstance(sender, people.Person) else people.asking()

@@ -1,0 +1,50 @@
+"""Who asks: set once a request by the gate, looked up by whatever depends on it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Literal
+
+Role = Literal["teacher", "student"]
+ROLES: tuple[Role, ...] = ("teacher", "student")
+
+# Where a request's scope holds who sent it, for handlers that run in another task.
+SCOPE_KEY = "ddp_person"
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody with an account; the name is empty where nobody has to log in."""
+
+    name: str
+    role: Role
+
+    @property
+    def is_teacher(self) -> bool:
+        return self.role == "teacher"
+
+
+# Who asks where login is off: whoever reaches the page may do everything.
+EVERYBODY = Person(name="", role="teacher")
+# Who asks where login is on and nobody has said who it is: owns nothing and may change nothing.
+NOBODY = Person(name="", role="student")
+
+_asking: ContextVar[Person] = ContextVar("ddp_asking", default=EVERYBODY)
+
+
+def asking() -> Person:
+    """Return who asks now."""
+    return _asking.get()
+
+
+@contextlib.contextmanager
+def asked_by(person: Person) -> Iterator[None]:
+    """Let `asking` return this person inside the block."""
+    token = _asking.set(person)
+    try:
+        yield
+    finally:
+        _asking.reset(token)
