@@ -70,7 +70,7 @@ class Api:
 
         def send() -> dict[str, Any]:
             rate = config_module.parse({"learning_rate": learning_rate}).learning_rate
-            command_id = launcher.send(self._store.open(run_id), "set_lr", learning_rate=rate)
+            command_id = launcher.send(self._store.open_to_change(run_id), "set_lr", learning_rate=rate)
             return self._answer(run_id, f"Setting the rate to {rate:g}.") | {"command_id": command_id}
 
         return in_plain_words(send)
@@ -89,7 +89,7 @@ class Api:
         """
 
         def resume() -> dict[str, Any]:
-            run = self._store.open(run_id)
+            run = self._store.open_to_change(run_id)
             state = run.read_status().state
             if state == "paused":
                 launcher.resume_paused(run)
@@ -138,7 +138,7 @@ class Api:
 
     def _command(self, run_id: str, name: Any, message: str, **arguments: Any) -> dict[str, Any]:
         def send() -> dict[str, Any]:
-            command_id = launcher.send(self._store.open(run_id), name, **arguments)
+            command_id = launcher.send(self._store.open_to_change(run_id), name, **arguments)
             return self._answer(run_id, message) | {"command_id": command_id}
 
         return in_plain_words(send)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddp_gui import remarks
+from ddp_gui import owners, remarks
 from trainers.contract import events, rundir
 from trainers.contract.rundir import RunDirectory
 
@@ -25,6 +25,7 @@ class Binned:
     bin_id: str
     run_id: str
     name: str
+    owner: str | None
     deleted_unix_s: float
     size_bytes: int
 
@@ -50,6 +51,25 @@ def delete(runs_dir: Path, run_ids: Sequence[str]) -> list[tuple[str, str]]:
     finally:
         for descriptor in held:
             os.close(descriptor)
+
+
+def find(runs_dir: Path, bin_id: str) -> RunDirectory:
+    """Return a run that lies in the bin.
+
+    Raises:
+        ValueError: when the bin holds no such run.
+    """
+    return RunDirectory(_in_bin(runs_dir, bin_id))
+
+
+def ids(runs_dir: Path) -> list[str]:
+    """Return the ids of all runs in the bin."""
+    return [path.name for path in _paths(runs_dir)]
+
+
+def not_in_bin(bin_id: object) -> ValueError:
+    """Return the error that says there is no such run in the bin."""
+    return ValueError(f"run_id is {str(bin_id)[:120]!r}, but allowed is: the id of a run in the bin")
 
 
 def restore(runs_dir: Path, bin_ids: Sequence[str]) -> list[tuple[str, str]]:
@@ -132,7 +152,7 @@ def _paths(runs_dir: Path) -> list[Path]:
 def _in_bin(runs_dir: Path, bin_id: str) -> Path:
     path = runs_dir / FOLDER / str(bin_id)
     if not isinstance(bin_id, str) or not _is_bin_id(bin_id) or not os.path.lexists(path):
-        raise ValueError(f"run_id is {str(bin_id)[:120]!r}, but allowed is: the id of a run in the bin")
+        raise not_in_bin(bin_id)
     return path
 
 
@@ -156,6 +176,7 @@ def _binned(path: Path) -> Binned:
         bin_id=path.name,
         run_id=_run_id_of(path.name),
         name=name,
+        owner=owners.owner_of(run),
         deleted_unix_s=path.lstat().st_mtime,
         size_bytes=_size_bytes(path),
     )

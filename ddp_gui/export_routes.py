@@ -44,7 +44,7 @@ def make_router(store: RunStore) -> APIRouter:
             name = f"{run_id}/{_file_name(run, kind)}" if kind == "tfevents" else _file_name(run, kind)
             files.append((name, _pieces(store, run, kind)))
         if kind == "csv":
-            rows = [store.listing.row(run_id) for run_id in run_ids]
+            rows = [store.row(run_id) for run_id in run_ids]
             files.insert(0, ("runs.csv", lambda: iter([exports.overview(rows)])))
         return _attached(exports.zip_pieces(files), f"runs-{kind}.zip", "application/zip")
 
@@ -56,7 +56,7 @@ def _pieces(store: RunStore, run: RunDirectory, kind: Format) -> Callable[[], Pi
         return partial(exports.csv_pieces, run)
     if kind == "tfevents":
         return partial(exports.tfevents_pieces, run)
-    row = store.listing.row(run.run_id)
+    row = store.row(run.run_id)
     about: dict[str, Any] = {name: row[name] for name in ("run_id", "name", "tags", "note", "state")}
     return partial(exports.json_pieces, run, about | {"config": run.read_config().to_json()})
 

@@ -26,7 +26,7 @@ def make_router(store: RunStore) -> APIRouter:
     def list_runs(request: Request, since: int | None = None, live: bool = False) -> Response:
         if since is None:
             return _json(request, store.rows())
-        return _json(request, _message(store.listing.changes(since), only_live=live))
+        return _json(request, _message(store.changes(since), only_live=live))
 
     @router.get("/compare")
     def compare(request: Request, ids: str) -> Response:
@@ -37,7 +37,7 @@ def make_router(store: RunStore) -> APIRouter:
         for run_id in run_ids:
             try:
                 configs.append(store.open(run_id).read_config())
-                rows.append(store.listing.row(run_id))
+                rows.append(store.row(run_id))
             except (OSError, ValueError):
                 missing.append(run_id)
         fields = differing_fields(configs) if configs else []
@@ -47,7 +47,7 @@ def make_router(store: RunStore) -> APIRouter:
 
 
 def _message(changes: Changes, *, only_live: bool) -> dict[str, Any]:
-    rows, gone = changes.rows, changes.gone
+    rows, gone = changes.rows, list(changes.gone)
     if only_live:
         gone = gone + [row["run_id"] for row in rows if row["state"] not in events.LIVE_STATES]
         rows = [row for row in rows if row["state"] in events.LIVE_STATES]

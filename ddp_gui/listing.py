@@ -57,7 +57,8 @@ class Changes:
     version: int
     is_whole: bool
     rows: list[Row]
-    gone: list[str]
+    # The ids of runs that are not there any more, and whose they were.
+    gone: dict[str, str | None]
     num_unread: int
 
 
@@ -79,7 +80,7 @@ class Listing:
         self._known_to = known_to
         self._lock = threading.RLock()
         self._entries: dict[str, Entry] = {}
-        self._gone: dict[str, int] = {}
+        self._gone: dict[str, tuple[int, str | None]] = {}
         self._unread: list[str] = []
         # After a restart every version is larger than those handed out before: a page asks for all again.
         self._version = self._first_version = int(time.time() * 1000)
@@ -122,9 +123,16 @@ class Listing:
                 version=self._version,
                 is_whole=is_whole,
                 rows=[entry.row for entry in self._entries.values() if is_whole or entry.version > after],
-                gone=[run_id for run_id, version in self._gone.items() if version > after],
+                gone={run_id: owner for run_id, (version, owner) in self._gone.items() if version > after},
                 num_unread=len(self._unread),
             )
+
+    def begin_anew(self) -> None:
+        """Make every page ask for all rows again: another setting says who may see which."""
+        with self._lock:
+            self._version += 1
+            self._first_version = self._version
+            self._gone.clear()
 
     def look_again(self, run_ids: Iterable[str]) -> None:
         """Read these runs now: something was done to them."""
@@ -234,14 +242,15 @@ class Listing:
                 self._read(run_id, marks, catalogue)
 
     def _drop(self, run_id: str) -> None:
-        if self._entries.pop(run_id, None) is not None:
-            self._gone[run_id] = self._version
+        entry = self._entries.pop(run_id, None)
+        if entry is not None:
+            self._gone[run_id] = self._version, entry.row["owner"]
             self._has_news_for_cache = True
 
     def _read(self, run_id: str, marks: Marks, catalogue: Catalogue) -> None:
         """Read a run as far as it changed; its row gets the newest version where it is another now."""
         run = RunDirectory(self.runs_dir / run_id)
-        entry = self._entries.get(run_id) or Entry(row={"state": None})
+        entry = self._entries.get(run_id) or Entry(row={"state": None, "owner": None})
         try:
             if entry.facts is None or entry.marks[:2] != marks[:2]:
                 entry.created_unix_s = run.config.stat().st_mtime

@@ -15,7 +15,7 @@ import orjson
 from ddp_gui.catalogue import Catalogue
 
 # Raised when the meaning of what is kept changes.
-FORMAT = 1
+FORMAT = 2
 
 
 def path_in(runs_dir: Path) -> Path:

@@ -4,32 +4,51 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddp_gui import machine
-from ddp_gui.communication import CommunicationChecks
+from ddp_gui import machine, rights
+from ddp_gui.communication import MAX_REMEMBERED, Check, CommunicationChecks
 from ddp_gui.endpoints import register
 from ddp_gui.machine_report.report import MachineReport
+from ddp_gui.people import asking
 from ddp_gui.plainly import in_plain_words
+from ddp_gui.runs import RunStore
+from ddp_gui.shown_runs import HIDDEN_RUN
 
 
 class MachineApi:
     """Starts, shows and stops checks; results are JSON values."""
 
-    def __init__(self, checks: CommunicationChecks, report: MachineReport) -> None:
+    def __init__(self, checks: CommunicationChecks, report: MachineReport, store: RunStore) -> None:
         self._checks = checks
         self._report = report
+        self._store = store
+        self._started_by: dict[str, str] = {}
 
     def check_communication(self, num_ranks: int = 2) -> dict[str, Any]:
         """Start real all-reduces between that many ranks; one check at a time."""
-        busy_with = self._report.live_run_ids()
-        return in_plain_words(lambda: self._checks.start(num_ranks, machine.look(), busy_with).to_json())
+
+        def start() -> dict[str, Any]:
+            check = self._checks.start(num_ranks, machine.look(), self._report.live_run_ids())
+            self._started_by[check.check_id] = asking().name
+            for oldest in list(self._started_by)[:-MAX_REMEMBERED]:
+                del self._started_by[oldest]
+            return self._shown(check)
+
+        return in_plain_words(start)
 
     def communication_check(self, check_id: str) -> dict[str, Any]:
         """Return a check's state and what it has measured so far."""
-        return in_plain_words(lambda: self._checks.look(check_id).to_json())
+        return in_plain_words(lambda: self._shown(self._checks.look(check_id)))
 
     def stop_communication_check(self, check_id: str) -> dict[str, Any]:
         """End a check; when this returns nothing of it is left."""
-        return in_plain_words(lambda: self._checks.stop(check_id).to_json())
+
+        def stop() -> dict[str, Any]:
+            check = self._checks.look(check_id)
+            if not rights.may_change(self._started_by.get(check_id)):
+                raise rights.NotAllowedError("only who started this check or a teacher can stop it")
+            return self._shown(self._checks.stop(check.check_id))
+
+        return in_plain_words(stop)
 
     def register(self) -> None:
         """Add the endpoints to the Gradio app under construction."""
@@ -38,3 +57,9 @@ class MachineApi:
             self.communication_check,
             self.stop_communication_check,
         )
+
+    def _shown(self, check: Check) -> dict[str, Any]:
+        """Return a check without the names of runs that who asks may not look at."""
+        raw = check.to_json()
+        shown = [run_id if self._store.is_shown(run_id) else HIDDEN_RUN for run_id in raw["busy_with"]]
+        return raw | {"busy_with": list(dict.fromkeys(shown))}

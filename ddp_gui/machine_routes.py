@@ -7,14 +7,16 @@ from typing import Any
 from fastapi import APIRouter
 
 from ddp_gui.machine_report.report import MachineReport
+from ddp_gui.runs import RunStore
+from ddp_gui.shown_runs import without_hidden
 
 
-def make_router(report: MachineReport) -> APIRouter:
+def make_router(report: MachineReport, store: RunStore) -> APIRouter:
     """Return the route `/live/machine`."""
     router = APIRouter(prefix="/live")
 
     @router.get("/machine")
     def look() -> dict[str, Any]:
-        return report.look()
+        return without_hidden(report.look(), store.is_shown)
 
     return router

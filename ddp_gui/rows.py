@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddp_gui import remarks
+from ddp_gui import owners, remarks
 from ddp_gui.digest import Digest
 from ddp_gui.facts import Facts
 from trainers.contract.rundir import RunDirectory
@@ -19,6 +19,7 @@ def row_of(run: RunDirectory, facts: Facts, digest: Digest, created_unix_s: floa
     return {
         "run_id": run.run_id,
         **remarks.named(run, config_name),
+        "owner": owners.owner_of(run),
         # In the events: a copied run keeps its age.
         "created_unix_s": digest.began_unix_s or created_unix_s,
         "took_s": digest.took_s,
@@ -43,6 +44,7 @@ def unreadable_row(run: RunDirectory, created_unix_s: float, error: Exception) -
     return {
         "run_id": run.run_id,
         **remarks.named(run, ""),
+        "owner": owners.owner_of(run),
         "created_unix_s": created_unix_s,
         "step": 0,
         **dict.fromkeys(unknown),

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import threading
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ddp_gui import asking, facts
+from ddp_gui import asking, facts, owners, rights
 from ddp_gui.catalogue import Catalogue, CatalogueSource
+from ddp_gui.class_settings import ClassSettingsFile
 from ddp_gui.facts import total_steps
-from ddp_gui.listing import Listing
+from ddp_gui.listing import Changes, Listing
 from ddp_gui.memory import NeedsSource, Prediction, predict
 from ddp_gui.own_data import OwnData
 from ddp_gui.run_view import RunView
@@ -36,6 +37,8 @@ class RunStore:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
+        self.class_settings = ClassSettingsFile(self.runs_dir)
+        self._settings_listed = self.class_settings.read()
         self.listing = Listing(
             self.runs_dir,
             lambda: self.catalogue.get(),
@@ -43,12 +46,37 @@ class RunStore:
         )
 
     def open(self, run_id: str) -> RunDirectory:
-        """Return the run of this id.
+        """Return the run of this id, for looking at it.
 
         Raises:
-            ValueError: when there is none.
+            ValueError: when there is none that who asks may look at.
         """
-        return rundir.open_run(self.runs_dir, run_id)
+        run = rundir.open_run(self.runs_dir, run_id)
+        if not self.may_see(owners.owner_of(run)):
+            raise rundir.no_such_run(run_id)
+        return run
+
+    def open_to_change(self, run_id: str) -> RunDirectory:
+        """Return the run of this id, for stopping, resuming, renaming or deleting it.
+
+        Raises:
+            ValueError: when there is none that who asks may look at, or it is somebody else's.
+        """
+        run = self.open(run_id)
+        rights.require_change(run_id, owners.owner_of(run))
+        return run
+
+    def is_shown(self, run_id: str) -> bool:
+        """Tell whether there is such a run and who asks may look at it."""
+        try:
+            self.open(run_id)
+        except ValueError:
+            return False
+        return True
+
+    def may_see(self, owner: str | None) -> bool:
+        """Tell whether who asks may look at a run of this owner."""
+        return rights.may_see(owner, self.class_settings.read())
 
     def view(self, run_id: str) -> RunView:
         """Return the run's view, made when nobody looked at it before.
@@ -99,8 +127,28 @@ class RunStore:
                 del self._views[run_id]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return what the list shows of every run, newest first; an unreadable run says why."""
-        return self.listing.rows()
+        """Return what the list shows of every run to who asks, newest first; an unreadable run says why."""
+        return [row for row in self.listing.rows() if self.may_see(row["owner"])]
+
+    def row(self, run_id: str) -> dict[str, Any]:
+        """Return one run's row as it is now.
+
+        Raises:
+            ValueError: when there is none that who asks may look at.
+        """
+        self.open(run_id)
+        return self.listing.row(run_id)
+
+    def changes(self, since: int = -1) -> Changes:
+        """Return what has changed since a version of what who asks may look at."""
+        settings = self.class_settings.read()
+        if settings != self._settings_listed:
+            self._settings_listed = settings
+            self.listing.begin_anew()
+        found = self.listing.changes(since)
+        rows = [row for row in found.rows if self.may_see(row["owner"])]
+        gone = {run_id: owner for run_id, owner in found.gone.items() if self.may_see(owner)}
+        return replace(found, rows=rows, gone=gone)
 
 
 def status_values(view: RunView) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from ddp_gui import (
 )
 from ddp_gui.api import Api
 from ddp_gui.catalogue import CatalogueSource
+from ddp_gui.class_api import ClassApi
 from ddp_gui.communication import CommunicationChecks
 from ddp_gui.gate import Gate
 from ddp_gui.machine_api import MachineApi
@@ -88,13 +89,14 @@ def build_app(options: Options, catalogue: CatalogueSource) -> FastAPI:
     app.include_router(stream.make_router(store))
     app.include_router(log_routes.make_router(store))
     app.include_router(downloads.make_router(store))
-    app.include_router(machine_routes.make_router(report))
+    app.include_router(machine_routes.make_router(report, store))
     app.include_router(shell.make_router())
     with gr.Blocks(title=shell.TITLE, analytics_enabled=False) as demo:
         # First, so that no handler of a page can take an endpoint's name.
         api.register()
         ShelfApi(store).register()
-        MachineApi(checks, report).register()
+        ClassApi(store).register()
+        MachineApi(checks, report, store).register()
         train_page.build(api, store, catalogue.get(), machine.look())
     mounted: FastAPI = gr.mount_gradio_app(
         app,

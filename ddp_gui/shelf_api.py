@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ddp_gui import bin as run_bin
-from ddp_gui import remarks
+from ddp_gui import owners, remarks, rights
 from ddp_gui.endpoints import register
 from ddp_gui.plainly import in_plain_words
 from ddp_gui.runs import RunStore
@@ -25,10 +25,10 @@ class ShelfApi:
         """Rename a run, tag it, write a note on it; what is null stays as it is."""
 
         def edit() -> dict[str, Any]:
-            run = self._store.open(run_id)
+            run = self._store.open_to_change(run_id)
             written = remarks.changed(remarks.read(run), name=name, tags=tags, note=note)
             remarks.write(run, written)
-            row = self._store.listing.row(run_id)
+            row = self._store.row(run_id)
             return {field: row[field] for field in ("run_id", "name", "tags", "note")} | {"message": "Saved."}
 
         return in_plain_words(edit)
@@ -37,7 +37,9 @@ class ShelfApi:
         """Move ended runs to the bin; all of them, or none where one cannot be."""
 
         def delete() -> dict[str, Any]:
-            moved = run_bin.delete(self._runs_dir, _ids(run_ids))
+            for run_id in _ids(run_ids):
+                self._store.open_to_change(run_id)
+            moved = run_bin.delete(self._runs_dir, run_ids)
             self._tell(run_id for run_id, _ in moved)
             return {
                 "deleted": [{"run_id": run_id, "bin_id": bin_id} for run_id, bin_id in moved],
@@ -50,7 +52,8 @@ class ShelfApi:
         """Bring runs back from the bin, by their ids in it."""
 
         def restore() -> dict[str, Any]:
-            moved = run_bin.restore(self._runs_dir, _ids(run_ids))
+            self._require_change_in_bin(_ids(run_ids))
+            moved = run_bin.restore(self._runs_dir, run_ids)
             self._tell(run_id for _, run_id in moved)
             return {
                 "restored": [{"bin_id": bin_id, "run_id": run_id} for bin_id, run_id in moved],
@@ -60,14 +63,16 @@ class ShelfApi:
         return in_plain_words(restore)
 
     def list_bin(self) -> list[dict[str, Any]]:
-        """List the deleted runs, deleted last first."""
-        return in_plain_words(lambda: [asdict(item) for item in run_bin.content(self._runs_dir)])
+        """List the deleted runs that who asks may look at, deleted last first."""
+        found = in_plain_words(lambda: run_bin.content(self._runs_dir))
+        return [asdict(item) for item in found if self._store.may_see(item.owner)]
 
     def empty_bin(self, run_ids: list[str] | None = None) -> dict[str, Any]:
-        """Delete the runs of the bin for good: all of them, or these."""
+        """Delete runs of the bin for good: all that who asks may delete, or these."""
 
         def empty() -> dict[str, Any]:
-            chosen = None if run_ids is None else _ids(run_ids)
+            chosen = self._own_in_bin() if run_ids is None else _ids(run_ids)
+            self._require_change_in_bin(chosen)
             num_runs, size_bytes = run_bin.empty(self._runs_dir, chosen)
             return {
                 "num_runs": num_runs,
@@ -86,6 +91,21 @@ class ShelfApi:
             self.list_bin,
             self.empty_bin,
         )
+
+    def _own_in_bin(self) -> list[str]:
+        return [
+            bin_id
+            for bin_id in run_bin.ids(self._runs_dir)
+            if rights.may_change(owners.owner_of(run_bin.find(self._runs_dir, bin_id)))
+        ]
+
+    def _require_change_in_bin(self, bin_ids: list[str]) -> None:
+        for bin_id in bin_ids:
+            run = run_bin.find(self._runs_dir, bin_id)
+            owner = owners.owner_of(run)
+            if not self._store.may_see(owner):
+                raise run_bin.not_in_bin(bin_id)
+            rights.require_change(bin_id, owner)
 
     def _tell(self, run_ids: Any) -> None:
         """The list shows at once what was done, and a view of what was there is made anew."""

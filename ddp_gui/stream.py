@@ -49,7 +49,7 @@ def make_router(store: RunStore) -> APIRouter:
 
     @router.get("/{run_id}/configuration")
     def configuration(run_id: str) -> dict[str, Any]:
-        return describe_configuration(view_of(run_id).run, store.runs_dir)
+        return describe_configuration(view_of(run_id).run, store)
 
     @router.get("/{run_id}/poll")
     def poll(run_id: str, look: AskedLook, since: int = -1) -> Response:

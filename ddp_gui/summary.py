@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from ddp_gui import event_reader, machine, remarks
+from ddp_gui import event_reader, machine, owners, remarks
 from ddp_gui.plan import shown_run_dir
 from ddp_gui.run_view import RunView
 from ddp_gui.runs import RunStore
@@ -33,6 +32,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
     return {
         "run_id": view.run.run_id,
         **remarks.named(view.run, config.name),
+        "owner": owners.owner_of(view.run),
         "config": config.to_json(),
         "model_label": model.label if model else config.model,
         "dataset_label": dataset.label if dataset else config.dataset,
@@ -53,10 +53,10 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
     }
 
 
-def describe_configuration(run: RunDirectory, runs_dir: Path) -> dict[str, Any]:
+def describe_configuration(run: RunDirectory, store: RunStore) -> dict[str, Any]:
     """Return every field of a run's configuration in words, and what differs from the run before it."""
     config = run.read_config()
-    before = _run_before(run, runs_dir)
+    before = _run_before(run, store)
     return {
         "fields": _fields(config),
         "before": None
@@ -91,11 +91,11 @@ def _fields(config: Config) -> list[dict[str, Any]]:
     ]
 
 
-def _run_before(run: RunDirectory, runs_dir: Path) -> tuple[RunDirectory, Config] | None:
-    """Return the newest readable run that is older than this one."""
+def _run_before(run: RunDirectory, store: RunStore) -> tuple[RunDirectory, Config] | None:
+    """Return the newest readable run that is older than this one, of those that who asks may look at."""
     born = run.config.stat().st_mtime_ns
     older = []
-    for path in runs_dir.iterdir():
+    for path in store.runs_dir.iterdir():
         if path.name == run.run_id or not rundir.RUN_ID_PATTERN.fullmatch(path.name):
             continue
         try:
@@ -105,8 +105,8 @@ def _run_before(run: RunDirectory, runs_dir: Path) -> tuple[RunDirectory, Config
         if written <= born:
             older.append((written, path))
     for _, path in sorted(older, reverse=True):
-        other = RunDirectory(path)
         try:
+            other = store.open(path.name)
             return other, other.read_config()
         except (OSError, ValueError):
             continue

@@ -97,7 +97,7 @@ def test_a_new_run_and_one_that_went_are_told_at_once(listing: Listing, runs_dir
     first.path.rename(runs_dir / ".elsewhere")
     news = listing.changes(version)
     assert [row["run_id"] for row in news.rows] == [second.run_id]
-    assert news.gone == [first.run_id]
+    assert news.gone == {first.run_id: None}
 
 
 def test_a_version_of_another_time_gets_everything(listing: Listing, runs_dir: Path) -> None:

@@ -22,7 +22,7 @@ def run_with(runs_dir: Path, born_s: int, **values: object) -> RunDirectory:
     return run
 
 
-def test_the_run_before_is_the_newest_older_one_that_can_be_read(tmp_path: Path) -> None:
+def test_the_run_before_is_the_newest_older_one_that_can_be_read(tmp_path: Path, catalogue) -> None:  # noqa: F811
     run_with(tmp_path, 100, batch_size=8)
     older = run_with(tmp_path, 200, learning_rate=0.1, name="older")
     broken = run_with(tmp_path, 250)
@@ -30,21 +30,22 @@ def test_the_run_before_is_the_newest_older_one_that_can_be_read(tmp_path: Path)
     os.utime(broken.config, (250, 250))
     now = run_with(tmp_path, 300, learning_rate=0.2, name="now")
     run_with(tmp_path, 400, seed=5)
-    described = describe_configuration(now, tmp_path)
+    described = describe_configuration(now, store_of(tmp_path, catalogue))
     assert described["before"] == {
         "run_id": older.run_id,
         "changes": [{"field": "learning_rate", "label": "Learning rate", "before": 0.1, "now": 0.2}],
     }
 
 
-def test_the_first_run_has_none_before_it(tmp_path: Path) -> None:
-    assert describe_configuration(run_with(tmp_path, 100), tmp_path)["before"] is None
+def test_the_first_run_has_none_before_it(tmp_path: Path, catalogue) -> None:  # noqa: F811
+    assert describe_configuration(run_with(tmp_path, 100), store_of(tmp_path, catalogue))["before"] is None
 
 
-def test_settings_that_mean_nothing_here_are_left_out(tmp_path: Path) -> None:
+def test_settings_that_mean_nothing_here_are_left_out(tmp_path: Path, catalogue) -> None:  # noqa: F811
+    run = run_with(tmp_path, 100, batch_size=8)
     fields = {
         field["field"]: field
-        for field in describe_configuration(run_with(tmp_path, 100, batch_size=8), tmp_path)["fields"]
+        for field in describe_configuration(run, store_of(tmp_path, catalogue))["fields"]
     }
     assert "momentum" not in fields, "AdamW has none"
     assert not fields["batch_size"]["is_default"] and fields["seed"]["is_default"]

@@ -243,8 +243,13 @@ def open_run(runs_dir: Path, run_id: str) -> RunDirectory:
         raise ValueError(f"run_id is {str(run_id)[:80]!r}, but allowed is: the id of a run in the list")
     run = RunDirectory(runs_dir / run_id)
     if not run.config.is_file():
-        raise ValueError(f"run_id is {run_id!r}, but there is no run of this id")
+        raise no_such_run(run_id)
     return run
+
+
+def no_such_run(run_id: str) -> ValueError:
+    """Return the error that says there is no such run."""
+    return ValueError(f"run_id is {run_id!r}, but there is no run of this id")
 
 
 def write_json_atomically(path: Path, value: Mapping[str, Any]) -> None:
