@@ -15,6 +15,7 @@ import json
 import logging
 import math
 import os
+import signal
 import sys
 from dataclasses import asdict
 from typing import Any
@@ -22,7 +23,7 @@ from typing import Any
 from trainers import catalog, memory, registry
 from trainers.contract.config import TASKS
 from trainers.data import DataOptions, DataSpec, NotInstalledError
-from trainers.owndata import cache
+from trainers.owndata import cache, limits
 from trainers.owndata.dataset import Own
 from trainers.owndata.problems import DataError, DataProblem, Problems
 from trainers.owndata.recognise import data_path
@@ -43,6 +44,7 @@ def main() -> None:
     parser.add_argument("--skip-unreadable", action="store_true")
     parser.add_argument("--sequence-length", type=int)
     parser.add_argument("--prepare", action="store_true", help="prepare the data, however large")
+    parser.add_argument("--time-limit-s", type=float, default=limits.PREPARE_S)
     asked = parser.parse_args()
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
     options = DataOptions(
@@ -52,13 +54,15 @@ def main() -> None:
         skip_unreadable=asked.skip_unreadable,
         sequence_length=asked.sequence_length,
     )
-    answer = inspect(options, prepare=asked.prepare)
+    # The page ends a look so; what was half made is then taken away.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    answer = inspect(options, prepare=asked.prepare, time_limit_s=asked.time_limit_s)
     # ASCII: a name on the disk need not be valid Unicode, and this is valid JSON for all of them.
     json.dump(answer, sys.stdout, allow_nan=False)
     print()
 
 
-def inspect(options: DataOptions, *, prepare: bool) -> dict[str, Any]:
+def inspect(options: DataOptions, *, prepare: bool, time_limit_s: float = limits.PREPARE_S) -> dict[str, Any]:
     """Return what the page shows of some data, as JSON values."""
     own = Own(options)
     answer: dict[str, Any] = {
@@ -77,9 +81,10 @@ def inspect(options: DataOptions, *, prepare: bool) -> dict[str, Any]:
     }
     extra: list[DataProblem] = []
     try:
-        spec = _look(own, options, answer, prepare=prepare)
-        if spec is not None:
-            answer["dataset"] = _describe(spec, own.problems)
+        with limits.bounded(options.path, seconds=time_limit_s):
+            spec = _look(own, options, answer, prepare=prepare)
+            if spec is not None:
+                answer["dataset"] = _describe(spec, own.problems)
     except DataError as error:
         if not own.problems.num_faults:  # not of the data itself: no space for it, say
             extra = list(error.problems)

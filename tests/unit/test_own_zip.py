@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import stat
+import tracemalloc
+import unicodedata
 import zipfile
 from pathlib import Path
 
@@ -17,7 +19,9 @@ from tests.unit.own_files import (
     own,
     own_cache,  # noqa: F401 - a fixture
 )
-from trainers.owndata import image_sources
+from trainers.owndata import zip_checks
+from trainers.owndata.image_sources import ZipSource
+from trainers.owndata.problems import Problems
 
 
 @pytest.fixture
@@ -68,15 +72,15 @@ def test_encrypted_member_is_refused(pets: Path) -> None:
 
 
 def test_bomb_is_refused_before_it_is_unpacked(pets: Path) -> None:
-    add(pets, "a/bomb.png", bytes(image_sources.RATIO_MATTERS_FROM + 1), compress=True)
+    add(pets, "a/bomb.png", bytes(zip_checks.RATIO_MATTERS_FROM + 1), compress=True)
     assert "-fold when unpacked" in fault(pets).message
 
 
 def test_too_large_in_all_is_refused(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image_sources, "MAX_UNPACKED_BYTES", 100)
+    monkeypatch.setattr(zip_checks, "MAX_UNPACKED_BYTES", 100)
     assert "when unpacked; at most" in fault(pets).message
     monkeypatch.undo()
-    monkeypatch.setattr(image_sources, "MAX_MEMBERS", 5)
+    monkeypatch.setattr(zip_checks, "MAX_MEMBERS", 5)
     assert "at most 5 are taken" in faults(pets)[0].message
 
 
@@ -117,3 +121,66 @@ def test_same_name_twice_is_a_fault(pets: Path) -> None:
     with pytest.warns(UserWarning, match="Duplicate"):
         add(pets, "a/000.png", content)
     assert "twice" in fault(pets).message
+
+
+def test_file_that_is_larger_than_it_says_is_not_unpacked_whole(pets: Path) -> None:
+    add(pets, "a/lies.png", bytes(50_000_000), compress=True)
+    raw = pets.read_bytes()
+    # Both headers say 100 bytes; what unpacks it would go on to 50 million.
+    pets.write_bytes(raw.replace((50_000_000).to_bytes(4, "little"), (100).to_bytes(4, "little")))
+    source = ZipSource(pets, Problems())
+    tracemalloc.start()
+    with pytest.raises(zipfile.BadZipFile, match="CRC"):
+        source.open("a/lies.png")
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 1_000_000
+
+
+def test_files_that_lie_over_each_other_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "overlap.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a/1.png", b"x" * 1000)
+        first = archive.infolist()[0]
+        for number in range(2, 5):  # the same bytes once more, under another name
+            again = zipfile.ZipInfo(f"a/{number}.png")
+            again.header_offset, again.CRC = first.header_offset, first.CRC
+            again.file_size, again.compress_size = first.file_size, first.compress_size
+            archive.filelist.append(again)
+    assert "lies over another file" in fault(path).message
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "kind", "words"),
+    [
+        ("a/device.png", stat.S_IFCHR, zipfile.ZIP_STORED, "is a device"),
+        ("a/pipe.png", stat.S_IFIFO, zipfile.ZIP_STORED, "is a device"),
+        ("a/packed.png", 0, zipfile.ZIP_BZIP2, "compressed in a way"),
+        ("a/packed.png", 0, zipfile.ZIP_LZMA, "compressed in a way"),
+        ("a/" * 40 + "deep.png", 0, zipfile.ZIP_STORED, "lies in 40 folders"),
+        ("a/" + "x" * 2000 + ".png", 0, zipfile.ZIP_STORED, "a name of 2,006 characters"),
+    ],
+)
+def test_what_is_no_plain_file_is_refused(pets: Path, name: str, mode: int, kind: int, words: str) -> None:
+    info = zipfile.ZipInfo(name)
+    info.external_attr = (mode | 0o644) << 16
+    info.compress_type = kind
+    with zipfile.ZipFile(pets, "a") as archive:
+        archive.writestr(info, b"x")
+    assert words in fault(pets).message
+
+
+def test_zip_behind_something_else_is_refused(pets: Path) -> None:
+    pets.write_bytes(b"#!/bin/sh\n" + pets.read_bytes())
+    assert "does not begin like a zip" in fault(pets).message
+
+
+def test_long_list_of_files_is_not_read(pets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zip_checks, "MAX_DIRECTORY_BYTES", 500)
+    assert "its list of files is" in fault(pets).message
+
+
+def test_classes_that_look_the_same_are_refused(tmp_path: Path) -> None:
+    same = unicodedata.normalize("NFD", "é")
+    found = faults(make_images(tmp_path / "pets", {"é": 5, same: 5}))
+    assert any("written with different bytes" in problem.message for problem in found)

@@ -21,16 +21,18 @@ from pathlib import Path
 from typing import Any
 
 from trainers.data import Tokenizer
+from trainers.owndata import folders
 from trainers.owndata.problems import DataError, DataProblem
 from trainers.owndata.progress import EVERY_S
-from trainers.owndata.store import META, Prepared
+from trainers.owndata.store import META, Prepared, sealed
 
 log = logging.getLogger(__name__)
 
-FORMAT_VERSION = 1  # another one for every change of what is prepared
+FORMAT_VERSION = 2  # another one for every change of what is prepared
 CACHE_VARIABLE = "TRAINERS_CACHE"
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 UNUSED_DAYS = 30
+MAX_BYTES = 200 * 10**9  # of all together; what was used within a day stays beyond it
 _USED = "used"
 _POLL_S = 0.1
 _DECODED_AT_ONCE = 1024
@@ -116,14 +118,14 @@ def require_space(folder: Path, num_bytes: int) -> None:
 
 
 def _make(cache: Path, name: str, make: Callable[[Path], Meta]) -> Prepared:
-    for leftover in (*cache.glob(f"{name}.making-*"), cache / name):
-        shutil.rmtree(leftover, ignore_errors=True)
+    shutil.rmtree(cache / name, ignore_errors=True)
+    _remove_leftovers(cache, name)
     aside = Path(tempfile.mkdtemp(prefix=f"{name}.making-", dir=cache))
     started = time.monotonic()
     try:
         meta = make(aside)
         (aside / _USED).touch()
-        _write_synced(aside / META, json.dumps(meta))
+        _write_synced(aside / META, json.dumps(sealed(aside, meta)))
         aside.rename(cache / name)
         _sync_folder(cache)
     except OSError as error:
@@ -133,7 +135,7 @@ def _make(cache: Path, name: str, make: Callable[[Path], Meta]) -> Prepared:
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     log.info("own data: prepared in %.1f s, in %s", time.monotonic() - started, cache / name)
-    _remove_unused(cache)
+    _remove_unused(cache, keep=name)
     return Prepared(cache / name)
 
 
@@ -142,7 +144,7 @@ def _open(folder: Path) -> Prepared | None:
         prepared = Prepared(folder)
         if not prepared.is_whole():
             return None
-    except (FileNotFoundError, NotADirectoryError, json.JSONDecodeError, KeyError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
     with contextlib.suppress(PermissionError):  # somebody else's cache: it is read all the same
         (folder / _USED).touch()
@@ -165,13 +167,34 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _remove_unused(cache: Path) -> None:
-    """Remove what nobody asked for in a month; it can be made again."""
-    oldest = time.time() - UNUSED_DAYS * 86_400
-    for used in cache.glob(f"*/{_USED}"):
-        if used.stat().st_mtime < oldest:
-            log.info("own data: removed %s, unused for %d days", used.parent, UNUSED_DAYS)
-            shutil.rmtree(used.parent, ignore_errors=True)
+def _remove_leftovers(cache: Path, name: str) -> None:
+    """Remove what processes that were killed had half made; `name` is what this process makes."""
+    for leftover in cache.glob("*.making-*"):
+        of = leftover.name.partition(".making-")[0]
+        if of == name or _is_free(cache / f"{of}.lock"):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _is_free(lock: Path) -> bool:
+    try:
+        with lock.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _remove_unused(cache: Path, keep: str) -> None:
+    """Remove what nobody asked for in a month, and the longest unused of what is too much in all."""
+    now = time.time()
+    left = 0
+    by_age = sorted(((used.stat().st_mtime, used.parent) for used in cache.glob(f"*/{_USED}")), reverse=True)
+    for used_unix_s, folder in by_age:
+        days = (now - used_unix_s) / 86_400
+        left += sum(file.stat().st_size for file in folder.iterdir())
+        if folder.name != keep and (days > UNUSED_DAYS or (left > MAX_BYTES and days > 1)):
+            log.info("own data: removed %s, unused for %.0f days", folder, days)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _files(path: Path) -> Iterator[tuple[str, int, int]]:
@@ -180,12 +203,13 @@ def _files(path: Path) -> Iterator[tuple[str, int, int]]:
         about = path.stat()
         yield "", about.st_size, about.st_mtime_ns
         return
-    for folder, folders, files in os.walk(path):
-        folders.sort()
+    for folder, _, files in folders.walk(path):
         yield os.path.relpath(folder, path) + "/", 0, 0
-        for file in sorted(files):
-            full = Path(folder, file)
-            about = full.stat() if full.exists() else full.lstat()
+        for file in files:
+            try:
+                about = os.stat(os.path.join(folder, file))  # noqa: PTH116, PTH118 - a million of them
+            except OSError:
+                about = os.lstat(os.path.join(folder, file))  # noqa: PTH118
             yield file, about.st_size, about.st_mtime_ns
 
 

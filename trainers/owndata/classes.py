@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -163,6 +164,7 @@ def _number(labelled: list[Labelled], problems: Problems) -> Arrangement:
         )
         problems.fault("the data", message, PER_CLASS_HINT)
     classes = sort_classes({label for _, label, _ in labelled if label})
+    _check_alike(classes, problems)
     number_of = {name: number for number, name in enumerate(classes)}
     files = tuple(
         LabelledFile(name=name, label=number_of[label], is_validation=is_validation)
@@ -176,6 +178,22 @@ def _number(labelled: list[Labelled], problems: Problems) -> Arrangement:
     elif len(classes) == 1:
         check_counts({classes[0]: FEW_PER_CLASS}, "images", problems)
     return arrangement
+
+
+def _check_alike(names: list[str], problems: Problems) -> None:
+    """Refuse classes that look the same to everybody; say where only capitals tell them apart."""
+    by_look: dict[str, str] = {}
+    by_letters: dict[str, str] = {}
+    for name in names:
+        look = unicodedata.normalize("NFC", name)
+        letters = look.casefold()
+        if look in by_look:
+            message = "there are two classes of this name, written with different bytes (Unicode)."
+            problems.fault(name, message, "Put their images into one folder.")
+        elif letters in by_letters:
+            other = by_letters[letters]
+            problems.note(name, f"differs from the class {quoted(other)} in capital letters only.")
+        by_look[look] = by_letters[letters] = name
 
 
 def _folders_of(names: list[str]) -> set[str]:

@@ -20,6 +20,7 @@ EMPTY = "empty"
 MISSING = frozenset({"", "na", "n/a", "#n/a", "nan", "null", "none", "?"})
 MAX_COUNTED = 20_000  # different values of a column
 MAX_COUNTED_IN_ALL = 1_000_000
+MAX_CHARACTERS_COUNTED_IN_ALL = 200_000_000
 LONG_VALUE = 50
 MIN_TEXT_WORDS = 4.0
 MIXED_FROM = 0.8  # this share of numbers: the rest are probably mistakes
@@ -45,6 +46,8 @@ class Column:
         self.words = Thinned()
         self._decimal_comma = decimal_comma
         self._most = max(200, min(MAX_COUNTED, MAX_COUNTED_IN_ALL // num_columns))
+        self._most_characters = MAX_CHARACTERS_COUNTED_IN_ALL // num_columns
+        self._counted_characters = 0
         self._has_duplicates = False
         self._num_before_stop = 0
         self._counts_up = True
@@ -112,11 +115,14 @@ class Column:
     def _count_values(self, values: Sequence[str]) -> None:
         if self.has_more_values:
             return
+        new = set(values).difference(self.counts)
+        self._counted_characters += sum(map(len, new))
         self.counts.update(values)
         self._num_characters += sum(map(len, values))
         is_long = self._num_characters > LONG_VALUE * self.num_present
         self._has_duplicates = len(self.counts) < self.num_present
-        if len(self.counts) > (self._most // 10 if is_long else self._most):
+        is_much = self._counted_characters > self._most_characters
+        if is_much or len(self.counts) > (self._most // 10 if is_long else self._most):
             self.has_more_values = True
             self._num_before_stop = len(self.counts)
             self.counts.clear()

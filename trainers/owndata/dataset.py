@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from trainers.data import DataOptions, DataSpec, Split
-from trainers.owndata import cache
-from trainers.owndata.problems import Problems
+from trainers.owndata import cache, limits
+from trainers.owndata.problems import DataError, DataProblem, Problems
 from trainers.owndata.recognise import AnyKind, data_path, recognise
 from trainers.owndata.store import Prepared
 
@@ -60,14 +60,36 @@ class Own:
         """Prepare with what was already looked at, if it is not prepared yet."""
 
         def make(folder: Path) -> cache.Meta:
-            return self.kind.prepare(look, folder, self.problems)
+            return self._prepare_what_was_seen(look, folder)
 
         self.prepared = cache.find_or_make(self.fingerprint, make)
 
     def _prepare(self, folder: Path) -> cache.Meta:
-        look: Any = self.kind.look(self.problems)
-        self.problems.check(self._options.path)
-        meta = self.kind.prepare(look, folder, self.problems)
+        with limits.bounded(self._options.path, seconds=limits.PREPARE_S):
+            look: Any = self.kind.look(self.problems)
+            self.problems.check(self._options.path)
+            meta = self._prepare_what_was_seen(look, folder)
         for note in self.problems.shown:
             log.info("own data: %s", note)
         return meta
+
+    def _prepare_what_was_seen(self, look: Any, folder: Path) -> cache.Meta:
+        """Prepare, and see that nobody wrote to the data between the look and now."""
+        try:
+            meta = self.kind.prepare(look, folder, self.problems)
+        except (ValueError, LookupError, OSError):
+            # What the look saw need not be there any more; data that stayed as it was has another fault.
+            self._check_unchanged()
+            raise
+        self._check_unchanged()
+        return meta
+
+    def _check_unchanged(self) -> None:
+        try:
+            is_same = cache.fingerprint(data_path(self._options), self.kind.options()) == self.fingerprint
+        except OSError:
+            is_same = False
+        if not is_same:
+            hint = "Wait until nobody writes to it, and look at it again."
+            problem = DataProblem(where="the data", message="it changed while it was read.", hint=hint)
+            raise DataError(self._options.path, [problem], 1)

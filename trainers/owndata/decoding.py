@@ -6,6 +6,7 @@ import contextlib
 import functools
 import statistics
 import struct
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "PPM")  # nothing that runs a program
 MAX_PIXELS = 80_000_000
 LARGE_PIXELS = 16_000_000
+MAX_SCANS = 500  # of a progressive JPEG; each goes over all pixels, and takes a few bytes
+MAX_REASON = 200
 SMALL_SIDE = 64
 LARGE_SIDE = 128
 SMALLEST_SIDE = 4
@@ -67,6 +70,9 @@ def pillow() -> tuple[ModuleType, ModuleType]:
             f"Images need Pillow, which cannot be used here ({error}): pip install pillow"
         ) from error
     Image.init()  # all formats' readers; only those in FORMATS are used
+    # Checked by Pillow wherever it makes room for pixels; beyond twice as many it raises by itself.
+    Image.MAX_IMAGE_PIXELS = MAX_PIXELS
+    warnings.simplefilter("error", Image.DecompressionBombWarning)
     return Image, ImageOps
 
 
@@ -92,6 +98,8 @@ def decode(file: BinaryIO, shape: tuple[int, int, int]) -> Pixels:
         UnreadableImageError: when the image is broken.
     """
     with file, told(), _open(file) as image:
+        if "progressive" in image.info:
+            _check_scans(file)
         if image.width * image.height > LARGE_PIXELS:
             with _one_large_image:
                 return _fitted(image, shape)
@@ -119,6 +127,8 @@ def _open(file: BinaryIO) -> PilImage:
     image_module, _ = pillow()
     image: PilImage = image_module.open(file, formats=FORMATS)
     width, height = image.size
+    if not width * height:
+        raise UnreadableImageError(f"it is {width:,} × {height:,} pixels, so there is nothing in it")
     if width * height > MAX_PIXELS:
         millions = width * height / 1e6
         raise UnreadableImageError(
@@ -128,6 +138,17 @@ def _open(file: BinaryIO) -> PilImage:
     if image.mode not in (*GREY_MODES, *COLOUR_MODES):
         raise UnreadableImageError(f"its pixels are of the kind {image.mode}, not bytes of grey or colour")
     return image
+
+
+def _check_scans(file: BinaryIO) -> None:
+    place = file.tell()
+    file.seek(0)
+    num_scans = 0
+    while piece := file.read(2**20):
+        num_scans += piece.count(b"\xff\xda")  # a start of scan; cannot occur within the pixels' bytes
+    file.seek(place)
+    if num_scans > MAX_SCANS:
+        raise UnreadableImageError(f"it is stored in {num_scans:,} passes; {MAX_SCANS} are the most")
 
 
 def _fitted(image: PilImage, shape: tuple[int, int, int]) -> Pixels:
@@ -160,15 +181,16 @@ def told() -> Iterator[None]:
     """Turn whatever Pillow raises about a broken file into one kind of error."""
     image_module, _ = pillow()
     # Pillow's decoders let these through when a file is cut off or its numbers make no sense.
-    broken = (OSError, SyntaxError, ValueError, EOFError, OverflowError)
+    broken = (OSError, SyntaxError, ValueError, EOFError, ArithmeticError, LookupError, TypeError)
     packed = (struct.error, zlib.error, zipfile.BadZipFile, NotImplementedError)
     try:
         yield
     except UnreadableImageError:
         raise
-    except image_module.DecompressionBombError as error:
-        raise UnreadableImageError("it has far too many pixels") from error
+    except (image_module.DecompressionBombError, image_module.DecompressionBombWarning) as error:
+        most = f"{MAX_PIXELS // 10**6} million"
+        raise UnreadableImageError(f"it has more than {most} pixels, which are the most") from error
     except image_module.UnidentifiedImageError as error:
         raise UnreadableImageError("it is not an image, or of a kind that is not read here") from error
-    except (*broken, *packed) as error:
-        raise UnreadableImageError(f"it cannot be decoded ({error})") from error
+    except (*broken, *packed, AttributeError, RecursionError) as error:
+        raise UnreadableImageError(f"it cannot be decoded ({str(error)[:MAX_REASON]})") from error

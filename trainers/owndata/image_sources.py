@@ -9,17 +9,11 @@ import zipfile
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Protocol
 
+from trainers.owndata import folders, zip_checks
 from trainers.owndata.problems import Problems, quoted
 
-MAX_FILE_BYTES = 512 * 2**20
-MAX_MEMBERS = 2_000_000
-MAX_UNPACKED_BYTES = 500 * 10**9
-# Images are compressed already: what grows more than this when unpacked was made to fill a disk.
-MAX_RATIO = 100
-RATIO_MATTERS_FROM = 20 * 2**20
-ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".zst")
+MAX_FILE_BYTES = 256 * 2**20
 IGNORED_NAMES = ("__macosx", "thumbs.db", "desktop.ini")
-REPACK = "Make the zip anew from the folder of the images."
 
 
 class ImageSource(Protocol):
@@ -47,25 +41,31 @@ class FolderSource:
 
         def refused(error: OSError) -> None:
             where = os.path.relpath(error.filename, path)
-            problems.fault(where, "the folder cannot be opened.", f"Allow reading it ({error.strerror}).")
+            hint = "Move it up." if isinstance(error, folders.TooDeepError) else "Allow reading it."
+            problems.fault(where, f"the folder cannot be gone into ({error.strerror}).", hint)
 
-        for folder, folders, files in os.walk(path, onerror=refused):
-            folders[:] = sorted(name for name in folders if not is_ignored(name))
+        for folder, inside, files in folders.walk(path, refused):
+            inside[:] = [name for name in inside if not is_ignored(name)]
             below = PurePosixPath(Path(folder).relative_to(path).as_posix())
-            for name in [name for name in folders if Path(folder, name).is_symlink()]:
+            for name in [name for name in inside if Path(folder, name).is_symlink()]:
                 problems.note(str(below / name), "is a link to a folder and is not followed.")
-            names = [str(below / name) for name in sorted(files) if not is_ignored(name)]
+            names = [str(below / name) for name in files if not is_ignored(name)]
             self.files += names
-            if not names and not folders and below.parts:
+            if not names and not inside and below.parts:
                 self.empty_folders.append(str(below))
+            if len(self.files) > zip_checks.MAX_MEMBERS:
+                message = f"holds more than {zip_checks.MAX_MEMBERS:,} files, which are the most."
+                problems.fault(path.name, message, "Use fewer images.")
+                self.files, self.empty_folders = [], []
+                return
 
     def open(self, name: str) -> BinaryIO:
         """Open one of the files."""
         path = self._path / name
-        if not stat.S_ISREG(path.stat().st_mode):
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode):
             raise OSError("it is not a plain file")
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise OSError(f"it is larger than {MAX_FILE_BYTES // 2**20} MB")
+        _check_size(about.st_size)
         return path.open("rb")
 
 
@@ -76,62 +76,38 @@ class ZipSource:
         self.files: list[str] = []
         self.empty_folders: list[str] = []
         self._infos: dict[str, zipfile.ZipInfo] = {}
-        try:
-            # Read by several threads at once; ZipFile has a lock for that.
-            self._zip = zipfile.ZipFile(path)
-        except (zipfile.BadZipFile, NotImplementedError, EOFError, UnicodeDecodeError) as error:
-            hint = "It may be cut off or no zip at all: copy or make it again."
-            problems.fault(path.name, f"the zip cannot be opened ({error}).", hint)
+        archive = zip_checks.open_zip(path, problems)
+        if archive is None:
             return
-        infos = self._zip.infolist()
-        if _check_size(path, infos, problems):
-            self._take(infos, problems)
+        self._zip = archive
+        if zip_checks.check_whole(path, archive, problems):
+            self._take(archive.infolist(), problems)
 
     def open(self, name: str) -> BinaryIO:
         """Unpack one of the files into memory; its checksum is checked on the way."""
         info = self._infos[name]
-        if info.file_size > MAX_FILE_BYTES:
-            raise OSError(f"it is larger than {MAX_FILE_BYTES // 2**20} MB")
+        _check_size(info.file_size)
         with self._zip.open(info) as member:
-            return io.BytesIO(member.read())
+            # As much as it says it is, and not all there is: a file that lies can grow without end.
+            return io.BytesIO(member.read(info.file_size))
 
     def _take(self, infos: list[zipfile.ZipInfo], problems: Problems) -> None:
-        folders = set()
+        empty = set()
         for info in infos:
             name = str(PurePosixPath(info.filename.replace("\\", "/")))
             if any(is_ignored(part) for part in name.split("/") if part != ".."):
                 continue
-            if (why := why_refused(info)) is not None:
+            if (why := zip_checks.why_refused(info)) is not None:
                 problems.fault(quoted(name), why[0], why[1])
             elif info.is_dir():
-                folders.add(name)
+                empty.add(name)
             elif name in self._infos:
-                problems.fault(quoted(name), "is in the zip twice.", REPACK)
+                problems.fault(quoted(name), "is in the zip twice.", zip_checks.REPACK)
             else:
                 self._infos[name] = info
         self.files = sorted(self._infos)
-        parents = {str(parent) for name in [*self.files, *folders] for parent in PurePosixPath(name).parents}
-        self.empty_folders = sorted(folders - parents)
-
-
-def why_refused(info: zipfile.ZipInfo) -> tuple[str, str] | None:
-    """Return what is wrong with a member of a zip and what to do, or None."""
-    name = info.filename
-    path = PurePosixPath(name.replace("\\", "/"))
-    if path.is_absolute() or (len(name) > 1 and name[1] == ":"):
-        return "has an absolute path, which belongs into no zip.", REPACK
-    if ".." in path.parts:
-        return "has a path that leads out of the zip.", REPACK
-    if stat.S_ISLNK(info.external_attr >> 16):
-        return "is a link.", "Put the file itself into the zip."
-    if info.flag_bits & 0x1:
-        return "is encrypted.", "Make the zip without a password."
-    if path.suffix.lower() in ARCHIVES:
-        return "is an archive within the zip.", "Unpack it, and zip the folder of the images."
-    if info.file_size > RATIO_MATTERS_FROM and info.file_size > MAX_RATIO * max(1, info.compress_size):
-        ratio = info.file_size // max(1, info.compress_size)
-        return f"grows {ratio:,}-fold when unpacked, which no image does.", "Leave it out of the zip."
-    return None
+        parents = {str(parent) for name in [*self.files, *empty] for parent in PurePosixPath(name).parents}
+        self.empty_folders = sorted(empty - parents)
 
 
 def is_ignored(name: str) -> bool:
@@ -139,18 +115,9 @@ def is_ignored(name: str) -> bool:
     return name.startswith(".") or name.lower() in IGNORED_NAMES
 
 
-def _check_size(path: Path, infos: list[zipfile.ZipInfo], problems: Problems) -> bool:
-    unpacked = sum(info.file_size for info in infos)
-    hint = "Use a zip of images only, or unpack it and give the folder."
-    if len(infos) > MAX_MEMBERS:
-        problems.fault(path.name, f"holds {len(infos):,} files; at most {MAX_MEMBERS:,} are taken.", hint)
-    elif unpacked > MAX_UNPACKED_BYTES:
-        most = MAX_UNPACKED_BYTES // 10**9
-        message = f"would be {unpacked / 1e9:,.0f} GB when unpacked; at most {most} are taken."
-        problems.fault(path.name, message, hint)
-    elif unpacked > RATIO_MATTERS_FROM and unpacked > MAX_RATIO * path.stat().st_size:
-        ratio = unpacked // max(1, path.stat().st_size)
-        problems.fault(path.name, f"grows {ratio:,}-fold when unpacked, which images do not.", hint)
-    else:
-        return True
-    return False
+def _check_size(size_bytes: int) -> None:
+    if size_bytes > MAX_FILE_BYTES:
+        raise OSError(f"it is larger than {MAX_FILE_BYTES // 2**20} MB")
+    # Also what the system makes up when it is read (/proc): that says it is empty.
+    if size_bytes == 0:
+        raise OSError("it is empty")

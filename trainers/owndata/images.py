@@ -70,7 +70,7 @@ class Images:
         source: ImageSource = (
             FolderSource(self._path, problems) if self._path.is_dir() else ZipSource(self._path, problems)
         )
-        if isinstance(source, ZipSource) and problems.num_faults:
+        if problems.num_faults and (isinstance(source, ZipSource) or not source.files):
             arrangement = Arrangement(class_names=(), files=())
         else:
             arrangement = classes.arrange(source, problems)

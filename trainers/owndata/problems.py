@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 MAX_SHOWN = 50
 MAX_VALUE = 60
+MAX_WHERE = 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,14 +67,14 @@ class Problems:
         """Record what makes the data unusable."""
         self.num_faults += 1
         if len(self._faults) < MAX_SHOWN:
-            self._faults.append(DataProblem(where=where, message=message, hint=hint, line=line))
+            self._faults.append(DataProblem(where=_shown(where), message=message, hint=hint, line=line))
 
     def note(self, where: str, message: str, hint: str = "", *, line: int | None = None) -> None:
         """Record what a person should know but need not mend."""
         self.num_notes += 1
         if len(self._notes) < MAX_SHOWN:
             self._notes.append(
-                DataProblem(where=where, message=message, hint=hint, line=line, is_fatal=False)
+                DataProblem(where=_shown(where), message=message, hint=hint, line=line, is_fatal=False)
             )
 
     def unreadable(self, where: str, message: str, hint: str, *, skip: bool, line: int | None = None) -> None:
@@ -96,8 +97,14 @@ class Problems:
 
 def quoted(value: str) -> str:
     """Return a value of the data for a message: short, in quotes, without line breaks."""
-    short = value if len(value) <= MAX_VALUE else value[: MAX_VALUE - 1] + "…"
-    return "'" + "".join(letter if letter.isprintable() else "·" for letter in short) + "'"
+    return f"'{_shown(value, MAX_VALUE)}'"
+
+
+def _shown(value: str, most: int = MAX_WHERE) -> str:
+    """Return a text of the data as one short line: what cannot be seen, or moves others, becomes a dot."""
+    short = value if len(value) <= most else value[: most - 1] + "…"
+    # Half a surrogate pair is a byte of a file name that is no UTF-8: whoever shows it marks it.
+    return "".join(x if x.isprintable() or "\ud800" <= x <= "\udfff" else "·" for x in short)
 
 
 def listed(items: Sequence[object], most: int = 5) -> str:

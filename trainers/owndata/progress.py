@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import time
 
+from trainers.owndata import limits
+
 log = logging.getLogger(__name__)
 
 EVERY_S = 2.0
@@ -27,7 +29,8 @@ class Progress:
         self._started = self._said = time.monotonic()
 
     def add(self, count: int) -> None:
-        """Count some more."""
+        """Count some more; ends the work when its time is over."""
+        limits.check_time()
         self._done += count
         now = time.monotonic()
         if now - self._said >= EVERY_S:

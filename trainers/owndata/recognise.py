@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import zipfile
+import stat
 from pathlib import Path
 
 from trainers.data import IMAGE_CLASSIFICATION, LANGUAGE_MODELLING, DataOptions
-from trainers.owndata import reading
+from trainers.owndata import reading, zip_checks
 from trainers.owndata.classes import IMAGE_SUFFIXES
 from trainers.owndata.images import Images
 from trainers.owndata.plain_text import PlainText
@@ -38,7 +38,8 @@ AnyKind = Images | TableData | PlainText
 
 def data_path(options: DataOptions) -> Path:
     """Return the whole path of the data."""
-    return Path(os.path.abspath(Path(options.path).expanduser()))  # noqa: PTH100 - links stay as they are
+    # Of a user who is not there "~" stays as it is; and links stay as they are.
+    return Path(os.path.abspath(os.path.expanduser(options.path)))  # noqa: PTH100, PTH111
 
 
 def recognise(options: DataOptions, problems: Problems) -> AnyKind | None:
@@ -64,24 +65,28 @@ def recognise(options: DataOptions, problems: Problems) -> AnyKind | None:
 
 def _is_readable(path: Path, problems: Problems) -> bool:
     try:
-        if path.is_dir():
-            next(os.scandir(path), None)
+        kind = stat.S_IFMT(path.stat().st_mode)
+        if kind == stat.S_IFDIR:
+            with os.scandir(path) as entries:
+                next(entries, None)
             return True
+        # Not to be opened: a pipe keeps whoever opens it waiting, and /dev/zero has no end.
+        if kind != stat.S_IFREG:
+            problems.fault(str(path), "it is neither a file nor a folder.", TAKEN)
+            return False
         with path.open("rb") as file:
-            if not file.read(1):
+            # What the system makes up (/proc) has no size, whatever comes when it is read.
+            if path.stat().st_size == 0 or not file.read(1):
                 problems.fault(path.name, "the file is empty.", TAKEN)
                 return False
     except FileNotFoundError:
-        near = next((parent for parent in path.parents if parent.is_dir()), path.parent)
+        near = next((parent for parent in path.parents if os.path.isdir(parent)), path.parent)  # noqa: PTH112
         hint = f"Paths are of the machine this page runs on. What is there: {near}."
         problems.fault(str(path), "there is nothing at this path.", hint)
         return False
     except OSError as error:
         hint = "The user this page runs as must be allowed to read it."
         problems.fault(str(path), f"it cannot be read ({error.strerror}).", hint)
-        return False
-    if not path.is_file():
-        problems.fault(str(path), "it is neither a file nor a folder.", TAKEN)
         return False
     return True
 
@@ -95,7 +100,8 @@ def _kind_of(path: Path, options: DataOptions, problems: Problems) -> AnyKind | 
     if suffix in NOT_TAKEN:
         problems.fault(path.name, f"files ending in {suffix} are not read.", NOT_TAKEN[suffix])
         return None
-    if suffix == ".zip" or zipfile.is_zipfile(path):
+    # By its beginning: any file can have a zip at its end.
+    if suffix == ".zip" or (start.startswith(zip_checks.STARTS) and suffix not in TABLE_SUFFIXES):
         return Images(path, options)
     if options.task == LANGUAGE_MODELLING and suffix not in PARQUET_SUFFIXES:
         return PlainText(path, options)
@@ -118,11 +124,11 @@ def _kind_of(path: Path, options: DataOptions, problems: Problems) -> AnyKind | 
 
 def _in_folder(path: Path, options: DataOptions, problems: Problems) -> AnyKind | None:
     """Return a reader of images, unless there is but one table or text in the folder: that is pointed at."""
-    entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
-    files = [entry for entry in entries if entry.is_file()]
-    if not any(entry.is_dir() for entry in entries):
+    with os.scandir(path) as found:
+        entries = [(entry.name, entry.is_dir()) for entry in found if not entry.name.startswith(".")]
+    if not any(is_dir for _, is_dir in entries):
         suffixes = (*TABLE_SUFFIXES, ".txt", ".md", ".zip")
-        fitting = [quoted(file.name) for file in files if file.suffix.lower() in suffixes]
+        fitting = sorted(quoted(name) for name, _ in entries if name.lower().endswith(suffixes))
         if fitting:
             hint = f"Give the path of one file, such as {fitting[0]}."
             problems.fault(path.name, "the folder holds tables or texts, not images.", hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import mmap
 import os
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 META = "meta.json"
+SEAL = "seal"
 # Pages a map has touched count as this process's memory; after so many bytes they are handed back.
 BYTES_BEFORE_RELEASE = 64 * 2**20
 
@@ -120,9 +122,25 @@ class Prepared:
         return MappedArray(self.folder / f"{name}.bin", about["dtype"], tuple(about["shape"]))
 
     def is_whole(self) -> bool:
-        """Tell whether every array's file is as long as it was when it was written."""
-        for name in self.meta["arrays"]:
+        """Tell whether everything is as it was when it was made: the meta data, each file's size and time."""
+        meta = dict(self.meta)
+        seal = meta.pop(SEAL)
+        if _digest(meta) != seal["meta"] or meta["arrays"].keys() != seal["files"].keys():
+            return False
+        for name in meta["arrays"]:
             array = self.array(name)
-            if not array.path.is_file() or array.path.stat().st_size != array.num_bytes:
+            about = array.path.stat()
+            if about.st_size != array.num_bytes or about.st_mtime_ns != seal["files"][name]:
                 return False
         return True
+
+
+def sealed(folder: Path, meta: dict[str, Any]) -> dict[str, Any]:
+    """Return the meta data of a prepared folder with what shows later that nothing of it was changed."""
+    plain: dict[str, Any] = json.loads(json.dumps(meta))
+    times = {name: (folder / f"{name}.bin").stat().st_mtime_ns for name in plain["arrays"]}
+    return plain | {SEAL: {"meta": _digest(plain), "files": times}}
+
+
+def _digest(meta: dict[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(meta, sort_keys=True).encode(), digest_size=16).hexdigest()

@@ -15,6 +15,8 @@ from trainers.owndata.problems import Problems, listed, quoted
 LABEL_NAMES = ("label", "labels", "target", "class")
 MAX_NUMBER_CLASSES = 20  # whole numbers of up to so many different values are classes
 MAX_CLASSES = 1_000
+MAX_CLASS_NAME = 200
+MAX_NAMES_COMPARED = 1_000
 MAX_ONE_HOT = 32
 MIN_ROWS = 10
 MOST_IN_OTHER = 0.5
@@ -119,7 +121,7 @@ def _label_column(columns: Sequence[Column], wanted: str, problems: Problems) ->
         return called[0] if len(called) == 1 else len(names) - 1
     if wanted in names:
         return names.index(wanted)
-    close = difflib.get_close_matches(wanted, names, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(wanted, names[:MAX_NAMES_COMPARED], n=1, cutoff=0.5)
     hint = f"Did you mean {quoted(close[0])}? " if close else ""
     hint += f"The columns are: {listed([quoted(name) for name in names], 20)}."
     problems.fault("the label column", f"there is no column {quoted(wanted)}.", hint)
@@ -165,6 +167,11 @@ def _class_names(label: Column, problems: Problems) -> tuple[str, ...]:
         )
         hint = "Choose another label column, or the task tabular regression for a number."
         problems.fault(where, message, hint)
+        return ()
+    longest = max(label.counts, key=len)
+    if len(longest) > MAX_CLASS_NAME:
+        message = f"a class's name is {len(longest):,} characters long; {MAX_CLASS_NAME} are the most."
+        problems.fault(where, message, "Choose another label column, or shorten the names.")
         return ()
     names = classes.sort_classes(label.counts)
     if label.name in label.counts:

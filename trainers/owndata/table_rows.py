@@ -16,6 +16,9 @@ from trainers.owndata.reading import ReadingError
 
 ROWS_AT_ONCE = 4096
 CELLS_AT_ONCE = 400_000
+CHARACTERS_AT_ONCE = 16 * 2**20
+MAX_COLUMNS = 10_000
+MAX_COLUMN_NAME = 200
 MAX_CELL_CHARACTERS = 2**20
 DELIMITERS = (",", ";", "\t", "|")
 TAB_SUFFIXES = (".tsv", ".tab")
@@ -79,6 +82,7 @@ class CsvTable:
         size = max(16, min(ROWS_AT_ONCE, CELLS_AT_ONCE // max(1, num_columns)))
         lines: list[int] = []
         rows: list[list[str]] = []
+        num_characters = 0
         is_header = True
         try:
             for line, row in self._rows(problems):
@@ -89,9 +93,10 @@ class CsvTable:
                 elif len(row) == num_columns:
                     lines.append(line)
                     rows.append(row)
-                    if len(rows) == size:
+                    num_characters += sum(map(len, row))
+                    if len(rows) == size or num_characters > CHARACTERS_AT_ONCE:
                         yield lines, rows
-                        lines, rows = [], []
+                        lines, rows, num_characters = [], [], 0
                 elif problems is not None:
                     message = f"the row has {len(row)} cells; the header has {num_columns}."
                     problems.unreadable(self._path.name, message, QUOTE_HINT, skip=self._skip, line=line)
@@ -105,9 +110,11 @@ class CsvTable:
     def _rows(self, problems: Problems | None) -> Iterator[tuple[int, list[str]]]:
         """Yield each row with the line it starts in."""
         csv.field_size_limit(MAX_CELL_CHARACTERS)
-        reader = csv.reader(reading.text_lines(self._path), delimiter=self._delimiter, strict=True)
+        row_size = _RowSize(reading.text_lines(self._path))
+        reader = csv.reader(row_size, delimiter=self._delimiter, strict=True)
         while True:
             line = reader.line_num + 1
+            row_size.begin(line)
             try:
                 yield line, next(reader)
             except StopIteration:
@@ -121,6 +128,31 @@ class CsvTable:
                     problems.unreadable(self._path.name, message, QUOTE_HINT, skip=self._skip, line=line)
 
 
+class _RowSize:
+    """Hands on the lines of a row while they are not too many: quotes may hold a row together for ever."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self._lines = lines
+        self._line = 1
+        self._num_characters = 0
+
+    def begin(self, line: int) -> None:
+        """Count anew: a row begins in this line."""
+        self._line = line
+        self._num_characters = 0
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        text = next(self._lines)
+        self._num_characters += len(text)
+        if self._num_characters > reading.MAX_LINE_BYTES:
+            message = f"the row that starts here is longer than {reading.MAX_LINE_BYTES // 2**20} MB."
+            raise ReadingError(message, QUOTE_HINT, self._line)
+        return text
+
+
 class ParquetTable:
     """A Parquet file, read by pyarrow where that is installed; "lines" are row numbers from 1."""
 
@@ -128,13 +160,17 @@ class ParquetTable:
         self.header: list[str] = []
         self.decimal_comma = False
         pyarrow = _pyarrow()
+        self._name = path.name
+        self._broken = (pyarrow.ArrowException, OSError, ValueError, OverflowError)
         try:
             self._file = pyarrow.parquet.ParquetFile(path)
-        except (pyarrow.ArrowInvalid, OSError) as error:
-            hint = "It may be cut off: write or copy it again."
-            problems.fault(path.name, f"the Parquet file cannot be read ({error}).", hint)
+            schema = self._file.schema_arrow
+        except self._broken as error:
+            self._tell(error, problems)
             return
-        schema = self._file.schema_arrow
+        if len(schema) > MAX_COLUMNS:
+            self.header = check_header(list(schema.names), path.name, problems)
+            return
         for field in schema:
             if pyarrow.types.is_nested(field.type) or pyarrow.types.is_binary(field.type):
                 hint = "Only numbers, texts, dates and truth values are taken: leave the column out."
@@ -145,28 +181,48 @@ class ParquetTable:
 
     def chunks(self, problems: Problems | None) -> Iterator[Chunk]:
         """Yield all rows."""
-        del problems
         line = 1
         size = max(16, min(ROWS_AT_ONCE, CELLS_AT_ONCE // max(1, len(self.header))))
-        for batch in self._file.iter_batches(batch_size=size):
-            columns = [[_as_text(value) for value in column.to_pylist()] for column in batch.columns]
+        batches = self._file.iter_batches(batch_size=size)
+        while True:
+            try:
+                batch = next(batches)
+                columns = [[_as_text(value) for value in column.to_pylist()] for column in batch.columns]
+            except StopIteration:
+                return
+            except self._broken as error:
+                if problems is None:
+                    raise
+                self._tell(error, problems)
+                return
             rows = [list(row) for row in zip(*columns, strict=True)]
             yield list(range(line, line + len(rows))), rows
             line += len(rows)
 
+    def _tell(self, error: Exception, problems: Problems) -> None:
+        hint = "It may be cut off: write or copy it again."
+        problems.fault(self._name, f"the Parquet file cannot be read ({str(error)[:200]}).", hint)
+
 
 def check_header(header: list[str], where: str, problems: Problems) -> list[str]:
     """Return the columns' names; nameless ones get one."""
+    if len(header) > MAX_COLUMNS:
+        message = f"there are {len(header):,} columns; {MAX_COLUMNS:,} are the most."
+        problems.fault(where, message, "Leave out the columns that are not needed.", line=1)
+        return []
     names = [name.strip() for name in header]
     for number, name in enumerate(names, start=1):
         if not name:
             names[number - 1] = f"column {number}"
             problems.note(where, f"column {number} has no name.", f"It is called column {number}.", line=1)
     for name, count in Counter(names).items():
+        if len(name) > MAX_COLUMN_NAME:
+            message = f"the column's name is {len(name):,} characters long; {MAX_COLUMN_NAME} are the most."
+            problems.fault(f"column {quoted(name)}", message, f"Give it a shorter one. {QUOTE_HINT}", line=1)
         if count > 1:
             message = f"{count} columns are called {quoted(name)}."
             problems.fault(where, message, "Give each column a name of its own.", line=1)
-    numbers = [name for name in names if _is_number(name)]
+    numbers = [name for name in names if len(name) <= MAX_COLUMN_NAME and _is_number(name)]
     counted = [str(number) for number in range(len(names))], [str(number + 1) for number in range(len(names))]
     if len(numbers) * 2 >= len(names) and names not in counted:
         message = f"the first line looks like data, not like column names: {quoted(', '.join(names))}."

@@ -1,0 +1,145 @@
+"""What each reader promises of any bytes: its result, or the one error of its module; never anything else."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ddp_gui import event_reader
+from ddp_gui.digest import Digest
+from ddp_gui.series import Series
+from trainers.contract import events
+from trainers.data import DataOptions
+from trainers.owndata import cache, decoding
+from trainers.owndata.dataset import Own
+from trainers.owndata.problems import DataError
+from trainers.owndata.store import META, Prepared
+
+# In memory where the system has such a place: a target runs a hundred times a second.
+FOLDER = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+@contextlib.contextmanager
+def private_folder() -> Iterator[Path]:
+    """Give a folder, and take it away."""
+    with tempfile.TemporaryDirectory(dir=FOLDER, prefix="fuzz-") as folder:
+        yield Path(folder)
+
+
+def read_events(data: bytes) -> None:
+    """The tail readers say the same of a file, however it grew; what cannot be read is a ValueError.
+
+    The first byte says into pieces of which length the rest is cut.
+    """
+    piece_bytes = data[0] + 1 if data else 1
+    content = data[1:]
+    with private_folder() as folder:
+        path = folder / "events.jsonl"
+        path.write_bytes(content)
+        whole = _outcome(lambda: list(_tail(event_reader.read_batch, path)))
+        assert _outcome(lambda: _grown(path, content, piece_bytes)) == whole
+        by_training = _outcome(lambda: list(_tail(events.read, path)))
+        assert by_training == whole, (by_training, whole)
+        _outcome(lambda: events.last(path))
+        _outcome(lambda: events.last_state(path))
+        if isinstance(whole, list):
+            _outcome(lambda: Series().feed(whole))
+        digest = Digest()
+        _outcome(lambda: digest.catch_up(path))
+        json.dumps(digest.folded())
+
+
+def read_data(data: bytes, suffix: str, **options: Any) -> bool:
+    """A file of a person's own: prepared and described, or refused with its faults; tell which."""
+    with private_folder() as folder:
+        path = folder / f"data{suffix}"
+        path.write_bytes(data)
+        own = Own(DataOptions(path=str(path), **options))
+        try:
+            look: Any = own.kind.look(own.problems)
+            own.problems.check(str(path))
+            json.dumps(own.kind.about(look), allow_nan=False)
+            own.kind.estimate(look)
+            (folder / "made").mkdir()
+            meta = own.kind.prepare(look, folder / "made", own.problems)
+        except DataError as error:
+            return not _says_why(error)
+        assert own.fingerprint
+        (folder / "made" / META).write_text(json.dumps(meta, allow_nan=False), "utf-8")
+        spec = own.kind.spec(Prepared(folder / "made"))
+        assert spec.num_train > 0 and spec.num_validation > 0
+        return True
+
+
+def read_image(data: bytes) -> None:
+    """One image: its header and its pixels, or the error that says why not."""
+    for read in (decoding.read_header, lambda file: decoding.decode(file, (3, 8, 8))):
+        try:
+            read(io.BytesIO(data))
+        except decoding.UnreadableImageError as error:
+            _says_why(error)
+
+
+TARGETS: Mapping[str, Callable[[bytes], object]] = {
+    "events": read_events,
+    "csv": lambda data: read_data(data, ".csv"),
+    "text": lambda data: read_data(data, ".txt", sequence_length=2),
+    "zip": lambda data: read_data(data, ".zip", skip_unreadable=True),
+    "image": read_image,
+    "parquet": lambda data: read_data(data, ".parquet"),
+}
+
+
+def _tail(read: Callable[[Path, int], tuple[list[events.Event], int]], path: Path) -> Iterator[events.Event]:
+    offset = 0
+    while True:
+        batch, after = read(path, offset)
+        yield from batch
+        if after == offset:
+            return
+        offset = after
+
+
+def _grown(path: Path, content: bytes, piece_bytes: int) -> list[events.Event]:
+    """Read a file between writes of a few bytes each."""
+    found: list[events.Event] = []
+    offset = 0
+    path.write_bytes(b"")
+    with path.open("ab") as file:
+        for start in range(0, len(content), piece_bytes):
+            file.write(content[start : start + piece_bytes])
+            file.flush()
+            batch, offset = event_reader.read_batch(path, offset)
+            found += batch
+    return found
+
+
+def _says_why(error: ValueError) -> bool:
+    assert str(error).strip()
+    return True
+
+
+def _outcome(action: Callable[[], Any]) -> Any:
+    """Return what an action gives, or that it is a ValueError: any other error is a finding."""
+    try:
+        return action()
+    except ValueError:
+        return ValueError
+
+
+def seeds(target: str) -> list[bytes]:
+    """Return small inputs of the kind a target reads, to begin with."""
+    from tests.fuzz import examples
+
+    return examples.of(target)
+
+
+def without_cache() -> None:
+    """Keep what is prepared where nobody else looks."""
+    os.environ[cache.CACHE_VARIABLE] = tempfile.mkdtemp(dir=FOLDER, prefix="fuzz-cache-")
