@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ddp_gui import look_process
 from ddp_gui.catalogue import Catalogue, Dataset
-from ddp_gui.paths import REPOSITORY
+from ddp_gui.look_process import LookError
 from trainers.contract.config import Config, ConfigError, Problem
 
-LOOK_TIMEOUT_S = 600.0
 MAX_PROBLEMS_TOLD = 5
 MAX_REMEMBERED = 64
 MAX_FOLDERS_WATCHED = 1000
+MAX_ENTRIES_SEEN = 10_000
+
+__all__ = ["Look", "LookError", "OwnData", "problem_in_words"]
 
 _Key = tuple[Any, ...]
-
-
-class LookError(RuntimeError):
-    """The process that was to look at the data failed; says its last words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +69,7 @@ class OwnData:
             raise ConfigError([Problem(field="data_path", value="", allowed=allowed)])
         with self._lock:
             one_at_a_time = self._looking.setdefault(config.data_path, threading.Lock())
+            self._forget_old_paths()
         # Somebody else's large data must not hold this up.
         with one_at_a_time:
             key = _key(config)
@@ -84,6 +82,10 @@ class OwnData:
                         del self._seen[next(iter(self._seen))]
                     self._seen[key] = seen
             return seen
+
+    def _forget_old_paths(self) -> None:
+        while len(self._looking) > MAX_REMEMBERED:
+            del self._looking[next(iter(self._looking))]
 
     def extend(self, catalogue: Catalogue, config: Config, look: Look | None) -> Catalogue:
         """Return a catalogue that has this data.
@@ -110,26 +112,7 @@ def problem_in_words(problem: Mapping[str, Any]) -> str:
 
 
 def _ask(config: Config) -> Look:
-    command = [sys.executable, "-m", "trainers.inspect_data", "--path", config.data_path]
-    command += ["--label-column", config.label_column] if config.label_column else []
-    command += ["--task", config.data_task]
-    command += ["--skip-unreadable"] if config.skip_unreadable else []
-    command += ["--sequence-length", str(config.sequence_length)] if config.sequence_length else []
-    try:
-        answer = subprocess.run(
-            command,
-            cwd=REPOSITORY,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=LOOK_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise LookError("looking at the data took more than ten minutes") from error
-    if answer.returncode != 0:
-        words = answer.stderr.decode("utf-8", errors="replace").strip()[-1000:]
-        raise LookError(f"the data could not be looked at:\n{words}")
-    return _parse(json.loads(answer.stdout))
+    return _parse(look_process.look(config))
 
 
 def _parse(raw: Mapping[str, Any]) -> Look:
@@ -156,14 +139,15 @@ def _key(config: Config) -> _Key:
 
     Of a folder also its folders count: the one a picture comes into or leaves changes its time.
     """
-    path = Path(config.data_path).expanduser()
     try:
+        path = Path(config.data_path).expanduser()
         state = [_state_of(path)]
         if path.is_dir():
             with os.scandir(path) as entries:
-                inside = sorted(entry.path for entry in entries if entry.is_dir())
+                seen = itertools.islice(entries, MAX_ENTRIES_SEEN)
+                inside = sorted(entry.path for entry in seen if entry.is_dir())
             state += [_state_of(Path(folder)) for folder in inside[:MAX_FOLDERS_WATCHED]]
-    except (OSError, ValueError):
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: "~" of a user who is not there
         state = []
     asked = (config.data_path, config.label_column, config.data_task)
     return (*asked, config.skip_unreadable, config.sequence_length, *state)

@@ -82,6 +82,8 @@ def _coerce_text(value: Any, about: Setting, allowed: str) -> str:
         raise ValueError(allowed)
     if about.choices and value not in about.choices:
         raise ValueError(allowed)
+    if "\0" in value:
+        raise ValueError(f"{allowed}, without a zero character")
     if any("\ud800" <= character <= "\udfff" for character in value):
         raise ValueError(f"{allowed}, each character whole (it holds half a surrogate pair)")
     return value.strip()

@@ -1,0 +1,72 @@
+"""The process that looks at data: ended when it takes too long, and nothing of it stays."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ddp_gui import look_process
+from ddp_gui.look_process import LookError
+from ddp_gui.own_data import OwnData
+from trainers.contract import config as config_module
+from trainers.contract.config import ConfigError
+
+LEAVES_A_MARK_AND_WAITS = """
+import os, pathlib, signal, sys, time
+here = pathlib.Path(sys.argv[1])
+{handler}
+try:
+    (here / "pid").write_text(str(os.getpid()))
+    (here / "half").touch()
+    time.sleep(600)
+finally:
+    (here / "half").unlink()
+"""
+POLITE = "signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))"
+STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+
+
+@pytest.mark.parametrize("handler", [POLITE, STUBBORN])
+def test_look_that_takes_too_long_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handler: str
+) -> None:
+    monkeypatch.setattr(look_process, "END_S", 0.5 if handler == STUBBORN else 30.0)
+    script = LEAVES_A_MARK_AND_WAITS.format(handler=handler)
+    with pytest.raises(LookError, match="took more than"):
+        look_process._answer_of([sys.executable, "-c", script, str(tmp_path)], 2.0)
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+    assert (tmp_path / "half").exists() == (handler == STUBBORN)
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("import os; os.kill(os.getpid(), 9)", "the memory ran out"),
+        ("import os; os.abort()", "broke down (SIGABRT)"),
+        ("raise SystemExit('the last words')", "the last words"),
+    ],
+)
+def test_look_that_fails_says_why(script: str, words: str) -> None:
+    with pytest.raises(LookError) as failed:
+        look_process._answer_of([sys.executable, "-c", script], 60.0)
+    assert words in str(failed.value)
+
+
+def test_path_is_never_taken_for_an_option() -> None:
+    config = config_module.parse({"data_path": "--prepare", "label_column": "-x"})
+    command = look_process._command(config)
+    assert "--path=--prepare" in command and "--label-column=-x" in command
+    assert command[1:3] == ["-m", "trainers.contract.lifeline"], "it ends with the page"
+
+
+def test_zero_character_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="without a zero character"):
+        config_module.parse({"data_path": "a\0b"})
+
+
+def test_home_of_nobody_is_remembered_as_nothing() -> None:
+    config = config_module.parse({"dataset": "own", "data_path": "~no-such-user/x.csv"})
+    assert OwnData().remembered(config) is None
