@@ -1,44 +1,33 @@
 """The one gate in front of everything: Gradio's routes and ours alike.
 
 A page of another site must not be able to drive this server through the visitor's browser, neither by
-a foreign Origin nor by a name that was made to point here (DNS rebinding).
+a foreign Origin nor by a name that was made to point here (DNS rebinding). Nobody may ask for so much that
+nothing is left for the others.
 """
 
 from __future__ import annotations
 
-import ipaddress
-import socket
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+from ddp_gui import policies, uploads
+from ddp_gui.asgi import App, Message, Receive, Refused, Scope, Send, answer
+from ddp_gui.gradio_door import UPLOAD
+from ddp_gui.hosts import Hosts
+from ddp_gui.limits import MAX_BODY_BYTES, AtOnce, check_body
 
-# Gradio builds its page with inline scripts and evaluates templates; all else stays on this host.
-POLICY = (
-    "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob:; "
-    "connect-src 'self' data: blob:; object-src 'none'; base-uri 'self'; frame-ancestors 'self'"
-)
-HEADERS = (
-    (b"content-security-policy", POLICY.encode()),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"SAMEORIGIN"),
-    (b"referrer-policy", b"same-origin"),
-)
+# Gradio would believe these about where it is, from anybody.
+MISLEADING = (b"x-forwarded-host", b"x-gradio-server")
+FORM_BYTES = 100_000  # what a form adds to the file in it
 
 
 class Gate:
-    """ASGI middleware: refuses foreign hosts and origins, adds the protecting headers."""
+    """ASGI middleware: refuses foreign hosts and origins and too much of anything, adds the headers."""
 
-    def __init__(self, app: App, host: str) -> None:
+    def __init__(self, app: App, host: str, more_hosts: Sequence[str] = ()) -> None:
         self._app = app
-        short = socket.gethostname().lower()
-        ours = {short, f"{short}.local", socket.getfqdn().lower()}
-        self._names = {"localhost", "127.0.0.1", "::1", host.lower(), *ours}
+        self._hosts = Hosts([host, *more_hosts])
+        self._at_once = AtOnce()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or refuse it."""
@@ -49,44 +38,45 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        host = headers.get(b"host", "")
-        if not self._is_ours(host):
-            await _refuse(
-                send, "This server does not answer to this name. Use the machine's IP address instead."
-            )
-            return
-        origin = headers.get(b"origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
-            await _refuse(send, "Requests from another site are not answered.")
-            return
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = _merged(message.get("headers", []))
+                message["headers"] = policies.merged(message.get("headers", []))
             await send(message)
 
-        await self._app(scope, receive, send_with_headers)
-
-    def _is_ours(self, host: str) -> bool:
-        name = (urlsplit(f"//{host}").hostname or "").lower()
-        if name in self._names:
-            return True
         try:
-            # A number cannot be rebound: whoever asks by it has found this machine itself.
-            ipaddress.ip_address(name)
-        except ValueError:
-            return False
+            self._check(scope)
+            with self._at_once.one_more((scope.get("client") or ("",))[0]):
+                headers = [(name, value) for name, value in scope["headers"] if name not in MISLEADING]
+                await self._app({**scope, "headers": headers}, receive, send_with_headers)
+        except Refused as refused:
+            await answer(send_with_headers, refused.status, str(refused))
+
+    def _check(self, scope: Scope) -> None:
+        hosts = _values(scope, b"host")
+        if len(hosts) != 1 or not self._hosts.are_ours(hosts[0]):
+            raise Refused(
+                403, "This server does not answer to this name. Use the machine's IP address instead."
+            )
+        if not scope["path"].startswith("/"):
+            raise Refused(400, "An address begins with a slash.")
+        if _is_from_elsewhere(scope, hosts[0]):
+            raise Refused(403, "Requests from another site are not answered.")
+        is_upload = scope["path"].rstrip("/").endswith(UPLOAD)
+        check_body(scope, uploads.MAX_BYTES + FORM_BYTES if is_upload else MAX_BODY_BYTES)
+
+
+def _is_from_elsewhere(scope: Scope, host: str) -> bool:
+    """Tell whether another site's page asks; a link that somebody follows to here is welcome."""
+    if any(urlsplit(origin).netloc.lower() != host.lower() for origin in _values(scope, b"origin")):
         return True
+    # Browsers say more where they trust the way: over TLS, and on this machine itself.
+    site = _values(scope, b"sec-fetch-site")
+    if not set(site) & {"cross-site", "same-site"}:
+        return False
+    is_link = _values(scope, b"sec-fetch-mode") == ["navigate"] and scope["method"] in ("GET", "HEAD")
+    return not (is_link and _values(scope, b"sec-fetch-dest") in (["document"], []))
 
 
-def _merged(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    ours = {name for name, _ in HEADERS}
-    return [(name, value) for name, value in headers if name.lower() not in ours] + list(HEADERS)
-
-
-async def _refuse(send: Send, reason: str) -> None:
-    body = reason.encode()
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 403, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+def _values(scope: Scope, wanted: bytes) -> list[str]:
+    return [value.decode("latin-1") for name, value in scope["headers"] if name == wanted]

@@ -18,6 +18,7 @@ from fastapi import FastAPI
 from ddp_gui import (
     downloads,
     export_routes,
+    gradio_door,
     list_routes,
     log_routes,
     machine,
@@ -30,6 +31,7 @@ from ddp_gui.api import Api
 from ddp_gui.catalogue import CatalogueSource
 from ddp_gui.class_api import ClassApi
 from ddp_gui.communication import CommunicationChecks
+from ddp_gui.connections import MAX_HEADER_BYTES, BoundedProtocol
 from ddp_gui.gate import Gate
 from ddp_gui.machine_api import MachineApi
 from ddp_gui.machine_report.report import MachineReport
@@ -63,7 +65,14 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
     listening = _listen(options.host, options.port)
     app = build_app(options, catalogue)
     address = f"http://{_shown_host(options.host)}:{listening.getsockname()[1]}"
-    config = uvicorn.Config(Gate(app, options.host), log_level="warning", timeout_graceful_shutdown=2)
+    config = uvicorn.Config(
+        Gate(app, options.host),
+        log_level="warning",
+        timeout_graceful_shutdown=2,
+        http=BoundedProtocol,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        server_header=False,
+    )
     server = uvicorn.Server(config)
     print(
         f"The page is at {address}  (runs are kept in {options.runs_dir}; end with Ctrl-C, runs go on)",
@@ -108,7 +117,10 @@ def build_app(options: Options, catalogue: CatalogueSource) -> FastAPI:
         run_history=False,
         enable_monitoring=False,
         max_file_size=uploads.MAX_BYTES,
+        # An error that nobody has put in words may hold anything.
+        show_error=False,
     )
+    gradio_door.close(mounted)
     return mounted
 
 

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 KINDS = (".zip", ".csv", ".tsv", ".parquet", ".txt")
-MAX_BYTES = "2gb"
+MAX_BYTES = 2 * 1024**3
 
 
 def keep(uploaded: str, folder: Path) -> Path:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
-from ddp_gui import static
+from ddp_gui import policies, static
 from ddp_gui.paths import ASSETS
 
 TITLE = "DDP, live"
@@ -35,6 +35,7 @@ window.ddpEarlySummary = (() => {
 """,
 }
 RUN_PAGE = ("run", "Run", "ddp-run")
+_INLINE = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 _IMPORTED = re.compile(r'from "\./(\w+)\.js"')
 NAVIGATION = (("", "Train"), *((path, name) for path, name, _ in PAGES))
 
@@ -44,13 +45,14 @@ def make_router() -> APIRouter:
     router = APIRouter()
     for path, name, place in (*PAGES, RUN_PAGE):
         # A query must reach nothing here: the page is the same whatever is asked.
-        router.add_api_route(f"/{path}", _always(page(name, path, place)), include_in_schema=False)
+        policy = policies.own_page(_INLINE.findall(EARLY.get(path, "")))
+        router.add_api_route(f"/{path}", _always(page(name, path, place), policy), include_in_schema=False)
     return router
 
 
-def _always(body: str) -> Callable[[], HTMLResponse]:
+def _always(body: str, policy: str) -> Callable[[], HTMLResponse]:
     def show() -> HTMLResponse:
-        return HTMLResponse(body, headers={"Cache-Control": "no-cache"})
+        return HTMLResponse(body, headers={"Cache-Control": "no-cache", "Content-Security-Policy": policy})
 
     return show
 

@@ -1,0 +1,58 @@
+"""What a browser is allowed to do with our answers: content security policies and the headers beside them.
+
+Three kinds of answers: data, which may do nothing; our own pages, which run our files and nothing else; and
+Gradio's page, which evaluates expressions of its own making and is held as tightly as it bears.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable
+
+Header = tuple[bytes, bytes]
+
+DATA = "default-src 'none'; frame-ancestors 'none'"
+_PAGE = (
+    "default-src 'none'; connect-src 'self'; font-src 'self'; img-src 'self' data: blob:; "
+    "manifest-src 'self'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'; "
+)
+HEADERS: tuple[Header, ...] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), microphone=(), geolocation=(), payment=(), usb=()"),
+)
+POLICY_HEADER = b"content-security-policy"
+
+
+def own_page(inline_scripts: Iterable[str] = ()) -> str:
+    """Return the policy of a page of ours: only our files run, and these inline scripts."""
+    # Plotly makes empty style elements and fills them through their rules, which is no inline style.
+    scripts, styles = _sources(inline_scripts), _sources([""])
+    return f"{_PAGE}script-src 'self'{scripts}; style-src 'self'{styles}"
+
+
+def gradio_page(inline_scripts: Iterable[str]) -> str:
+    """Return the policy of Gradio's page: it evaluates its own templates and writes styles into tags."""
+    scripts = _sources(inline_scripts)
+    return f"{_PAGE}script-src 'self' 'unsafe-eval'{scripts}; style-src 'self' 'unsafe-inline'"
+
+
+def merged(headers: Iterable[Header]) -> list[Header]:
+    """Return an answer's headers with ours; the policy is the answer's own where it has one."""
+    theirs = list(headers)
+    names = {name.lower() for name, _ in theirs}
+    ours = [*HEADERS] if POLICY_HEADER in names else [*HEADERS, (POLICY_HEADER, DATA.encode())]
+    replaced = {name for name, _ in HEADERS}
+    return [(name, value) for name, value in theirs if name.lower() not in replaced] + ours
+
+
+def _sources(texts: Iterable[str]) -> str:
+    return "".join(f" 'sha256-{_digest(text)}'" for text in texts)
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
