@@ -28,7 +28,7 @@ async def answer(send: Send, status: int, words: str) -> None:
         (b"content-length", str(len(body)).encode()),
         (b"cache-control", b"no-store"),
     ]
-    if status in (411, 413):
+    if status in (411, 413, 507):
         # What is still to come is not read.
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -38,7 +38,7 @@ def delete(runs_dir: Path, run_ids: Sequence[str]) -> list[tuple[str, str]]:
     Raises:
         ValueError: when there is no such run, or it is going on.
     """
-    runs = [rundir.open_run(runs_dir, run_id) for run_id in dict.fromkeys(run_ids)]
+    runs = [rundir.find_run(runs_dir, run_id) for run_id in dict.fromkeys(run_ids)]
     held: list[int] = []
     try:
         for run in runs:

@@ -12,6 +12,7 @@ from fastapi.responses import StreamingResponse
 
 from ddp_gui.runs import RunStore
 from ddp_gui.stream import view_or_404
+from trainers.contract.plain_files import open_plain
 
 PIECE_BYTES = 1024 * 1024
 
@@ -41,9 +42,9 @@ def zip_of(folder: Path, name: str) -> Iterator[bytes]:
     """
     written = _Pipe()
     with zipfile.ZipFile(written, "w", zipfile.ZIP_STORED) as archive:
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()):
             entry = zipfile.ZipInfo.from_file(path, f"{name}/{path.relative_to(folder)}")
-            with path.open("rb") as source, archive.open(entry, "w", force_zip64=True) as target:
+            with open_plain(path) as source, archive.open(entry, "w", force_zip64=True) as target:
                 while piece := source.read(PIECE_BYTES):
                     target.write(piece)
                     yield written.take()

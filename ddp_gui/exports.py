@@ -25,7 +25,8 @@ EVAL_COLUMNS = ("step", "epoch", "time_unix_s", "elapsed_s", "loss")
 VALIDATION = "validation_"
 ZIP_PIECE_BYTES = 256 * 1024
 # A spreadsheet takes a text that begins so for a formula, or for the end of the cell before.
-_ACTS_AS_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# The wide ones count as well, where the spreadsheet speaks Japanese.
+_ACTS_AS_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 
 
 def csv_pieces(run: RunDirectory) -> Pieces:

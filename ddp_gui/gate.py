@@ -7,7 +7,7 @@ nothing is left for the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from urllib.parse import urlsplit
 
 from ddp_gui import policies, uploads
@@ -24,9 +24,11 @@ FORM_BYTES = 100_000  # what a form adds to the file in it
 class Gate:
     """ASGI middleware: refuses foreign hosts and origins and too much of anything, adds the headers."""
 
-    def __init__(self, app: App, host: str, more_hosts: Sequence[str] = ()) -> None:
+    def __init__(self, app: App, host: str, allowed: Sequence[str] = ()) -> None:
         self._app = app
-        self._hosts = Hosts([host, *more_hosts])
+        # Names a person gave: a proxy may ask by another one, so pages from there are ours as well.
+        self._allowed = {name.lower() for name in allowed}
+        self._hosts = Hosts([host, *allowed])
         self._at_once = AtOnce()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -60,15 +62,15 @@ class Gate:
             )
         if not scope["path"].startswith("/"):
             raise Refused(400, "An address begins with a slash.")
-        if _is_from_elsewhere(scope, hosts[0]):
+        if _is_from_elsewhere(scope, {hosts[0].lower(), *self._allowed}):
             raise Refused(403, "Requests from another site are not answered.")
         is_upload = scope["path"].rstrip("/").endswith(UPLOAD)
         check_body(scope, uploads.MAX_BYTES + FORM_BYTES if is_upload else MAX_BODY_BYTES)
 
 
-def _is_from_elsewhere(scope: Scope, host: str) -> bool:
+def _is_from_elsewhere(scope: Scope, ours: Collection[str]) -> bool:
     """Tell whether another site's page asks; a link that somebody follows to here is welcome."""
-    if any(urlsplit(origin).netloc.lower() != host.lower() for origin in _values(scope, b"origin")):
+    if any(urlsplit(origin).netloc.lower() not in ours for origin in _values(scope, b"origin")):
         return True
     # Browsers say more where they trust the way: over TLS, and on this machine itself.
     site = _values(scope, b"sec-fetch-site")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import gzip
 import re
+from collections.abc import Callable
 
 from fastapi import FastAPI
 from starlette.routing import Mount
@@ -31,10 +32,14 @@ _INLINE_SCRIPT = re.compile(r"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DO
 UPLOAD = "/gradio_api/upload"
 
 
-def close(app: FastAPI) -> None:
-    """Put the door between an app and the Gradio app that is mounted below its routes."""
+def close(app: FastAPI, has_room: Callable[[int], bool]) -> None:
+    """Put the door between an app and the Gradio app that is mounted below its routes.
+
+    Args:
+        has_room: tells whether an upload of so many bytes may begin.
+    """
     mount = next(route for route in app.routes if isinstance(route, Mount) and route.path == "")
-    mount.app = _Door(mount.app)
+    mount.app = _Door(mount.app, has_room)
 
 
 def route_path(scope: Scope) -> str:
@@ -53,8 +58,9 @@ def is_open(method: str, path: str) -> bool:
 class _Door:
     """ASGI middleware around Gradio's app."""
 
-    def __init__(self, gradio: App) -> None:
+    def __init__(self, gradio: App, has_room: Callable[[int], bool]) -> None:
         self._gradio = gradio
+        self._has_room = has_room
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -63,10 +69,17 @@ class _Door:
         path = route_path(scope)
         if not is_open(scope["method"], path):
             await answer(send, 404, "There is nothing here.")
+        elif path.rstrip("/") == UPLOAD and not self._has_room(_length(scope)):
+            await answer(send, 507, "There is no room for this file on the server now.")
         elif path == "/":
             await _serve_page(self._gradio, scope, receive, send)
         else:
             await self._gradio(scope, receive, send)
+
+
+def _length(scope: Scope) -> int:
+    """Return how long a body is; the gate lets none in that does not say so."""
+    return int(dict(scope["headers"]).get(b"content-length", 0))
 
 
 async def _serve_page(gradio: App, scope: Scope, receive: Receive, send: Send) -> None:

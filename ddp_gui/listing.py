@@ -15,7 +15,7 @@ from ddp_gui.digest import Digest
 from ddp_gui.facts import Facts, facts_of
 from ddp_gui.marks import WATCHED, Mark, Marks, are_settled, mark_of, marks_of, settled_mark_of
 from ddp_gui.rows import Row, row_of, unreadable_row
-from trainers.contract import events, rundir
+from trainers.contract import events, plain_files, rundir
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 
@@ -252,6 +252,7 @@ class Listing:
         run = RunDirectory(self.runs_dir / run_id)
         entry = self._entries.get(run_id) or Entry(row={"state": None, "owner": None})
         try:
+            plain_files.refuse_links(run.path)
             if entry.facts is None or entry.marks[:2] != marks[:2]:
                 entry.created_unix_s = run.config.stat().st_mtime
                 config = run.read_config()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,8 @@ from ddp_gui import logs
 from ddp_gui.runs import RunStore
 from ddp_gui.stream import view_or_404
 
+_RANK = re.compile(r"\d{1,5}", re.ASCII)
+
 
 def make_router(store: RunStore) -> APIRouter:
     """Return the routes below `/live/runs/…/log`."""
@@ -18,7 +23,7 @@ def make_router(store: RunStore) -> APIRouter:
 
     def path_of(run_id: str, source: str) -> Path:
         run = view_or_404(store, run_id).run
-        if source.isdecimal():
+        if _RANK.fullmatch(source):
             return run.rank_log(int(source))
         if source not in ("torchrun", "supervisor"):
             raise HTTPException(status_code=404, detail="a log is a rank's number, torchrun or supervisor")
@@ -26,10 +31,21 @@ def make_router(store: RunStore) -> APIRouter:
 
     @router.get("/{source}")
     def log(run_id: str, source: str, offset: int = -1) -> dict[str, Any]:
-        return logs.read(path_of(run_id, source), offset)
+        with _plainly():
+            return logs.read(path_of(run_id, source), offset)
 
     @router.get("/{source}/search")
     def search(run_id: str, source: str, words: str) -> dict[str, Any]:
-        return logs.search(path_of(run_id, source), words)
+        with _plainly():
+            return logs.search(path_of(run_id, source), words)
 
     return router
+
+
+@contextlib.contextmanager
+def _plainly() -> Iterator[None]:
+    """Say that a log cannot be read: it is a link, or no file."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise HTTPException(status_code=404, detail="this log cannot be read: it is no plain file") from error

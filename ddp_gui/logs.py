@@ -6,6 +6,8 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
+from trainers.contract.plain_files import open_plain
+
 LOG_BYTES = 64 * 1024
 # A log can grow without bounds; this much of its end is searched, which takes a fraction of a second.
 SEARCHED_BYTES = 64 * 1024 * 1024
@@ -16,7 +18,7 @@ MAX_LINE_BYTES = 2_000
 def read(path: Path, offset: int) -> dict[str, Any]:
     """Return at most 64 kB of a log from `offset` on; -1 is its end."""
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             size = file.seek(0, 2)
             start = max(0, size - LOG_BYTES) if offset < 0 or offset > size else offset
             file.seek(start)
@@ -35,7 +37,7 @@ def search(path: Path, words: str) -> dict[str, Any]:
     found: deque[bytes] = deque(maxlen=MAX_LINES_FOUND)
     count = 0
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             start = max(0, file.seek(0, 2) - SEARCHED_BYTES)
             file.seek(start)
             for line in file if wanted else ():

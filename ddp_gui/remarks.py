@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from trainers.contract.plain_files import open_plain
 from trainers.contract.rundir import RunDirectory, write_json_atomically
 
 FILE = "notes.json"
@@ -32,7 +33,8 @@ class Remarks:
 def read(run: RunDirectory) -> Remarks:
     """Return what is written on a run; nothing where there is no such file, or none of ours."""
     try:
-        raw = json.loads((run.path / FILE).read_text(encoding="utf-8"))
+        with open_plain(run.path / FILE) as file:
+            raw = json.load(file)
     except (OSError, ValueError):
         return Remarks()
     found = Remarks()

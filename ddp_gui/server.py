@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import gradio as gr
@@ -90,6 +92,9 @@ def build_app(options: Options, catalogue: CatalogueSource) -> FastAPI:
     checks = CommunicationChecks()
     report = MachineReport(options.runs_dir, catalogue, checks)
     api = Api(store)
+    incoming = uploads.make_incoming(uploads.folder_beside(options.runs_dir))
+    # Gradio reads it when it is set up; its own choice is a folder of all users of this machine.
+    os.environ["GRADIO_TEMP_DIR"] = str(incoming)
     app = FastAPI(lifespan=_tidying(store, checks), docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(static.make_router())
     static.mount_assets(app)
@@ -120,7 +125,7 @@ def build_app(options: Options, catalogue: CatalogueSource) -> FastAPI:
         # An error that nobody has put in words may hold anything.
         show_error=False,
     )
-    gradio_door.close(mounted)
+    gradio_door.close(mounted, partial(uploads.has_room, incoming))
     return mounted
 
 
@@ -150,7 +155,15 @@ async def _tidy(store: RunStore) -> None:
     while True:
         await asyncio.sleep(TIDY_EVERY_S)
         store.forget_unused()
+        await asyncio.to_thread(_tidy_uploads, store)
         await asyncio.to_thread(_keep_list, store)
+
+
+def _tidy_uploads(store: RunStore) -> None:
+    try:
+        uploads.tidy(uploads.make_incoming(uploads.folder_beside(store.runs_dir)))
+    except OSError as error:
+        print(f"Uploads that nobody took are not tidied away ({error}).")
 
 
 async def _read_ahead(store: RunStore) -> None:

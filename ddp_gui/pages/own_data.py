@@ -45,11 +45,12 @@ def add_controls(form: Form) -> Controls:
 
 def connect(own: Controls, form: Form, api: Api, runs_dir: Path, controls: list[Any]) -> list[Any]:
     """Connect the buttons; return the events after which the plan is to be made again."""
+    folder = uploads.folder_beside(runs_dir)
     model, label = form.controls["model"], form.controls["label_column"]
 
     def take(uploaded: str) -> str:
         try:
-            return str(uploads.keep(uploaded, runs_dir.resolve().parent / "uploads"))
+            return str(uploads.keep(uploaded, uploads.make_incoming(folder), folder))
         except (ValueError, OSError) as error:
             raise gr.Error(str(error), print_exception=False) from error
 

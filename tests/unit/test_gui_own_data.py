@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ddp_gui import own_data, uploads
+from ddp_gui import own_data
 from ddp_gui.own_data import Look, OwnData
 from ddp_gui.pages import own_data_words as words
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
@@ -135,25 +135,3 @@ def test_pixels_become_the_bitmap_they_are() -> None:
     assert bitmap[:2] == b"BM" and int.from_bytes(bitmap[2:6], "little") == len(bitmap) == 54 + 8
     # Rows from the bottom, blue first, each filled up to four bytes.
     assert bitmap[54:] == bytes([5, 4, 3, 0, 2, 1, 0, 0])
-
-
-@pytest.mark.parametrize(
-    ("name", "kept"), [("my <b>photos.ZIP", "my-b-photos.zip"), ("...csv.csv", "csv.csv")]
-)
-def test_an_upload_gets_a_name_of_ours_and_never_replaces_another(
-    tmp_path: Path, name: str, kept: str
-) -> None:
-    for number in range(2):
-        source = tmp_path / name
-        source.write_text(str(number))
-        target = uploads.keep(str(source), tmp_path / "uploads")
-        assert target.read_text() == str(number)
-    assert (tmp_path / "uploads" / kept).read_text() == "0"
-    assert len(list((tmp_path / "uploads").iterdir())) == 2
-    assert list(tmp_path.glob("*.zip")) == []
-
-
-def test_an_upload_of_another_kind_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.exe").write_text("x")
-    with pytest.raises(ValueError, match=r"kind \.exe cannot be used; one of \.zip"):
-        uploads.keep(str(tmp_path / "a.exe"), tmp_path / "uploads")

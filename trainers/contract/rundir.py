@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainers.contract import config as config_module
-from trainers.contract import events
+from trainers.contract import events, plain_files
 from trainers.contract.config import Config
 from trainers.contract.events import State
 
@@ -132,7 +132,7 @@ class RunDirectory:
         Raises:
             ValueError: when another process owns the run.
         """
-        fd = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         # A reader that looks holds the lock shared for microseconds: that is not an owner.
         deadline = time.monotonic() + 1.0
         while True:
@@ -174,7 +174,7 @@ class RunDirectory:
             return
         for path in self.checkpoints.iterdir():
             match = _STEP_DIRECTORY.fullmatch(path.name)
-            if match:
+            if match and not path.is_symlink():
                 yield int(match[1]), path
 
     def _recorded_status(self) -> Status | None:
@@ -235,6 +235,17 @@ def _slug(text: str) -> str:
 
 def open_run(runs_dir: Path, run_id: str) -> RunDirectory:
     """Return the run of this id.
+
+    Raises:
+        ValueError: when there is none, the text could not be a run's id, or links lead out of the run.
+    """
+    run = find_run(runs_dir, run_id)
+    plain_files.refuse_links(run.path)
+    return run
+
+
+def find_run(runs_dir: Path, run_id: str) -> RunDirectory:
+    """Return the run of this id, to be moved away but not to be read: it may be a link, or hold links.
 
     Raises:
         ValueError: when there is none, or the text could not be a run's id.

@@ -1,0 +1,92 @@
+"""A copied run may hold links to files of this machine: nothing of those is shown."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ddp_gui import downloads, logs, remarks
+from trainers.contract import config, plain_files, rundir
+from trainers.contract.rundir import RunDirectory
+
+SECRET = "the secret of this machine"
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    path = tmp_path / "secret"
+    path.write_text(SECRET)
+    return path
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> RunDirectory:
+    return rundir.create(tmp_path / "runs", config.parse({"dataset": "digits", "model": "mlp"}))
+
+
+def opened(made: RunDirectory) -> RunDirectory:
+    return rundir.open_run(made.path.parent, made.run_id)
+
+
+@pytest.mark.parametrize("name", ["status.json", "events.jsonl", "notes.json", "owner.json", "anything"])
+def test_a_run_with_a_link_in_it_is_not_opened_and_says_which(
+    made: RunDirectory, secret: Path, name: str
+) -> None:
+    assert opened(made).run_id == made.run_id
+    (made.path / name).symlink_to(secret)
+    with pytest.raises(ValueError, match=f"{name} in it is no plain file, and links are not followed"):
+        opened(made)
+
+
+def test_a_pipe_does_not_hold_up_whoever_looks(made: RunDirectory) -> None:
+    os.mkfifo(made.events)
+    with pytest.raises(ValueError, match=r"events\.jsonl in it is no plain file"):
+        opened(made)
+    os.mkfifo(made.logs / "rank_0.log")
+    with pytest.raises(ValueError, match="no plain file"):
+        logs.read(made.rank_log(0), -1)
+
+
+def test_a_run_that_is_a_link_is_not_opened(made: RunDirectory) -> None:
+    linked = made.path.parent / "linked-1"
+    linked.symlink_to(made.path)
+    with pytest.raises(ValueError, match="is a link"):
+        opened(RunDirectory(linked))
+
+
+def test_a_log_that_is_a_link_is_not_read(made: RunDirectory, secret: Path) -> None:
+    made.rank_log(0).symlink_to(secret)
+    for look in (lambda: logs.read(made.rank_log(0), -1), lambda: logs.search(made.rank_log(0), "secret")):
+        with pytest.raises(OSError, match="symbolic links"):
+            look()
+
+
+def test_notes_that_are_a_link_are_none(made: RunDirectory, tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text('{"name": "of another file"}')
+    (made.path / remarks.FILE).symlink_to(tmp_path / "other.json")
+    assert remarks.read(made) == remarks.Remarks()
+
+
+def test_a_checkpoint_s_download_has_only_its_own_files(made: RunDirectory, secret: Path) -> None:
+    step = made.checkpoints / "step_3"
+    step.mkdir()
+    (step / "weights").write_text("own")
+    (step / "linked").symlink_to(secret)
+    (step / "folder").symlink_to(secret.parent)
+    packed = b"".join(downloads.zip_of(step, "a"))
+    assert b"weights" in packed and SECRET.encode() not in packed
+
+
+def test_a_checkpoint_that_is_a_link_is_none(made: RunDirectory, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "manifest.json").write_text('{"files": {}, "saved_unix_s": 1}')
+    (made.checkpoints / "step_4").symlink_to(elsewhere)
+    assert made.list_checkpoints() == []
+
+
+def test_a_file_that_comes_and_goes_is_no_reason_to_refuse(made: RunDirectory) -> None:
+    (made.path / ".status.json.1.tmp").write_text("{}")
+    plain_files.refuse_links(made.path)
