@@ -15,6 +15,8 @@ import orjson
 from ddp_gui.curve import Curve, Losses, Steps
 from trainers.contract import events
 
+# What a damaged line does to whoever takes it in.
+DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 _SCAN_BYTES = 4 * 1024 * 1024
 _STEP_MARK = re.compile(rb'"kind":"step"')
 _STEP = re.compile(rb'"kind":"step","step":(\d+),[^\n]*?"loss":([^,}\n]+)')
@@ -41,6 +43,8 @@ class Digest:
     # Only evaluations that were the best so far: after a cut the last one left is the best of the rest.
     records: list[tuple[int, float]] = field(default_factory=list)
     curve: Curve = field(default_factory=Curve)
+    # A damaged line was found: from then on each is looked at before it is taken in.
+    is_careful: bool = False
 
     @property
     def best(self) -> dict[str, Any] | None:
@@ -93,14 +97,27 @@ class Digest:
                     chunk = file.read(size)
                     end = chunk.rfind(b"\n") + 1
                     if end:
-                        self._take(chunk[:end])
-                        self.offset += end
+                        self._take_part(chunk[:end])
                     elif len(chunk) < size:
                         return
                     else:
                         size *= 2  # one line longer than a piece
         except FileNotFoundError:
             return
+
+    def _take_part(self, chunk: bytes) -> None:
+        if self.is_careful:
+            whole = b"".join(line for line in chunk.splitlines(keepends=True) if events.parse_line(line))
+            if whole:
+                self._take(whole)
+            self.offset += len(chunk)
+            return
+        try:
+            self._take(chunk)
+            self.offset += len(chunk)
+        except DAMAGE:
+            # From the beginning again: what was half taken in cannot be taken back.
+            vars(self).update(vars(Digest(inode=self.inode, is_careful=True)))
 
     def _take(self, chunk: bytes) -> None:
         self._take_time(chunk)
@@ -142,7 +159,8 @@ class Digest:
                 line_before = chunk.rfind(b"\n", 0, start.start() - 1) + 1
                 before = _time_of(chunk[line_before : start.start()])
             if before is not None:
-                self.idle_s += max(0.0, _time_of(start[0]) - before)
+                # Below zero where the clock was set back meanwhile: the parts then add up all the same.
+                self.idle_s += _time_of(start[0]) - before
         if self.began_unix_s is None:
             self.began_unix_s = first
         self.newest_unix_s = _time_of(chunk[chunk.rfind(b"\n", 0, len(chunk) - 1) + 1 :])

@@ -71,6 +71,21 @@ def find(series: Series, config: Config, state: State) -> list[Insight]:
     return found if is_live else [_for_an_ended_run(insight, config) for insight in found]
 
 
+def of_damage(num_lines: int) -> list[Insight]:
+    """Return the remark on lines of the events that cannot be read."""
+    if num_lines == 0:
+        return []
+    them = "event cannot" if num_lines == 1 else "events cannot"
+    return [
+        Insight(
+            code="events_damaged",
+            message=f"{num_lines:,} {them} be read (damaged, altered or missing): what was in there is not "
+            "shown.",
+            evidence="events.jsonl",
+        )
+    ]
+
+
 def _for_an_ended_run(insight: Insight, config: Config) -> Insight:
     """A rate that could have been changed while the run went on is one for a new run."""
     if insight.action is None or insight.action.kind == "again":

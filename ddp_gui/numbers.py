@@ -60,7 +60,7 @@ def history(path: Path, known: Survey) -> Iterator[list[Event]]:
             break  # written since the survey
         now = event["time_unix_s"]
         if newest is not None and event["kind"] == "state" and event["state"] == "starting":
-            idle_s += max(0.0, now - newest)
+            idle_s += now - newest  # below zero where the clock was set back meanwhile
         newest = now
         while event["seq"] >= cut_seq:
             cut_seq, cut_step = next(cuts)
@@ -86,7 +86,7 @@ def _events(path: Path) -> Iterator[Event]:
     offset = 0
     while True:
         try:
-            batch, end = event_reader.read_batch(path, offset)
+            batch, end, _ = event_reader.read_carefully(path, offset)
         except FileNotFoundError:
             return
         if end == offset:

@@ -49,5 +49,10 @@ def unreadable_row(run: RunDirectory, created_unix_s: float, error: Exception) -
         "step": 0,
         **dict.fromkeys(unknown),
         "state": "lost",
-        "error": f"cannot be read: {error}",
+        "error": f"This run cannot be read. {_sentence(error)}",
     }
+
+
+def _sentence(error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    return text if text.endswith(".") else f"{text}."

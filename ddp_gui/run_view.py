@@ -9,11 +9,14 @@ from typing import Any
 from ddp_gui import event_reader, insights
 from ddp_gui.insights import Insight
 from ddp_gui.series import Series
+from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, Status
 
 STATUS_EVERY_S = 0.5
 INSIGHTS_EVERY_S = 1.0
 MAX_CHECKPOINTS_SHOWN = 50
+# What an event that has not what its kind needs does to whoever takes it in.
+DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 class RunView:
@@ -31,6 +34,9 @@ class RunView:
         self._expected_steps = expected_steps
         self._offset = 0
         self._inode = 0
+        self._is_careful = False
+        self._num_events = 0
+        self._num_damaged = 0
         self._seen_bytes = -1
         self._status: Status | None = None
         self._status_at = 0.0
@@ -85,12 +91,38 @@ class RunView:
             self._seen_bytes = about.st_size
             if about.st_ino != self._inode or about.st_size < self._offset:
                 # Another file (a directory copied over): from its beginning.
-                self.series, self._offset, self._inode = Series(), 0, about.st_ino
+                self._begin_anew()
+                self._inode = about.st_ino
             if about.st_size == self._offset:
                 return False
+            before = self._offset
+            self._read()
+            return self._offset > before
+
+    def _begin_anew(self) -> None:
+        self.series, self._offset = Series(), 0
+        self._num_events = self._num_damaged = 0
+
+    def _read(self) -> None:
+        if self._is_careful:
+            batch, self._offset, num_damaged = event_reader.read_carefully(self.run.events, self._offset)
+            self._num_damaged += num_damaged
+            self._take(batch)
+            return
+        try:
             batch, self._offset = event_reader.read_batch(self.run.events, self._offset)
-            self.series.feed(batch)
-            return bool(batch)
+            self._take(batch)
+        except DAMAGE:
+            self._is_careful = True
+        if self._is_careful or self._num_events != self.series.next_seq:
+            # Whole files are read fast; this one from its beginning again, with a look at every event.
+            self._is_careful = True
+            self._begin_anew()
+            self._read()
+
+    def _take(self, batch: list[Event]) -> None:
+        self.series.feed(batch)
+        self._num_events += len(batch)
 
     def status(self) -> Status:
         """Return the run's true state, looked up at most twice a second."""
@@ -124,6 +156,8 @@ class RunView:
         if now - self._insights_at > INSIGHTS_EVERY_S:
             self._insights_at = now
             found = insights.find(self.series, self.config, self.status().state)
+            num_missing = max(self._num_damaged, self.series.next_seq - self._num_events)
+            found = insights.of_damage(num_missing) + found
             if found != self._insights:
                 self._insights = found
         return self._insights

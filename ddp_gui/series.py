@@ -171,7 +171,8 @@ class Series:
         if self._first_unix_s is None:
             self._first_unix_s = now
         elif event["kind"] == "state" and event["state"] == "starting" and self.newest_unix_s is not None:
-            self._idle_s += max(0.0, now - self.newest_unix_s)
+            # Below zero where the clock was set back meanwhile: the parts then add up all the same.
+            self._idle_s += now - self.newest_unix_s
             self._pace.clear()
         self.newest_unix_s = now
 

@@ -22,7 +22,7 @@ def view_or_404(store: RunStore, run_id: str) -> RunView:
     """Return a run's view, or answer that there is no such run."""
     try:
         return store.view(run_id)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise HTTPException(status_code=404, detail=str(error)) from error
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +71,13 @@ def torchrun_by_hand(run: RunDirectory, *extra: str) -> list[str]:
 class LiveRun:
     """One run that was started under a supervisor, seen from outside: by its files and processes."""
 
-    def __init__(self, run: RunDirectory, resume_step: int | None, repository: Path) -> None:
+    def __init__(
+        self,
+        run: RunDirectory,
+        resume_step: int | None,
+        repository: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.run = run
         self._events_before = len(all_events(run))
         self._output = run.path.parent / f"{run.run_id}.supervisor.log"
@@ -80,6 +88,7 @@ class LiveRun:
             self.supervisor = subprocess.Popen(
                 command,
                 cwd=repository,
+                env={**os.environ, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -135,6 +144,10 @@ class LiveRun:
         """Fail when a process of the run is left at the deadline."""
         wait_until("no process of the run being left", lambda: not processes_of(self.run), timeout_s)
 
+    def reap(self) -> None:
+        """Take the exit code of a supervisor that was killed, in a thread: a zombie is nobody left."""
+        threading.Thread(target=self.supervisor.wait, daemon=True).start()
+
     def torchrun(self) -> psutil.Process:
         """Return the process of torchrun."""
         return next(
@@ -168,16 +181,21 @@ class Launcher:
 
     def __init__(self, runs_dir: Path, repository: Path = REPOSITORY) -> None:
         self.runs_dir = runs_dir
-        self._repository = repository
+        self.repository = repository
         self._live: list[LiveRun] = []
 
     def start(self, **values: Any) -> LiveRun:
         """Create a small run and start it under a supervisor."""
         return self.start_run(create_run(self.runs_dir, **values))
 
-    def start_run(self, run: RunDirectory, resume_step: int | None = None) -> LiveRun:
+    def start_run(
+        self,
+        run: RunDirectory,
+        resume_step: int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> LiveRun:
         """Start a run that exists, from the beginning or from a checkpoint."""
-        live = LiveRun(run, resume_step, self._repository)
+        live = LiveRun(run, resume_step, self.repository, environment)
         self._live.append(live)
         return live
 

@@ -23,6 +23,8 @@ PEER_ERRORS = re.compile(
 TIMEOUT_ERRORS = re.compile(
     r"timed out waiting \d+ ?ms|wait timeout after|collective operation timeout", re.IGNORECASE
 )
+OUT_OF_MEMORY = re.compile(r"out of memory|memoryerror|(can't|cannot) allocate memory", re.IGNORECASE)
+TOLD_TO_END = re.compile(r"got signal: (15|2)\b")
 _TAIL_BYTES = 256 * 1024
 
 
@@ -67,7 +69,7 @@ def explain(run: RunDirectory, torchrun_log: Path, torchrun_dir: Path, exit_code
         return _torchrun_itself(exit_code, torchrun_log)
     causes = [failure for failure in failures if not failure.is_consequence]
     if not causes:
-        return _all_lost_each_other(failures)
+        return _lost_somebody(run, failures)
     # A killed rank comes before any exception: it is what its peers stumbled over.
     first = min(causes, key=lambda failure: (not failure.was_killed, failure.time_unix_s))
     if first.was_killed:
@@ -142,7 +144,7 @@ def _killed(failure: _Failure) -> Cause:
 
 def _raised(failure: _Failure) -> Cause:
     message = failure.message or f"it ended with exit code {failure.exit_code} and said nothing"
-    out_of_memory = "out of memory" in message.lower()
+    out_of_memory = OUT_OF_MEMORY.search(message) is not None
     hint = (
         "Choose a smaller batch per GPU or a smaller model, then start again."
         if out_of_memory
@@ -160,7 +162,7 @@ def _raised(failure: _Failure) -> Cause:
 def _timed_out(run: RunDirectory, failure: _Failure, failures: list[_Failure]) -> Cause:
     """A collective waited in vain: who did not wait, or stands at the lowest step, did not come."""
     waited = {item.rank for item in failures if TIMEOUT_ERRORS.search(item.message)}
-    absent = [rank for rank in range(run.read_config().nproc_per_node) if rank not in waited]
+    absent = [rank for rank in range(_num_ranks(run)) if rank not in waited]
     late = absent[0] if len(absent) == 1 else _rank_behind(run)
     who = "" if late is None else f"; rank {late} is the one that did not come"
     log = "the logs of the ranks" if late is None else f"logs/rank_{late}.log"
@@ -173,6 +175,14 @@ def _timed_out(run: RunDirectory, failure: _Failure, failures: list[_Failure]) -
     )
 
 
+def _num_ranks(run: RunDirectory) -> int:
+    """Return how many ranks there were; 0 when the configuration has been damaged meanwhile."""
+    try:
+        return run.read_config().nproc_per_node
+    except (OSError, ValueError):
+        return 0
+
+
 def _rank_behind(run: RunDirectory) -> int | None:
     newest: list[dict[str, Any]] = []
     for event in events.read_all(run.events):
@@ -182,6 +192,28 @@ def _rank_behind(run: RunDirectory) -> int | None:
     if len(set(steps.values())) < 2:
         return None
     return int(min(steps, key=lambda rank: steps[rank]))
+
+
+def _lost_somebody(run: RunDirectory, failures: list[_Failure]) -> Cause:
+    """Each rank only misses another one: who left without an error of its own is the one they miss."""
+    told_to_end = [item.rank for item in failures if item.exit_code == -signal.SIGTERM and not item.message]
+    if len(told_to_end) == 1:
+        return Cause(
+            code="rank_terminated",
+            message=f"Rank {told_to_end[0]} was told to end (SIGTERM) by the system or someone.",
+            hint="To end a run, use Stop: it saves first.",
+            rank=told_to_end[0],
+        )
+    failed = {item.rank for item in failures}
+    silent = [rank for rank in range(_num_ranks(run)) if rank not in failed]
+    if len(silent) == 1:
+        return Cause(
+            code="rank_left",
+            message=f"Rank {silent[0]} ended before training was done, without an error.",
+            hint=f"Something called exit; the end of logs/rank_{silent[0]}.log may say what.",
+            rank=silent[0],
+        )
+    return _all_lost_each_other(failures)
 
 
 def _all_lost_each_other(failures: list[_Failure]) -> Cause:
@@ -209,6 +241,12 @@ def _torchrun_itself(exit_code: int, torchrun_log: Path) -> Cause:
             hint="Something called exit; the logs of the ranks may say what.",
         )
     last_words = _tail(torchrun_log).strip().splitlines()[-1:] or ["it said nothing"]
+    if TOLD_TO_END.search(last_words[0]):
+        return Cause(
+            code="torchrun_terminated",
+            message="torchrun, the parent of all ranks, was told to end (SIGTERM) by the system or someone.",
+            hint="To end a run, use Stop: it saves first.",
+        )
     return Cause(
         code="torchrun_failed",
         message=f"torchrun ended with exit code {exit_code}: {last_words[0][:300]}",

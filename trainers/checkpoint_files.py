@@ -175,8 +175,12 @@ def newest_whole(run: RunDirectory) -> int | None:
 def find_fault(item: Checkpoint) -> str | None:
     """Say what is wrong with a checkpoint's files, or None."""
     manifest = read_manifest(item)
-    if manifest.get("format_version") != FORMAT_VERSION:
-        return f"it has format {manifest.get('format_version')}, and this version reads {FORMAT_VERSION}"
+    version = manifest.get("format_version")
+    if isinstance(version, int) and version > FORMAT_VERSION:
+        versions = f"format {version}, this one knows {FORMAT_VERSION}"
+        return f"it was made by a newer version of this program ({versions})"
+    if version != FORMAT_VERSION:
+        return f"it has format {version}, and this version reads {FORMAT_VERSION}"
     for name, about in manifest["files"].items():
         path = item.path / name
         try:

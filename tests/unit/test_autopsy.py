@@ -137,6 +137,8 @@ def test_rank_that_torchrun_ended_is_no_cause(remains: Remains) -> None:
     [
         "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
         "RuntimeError: [enforce fail] out of memory",
+        "RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes.",
+        "MemoryError",
     ],
 )
 def test_out_of_memory_says_what_to_do(remains: Remains, message: str) -> None:
@@ -172,6 +174,24 @@ def test_ranks_that_only_lost_each_other_are_told_so(remains: Remains) -> None:
     remains.error_file(1, LOST_PEER, timestamp=4)
     cause = remains.explain()
     assert (cause.code, cause.rank) == ("connection_lost", 1)
+
+
+def test_rank_that_was_told_to_end_is_what_the_others_miss(remains: Remains) -> None:
+    remains.summary(0, -15, {1: 1})
+    remains.error_file(1, LOST_PEER)
+    assert (remains.explain().code, remains.explain().rank) == ("rank_terminated", 0)
+
+
+def test_rank_that_left_without_an_error_is_what_the_other_misses(remains: Remains) -> None:
+    remains.summary(0, 1)
+    remains.error_file(0, LOST_PEER)
+    cause = remains.explain()
+    assert (cause.code, cause.rank) == ("rank_left", 1)
+
+
+def test_torchrun_that_was_told_to_end_says_so_and_not_where_in_its_code(remains: Remains) -> None:
+    remains.log.write_text("Traceback\n…api.SignalException: Process 2979 got signal: 15\n")
+    assert remains.explain(1).code == "torchrun_terminated"
 
 
 def test_torchrun_that_was_killed_itself_left_no_summary(remains: Remains) -> None:

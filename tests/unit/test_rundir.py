@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,13 +84,66 @@ def test_live_state_without_an_owner_is_lost_and_says_why(run: RunDirectory, rep
         assert run.read_status() == Status(state="running", pid=1, started_unix_s=5.0)
     lost = run.read_status()
     assert lost.state == "lost" and lost.started_unix_s == 5.0
-    assert lost.error is not None and "Resume" in lost.error
+    assert lost.error is not None and "Nothing was saved yet: start it again." in lost.error
+    manifest = run.checkpoints / "step_3" / "manifest.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text("{}")
+    lost = run.read_status()
+    assert lost.error is not None and "Resume continues from the newest checkpoint." in lost.error
 
 
 @pytest.mark.parametrize("state", ["finished", "stopped", "failed"])
 def test_final_state_needs_no_owner(run: RunDirectory, state: Any) -> None:
     run.write_status(Status(state=state, exit_code=0))
     assert run.read_status().state == state
+
+
+DAMAGED = [
+    b"", b"{", b"null", b"[]", b"7", b"\xff\xfe\x00", b"[" * 100_000, b'{"state": "flying"}', b"{}",
+    b'{"state": "running", "pid": "x"}', b'{"state": "failed", "started_unix_s": {}}',
+    b'{"state": "stopped", "exit_code": 1e999}', b'{"state": "stopped", "error": 3}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_state_of_a_run_with_a_damaged_status_is_what_its_events_say(
+    run: RunDirectory, content: bytes
+) -> None:
+    run.status.write_bytes(content)
+    file = EventFile(run.events)
+    file.append([(1.0, "state", {"state": "stopped", "reason": ""})])
+    file.close()
+    found = run.read_status()
+    assert found.state == "stopped"
+    assert found.error is not None and "status file of this run is damaged" in found.error
+
+
+def test_status_of_a_newer_version_says_so(run: RunDirectory) -> None:
+    run.status.write_text('{"schema_version": 9, "state": "running"}')
+    error = run.read_status().error
+    assert (
+        error is not None and "made by a newer version of this program (schema 9, this one knows 1)" in error
+    )
+
+
+def test_damaged_configuration_says_so(run: RunDirectory) -> None:
+    run.config.write_bytes(b"{" + b"\x00" * 10)
+    with pytest.raises(ValueError, match="The configuration of this run is damaged"):
+        run.read_config()
+
+
+def test_configuration_of_a_newer_version_says_only_that(run: RunDirectory) -> None:
+    run.config.write_text('{"schema_version": 3, "flying": true}')
+    with pytest.raises(ValueError, match="newer version") as caught:
+        run.read_config()
+    assert "(schema 3, this one knows 2)" in str(caught.value) and "flying" not in str(caught.value)
+
+
+def test_file_from_the_future_is_not_new_for_ever(run: RunDirectory) -> None:
+    rundir.write_json_atomically(run.config, Config().to_json())
+    ahead = time.time() + 86_400
+    os.utime(run.config, (ahead, ahead))
+    assert run.read_status().state == "lost"
 
 
 def test_run_without_status_is_queued_then_lost(run: RunDirectory) -> None:

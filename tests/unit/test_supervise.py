@@ -170,7 +170,7 @@ def test_run_of_long_silences_gets_more_time_to_hear_a_stop(
     torchrun, tree, subject = escalation(run, monkeypatch, "running")
     for _ in range(2):
         file = EventFile(run.events)
-        file.append([(1.0, "step", {"step": 1})])
+        file.append([(1.0, "checkpoint", {"step": 1})])
         file.close()
         subject._follow_events()
         pass_time(monkeypatch, 20.0)

@@ -462,6 +462,17 @@ class Config:
         return {"schema_version": SCHEMA_VERSION, **asdict(self)}
 
 
+class NewerVersionError(ConfigError):
+    """A configuration of a version of this program that is still to come."""
+
+    def __init__(self, version: int) -> None:
+        allowed = " or ".join(str(readable) for readable in READABLE_VERSIONS)
+        super().__init__([Problem(field="schema_version", value=version, allowed=allowed)])
+        versions = f"schema {version}, this one knows {SCHEMA_VERSION}"
+        message = f"The configuration was made by a newer version of this program ({versions})."
+        self.args = (f"{message} Open it with the newer version.",)
+
+
 def settings() -> dict[str, Setting]:
     """Return each field's `Setting` by name, in the order of the form."""
     return {item.name: item.metadata["setting"] for item in fields(Config)}
@@ -488,6 +499,9 @@ def parse(raw: Mapping[str, Any]) -> Config:
     problems = []
     values = {}
     version = raw.get("schema_version", SCHEMA_VERSION)
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        # Said alone: that such a version has other fields goes without saying.
+        raise NewerVersionError(version)
     if version not in READABLE_VERSIONS:
         allowed = " or ".join(str(readable) for readable in READABLE_VERSIONS)
         problems.append(Problem(field="schema_version", value=version, allowed=allowed))

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from trainers.contract import event_check
+
 Event = dict[str, Any]
 State = Literal[
     "queued", "starting", "running", "paused", "stopping", "finished", "stopped", "failed", "lost"
@@ -22,6 +24,7 @@ STATES: tuple[State, ...] = (
     "queued", "starting", "running", "paused", "stopping", "finished", "stopped", "failed", "lost",
 )  # fmt: skip
 LIVE_STATES = frozenset({"queued", "starting", "running", "paused", "stopping"})
+ENDED_STATES = frozenset(STATES) - LIVE_STATES
 
 COMMON_FIELDS = ("seq", "time_unix_s", "kind")
 FIELDS: Mapping[str, tuple[str, ...]] = {
@@ -92,7 +95,8 @@ def _dump(value: Any) -> str:
 def read(path: Path, offset: int = 0) -> tuple[list[Event], int]:
     """Return the whole events after byte `offset` and the offset to read on from.
 
-    A missing file has no events. At most 16 MiB are read at once; call again for the rest.
+    A missing file has no events, and a damaged line is none. At most 16 MiB are read at once; call again
+    for the rest.
     """
     try:
         with path.open("rb") as file:
@@ -101,7 +105,7 @@ def read(path: Path, offset: int = 0) -> tuple[list[Event], int]:
     except FileNotFoundError:
         return [], offset
     end = chunk.rfind(b"\n") + 1
-    return [json.loads(line) for line in chunk[:end].splitlines() if line], offset + end
+    return [event for line in chunk[:end].split(b"\n") if (event := parse_line(line))], offset + end
 
 
 def last(path: Path) -> Event | None:
@@ -114,9 +118,10 @@ def last(path: Path) -> Event | None:
                 start = max(0, size - block)
                 file.seek(start)
                 chunk = file.read(size - start)
-                lines = chunk[: chunk.rfind(b"\n") + 1].splitlines()
-                if lines and (start == 0 or len(lines) > 1):
-                    newest: Event = json.loads(lines[-1])
+                lines = chunk[: chunk.rfind(b"\n") + 1].split(b"\n")
+                whole = lines if start == 0 else lines[1:]
+                newest = next((event for line in reversed(whole) if (event := parse_line(line))), None)
+                if newest is not None:
                     return newest
                 if start == 0:
                     return None
@@ -125,14 +130,20 @@ def last(path: Path) -> Event | None:
         return None
 
 
+def parse_line(line: bytes) -> Event | None:
+    """Return the event of one line, or None where there is none that can be read."""
+    return event_check.parse_line(line) if line else None
+
+
 def read_all(path: Path) -> Iterator[Event]:
     """Yield every whole event of a file, however long it is."""
     offset = 0
     while True:
-        batch, offset = read(path, offset)
-        if not batch:
+        batch, end = read(path, offset)
+        if end == offset:
             return
         yield from batch
+        offset = end
 
 
 def last_state(path: Path) -> State | None:
@@ -148,10 +159,13 @@ def last_state(path: Path) -> State | None:
                 chunk = file.read(end - start) + rest
                 whole_until = chunk.rfind(b"\n")
                 found = chunk.rfind(mark, 0, max(0, whole_until))
-                if found >= 0 and (start == 0 or b"\n" in chunk[:found]):
+                while found >= 0 and (start == 0 or b"\n" in chunk[:found]):
                     line = chunk[chunk.rfind(b"\n", 0, found) + 1 : chunk.index(b"\n", found)]
-                    state: State = json.loads(line)["state"]
-                    return state
+                    event = parse_line(line)
+                    if event is not None and event.get("state") in STATES:
+                        state: State = event["state"]
+                        return state
+                    found = chunk.rfind(mark, 0, found)  # damaged: the one before counts
                 # The first line may begin in the block before; what follows it has been searched.
                 rest = chunk[: chunk.find(b"\n") + 1] or chunk
                 end = start

@@ -12,14 +12,17 @@ import shlex
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from trainers.contract import config as config_module
 from trainers.contract import events, plain_files
+from trainers.contract import status as status_file
 from trainers.contract.config import Config
-from trainers.contract.events import State
+from trainers.contract.status import LOST_MESSAGE, NOTHING_SAVED_HINT, RESUME_HINT, Status, StatusError
+
+__all__ = ["Checkpoint", "CommandName", "RunDirectory", "Status"]
 
 CommandName = Literal["stop", "checkpoint", "pause", "resume", "set_lr"]
 COMMAND_NAMES: tuple[CommandName, ...] = ("stop", "checkpoint", "pause", "resume", "set_lr")
@@ -27,19 +30,6 @@ RUN_ID_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 _STEP_DIRECTORY = re.compile(r"step_(\d+)")
 _LAUNCH_GRACE_S = 20.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Status:
-    """What `status.json` holds; `pid` is the supervisor's."""
-
-    state: State
-    pid: int | None = None
-    pid_start_time: float | None = None
-    exit_code: int | None = None
-    error: str | None = None
-    started_unix_s: float | None = None
-    ended_unix_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +67,22 @@ class RunDirectory:
             OSError: when it cannot be read.
             ValueError: when it is not a valid configuration.
         """
-        return config_module.parse(json.loads(self.config.read_text(encoding="utf-8")))
+        try:
+            raw = json.loads(self.config.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise ValueError("The configuration of this run is damaged: config.json is not JSON.") from error
+        return config_module.parse(raw)
 
     def read_status(self) -> Status:
         """Return the run's true state: a live one only while somebody holds the lock."""
-        recorded = self._recorded_status()
+        try:
+            return self._true_status()
+        except StatusError as error:
+            found = self._state_without_status()
+            return replace(found, error=str(error) if found.state not in events.LIVE_STATES else None)
+
+    def _true_status(self) -> Status:
+        recorded = status_file.read(self.status)
         if recorded is None:
             return self._state_without_status()
         if recorded.state in events.LIVE_STATES and self.is_locked():
@@ -91,14 +92,14 @@ class RunDirectory:
             newest = events.last_state(self.events) if self.is_locked() else None
             return recorded if newest is None else replace(recorded, state=newest)
         # The supervisor may have ended between the two looks: what it wrote last is what counts.
-        recorded = self._recorded_status() or recorded
+        recorded = status_file.read(self.status) or recorded
         if recorded.state not in events.LIVE_STATES:
             return recorded
         said = events.last(self.events)
-        if said is not None and said["kind"] == "state" and said["state"] not in events.LIVE_STATES:
+        if said is not None and said["kind"] == "state" and said["state"] in events.ENDED_STATES:
             # The run had its last word; only the status could not be written any more.
             return replace(recorded, state=said["state"])
-        return replace(recorded, state="lost", error=LOST_MESSAGE)
+        return replace(recorded, state="lost", error=self._lost_message())
 
     def bytes_being_saved(self) -> int:
         """Return the size of the checkpoint that is being written, if one is."""
@@ -110,7 +111,7 @@ class RunDirectory:
 
     def write_status(self, status: Status) -> None:
         """Replace `status.json` atomically."""
-        write_json_atomically(self.status, asdict(status))
+        write_json_atomically(self.status, status_file.to_json(status))
 
     def is_locked(self) -> bool:
         """Tell whether a process owns this run now."""
@@ -177,28 +178,23 @@ class RunDirectory:
             if match and not path.is_symlink():
                 yield int(match[1]), path
 
-    def _recorded_status(self) -> Status | None:
-        try:
-            raw = json.loads(self.status.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
-        return Status(**{name: raw.get(name) for name in Status.__dataclass_fields__})
-
     def _state_without_status(self) -> Status:
         """A run that no supervisor has written down: just created, or started by hand."""
         newest = events.last_state(self.events)
         if self.is_locked():
             return Status(state=newest or "starting")
         if newest is not None:
-            return Status(state=newest if newest not in events.LIVE_STATES else "lost")
+            is_lost = newest in events.LIVE_STATES
+            return Status(state="lost", error=self._lost_message()) if is_lost else Status(state=newest)
         age_s = time.time() - self.config.stat().st_mtime if self.config.exists() else _LAUNCH_GRACE_S
-        return Status(state="queued" if age_s < _LAUNCH_GRACE_S else "lost")
+        # A file from the future (the clock was set back) is not new for ever.
+        if abs(age_s) < _LAUNCH_GRACE_S:
+            return Status(state="queued")
+        return Status(state="lost", error=self._lost_message())
 
-
-LOST_MESSAGE = (
-    "The process that looked after this run is gone, so the run ended without a last word "
-    "(killed, or the machine restarted). Resume continues from the newest checkpoint."
-)
+    def _lost_message(self) -> str:
+        is_saved = any(self.checkpoints.glob("step_*/manifest.json"))
+        return f"{LOST_MESSAGE} {RESUME_HINT if is_saved else NOTHING_SAVED_HINT}"
 
 
 def create(runs_dir: Path, config: Config) -> RunDirectory:

@@ -1,0 +1,79 @@
+"""Play faults on real runs and print the table.
+
+    python -m tests.faults [--times N] [--only WORDS …] [--seed N] [--at-once N] [--into FILE]
+
+Every outcome goes to a file of JSON lines at once, so that an interrupted suite goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from tests.faults import table
+from tests.faults.registry import FAULTS, Fault
+from tests.faults.scenes import load_all
+from tests.faults.trial import Outcome, play
+
+
+def main() -> int:
+    """Play what is asked for; the exit code tells whether everything held."""
+    options = _options()
+    load_all()
+    chosen = [item for item in FAULTS.values() if _is_meant(item.name, options.only)]
+    if not chosen:
+        sys.exit("No such fault. There are: " + ", ".join(FAULTS))
+    print(f"Seed {options.seed}; outcomes go to {options.into}.\n\n{table.HEAD}", flush=True)
+    done = table.load(options.into)
+    everything: list[Outcome] = []
+    are_good = True
+    with ThreadPoolExecutor(options.at_once) as pool, tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        waiting = [(item, _begin(pool, item, done, options, Path(folder))) for item in chosen]
+        for item, outcomes in waiting:
+            played = [found if isinstance(found, Outcome) else found.result() for found in outcomes]
+            everything += played
+            bad = [outcome for outcome in played if not table.is_good(outcome, item.limit_s)]
+            are_good = are_good and not bad
+            print(table.row(item.name, played), flush=True)
+            for outcome in bad:
+                print(f"    seed {outcome.seed}: {outcome.complaints}", file=sys.stderr, flush=True)
+    print(table.row("**all**", everything), flush=True)
+    return 0 if are_good else 1
+
+
+def _begin(
+    pool: ThreadPoolExecutor, item: Fault, done: list[Outcome], options: argparse.Namespace, folder: Path
+) -> list[Outcome | Future[Outcome]]:
+    """Hand the trials of a fault that are not in the file yet to the pool."""
+    known = {outcome.seed: outcome for outcome in done if outcome.fault == item.name}
+    times = options.times or item.times
+    seeds = range(options.seed, options.seed + times)
+    return [known.get(seed) or pool.submit(_play, item, seed, folder, options.into) for seed in seeds]
+
+
+def _play(item: Fault, seed: int, folder: Path, into: Path) -> Outcome:
+    place = folder / f"{''.join(c if c.isalnum() else '-' for c in item.name)}-{seed}"
+    outcome = play(item.name, item.scene, seed, place)
+    table.keep(into, outcome)
+    return outcome
+
+
+def _is_meant(name: str, words: list[str] | None) -> bool:
+    return not words or any(word in name for word in words)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Do every fault to real runs, and see what holds.")
+    parser.add_argument("--times", type=int, help="how often each; left out: as often as its line says")
+    parser.add_argument("--only", nargs="+", metavar="WORDS", help="faults whose name has these words")
+    parser.add_argument("--seed", type=int, default=0, help="of the first trial of each fault")
+    parser.add_argument("--at-once", type=int, default=2, help="trials at a time; a run mostly waits")
+    parser.add_argument("--into", type=Path, default=Path("faults.jsonl"), help="where outcomes are kept")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

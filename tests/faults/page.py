@@ -1,0 +1,78 @@
+"""The page's answers about one run without a server: every route that reads a run's directory."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gradio as gr
+from fastapi import FastAPI
+
+from ddp_gui import export_routes, list_routes, log_routes, stream
+from ddp_gui.api import Api
+from ddp_gui.catalogue import CatalogueSource
+from ddp_gui.runs import RunStore
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # starlette would rather have another client than the one gradio brings
+    from fastapi.testclient import TestClient
+
+LIVE = (
+    "summary",
+    "configuration",
+    "poll",
+    "view?from=0&to=50",
+    "log/0",
+    "log/torchrun/search?words=a",
+    "stream",
+)
+EXPORTS = ("export.csv", "export.json", "export.tfevents")
+
+
+@functools.cache
+def _catalogue() -> CatalogueSource:
+    return CatalogueSource(Path(tempfile.mkdtemp(prefix="faults-catalogue-")) / "catalogue.json")
+
+
+class Page:
+    """Asks everything a person could look at; collects what is no answer in plain words."""
+
+    def __init__(self, runs_dir: Path) -> None:
+        # What a model would take is asked of another process, once a page: it has nothing to do with this.
+        needs: Any = SimpleNamespace(of=lambda *_: None)
+        self.store = RunStore(runs_dir, _catalogue(), needs=needs)
+        self.api = Api(self.store)
+        app = FastAPI()
+        for module in (list_routes, export_routes, stream, log_routes):
+            app.include_router(module.make_router(self.store))
+        self._client = TestClient(app)
+
+    def row(self, run_id: str) -> dict[str, Any] | None:
+        """Return the run's row in the list."""
+        return next((row for row in self.store.rows() if row["run_id"] == run_id), None)
+
+    def status(self, run_id: str) -> dict[str, Any] | str:
+        """Return what `/run_status` answers; the words, where it is an error."""
+        try:
+            return self.api.run_status(run_id)
+        except gr.Error as error:
+            return str(error.message)
+
+    def look(self, run_id: str) -> list[str]:
+        """Ask every live route, and return what went wrong: a failure is only good as a sentence."""
+        wrong = []
+        for route in (*LIVE, *EXPORTS):
+            try:
+                answer = self._client.get(f"/live/runs/{run_id}/{route}")
+            except Exception as error:  # noqa: BLE001 - whatever it is, a person would have seen an error page
+                wrong.append(f"{route}: {type(error).__name__}: {error}")
+                continue
+            if answer.status_code == 404 and "Traceback" not in answer.text:
+                continue
+            if answer.status_code != 200:
+                wrong.append(f"{route}: {answer.status_code} {answer.text[:200]}")
+        return wrong

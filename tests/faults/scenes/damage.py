@@ -1,0 +1,284 @@
+"""Files of an ended real run, cut, altered, mixed up or of a newer version: what the page makes of them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from tests.faults.page import Page
+from tests.faults.registry import add
+from tests.faults.trial import Trial
+from tests.harness import Launcher
+from trainers import checkpoint_files
+from trainers.contract.rundir import RunDirectory
+from trainers.supervise import Supervisor
+
+MAX_LOOK_S = 10.0
+CHECKPOINT_FILES = (
+    "model.safetensors",
+    "optimizer.pt",
+    "rank_0.pt",
+    "rank_1.pt",
+    "state.json",
+    "manifest.json",
+)
+
+Damage = Callable[[bytes, random.Random], bytes]
+
+
+@functools.cache
+def original() -> RunDirectory:
+    """Make the real run whose copies are damaged, once: trained, evaluated, saved, stopped."""
+    launcher = Launcher(Path(tempfile.mkdtemp(prefix="faults-original-")))
+    live = launcher.start(num_epochs=100_000, checkpoint_every_steps=60, eval_every_steps=50)
+    live.wait_for_step(200)
+    live.ask("stop")
+    assert live.wait_for_end().state == "stopped", live.story()
+    launcher.close()
+    return live.run
+
+
+def _cut(data: bytes, dice: random.Random) -> bytes:
+    return data[: dice.randrange(len(data))]
+
+
+def _flip_bits(data: bytes, dice: random.Random) -> bytes:
+    changed = bytearray(data)
+    for _ in range(dice.choice((1, 1, 1, 5, 100))):
+        changed[dice.randrange(len(changed))] ^= 1 << dice.randrange(8)
+    return bytes(changed)
+
+
+def _overwrite(data: bytes, dice: random.Random) -> bytes:
+    start = dice.randrange(len(data))
+    length = min(len(data) - start, dice.choice((1, 16, 512, 4096)))
+    block = dice.choice((bytes(length), dice.randbytes(length), b"7" * length, b"\n" * length))
+    return data[:start] + block + data[start + length :]
+
+
+def _insert(data: bytes, dice: random.Random) -> bytes:
+    start = dice.randrange(len(data))
+    extra = (
+        b"\n{not json\n",
+        b"\nnull\n",
+        b'\n{"kind":"step"}\n',
+        b"\n" + b"[" * 100_000 + b"\n",
+        dice.randbytes(99),
+    )
+    return data[:start] + dice.choice(extra) + data[start:]
+
+
+def _shuffle_lines(data: bytes, dice: random.Random) -> bytes:
+    lines = data.splitlines(keepends=True)
+    first, second = dice.randrange(len(lines)), dice.randrange(len(lines))
+    if dice.random() < 0.5:
+        del lines[first]
+    else:
+        lines[first], lines[second] = lines[second], lines[first]
+    return b"".join(lines)
+
+
+def _empty(data: bytes, dice: random.Random) -> bytes:
+    return b""
+
+
+DAMAGES: tuple[Damage, ...] = (_cut, _flip_bits, _flip_bits, _overwrite, _insert, _shuffle_lines, _empty)
+
+
+def _copy(trial: Trial) -> RunDirectory:
+    run = RunDirectory(trial.runs_dir / "damaged-1")
+    shutil.copytree(original().path, run.path)
+    return run
+
+
+def _damage(trial: Trial, path: Path) -> None:
+    data, how = path.read_bytes(), trial.dice.choice(DAMAGES)
+    path.write_bytes(how(data, trial.dice))
+    trial.note = f"{path.name} {how.__name__}"
+    trial.strike()
+
+
+def _open(trial: Trial, run: RunDirectory, *, says: str = "") -> None:
+    """List it, ask for its status and everything else; all in time, all in plain words, never alive."""
+    page = Page(trial.runs_dir)
+    row, status = page.row(run.run_id), page.status(run.run_id)
+    for wrong in page.look(run.run_id):
+        trial.complain(f"{trial.note}: {wrong}")
+    trial.is_true_now()
+    if trial.expect(row is not None, f"{trial.note}: not in the list") and row is not None:
+        trial.expect(row["state"] in ("stopped", "lost"), f"{trial.note}: the list says {row['state']}")
+        words = f"{row['error']} {status if isinstance(status, str) else status['error']}"
+        trial.expect(says in words, f"{trial.note}: does not say {says!r}: {words}")
+        trial.expect("Traceback" not in words and "Errno" not in words, f"{trial.note}: not plain: {words}")
+    took_s = time.monotonic() - trial.struck_at
+    trial.expect(took_s < MAX_LOOK_S, f"{trial.note}: took {took_s:.1f} s")
+
+
+def _can_be_started(trial: Trial, run: RunDirectory) -> None:
+    """What a resume does first, without the training: take the lock, number events on."""
+    try:
+        Supervisor(run, None)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the resume would die of it
+        trial.complain(f"{trial.note}: a resume dies of {type(error).__name__}: {error}")
+
+
+def _events(trial: Trial) -> None:
+    run = _copy(trial)
+    _damage(trial, run.events)
+    _open(trial, run)
+    _can_be_started(trial, run)
+
+
+def _status(trial: Trial) -> None:
+    run = _copy(trial)
+    _damage(trial, run.status)
+    _open(trial, run)
+    found = run.read_status()
+    trial.expect(found.state == "stopped" or _is_other(run), f"{trial.note}: {found}")
+
+
+def _is_other(run: RunDirectory) -> bool:
+    """Tell whether the damaged file still is a status: one that nobody can tell from a real one."""
+    try:
+        return json.loads(run.status.read_bytes())["state"] == run.read_status().state
+    except (ValueError, LookupError, TypeError):
+        return False
+
+
+def _configuration(trial: Trial) -> None:
+    run = _copy(trial)
+    _damage(trial, run.config)
+    _open(trial, run)
+
+
+def _other_files(trial: Trial) -> None:
+    run = _copy(trial)
+    name = trial.dice.choice(("commands.jsonl", "notes.json", "data.json", "run.lock", "logs/rank_0.log"))
+    path = run.path / name
+    if not path.exists() or not path.stat().st_size:
+        path.write_text('{"name": "a", "tags": ["b"], "note": "c"}\n')
+    _damage(trial, path)
+    _open(trial, run)
+    _can_be_started(trial, run)
+
+
+def _checkpoint(trial: Trial) -> None:
+    """Never loaded, and said by name: by the sums, whatever the damage was."""
+    run = _copy(trial)
+    newest = run.list_checkpoints()[-1]
+    path = newest.path / trial.dice.choice(CHECKPOINT_FILES)
+    before = path.read_bytes()
+    _damage(trial, path)
+    _open(trial, run)
+    if path.name == "manifest.json":
+        _manifest_is_checked(trial, run, newest.step)
+        return
+    try:
+        checkpoint_files.verify(run, newest.step)
+        trial.expect(path.read_bytes() == before, f"{trial.note}: taken for whole")
+    except checkpoint_files.CheckpointError as error:
+        trial.expect(path.name in str(error) and "the newest whole one is step" in str(error), str(error))
+
+
+def _manifest_is_checked(trial: Trial, run: RunDirectory, step: int) -> None:
+    try:
+        checkpoint_files.verify(run, step)
+    except checkpoint_files.CheckpointError:
+        return
+    except Exception as error:  # noqa: BLE001 - that is the finding
+        trial.complain(f"{trial.note}: {type(error).__name__}: {error}")
+
+
+def _newer(trial: Trial, what: str) -> None:
+    run = _copy(trial)
+    version = trial.dice.randint(3, 10**6)
+    trial.note = f"newer {what}"
+    if what == "checkpoint":
+        path = run.list_checkpoints()[-1].path / "manifest.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"format_version": version, "new": 1}))
+    elif what == "events":
+        with run.events.open("a") as file:
+            number = sum(1 for _ in run.events.open())
+            file.write(json.dumps({"seq": number, "time_unix_s": 2e9, "kind": "dance", "new": [1]}) + "\n")
+    else:
+        path = run.config if what == "configuration" else run.status
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": version, "new": 1}))
+    trial.strike()
+    _open(
+        trial,
+        run,
+        says=f"newer version of this program (schema {version}"
+        if what in ("configuration", "status")
+        else "",
+    )
+    if what == "checkpoint":
+        try:
+            checkpoint_files.verify(run, run.list_checkpoints()[-1].step)
+            trial.complain("a checkpoint of a newer format was taken")
+        except checkpoint_files.CheckpointError as error:
+            trial.expect("newer version of this program" in str(error), str(error))
+
+
+def _killed_half_way(trial: Trial) -> None:
+    """Half a checkpoint, half a line, a stale lock file and half-written files lie about."""
+    run = _copy(trial)
+    partial_folder = run.checkpoints / f".step_{trial.dice.randint(1, 9999)}.partial"
+    shutil.copytree(run.list_checkpoints()[-1].path, partial_folder)
+    (partial_folder / "manifest.json").unlink()
+    (run.path / ".status.json.999999.tmp").write_text("{")
+    with run.events.open("ab") as file:
+        file.write(b'{"seq":99999,"time_unix')
+    trial.note = "killed half-way"
+    trial.strike()
+    _open(trial, run)
+    trial.expect(
+        all(not item.path.name.startswith(".") for item in run.list_checkpoints()), "half a one is listed"
+    )
+    live = trial.launcher.start_run(run, resume_step=run.list_checkpoints()[-1].step)
+    trial.watch(run)
+    live.wait_for("step", timeout_s=150.0)
+    trial.expect(not partial_folder.exists(), "half a checkpoint still lies there")
+    trial.expect(not list(run.path.glob(".status.json.9*")), "half a status still lies there")
+    trial.strike()
+    trial.stop(live, save=False)
+
+
+def _pid_used_again(trial: Trial) -> None:
+    """The status names a process that lives, but is another: the run is lost, and can be started."""
+    run = _copy(trial)
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        status = json.loads(run.status.read_text())
+        live = {"state": trial.dice.choice(("running", "starting", "stopping", "paused")), "pid": other.pid}
+        run.status.write_text(json.dumps(status | live | {"ended_unix_s": None, "exit_code": None}))
+        with run.events.open("r+b") as file:  # its last word was never said
+            lines = file.read().splitlines(keepends=True)
+            file.truncate(sum(map(len, lines[:-1])))
+        trial.note = "a pid used again"
+        trial.strike()
+        _open(trial, run, says="gone, so the run ended without a last word")
+        trial.expect(run.read_status().state == "lost", str(run.read_status()))
+        trial.expect(other.poll() is None, "the other process was ended")
+    finally:
+        other.kill()
+        other.wait()
+
+
+add("events file cut or altered", _events, times=60)
+add("status file cut or altered", _status, times=40)
+add("configuration cut or altered", _configuration, times=40)
+add("checkpoint cut or altered", _checkpoint, times=60)
+add("another file of a run cut or altered", _other_files, times=20)
+for _what in ("configuration", "status", "events", "checkpoint"):
+    add(f"{_what} of a newer version", partial(_newer, what=_what), times=5)
+add("a save, a line and a status killed half-way", _killed_half_way, times=8)
+add("a PID used again by another process", _pid_used_again, times=10)

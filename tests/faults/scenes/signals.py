@@ -1,0 +1,102 @@
+"""SIGKILL, SIGTERM and SIGSTOP to each process of a run, and to all at once."""
+
+from __future__ import annotations
+
+import signal
+from functools import partial
+
+import psutil
+
+from tests.faults.registry import HANG_LIMIT_S, LIMIT_S, add
+from tests.faults.trial import Trial
+from tests.harness import LiveRun, processes_of, wait_until
+
+VICTIMS = ("supervisor", "torchrun", "rank 0", "rank 1")
+# What the run says when this process of it is killed, or told to end.
+SAYS = {
+    ("SIGKILL", "supervisor"): "gone, so the run ended without a last word",
+    ("SIGKILL", "torchrun"): r"torchrun, the parent of all ranks, was killed \(SIGKILL\)",
+    ("SIGKILL", "rank 0"): r"Rank 0 was killed \(SIGKILL\)",
+    ("SIGKILL", "rank 1"): r"Rank 1 was killed \(SIGKILL\)",
+    ("SIGTERM", "torchrun"): "torchrun.*was told to end",
+    ("SIGTERM", "rank 0"): "Rank 0 was told to end",
+    ("SIGTERM", "rank 1"): "Rank 1 was told to end",
+}
+
+
+def find(live: LiveRun, victim: str) -> psutil.Process:
+    """Return one process of a run, once it is there."""
+
+    def look() -> psutil.Process | None:
+        try:
+            if victim == "supervisor":
+                return psutil.Process(live.supervisor.pid)
+            return live.torchrun() if victim == "torchrun" else live.rank(int(victim[-1]))
+        except (StopIteration, psutil.Error):
+            return None
+
+    found: psutil.Process = wait_until(f"a process {victim}", look, 60.0)
+    return found
+
+
+def _end_one(trial: Trial, name: str, victim: str) -> None:
+    live = trial.start_and_wait_a_while()
+    process = find(live, victim)
+    trial.strike()
+    process.send_signal(signal.Signals[name])
+    live.reap()
+    states = ("lost",) if (name, victim) == ("SIGKILL", "supervisor") else ("failed",)
+    if (name, victim) == ("SIGTERM", "supervisor"):
+        states = ("stopped", "failed")  # failed: before it had begun to listen for signals
+    trial.ends(live.run, *states, says=SAYS.get((name, victim), ""))
+
+
+def _kill_all(trial: Trial) -> None:
+    live = trial.start_and_wait_a_while()
+    family = processes_of(live.run)
+    trial.dice.shuffle(family)
+    trial.strike()
+    for process in family:
+        process.kill()
+    live.reap()
+    trial.ends(live.run, "lost", says="Resume continues from the newest checkpoint|Start it again")
+
+
+def _stop_supervisor(trial: Trial) -> None:
+    """The run goes on while nobody looks after it, and is looked after again."""
+    live = trial.start_and_wait()
+    process = find(live, "supervisor")
+    trial.strike()
+    process.suspend()
+    trial.goes_on(live)
+    process.resume()
+    trial.strike()
+    trial.stop(live)
+
+
+def _hang(trial: Trial, victim: str) -> None:
+    live = trial.start_and_wait(hang_timeout_s=10)
+    process = find(live, victim)
+    trial.strike()
+    process.suspend()
+    trial.ends(live.run, "failed", says=f"[Rr]ank {victim[-1]}")
+
+
+def _suspend_torchrun(trial: Trial) -> None:
+    live = trial.start_and_wait()
+    process = find(live, "torchrun")
+    trial.strike()
+    process.suspend()
+    trial.goes_on(live)
+    trial.strike()
+    trial.stop(live)
+
+
+for _name in ("SIGKILL", "SIGTERM"):
+    for _victim in VICTIMS:
+        add(f"{_name} to {_victim}", partial(_end_one, name=_name, victim=_victim), times=12)
+add("SIGKILL to all at once", _kill_all, times=12)
+add("SIGSTOP to the supervisor, later SIGCONT", _stop_supervisor, times=6, limit_s=LIMIT_S)
+add("SIGSTOP to torchrun, then Stop", _suspend_torchrun, times=6)
+for _victim in ("rank 0", "rank 1"):
+    add(f"SIGSTOP to {_victim}", partial(_hang, victim=_victim), times=8, limit_s=HANG_LIMIT_S)

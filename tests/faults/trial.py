@@ -1,0 +1,230 @@
+"""One fault done once to a real run: the scene plays, then everything that must hold is looked at."""
+
+from __future__ import annotations
+
+import random
+import re
+import shutil
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.faults import checks
+from tests.faults.watcher import Watcher
+from tests.harness import REPOSITORY, Launcher, LiveRun, create_run, wait_until
+from trainers.contract import events
+from trainers.contract.rundir import RunDirectory, Status
+
+# Saves often, so that a fault may well hit a save; goes on until something ends it.
+ENDLESS = {"num_epochs": 100_000, "checkpoint_every_steps": 100, "eval_every_steps": 400}
+PATIENCE_S = 90.0
+BUSY_START_S = 150.0
+RESUME_SHARE = 0.25
+_STEP = re.compile(rb'"kind":"step","step":(\d+)')
+
+
+@dataclass
+class Outcome:
+    """What one trial of one fault came to."""
+
+    fault: str
+    seed: int
+    lost_events: int = 0
+    bad_checkpoints: int = 0
+    processes_left: int = 0
+    true_after_s: float | None = None
+    took_s: float = 0.0
+    complaints: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Trial:
+    """What a scene plays with: its dice, its runs under watch, and the questions it may ask of them."""
+
+    def __init__(self, folder: Path, outcome: Outcome, repository: Path = REPOSITORY) -> None:
+        self.folder = folder
+        self.outcome = outcome
+        self.dice = random.Random(f"{outcome.fault} {outcome.seed}")
+        self.launcher = Launcher(folder / "runs", repository)
+        self.watched: dict[str, tuple[RunDirectory, Watcher]] = {}
+        self.struck_at = 0.0
+        self.fault_step = 0
+        self.note = ""
+        self._left: set[checks.Identity] = set()
+
+    @property
+    def runs_dir(self) -> Path:
+        return self.launcher.runs_dir
+
+    def create(self, **values: Any) -> RunDirectory:
+        """Make a run that goes on until something ends it, and watch it."""
+        run = create_run(self.runs_dir, **(ENDLESS | values))
+        self.watch(run)
+        return run
+
+    def watch(self, run: RunDirectory) -> None:
+        """Read this run all the time from now on."""
+        self.watched[run.run_id] = (run, Watcher(run))
+
+    def start(self, *, environment: dict[str, str] | None = None, **values: Any) -> LiveRun:
+        """Start an endless run."""
+        return self.launcher.start_run(self.create(**values), environment=environment)
+
+    def start_and_wait(self, **values: Any) -> LiveRun:
+        """Start an endless run and wait until it has saved once."""
+        live = self.start(**values)
+        live.wait_for("checkpoint", timeout_s=BUSY_START_S)
+        return live
+
+    def start_and_wait_a_while(self, **values: Any) -> LiveRun:
+        """Start an endless run and wait until any moment: one time in five before it has begun to train."""
+        live = self.start(**values)
+        if self.dice.random() < 0.2:
+            wait_until("a status", live.run.status.exists, BUSY_START_S)
+            time.sleep(self.dice.uniform(0.0, 5.0))
+        else:
+            live.wait_for("checkpoint", timeout_s=BUSY_START_S)
+            time.sleep(self.dice.uniform(0.0, 2.0))
+        return live
+
+    def strike(self) -> None:
+        """Note that the fault happens now."""
+        self.struck_at = time.monotonic()
+
+    def ends(self, run: RunDirectory, *states: str, says: str = "") -> Status:
+        """Wait until nothing of the run lives and its state says so; note the seconds, check the words."""
+
+        def is_true() -> bool:
+            self._left = self.watched[run.run_id][1].processes_left()
+            return not self._left and run.read_status().state not in events.LIVE_STATES
+
+        wait_until("an ended state with no process left", is_true, PATIENCE_S)
+        self._note_seconds()
+        status = run.read_status()
+        self.expect(
+            status.state in states, f"the state is {status.state}, not {' or '.join(states)}: {status}"
+        )
+        if status.state in ("failed", "lost"):
+            sentence = status.error or ""
+            begins_well = sentence.startswith("torchrun,") or sentence[:1].isupper()
+            is_sentence = begins_well and sentence.endswith(".") and "Traceback" not in sentence
+            self.expect(is_sentence, f"no plain sentence: {status.error!r}")
+            self.expect(re.search(says, sentence), f"does not say {says!r}: {sentence}")
+        return status
+
+    def goes_on(self, live: LiveRun) -> None:
+        """Wait for a later step of a run that nothing should have stopped."""
+        before = last_step(live.run)
+        wait_until("training going on", lambda: last_step(live.run) != before, PATIENCE_S)
+        state = live.run.read_status().state
+        self._note_seconds()
+        self.expect(state == "running", f"it trains, but its state is {state}")
+
+    def stop(self, live: LiveRun, **arguments: Any) -> Status:
+        """Stop the run as a click does, and wait for its end."""
+        live.run.append_command("stop", **arguments)
+        return self.ends(live.run, "stopped")
+
+    def resumes(self, run: RunDirectory) -> None:
+        """Resume from the newest checkpoint, as the page does, and see a later step."""
+        newest = max(run.list_checkpoints(), key=lambda item: (item.saved_unix_s, item.step), default=None)
+        if newest is None:
+            return
+        again = self.launcher.start_run(run, resume_step=newest.step)
+        try:
+            again.wait_for("step", lambda event: event["step"] > newest.step, timeout_s=BUSY_START_S)
+        except AssertionError as error:
+            self.outcome.bad_checkpoints += 1
+            self.complain(f"step {newest.step} cannot be resumed: {error}")
+            return
+        run.append_command("stop", save=False)
+        wait_until("the resumed run's end", lambda: again.supervisor.poll() is not None, PATIENCE_S)
+
+    def expect(self, is_so: object, complaint: str) -> bool:
+        """Note a complaint where something is not so."""
+        if not is_so:
+            self.complain(complaint)
+        return bool(is_so)
+
+    def complain(self, text: str) -> None:
+        """Note that something was not as promised."""
+        self.outcome.complaints.append(text[:2000])
+
+    def is_true_now(self) -> None:
+        """Note that everything is as it should be, so many seconds after the fault."""
+        self._note_seconds()
+
+    def _note_seconds(self) -> None:
+        took_s = time.monotonic() - self.struck_at
+        self.outcome.true_after_s = max(self.outcome.true_after_s or 0.0, round(took_s, 2))
+
+    def conclude(self) -> None:
+        """Look at what must hold after every fault, with every run at its end."""
+        for _, watcher in self.watched.values():
+            left = watcher.processes_left()
+            if left:
+                self.complain(f"processes left: {sorted(left)}")
+            self.outcome.processes_left += len(left)
+        for run, _ in self.watched.values():
+            if (
+                run.path.exists()
+                and self.dice.random() < RESUME_SHARE
+                and run.read_status().state != "finished"
+            ):
+                self.resumes(run)
+        for run, watcher in self.watched.values():
+            watcher.close()
+            if not run.path.exists():
+                continue
+            self.outcome.lost_events += checks.lost_events(run, watcher.seen())
+            bad = checks.bad_checkpoints(run)
+            self.outcome.bad_checkpoints += len(bad)
+            self.outcome.complaints += bad
+            if not watcher.seen().num_events and run.events.exists():
+                self.complain("the watcher saw no event, so that none could be missed")
+
+    def close(self) -> None:
+        """Leave nothing behind, whatever happened."""
+        self.launcher.close()
+        for _, watcher in self.watched.values():
+            watcher.close()
+
+
+Scene = Callable[[Trial], None]
+
+
+def play(name: str, scene: Scene, seed: int, folder: Path, repository: Path = REPOSITORY) -> Outcome:
+    """Play a scene in a folder of its own and return what it came to; nothing is left behind."""
+    outcome = Outcome(fault=name, seed=seed)
+    folder.mkdir(parents=True)
+    trial = Trial(folder, outcome, repository)
+    began = time.monotonic()
+    try:
+        scene(trial)
+        trial.conclude()
+    except Exception as error:  # noqa: BLE001
+        # Whatever went wrong is a finding of this trial, and the next one is played all the same.
+        told = "" if isinstance(error, AssertionError) else traceback.format_exc()
+        trial.complain(f"{type(error).__name__}: {error}\n{told}")
+        trial.outcome.processes_left += sum(len(w.processes_left()) for _, w in trial.watched.values())
+    finally:
+        trial.close()
+        shutil.rmtree(folder, ignore_errors=True)
+    outcome.took_s = round(time.monotonic() - began, 2)
+    return outcome
+
+
+def last_step(run: RunDirectory) -> int:
+    """Return the newest step that the end of the events tells of, 0 where there is none."""
+    try:
+        with run.events.open("rb") as file:
+            file.seek(max(0, run.events.stat().st_size - 256 * 1024))
+            found = _STEP.findall(file.read())
+    except FileNotFoundError:
+        return 0
+    return int(found[-1]) if found else 0

@@ -1,0 +1,85 @@
+"""Tells whole events from damaged ones: what a crash or a hand made of a line is left out, not obeyed."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Check = Callable[[Any], bool]
+
+
+def parse_line(line: bytes) -> dict[str, Any] | None:
+    """Return the event of one line of the file, or None where there is none that can be read."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if is_whole(value) else None
+
+
+def is_whole(value: Any) -> bool:
+    """Tell whether a value has what everybody who reads events relies on.
+
+    A kind that is not known here passes (a newer version may have more of them), and so does a field that
+    is missing because an earlier version did not write it.
+    """
+    return _has(value, _COMMON) and _has(value, _ESSENTIAL.get(value["kind"], {}))
+
+
+def _has(value: Any, fields: Mapping[str, Check]) -> bool:
+    return isinstance(value, dict) and all(
+        name in value and is_right(value[name]) for name, is_right in fields.items()
+    )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_text_or_none(value: Any) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _are_metrics(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_number_or_none, value.values()))
+
+
+def _are_of_ranks(value: Any) -> bool:
+    return isinstance(value, list) and all(_has(item, {"rank": _is_count}) for item in value)
+
+
+_COMMON: Mapping[str, Check] = {"seq": _is_count, "time_unix_s": _is_number, "kind": _is_text}
+_WORDS: Mapping[str, Check] = {"code": _is_text, "message": _is_text, "hint": _is_text_or_none}
+_ESSENTIAL: Mapping[str, Mapping[str, Check]] = {
+    "state": {"state": _is_text, "reason": _is_text},
+    "plan": {"num_train": _is_count, "num_steps": _is_count},
+    "step": {
+        "step": _is_count,
+        "epoch": _is_count,
+        **dict.fromkeys(
+            ("loss", "lr", "grad_norm", "samples_per_s", "step_time_s", "data_time_s"), _is_number_or_none
+        ),
+    },
+    "eval": {"step": _is_count, "loss": _is_number_or_none, "metrics": _are_metrics},
+    "devices": {"devices": _are_of_ranks},
+    "ranks": {"ranks": _are_of_ranks},
+    "checkpoint": {"step": _is_count},
+    "command": {"id": _is_text, "name": _is_text},
+    "warning": _WORDS,
+    "error": _WORDS,
+    "sample": {"step": _is_count},
+}

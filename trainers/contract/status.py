@@ -1,0 +1,94 @@
+"""What `status.json` holds, and what is made of one that a disk, a hand or a newer version has altered."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from trainers.contract import events
+from trainers.contract.events import State
+
+SCHEMA_VERSION = 1
+
+LOST_MESSAGE = (
+    "The process that looked after this run is gone, so the run ended without a last word "
+    "(killed, or the machine restarted)."
+)
+RESUME_HINT = "Resume continues from the newest checkpoint."
+NOTHING_SAVED_HINT = "Nothing was saved yet: start it again."
+DAMAGED_MESSAGE = (
+    "The status file of this run is damaged, so its state is what its events say. Resume writes a new one."
+)
+
+
+class StatusError(ValueError):
+    """A `status.json` that says nothing; the text says why, in a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """What `status.json` holds; `pid` is the supervisor's."""
+
+    state: State
+    pid: int | None = None
+    pid_start_time: float | None = None
+    exit_code: int | None = None
+    error: str | None = None
+    started_unix_s: float | None = None
+    ended_unix_s: float | None = None
+
+
+def to_json(status: Status) -> dict[str, Any]:
+    """Return what is written to the file."""
+    return {"schema_version": SCHEMA_VERSION, **asdict(status)}
+
+
+def read(path: Path) -> Status | None:
+    """Return what the file says, or None where there is no file.
+
+    Raises:
+        StatusError: when it is damaged, or made by a newer version of this program.
+    """
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError) as error:
+        raise StatusError(DAMAGED_MESSAGE) from error
+    if not isinstance(raw, dict):
+        raise StatusError(DAMAGED_MESSAGE)
+    version = raw.get("schema_version", SCHEMA_VERSION)
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise StatusError(
+            f"The status file was made by a newer version of this program (schema {version}, this one knows "
+            f"{SCHEMA_VERSION}), so the state is what the events say. Open the run with the newer version."
+        )
+    if not all(is_right(raw.get(name)) for name, is_right in _FIELDS.items()):
+        raise StatusError(DAMAGED_MESSAGE)
+    values: dict[str, Any] = {name: raw.get(name) for name in _FIELDS}
+    return Status(**values)
+
+
+def _is_whole_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**62)
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (
+        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    )
+
+
+_FIELDS: Mapping[str, Callable[[Any], bool]] = {
+    "state": lambda value: value in events.STATES,
+    "pid": _is_whole_number,
+    "pid_start_time": _is_number,
+    "exit_code": _is_whole_number,
+    "error": lambda value: value is None or isinstance(value, str),
+    "started_unix_s": _is_number,
+    "ended_unix_s": _is_number,
+}
