@@ -35,7 +35,10 @@ EXPORTS = ("export.csv", "export.json", "export.tfevents")
 
 @functools.cache
 def _catalogue() -> CatalogueSource:
-    return CatalogueSource(Path(tempfile.mkdtemp(prefix="faults-catalogue-")) / "catalogue.json")
+    """Return what can be picked, asked of the training half before anybody's time is taken."""
+    source = CatalogueSource(Path(tempfile.mkdtemp(prefix="faults-catalogue-")) / "catalogue.json")
+    source.get()
+    return source
 
 
 class Page:

@@ -55,6 +55,7 @@ class Trial:
         self.struck_at = 0.0
         self.fault_step = 0
         self.note = ""
+        self.page: Any = None
         self._left: set[checks.Identity] = set()
 
     @property

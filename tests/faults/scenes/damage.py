@@ -96,6 +96,7 @@ DAMAGES: tuple[Damage, ...] = (_cut, _flip_bits, _flip_bits, _overwrite, _insert
 
 def _copy(trial: Trial) -> RunDirectory:
     run = RunDirectory(trial.runs_dir / "damaged-1")
+    trial.page = Page(trial.runs_dir)
     shutil.copytree(original().path, run.path)
     return run
 
@@ -109,7 +110,7 @@ def _damage(trial: Trial, path: Path) -> None:
 
 def _open(trial: Trial, run: RunDirectory, *, says: str = "") -> None:
     """List it, ask for its status and everything else; all in time, all in plain words, never alive."""
-    page = Page(trial.runs_dir)
+    page = trial.page
     row, status = page.row(run.run_id), page.status(run.run_id)
     for wrong in page.look(run.run_id):
         trial.complain(f"{trial.note}: {wrong}")
