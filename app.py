@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ddp_gui.catalogue import CatalogueSource
+    from ddp_gui.options import Options
 
 
 def main() -> None:
     """Parse the options and serve the page."""
-    options = parse_options(sys.argv[1:])
+    try:
+        options = checked_options(parse_options(sys.argv[1:]))
+    except ValueError as error:
+        sys.exit(f"The page is not served: {error}.")
     # Nothing here calls home, and nothing is fetched from outside.
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -26,19 +30,11 @@ def main() -> None:
     # Asking what there is and importing Gradio both take seconds: side by side.
     asking = threading.Thread(target=_ask_ahead, args=(catalogue,), daemon=True)
     asking.start()
-    from ddp_gui.server import Options, serve
+    from ddp_gui.server import serve
 
     asking.join()
     try:
-        serve(
-            Options(
-                host=options.host,
-                port=options.port,
-                runs_dir=options.runs_dir.resolve(),
-                open_browser=not options.no_browser,
-            ),
-            catalogue,
-        )
+        serve(options, catalogue)
     except (ValueError, CatalogueError) as error:
         sys.exit(f"The page cannot be served: {error}")
 
@@ -52,7 +48,57 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
         "--runs-dir", type=Path, default=Path("runs"), help="folder of the runs (default: %(default)s)"
     )
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser window")
+    _add_class_options(parser)
     return parser.parse_args(arguments)
+
+
+def _add_class_options(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("for a class", "docs/class.md says how these go together")
+    group.add_argument(
+        "--auth-file", type=Path, help="who may log in; made by: python -m ddp_gui.accounts FILE add NAME"
+    )
+    group.add_argument("--insecure", action="store_true", help="others may do everything, without a login")
+    group.add_argument(
+        "--data-dir", type=Path, action="append", default=[], metavar="FOLDER",
+        help="students may train on the files below it, beside what they upload; can be repeated",
+    )  # fmt: skip
+    group.add_argument("--root-path", default="", metavar="/PREFIX", help="where a proxy puts the page")
+    group.add_argument(
+        "--allow-host", action="append", default=[], metavar="NAME",
+        help="a name by which browsers reach this page; can be repeated",
+    )  # fmt: skip
+    group.add_argument(
+        "--proxy-from", default="", metavar="ADDRESSES",
+        help="believe X-Forwarded-For and X-Forwarded-Proto from these addresses, such as 127.0.0.1",
+    )  # fmt: skip
+    group.add_argument("--ssl-certfile", type=Path, help="certificate, to serve https without a proxy")
+    group.add_argument("--ssl-keyfile", type=Path, help="the certificate's private key")
+
+
+def checked_options(arguments: argparse.Namespace) -> Options:
+    """Return the options as the rest takes them.
+
+    Raises:
+        ValueError: when they do not go together; says what to do.
+    """
+    from ddp_gui import options
+
+    found = options.Options(
+        host=arguments.host,
+        port=arguments.port,
+        runs_dir=arguments.runs_dir.resolve(),
+        open_browser=not arguments.no_browser,
+        auth_file=arguments.auth_file and arguments.auth_file.resolve(),
+        is_insecure=arguments.insecure,
+        root_path=options.root_path(arguments.root_path),
+        allowed_hosts=tuple(arguments.allow_host),
+        trusted_proxies=arguments.proxy_from,
+        ssl_certfile=arguments.ssl_certfile,
+        ssl_keyfile=arguments.ssl_keyfile,
+        data_dirs=tuple(folder.resolve() for folder in arguments.data_dir),
+    )
+    options.check(found)
+    return found
 
 
 def _ask_ahead(catalogue: CatalogueSource) -> None:

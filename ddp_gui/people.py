@@ -40,6 +40,11 @@ def asking() -> Person:
     return _asking.get()
 
 
+def nobody_by_default() -> None:
+    """From here on, where nobody has said who asks, it is nobody."""
+    _asking.set(NOBODY)
+
+
 @contextlib.contextmanager
 def asked_by(person: Person) -> Iterator[None]:
     """Let `asking` return this person inside the block."""

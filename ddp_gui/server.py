@@ -9,9 +9,7 @@ import socket
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import gradio as gr
 import uvicorn
@@ -23,23 +21,31 @@ from ddp_gui import (
     gradio_door,
     list_routes,
     log_routes,
+    login_routes,
     machine,
     machine_routes,
+    people,
     static,
     stream,
     uploads,
 )
+from ddp_gui.account_file import AccountFile
 from ddp_gui.api import Api
+from ddp_gui.asgi import App
 from ddp_gui.catalogue import CatalogueSource
 from ddp_gui.class_api import ClassApi
 from ddp_gui.communication import CommunicationChecks
 from ddp_gui.connections import MAX_HEADER_BYTES, BoundedProtocol
+from ddp_gui.front import Front
 from ddp_gui.gate import Gate
+from ddp_gui.login import Login
 from ddp_gui.machine_api import MachineApi
 from ddp_gui.machine_report.report import MachineReport
+from ddp_gui.options import Options
 from ddp_gui.pages import shell
 from ddp_gui.pages import train as train_page
 from ddp_gui.runs import RunStore
+from ddp_gui.session_gate import SessionGate
 from ddp_gui.shelf_api import ShelfApi
 
 Lifespan = Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]
@@ -48,32 +54,28 @@ TIDY_EVERY_S = 30.0
 DEAD_CONNECTION_MS = 20_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """The command line's options."""
-
-    host: str
-    port: int
-    runs_dir: Path
-    open_browser: bool
-
-
 def serve(options: Options, catalogue: CatalogueSource) -> None:
     """Serve the page until it is interrupted.
 
     Raises:
-        ValueError: when the port is taken.
+        ValueError: when the port is taken, or the page would be open to others by mistake.
     """
+    login = _login(options)
     listening = _listen(options.host, options.port)
-    app = build_app(options, catalogue)
-    address = f"http://{_shown_host(options.host)}:{listening.getsockname()[1]}"
+    app = build_app(options, catalogue, login)
+    scheme = "https" if options.is_tls else "http"
+    address = f"{scheme}://{_shown_host(options.host)}:{listening.getsockname()[1]}{options.root_path}"
     config = uvicorn.Config(
-        Gate(app, options.host),
+        guarded(app, options, login),
         log_level="warning",
         timeout_graceful_shutdown=2,
         http=BoundedProtocol,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES,
         server_header=False,
+        proxy_headers=bool(options.trusted_proxies),
+        forwarded_allow_ips=options.trusted_proxies or "",
+        ssl_certfile=options.ssl_certfile,
+        ssl_keyfile=options.ssl_keyfile,
     )
     server = uvicorn.Server(config)
     print(
@@ -85,7 +87,29 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
     server.run(sockets=[listening])
 
 
-def build_app(options: Options, catalogue: CatalogueSource) -> FastAPI:
+def _login(options: Options) -> Login | None:
+    """Return who may log in; None where nobody has to.
+
+    Raises:
+        ValueError: when the accounts cannot be read, or there is none.
+    """
+    if options.auth_file is None:
+        return None
+    accounts = AccountFile(options.auth_file)
+    if not accounts.read():
+        raise ValueError(f"there is no account in {options.auth_file}: nobody could log in")
+    # Work that no request asked for is nobody's, unless it says otherwise.
+    people.nobody_by_default()
+    return Login(accounts, f"ddp_session_{options.port}")
+
+
+def guarded(app: FastAPI, options: Options, login: Login | None) -> App:
+    """Return the app behind its gates."""
+    inside: App = app if login is None else SessionGate(app, login)
+    return Front(Gate(inside, options.host, options.allowed_hosts), options.root_path)
+
+
+def build_app(options: Options, catalogue: CatalogueSource, login: Login | None = None) -> FastAPI:
     """Build the whole web app: our routes, and Gradio mounted below them."""
     store = RunStore(options.runs_dir, catalogue)
     store.needs.ask_ahead()
@@ -98,6 +122,7 @@ def build_app(options: Options, catalogue: CatalogueSource) -> FastAPI:
     app = FastAPI(lifespan=_tidying(store, checks), docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(static.make_router())
     static.mount_assets(app)
+    app.include_router(login_routes.make_router(login))
     app.include_router(list_routes.make_router(store))
     app.include_router(export_routes.make_router(store))
     app.include_router(stream.make_router(store))

@@ -1,0 +1,130 @@
+"""Makes and changes the file of accounts: `python -m ddp_gui.accounts FILE add ann`."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import re
+import sys
+import unicodedata
+from pathlib import Path
+
+from ddp_gui import passwords
+from ddp_gui.account_file import Account, AccountError, AccountFile, Accounts, checked_name
+from ddp_gui.people import ROLES, Role
+
+SPELT = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss", "ø": "o", "æ": "ae", "å": "a", "ł": "l"}
+
+
+def main() -> None:
+    """Do what the command line asks for."""
+    options = _parse(sys.argv[1:])
+    file = AccountFile(options.file)
+    try:
+        if options.what == "list":
+            _list(file)
+        elif options.what == "add":
+            _add(file, options.name, options.role)
+        elif options.what == "add-class":
+            _add_class(file, options.names, options.role)
+        elif options.what == "set-password":
+            _set_password(file, options.name)
+        else:
+            _remove(file, options.name)
+    except (ValueError, OSError) as error:
+        sys.exit(f"Nothing was changed: {error}.")
+
+
+def account_name(line: str) -> str:
+    """Return the account's name for a person's, as in a list of a class: "Anna Müller" is anna-mueller."""
+    spelt = "".join(SPELT.get(letter, letter) for letter in line.strip().lower())
+    plain = unicodedata.normalize("NFKD", spelt).encode("ascii", "ignore").decode()
+    return checked_name(re.sub(r"[^a-z0-9._]+", "-", plain).strip("-._")[:32])
+
+
+def _parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m ddp_gui.accounts", description=__doc__)
+    parser.add_argument("file", type=Path, help="file of the accounts; made where there is none")
+    commands = parser.add_subparsers(dest="what", required=True)
+    add = commands.add_parser("add", help="add somebody; asks for the password")
+    add.add_argument("name")
+    add.add_argument("--role", choices=ROLES, default="student")
+    add_class = commands.add_parser("add-class", help="add everybody of a list; makes the passwords up")
+    add_class.add_argument("names", type=Path, help="text file with one name a line")
+    add_class.add_argument("--role", choices=ROLES, default="student")
+    for what, words in (
+        ("set-password", "give somebody another password; ends their sessions"),
+        ("remove", "remove somebody; ends their sessions, their runs stay"),
+    ):
+        commands.add_parser(what, help=words).add_argument("name")
+    commands.add_parser("list", help="list who may log in")
+    return parser.parse_args(arguments)
+
+
+def _add(file: AccountFile, name: str, role: Role) -> None:
+    small = checked_name(name)
+    if file.path.exists() and small in file.read():
+        raise AccountError(f"there is an account {small} already; set-password gives it another password")
+    password = passwords.hashed(_asked_password(small))
+    with file.changing() as accounts:
+        accounts[small] = Account(name=small, role=role, password=password)
+    print(f"{small} may log in as a {role}.")
+
+
+def _add_class(file: AccountFile, names: Path, role: Role) -> None:
+    lines = [line for line in names.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    made: list[tuple[str, str]] = []
+    with file.changing() as accounts:
+        for line in lines:
+            name = account_name(line)
+            if name in accounts:
+                print(f"{name} is there already and stays as it is.", file=sys.stderr)
+                continue
+            password = passwords.made_up()
+            accounts[name] = Account(name=name, role=role, password=passwords.hashed(password))
+            made.append((name, password))
+    print(f"{len(made)} new accounts. The passwords are shown this once and kept nowhere:", file=sys.stderr)
+    width = max((len(name) for name, _ in made), default=0)
+    for name, password in made:
+        print(f"{name:{width}}  {password}")
+
+
+def _set_password(file: AccountFile, name: str) -> None:
+    small = checked_name(name)
+    _found(file.read(), small)
+    password = passwords.hashed(_asked_password(small))
+    with file.changing() as accounts:
+        before = _found(accounts, small)
+        accounts[small] = Account(name=small, role=before.role, password=password)
+    print(f"{small} has a new password and has to log in again.")
+
+
+def _remove(file: AccountFile, name: str) -> None:
+    with file.changing() as accounts:
+        del accounts[_found(accounts, checked_name(name)).name]
+    print(f"{name} may not log in any more.")
+
+
+def _list(file: AccountFile) -> None:
+    for account in file.read().values():
+        print(f"{account.name:32}  {account.role}")
+
+
+def _found(accounts: Accounts, name: str) -> Account:
+    if name not in accounts:
+        raise AccountError(f"there is no account {name}; those there are: {', '.join(accounts) or 'none'}")
+    return accounts[name]
+
+
+def _asked_password(name: str) -> str:
+    """Ask for a password twice, or read it from the first line of what is piped in."""
+    if not sys.stdin.isatty():
+        return sys.stdin.readline().rstrip("\r\n")
+    password = getpass.getpass(f"Password for {name}: ")
+    if getpass.getpass("The same again: ") != password:
+        raise AccountError("the two were not the same")
+    return password
+
+
+if __name__ == "__main__":
+    main()

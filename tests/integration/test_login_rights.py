@@ -1,0 +1,286 @@
+"""Every route and every endpoint of the whole app has a rule for who may use it, and keeps to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import RouteContext, iter_route_contexts
+from fastapi.testclient import TestClient
+from starlette.routing import Mount
+
+from ddp_gui import owners
+from ddp_gui.catalogue import CatalogueSource, default_cache_file
+from ddp_gui.login import Login
+from ddp_gui.options import Options
+from ddp_gui.people import Person
+from ddp_gui.server import build_app, guarded
+from tests.unit import class_of
+from tests.unit.class_of import ANN, BOB, EVE, password_of
+from tests.unit.test_gui_runs import make_run
+from trainers.contract.rundir import RunDirectory
+
+NO_RULE = (
+    "Something new can be asked of the page. Say in this file who may: add it to ENDPOINTS or ROUTES, and "
+    "where it is about a run open that with RunStore.open (looking) or open_to_change (changing)."
+)
+ABSENT = "not-there-1"
+
+# An endpoint: who may use it, and its arguments for a run. "see": who may look at the run; "change": its
+# owner and teachers; "bin": likewise, of a run in the bin; "teacher"; "anybody" who has logged in.
+ENDPOINTS: dict[str, tuple[str, Any]] = {
+    "catalog": ("anybody", None),
+    "start_run": ("anybody", None),
+    "list_runs": ("anybody", None),
+    "list_bin": ("anybody", None),
+    "check_communication": ("anybody", None),
+    "communication_check": ("anybody", None),
+    "stop_communication_check": ("anybody", None),
+    "class_settings": ("teacher", [{"everyone_sees": True}]),
+    "run_status": ("see", lambda run_id: [run_id]),
+    "stop_run": ("change", lambda run_id: [run_id, True]),
+    "checkpoint_run": ("change", lambda run_id: [run_id]),
+    "pause_run": ("change", lambda run_id: [run_id]),
+    "set_learning_rate": ("change", lambda run_id: [run_id, 0.1]),
+    "resume_run": ("change", lambda run_id: [run_id, None, None, "keep"]),
+    "edit_run": ("change", lambda run_id: [run_id, None, None, None]),
+    "delete_runs": ("change", lambda run_id: [[run_id]]),
+    "restore_runs": ("bin", lambda run_id: [[run_id]]),
+    "empty_bin": ("bin", lambda run_id: [[run_id]]),
+}
+# A route of ours: "open" to everybody, "anybody" who has logged in, "see" as above; for "see" its query.
+ROUTES: dict[str, tuple[str, str]] = {
+    "/login": ("open", ""),
+    "/logout": ("anybody", ""),
+    "/runs": ("anybody", ""),
+    "/run": ("anybody", ""),
+    "/machine": ("anybody", ""),
+    "/live/me": ("anybody", ""),
+    "/live/plotly.min.js": ("anybody", ""),
+    "/live/machine": ("anybody", ""),
+    "/live/runs": ("anybody", ""),
+    "/live/runs/compare": ("anybody", "?ids=RUN"),
+    "/live/runs/export.zip": ("see", "?ids=RUN"),
+    "/live/runs/{run_id}/export.{kind}": ("see", ""),
+    "/live/runs/{run_id}/summary": ("see", ""),
+    "/live/runs/{run_id}/configuration": ("see", ""),
+    "/live/runs/{run_id}/poll": ("see", ""),
+    "/live/runs/{run_id}/view": ("see", "?from=0&to=9"),
+    "/live/runs/{run_id}/stream": ("see", ""),
+    "/live/runs/{run_id}/log/{source}": ("see", ""),
+    "/live/runs/{run_id}/log/{source}/search": ("see", "?words=a"),
+    "/live/runs/{run_id}/checkpoints/{step}/download": ("see", ""),
+}
+PLACES = {"kind": "csv", "source": "0", "step": "7"}
+# Below these only files lie, and Gradio.
+MOUNTED = {"/live/assets/css", "/live/assets/js", "/live/assets/icons", ""}
+
+
+@dataclass
+class Page:
+    """The whole app, and somebody's browser each."""
+
+    app: FastAPI
+    browsers: dict[str, TestClient]
+    runs_dir: Path
+    anns: RunDirectory
+
+    def see_all(self, is_on: bool) -> None:
+        """Set what the teacher sets."""
+        assert self.ask(EVE, "class_settings", [{"everyone_sees": is_on}]) == {"everyone_sees": is_on}
+
+    def ask(self, person: Person, endpoint: str, values: list[Any]) -> Any:
+        """Call an endpoint; an error is returned as its words."""
+        answer = self.browsers[person.name].post(f"/gradio_api/run/{endpoint}", json={"data": values})
+        found = answer.json()
+        return found["data"][0] if answer.is_success else found["error"]
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    folder = tmp_path_factory.mktemp("rights")
+    runs_dir = folder / "runs"
+    anns = make_run(runs_dir)
+    owners.note_owner(anns, "ann")
+    options = Options(host="127.0.0.1", port=7860, runs_dir=runs_dir, open_browser=False)
+    login = Login(class_of.make(folder / "accounts.json"), "session")
+    app = build_app(options, CatalogueSource(default_cache_file()), login)
+    behind = guarded(app, options, login)
+    browsers = {"": TestClient(behind, base_url="http://localhost", follow_redirects=False)}
+    for person in (ANN, BOB, EVE):
+        browser = TestClient(behind, base_url="http://localhost", follow_redirects=False)
+        form = {"username": person.name, "password": password_of(person)}
+        assert browser.post("/login", data=form).json() == {"success": True}
+        browsers[person.name] = browser
+    with browsers[""]:
+        yield Page(app, browsers, runs_dir, anns)
+
+
+def routes_of(app: FastAPI) -> list[tuple[str, set[str]]]:
+    """Return the path and the methods of every route, also of those that were included."""
+    contexts = iter_route_contexts(app.routes)
+    return [(str(route.path), set(route.methods or ())) for route in contexts if not is_mount(route)]
+
+
+def is_mount(route: RouteContext) -> bool:
+    return isinstance(route.original_route, Mount)
+
+
+def gradio_of(app: FastAPI) -> FastAPI:
+    mounted = next(route for route in app.routes if isinstance(route, Mount) and route.path == "")
+    assert isinstance(mounted.app, FastAPI)
+    return mounted.app
+
+
+def test_there_is_a_rule_for_everything(page: Page) -> None:
+    assert {path for path, _ in routes_of(page.app)} == ROUTES.keys(), NO_RULE
+    assert {route.path for route in page.app.routes if isinstance(route, Mount)} == MOUNTED, NO_RULE
+    info = page.browsers["eve"].get("/gradio_api/info").json()["named_endpoints"]
+    assert {name.removeprefix("/") for name in info} == ENDPOINTS.keys(), NO_RULE
+
+
+def test_without_a_session_nothing_answers(page: Page) -> None:
+    stranger = page.browsers[""]
+    routes = routes_of(page.app) + routes_of(gradio_of(page.app))
+    assert len(routes) > 60, "Gradio's are among them"
+    for template, methods in routes:
+        if ROUTES.get(template, ("",))[0] == "open":
+            continue
+        path = re.sub(r"\{[^}]*\}", "x", template)
+        for method in methods:
+            for accept in ("*/*", "text/html"):
+                answer = stranger.request(method, path, headers={"accept": accept})
+                assert answer.status_code in (303, 401), (method, path)
+                if answer.status_code == 303:
+                    assert answer.headers["location"].startswith("/login"), (method, path)
+    for path in ("/live/assets/js/main.js", "/live/assets/css/runs.css", "/gradio_api/file=/etc/passwd"):
+        assert stranger.get(path).status_code == 401
+
+
+@pytest.mark.parametrize("path", [path for path, (rule, _) in ROUTES.items() if rule == "see"])
+def test_a_route_about_a_run_hides_what_is_not_shown(page: Page, path: str) -> None:
+    def get(person: Person, run_id: str) -> Any:
+        whole = path + ROUTES[path][1].replace("RUN", run_id)
+        for name, value in (PLACES | {"run_id": run_id}).items():
+            whole = whole.replace("{" + name + "}", value)
+        return page.browsers[person.name].get(whole)
+
+    page.see_all(True)
+    expected = 404 if "checkpoints" in path else 200  # the run has no checkpoint
+    assert get(BOB, page.anns.run_id).status_code == expected
+    page.see_all(False)
+    for person in (ANN, EVE):
+        assert get(person, page.anns.run_id).status_code == expected
+    hidden, absent = get(BOB, page.anns.run_id), get(BOB, ABSENT)
+    assert hidden.status_code == absent.status_code == 404
+    assert hidden.text == absent.text.replace(ABSENT, page.anns.run_id)
+
+
+@pytest.mark.parametrize("name", [name for name, (rule, _) in ENDPOINTS.items() if rule in ("see", "change")])
+def test_an_endpoint_about_a_run_keeps_to_its_rule(page: Page, name: str) -> None:
+    rule, values = ENDPOINTS[name]
+    page.see_all(True)
+    answer = page.ask(BOB, name, values(page.anns.run_id))
+    if rule == "see":
+        assert answer["run_id"] == page.anns.run_id
+    else:
+        assert "belongs to ann: only ann or a teacher can change it" in answer
+    page.see_all(False)
+    hidden, absent = page.ask(BOB, name, values(page.anns.run_id)), page.ask(BOB, name, values(ABSENT))
+    assert "there is no run of this id" in hidden
+    assert hidden == absent.replace(ABSENT, page.anns.run_id)
+    for person in (ANN, EVE):
+        assert "no run of this id" not in str(answer := page.ask(person, name, values(page.anns.run_id)))
+        assert "belongs to" not in str(answer)
+        if name == "delete_runs":
+            page.ask(person, "restore_runs", [[page.anns.run_id]])
+
+
+def test_the_bin_keeps_to_the_same_rules(page: Page) -> None:
+    page.see_all(True)
+    page.ask(ANN, "delete_runs", [[page.anns.run_id]])
+    names = [name for name, (rule, _) in ENDPOINTS.items() if rule == "bin"]
+    for name in names:
+        assert "belongs to ann" in page.ask(BOB, name, ENDPOINTS[name][1](page.anns.run_id))
+    page.see_all(False)
+    for name in names:
+        assert "a run in the bin" in page.ask(BOB, name, ENDPOINTS[name][1](page.anns.run_id))
+    assert page.ask(BOB, "list_bin", []) == []
+    assert page.ask(BOB, "empty_bin", [None])["num_runs"] == 0
+    assert page.ask(ANN, "restore_runs", [[page.anns.run_id]])["restored"]
+
+
+def test_lists_leave_out_what_is_not_shown(page: Page) -> None:
+    page.see_all(False)
+    run_id = page.anns.run_id
+    for person, is_shown in ((ANN, True), (BOB, False), (EVE, True)):
+        browser = page.browsers[person.name]
+        assert (run_id in str(page.ask(person, "list_runs", []))) is is_shown
+        for path in ("/live/runs", "/live/runs?since=-1", "/live/machine"):
+            answer = browser.get(path)
+            assert answer.status_code == 200
+            if "runs" in path:
+                assert (run_id in answer.text) is is_shown
+        compared = browser.get(f"/live/runs/compare?ids={run_id}").json()
+        assert (compared["missing"] == []) is is_shown
+
+
+def test_only_a_teacher_changes_the_class(page: Page) -> None:
+    for name in (name for name, (rule, _) in ENDPOINTS.items() if rule == "teacher"):
+        for person in (ANN, BOB):
+            assert "only a teacher" in page.ask(person, name, ENDPOINTS[name][1])
+
+
+def test_a_form_from_another_site_logs_nobody_in(page: Page) -> None:
+    form = {"username": "bob", "password": password_of(BOB)}
+    for origin in ("http://evil.example", "null"):
+        refused = page.browsers[""].post("/login", data=form, headers={"origin": origin})
+        assert refused.status_code == 403 and not refused.cookies
+    for origin in ("http://evil.example", "null"):
+        assert page.browsers["ann"].post("/logout", headers={"origin": origin}).status_code == 403
+    assert page.browsers["ann"].get("/live/me").json()["name"] == "ann"
+
+
+def test_the_wished_page_is_always_one_of_ours(page: Page) -> None:
+    stranger = TestClient(page.browsers[""].app, base_url="http://localhost", follow_redirects=False)
+    form = {"username": "bob", "password": password_of(BOB)}
+    html = {"accept": "text/html"}
+    for wished in (
+        "//evil.example",
+        "https://evil.example",
+        "/\\evil.example",
+        "\\\\evil",
+        "a\r\nSet-Cookie: b=c",
+    ):
+        answer = stranger.post("/login", data=form | {"next": wished}, headers=html)
+        location = answer.headers["location"]
+        assert answer.status_code == 303
+        assert re.fullmatch(r"/[^/\\\s][^\\\s]*", location), location
+    answer = stranger.post("/login", data=form | {"next": "run?id=a&x=1"}, headers=html)
+    assert answer.headers["location"] == "/run?id=a&x=1"
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=lax" in cookie and "Secure" not in cookie
+    secure = TestClient(stranger.app, base_url="https://localhost").post("/login", data=form)
+    assert "Secure" in secure.headers["set-cookie"]
+
+
+def test_a_log_in_makes_a_new_token_and_ends_the_old_one(page: Page) -> None:
+    browser = TestClient(page.browsers[""].app, base_url="http://localhost")
+    browser.cookies.set("session", "chosen-by-somebody-else")
+    form = {"username": "bob", "password": password_of(BOB)}
+    browser.post("/login", data=form)
+    first = browser.cookies.get("session", domain="localhost.local") or browser.cookies.get("session")
+    assert first != "chosen-by-somebody-else"
+
+
+def test_the_page_to_log_in_shows_what_was_typed_as_text(page: Page) -> None:
+    form = {"username": '"><script>alert(1)</script>', "password": "x", "next": '"><img src=x>'}
+    answer = page.browsers[""].post("/login", data=form, headers={"accept": "text/html"})
+    assert answer.status_code == 401
+    assert "do not belong together" in answer.text
+    assert "<script>alert" not in answer.text and "<img" not in answer.text
