@@ -133,8 +133,9 @@ def is_mount(route: RouteContext) -> bool:
 
 def gradio_of(app: FastAPI) -> FastAPI:
     mounted = next(route for route in app.routes if isinstance(route, Mount) and route.path == "")
-    assert isinstance(mounted.app, FastAPI)
-    return mounted.app
+    gradio = mounted.app._gradio  # behind the door
+    assert isinstance(gradio, FastAPI)
+    return gradio
 
 
 def test_there_is_a_rule_for_everything(page: Page) -> None:
@@ -270,12 +271,18 @@ def test_the_wished_page_is_always_one_of_ours(page: Page) -> None:
 
 
 def test_a_log_in_makes_a_new_token_and_ends_the_old_one(page: Page) -> None:
-    browser = TestClient(page.browsers[""].app, base_url="http://localhost")
-    browser.cookies.set("session", "chosen-by-somebody-else")
+    def with_cookie(token: str) -> TestClient:
+        app = page.browsers[""].app
+        return TestClient(app, base_url="http://localhost", headers={"cookie": f"session={token}"})
+
     form = {"username": "bob", "password": password_of(BOB)}
-    browser.post("/login", data=form)
-    first = browser.cookies.get("session", domain="localhost.local") or browser.cookies.get("session")
+    answer = with_cookie("chosen-by-somebody-else").post("/login", data=form)
+    first = answer.cookies["session"]
     assert first != "chosen-by-somebody-else"
+    assert with_cookie("chosen-by-somebody-else").get("/live/me").status_code == 401
+    assert with_cookie(first).get("/live/me").json()["name"] == "bob"
+    assert with_cookie(first).post("/login", data=form).cookies["session"] != first
+    assert with_cookie(first).get("/live/me").status_code == 401
 
 
 def test_the_page_to_log_in_shows_what_was_typed_as_text(page: Page) -> None:
