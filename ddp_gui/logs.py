@@ -13,6 +13,8 @@ LOG_BYTES = 64 * 1024
 SEARCHED_BYTES = 64 * 1024 * 1024
 MAX_LINES_FOUND = 500
 MAX_LINE_BYTES = 2_000
+# A longer line is searched in pieces of this.
+MAX_LINE_READ_BYTES = 1024 * 1024
 
 
 def read(path: Path, offset: int) -> dict[str, Any]:
@@ -40,7 +42,7 @@ def search(path: Path, words: str) -> dict[str, Any]:
         with open_plain(path) as file:
             start = max(0, file.seek(0, 2) - SEARCHED_BYTES)
             file.seek(start)
-            for line in file if wanted else ():
+            for line in iter(lambda: file.readline(MAX_LINE_READ_BYTES), b"") if wanted else ():
                 lower = line.lower()
                 if all(word in lower for word in wanted):
                     count += 1

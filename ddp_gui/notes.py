@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
+from typing import Any
 
 from ddp_gui.catalogue import Catalogue, Dataset
 from ddp_gui.plan import Plan
+from trainers.contract.json_files import read_json
 from trainers.contract.rundir import RunDirectory, write_json_atomically
 
 DATA = "data.json"
@@ -29,10 +30,31 @@ def note_data(run: RunDirectory, plan: Plan) -> None:
 def with_noted_data(run: RunDirectory, catalogue: Catalogue) -> Catalogue:
     """Return the catalogue with the run's data as it was when the run was started, where that is noted."""
     try:
-        noted = json.loads((run.path / DATA).read_text(encoding="utf-8"))
+        noted = read_json(run.path / DATA)
         dataset, counts = Dataset(**noted["dataset"]), noted["counts"]
-    except (OSError, ValueError, LookupError, TypeError):
+        _check(dataset, counts)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return catalogue
     if catalogue.datasets.get(dataset.name) == dataset:
         return catalogue
     return catalogue.with_dataset(dataset, counts)
+
+
+def _check(dataset: Dataset, counts: Any) -> None:
+    """Refuse what cannot be counted with; a copied run may bring a file of anybody's making.
+
+    Raises:
+        TypeError, AttributeError: when it is not as `note_data` writes it.
+    """
+    for name, value in vars(dataset).items():
+        is_number = name.startswith("num_")
+        is_missing = value is None and name == "num_places"
+        if not is_missing and (not _is_count(value) if is_number else not isinstance(value, str)):
+            raise TypeError(f"{name} of the noted data")
+    for of_model in counts.values():
+        if not all(map(_is_count, of_model.values())):
+            raise TypeError("the noted numbers of parameters")
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53

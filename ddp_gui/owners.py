@@ -5,8 +5,7 @@ No file, or one that says nothing: nobody's, so that where people log in only a 
 
 from __future__ import annotations
 
-import json
-
+from trainers.contract.json_files import read_json
 from trainers.contract.rundir import RunDirectory, write_json_atomically
 
 FILE = "owner.json"
@@ -15,7 +14,7 @@ FILE = "owner.json"
 def owner_of(run: RunDirectory) -> str | None:
     """Return the name of the run's owner; None where nobody owns it."""
     try:
-        owner = json.loads((run.path / FILE).read_text(encoding="utf-8"))["owner"]
+        owner = read_json(run.path / FILE)["owner"]
     except (OSError, ValueError, LookupError, TypeError):
         return None
     return owner if isinstance(owner, str) and owner else None

@@ -6,12 +6,11 @@ making: what does not fit is left out in reading.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from trainers.contract.plain_files import open_plain
+from trainers.contract.json_files import read_json
 from trainers.contract.rundir import RunDirectory, write_json_atomically
 
 FILE = "notes.json"
@@ -33,8 +32,7 @@ class Remarks:
 def read(run: RunDirectory) -> Remarks:
     """Return what is written on a run; nothing where there is no such file, or none of ours."""
     try:
-        with open_plain(run.path / FILE) as file:
-            raw = json.load(file)
+        raw = read_json(run.path / FILE)
     except (OSError, ValueError):
         return Remarks()
     found = Remarks()

@@ -8,9 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.harness import REPOSITORY, Launcher
 from trainers.contract.rundir import RunDirectory
+
+# Always the same examples, so that a failure is the change's; `--hypothesis-profile=long` tries new ones.
+settings.register_profile("short", derandomize=True, database=None, deadline=None, max_examples=30)
+settings.register_profile("long", deadline=None, max_examples=10_000, print_blob=True)
+settings.load_profile("short")
 
 FOLDERS = ("unit", "integration", "faults", "gpu", "ui")
 

@@ -6,7 +6,6 @@ queue is full (said in a warning); all other kinds are never dropped.
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import threading
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainers.contract.events import EventFile, State
+from trainers.contract.json_files import parse_json
 from trainers.contract.rundir import COMMAND_NAMES, CommandName, RunDirectory
 
 log = logging.getLogger(__name__)
@@ -137,7 +137,7 @@ class Reporter(NullReporter):
     def _take_line(self, line: bytes) -> None:
         raw: Any = None
         try:
-            raw = json.loads(line)
+            raw = parse_json(line)
             name = raw["name"]
             if name not in COMMAND_NAMES:
                 raise ValueError(f"no command is called {name!r}; there are {', '.join(COMMAND_NAMES)}")
@@ -146,7 +146,7 @@ class Reporter(NullReporter):
             if name == "set_lr" and not 0 < rate < math.inf:
                 raise ValueError(f"learning_rate is {rate!r}, but allowed is: a number above 0")
             command = Command(name=name, save=bool(save), learning_rate=rate, id=str(raw["id"]))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             message = f"A command could not be read: {error}"
             self.warning("command_unreadable", message, "It was passed over.")
             if isinstance(raw, dict) and "id" in raw:

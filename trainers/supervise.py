@@ -9,7 +9,6 @@ it every rank, so that nothing is left behind.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import signal
@@ -27,6 +26,7 @@ from trainers.autopsy import Cause
 from trainers.contract import events, lifeline
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile, State
+from trainers.contract.json_files import parse_json
 from trainers.contract.processes import ProcessTree
 from trainers.contract.rundir import RunDirectory, Status, torchrun_command
 from trainers.contract.torchrun import torchrun_options, torchrun_program
@@ -287,8 +287,8 @@ class Supervisor:
 
 def _is_stop(line: bytes) -> bool:
     try:
-        return bool(json.loads(line)["name"] == "stop")
-    except (ValueError, KeyError, TypeError):
+        return bool(parse_json(line)["name"] == "stop")
+    except (ValueError, LookupError, TypeError):
         return False
 
 

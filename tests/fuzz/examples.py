@@ -65,16 +65,18 @@ def texts() -> bytes:
 
 def images() -> list[bytes]:
     """Return one small image of each format and kind of pixels."""
-    found = []
-    for name in FORMATS:
-        for mode in MODES:
-            file = io.BytesIO()
-            try:
-                Image.new(mode, (6, 5)).save(file, name)
-            except (OSError, KeyError, ValueError):
-                continue  # a format that has no such pixels
-            found.append(file.getvalue())
-    return found
+    found = [image(name, mode) for name in FORMATS for mode in MODES]
+    return [raw for raw in found if raw is not None]
+
+
+def image(name: str, mode: str) -> bytes | None:
+    """Return a small image; None where the format has no such pixels."""
+    file = io.BytesIO()
+    try:
+        Image.new(mode, (6, 5)).save(file, name)
+    except (OSError, KeyError, ValueError):
+        return None
+    return file.getvalue()
 
 
 def image_zip(*, compressed: bool) -> bytes:

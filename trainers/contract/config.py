@@ -27,6 +27,7 @@ TASKS = (
     "tabular_regression",
 )
 SCHEMA_VERSION = 2
+MAX_NAME_COMPARED = 100
 READABLE_VERSIONS = (1, 2)  # what version 2 added has defaults, so older configurations mean the same
 
 # How many ranks hold one copy of the model between them; every strategy says which.
@@ -545,6 +546,6 @@ def value_type(name: str) -> type:
 
 
 def _unknown_field(name: str, value: Any, known: list[str]) -> Problem:
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(name[:MAX_NAME_COMPARED], known, n=1)
     hint = f"did you mean {close[0]}?" if close else f"the fields are {', '.join(known)}"
     return Problem(field=name, value=value, allowed=f"no field of this name; {hint}")

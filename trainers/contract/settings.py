@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import reprlib
 import types
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+MAX_SHOWN = 80
+MAX_TOLD = 20
 
 Topic = Literal["main", "data", "model", "optimizer", "schedule", "parallel", "speed", "reproduce"]
 
@@ -41,10 +45,12 @@ class Problem:
     allowed: str
 
     def __str__(self) -> str:
-        shown = repr(self.value)
-        if len(shown) > 80:
-            shown = shown[:77] + "…"
-        return f"{self.field} is {shown}, but allowed is: {self.allowed}."
+        # Of lists and objects no more is written out than is shown: they may be deep and long.
+        shown = reprlib.repr(self.value) if isinstance(self.value, list | dict) else repr(self.value)
+        if len(shown) > MAX_SHOWN:
+            shown = shown[: MAX_SHOWN - 3] + "…"
+        field = self.field if len(self.field) <= MAX_SHOWN else self.field[: MAX_SHOWN - 3] + "…"
+        return f"{field} is {shown}, but allowed is: {self.allowed}."
 
 
 class ConfigError(ValueError):
@@ -52,7 +58,10 @@ class ConfigError(ValueError):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        super().__init__(" ".join(str(problem) for problem in problems))
+        told = [str(problem) for problem in self.problems[:MAX_TOLD]]
+        if len(self.problems) > MAX_TOLD:
+            told.append(f"And {len(self.problems) - MAX_TOLD:,} more.")
+        super().__init__(" ".join(told))
 
 
 def coerce(value: Any, hint: Any, about: Setting) -> Any:

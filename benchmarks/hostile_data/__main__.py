@@ -1,0 +1,112 @@
+"""Every hostile file and path, looked at as the page does: what is said, in which time, in how much memory.
+
+    python -m benchmarks.hostile_data SCRATCH_DIR [--only zip,image,CSV,text,Parquet,path,tar] [--name WORDS]
+
+Each is made in SCRATCH_DIR (up to 3 GB at a time), given to `python -m trainers.inspect_data`, and deleted.
+The exit code is 1 where one was not answered as it should be, within the bounds below.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.hostile_data import archives, images, paths, tables
+from benchmarks.hostile_data.attack import Attack
+from trainers.owndata.cache import CACHE_VARIABLE
+
+MAX_S = 300.0
+# Python with torch takes some 300 MB by itself; the limit is on what comes on top.
+MAX_BYTES = 4.5 * 2**30
+MAX_WORDS = 110
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What came of one attack; `words` is the first thing said."""
+
+    is_right: bool
+    elapsed_s: float
+    peak_bytes: int
+    words: str
+
+
+def main() -> None:
+    """Try all of them and print a table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("scratch", type=Path)
+    parser.add_argument("--only", default="", help="kinds, with commas between")
+    parser.add_argument("--name", default="", help="only those with these words in their name")
+    asked = parser.parse_args()
+    kinds = tuple(filter(None, asked.only.split(",")))
+    everything = [*archives.attacks(), *images.attacks(), *tables.attacks(), *paths.attacks()]
+    chosen = [a for a in everything if (not kinds or a.name.startswith(kinds)) and asked.name in a.name]
+    print("| attack | ended | seconds | peak MB | said |\n|---|---|---|---|---|")
+    wrong = 0
+    for attack in chosen:
+        outcome = _try(attack, asked.scratch)
+        wrong += not outcome.is_right
+        ended = ("refused" if attack.is_refused else "read") if outcome.is_right else "NOT AS IT SHOULD"
+        figures = f"{outcome.elapsed_s:.1f} | {outcome.peak_bytes / 1e6:,.0f}"
+        print(f"| {attack.name} | {ended} | {figures} | {outcome.words} |", flush=True)
+    print(f"\n{len(chosen)} attacks, {wrong} not answered as they should be")
+    sys.exit(1 if wrong else 0)
+
+
+def _try(attack: Attack, scratch: Path) -> Outcome:
+    scratch.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=scratch))
+    try:
+        (folder / "data").mkdir()
+        path = attack.make(folder / "data")
+        return _look(attack, path, folder)
+    finally:
+        # Deeper than Python's own way of deleting can go.
+        subprocess.run(["rm", "-rf", str(folder)], check=True)
+
+
+def _look(attack: Attack, path: Path, folder: Path) -> Outcome:
+    command = [sys.executable, "-m", "trainers.inspect_data", f"--path={path}", *attack.options]
+    environment = os.environ | {CACHE_VARIABLE: str(folder / "cache")}
+    with (folder / "said").open("wb") as said, (folder / "complaints").open("wb") as complaints:
+        started = time.monotonic()
+        process = subprocess.Popen(command, stdout=said, stderr=complaints, env=environment)
+        _, code, usage = os.wait4(process.pid, 0)
+        elapsed_s = time.monotonic() - started
+        process.returncode = os.waitstatus_to_exitcode(code)
+    peak_bytes = usage.ru_maxrss * 1024
+    if process.returncode != 0:
+        words = (folder / "complaints").read_text("utf-8", errors="replace").strip()[-300:]
+        return Outcome(is_right=False, elapsed_s=elapsed_s, peak_bytes=peak_bytes, words=_cell(words))
+    answer: dict[str, Any] = json.loads((folder / "said").read_bytes())
+    is_bounded = elapsed_s < MAX_S and peak_bytes < MAX_BYTES
+    is_right = is_bounded and answer["ok"] is not attack.is_refused
+    return Outcome(is_right=is_right, elapsed_s=elapsed_s, peak_bytes=peak_bytes, words=_said(answer))
+
+
+def _said(answer: dict[str, Any]) -> str:
+    if answer["problems"]:
+        first = answer["problems"][0]
+        where = first["where"]
+        name = Path(where).name if where.startswith("/") else where
+        return _cell(f"{name}: {first['message']}")
+    return _cell(str((answer["dataset"] or {}).get("description", "")))
+
+
+def _cell(text: str) -> str:
+    short = text.replace("|", "¦").replace("\n", " ")
+    return short if len(short) <= MAX_WORDS else short[: MAX_WORDS - 1] + "…"
+
+
+if __name__ == "__main__":
+    main()
