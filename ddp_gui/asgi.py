@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+import orjson
+
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -20,16 +22,16 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault of ours
         self.status = status
 
 
-async def answer(send: Send, status: int, words: str) -> None:
-    """Answer with a status and a plain sentence."""
-    body = words.encode()
+async def answer(send: Send, refused: Refused) -> None:
+    """Answer with a status and a plain sentence, to whoever reads JSON as well."""
+    body = orjson.dumps({"detail": str(refused)})
     headers = [
-        (b"content-type", b"text/plain; charset=utf-8"),
+        (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
         (b"cache-control", b"no-store"),
     ]
-    if status in (411, 413, 507):
+    if refused.status in (411, 413, 507):
         # What is still to come is not read.
         headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.start", "status": refused.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

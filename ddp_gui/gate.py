@@ -52,7 +52,7 @@ class Gate:
                 headers = [(name, value) for name, value in scope["headers"] if name not in MISLEADING]
                 await self._app({**scope, "headers": headers}, receive, send_with_headers)
         except Refused as refused:
-            await answer(send_with_headers, refused.status, str(refused))
+            await answer(send_with_headers, refused)
 
     def _check(self, scope: Scope) -> None:
         hosts = _values(scope, b"host")

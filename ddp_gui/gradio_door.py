@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import gzip
 import re
-from collections.abc import Callable
+from pathlib import Path
 
 from fastapi import FastAPI
 from starlette.routing import Mount
 
-from ddp_gui import policies
-from ddp_gui.asgi import App, Message, Receive, Scope, Send, answer
+from ddp_gui import policies, uploads
+from ddp_gui.asgi import App, Message, Receive, Refused, Scope, Send, answer
+from ddp_gui.sent_values import checked_body
 
 _NAME = r"[A-Za-z0-9_]+"
 _READ = re.compile(
@@ -32,14 +33,14 @@ _INLINE_SCRIPT = re.compile(r"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DO
 UPLOAD = "/gradio_api/upload"
 
 
-def close(app: FastAPI, has_room: Callable[[int], bool]) -> None:
+def close(app: FastAPI, incoming: Path) -> None:
     """Put the door between an app and the Gradio app that is mounted below its routes.
 
     Args:
-        has_room: tells whether an upload of so many bytes may begin.
+        incoming: the folder in which uploads arrive.
     """
     mount = next(route for route in app.routes if isinstance(route, Mount) and route.path == "")
-    mount.app = _Door(mount.app, has_room)
+    mount.app = _Door(mount.app, incoming.resolve())
 
 
 def route_path(scope: Scope) -> str:
@@ -58,23 +59,34 @@ def is_open(method: str, path: str) -> bool:
 class _Door:
     """ASGI middleware around Gradio's app."""
 
-    def __init__(self, gradio: App, has_room: Callable[[int], bool]) -> None:
+    def __init__(self, gradio: App, incoming: Path) -> None:
         self._gradio = gradio
-        self._has_room = has_room
+        self._incoming = incoming
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._gradio(scope, receive, send)
             return
-        path = route_path(scope)
-        if not is_open(scope["method"], path):
-            await answer(send, 404, "There is nothing here.")
-        elif path.rstrip("/") == UPLOAD and not self._has_room(_length(scope)):
-            await answer(send, 507, "There is no room for this file on the server now.")
-        elif path == "/":
+        try:
+            receive = await self._checked(scope, receive)
+        except Refused as refused:
+            await answer(send, refused)
+            return
+        if route_path(scope) == "/":
             await _serve_page(self._gradio, scope, receive, send)
         else:
             await self._gradio(scope, receive, send)
+
+    async def _checked(self, scope: Scope, receive: Receive) -> Receive:
+        path = route_path(scope)
+        if not is_open(scope["method"], path):
+            raise Refused(404, "There is nothing here.")
+        if path.rstrip("/") == UPLOAD:
+            if not uploads.has_room(self._incoming, _length(scope)):
+                raise Refused(507, "There is no room for this file on the server now.")
+        elif scope["method"] == "POST":
+            return await checked_body(receive, self._incoming)
+        return receive
 
 
 def _length(scope: Scope) -> int:

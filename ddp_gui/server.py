@@ -9,7 +9,6 @@ import socket
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable
-from functools import partial
 
 import gradio as gr
 import uvicorn
@@ -150,7 +149,9 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         # An error that nobody has put in words may hold anything.
         show_error=False,
     )
-    gradio_door.close(mounted, partial(uploads.has_room, incoming))
+    # Gradio checks the paths it is sent only where it believes that it was launched: mounting does not count.
+    demo.has_launched = True
+    gradio_door.close(mounted, incoming)
     return mounted
 
 

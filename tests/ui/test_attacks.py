@@ -1,0 +1,220 @@
+"""What a hostile student would send: paths, links, numbers, too much of anything.
+
+docs/security.md lists what is tried here.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.ui.attacking import NOT_SERVED, SECRET, ask
+from tools.page_driver import Server
+from trainers.contract import config, rundir
+from trainers.contract.rundir import RunDirectory
+
+
+@pytest.fixture(scope="module")
+def run(server: Server, runs_dir: Path) -> RunDirectory:
+    """Return a run that was copied here by somebody: links lead out of it."""
+    secret = runs_dir.parent / "secret.csv"
+    secret.write_text(SECRET)
+    run = rundir.create(runs_dir, config.parse({"dataset": "digits", "model": "mlp", "device": "cpu"}))
+    (run.logs / "rank_0.log").symlink_to(secret)
+    (run.logs / "torchrun.log").symlink_to("/etc/passwd")
+    (run.logs / "supervisor.log").symlink_to(run.config)
+    step = run.checkpoints / "step_3"
+    step.mkdir()
+    (step / "manifest.json").write_text('{"files": {"a": {"size_bytes": 3}}, "saved_unix_s": 1}')
+    (step / "weights").symlink_to(secret)
+    (step / "folder").symlink_to(runs_dir.parent)
+    elsewhere = runs_dir.parent / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "manifest.json").write_text('{"files": {"a": {"size_bytes": 3}}, "saved_unix_s": 1}')
+    (elsewhere / "secret").write_text(SECRET)
+    (run.checkpoints / "step_4").symlink_to(elsewhere)
+    return run
+
+
+# Paths
+
+IDS = (
+    "..",
+    "../..",
+    "..%2f..%2fetc",
+    "%2e%2e",
+    "%2e%2e%2f%2e%2e%2fetc",
+    "%252e%252e%252fetc",
+    "..%5c..%5cetc",
+    "..%c0%af..%c0%afetc",
+    "%ef%bc%8e%ef%bc%8e%ef%bc%8fetc",
+    "%00",
+    "a%00.csv",
+    "%2fetc%2fpasswd",
+    "C:%5cwindows",
+    "file:%2f%2f%2fetc%2fpasswd",
+    ".bin",
+    ".cache",
+    ".class",
+    ".",
+    "~root",
+    "CON",
+    "a" * 5000,
+    "%f0%9f%98%80",
+    "%e2%80%ae",
+    "-rf",
+    "%0d%0aSet-Cookie:%20a=b",
+)
+ROUTES = (
+    "summary",
+    "configuration",
+    "poll",
+    "stream",
+    "view?from=0&to=1",
+    "export.csv",
+    "log/0",
+    "log/torchrun",
+)
+
+
+@pytest.mark.parametrize("run_id", IDS)
+def test_an_id_that_is_none_leads_nowhere(server: Server, run_id: str) -> None:
+    for route in ROUTES:
+        status, words = ask(server, "GET", f"/live/runs/{run_id}/{route}")
+        assert status in NOT_SERVED and "root:" not in words
+    for endpoint in ("run_status", "stop_run", "edit_run", "delete_runs", "restore_runs"):
+        given = [run_id] if endpoint.endswith("s") and endpoint != "run_status" else run_id
+        status, _ = ask(server, "POST", f"/gradio_api/run/{endpoint}", {"data": [given]})
+        assert status == 500
+    assert ask(server, "GET", f"/live/runs/export.zip?ids={run_id}")[0] in NOT_SERVED
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["..", "%2e%2e%2fconfig.json", "0%2f..", "0.log", "%00", "%ef%bc%91", "-1", "9" * 400, "TORCHRUN"],
+)
+def test_a_log_that_is_none_leads_nowhere(server: Server, run: RunDirectory, source: str) -> None:
+    for route in ("", "/search?words=a"):
+        status, words = ask(server, "GET", f"/live/runs/{run.run_id}/log/{source}{route}")
+        assert status in NOT_SERVED, words
+
+
+def test_links_in_a_copied_run_are_not_followed(server: Server, run: RunDirectory) -> None:
+    for source in ("0", "torchrun", "supervisor"):
+        for route in ("", "/search?words=e"):
+            status, words = ask(server, "GET", f"/live/runs/{run.run_id}/log/{source}{route}")
+            assert SECRET not in words and "root:" not in words and "digits" not in words, (status, words)
+    for step in (3, 4):
+        _, words = ask(server, "GET", f"/live/runs/{run.run_id}/checkpoints/{step}/download")
+        assert SECRET not in words
+
+
+def test_a_run_whose_files_are_links_shows_nothing_of_them(
+    server: Server, runs_dir: Path, run: RunDirectory
+) -> None:
+    linked = runs_dir / "linked-1"
+    linked.mkdir()
+    (linked / "config.json").write_bytes(run.config.read_bytes())
+    outside = runs_dir.parent / "outside.jsonl"
+    outside.write_text(
+        json.dumps({"seq": 0, "time_unix_s": 1.0, "kind": "state", "state": "failed", "reason": SECRET})
+    )
+    for name in ("events.jsonl", "status.json", "notes.json", "commands.jsonl"):
+        (linked / name).symlink_to(outside)
+    whole = runs_dir / "whole-1"
+    whole.symlink_to(run.path)
+    for path in ("linked-1", "whole-1"):
+        for route in ("summary", "poll", "configuration", "export.json", "export.csv"):
+            _, words = ask(server, "GET", f"/live/runs/{path}/{route}")
+            assert SECRET not in words, route
+    assert SECRET not in ask(server, "GET", "/live/runs")[1]
+
+
+# Numbers and nesting
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "NaN",
+        "Infinity",
+        "-Infinity",
+        "1e999",
+        "9" * 5000,
+        "-" + "9" * 400,
+        "[" * 900 + "]" * 900,
+        "null",
+        "{}",
+    ],
+)
+def test_numbers_that_are_none_are_refused_in_words(server: Server, value: str) -> None:
+    raw = f'{{"data": [{{"learning_rate": {value}, "device": "cpu"}}]}}'
+    status, words = ask(server, "POST", "/gradio_api/run/start_run", raw.encode())
+    assert status == 500 or status in NOT_SERVED
+    assert "Traceback" not in words and "site-packages" not in words
+
+
+@pytest.mark.parametrize("depth", [1_000, 100_000])
+def test_deep_nesting_harms_nobody(server: Server, depth: int) -> None:
+    for text in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):
+        body = f'{{"data": [{text}]}}'.encode()
+        status, words = ask(server, "POST", "/gradio_api/run/start_run", body)
+        assert status in NOT_SERVED | {500} and "Traceback" not in words
+    assert ask(server, "GET", "/live/runs")[0] == 200
+
+
+def test_a_huge_body_is_refused_before_it_is_sent(server: Server) -> None:
+    host = server.address.removeprefix("http://")
+    with socket.create_connection(host.split(":"), timeout=10) as sender:
+        head = f"POST /gradio_api/run/start_run HTTP/1.1\r\nHost: {host}\r\nContent-Length: 100000000\r\n\r\n"
+        sender.sendall(head.encode() + b"{")
+        assert sender.recv(1000).startswith(b"HTTP/1.1 413")
+
+
+ASK = "POST /gradio_api/run/list_runs HTTP/1.1\r\nHost: {host}\r\n"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        "GET / HTTP/1.1\r\nHost: {host}\r\nHost: evil.example\r\n\r\n",
+        "GET http://evil.example/live/runs HTTP/1.1\r\nHost: {host}\r\n\r\n",
+        "GET /live/runs HTTP/1.1\r\nHost: {host}\r\nX: " + "a" * 100_000 + "\r\n\r\n",
+        "GET /" + "a" * 100_000 + " HTTP/1.1\r\nHost: {host}\r\n\r\n",
+        "GET /live/runs HTTP/1.1\r\nHost : {host}\r\n\r\n",
+        f"{ASK}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        f"{ASK}Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        "GET /live/runs HTTP/1.1\r\n\r\n",
+        "GET /live/runs HTTP/1.0\r\n\r\n",
+        "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+    ids=range(10),
+)
+def test_requests_that_are_none_are_refused(server: Server, head: str) -> None:
+    host = server.address.removeprefix("http://")
+    with socket.create_connection(host.split(":"), timeout=10) as sender:
+        sender.sendall(head.replace("{host}", host).encode("latin-1"))
+        sender.shutdown(socket.SHUT_WR)
+        assert sender.recv(1000)[9:12] in (b"400", b"403", b"404", b"411", b"431", b"")
+    assert ask(server, "GET", "/live/runs")[0] == 200
+
+
+def test_a_sender_may_not_say_where_the_page_is(server: Server) -> None:
+    for name in ("X_Forwarded_Host", "X_Gradio_Server"):
+        _, words = ask(server, "GET", "/", **{name: "http://evil.example"})
+        assert "evil.example" not in words
+
+
+def test_nothing_changes_by_a_get(server: Server, run: RunDirectory) -> None:
+    for name in ("start_run", "stop_run", "delete_runs", "edit_run", "empty_bin", "checkpoint_run"):
+        for path in (f"/gradio_api/run/{name}", f"/gradio_api/call/{name}", f"/gradio_api/api/{name}"):
+            assert ask(server, "GET", f"{path}?data=[]")[0] in NOT_SERVED
+
+
+def test_the_page_s_description_holds_no_path_of_this_machine(server: Server, runs_dir: Path) -> None:
+    for path in ("/config", "/gradio_api/info", "/"):
+        words = ask(server, "GET", path)[1]
+        assert "site-packages" not in words and str(Path.home()) + "/." not in words
