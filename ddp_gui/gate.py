@@ -16,8 +16,6 @@ from ddp_gui.gradio_door import UPLOAD
 from ddp_gui.hosts import Hosts
 from ddp_gui.limits import MAX_BODY_BYTES, AtOnce, check_body
 
-# Gradio would believe these about where it is, from anybody.
-MISLEADING = (b"x-forwarded-host", b"x-gradio-server")
 FORM_BYTES = 100_000  # what a form adds to the file in it
 
 
@@ -49,8 +47,7 @@ class Gate:
         try:
             self._check(scope)
             with self._at_once.one_more((scope.get("client") or ("",))[0]):
-                headers = [(name, value) for name, value in scope["headers"] if name not in MISLEADING]
-                await self._app({**scope, "headers": headers}, receive, send_with_headers)
+                await self._app(scope, receive, send_with_headers)
         except Refused as refused:
             await answer(send_with_headers, refused)
 
