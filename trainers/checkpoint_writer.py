@@ -7,7 +7,6 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +24,6 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-AGREEMENT_TIMEOUT = timedelta(minutes=30)
 OPTIMIZER = "optimizer.pt"
 STATE = "state.json"
 SHARDS = "shards"
@@ -74,7 +72,7 @@ class CheckpointWriter:
         self._keep_best = keep_best
         # Ranks talk about files over a group of their own: never in between training's collectives.
         self.group = (
-            dist.new_group(backend="gloo", timeout=AGREEMENT_TIMEOUT) if dist.is_initialized() else None
+            dist.new_group(backend="gloo", timeout=world.slow_timeout) if dist.is_initialized() else None
         )
 
     def write(self, snapshot: Snapshot) -> Saved | CheckpointError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
-from trainers.job import Job, save, save_and_wait
+from trainers.job import Job, evaluate, save, save_and_wait
 from trainers.reporter import Command
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,16 @@ def obey(job: Job, command: Command) -> str:
     elif command.name == "pause":
         reporter.answer(command, step=step, accepted=True, message=f"Paused after step {step}.")
         return stay_paused(job, f"Paused after step {step}.")
+    return "running"
+
+
+def evaluate_unless_stopped(job: Job) -> str:
+    """Evaluate, or break that off for a stop; return `running` or `stopped`."""
+    while not evaluate(job):
+        # Somebody wants to stop: what was asked before that comes first, and a stop may be refused.
+        while (command := job.meter.report()) is not None:
+            if obey(job, command) == "stopped":
+                return "stopped"
     return "running"
 
 

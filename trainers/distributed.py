@@ -12,12 +12,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 COLLECTIVE_TIMEOUT = timedelta(seconds=60)
+# Files take their time: what ranks tell each other about them may wait longer than a gradient.
 SLOW_TIMEOUT = timedelta(minutes=30)
 
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """This rank's place among the others, and its device; `slow_group` is for talk about files."""
+    """This rank's place among the others, and its device; `slow_group` is for talk about files.
+
+    `slow_timeout` is how long a rank waits in such talk.
+    """
 
     rank: int
     local_rank: int
@@ -25,6 +29,7 @@ class World:
     node: int
     device: torch.device
     slow_group: dist.ProcessGroup | None = None
+    slow_timeout: timedelta = SLOW_TIMEOUT
 
     @property
     def is_main(self) -> bool:
@@ -53,8 +58,12 @@ def choose_device(wanted: str, local_rank: int, local_world_size: int) -> torch.
     return torch.device("cuda", local_rank)
 
 
-def join(wanted_device: str) -> World:
-    """Join the group torchrun set up: NCCL between GPUs, gloo between CPU ranks."""
+def join(wanted_device: str, timeout: timedelta = COLLECTIVE_TIMEOUT) -> World:
+    """Join the group torchrun set up: NCCL between GPUs, gloo between CPU ranks.
+
+    Args:
+        timeout: a collective that waits longer for another rank is an error.
+    """
     local_rank = int(os.environ["LOCAL_RANK"])
     local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
     device = choose_device(wanted_device, local_rank, local_world_size)
@@ -66,13 +75,14 @@ def join(wanted_device: str) -> World:
         torch.set_num_threads(max(1, cores // local_world_size))
     dist.init_process_group(
         backend="nccl" if device.type == "cuda" else "gloo",
-        timeout=COLLECTIVE_TIMEOUT,
+        timeout=timeout,
         device_id=device if device.type == "cuda" else None,
     )
-    # Files take their time: what ranks tell each other about them may wait longer than a gradient.
-    slow_group = dist.new_group(backend="gloo", timeout=SLOW_TIMEOUT)
+    slow_timeout = max(SLOW_TIMEOUT, timeout)
+    slow_group = dist.new_group(backend="gloo", timeout=slow_timeout)
     return World(
         slow_group=slow_group,
+        slow_timeout=slow_timeout,
         rank=dist.get_rank(),
         local_rank=local_rank,
         world_size=dist.get_world_size(),

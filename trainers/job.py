@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 
-from trainers import objective, samples
+from trainers import heartbeat, objective, samples
 from trainers.checkpoint import Checkpointer, CheckpointError, Outcome, Progress
 from trainers.contract import events
 from trainers.contract.config import Config
+from trainers.contract.heartbeats import EVALUATING, SAMPLING, SAVING
 from trainers.data import CLASSIFICATIONS, MOST_CONFUSED, DataSpec, Split
 from trainers.distributed import World
 from trainers.loading import Loader
@@ -142,12 +143,16 @@ class SaveAnswers:
             self.reporter.answer(command, step=outcome.step, accepted=True, message=message)
 
 
-def evaluate(job: Job) -> None:
-    """Measure loss and metrics over the whole validation split; keep the best; show what the model says."""
+def evaluate(job: Job) -> bool:
+    """Measure loss and metrics over the whole validation split; keep the best; show what the model says.
+
+    False when it was broken off, on all ranks alike, because somebody wants the run to stop.
+    """
     progress = job.progress
     if progress.evaluated_step == progress.step:
-        return
+        return True
     started = time.perf_counter()
+    heartbeat.beat(EVALUATING)
     found = objective.evaluate(
         job.strategy,
         job.objective,
@@ -155,7 +160,11 @@ def evaluate(job: Job) -> None:
         job.validation,
         batch_size=objective.evaluation_batch(job.spec, job.config.batch_size),
         world=job.world,
+        should_break_off=job.meter.should_break_off,
     )
+    if found is None:
+        job.stood_still_s += time.perf_counter() - started
+        return False
     progress.evaluated_step = progress.step
     values = found.metrics
     log.info("validation at step %d: loss %.4f, %s", progress.step, found.loss, values)
@@ -169,6 +178,7 @@ def evaluate(job: Job) -> None:
     job.stood_still_s += time.perf_counter() - started
     if is_best and job.config.keep_best_checkpoint:
         save(job, "best")
+    return True
 
 
 def sample_now_and_then(job: Job) -> None:
@@ -183,6 +193,7 @@ def sample_now_and_then(job: Job) -> None:
 def take_sample(job: Job) -> None:
     """Ask the model; rank 0 alone where the whole model lies on it, else all ranks together."""
     started = time.perf_counter()
+    heartbeat.beat(SAMPLING)
     if not (job.world.is_main or job.strategy.is_collective):
         job.meter.note_sample(0.0)
         return
@@ -213,6 +224,7 @@ def save(job: Job, reason: str) -> None:
     """Save a checkpoint of this step; training stands still only while its state is copied."""
     started = time.perf_counter()
     job.meter.flush()
+    heartbeat.beat(SAVING)
     job.checkpointer.save(job.progress, reason)
     job.stood_still_s += time.perf_counter() - started
 
@@ -221,6 +233,7 @@ def save_and_wait(job: Job, reason: str) -> bool:
     """Save a checkpoint and wait until it is on the disk; tell whether it is. Never ends the run."""
     started = time.perf_counter()
     job.meter.flush()
+    heartbeat.beat(SAVING)
     job.checkpointer.save(job.progress, reason)
     job.checkpointer.wait()
     job.stood_still_s += time.perf_counter() - started

@@ -6,8 +6,10 @@ import logging
 
 import torch
 
-from trainers.control import obey, stay_paused
-from trainers.job import Job, evaluate, sample_now_and_then, save, save_and_wait
+from trainers import heartbeat
+from trainers.contract.heartbeats import COMPUTING, FETCHING, STEPPING
+from trainers.control import evaluate_unless_stopped, obey, stay_paused
+from trainers.job import Job, sample_now_and_then, save, save_and_wait
 
 log = logging.getLogger(__name__)
 
@@ -23,10 +25,12 @@ def train(job: Job) -> str:
         clock.begin_step(is_reported=meter.is_report_due())
         for batch in job.loader.epoch(progress.epoch, progress.samples_in_epoch):
             clock.data_fetched()
+            heartbeat.beat(COMPUTING)
             share_of_loss = job.objective.share(batch.targets, batch.weight)
             with strategy.gradient_sync(enabled=batch.is_last):  # DDP averages over the ranks meanwhile
                 loss += strategy.forward_backward(batch.inputs, share_of_loss, job.precision.loss_scale())
             clock.backward_done()
+            heartbeat.beat(STEPPING if batch.is_last else FETCHING)
             if not batch.is_last:
                 continue  # gradients add up over several batches before a step
             job.precision.unscale(job.optimizer)
@@ -51,8 +55,8 @@ def train(job: Job) -> str:
                 data_time_s=clock.data_time_s,
             )
             loss.zero_()
-            if _is_due(progress.step, config.eval_every_steps):
-                evaluate(job)
+            if _is_due(progress.step, config.eval_every_steps) and evaluate_unless_stopped(job) == "stopped":
+                return "stopped"
             if _is_due(progress.step, config.checkpoint_every_steps):
                 save(job, "schedule")
             if command is not None and obey(job, command) == "stopped":
@@ -60,12 +64,13 @@ def train(job: Job) -> str:
             if job.has_ended():
                 break
             sample_now_and_then(job)
+            heartbeat.beat(FETCHING)
             # A report belongs to the step after it; what stands still for good reason to none.
             clock.begin_step(is_reported=meter.is_report_due(), stood_still_s=job.take_stood_still_s())
         else:
             command = meter.report()
-            if config.eval_every_steps is None:
-                evaluate(job)
+            if config.eval_every_steps is None and evaluate_unless_stopped(job) == "stopped":
+                return "stopped"
             progress.epoch += 1
             progress.samples_in_epoch = 0
             log.info("epoch %d of %d done at step %d", progress.epoch, config.num_epochs, progress.step)
@@ -82,7 +87,8 @@ def finish(job: Job) -> str:
     command = job.meter.report()  # the steps since the last report, when `max_steps` ended an epoch early
     if command is not None and obey(job, command) == "stopped":
         return "stopped"
-    evaluate(job)
+    if evaluate_unless_stopped(job) == "stopped":
+        return "stopped"
     while not save_and_wait(job, "end"):
         # The work is done but not kept: better to wait for somebody than to lose it.
         if (

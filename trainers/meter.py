@@ -11,12 +11,16 @@ import time
 import torch
 from torch import Tensor
 
+from trainers import heartbeat
+from trainers.contract.heartbeats import REPORTING
 from trainers.contract.rundir import COMMAND_NAMES
 from trainers.distributed import World
 from trainers.reporter import Command, NullReporter
 
 REPORT_EVERY_S = 0.1
 MAX_STEPS_PER_REPORT = 512
+AGREE_EVERY_S = 0.5
+MAX_BATCHES_PER_AGREEMENT = 512
 SAMPLE_EVERY_S = 10.0
 SAMPLE_SHARE = 0.1  # samples take at most this part of the time
 _NUM_EXTRAS = 5
@@ -38,6 +42,9 @@ class StepMeter:
         self._sampled_at = time.monotonic()
         self._sample_every_s = SAMPLE_EVERY_S
         self.is_sample_due = False
+        self._num_batches = 0
+        self._agree_every = 1
+        self._agreed_at = time.monotonic()
 
     def is_report_due(self) -> bool:
         """Tell whether the step under way ends with a report."""
@@ -96,7 +103,31 @@ class StepMeter:
         """
         return self._reduce(self._reporter.poll_command())
 
+    def should_break_off(self) -> bool:
+        """Tell all ranks alike, now and then, whether somebody wants the run to stop.
+
+        For long work in pieces, an evaluation say: every rank calls it after each piece, and as often.
+        """
+        self._num_batches += 1
+        if self._num_batches < self._agree_every:
+            return False
+        num_batches, self._num_batches = self._num_batches, 0
+        now = time.monotonic()
+        took_s, self._agreed_at = (now - self._agreed_at) / num_batches, now
+        message = torch.zeros(2, dtype=torch.float64, device=self._world.device)
+        if self._world.is_main:
+            every = max(
+                1, min(MAX_BATCHES_PER_AGREEMENT, 2 * num_batches, round(AGREE_EVERY_S / max(took_s, 1e-6)))
+            )
+            message = torch.tensor([float(self._reporter.wants_stop()), every], dtype=torch.float64).to(
+                message.device
+            )
+        wants_stop, every_batches = self._world.sum(message).tolist()
+        self._agree_every = int(every_batches)
+        return bool(wants_stop)
+
     def _reduce(self, command: Command | None) -> Command | None:
+        heartbeat.beat(REPORTING)
         count = len(self._steps)
         extras = [0.0] * _NUM_EXTRAS
         if self._world.is_main:

@@ -10,7 +10,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainers import metrics
+from trainers import heartbeat, metrics
+from trainers.contract.heartbeats import EVALUATING
 from trainers.data import LANGUAGE_MODELLING, TABULAR_REGRESSION, DataSpec, Split
 from trainers.distributed import World
 from trainers.metrics import Evaluation
@@ -79,8 +80,11 @@ def evaluate(
     *,
     batch_size: int,
     world: World,
-) -> Evaluation:
+    should_break_off: Callable[[], bool] = lambda: False,
+) -> Evaluation | None:
     """Return the mean loss and the metrics over the whole split; every rank must call it.
+
+    None when it was broken off: `should_break_off` is asked after each batch and answers all ranks alike.
 
     Each replica takes every n-th sample, so no sample is counted twice and none is left out. All ranks
     go through the same number of batches, because a sharded model needs them all for each; a replica
@@ -103,6 +107,10 @@ def evaluate(
         if is_real and strategy.counts:
             targets = targets.to(world.device)
             meter.add(scores, targets, objective.summed_loss(scores, targets))
+        heartbeat.beat(EVALUATING)
+        if should_break_off():
+            network.train()
+            return None
     network.train()
     return meter.result(world)
 

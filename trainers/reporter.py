@@ -58,6 +58,10 @@ class NullReporter:
         """Return the oldest command that has not been taken yet."""
         return None
 
+    def wants_stop(self) -> bool:
+        """Tell whether a stop is among the commands that have not been taken yet."""
+        return False
+
     def answer(self, command: Command, *, step: int, accepted: bool, message: str) -> None:
         """Say what became of a command."""
 
@@ -108,6 +112,10 @@ class Reporter(NullReporter):
     def poll_command(self) -> Command | None:
         self._read_new_commands()
         return self._commands.popleft() if self._commands else None
+
+    def wants_stop(self) -> bool:
+        self._read_new_commands()
+        return any(command.name == "stop" for command in self._commands)
 
     def answer(self, command: Command, *, step: int, accepted: bool, message: str) -> None:
         self.event("command", id=command.id, name=command.name, step=step, accepted=accepted, message=message)

@@ -21,24 +21,23 @@ from pathlib import Path
 
 import psutil
 
-from trainers import autopsy, notify
+from trainers import autopsy, last_words, notify
 from trainers.autopsy import Cause
-from trainers.contract import events, lifeline
+from trainers.contract import effort, events, heartbeats, lifeline
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile, State
-from trainers.contract.json_files import parse_json
+from trainers.contract.heartbeats import Board
 from trainers.contract.processes import ProcessTree
 from trainers.contract.rundir import RunDirectory, Status, torchrun_command
 from trainers.contract.torchrun import torchrun_options, torchrun_program
+from trainers.escalation import Escalation, Saving
+from trainers.hang import WORKING_BYTES_PER_S
+from trainers.watch import HangWatch
+from trainers.wishes import Wishes
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 POLL_S = 0.05
-STOP_GRACE_S = 9.0
-MAX_GRACE_S = 120.0
-LAST_WORDS_S = 30.0
-PROGRESS_KINDS = frozenset({"step", "eval", "checkpoint", "sample"})
-TERM_GRACE_S = 3.0
-RETRY_S = 0.5
+SAVING_LOOK_S = 0.5
 
 
 def main() -> None:
@@ -67,18 +66,16 @@ class Supervisor:
             # Cuts off a half line that a crash left, before anybody's place in the file is noted.
             EventFile(run.events).close()
         self._events_offset = run.events.stat().st_size if run.events.exists() else 0
-        self._commands_offset = run.commands.stat().st_size if run.commands.exists() else 0
-        self._stop_wished_at: float | None = None
+        self._wishes = Wishes(run.commands)
         self._reason = ""
-        self._state_changed_at = time.monotonic()
-        self._progressed_at: float | None = None
-        self._longest_silence_s = 0.0
-        self._saved_bytes = 0
-        self._saving_seen_at = 0.0
+        self._escalation = Escalation(time.monotonic())
+        self._saving_looked_at = 0.0
+        self._io_bytes = 0
+        self._board: Board | None = None
+        self._watch: HangWatch | None = None
+        self._waits_for_ever = False
+        self._hang: Cause | None = None
         self._status_is_saved = False
-        self._terminated_at: float | None = None
-        self._forced = False
-        self._was_told_to_end = False
         me = psutil.Process()
         self._status = Status(
             state="starting", pid=me.pid, pid_start_time=me.create_time(), started_unix_s=time.time()
@@ -89,6 +86,7 @@ class Supervisor:
         self._save_status()
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.signal(signal.SIGINT, self._on_sigterm)
+        lifeline.adopt_orphans()
         try:
             config = self._run.read_config()
             torchrun = self._start_torchrun(config)
@@ -97,13 +95,14 @@ class Supervisor:
             cause = Cause(code="start_failed", message=f"The job could not be started: {error}", hint=hint)
             self._finish("failed", 1, cause)
             return 1
-        tree = ProcessTree(torchrun.pid)
+        tree = ProcessTree(os.getpid(), with_root=False)
         while torchrun.poll() is None:
             tree.look()
             # A wish first, then what the run says to it.
             self._follow_commands()
             self._follow_events()
             self._escalate(torchrun, tree)
+            self._look_for_hang(tree)
             if not self._status_is_saved:
                 self._save_status()
             time.sleep(POLL_S)
@@ -122,38 +121,37 @@ class Supervisor:
             **os.environ,
             **torchrun_options(self._torchrun_dir),
             "TRAINERS_SUPERVISED": "1",
-            "TRAINERS_COMMANDS_OFFSET": str(self._commands_offset),
+            "TRAINERS_COMMANDS_OFFSET": str(self._wishes.offset),
         }
         environment.pop(notify.VARIABLE, None)  # it holds tokens, which are none of the ranks' business
+        if heartbeats.can_be_watched():
+            self._board = Board(config.nproc_per_node)
+            self._watch = HangWatch(self._run, config, self._board)
+            self._waits_for_ever = config.on_hang == "wait"
+            environment[heartbeats.ADDRESS] = self._board.address
         with self._torchrun_log.open("wb") as log:
             return subprocess.Popen(
-                command,
+                [sys.executable, "-m", "trainers.contract.lifeline", str(os.getpid()), *command],
                 cwd=REPOSITORY,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=lifeline.die_with_parent,
             )
 
     def _follow_events(self) -> None:
         """Bring `status.json` to the state the run says it is in."""
         batch, self._events_offset = events.read(self._run.events, self._events_offset)
-        now = time.monotonic()
-        if any(event["kind"] in PROGRESS_KINDS for event in batch):
-            if self._progressed_at is not None and self._status.state == "running":
-                self._longest_silence_s = max(self._longest_silence_s, now - self._progressed_at)
-            self._progressed_at = now
         said = [event for event in batch if event["kind"] == "state"]
         states = [event["state"] for event in said]
-        if "stopping" in [self._status.state, *states][:-1] and states:
-            # Over: either it has ended, or a stop that could not save was refused and it goes on.
-            self._stop_wished_at = None
+        was_stopping = "stopping" in [self._status.state, *states][:-1]
+        if was_stopping and states and states[-1] in ("running", "paused"):
+            self._escalation.take_back()  # it could not save, so the stop was refused and it goes on
         if states and states[-1] != self._status.state:
             self._status = replace(self._status, state=states[-1])
             self._reason = said[-1]["reason"]
-            self._state_changed_at = now
+            self._escalation.state_changed(time.monotonic())
             if self._status.state in events.LIVE_STATES:
                 self._save_status()
 
@@ -168,56 +166,78 @@ class Supervisor:
 
     def _follow_commands(self) -> None:
         """Note a wish to stop: it sets the time after which force is used."""
-        try:
-            with self._run.commands.open("rb") as file:
-                file.seek(self._commands_offset)
-                chunk = file.read()
-        except FileNotFoundError:
-            return
-        end = chunk.rfind(b"\n") + 1
-        self._commands_offset += end
-        for line in chunk[:end].splitlines():
-            if _is_stop(line) and self._stop_wished_at is None:
-                self._stop_wished_at = time.monotonic()
+        for wish in self._wishes.read():
+            self._escalation.wish(time.monotonic() - wish.late_s, save=wish.save)
 
     def _escalate(self, torchrun: subprocess.Popen[bytes], tree: ProcessTree) -> None:
-        """Turn a wish to stop that is not obeyed, or an end that hangs, into SIGTERM, then into SIGKILL."""
-        has_ended = self._status.state not in events.LIVE_STATES
-        if self._stop_wished_at is None and not has_ended:
-            return
+        """Use force when it is time."""
         now = time.monotonic()
-        if self._terminated_at is None:
-            # Who has been silent for long before (slow steps, an evaluation) may be so again; and saving
-            # takes as long as it takes, which is as long as there is more and more of it.
-            saved_bytes = self._run.bytes_being_saved()
-            if saved_bytes != self._saved_bytes:
-                self._saved_bytes, self._saving_seen_at = saved_bytes, now
-            patient_since = max(self._stop_wished_at or 0.0, self._state_changed_at, self._saving_seen_at)
-            usual_s = min(MAX_GRACE_S, max(STOP_GRACE_S, 2 * self._longest_silence_s))
-            grace_s = MAX_GRACE_S if self._status.state == "stopping" else usual_s
-            if self._was_told_to_end or now - patient_since > grace_s:
-                tree.look(now=True)
-                torchrun.terminate()
-                self._terminated_at = now
-                self._forced = True
-        elif now - self._terminated_at > TERM_GRACE_S:
+        if self._escalation.is_wished and now - self._saving_looked_at >= SAVING_LOOK_S:
+            self._saving_looked_at = now
+            self._escalation.note_saving(self._look_at_saving(), now)
+        action = self._escalation.decide(self._status.state, now)
+        if action == "terminate":
+            tree.look(now=True)
+            torchrun.terminate()
+        elif action == "kill":
             tree.kill()
+
+    def _look_at_saving(self) -> Saving:
+        num_bytes = self._run.bytes_being_saved()
+        if num_bytes == 0 or self._board is None:
+            return Saving(num_bytes=num_bytes)
+        beats = [self._board.read(rank) for rank in range(self._board.num_ranks)]
+        efforts = [found for beat in beats if beat is not None and (found := effort.look(beat.pid))]
+        before, self._io_bytes = self._io_bytes, sum(found.io_bytes for found in efforts)
+        is_moving = self._io_bytes - before >= WORKING_BYTES_PER_S * SAVING_LOOK_S
+        return Saving(
+            num_bytes=num_bytes, is_at_disk=is_moving or any(found.waits_for_disk for found in efforts)
+        )
+
+    def _look_for_hang(self, tree: ProcessTree) -> None:
+        """End a run that hangs, or say so and go on waiting, as its configuration says."""
+        watch = self._watch
+        if watch is None or self._escalation.is_wished or self._status.state not in events.LIVE_STATES:
+            return
+        found = watch.look()
+        if found is not None and not self._waits_for_ever:
+            self._hang = found
+            tree.kill()
+        elif found is not None:
+            hint = f"{found.hint} It was told to wait: Stop ends it."
+            self._say_while_it_lives(replace(found, hint=hint))
+        elif watch.has_passed:
+            watch.forget()
+            message = "The run goes on: every rank shows signs of life again."
+            self._say_while_it_lives(Cause(code="hang_over", message=message, hint="Nothing to do."))
+
+    def _say_while_it_lives(self, cause: Cause) -> None:
+        """Say something between rank 0's own events; where the disk does not take it, in the log alone."""
+        try:
+            last_words.append(self._run, "warning", cause)
+        except OSError as error:
+            print(f"this could not be written to the events: {cause.message} ({error})", flush=True)
 
     def _on_sigterm(self, _number: int, _frame: object) -> None:
         """Asked to end by the system: skip the polite part."""
-        self._was_told_to_end = True
-        self._stop_wished_at = time.monotonic()
+        self._escalation.was_told_to_end = True
+        self._escalation.wish(time.monotonic(), save=False)
 
     def _conclude(self, exit_code: int, left_over: Sequence[int] = ()) -> None:
         if left_over:
             message = f"Processes of this run could not be ended: {', '.join(map(str, left_over))}."
             hint = "They hang in the kernel (a driver or a network disk); the machine may need a restart."
-            self._say("warning", Cause(code="processes_left", message=message, hint=hint))
+            last_words.say(self._run, "warning", Cause(code="processes_left", message=message, hint=hint))
         said = self._status.state
         if said in ("finished", "stopped"):
             # Rank 0 says so after the last save; a process that crashes on its way out takes nothing back.
             self._finish(said, exit_code, None)
-        elif self._forced:
+        elif self._hang is not None:
+            self._finish("failed", exit_code, self._hang)
+        elif self._escalation.is_forced and said == "starting" and not self._escalation.was_told_to_end:
+            self._reason = "Stopped while it was starting: nothing had been trained yet."
+            self._finish("stopped", exit_code, None)
+        elif self._escalation.is_forced:
             self._finish("stopped", exit_code, self._forced_stop())
         else:
             cause = autopsy.explain(self._run, self._torchrun_log, self._torchrun_dir, exit_code)
@@ -226,7 +246,7 @@ class Supervisor:
     def _forced_stop(self) -> Cause:
         why = (
             "The system asked the run to end (SIGTERM)"
-            if self._was_told_to_end
+            if self._escalation.was_told_to_end
             else "The run did not stop by itself in time and was ended by force"
         )
         return Cause(
@@ -235,21 +255,15 @@ class Supervisor:
             hint="Steps after the newest checkpoint were not saved.",
         )
 
-    def _what_is_kept(self) -> str:
-        newest = max(self._run.list_checkpoints(), key=lambda item: item.saved_unix_s, default=None)
-        if newest is None:
-            return "Nothing was saved yet: start it again."
-        return f"Resume goes on from the checkpoint of step {newest.step}."
-
     def _finish(self, state: State, exit_code: int, cause: Cause | None) -> None:
         """Write the last events, where rank 0 has not, then the final status."""
         if cause is not None:
-            cause = replace(cause, hint=f"{cause.hint} {self._what_is_kept()}")
+            cause = replace(cause, hint=f"{cause.hint} {last_words.what_is_kept(self._run)}")
         already_said = self._status.state == state
-        reason = cause.message if cause else self._reason if already_said else "The run ended."
+        reason = cause.message if cause else self._reason or "The run ended."
         if cause is not None or not already_said:
             kind = "warning" if state == "stopped" else "error"
-            self._say(kind, cause, {"state": state, "reason": reason})
+            last_words.say(self._run, kind, cause, {"state": state, "reason": reason})
         self._status = replace(
             self._status,
             state=state,
@@ -257,39 +271,10 @@ class Supervisor:
             error=None if cause is None or state == "stopped" else f"{cause.message} {cause.hint}",
             ended_unix_s=time.time(),
         )
-        deadline = time.monotonic() + LAST_WORDS_S
-        self._save_status()
-        while not self._status_is_saved and time.monotonic() < deadline:
-            time.sleep(RETRY_S)
-            self._save_status()
+        last_words.insist("status.json", lambda: self._run.write_status(self._status))
         problem = notify.run_ended(self._run, state, reason)
         if problem is not None:
-            self._say("warning", problem)
-
-    def _say(self, kind: str, cause: Cause | None, state: dict[str, str] | None = None) -> None:
-        """Append last words for a rank 0 that did not live to say them; a full disk is waited for."""
-        now = time.time()
-        words = [] if cause is None else [(now, kind, cause.fields())]
-        words += [] if state is None else [(now, "state", state)]
-        deadline = time.monotonic() + LAST_WORDS_S
-        while True:
-            try:
-                file = EventFile(self._run.events)
-                file.append(words)
-                file.close()
-                return
-            except OSError as error:
-                print(f"the last words could not be written, trying again: {error}", flush=True)
-                if time.monotonic() > deadline:
-                    return
-                time.sleep(RETRY_S)
-
-
-def _is_stop(line: bytes) -> bool:
-    try:
-        return bool(parse_json(line)["name"] == "stop")
-    except (ValueError, LookupError, TypeError):
-        return False
+            last_words.say(self._run, "warning", problem)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainers.contract import hardware
+from trainers import heartbeat
+from trainers.contract import hardware, heartbeats
 from trainers.distributed import World
 from trainers.reporter import NullReporter
 from trainers.step_clock import StepTimes
@@ -49,6 +50,7 @@ class Pulse:
     def beat(self, step: int, times: StepTimes) -> None:
         """Note the newest step; in one go, so that the sampler never sees half of it."""
         self.newest = (step, times)
+        heartbeat.beat(heartbeats.STEPPING, step)
 
     def begin_model(self, device: torch.device) -> None:
         """Note what is held before the model is there; the peak counts from here."""

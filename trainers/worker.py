@@ -13,7 +13,9 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from trainers.contract.lifeline import die_with_parent
+from trainers import heartbeat
+from trainers.contract import heartbeats
+from trainers.contract.lifeline import die_with_parent, parent_by_name
 from trainers.contract.rundir import RunDirectory
 
 if TYPE_CHECKING:
@@ -42,7 +44,8 @@ def main() -> None:
     if (problem := why_not(run, options.resume)) is not None:
         sys.exit(problem)
     redirect_output(run)
-    die_with_parent()
+    die_with_parent(parent_by_name())
+    heartbeat.begin()
     exit_code = 1
     try:
         run_recorded(run, options.resume)
@@ -105,7 +108,8 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> None:
     from trainers.telemetry import Pulse, Telemetry
 
     config = run.read_config()
-    world = distributed.join(config.device)
+    world = distributed.join(config.device, heartbeat.patience(config))
+    heartbeat.beat(heartbeats.BUILDING)
     set_up_log(world.rank)
     log.info("process %d, rank %d of %d, on %s", os.getpid(), world.rank, world.world_size, world.device)
     lock = None
@@ -128,6 +132,7 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> None:
             voice.state("failed", f"{type(error).__name__}: {error}")
         raise
     finally:
+        heartbeat.beat(heartbeats.ENDING)
         telemetry.stop()
         voice.close()
     distributed.leave()
@@ -145,6 +150,7 @@ def _train(
     try:
         outcome = loop.train(job)
     finally:
+        heartbeat.beat(heartbeats.SAVING)
         job.checkpointer.close()
     step = job.progress.step
     log.info("%s after step %d", outcome, step)

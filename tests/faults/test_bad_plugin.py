@@ -96,21 +96,6 @@ def test_rank_that_exits_without_a_word_is_named(copy_with: CopyWith) -> None:
     assert status.error is not None and "Rank 1" in status.error and "41" in status.error, live.story()
 
 
-def test_rank_that_does_not_come_to_a_collective_is_named(copy_with: CopyWith) -> None:
-    """The ranks wait a minute for each other; in this copy four seconds."""
-    distributed = (REPOSITORY / "trainers" / "distributed.py").read_text(encoding="utf-8")
-    patched = distributed.replace("timedelta(seconds=60)", "timedelta(seconds=4)")
-    assert patched != distributed, "the timeout has another name or value now"
-    files = misbehaving("time.sleep(3600)") | {"trainers/distributed.py": patched}
-    live = copy_with(files).start(model="misbehaves")
-    status = live.wait_for_end()
-    live.wait_for_no_process(1.0)
-    assert status.state == "failed", live.story()
-    (error,) = live.events("error")
-    assert (error["code"], error["rank"]) == ("collective_timeout", 1), (error, live.story())
-    assert status.error is not None and "rank 1 is the one that did not come" in status.error
-
-
 def test_plugin_that_cannot_be_imported_is_a_warning_by_name_and_training_goes_on(
     copy_with: CopyWith,
 ) -> None:

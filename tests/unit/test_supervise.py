@@ -11,10 +11,12 @@ import pytest
 
 from tests.harness import all_events
 from trainers import supervise
+from trainers.autopsy import Cause
 from trainers.contract import rundir
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
+from trainers.escalation import EXIT_GRACE_S, STOP_GRACE_S, TERM_GRACE_S
 from trainers.supervise import Supervisor
 
 
@@ -37,6 +39,20 @@ class FakeTree:
 
     def kill(self) -> None:
         self.num_killed += 1
+
+
+class FakeWatch:
+    """Finds what it is told to."""
+
+    finds: Cause | None = None
+    has_passed = False
+    num_forgotten = 0
+
+    def look(self) -> Cause | None:
+        return self.finds
+
+    def forget(self) -> None:
+        self.num_forgotten += 1
 
 
 @pytest.fixture
@@ -83,7 +99,7 @@ def test_rank_that_crashes_after_a_wish_to_stop_is_a_failure_that_is_told(run: R
     (run.logs / "torchrun.log").write_text(
         "      rank      : 1 (local_rank: 1)\n      exitcode  : -9 (pid: 7)\n"
     )
-    status = conclude(run, 1, "running", "stopping", _stop_wished_at=time.monotonic())
+    status = conclude(run, 1, "running", "stopping")
     assert status.state == "failed"
     assert status.error is not None and "Rank 1 was killed" in status.error
 
@@ -114,37 +130,19 @@ def test_stop_that_is_not_heard_is_sigterm_then_sigkill(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torchrun, tree, subject = escalation(run, monkeypatch, "running")
-    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
-    assert torchrun.num_terminated == 0, "nobody asked"
     run.append_command("stop")
     subject._follow_commands()
     subject._escalate(torchrun, tree)  # type: ignore[arg-type]
     assert torchrun.num_terminated == 0, "it has its time"
-    pass_time(monkeypatch, supervise.STOP_GRACE_S + 1)
+    pass_time(monkeypatch, STOP_GRACE_S + 1)
     subject._escalate(torchrun, tree)  # type: ignore[arg-type]
     assert (torchrun.num_terminated, tree.num_killed) == (1, 0)
-    pass_time(monkeypatch, supervise.TERM_GRACE_S + 1)
+    pass_time(monkeypatch, TERM_GRACE_S + 1)
     subject._escalate(torchrun, tree)  # type: ignore[arg-type]
     assert (torchrun.num_terminated, tree.num_killed) == (1, 1)
 
 
-def test_run_that_is_saving_gets_more_time_but_not_for_ever(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    torchrun, tree, subject = escalation(run, monkeypatch, "running")
-    run.append_command("stop")
-    subject._follow_commands()
-    say(run, "stopping")
-    subject._follow_events()
-    pass_time(monkeypatch, supervise.STOP_GRACE_S + 1)
-    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
-    assert torchrun.num_terminated == 0, "a big model takes longer than nine seconds to save"
-    pass_time(monkeypatch, supervise.MAX_GRACE_S)
-    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
-    assert torchrun.num_terminated == 1
-
-
-def test_save_that_goes_on_is_waited_for(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_save_that_grows_is_waited_for(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     torchrun, tree, subject = escalation(run, monkeypatch, "running")
     run.append_command("stop")
     subject._follow_commands()
@@ -155,33 +153,12 @@ def test_save_that_goes_on_is_waited_for(run: RunDirectory, monkeypatch: pytest.
     for num_bytes in (1, 2, 3):
         (partial / "model.safetensors").write_bytes(b"x" * num_bytes)
         subject._escalate(torchrun, tree)  # type: ignore[arg-type]
-        pass_time(monkeypatch, supervise.MAX_GRACE_S - 1)
+        pass_time(monkeypatch, STOP_GRACE_S - 1)
         subject._escalate(torchrun, tree)  # type: ignore[arg-type]
-        assert torchrun.num_terminated == 0, "minutes, but there is more and more of it"
-    pass_time(monkeypatch, supervise.MAX_GRACE_S + 1)
+        assert torchrun.num_terminated == 0, "there is more and more of it"
+    pass_time(monkeypatch, STOP_GRACE_S + 1)
     subject._escalate(torchrun, tree)  # type: ignore[arg-type]
-    assert torchrun.num_terminated == 1, "nothing was written for two minutes"
-
-
-def test_run_of_long_silences_gets_more_time_to_hear_a_stop(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A step, an evaluation or a save of 20 s cannot be interrupted by a command."""
-    torchrun, tree, subject = escalation(run, monkeypatch, "running")
-    for _ in range(2):
-        file = EventFile(run.events)
-        file.append([(1.0, "checkpoint", {"step": 1})])
-        file.close()
-        subject._follow_events()
-        pass_time(monkeypatch, 20.0)
-    run.append_command("stop")
-    subject._follow_commands()
-    pass_time(monkeypatch, supervise.STOP_GRACE_S + 1)
-    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
-    assert torchrun.num_terminated == 0
-    pass_time(monkeypatch, 40.0)
-    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
-    assert torchrun.num_terminated == 1
+    assert torchrun.num_terminated == 1, "nothing more was written"
 
 
 def test_stop_that_was_refused_is_not_enforced_later(
@@ -192,9 +169,34 @@ def test_stop_that_was_refused_is_not_enforced_later(
     subject._follow_commands()
     say(run, "stopping", "running")
     subject._follow_events()
-    pass_time(monkeypatch, supervise.MAX_GRACE_S + 1)
+    pass_time(monkeypatch, 1000.0)
     subject._escalate(torchrun, tree)  # type: ignore[arg-type]
     assert torchrun.num_terminated == 0
+
+
+def test_hang_ends_the_run_as_failed_with_its_cause(run: RunDirectory) -> None:
+    status = conclude(run, -9, "running", _hang=Cause(code="hang", message="Rank 1.", hint="Look.", rank=1))
+    assert (status.state, status.exit_code) == ("failed", -9)
+    assert status.error == "Rank 1. Look. Nothing was saved yet: start it again."
+    assert [event["kind"] for event in all_events(run)] == ["state", "error", "state"]
+
+
+def test_hang_of_a_run_that_waits_is_said_and_so_is_its_end(run: RunDirectory) -> None:
+    subject = Supervisor(run, None)
+    subject._waits_for_ever = True
+    subject._watch = watch = FakeWatch()  # type: ignore[assignment]
+    say(run, "running")
+    subject._follow_events()
+    tree = FakeTree()
+    watch.finds = Cause(code="hang", message="Rank 1.", hint="Look.", rank=1)
+    subject._look_for_hang(tree)  # type: ignore[arg-type]
+    watch.finds = None
+    subject._look_for_hang(tree)  # type: ignore[arg-type]
+    watch.has_passed = True
+    subject._look_for_hang(tree)  # type: ignore[arg-type]
+    said = [event["code"] for event in all_events(run) if event["kind"] == "warning"]
+    assert said == ["hang", "hang_over"]
+    assert (tree.num_killed, watch.num_forgotten) == (0, 1)
 
 
 def test_status_that_cannot_be_written_is_written_later(
@@ -231,7 +233,7 @@ def test_finished_run_that_hangs_at_its_exit_is_ended(
     torchrun, tree, subject = escalation(run, monkeypatch, "running", "finished")
     subject._escalate(torchrun, tree)  # type: ignore[arg-type]
     assert torchrun.num_terminated == 0
-    pass_time(monkeypatch, supervise.STOP_GRACE_S + 1)
+    pass_time(monkeypatch, EXIT_GRACE_S + 1)
     subject._escalate(torchrun, tree)  # type: ignore[arg-type]
     assert torchrun.num_terminated == 1
     subject._conclude(1)
@@ -245,15 +247,19 @@ def test_sigterm_skips_the_polite_part(run: RunDirectory, monkeypatch: pytest.Mo
     assert torchrun.num_terminated == 1
 
 
-def test_line_that_is_no_command_is_no_wish_to_stop(run: RunDirectory) -> None:
-    subject = Supervisor(run, None)
-    run.commands.write_text('not json\n[]\n{"name":"pause"}\n{"name":"stop"')
+def test_run_that_is_stopped_while_it_starts_ends_without_a_warning(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torchrun, tree, subject = escalation(run, monkeypatch, "starting")
+    run.append_command("stop")
     subject._follow_commands()
-    assert subject._stop_wished_at is None
-    with run.commands.open("a") as file:
-        file.write("}\n")
-    subject._follow_commands()
-    assert subject._stop_wished_at is not None, "heard as soon as the line is whole"
+    pass_time(monkeypatch, 0.1)
+    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
+    assert torchrun.num_terminated == 1, "there is nothing to save yet"
+    subject._conclude(1)
+    assert run.read_status().state == "stopped"
+    assert [event["kind"] for event in all_events(run)] == ["state", "state"]
+    assert "nothing had been trained" in all_events(run)[-1]["reason"]
 
 
 def escalation(

@@ -26,9 +26,9 @@ TASKS = (
     "tabular_classification",
     "tabular_regression",
 )
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+READABLE_VERSIONS = (1, 2, 3)  # what later ones added has defaults, so older configurations mean the same
 MAX_NAME_COMPARED = 100
-READABLE_VERSIONS = (1, 2)  # what version 2 added has defaults, so older configurations mean the same
 
 # How many ranks hold one copy of the model between them; every strategy says which.
 RanksPerReplica = Literal["one", "all", "tensor_parallel_size"]
@@ -299,6 +299,21 @@ class Config:
         label="Keep the best checkpoint",
         help="Saves whenever an evaluation is the best so far, and keeps the best one.",
         topic="schedule",
+    )
+    hang_timeout_s: float = _setting(
+        20.0,
+        label="A hang after, s",
+        help="When nothing has come from a rank for so long and it does not work either, the run hangs.",
+        topic="schedule",
+        minimum=2,
+        maximum=86_400,
+    )
+    on_hang: str = _setting(
+        "end",
+        label="When it hangs",
+        help="end: the run fails and says where it stood; wait: it says so and waits until you stop it.",
+        topic="schedule",
+        choices=("end", "wait"),
     )
     # How the ranks share the work
     strategy: str = _setting(

@@ -6,9 +6,13 @@ the fields of its kind. A last line without its newline is not an event yet.
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import json
 import math
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -62,6 +66,8 @@ PRIMARY_METRICS: Mapping[str, bool] = {"perplexity": False, "rmse": False, "accu
 
 _BLOCK_BYTES = 256 * 1024
 _READ_LIMIT_BYTES = 16 * 1024 * 1024
+_LOCK_WAIT_S = 1.0
+_LOCK_POLL_S = 0.005
 
 
 def primary_metric(metrics: Mapping[str, Any]) -> str | None:
@@ -178,14 +184,17 @@ class EventFile:
     """Appends events to a run's file, numbering on from what is there.
 
     A half-written last line, left by a writer that was killed, is cut off first. A write that fails
-    leaves the file as it was: either all of a batch is in the file or none of it.
+    leaves the file as it was: either all of a batch is in the file or none of it. Rank 0 writes; where the
+    supervisor has something to say meanwhile, a lock on the file keeps the two apart.
     """
 
     def __init__(self, path: Path) -> None:
-        newest = last(path)
-        self.next_seq: int = 0 if newest is None else newest["seq"] + 1
+        self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        self._size = self._cut_half_line()
+        self._size = -1
+        self.next_seq = 0
+        with self._alone():
+            pass
 
     def append(self, events: Iterable[tuple[float, str, Mapping[str, Any]]]) -> None:
         """Write (time_unix_s, kind, fields) triples in one go.
@@ -193,6 +202,10 @@ class EventFile:
         Raises:
             OSError: when nothing of them could be kept (disk full, read-only); call again later.
         """
+        with self._alone():
+            self._append(events)
+
+    def _append(self, events: Iterable[tuple[float, str, Mapping[str, Any]]]) -> None:
         seq = self.next_seq
         lines = []
         for time_unix_s, kind, fields in events:
@@ -217,6 +230,28 @@ class EventFile:
         os.fsync(self._fd)
         os.close(self._fd)
 
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the file's lock, knowing of what another writer has added since the last time.
+
+        Raises:
+            BlockingIOError: when another writer does not give it back.
+        """
+        deadline = time.monotonic() + _LOCK_WAIT_S
+        while not _try_lock(self._fd):
+            if time.monotonic() > deadline:
+                raise BlockingIOError(errno.EAGAIN, "another process is writing events", str(self._path))
+            time.sleep(_LOCK_POLL_S)
+        try:
+            if os.fstat(self._fd).st_size != self._size:
+                self._size = self._cut_half_line()
+                newest = last(self._path)
+                self.next_seq = 0 if newest is None else newest["seq"] + 1
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
+
     def _cut_half_line(self) -> int:
         size = os.fstat(self._fd).st_size
         keep = size
@@ -230,6 +265,18 @@ class EventFile:
         if keep != size:
             os.ftruncate(self._fd, keep)
         return keep
+
+
+def _try_lock(fd: int) -> bool:
+    """Take a file's lock; True also where the file system knows no locks."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
+            raise
+    return True
 
 
 def _finite(value: Any) -> Any:

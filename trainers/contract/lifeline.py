@@ -17,6 +17,7 @@ import sys
 COMMAND_PID = "TRAINERS_COMMAND_PID"
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def die_with_parent(parent_pid: int | None = None) -> None:
@@ -31,6 +32,12 @@ def die_with_parent(parent_pid: int | None = None) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:
         os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants that lose theirs (on Linux only), so that none gets out of sight."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def parent_by_name() -> int | None:

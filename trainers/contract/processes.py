@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import psutil
 
 TREE_LOOK_S = 0.5
 KILL_WAIT_S = 3.0
+KILL_POLL_S = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +84,15 @@ def memory_bytes(pid: int) -> int | None:
 
 
 class ProcessTree:
-    """The processes of one torchrun, remembered by (pid, start time) so that a reused pid is not ours."""
+    """A process and all below it, remembered by (pid, start time) so that a reused pid is not ours.
 
-    def __init__(self, root_pid: int) -> None:
+    Args:
+        with_root: the root belongs to it; else only what is below it does.
+    """
+
+    def __init__(self, root_pid: int, *, with_root: bool = True) -> None:
         self._root_pid = root_pid
+        self._with_root = with_root
         self._known: set[psutil.Process] = set()
         self._looked_at = 0.0
 
@@ -96,7 +103,9 @@ class ProcessTree:
         self._looked_at = time.monotonic()
         try:
             root = psutil.Process(self._root_pid)
-            self._known.update([root, *root.children(recursive=True)])
+            self._known.update(root.children(recursive=True))
+            if self._with_root:
+                self._known.add(root)
         except psutil.NoSuchProcess:
             return
 
@@ -112,12 +121,15 @@ class ProcessTree:
         return alive
 
     def kill(self) -> None:
-        """SIGKILL every survivor and wait until none is left."""
-        self.look(now=True)
-        survivors = self.survivors()
-        for process in survivors:
-            try:
-                process.kill()
-            except psutil.NoSuchProcess:
-                continue
-        psutil.wait_procs(survivors, timeout=KILL_WAIT_S)
+        """SIGKILL every survivor, and what it started meanwhile, until none is left or it takes too long."""
+        deadline = time.monotonic() + KILL_WAIT_S
+        while True:
+            self.look(now=True)
+            survivors = self.survivors()
+            for process in survivors:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            if not survivors or time.monotonic() > deadline:
+                return
+            # Not psutil's wait: it would take the exit code that belongs to whoever started the process.
+            time.sleep(KILL_POLL_S)

@@ -1,0 +1,115 @@
+"""Ranks that stop going on: found by their heartbeats, named with their line, ended or waited for."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.faults.test_bad_plugin import CopyWith, copy_with, misbehaving
+from tests.harness import Launcher, LiveRun
+
+__all__ = ["copy_with"]
+
+# Short, so that the tests are; a hang takes this long to be one, and some seconds to be told and ended.
+LIMIT_S = 4.0
+MOST_S = LIMIT_S + 15.0
+
+
+def wait_for_hang(live: LiveRun) -> dict[str, object]:
+    """Return the error of a run that hangs by now; fail when its end takes too long or leaves something."""
+    since = time.monotonic()
+    status = live.wait_for_end(MOST_S)
+    live.wait_for_no_process(MOST_S - (time.monotonic() - since))
+    assert status.state == "failed", live.story()
+    assert live.states()[-1] == "failed"
+    (error,) = live.events("error")
+    assert error["code"] == "hang", live.story()
+    assert [event["seq"] for event in live.events()] == list(range(len(live.events())))
+    return error
+
+
+def dump_of(live: LiveRun) -> str:
+    """Return the stacks that were kept with the run."""
+    (path,) = live.run.logs.glob("hang_*.txt")
+    return path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_stopped_rank_is_named_with_its_line(launcher: Launcher, rank: int) -> None:
+    live = launcher.start(num_epochs=100_000, hang_timeout_s=LIMIT_S, checkpoint_every_steps=10**6)
+    live.wait_for_step(5)
+    live.rank(rank).suspend()
+    error = wait_for_hang(live)
+    assert error["rank"] == rank
+    assert f"rank {rank} was stopped from outside (SIGSTOP)" in str(error["message"])
+    assert "trainers/" in str(error["message"]) and ".py:" in str(error["message"])
+    assert "in run_rank" in str(error["traceback"])
+    dump = dump_of(live)
+    assert "===== rank 0: at step" in dump and "===== rank 1: at step" in dump
+    assert dump.count("worker.py") >= 2, "both ranks' stacks"
+
+
+def test_rank_that_sleeps_for_ever_is_named_and_not_the_one_that_waits_for_it(copy_with: CopyWith) -> None:
+    live = copy_with(misbehaving("time.sleep(3600)")).start(model="misbehaves", hang_timeout_s=LIMIT_S)
+    live.wait_for("step", lambda event: event["step"] >= 1)
+    error = wait_for_hang(live)
+    assert error["rank"] == 1
+    message = str(error["message"])
+    assert "rank 1 does not come, and the others wait" in message
+    assert "rank 1 stands at step 5" in message and "models/misbehaves.py:" in message
+    assert "forward" in message and "rank 0" not in message
+
+
+def test_collective_that_one_rank_skips_is_told_as_waiting_for_each_other(copy_with: CopyWith) -> None:
+    live = copy_with(misbehaving("__import__('torch').distributed.barrier()")).start(
+        model="misbehaves", hang_timeout_s=LIMIT_S
+    )
+    live.wait_for("step", lambda event: event["step"] >= 1)
+    error = wait_for_hang(live)
+    message = str(error["message"])
+    assert "wait for each other" in message, live.story()
+    assert "rank 0 stands at step 5" in message and "rank 1 stands at step 5" in message
+    assert "models/misbehaves.py:" in message, "the line of the collective the others never reach"
+    assert "same collectives" in str(error["hint"])
+
+
+def test_hang_is_waited_for_where_that_was_chosen_and_the_run_goes_on(launcher: Launcher) -> None:
+    live = launcher.start(num_epochs=100_000, hang_timeout_s=2.0, on_hang="wait", eval_every_steps=10**6)
+    live.wait_for_step(5)
+    live.rank(0).suspend()
+    (hang,) = [live.wait_for("warning", timeout_s=20.0)]
+    assert (hang["code"], hang["rank"]) == ("hang", 0)
+    assert "It was told to wait" in hang["hint"]
+    time.sleep(4.0)
+    assert len(live.events("warning")) == 1, "said once"
+    live.rank(0).resume()
+    live.wait_for("warning", lambda event: event["code"] == "hang_over", timeout_s=20.0)
+    newest = live.events("step")[-1]["step"]
+    live.wait_for_step(newest + 20)
+    assert [event["seq"] for event in live.events()] == list(range(len(live.events())))
+    live.run.append_command("stop")
+    assert live.wait_for_end().state == "stopped", live.story()
+
+
+SLOW: dict[str, str] = {
+    "a step that computes": "[sum(range(1000)) for end in [time.monotonic() + 9] "
+    "for _ in iter(lambda: time.monotonic() < end, False)]",
+}
+
+
+@pytest.mark.parametrize("how", SLOW)
+def test_slow_but_honest_step_is_no_hang(copy_with: CopyWith, how: str) -> None:
+    live = copy_with(misbehaving(SLOW[how])).start(model="misbehaves", hang_timeout_s=2.0, max_steps=20)
+    assert live.wait_for_end(90.0).state == "finished", live.story()
+    assert live.events("warning") == []
+
+
+def test_paused_run_is_no_hang(launcher: Launcher) -> None:
+    live = launcher.start(num_epochs=100_000, hang_timeout_s=2.0)
+    live.wait_for_step(1)
+    live.ask("pause")
+    time.sleep(6.0)
+    live.ask("stop", save=False)
+    assert live.wait_for_end().state == "stopped", live.story()
+    assert live.events("error") == []

@@ -1,0 +1,151 @@
+"""When a run is ended by force: the rule, with made-up clocks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainers.contract.events import State
+from trainers.escalation import (
+    EXIT_GRACE_S,
+    FLUSH_S,
+    LATEST_S,
+    SAVE_GRACE_S,
+    STOP_GRACE_S,
+    TERM_GRACE_S,
+    Escalation,
+    Saving,
+)
+from trainers.wishes import MOST_LATE_S, Wishes
+
+CLICK_S = 1000.0
+MOST_S = 15.0
+
+
+def first_force(subject: Escalation, state: State, *, until_s: float = 600.0) -> float | None:
+    """Return how long after the click force is used first; None: not in this time."""
+    for tenth in range(int(until_s * 10)):
+        if subject.decide(state, CLICK_S + tenth / 10) != "wait":
+            return tenth / 10
+    return None
+
+
+def wished(*, save: bool = True) -> Escalation:
+    """Return the rule at the moment of the click."""
+    subject = Escalation(0.0)
+    subject.wish(CLICK_S, save=save)
+    return subject
+
+
+def test_nobody_asked() -> None:
+    assert first_force(Escalation(0.0), "running") is None
+
+
+@pytest.mark.parametrize("save", [True, False])
+@pytest.mark.parametrize("state", ["running", "paused", "stopping"])
+def test_stop_is_forced_and_over_within_fifteen_seconds(state: State, save: bool) -> None:
+    subject = wished(save=save)
+    at = first_force(subject, state)
+    assert at is not None and STOP_GRACE_S <= at <= MOST_S - TERM_GRACE_S - 1
+    assert subject.decide(state, CLICK_S + at + TERM_GRACE_S - 0.5) == "wait"
+    assert subject.decide(state, CLICK_S + at + TERM_GRACE_S + 0.5) == "kill"
+
+
+@pytest.mark.parametrize("state", ["queued", "starting"])
+def test_run_that_is_only_starting_has_nothing_to_save(state: State) -> None:
+    at = first_force(wished(), state)
+    assert at is not None and at <= 0.2
+
+
+@pytest.mark.parametrize("heard_after_s", [0.5, 7.5, 10.9])
+def test_save_that_begins_late_gets_some_more_time_but_never_too_much(heard_after_s: float) -> None:
+    subject = wished()
+    subject.state_changed(CLICK_S + heard_after_s)
+    at = first_force(subject, "stopping")
+    assert at is not None
+    assert at <= LATEST_S + 0.1
+    assert at >= min(LATEST_S, heard_after_s + SAVE_GRACE_S)
+
+
+def test_save_that_grows_is_waited_for_as_long_as_it_does() -> None:
+    subject = wished()
+    for second in range(100):
+        subject.note_saving(Saving(num_bytes=second + 1), CLICK_S + second)
+        assert subject.decide("stopping", CLICK_S + second) == "wait"
+    assert subject.decide("stopping", CLICK_S + 99 + STOP_GRACE_S - 0.1) == "wait"
+    assert subject.decide("stopping", CLICK_S + 99 + STOP_GRACE_S + 0.1) == "terminate"
+
+
+def test_save_that_was_begun_and_lies_there_is_not_waited_for() -> None:
+    subject = wished()
+    for second in range(9):
+        subject.note_saving(Saving(num_bytes=5), CLICK_S + second)
+    assert first_force(subject, "running") == pytest.approx(STOP_GRACE_S, abs=0.2)
+
+
+def test_save_that_is_on_its_way_to_a_slow_disk_gets_two_minutes() -> None:
+    subject = wished()
+    subject.note_saving(Saving(num_bytes=5), CLICK_S)
+    second = 0
+    while subject.decide("stopping", CLICK_S + second) == "wait":
+        subject.note_saving(Saving(num_bytes=5, is_at_disk=True), CLICK_S + second)
+        second += 1
+        assert second < FLUSH_S + 60
+    assert second >= FLUSH_S
+
+
+def test_second_stop_without_saving_ends_a_save_that_grows() -> None:
+    subject = wished()
+    for second in range(40):
+        subject.note_saving(Saving(num_bytes=second + 1), CLICK_S + second)
+        if second == 20:
+            subject.wish(CLICK_S + second, save=False)
+        if subject.decide("stopping", CLICK_S + second) != "wait":
+            break
+    assert 20 + STOP_GRACE_S <= second <= 20 + MOST_S - TERM_GRACE_S - 1
+
+
+def test_second_stop_does_not_give_more_time() -> None:
+    subject = wished()
+    subject.wish(CLICK_S + 7, save=True)
+    assert first_force(subject, "running") == pytest.approx(STOP_GRACE_S, abs=0.2)
+
+
+def test_stop_that_was_refused_is_forgotten() -> None:
+    subject = wished()
+    subject.take_back()
+    assert first_force(subject, "running") is None
+
+
+@pytest.mark.parametrize("ended_after_s", [0.5, 8.0, 11.0])
+def test_run_that_has_stopped_and_does_not_end_is_ended_in_time(ended_after_s: float) -> None:
+    subject = wished()
+    subject.state_changed(CLICK_S + ended_after_s)
+    at = first_force(subject, "stopped")
+    assert at is not None and ended_after_s < at + 0.1 <= MOST_S - TERM_GRACE_S + 0.1
+
+
+def test_run_that_has_finished_and_does_not_end_is_ended() -> None:
+    subject = Escalation(0.0)
+    subject.state_changed(CLICK_S)
+    assert first_force(subject, "finished") == pytest.approx(EXIT_GRACE_S, abs=0.2)
+
+
+def test_system_that_shuts_down_is_obeyed_at_once() -> None:
+    subject = wished()
+    subject.was_told_to_end = True
+    assert subject.decide("running", CLICK_S) == "terminate"
+
+
+def test_wishes_are_the_whole_lines_that_say_stop(tmp_path: Path) -> None:
+    path = tmp_path / "commands.jsonl"
+    wishes = Wishes(path)
+    assert wishes.read() == []
+    path.write_text('not json\n[]\n3\n{"name":"pause"}\n{"name":"stop","time_unix_s":"x"}\n{"name":"stop"')
+    assert wishes.read() == []
+    with path.open("a") as file:
+        file.write(',"save":false,"time_unix_s":1}\n{"name":"stop","time_unix_s":9e12}\n')
+    first, second = wishes.read()
+    assert (first.save, first.late_s) == (False, MOST_LATE_S)
+    assert (second.save, second.late_s) == (True, 0.0)

@@ -1,0 +1,181 @@
+"""When a run hangs: the rule, with made-up beats, clocks and processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.harness import wait_until
+from trainers import hang
+from trainers.contract import effort, heartbeats
+from trainers.contract.effort import Effort
+from trainers.contract.heartbeats import BUSY_FACTOR, Beat, Board, Place
+from trainers.hang import RankWatch, Suspicion, suspect
+
+LIMIT_S = 20.0
+IDLE = 0.01  # of a core: what a rank that waits takes
+
+
+class Job:
+    """Two ranks as the supervisor sees them; time passes second by second."""
+
+    def __init__(self, num_ranks: int = 2) -> None:
+        self.watches = [RankWatch(rank) for rank in range(num_ranks)]
+        self.counts = [1] * num_ranks
+        self.cpu_s = [0.0] * num_ranks
+        self.doing = [heartbeats.COMPUTING] * num_ranks
+
+    def pass_second(
+        self,
+        *,
+        beating: tuple[int, ...] = (),
+        working: tuple[int, ...] = (),
+        stopped: tuple[int, ...] = (),
+        at_disk: tuple[int, ...] = (),
+        reading: tuple[int, ...] = (),
+        passed_s: float = 1.0,
+    ) -> Suspicion | None:
+        for rank, watch in enumerate(self.watches):
+            self.counts[rank] += rank in beating
+            self.cpu_s[rank] += 0.0 if rank in stopped else 0.5 if rank in working else IDLE
+            beat = Beat(count=self.counts[rank], pid=1, step=4, doing=self.doing[rank])
+            used = Effort(
+                cpu_s=self.cpu_s[rank],
+                io_bytes=int(self.cpu_s[rank] * 1e9) if rank in reading else 0,
+                is_stopped=rank in stopped,
+                waits_for_disk=rank in at_disk,
+            )
+            watch.look(beat, used, passed_s)
+        return suspect(self.watches, LIMIT_S)
+
+    def pass_seconds(self, seconds: int, **how: tuple[int, ...]) -> tuple[int, Suspicion | None]:
+        """Return after how many seconds something was suspected, and what."""
+        for second in range(1, seconds + 1):
+            found = self.pass_second(**how)  # type: ignore[arg-type]
+            if found is not None:
+                return second, found
+        return seconds, None
+
+
+def test_run_that_goes_on_is_none() -> None:
+    assert Job().pass_seconds(3600, beating=(0, 1)) == (3600, None)
+
+
+def test_every_rank_waits_is_a_hang_at_the_limit() -> None:
+    job = Job()
+    job.pass_second(beating=(0, 1))
+    second, found = job.pass_seconds(60)
+    assert found == Suspicion(ranks=(0, 1), is_certain=True)
+    assert LIMIT_S <= second <= LIMIT_S + 2
+
+
+def test_stopped_rank_is_the_one_whatever_the_others_do() -> None:
+    """Ranks on GPUs spin while they wait: they look busy."""
+    job = Job()
+    job.pass_second(beating=(0, 1))
+    second, found = job.pass_seconds(60, stopped=(1,), working=(0,))
+    assert found == Suspicion(ranks=(1,), is_certain=True)
+    assert second <= LIMIT_S + 2
+
+
+@pytest.mark.parametrize("how", ["working", "at_disk", "reading"])
+def test_long_step_of_a_rank_that_is_at_work_is_none_while_the_other_waits(how: str) -> None:
+    job = Job()
+    second, found = job.pass_seconds(int(LIMIT_S), **{how: (0,)})
+    assert found is None
+    # Rank 1 waits for it; where it stands tells that it does.
+    _, found = job.pass_seconds(60, **{how: (0,)})
+    assert found == Suspicion(ranks=(1,), is_certain=False)
+
+
+def test_now_and_then_some_work_is_work() -> None:
+    """On a crowded machine a rank gets little of a core."""
+    job = Job()
+    for _ in range(40):
+        job.pass_second(working=(0, 1))
+        assert job.pass_seconds(int(LIMIT_S) - 5) == (int(LIMIT_S) - 5, None)
+        if job.watches[0].silent_s > (BUSY_FACTOR - 2) * LIMIT_S:
+            break
+
+
+def test_nobody_is_waited_for_for_ever() -> None:
+    second, found = Job().pass_seconds(10_000, working=(0, 1))
+    assert found == Suspicion(ranks=(0, 1), is_certain=True)
+    assert second == pytest.approx(BUSY_FACTOR * LIMIT_S, abs=2)
+
+
+def test_rank_that_waits_for_one_that_builds_is_none() -> None:
+    job = Job()
+    job.doing = [heartbeats.BUILDING, heartbeats.BUILDING]
+    assert job.pass_seconds(500, working=(0,)) == (500, None)
+
+
+def test_rank_that_has_ended_takes_no_part() -> None:
+    job = Job()
+    job.doing[1] = heartbeats.ENDING
+    assert job.pass_seconds(100, beating=(0,)) == (100, None)
+    job.watches[1].is_gone = True
+    _, found = job.pass_seconds(60)
+    assert found == Suspicion(ranks=(0,), is_certain=True)
+
+
+def test_ranks_that_have_not_begun_are_no_hang_until_one_has() -> None:
+    watches = [RankWatch(0), RankWatch(1)]
+    for _ in range(100):
+        for watch in watches:
+            watch.look(None, None, 1.0)
+        assert suspect(watches, LIMIT_S) is None
+    watches[0].look(Beat(count=1, pid=1, step=0, doing=0), None, 1.0)
+    assert suspect(watches, LIMIT_S) is None, "rank 0 has just begun"
+
+
+def test_own_sleep_is_nobodys_silence() -> None:
+    """The supervisor was stopped, or the machine was suspended, for an hour."""
+    job = Job()
+    job.pass_second(beating=(0, 1))
+    assert job.pass_second(passed_s=hang.counted_s(3600.0)) is None
+    assert job.watches[0].silent_s <= hang.LONGEST_LOOK_S
+    assert hang.counted_s(-5.0) == 0.0
+
+
+def test_child_that_ends_takes_its_seconds_with_it() -> None:
+    job = Job()
+    job.cpu_s = [100.0, 0.0]
+    job.pass_seconds(10)
+    job.cpu_s[0] = 1.0
+    job.pass_second()
+    assert job.watches[0].idle_s == 0.0
+
+
+needs_board = pytest.mark.skipif(not heartbeats.can_be_watched(), reason="no memory files here")
+
+
+@needs_board
+def test_beats_travel_over_the_board_and_a_rank_without_one_beats_into_the_void() -> None:
+    board = Board(3)
+    assert [board.read(rank) for rank in range(3)] == [None, None, None]
+    place = Place(board.address, 1)
+    assert board.read(1) is None
+    place.beat(heartbeats.EVALUATING, 7)
+    place.beat(heartbeats.SAVING)
+    beat = board.read(1)
+    assert beat == Beat(count=2, pid=os.getpid(), step=7, doing=heartbeats.SAVING)
+    assert beat is not None and beat.words == "saving"
+    assert board.read(0) is None and board.read(2) is None
+    Place(None, 5).beat(heartbeats.SAVING)
+
+
+def test_effort_tells_work_from_waiting_and_knows_a_stopped_process() -> None:
+    program = "import sys\nfor line in sys.stdin:\n    sum(range(20_000_000))"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        process.stdin.write("work\n")
+        process.stdin.flush()
+        wait_until("work", lambda: (found := effort.look(process.pid)) and found.cpu_s > 0.2, 20)
+        os.kill(process.pid, 19)
+        wait_until("a stop", lambda: (found := effort.look(process.pid)) and found.is_stopped, 10)
+        process.kill()
+    assert effort.look(process.pid) is None

@@ -1,0 +1,61 @@
+"""What a process and its children take of the machine: the evidence that one without a word is at work."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """What a process has used so far, its children included, and how it stands now."""
+
+    cpu_s: float
+    io_bytes: int
+    is_stopped: bool
+    waits_for_disk: bool
+
+
+def look(pid: int) -> Effort | None:
+    """Return a process's effort; None when it is gone."""
+    try:
+        root = psutil.Process(pid)
+        status = root.status()
+        family = [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return None
+    if status == psutil.STATUS_ZOMBIE:
+        return None
+    cpu_s, io_bytes = 0.0, 0
+    for process in family:
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            cpu_s += times.user + times.system
+            io_bytes += _io_bytes(process)
+    return Effort(
+        cpu_s=cpu_s,
+        io_bytes=io_bytes,
+        is_stopped=status == psutil.STATUS_STOPPED,
+        waits_for_disk=any(_waits_for_disk(process.pid) for process in family),
+    )
+
+
+def _io_bytes(process: psutil.Process) -> int:
+    """Return what it has read and written, whether from a disk, a network disk or the system's memory."""
+    if not hasattr(process, "io_counters"):
+        return 0
+    counters = process.io_counters()
+    return int(getattr(counters, "read_chars", 0) + getattr(counters, "write_chars", 0))
+
+
+def _waits_for_disk(pid: int) -> bool:
+    """Tell whether one of its threads stands in the kernel where only a device can wake it."""
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError, IndexError):
+            # The name before it may hold any character; the state is the first word after it.
+            if stat.read_text(errors="replace").rpartition(")")[2].split()[0] == "D":
+                return True
+    return False

@@ -1,0 +1,103 @@
+"""When a run hangs: the rule, as arithmetic over heartbeats, clocks and what processes do.
+
+A rank is silent while it does not beat, and idle while it is silent and its process (with its children)
+neither computes, nor reads or writes, nor waits for a disk. Then:
+
+- a rank whose process was stopped (SIGSTOP) and is silent for the limit: a hang;
+- every rank idle for the limit, or silent for thirty times the limit whatever it does: a hang;
+- some ranks idle for the limit while others are alive: they may only be waiting for those. Where they
+  stand decides, so the stacks have to be looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainers.contract.effort import Effort
+from trainers.contract.heartbeats import BUILDING, BUSY_FACTOR, ENDING, STARTING, Beat
+
+# Between two looks more time than this may be ours (stopped, a suspended machine): no rank's silence.
+LONGEST_LOOK_S = 2.0
+# Of a core; a rank that only waits takes one or two hundredths.
+WORKING_SHARE = 0.15
+WORKING_BYTES_PER_S = 256 * 1024
+
+
+@dataclass
+class RankWatch:
+    """One rank as it was at the last look, and for how long nothing has come from it."""
+
+    rank: int
+    beat: Beat | None = None
+    effort: Effort | None = None
+    silent_s: float = 0.0
+    idle_s: float = 0.0
+    is_gone: bool = False
+
+    def look(self, beat: Beat | None, effort: Effort | None, passed_s: float) -> None:
+        """Take a look after `passed_s`; effort is None where it was not asked for, or there is none."""
+        before, self.effort = self.effort, effort
+        if beat is not None and (self.beat is None or beat.count != self.beat.count):
+            self.beat = beat
+            self.silent_s = self.idle_s = 0.0
+            self.is_gone = False
+            return
+        self.silent_s += passed_s
+        self.idle_s = 0.0 if _is_at_work(before, effort, passed_s) else self.idle_s + passed_s
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.effort is not None and self.effort.is_stopped
+
+    @property
+    def counts(self) -> bool:
+        """Tell whether it still takes part."""
+        return not self.is_gone and (self.beat is None or self.beat.doing != ENDING)
+
+    @property
+    def is_building(self) -> bool:
+        return self.beat is None or self.beat.doing in (STARTING, BUILDING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suspicion:
+    """Ranks that may hang; it is certain, or their stacks must say so."""
+
+    ranks: tuple[int, ...]
+    is_certain: bool
+
+
+def suspect(watches: Sequence[RankWatch], limit_s: float) -> Suspicion | None:
+    """Say which ranks hang or may hang; None while all is well."""
+    taking_part = [watch for watch in watches if watch.counts]
+    if all(watch.beat is None for watch in taking_part):
+        return None  # torchrun has not started them yet
+    stopped = [watch.rank for watch in taking_part if watch.is_stopped and watch.silent_s >= limit_s]
+    if stopped:
+        return Suspicion(ranks=tuple(stopped), is_certain=True)
+    idle = [watch.rank for watch in taking_part if watch.idle_s >= limit_s]
+    everybody = tuple(watch.rank for watch in taking_part)
+    if len(idle) == len(taking_part):
+        return Suspicion(ranks=everybody, is_certain=True)
+    if all(watch.silent_s >= BUSY_FACTOR * limit_s for watch in taking_part):
+        return Suspicion(ranks=everybody, is_certain=True)
+    # While a job is built, ranks wait for each other in many ways.
+    doubtful = [rank for rank in idle if not watches[rank].is_building]
+    return Suspicion(ranks=tuple(doubtful), is_certain=False) if doubtful else None
+
+
+def counted_s(passed_s: float) -> float:
+    """Return how much of the time between two looks counts: not what whoever looks has slept itself."""
+    return min(max(passed_s, 0.0), LONGEST_LOOK_S)
+
+
+def _is_at_work(before: Effort | None, now: Effort | None, passed_s: float) -> bool:
+    if now is None or now.is_stopped:
+        return False
+    if before is None or now.waits_for_disk:
+        return True  # the first look at it says nothing yet
+    cpu_s, io_bytes = now.cpu_s - before.cpu_s, now.io_bytes - before.io_bytes
+    if cpu_s < 0 or io_bytes < 0:
+        return True  # a child of it has ended
+    return cpu_s >= WORKING_SHARE * passed_s or io_bytes >= WORKING_BYTES_PER_S * passed_s

@@ -1,0 +1,57 @@
+"""What the supervisor says in a run's events, for a rank 0 that cannot or did not live to say it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from trainers.autopsy import Cause
+from trainers.contract.events import EventFile
+from trainers.contract.rundir import RunDirectory
+
+LAST_WORDS_S = 30.0
+RETRY_S = 0.5
+
+
+def say(run: RunDirectory, kind: str, cause: Cause | None, state: Mapping[str, str] | None = None) -> None:
+    """Append a warning or an error and a state; a full disk is waited for."""
+    insist("the last words", lambda: append(run, kind, cause, state))
+
+
+def append(run: RunDirectory, kind: str, cause: Cause | None, state: Mapping[str, str] | None = None) -> None:
+    """Append a warning or an error and a state.
+
+    Raises:
+        OSError: when the disk does not take them.
+    """
+    now = time.time()
+    words = [] if cause is None else [(now, kind, cause.fields())]
+    words += [] if state is None else [(now, "state", dict(state))]
+    file = EventFile(run.events)
+    try:
+        file.append(words)
+    finally:
+        file.close()
+
+
+def insist(what: str, write: Callable[[], Any]) -> bool:
+    """Write something, again and again for half a minute while the disk does not take it."""
+    deadline = time.monotonic() + LAST_WORDS_S
+    while True:
+        try:
+            write()
+            return True
+        except OSError as error:
+            print(f"{what} could not be written, trying again: {error}", flush=True)
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(RETRY_S)
+
+
+def what_is_kept(run: RunDirectory) -> str:
+    """Say from which checkpoint the run can go on."""
+    newest = max(run.list_checkpoints(), key=lambda item: item.saved_unix_s, default=None)
+    if newest is None:
+        return "Nothing was saved yet: start it again."
+    return f"Resume goes on from the checkpoint of step {newest.step}."

@@ -1,0 +1,171 @@
+"""Watches the ranks of a run for a hang: their heartbeats, their processes, and where they stand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from trainers import hang, stacks
+from trainers.autopsy import Cause
+from trainers.contract import effort
+from trainers.contract.config import Config
+from trainers.contract.heartbeats import Board
+from trainers.contract.rundir import RunDirectory
+from trainers.hang import RankWatch, Suspicion
+from trainers.stacks import Stacks
+
+LOOK_EVERY_S = 1.0
+# Before that a step is a step: nobody looks at what its process does.
+QUIET_FOR_S = 2.0
+MAX_TRACEBACK = 20_000
+MOST_NAMED = 8
+
+
+class HangWatch:
+    """Looks about once a second; `look` returns a hang at the moment it is found."""
+
+    def __init__(self, run: RunDirectory, config: Config, board: Board) -> None:
+        self._run = run
+        self._limit_s = config.hang_timeout_s
+        self._board = board
+        self._watches = [RankWatch(rank) for rank in range(board.num_ranks)]
+        self._looked_at = time.monotonic()
+        self._asked_s = 0.0
+        self.found: Cause | None = None
+
+    def look(self) -> Cause | None:
+        """Look when it is time; return a hang once, and again only after the ranks have gone on."""
+        now = time.monotonic()
+        if now - self._looked_at < LOOK_EVERY_S:
+            return None
+        passed_s, self._looked_at = hang.counted_s(now - self._looked_at), now
+        for watch in self._watches:
+            self._look_at(watch, passed_s)
+        suspicion = hang.suspect(self._watches, self._limit_s)
+        if suspicion is None or self.found is not None or not self._is_time_to_ask(suspicion, passed_s):
+            return None
+        self.found = self._examine(suspicion)
+        return self.found
+
+    @property
+    def has_passed(self) -> bool:
+        """Tell whether every rank has beaten again since the hang was found."""
+        return self.found is not None and all(
+            watch.silent_s < self._limit_s for watch in self._watches if watch.counts
+        )
+
+    def forget(self) -> None:
+        """Be ready to find the next hang."""
+        self.found = None
+
+    def _look_at(self, watch: RankWatch, passed_s: float) -> None:
+        beat = self._board.read(watch.rank)
+        looks_closely = beat is not None and watch.silent_s + passed_s >= QUIET_FOR_S
+        used = effort.look(beat.pid) if beat is not None and looks_closely else None
+        watch.is_gone = looks_closely and used is None
+        watch.look(beat, used, passed_s)
+
+    def _is_time_to_ask(self, suspicion: Suspicion, passed_s: float) -> bool:
+        """Ranks that may only be waiting are not asked for their stacks every second."""
+        self._asked_s += passed_s
+        if not suspicion.is_certain and self._asked_s < self._limit_s:
+            return False
+        self._asked_s = 0.0
+        return True
+
+    def _examine(self, suspicion: Suspicion) -> Cause | None:
+        standing = self._stacks()
+        culprits = culprits_of(suspicion, self._watches, standing)
+        if not culprits:
+            return None
+        cause = describe(culprits, self._watches, standing)
+        dump = self._keep(cause, standing)
+        where = "" if dump is None else f" Every rank's stack is in logs/{dump.name}."
+        return replace(cause, hint=f"{cause.hint}{where}")
+
+    def _stacks(self) -> dict[int, Stacks]:
+        there = {watch.rank: watch.beat.pid for watch in self._watches if watch.beat and not watch.is_gone}
+        with ThreadPoolExecutor(max_workers=8) as pool:
+            asked = {
+                rank: pool.submit(stacks.read, pid, self._run.rank_log(rank)) for rank, pid in there.items()
+            }
+        return {rank: future.result() for rank, future in asked.items()}
+
+    def _keep(self, cause: Cause, standing: Mapping[int, Stacks]) -> Path | None:
+        path = self._run.logs / time.strftime("hang_%Y%m%d-%H%M%S.txt", time.gmtime())
+        parts = [cause.message]
+        for watch in self._watches:
+            words = f"===== rank {watch.rank}: {_words(watch)}"
+            parts.append(
+                f"{words}\n{standing[watch.rank].text() if watch.rank in standing else 'It is gone.'}"
+            )
+        try:
+            path.write_text("\n\n".join(parts) + "\n", encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            print(f"the stacks could not be kept: {error}", flush=True)
+            return None
+        return path
+
+
+def culprits_of(
+    suspicion: Suspicion, watches: Sequence[RankWatch], standing: Mapping[int, Stacks]
+) -> tuple[int, ...]:
+    """Return the ranks the others wait for; all of them where they wait for each other; none: no hang."""
+    stopped = tuple(rank for rank in suspicion.ranks if watches[rank].is_stopped)
+    if stopped:
+        return stopped
+    known = [rank for rank in suspicion.ranks if rank in standing and standing[rank].threads]
+    astray = tuple(rank for rank in known if not standing[rank].is_waiting)
+    if not suspicion.is_certain:
+        return astray
+    not_begun = tuple(rank for rank in suspicion.ranks if watches[rank].beat is None)
+    return not_begun or astray or suspicion.ranks
+
+
+def describe(culprits: Sequence[int], watches: Sequence[RankWatch], standing: Mapping[int, Stacks]) -> Cause:
+    """Say in plain words who hangs, since when and where, and what to do."""
+    silent_s = min(watches[rank].silent_s for rank in culprits)
+    places = "; ".join(_place(rank, watches, standing) for rank in culprits[:MOST_NAMED])
+    if watches[culprits[0]].is_stopped:
+        why = f"{_ranks(culprits, 'was', 'were')} stopped from outside (SIGSTOP)"
+        hint = "Somebody or something paused the process; what did so can let it go on (SIGCONT)."
+    elif len(culprits) > 1 and all(rank in standing and standing[rank].is_waiting for rank in culprits):
+        why = "the ranks wait for each other, each for something else"
+        hint = "All ranks must call the same collectives in the same order: look for one that not all reach."
+    elif len(culprits) == len(watches):
+        why = "no rank goes on"
+        hint = "Look at the lines they stand on."
+    else:
+        why = f"{_ranks(culprits, 'does', 'do')} not come, and the others wait"
+        hint = "Look at the line it stands on."
+    message = f"The run hangs: {why}. Nothing has come for {silent_s:.0f} s: {places}."
+    rank = _behind(culprits, watches)
+    traceback = standing[rank].text()[:MAX_TRACEBACK] if rank in standing else None
+    return Cause(code="hang", message=message, hint=hint, rank=rank, traceback=traceback)
+
+
+def _behind(culprits: Sequence[int], watches: Sequence[RankWatch]) -> int:
+    """Return the rank that has come least far."""
+    return min(
+        culprits, key=lambda rank: (beat.step, beat.doing) if (beat := watches[rank].beat) else (-1, 0)
+    )
+
+
+def _ranks(culprits: Sequence[int], one: str, many: str) -> str:
+    names = ", ".join(map(str, culprits[:MOST_NAMED]))
+    return f"rank {names} {one}" if len(culprits) == 1 else f"ranks {names} {many}"
+
+
+def _place(rank: int, watches: Sequence[RankWatch], standing: Mapping[int, Stacks]) -> str:
+    words = f"rank {rank} stands {_words(watches[rank])}"
+    place = standing[rank].place if rank in standing else None
+    return words if place is None else f"{words}, in {place}"
+
+
+def _words(watch: RankWatch) -> str:
+    if watch.beat is None:
+        return "before its first sign of life"
+    return f"at step {watch.beat.step + 1}, {watch.beat.words}"
