@@ -102,5 +102,6 @@ class Escalation:
     def _exit_deadline(self) -> float:
         if self._wished_at is None:
             return self._changed_at + EXIT_GRACE_S
-        in_time = min(self._changed_at + STOPPED_EXIT_GRACE_S, self._wished_at + LATEST_S)
-        return max(in_time, self._changed_at + LATE_EXIT_GRACE_S)
+        if self._changed_at > self._wished_at + LATEST_S:
+            return self._changed_at + STOPPED_EXIT_GRACE_S  # it was allowed to save for longer
+        return max(self._wished_at + LATEST_S, self._changed_at + LATE_EXIT_GRACE_S)

@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from trainers.autopsy import Cause
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
+
+# An event's kind and its fields.
+Words = tuple[str, Mapping[str, Any]]
 
 LAST_WORDS_S = 30.0
 RETRY_S = 0.5
 
 
-def say(run: RunDirectory, kind: str, cause: Cause | None, state: Mapping[str, str] | None = None) -> None:
-    """Append a warning or an error and a state; a full disk is waited for."""
-    insist("the last words", lambda: append(run, kind, cause, state))
+def say(run: RunDirectory, words: Sequence[Words]) -> None:
+    """Append events; a full disk is waited for."""
+    insist("the last words", lambda: append(run, words))
 
 
-def append(run: RunDirectory, kind: str, cause: Cause | None, state: Mapping[str, str] | None = None) -> None:
-    """Append a warning or an error and a state.
+def append(run: RunDirectory, words: Sequence[Words]) -> None:
+    """Append events.
 
     Raises:
         OSError: when the disk does not take them.
     """
     now = time.time()
-    words = [] if cause is None else [(now, kind, cause.fields())]
-    words += [] if state is None else [(now, "state", dict(state))]
     file = EventFile(run.events)
     try:
-        file.append(words)
+        file.append((now, kind, fields) for kind, fields in words)
     finally:
         file.close()
 

@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -32,6 +33,7 @@ from trainers.contract.rundir import RunDirectory, Status, torchrun_command
 from trainers.contract.torchrun import torchrun_options, torchrun_program
 from trainers.escalation import Escalation, Saving
 from trainers.hang import WORKING_BYTES_PER_S
+from trainers.last_words import Words
 from trainers.watch import HangWatch
 from trainers.wishes import Wishes
 
@@ -67,6 +69,7 @@ class Supervisor:
             EventFile(run.events).close()
         self._events_offset = run.events.stat().st_size if run.events.exists() else 0
         self._wishes = Wishes(run.commands)
+        self._unanswered: list[str] = []
         self._reason = ""
         self._escalation = Escalation(time.monotonic())
         self._saving_looked_at = 0.0
@@ -143,6 +146,8 @@ class Supervisor:
     def _follow_events(self) -> None:
         """Bring `status.json` to the state the run says it is in."""
         batch, self._events_offset = events.read(self._run.events, self._events_offset)
+        answered = {event["id"] for event in batch if event["kind"] == "command"}
+        self._unanswered = [wish for wish in self._unanswered if wish not in answered]
         said = [event for event in batch if event["kind"] == "state"]
         states = [event["state"] for event in said]
         was_stopping = "stopping" in [self._status.state, *states][:-1]
@@ -167,6 +172,7 @@ class Supervisor:
     def _follow_commands(self) -> None:
         """Note a wish to stop: it sets the time after which force is used."""
         for wish in self._wishes.read():
+            self._unanswered.append(wish.id)
             self._escalation.wish(time.monotonic() - wish.late_s, save=wish.save)
 
     def _escalate(self, torchrun: subprocess.Popen[bytes], tree: ProcessTree) -> None:
@@ -214,7 +220,7 @@ class Supervisor:
     def _say_while_it_lives(self, cause: Cause) -> None:
         """Say something between rank 0's own events; where the disk does not take it, in the log alone."""
         try:
-            last_words.append(self._run, "warning", cause)
+            last_words.append(self._run, [("warning", cause.fields())])
         except OSError as error:
             print(f"this could not be written to the events: {cause.message} ({error})", flush=True)
 
@@ -227,7 +233,8 @@ class Supervisor:
         if left_over:
             message = f"Processes of this run could not be ended: {', '.join(map(str, left_over))}."
             hint = "They hang in the kernel (a driver or a network disk); the machine may need a restart."
-            last_words.say(self._run, "warning", Cause(code="processes_left", message=message, hint=hint))
+            cause = Cause(code="processes_left", message=message, hint=hint)
+            last_words.say(self._run, [("warning", cause.fields())])
         said = self._status.state
         if said in ("finished", "stopped"):
             # Rank 0 says so after the last save; a process that crashes on its way out takes nothing back.
@@ -261,9 +268,13 @@ class Supervisor:
             cause = replace(cause, hint=f"{cause.hint} {last_words.what_is_kept(self._run)}")
         already_said = self._status.state == state
         reason = cause.message if cause else self._reason or "The run ended."
+        words: list[Words] = [("command", _answer(wish, state, reason)) for wish in self._unanswered]
+        if cause is not None:
+            words.append(("warning" if state == "stopped" else "error", cause.fields()))
         if cause is not None or not already_said:
-            kind = "warning" if state == "stopped" else "error"
-            last_words.say(self._run, kind, cause, {"state": state, "reason": reason})
+            words.append(("state", {"state": state, "reason": reason}))
+        if words:
+            last_words.say(self._run, words)
         self._status = replace(
             self._status,
             state=state,
@@ -274,7 +285,13 @@ class Supervisor:
         last_words.insist("status.json", lambda: self._run.write_status(self._status))
         problem = notify.run_ended(self._run, state, reason)
         if problem is not None:
-            last_words.say(self._run, "warning", problem)
+            last_words.say(self._run, [("warning", problem.fields())])
+
+
+def _answer(command_id: str, state: State, reason: str) -> dict[str, Any]:
+    """Return the answer to a stop that no rank could give any more."""
+    accepted = state == "stopped"
+    return {"id": command_id, "name": "stop", "step": 0, "accepted": accepted, "message": reason}
 
 
 if __name__ == "__main__":

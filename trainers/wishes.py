@@ -16,6 +16,7 @@ MOST_LATE_S = 5.0
 class StopWish:
     """Somebody wants the run to stop; `late_s`: how long ago that was said."""
 
+    id: str
     save: bool
     late_s: float
 
@@ -46,6 +47,10 @@ def _stop_wish(line: bytes) -> StopWish | None:
         if command["name"] != "stop":
             return None
         late_s = time.time() - float(command.get("time_unix_s", time.time()))
-        return StopWish(save=bool(command.get("save", True)), late_s=min(max(late_s, 0.0), MOST_LATE_S))
+        return StopWish(
+            id=str(command.get("id", "")),
+            save=bool(command.get("save", True)),
+            late_s=min(max(late_s, 0.0), MOST_LATE_S),
+        )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

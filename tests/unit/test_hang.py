@@ -84,7 +84,7 @@ def test_stopped_rank_is_the_one_whatever_the_others_do() -> None:
 @pytest.mark.parametrize("how", ["working", "at_disk", "reading"])
 def test_long_step_of_a_rank_that_is_at_work_is_none_while_the_other_waits(how: str) -> None:
     job = Job()
-    second, found = job.pass_seconds(int(LIMIT_S), **{how: (0,)})
+    _, found = job.pass_seconds(int(LIMIT_S), **{how: (0,)})
     assert found is None
     # Rank 1 waits for it; where it stands tells that it does.
     _, found = job.pass_seconds(60, **{how: (0,)})

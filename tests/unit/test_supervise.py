@@ -251,15 +251,16 @@ def test_run_that_is_stopped_while_it_starts_ends_without_a_warning(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torchrun, tree, subject = escalation(run, monkeypatch, "starting")
-    run.append_command("stop")
+    asked = run.append_command("stop")
     subject._follow_commands()
     pass_time(monkeypatch, 0.1)
     subject._escalate(torchrun, tree)  # type: ignore[arg-type]
     assert torchrun.num_terminated == 1, "there is nothing to save yet"
     subject._conclude(1)
     assert run.read_status().state == "stopped"
-    assert [event["kind"] for event in all_events(run)] == ["state", "state"]
-    assert "nothing had been trained" in all_events(run)[-1]["reason"]
+    _, answer, end = all_events(run)
+    assert (answer["kind"], answer["id"], answer["accepted"]) == ("command", asked, True)
+    assert end["kind"] == "state" and "nothing had been trained" in end["reason"]
 
 
 def escalation(
