@@ -50,7 +50,7 @@ def _stop_wish(line: bytes) -> StopWish | None:
         return StopWish(
             id=str(command.get("id", "")),
             save=bool(command.get("save", True)),
-            late_s=min(max(late_s, 0.0), MOST_LATE_S),
+            late_s=min(late_s, MOST_LATE_S) if late_s > 0 else 0.0,  # NaN is not above 0
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return None

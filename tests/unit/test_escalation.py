@@ -145,7 +145,10 @@ def test_wishes_are_the_whole_lines_that_say_stop(tmp_path: Path) -> None:
     path.write_text('not json\n[]\n3\n{"name":"pause"}\n{"name":"stop","time_unix_s":"x"}\n{"name":"stop"')
     assert wishes.read() == []
     with path.open("a") as file:
-        file.write(',"save":false,"time_unix_s":1}\n{"name":"stop","time_unix_s":9e12}\n')
-    first, second = wishes.read()
+        file.write(
+            ',"save":false,"time_unix_s":1}\n{"name":"stop","time_unix_s":9e12}\n{"name":"stop","time_unix_s":NaN}\n'
+        )
+    first, second, third = wishes.read()
+    assert third.late_s == 0.0
     assert (first.save, first.late_s) == (False, MOST_LATE_S)
     assert (second.save, second.late_s) == (True, 0.0)
