@@ -6,8 +6,11 @@ generous, because a false alarm teaches the wrong thing.
 
 from __future__ import annotations
 
+import errno
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
@@ -69,6 +72,23 @@ def find(series: Series, config: Config, state: State) -> list[Insight]:
         rules += [_slow_rank, _waits_for_data, _memory_is_full, _gpu_is_idle]
     found = [insight for rule in rules if (insight := rule(series, config)) is not None]
     return found if is_live else [_for_an_ended_run(insight, config) for insight in found]
+
+
+def of_disk(run_path: Path) -> list[Insight]:
+    """Return the remark on a run that goes on, but whose disk takes nothing any more; tries it out."""
+    try:
+        with tempfile.TemporaryFile(dir=run_path) as file:
+            file.write(bytes(4096))
+            file.flush()
+        return []
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            what, advice = "The disk is full", "free some space"
+        else:
+            what = f"The folder of this run cannot be written any more ({error.strerror})"
+            advice = "make it writable again, or stop the run without saving"
+    message = f"{what}: training goes on, but nothing of it is kept. To mend it, {advice}."
+    return [Insight(code="disk_takes_nothing", message=message, evidence="a look at the disk")]
 
 
 def of_damage(num_lines: int) -> list[Insight]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -12,7 +14,7 @@ from pathlib import Path
 from ddp_gui import notes, owners
 from ddp_gui.paths import REPOSITORY
 from ddp_gui.plan import Plan
-from trainers.contract import events, rundir
+from trainers.contract import events, processes, rundir
 from trainers.contract.rundir import Checkpoint, CommandName, RunDirectory
 
 HANDSHAKE_S = 20.0
@@ -111,7 +113,26 @@ def send(run: RunDirectory, name: CommandName, **arguments: object) -> str:
     state = run.read_status().state
     if state not in events.LIVE_STATES:
         raise ValueError(f"run {run.run_id} is {state}: only a run that is going on can be asked to {name}")
-    return run.append_command(name, **arguments)
+    try:
+        return run.append_command(name, **arguments)
+    except OSError as error:
+        if name == "stop" and not arguments.get("save", True) and _end_by_signal(run):
+            return ""
+        raise ValueError(
+            f"run {run.run_id} cannot be asked to {name}, because its folder cannot be written "
+            f"({error.strerror}): free some space, or stop it without saving"
+        ) from error
+
+
+def _end_by_signal(run: RunDirectory) -> bool:
+    """Tell a run's supervisor to end it; whether there was one, by its number and when it was started."""
+    status = run.read_status()
+    if status.pid is None or (found := processes.look_at(status.pid)) is None:
+        return False
+    if found.started_unix_s != status.pid_start_time:
+        return False  # somebody else has the number now
+    os.kill(status.pid, signal.SIGTERM)
+    return True
 
 
 def _start_supervisor(run: RunDirectory, resume_step: int | None) -> None:

@@ -9,11 +9,14 @@ from typing import Any
 from ddp_gui import event_reader, insights
 from ddp_gui.insights import Insight
 from ddp_gui.series import Series
+from trainers.contract import events
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, Status
 
 STATUS_EVERY_S = 0.5
 INSIGHTS_EVERY_S = 1.0
+# A run that goes on says something every second; after a longer silence its disk is tried out.
+SILENCE_S = 3.0
 MAX_CHECKPOINTS_SHOWN = 50
 # What an event that has not what its kind needs does to whoever takes it in.
 DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
@@ -35,6 +38,7 @@ class RunView:
         self._offset = 0
         self._inode = 0
         self._is_careful = False
+        self._grown_at = time.monotonic()
         self._num_events = 0
         self._num_damaged = 0
         self._seen_bytes = -1
@@ -88,7 +92,8 @@ class RunView:
                 about = self.run.events.stat()
             except FileNotFoundError:
                 return False
-            self._seen_bytes = about.st_size
+            if about.st_size != self._seen_bytes:
+                self._seen_bytes, self._grown_at = about.st_size, time.monotonic()
             if about.st_ino != self._inode or about.st_size < self._offset:
                 # Another file (a directory copied over): from its beginning.
                 self._begin_anew()
@@ -158,6 +163,8 @@ class RunView:
             found = insights.find(self.series, self.config, self.status().state)
             num_missing = max(self._num_damaged, self.series.next_seq - self._num_events)
             found = insights.of_damage(num_missing) + found
+            if self.status().state in events.LIVE_STATES and now - self._grown_at > SILENCE_S:
+                found = insights.of_disk(self.run.path) + found
             if found != self._insights:
                 self._insights = found
         return self._insights

@@ -79,6 +79,7 @@ class LiveRun:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.run = run
+        self.environment = dict(environment or {})
         self._events_before = len(all_events(run))
         self._output = run.path.parent / f"{run.run_id}.supervisor.log"
         command = [sys.executable, "-m", "trainers.supervise", str(run.path)]
@@ -88,7 +89,7 @@ class LiveRun:
             self.supervisor = subprocess.Popen(
                 command,
                 cwd=repository,
-                env={**os.environ, **(environment or {})},
+                env={**os.environ, **self.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

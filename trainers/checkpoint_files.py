@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import shutil
 import time
@@ -79,7 +80,7 @@ def publish(run: RunDirectory, step: int, about: Mapping[str, Any], files: Mappi
     manifest = {
         "format_version": FORMAT_VERSION,
         "step": step,
-        "saved_unix_s": time.time(),
+        "saved_unix_s": _after_all_others(run, time.time()),
         **about,
         "files": dict(files),
     }
@@ -96,6 +97,12 @@ def publish(run: RunDirectory, step: int, about: Mapping[str, Any], files: Mappi
         aside.rename(target)
     sync_directory(target.parent)
     return sum(entry["size_bytes"] for entry in files.values())
+
+
+def _after_all_others(run: RunDirectory, now: float) -> float:
+    """Return a time after that of every other checkpoint, also when the clock was set back meanwhile."""
+    newest = max((item.saved_unix_s for item in run.list_checkpoints()), default=0.0)
+    return max(now, math.nextafter(newest, math.inf))
 
 
 def remove_leftovers(run: RunDirectory) -> None:

@@ -92,7 +92,9 @@ class CheckpointWriter:
             raise MemoryError(snapshot.problem)
         if self._world.is_main:
             shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir(parents=True)
+            # Not with its parents: the directory of a run that was deleted does not come again.
+            aside.parent.mkdir(exist_ok=True)
+            aside.mkdir()
 
     def _write_shards(self, aside: Path, snapshot: Snapshot) -> None:
         from trainers import sharded_files

@@ -6,13 +6,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from trainers.contract.clock import now_unix_s
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 
 # An event's kind and its fields.
 Words = tuple[str, Mapping[str, Any]]
 
-LAST_WORDS_S = 30.0
+LAST_WORDS_S = 4.0
 RETRY_S = 0.5
 
 
@@ -27,21 +28,25 @@ def append(run: RunDirectory, words: Sequence[Words]) -> None:
     Raises:
         OSError: when the disk does not take them.
     """
-    now = time.time()
+    now, rest = now_unix_s(), list(words)
     file = EventFile(run.events)
     try:
-        file.append((now, kind, fields) for kind, fields in words)
+        while rest:
+            rest = rest[file.append((now, kind, fields) for kind, fields in rest) :]
     finally:
         file.close()
 
 
 def insist(what: str, write: Callable[[], Any]) -> bool:
-    """Write something, again and again for half a minute while the disk does not take it."""
+    """Write something, again and again for some seconds while the disk does not take it."""
     deadline = time.monotonic() + LAST_WORDS_S
     while True:
         try:
             write()
             return True
+        except (FileNotFoundError, NotADirectoryError) as error:
+            print(f"{what} could not be written, because the run's folder is gone: {error}", flush=True)
+            return False
         except OSError as error:
             print(f"{what} could not be written, trying again: {error}", flush=True)
             if time.monotonic() > deadline:

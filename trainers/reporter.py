@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainers.contract.clock import now_unix_s
 from trainers.contract.events import EventFile, State
 from trainers.contract.json_files import parse_json
 from trainers.contract.rundir import COMMAND_NAMES, CommandName, RunDirectory
@@ -93,11 +94,11 @@ class Reporter(NullReporter):
 
     def event(self, kind: str, **fields: Any) -> None:
         with self._wake:
-            self._queue.append((time.time(), kind, fields))
+            self._queue.append((now_unix_s(), kind, fields))
             self._wake.notify()
 
     def steps(self, steps: Sequence[Mapping[str, Any]]) -> None:
-        now = time.time()
+        now = now_unix_s()
         with self._wake:
             room = MAX_QUEUED_STEPS - self._queued_steps
             kept = steps if room >= len(steps) else steps[-1:] if room > 0 else ()
@@ -176,9 +177,11 @@ class Reporter(NullReporter):
                 self._queued_steps = 0
                 thinned, self._thinned_steps = self._thinned_steps, 0
             if thinned:
-                batch.append((time.time(), "warning", _thinned_warning(thinned)))
+                batch.append((now_unix_s(), "warning", _thinned_warning(thinned)))
             try:
-                self._file.append(batch)
+                kept = self._file.append(batch)
+                if kept < len(batch):
+                    self._put_back(batch[kept:])
                 failing_since = None
             except OSError as error:
                 failing_since = failing_since or time.monotonic()

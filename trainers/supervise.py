@@ -25,6 +25,7 @@ import psutil
 from trainers import autopsy, last_words, notify
 from trainers.autopsy import Cause
 from trainers.contract import effort, events, heartbeats, lifeline
+from trainers.contract.clock import now_unix_s
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile, State
 from trainers.contract.heartbeats import Board
@@ -33,7 +34,9 @@ from trainers.contract.rundir import RunDirectory, Status, torchrun_command
 from trainers.contract.torchrun import torchrun_options, torchrun_program
 from trainers.escalation import Escalation, Saving
 from trainers.hang import WORKING_BYTES_PER_S
+from trainers.home import Home
 from trainers.last_words import Words
+from trainers.log_cap import LogCap
 from trainers.watch import HangWatch
 from trainers.wishes import Wishes
 
@@ -81,7 +84,7 @@ class Supervisor:
         self._status_is_saved = False
         me = psutil.Process()
         self._status = Status(
-            state="starting", pid=me.pid, pid_start_time=me.create_time(), started_unix_s=time.time()
+            state="starting", pid=me.pid, pid_start_time=me.create_time(), started_unix_s=now_unix_s()
         )
 
     def run_to_end(self) -> int:
@@ -98,9 +101,13 @@ class Supervisor:
             cause = Cause(code="start_failed", message=f"The job could not be started: {error}", hint=hint)
             self._finish("failed", 1, cause)
             return 1
-        tree = ProcessTree(os.getpid(), with_root=False)
+        tree, log_cap = ProcessTree(os.getpid(), with_root=False), LogCap(self._run.logs)
+        home = Home(self._run.path)
         while torchrun.poll() is None:
             tree.look()
+            if home.is_gone():
+                return self._abandon(tree)
+            log_cap.look()
             # A wish first, then what the run says to it.
             self._follow_commands()
             self._follow_events()
@@ -113,6 +120,12 @@ class Supervisor:
         self._follow_events()
         self._conclude(torchrun.returncode, [process.pid for process in tree.survivors()])
         return torchrun.returncode
+
+    def _abandon(self, tree: ProcessTree) -> int:
+        """End a run whose directory is gone: there is nothing to save to, and nowhere to say so but here."""
+        print(f"{self._run.path} is gone, so the run is ended", flush=True)
+        tree.kill()
+        return 1
 
     def _start_torchrun(self, config: Config) -> subprocess.Popen[bytes]:
         command = torchrun_command(config, self._run.path, self._resume_step)
@@ -280,7 +293,7 @@ class Supervisor:
             state=state,
             exit_code=exit_code,
             error=None if cause is None or state == "stopped" else f"{cause.message} {cause.hint}",
-            ended_unix_s=time.time(),
+            ended_unix_s=now_unix_s(),
         )
         last_words.insist("status.json", lambda: self._run.write_status(self._status))
         problem = notify.run_ended(self._run, state, reason)

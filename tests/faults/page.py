@@ -65,6 +65,15 @@ class Page:
         except gr.Error as error:
             return str(error.message)
 
+    def stop(self, run_id: str, *, save: bool = True) -> dict[str, Any]:
+        """Press Stop."""
+        return self.api.stop_run(run_id, save)
+
+    def said_of(self, run_id: str) -> str:
+        """Return what the page of a run says of it: its error and the remarks on it."""
+        message = self._client.get(f"/live/runs/{run_id}/poll").json()
+        return f"{message['head']['error']} {message.get('insights')}"
+
     def look(self, run_id: str) -> list[str]:
         """Ask every live route, and return what went wrong: a failure is only good as a sentence."""
         wrong = []

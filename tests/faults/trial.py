@@ -55,6 +55,7 @@ class Trial:
         self.struck_at = 0.0
         self.fault_step = 0
         self.note = ""
+        self._is_concluded = False
         self.page: Any = None
         self._left: set[checks.Identity] = set()
 
@@ -165,7 +166,10 @@ class Trial:
         self.outcome.true_after_s = max(self.outcome.true_after_s or 0.0, round(took_s, 2))
 
     def conclude(self) -> None:
-        """Look at what must hold after every fault, with every run at its end."""
+        """Look at what must hold after every fault, with every run at its end; once."""
+        if self._is_concluded:
+            return
+        self._is_concluded = True
         for _, watcher in self.watched.values():
             left = watcher.processes_left()
             if left:
@@ -189,11 +193,15 @@ class Trial:
             if not watcher.seen().num_events and run.events.exists():
                 self.complain("the watcher saw no event, so that none could be missed")
 
+    def stop_watching(self) -> None:
+        """End the readers: a file system in use cannot be taken away."""
+        for _, watcher in self.watched.values():
+            watcher.close()
+
     def close(self) -> None:
         """Leave nothing behind, whatever happened."""
         self.launcher.close()
-        for _, watcher in self.watched.values():
-            watcher.close()
+        self.stop_watching()
 
 
 Scene = Callable[[Trial], None]

@@ -183,9 +183,9 @@ def last_state(path: Path) -> State | None:
 class EventFile:
     """Appends events to a run's file, numbering on from what is there.
 
-    A half-written last line, left by a writer that was killed, is cut off first. A write that fails
-    leaves the file as it was: either all of a batch is in the file or none of it. Rank 0 writes; where the
-    supervisor has something to say meanwhile, a lock on the file keeps the two apart.
+    A half-written last line, left by a writer that was killed, is cut off first. A write that fails half-way
+    leaves whole lines: somebody may have read them already, so they are not taken back. Rank 0 writes; where
+    the supervisor has something to say meanwhile, a lock on the file keeps the two apart.
     """
 
     def __init__(self, path: Path) -> None:
@@ -196,34 +196,40 @@ class EventFile:
         with self._alone():
             pass
 
-    def append(self, events: Iterable[tuple[float, str, Mapping[str, Any]]]) -> None:
-        """Write (time_unix_s, kind, fields) triples in one go.
+    def append(self, events: Iterable[tuple[float, str, Mapping[str, Any]]]) -> int:
+        """Write (time_unix_s, kind, fields) triples in one go; return how many of them are in the file.
+
+        Fewer than were given: the disk is full; call again later with the rest.
 
         Raises:
-            OSError: when nothing of them could be kept (disk full, read-only); call again later.
+            OSError: when nothing of them could be kept (disk full, read-only); call again later with all.
         """
         with self._alone():
-            self._append(events)
+            return self._append(events)
 
-    def _append(self, events: Iterable[tuple[float, str, Mapping[str, Any]]]) -> None:
+    def _append(self, events: Iterable[tuple[float, str, Mapping[str, Any]]]) -> int:
         seq = self.next_seq
         lines = []
         for time_unix_s, kind, fields in events:
             lines.append(encode({"seq": seq, "time_unix_s": round(time_unix_s, 4), "kind": kind, **fields}))
             seq += 1
         if not lines:
-            return
+            return 0
         # A lone surrogate (from a file name that is not UTF-8) becomes its JSON escape.
         data = ("\n".join(lines) + "\n").encode("utf-8", errors="backslashreplace")
+        written = 0
         try:
-            written = 0
             while written < len(data):
                 written += os.write(self._fd, data[written:])
         except OSError:
-            os.ftruncate(self._fd, self._size)
-            raise
-        self._size += len(data)
-        self.next_seq = seq
+            written = data.rfind(b"\n", 0, written) + 1
+            os.ftruncate(self._fd, self._size + written)
+            if written == 0:
+                raise
+        kept = data.count(b"\n", 0, written)
+        self._size += written
+        self.next_seq += kept
+        return kept
 
     def close(self) -> None:
         """Make the events durable and close the file."""

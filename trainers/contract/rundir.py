@@ -110,8 +110,13 @@ class RunDirectory:
         return found
 
     def write_status(self, status: Status) -> None:
-        """Replace `status.json` atomically."""
-        write_json_atomically(self.status, status_file.to_json(status))
+        """Replace `status.json` atomically; on a full disk write over it, which takes no room."""
+        try:
+            write_json_atomically(self.status, status_file.to_json(status))
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self.status.exists():
+                raise
+            status_file.write_over(self.status, status)
 
     def is_locked(self) -> bool:
         """Tell whether a process owns this run now."""
@@ -150,9 +155,14 @@ class RunDirectory:
         """Ask the run for something and return the command's id."""
         command_id = uuid.uuid4().hex[:12]
         line = events.encode({"id": command_id, "time_unix_s": time.time(), "name": name, **arguments})
-        fd = os.open(self.commands, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        fd = os.open(self.commands, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            os.write(fd, (line + "\n").encode("utf-8"))
+            size = os.fstat(fd).st_size
+            # A line that a full disk cut short is ended first: else this one would be a part of it.
+            is_open_line = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+            data = (b"\n" if is_open_line else b"") + (line + "\n").encode("utf-8")
+            if os.write(fd, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
             os.close(fd)
         return command_id

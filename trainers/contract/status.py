@@ -47,6 +47,18 @@ def to_json(status: Status) -> dict[str, Any]:
     return {"schema_version": SCHEMA_VERSION, **asdict(status)}
 
 
+def write_over(path: Path, status: Status) -> None:
+    """Write over a status in its place; killed half-way, it leaves one that is damaged, and known to be.
+
+    Raises:
+        OSError: when the disk does not take even that.
+    """
+    data = json.dumps(to_json(status), indent=2, ensure_ascii=False).encode()
+    with path.open("r+b", buffering=0) as file:
+        file.write(data.ljust(path.stat().st_size))
+        file.truncate(len(data))
+
+
 def read(path: Path) -> Status | None:
     """Return what the file says, or None where there is no file.
 

@@ -1,1 +1,163 @@
-"""To come."""
+"""Disks that are full, read-only, gone or slow, and logs that grow without end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.faults import shims
+from tests.faults.page import Page
+from tests.faults.registry import add
+from tests.faults.scenes.ranks import FLOODS, start_misbehaving
+from tests.faults.trial import BUSY_START_S, PATIENCE_S, Trial, last_step
+from tests.harness import wait_until
+
+DISK_MB = 12
+FLOOD_MB = 1_000
+MAX_LOG_MB = 400
+
+
+@contextlib.contextmanager
+def small_disk(trial: Trial, *, fails: bool = False) -> Iterator[Path]:
+    """Have the runs of this trial on a small file system of their own: a tmpfs, or an ext4 that can fail."""
+    folder = trial.runs_dir
+    folder.mkdir(parents=True)
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs"]
+    if fails:
+        image = trial.folder / "disk.img"
+        image.touch()
+        os.truncate(image, 4 * DISK_MB * 2**20)
+        subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
+        command = ["mount", "-o", "loop", str(image)]
+    subprocess.run([*command, str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        trial.launcher.close()
+        trial.stop_watching()
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(folder: Path, *, but: int = 0) -> Path:
+    """Write until nothing, or only so many bytes, fits on the disk any more."""
+    ballast = folder / "ballast"
+    with ballast.open("ab", buffering=0) as file, contextlib.suppress(OSError):
+        about = os.statvfs(folder)
+        file.write(b"x" * max(0, about.f_bavail * about.f_frsize - but))
+        while not but:
+            file.write(b"x" * 512)
+    return ballast
+
+
+def _full_while_events_are_written(trial: Trial) -> None:
+    with small_disk(trial) as disk:
+        live = trial.start_and_wait(checkpoint_every_steps=10**6)
+        time.sleep(trial.dice.uniform(0.0, 1.0))
+        trial.strike()
+        ballast = fill(disk)
+        size = live.run.events.stat().st_size
+        time.sleep(trial.dice.uniform(1.0, 3.0))
+        trial.expect(live.run.read_status().state == "running", f"it is {live.run.read_status()}")
+        trial.expect(live.run.events.stat().st_size - size < 10_000, "the disk was not full")
+        if trial.dice.random() < 0.5:
+            live.rank(1).kill()  # and on top of it a rank dies: the last words have no room
+            trial.ends(live.run, "failed", "lost", says="Rank 1 was killed|gone, so the run ended")
+            ballast.unlink()
+        else:
+            ballast.unlink()
+            trial.strike()
+            trial.goes_on(live)
+            trial.stop(live)
+        trial.conclude()
+
+
+def _full_while_a_checkpoint_is_saved(trial: Trial) -> None:
+    with small_disk(trial) as disk:
+        live = trial.start_and_wait(checkpoint_every_steps=10**6)
+        live.ask("checkpoint")
+        trial.strike()
+        ballast = fill(disk, but=trial.dice.randint(50_000, 900_000))
+        answer = live.ask("checkpoint")
+        trial.expect(not answer["accepted"], "more was saved than fits")
+        trial.expect(bool(live.events("warning")), "nothing was said")
+        trial.goes_on(live)
+        ballast.unlink()
+        trial.strike()
+        trial.stop(live)
+        trial.conclude()
+
+
+def _read_only(trial: Trial) -> None:
+    """What ext4 does after an error of the disk; the page says so, and Stop without saving still works."""
+    with small_disk(trial, fails=True) as disk:
+        live = trial.start_and_wait_a_while()
+        page = Page(trial.runs_dir)
+        page.said_of(live.run.run_id)
+        trial.strike()
+        subprocess.run(["mount", "-o", "remount,abort", str(disk)], check=True)
+        wait_until("the page saying so", lambda: "cannot be written" in page.said_of(live.run.run_id), 30.0)
+        trial.is_true_now()
+        trial.strike()
+        page.stop(live.run.run_id, save=False)
+        live.reap()
+        trial.ends(live.run, "lost", "stopped", says="gone, so the run ended")
+        trial.conclude()
+
+
+def _deleted(trial: Trial) -> None:
+    live = trial.start_and_wait_a_while()
+    trial.strike()
+    shutil.rmtree(live.run.path, ignore_errors=True)
+    if live.run.path.exists():  # something was written meanwhile
+        shutil.rmtree(live.run.path, ignore_errors=True)
+    live.reap()
+    watcher = trial.watched[live.run.run_id][1]
+    wait_until("nothing of the run being left", lambda: not watcher.processes_left(), PATIENCE_S)
+    trial.is_true_now()
+    time.sleep(0.5)
+    trial.expect(not live.run.path.exists(), f"there is something again: {list(live.run.path.rglob('*'))}")
+
+
+def _slow(trial: Trial) -> None:
+    """A shim that holds up every write and every sync stands in for a slow file system."""
+    live = trial.start(environment=shims.slow(write_ms=10, sync_ms=150), checkpoint_every_steps=200)
+    live.wait_for("checkpoint", timeout_s=2 * BUSY_START_S)
+    time.sleep(trial.dice.uniform(0.0, 2.0))
+    trial.strike()
+    trial.goes_on(live)
+    trial.strike()
+    trial.stop(live)
+
+
+def _flood(trial: Trial) -> None:
+    """A rank prints a gigabyte: the log stays bounded, says so, and the page reads it in a moment."""
+    live = start_misbehaving(trial, FLOODS, trial.dice.randint(0, 1))
+    rank = int(live.environment["FAULT_RANK"])
+    log = live.run.rank_log(rank)
+    wait_until("the flood", lambda: log.exists() and log.stat().st_size > 10**6, BUSY_START_S)
+    trial.strike()
+    largest = 0
+
+    def is_over() -> bool:
+        nonlocal largest
+        largest = max(largest, log.stat().st_size)
+        return last_step(live.run) > trial.fault_step + 30
+
+    wait_until("training after the flood", is_over, 2 * PATIENCE_S)
+    trial.expect(largest < MAX_LOG_MB * 1e6, f"the log had {largest / 1e6:.0f} MB")
+    trial.expect(b"of this log were left out here" in log.read_bytes()[:200], "nothing says what is missing")
+    trial.strike()
+    trial.stop(live)
+
+
+add("disk full while events are written", _full_while_events_are_written, times=12)
+add("disk full while a checkpoint is saved", _full_while_a_checkpoint_is_saved, times=12)
+add("run directory becomes read-only (an ext4 after an error)", _read_only, times=10)
+add("run directory deleted", _deleted, times=10)
+add("slow file system (a shim delays writes and syncs)", _slow, times=6)
+add("a log grows by 1 GB", _flood, times=5)

@@ -9,7 +9,7 @@ from pathlib import Path
 from ddp_gui import insights
 from ddp_gui.series import Series
 from tests.faults.registry import HANG_LIMIT_S, LIMIT_S, add
-from tests.faults.trial import BUSY_START_S, PATIENCE_S, Trial, last_step
+from tests.faults.trial import BUSY_START_S, PATIENCE_S, Trial
 from tests.harness import REPOSITORY, LiveRun, wait_until
 
 MODEL = '''
@@ -41,6 +41,8 @@ class Misbehaves(nn.Module):
     def forward(self, x):
         self.num_steps += self.training
         if self.training and self.num_steps == STEP and os.environ["RANK"] == RANK:
+            with open(os.environ["FAULT_MARK"], "w") as mark:
+                mark.write(str(time.monotonic()))
             BEHAVIOUR
         return self.network(x)
 
@@ -55,8 +57,9 @@ EXITS = "os._exit(0)"
 SEGFAULTS = "ctypes.string_at(0)"
 # A limit on the address space stands in for the system's out-of-memory killer.
 FILLS_MEMORY = (
-    "resource.setrlimit(resource.RLIMIT_AS, (2**33, 2**33)); "
-    "self.hoard = [torch.ones(2**26) for _ in range(10_000)]"
+    "used = int(open('/proc/self/statm').read().split()[0]) * 4096; "
+    "resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, used + 2**28)); "
+    "self.hoard = [torch.ones(2**22) for _ in range(10_000)]"
 )
 # A child that never ends stands in for the killer itself: the kernel ends this rank as that would.
 IS_KILLED = "os.kill(os.getpid(), 9)"
@@ -82,20 +85,26 @@ def repository_with(behaviour: str, folder: Path) -> Path:
 def start_misbehaving(trial: Trial, behaviour: str, rank: int, **values: object) -> LiveRun:
     """Start a run one of whose ranks will do this within its first few hundred steps."""
     trial.launcher.repository = repository_with(behaviour, trial.folder)
-    environment = {"FAULT_RANK": str(rank), "FAULT_STEP": str(trial.dice.randint(1, 400))}
+    environment = {
+        "FAULT_RANK": str(rank),
+        "FAULT_STEP": str(trial.dice.randint(1, 400)),
+        "FAULT_MARK": str(trial.folder / "mark"),
+    }
     live = trial.start(environment=environment, model="misbehaves", **values)
     trial.fault_step = int(environment["FAULT_STEP"])
     return live
 
 
 def _wait_for_it(trial: Trial, live: LiveRun) -> None:
-    """Wait until the rank is about to do it: the step before was reported, or the run has ended."""
+    """Wait until the rank says that it does it now; all processes go by one clock."""
+    mark = Path(live.environment["FAULT_MARK"])
 
-    def is_near() -> bool:
-        return live.supervisor.poll() is not None or last_step(live.run) >= trial.fault_step - 30
+    def says_so() -> bool:
+        assert live.supervisor.poll() is None or mark.exists(), f"it ended before: {live.story()}"
+        return mark.exists() and mark.stat().st_size > 0
 
-    wait_until("the step of the fault", is_near, BUSY_START_S)
-    trial.strike()
+    wait_until("the step of the fault", says_so, BUSY_START_S)
+    trial.struck_at = float(mark.read_text())
 
 
 def _fails(trial: Trial, behaviour: str, says: str) -> None:

@@ -1,0 +1,47 @@
+"""Small libraries between a run and the C library: they stand in for what not every machine offers."""
+
+from __future__ import annotations
+
+import functools
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+
+
+@functools.cache
+def build(name: str) -> Path:
+    """Compile a shim and return where it lies."""
+    target = Path(tempfile.mkdtemp(prefix="faults-shim-")) / f"{name}.so"
+    source = Path(__file__).with_name(f"{name}.c")
+    subprocess.run(["gcc", "-O1", "-shared", "-fPIC", str(source), "-o", str(target), "-ldl"], check=True)
+    return target
+
+
+def slow(write_ms: int, sync_ms: int) -> dict[str, str]:
+    """Return the environment of a run whose every write and sync is held up."""
+    return {
+        "LD_PRELOAD": str(build("slow")),
+        "SLOW_WRITE_MS": str(write_ms),
+        "SLOW_SYNC_MS": str(sync_ms),
+    }
+
+
+class Clock:
+    """The time of day of a run, which can be set while it goes on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "clock"
+        self.set(0)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the environment of a run that goes by this clock."""
+        return {"LD_PRELOAD": str(build("clock")), "CLOCK_SHIM": str(self._path)}
+
+    def set(self, offset_s: int) -> None:
+        """Set the clock so many seconds ahead of the true one."""
+        if not self._path.exists():
+            self._path.write_bytes(bytes(8))
+        with self._path.open("r+b") as file:
+            file.write(struct.pack("l", offset_s))

@@ -1,0 +1,36 @@
+"""A log without end: its end stays, its writer goes on, and it says what is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainers import log_cap
+from trainers.log_cap import LogCap
+
+
+def test_log_that_is_too_long_keeps_its_end_and_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_cap, "MAX_BYTES", 10_000)
+    monkeypatch.setattr(log_cap, "KEPT_BYTES", 1_000)
+    long, short = tmp_path / "rank_0.log", tmp_path / "rank_1.log"
+    short.write_text("short\n")
+    with long.open("a") as writer:
+        writer.writelines(f"line {number}\n" for number in range(5_000))
+        writer.flush()
+        LogCap(tmp_path).look()
+        writer.write("and on\n")
+    lines = long.read_text().splitlines()
+    assert long.stat().st_size < 1_200
+    assert lines[0] == "[0 MB of this log were left out here, so that the disk lasts]"
+    assert lines[1].startswith("line 4") and lines[-2:] == ["line 4999", "and on"]
+    assert short.read_text() == "short\n"
+
+
+def test_logs_that_cannot_be_looked_at_end_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    LogCap(tmp_path / "nowhere").look()
+    assert "the logs cannot be looked at" in capsys.readouterr().out

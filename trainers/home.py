@@ -1,0 +1,36 @@
+"""Notices that a run's directory has gone: deleted, moved, or its disk taken away."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+LOOK_EVERY_S = 0.5
+
+
+class Home:
+    """The directory a run lives in, as it was when the run was started."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._identity = self._look()
+        self._looked_at = time.monotonic()
+        self._was_gone = False
+
+    def is_gone(self) -> bool:
+        """Tell whether two looks in a row, half a second apart, found another directory or none."""
+        now = time.monotonic()
+        if now - self._looked_at < LOOK_EVERY_S:
+            return False
+        self._looked_at = now
+        was_gone, self._was_gone = self._was_gone, self._look() != self._identity
+        return was_gone and self._was_gone
+
+    def _look(self) -> tuple[int, int] | None:
+        try:
+            about = self._path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError:
+            return self._identity  # a network that does not answer may do so again
+        return about.st_dev, about.st_ino

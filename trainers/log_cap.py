@@ -1,0 +1,55 @@
+"""Keeps the logs of a run from filling the disk: of one that grows without bounds the newest part stays."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+LOOK_EVERY_S = 0.5
+MAX_BYTES = 64 * 1024 * 1024
+KEPT_BYTES = 8 * 1024 * 1024
+
+
+class LogCap:
+    """Looks at the logs of one run now and then; a rank that prints without end costs no more than this."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._looked_at = 0.0
+
+    def look(self) -> None:
+        """Cut the logs that are too long, at most twice a second."""
+        if time.monotonic() - self._looked_at < LOOK_EVERY_S:
+            return
+        self._looked_at = time.monotonic()
+        try:
+            with os.scandir(self._folder) as entries:
+                long = [Path(e.path) for e in entries if _is_log(e) and e.stat().st_size > MAX_BYTES]
+            for path in long:
+                cut(path)
+        except OSError as error:
+            print(f"the logs cannot be looked at: {error}", flush=True)
+
+
+def cut(path: Path) -> None:
+    """Keep the end of a log that somebody goes on writing, and say in it what is missing.
+
+    The writer appends, so it goes on at the new end; what it writes in between the look and the cut is lost.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+    try:
+        size = os.fstat(fd).st_size
+        kept = os.pread(fd, KEPT_BYTES, max(0, size - KEPT_BYTES))
+        kept = kept[kept.find(b"\n") + 1 :]
+        os.ftruncate(fd, 0)
+        missing = (
+            f"[{(size - len(kept)) / 1e6:,.0f} MB of this log were left out here, so that the disk lasts]\n"
+        )
+        os.write(fd, missing.encode() + kept)
+    finally:
+        os.close(fd)
+
+
+def _is_log(entry: os.DirEntry[str]) -> bool:
+    return entry.name.endswith(".log") and entry.is_file(follow_symlinks=False)
