@@ -19,20 +19,26 @@ RETRY_S = 0.5
 
 def say(run: RunDirectory, words: Sequence[Words]) -> None:
     """Append events; a full disk is waited for."""
-    insist("the last words", lambda: append(run, words))
+    rest = list(words)
+    insist("the last words", lambda: _append(run, rest))
 
 
 def append(run: RunDirectory, words: Sequence[Words]) -> None:
     """Append events.
 
     Raises:
-        OSError: when the disk does not take them.
+        OSError: when the disk does not take all of them.
     """
-    now, rest = now_unix_s(), list(words)
+    _append(run, list(words))
+
+
+def _append(run: RunDirectory, rest: list[Words]) -> None:
+    """Append events and take them from the list; those a full disk does not take stay in it."""
+    now = now_unix_s()
     file = EventFile(run.events)
     try:
         while rest:
-            rest = rest[file.append((now, kind, fields) for kind, fields in rest) :]
+            del rest[: file.append((now, kind, fields) for kind, fields in rest)]
     finally:
         file.close()
 

@@ -294,3 +294,25 @@ def test_literal_command_is_torchruns_own() -> None:
     command = rundir.torchrun_command(Config(nproc_per_node=4), "runs/x-1")
     assert " ".join(command) == "torchrun --standalone --nproc-per-node 4 -m trainers.worker runs/x-1"
     assert rundir.torchrun_command(Config(), "x", 70)[-2:] == ["--resume", "70"]
+
+
+def test_status_is_written_over_where_a_full_disk_has_no_room_for_another(small_disk: Path) -> None:
+    run = RunDirectory(small_disk)
+    run.write_status(Status(state="running", pid=7, started_unix_s=5.0))
+    free = os.statvfs(small_disk)
+    (small_disk / "ballast").write_bytes(b"x" * (free.f_bavail * free.f_frsize))
+    failed = Status(
+        state="failed", pid=7, started_unix_s=5.0, ended_unix_s=9.0, error="Rank 1 was killed. " * 9
+    )
+    run.write_status(failed)
+    assert run.read_status() == failed
+    run.write_status(Status(state="stopped"))
+    assert run.read_status() == Status(state="stopped")
+    assert [path.name for path in small_disk.iterdir() if "tmp" in path.name] == []
+
+
+def test_command_after_one_that_a_full_disk_cut_short_is_a_line_of_its_own(run: RunDirectory) -> None:
+    run.commands.write_bytes(b'{"id":"a","name":"st')
+    command_id = run.append_command("stop")
+    lines = run.commands.read_text().splitlines()
+    assert len(lines) == 2 and json.loads(lines[1])["id"] == command_id
