@@ -11,7 +11,7 @@ import threading
 import time
 from pathlib import Path
 
-from ddp_gui import notes, owners
+from ddp_gui import notes, owners, stopping
 from ddp_gui.paths import REPOSITORY
 from ddp_gui.plan import Plan
 from trainers.contract import events, processes, rundir
@@ -114,7 +114,7 @@ def send(run: RunDirectory, name: CommandName, **arguments: object) -> str:
     if state not in events.LIVE_STATES:
         raise ValueError(f"run {run.run_id} is {state}: only a run that is going on can be asked to {name}")
     try:
-        return run.append_command(name, **arguments)
+        command_id = run.append_command(name, **arguments)
     except OSError as error:
         if name == "stop" and not arguments.get("save", True) and _end_by_signal(run):
             return ""
@@ -122,6 +122,9 @@ def send(run: RunDirectory, name: CommandName, **arguments: object) -> str:
             f"run {run.run_id} cannot be asked to {name}, because its folder cannot be written "
             f"({error.strerror}): free some space, or stop it without saving"
         ) from error
+    if name == "stop":
+        stopping.see_to_it(run)
+    return command_id
 
 
 def _end_by_signal(run: RunDirectory) -> bool:

@@ -25,8 +25,11 @@ def make_router(store: RunStore) -> APIRouter:
         run = view_or_404(store, run_id).run
         if _RANK.fullmatch(source):
             return run.rank_log(int(source))
+        if source == "hang":
+            return logs.newest_stacks(run)
         if source not in ("torchrun", "supervisor"):
-            raise HTTPException(status_code=404, detail="a log is a rank's number, torchrun or supervisor")
+            detail = "a log is a rank's number, torchrun, supervisor or hang"
+            raise HTTPException(status_code=404, detail=detail)
         return run.logs / f"{source}.log"
 
     @router.get("/{source}")

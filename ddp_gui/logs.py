@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trainers.contract.plain_files import open_plain
+from trainers.contract.rundir import RunDirectory
 
 LOG_BYTES = 64 * 1024
 # A log can grow without bounds; this much of its end is searched, which takes a fraction of a second.
@@ -28,6 +29,11 @@ def read(path: Path, offset: int) -> dict[str, Any]:
     except FileNotFoundError:
         return {"text": "", "offset": 0, "size": 0}
     return {"text": chunk.decode("utf-8", errors="replace"), "offset": start + len(chunk), "size": size}
+
+
+def newest_stacks(run: RunDirectory) -> Path:
+    """Return the file with every rank's stack from the newest hang; it need not be there."""
+    return max(run.logs.glob("hang_*.txt"), default=run.logs / "hang.txt")
 
 
 def search(path: Path, words: str) -> dict[str, Any]:

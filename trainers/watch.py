@@ -22,6 +22,7 @@ LOOK_EVERY_S = 1.0
 QUIET_FOR_S = 2.0
 MAX_TRACEBACK = 20_000
 MOST_NAMED = 8
+MOST_READ_AT_ONCE = 64
 
 
 class HangWatch:
@@ -88,7 +89,7 @@ class HangWatch:
 
     def _stacks(self) -> dict[int, Stacks]:
         there = {watch.rank: watch.beat.pid for watch in self._watches if watch.beat and not watch.is_gone}
-        with ThreadPoolExecutor(max_workers=8) as pool:
+        with ThreadPoolExecutor(max_workers=MOST_READ_AT_ONCE) as pool:
             asked = {
                 rank: pool.submit(stacks.read, pid, self._run.rank_log(rank)) for rank, pid in there.items()
             }

@@ -17,12 +17,13 @@ export class LogPanel {
     this.offset = -1;
     this.numCharacters = 0;
     this.sources = [...Array(numRanks).keys()].map(String).concat("torchrun");
+    this.hangSeq = -1;
     this.tabs = this.sources.map((source) => this.tab(source));
     this.text = el("pre", { class: "ddp-log", tabindex: 0, role: "tabpanel", id: "ddp-log-text", "aria-live": "off" });
     this.note = el("p", { class: "ddp-hint" }, "\u00a0");
     this.toEnd = el("button", { type: "button", class: "ddp-button ddp-button-small ddp-to-end", hidden: true, onclick: () => this.scrollToEnd() }, "Follow the end");
     this.text.addEventListener("scroll", () => show(this.toEnd, !this.isAtEnd()));
-    const tablist = el("div", { class: "ddp-tabs", role: "tablist", "aria-label": "Whose log" }, this.tabs);
+    const tablist = (this.tablist = el("div", { class: "ddp-tabs", role: "tablist", "aria-label": "Whose log" }, this.tabs));
     tablist.addEventListener("keydown", (event) => this.moveBetweenTabs(event));
     this.search = el("input", { type: "search", placeholder: "Search this log", "aria-label": "Search this log", class: "ddp-input", maxlength: 200 });
     this.search.addEventListener("input", () => this.searchSoon());
@@ -38,9 +39,25 @@ export class LogPanel {
   }
 
   tab(source) {
-    const word = source === "torchrun" ? "torchrun" : `rank ${source}`;
+    const word = { torchrun: "torchrun", hang: "where the ranks stood" }[source] ?? `rank ${source}`;
     const attributes = { type: "button", role: "tab", "aria-controls": "ddp-log-text", "data-source": source };
     return el("button", { ...attributes, onclick: () => this.choose(source) }, word);
+  }
+
+  /** A hang leaves every rank's stack behind: a further log, and the newest one counts. */
+  noteMarks(marks) {
+    const hang = marks.filter((mark) => mark.code === "hang").at(-1);
+    if (hang === undefined || hang.seq <= this.hangSeq) return;
+    this.hangSeq = hang.seq;
+    if (this.sources.includes("hang")) {
+      if (this.source === "hang") this.restart();
+      return;
+    }
+    this.sources.push("hang");
+    this.tabs.push(this.tab("hang"));
+    setAttribute(this.tabs.at(-1), "aria-selected", "false");
+    setAttribute(this.tabs.at(-1), "tabindex", "-1");
+    this.tablist.append(this.tabs.at(-1));
   }
 
   choose(source) {

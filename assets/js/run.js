@@ -135,6 +135,7 @@ class RunPage {
     this.confusion.update(payload.confusion);
     this.checkpoints.update(payload.checkpoints, head.state, best);
     this.events.update(payload.marks, payload.type === "snapshot");
+    this.logs.noteMarks(payload.marks);
     this.tab.update(head);
     if (this.board.traces.isTooLong()) this.stream.refresh();
   }

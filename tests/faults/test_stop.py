@@ -5,7 +5,11 @@ from __future__ import annotations
 import signal
 import time
 
-from tests.harness import Launcher
+import psutil
+import pytest
+
+import ddp_gui.launcher
+from tests.harness import Launcher, wait_until
 
 DEADLINE_S = 15.0
 
@@ -38,3 +42,27 @@ def test_sigterm_to_the_supervisor_ends_everything_at_once(launcher: Launcher) -
     live.wait_for_no_process(10.0 - (time.monotonic() - asked_at))
     assert status.state == "stopped", live.story()
     assert "SIGTERM" in live.events("warning")[-1]["message"]
+
+
+@pytest.mark.parametrize("stays_stopped", [False, True])
+def test_stop_by_the_page_of_a_run_whose_supervisor_is_frozen(
+    launcher: Launcher, stays_stopped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page lets it go on; where that does not help, it ends it with all below it."""
+    if stays_stopped:
+        monkeypatch.setattr(psutil.Process, "resume", lambda process: None)
+    live = launcher.start(num_epochs=100_000, checkpoint_every_steps=10**6)
+    live.wait_for_step(1)
+    wait_until("status.json saying running", lambda: live.run.read_status().state == "running", 10.0)
+    live.supervisor.send_signal(signal.SIGSTOP)
+    if stays_stopped:
+        live.rank(1).suspend()  # else rank 0 would obey by itself
+    asked_at = time.monotonic()
+    ddp_gui.launcher.send(live.run, "stop")
+    status = live.wait_for_end(DEADLINE_S)
+    live.wait_for_no_process(DEADLINE_S - (time.monotonic() - asked_at))
+    wait_until("the last word", lambda: live.run.read_status().state == "stopped", 3.0)
+    forced = [event["code"] for event in live.events("warning")]
+    assert forced == (["stop_forced"] if stays_stopped else []), live.story()
+    assert not live.run.is_locked()
+    assert live.states()[-1] == "stopped", status

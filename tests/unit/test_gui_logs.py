@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ddp_gui import logs
+from trainers.contract.rundir import RunDirectory
 
 
 def test_the_end_then_what_came_since(tmp_path: Path) -> None:
@@ -48,3 +49,11 @@ def test_one_endless_line_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("a" * 100_000)
     assert len(logs.search(path, "aa")["lines"][0]) == logs.MAX_LINE_BYTES
+
+
+def test_stacks_of_the_newest_hang_are_a_log(run: RunDirectory) -> None:
+    assert logs.read(logs.newest_stacks(run), -1)["size"] == 0
+    run.logs.mkdir()
+    for name in ("hang_20261121-174022.txt", "hang_20261121-180000.txt", "hang_20250101-000000.txt"):
+        (run.logs / name).write_text(name)
+    assert logs.read(logs.newest_stacks(run), -1)["text"] == "hang_20261121-180000.txt"
