@@ -140,7 +140,7 @@ def describe(culprits: Sequence[int], watches: Sequence[RankWatch], standing: Ma
         why = "no rank goes on"
         hint = "Look at the lines they stand on."
     else:
-        why = f"{_ranks(culprits, 'does', 'do')} not come, and the others wait"
+        why = f"{_ranks(culprits, 'stands still', 'stand still')}, and the others wait"
         hint = "Look at the line it stands on."
     message = f"The run hangs: {why}. Nothing has come for {silent_s:.0f} s: {places}."
     rank = _behind(culprits, watches)

@@ -56,7 +56,7 @@ def test_rank_that_sleeps_for_ever_is_named_and_not_the_one_that_waits_for_it(co
     error = wait_for_hang(live)
     assert error["rank"] == 1
     message = str(error["message"])
-    assert "rank 1 does not come, and the others wait" in message
+    assert "rank 1 stands still, and the others wait" in message
     assert "rank 1 stands at step 5" in message and "models/misbehaves.py:" in message
     assert "forward" in message and "rank 0" not in message
 
