@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from ddp_gui import owners, remarks
 from trainers.contract import events, rundir
+from trainers.contract.json_files import read_json
 from trainers.contract.rundir import RunDirectory
 
 FOLDER = ".bin"
@@ -168,7 +168,7 @@ def _run_id_of(bin_id: str) -> str:
 def _binned(path: Path) -> Binned:
     run = RunDirectory(path)
     try:
-        config_name = str(json.loads(run.config.read_text(encoding="utf-8")).get("name", ""))
+        config_name = str(read_json(run.config).get("name", ""))
     except (OSError, ValueError, AttributeError):
         config_name = ""
     name = remarks.read(run).name or config_name or _run_id_of(path.name)

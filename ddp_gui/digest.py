@@ -17,6 +17,12 @@ from trainers.contract import events
 
 # What a damaged line does to whoever takes it in.
 DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
+_TAKEN = {
+    "step": ("step", "loss"),
+    "eval": ("step", "metrics"),
+    "plan": ("num_steps",),
+    "state": ("state",),
+}
 _SCAN_BYTES = 4 * 1024 * 1024
 _STEP_MARK = re.compile(rb'"kind":"step"')
 _STEP = re.compile(rb'"kind":"step","step":(\d+),[^\n]*?"loss":([^,}\n]+)')
@@ -100,14 +106,18 @@ class Digest:
                         self._take_part(chunk[:end])
                     elif len(chunk) < size:
                         return
-                    else:
+                    elif size < events.MAX_LINE_BYTES:
                         size *= 2  # one line longer than a piece
+                    else:
+                        self.offset += len(chunk)  # longer than any event: passed over
         except FileNotFoundError:
             return
 
     def _take_part(self, chunk: bytes) -> None:
         if self.is_careful:
-            whole = b"".join(line for line in chunk.splitlines(keepends=True) if events.parse_line(line))
+            whole = b"".join(
+                _anew(event) for line in chunk.split(b"\n") if (event := events.parse_line(line))
+            )
             if whole:
                 self._take(whole)
             self.offset += len(chunk)
@@ -180,6 +190,17 @@ class Digest:
         self.step = step - 1
         self.curve.cut_from(step)
         self.records = [record for record in self.records if record[0] < step]
+
+
+def _anew(event: events.Event) -> bytes:
+    """Return an event as one line with what is taken of it, in the usual order: nothing in it can mislead."""
+    taken = {name: event[name] for name in (*events.COMMON_FIELDS, *_TAKEN.get(event["kind"], ()))}
+    if event["kind"] == "devices":
+        kinds = [device.get("kind") for device in event["devices"][:1]]
+        if kinds not in (["cpu"], ["cuda"]):
+            return b""
+        taken["devices"] = [{"kind": kinds[0]}]
+    return (events.encode(taken) + "\n").encode()
 
 
 def _time_of(line: bytes) -> float:

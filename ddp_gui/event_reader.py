@@ -8,6 +8,7 @@ from typing import BinaryIO
 import orjson
 
 from trainers.contract import events
+from trainers.contract.event_check import is_whole
 from trainers.contract.events import Event
 
 # Small enough that the parsed events of one batch stay in the processor's cache.
@@ -19,7 +20,8 @@ TASTE_BLOCK_BYTES = 2 * 1024
 def read_batch(path: Path, offset: int) -> tuple[list[Event], int]:
     """Return the events of the next part of a file and the offset to read on from.
 
-    Lines that are no JSON are left out; that each event has what its kind needs is not looked at.
+    Damaged lines are left out. Of step events only those that may be shown as they are are looked at: the
+    numbers of all go into columns, which take no others.
 
     Raises:
         OSError: when the file cannot be read.
@@ -37,9 +39,10 @@ def read_carefully(path: Path, offset: int) -> tuple[list[Event], int, int]:
         OSError: when the file cannot be read.
     """
     chunk, end = _next_part(path, offset)
-    lines = chunk.split(b"\n")[:-1]
-    batch = [event for line in lines if (event := events.parse_line(line))]
-    return batch, end, len(lines) - len(batch)
+    batch = _parse_carefully(chunk)
+    # Of a line that is far too long only its length has been looked at.
+    num_lines = chunk.count(b"\n") if chunk else int(end > offset)
+    return batch, end, num_lines - len(batch)
 
 
 def _next_part(path: Path, offset: int) -> tuple[bytes, int]:
@@ -47,9 +50,11 @@ def _next_part(path: Path, offset: int) -> tuple[bytes, int]:
         file.seek(offset)
         chunk = file.read(BATCH_BYTES)
         end = chunk.rfind(b"\n") + 1
-        while end == 0 and (more := file.read(BATCH_BYTES)):  # one very long line
-            chunk += more
-            end = chunk.rfind(b"\n") + 1
+        if end == 0 and len(chunk) == BATCH_BYTES:  # one very long line
+            chunk += file.read(events.MAX_LINE_BYTES - BATCH_BYTES)
+            end = chunk.find(b"\n") + 1
+    if end == 0 and len(chunk) == events.MAX_LINE_BYTES:
+        return b"", offset + len(chunk)  # longer than any event: passed over
     return chunk[:end], offset + end
 
 
@@ -79,5 +84,24 @@ def _parse(lines: bytes) -> list[Event]:
     except orjson.JSONDecodeError:
         # Half a surrogate pair, from a file name that is not UTF-8, which only the slower parser takes; or
         # a damaged line.
-        return [event for line in lines.split(b"\n") if (event := events.parse_line(line))]
-    return batch
+        return _parse_carefully(lines)
+    return batch if _is_sound(batch) else _parse_carefully(lines)
+
+
+def _parse_carefully(lines: bytes) -> list[Event]:
+    return [event for line in lines.split(b"\n") if (event := events.parse_line(line))]
+
+
+def _is_sound(batch: list[Event]) -> bool:
+    """Tell whether everything but step events is whole, and of those the last before each other one."""
+    step: Event | None = None
+    for event in batch:
+        if not isinstance(event, dict) or "kind" not in event:
+            return False
+        if event["kind"] == "step":
+            step = event
+        elif is_whole(event) and (step is None or is_whole(step)):
+            step = None
+        else:
+            return False
+    return step is None or is_whole(step)

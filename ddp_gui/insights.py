@@ -204,7 +204,7 @@ def _slowest(ranks: list[dict[str, Any]]) -> tuple[int, float] | None:
     own = [
         (rank["step_time_s"] - rank["wait_time_s"], rank["rank"])
         for rank in ranks
-        if rank["step_time_s"] is not None and rank["wait_time_s"] is not None
+        if rank.get("step_time_s") is not None and rank.get("wait_time_s") is not None
     ]
     # Without everybody's waiting time the others' waiting would pass for work of their own.
     if len(own) < 2 or len(own) < len(ranks):
@@ -236,8 +236,8 @@ def _waits_for_data(series: Series, config: Config) -> Insight | None:
 
 def _memory_is_full(series: Series, config: Config) -> Insight | None:
     for device in series.latest.get("devices", {}).get("devices", []):
-        used, total = device["memory_used_bytes"], device["memory_total_bytes"]
-        if device["kind"] == "cuda" and used and total and used / total > FULL_MEMORY:
+        used, total = device.get("memory_used_bytes"), device.get("memory_total_bytes")
+        if device.get("kind") == "cuda" and used and total and used / total > FULL_MEMORY:
             return Insight(
                 code="memory_is_full",
                 message=f"The memory of rank {device['rank']}'s GPU is {used / total:.0%} full: "
@@ -312,4 +312,4 @@ def _again(label: str, **values: Any) -> Action:
 
 def _is_on_gpus(series: Series) -> bool:
     devices = series.latest.get("devices", {}).get("devices", [])
-    return bool(devices) and devices[0]["kind"] == "cuda"
+    return bool(devices) and devices[0].get("kind") == "cuda"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from ddp_gui import notes, owners, stopping
 from ddp_gui.paths import REPOSITORY
 from ddp_gui.plan import Plan
 from trainers.contract import events, processes, rundir
+from trainers.contract.json_files import read_json
 from trainers.contract.rundir import Checkpoint, CommandName, RunDirectory
 
 HANDSHAKE_S = 20.0
@@ -78,10 +78,10 @@ def restart(run: RunDirectory, step: int | None, plan: Plan) -> Checkpoint:
 def _num_steps_from(checkpoint: Checkpoint, plan: Plan) -> int:
     """Return the last step of a run that goes on from a checkpoint, by what it says of the data."""
     try:
-        state = json.loads((checkpoint.path / "state.json").read_text(encoding="utf-8"))
+        state = read_json(checkpoint.path / "state.json")
         position = {name: int(state["progress"][name]) for name in ("step", "epoch", "samples_in_epoch")}
         num_train = int(state["binding"]["num_train"])
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, OverflowError):
         return plan.num_steps  # training will say what is wrong with it
     return plan.config.num_steps(num_train, plan.num_replicas, **position)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from trainers.contract.json_files import read_json
 from trainers.contract.rundir import Checkpoint, RunDirectory, sync_directory, write_json_atomically
 
 FORMAT_VERSION = 2
@@ -145,13 +146,13 @@ def retire(
 def change_reason(run: RunDirectory, step: int, reason: str) -> None:
     """Note that a checkpoint that is there already was also asked for; it then stays."""
     path = final_path(run, step) / MANIFEST
-    manifest = json.loads(path.read_text(encoding="utf-8"))
+    manifest = read_json(path)
     write_json_atomically(path, {**manifest, "reason": reason})
 
 
 def read_manifest(item: Checkpoint) -> dict[str, Any]:
     """Return a checkpoint's manifest."""
-    manifest: dict[str, Any] = json.loads((item.path / MANIFEST).read_text(encoding="utf-8"))
+    manifest: dict[str, Any] = read_json(item.path / MANIFEST)
     return manifest
 
 

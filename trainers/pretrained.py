@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-import json
 import logging
 import os
 import re
@@ -24,6 +23,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from trainers.contract.json_files import parse_json
 from trainers.data import NotInstalledError
 
 log = logging.getLogger(__name__)
@@ -179,7 +179,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parse_json(path.read_bytes())
     except ValueError as error:
         raise ValueError(f"{path} is not JSON ({error}). Copy it again") from error
     if not isinstance(content, dict):

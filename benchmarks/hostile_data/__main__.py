@@ -27,6 +27,7 @@ MAX_S = 300.0
 # Python with torch takes some 300 MB by itself; the limit is on what comes on top.
 MAX_BYTES = 4.5 * 2**30
 MAX_WORDS = 110
+LOOK_EVERY_S = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +82,11 @@ def _look(attack: Attack, path: Path, folder: Path) -> Outcome:
     with (folder / "said").open("wb") as said, (folder / "complaints").open("wb") as complaints:
         started = time.monotonic()
         process = subprocess.Popen(command, stdout=said, stderr=complaints, env=environment)
-        _, code, usage = os.wait4(process.pid, 0)
+        peak_bytes = 0
+        while process.poll() is None:
+            peak_bytes = max(peak_bytes, _most_held(process.pid))
+            time.sleep(LOOK_EVERY_S)
         elapsed_s = time.monotonic() - started
-        process.returncode = os.waitstatus_to_exitcode(code)
-    peak_bytes = usage.ru_maxrss * 1024
     if process.returncode != 0:
         words = (folder / "complaints").read_text("utf-8", errors="replace").strip()[-300:]
         return Outcome(is_right=False, elapsed_s=elapsed_s, peak_bytes=peak_bytes, words=_cell(words))
@@ -92,6 +94,15 @@ def _look(attack: Attack, path: Path, folder: Path) -> Outcome:
     is_bounded = elapsed_s < MAX_S and peak_bytes < MAX_BYTES
     is_right = is_bounded and answer["ok"] is not attack.is_refused
     return Outcome(is_right=is_right, elapsed_s=elapsed_s, peak_bytes=peak_bytes, words=_said(answer))
+
+
+def _most_held(pid: int) -> int:
+    """Return the most memory a process has held so far, as the system keeps it; 0 when it has just ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return max((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), default=0)
 
 
 def _said(answer: dict[str, Any]) -> str:

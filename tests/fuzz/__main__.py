@@ -21,10 +21,13 @@ import atheris
 WATCHED = ["trainers.owndata", "trainers.contract", "ddp_gui", "PIL", "zipfile"]
 
 with atheris.instrument_imports(include=WATCHED):
+    from PIL import Image
+
+    Image.init()
     from tests.fuzz import targets
 
 MAX_INPUT_BYTES = 16_384
-COLLECT_EVERY = 200  # errors hold frames, and those megabytes: sooner than Python would see to it
+COLLECT_EVERY = 20  # errors hold frames, and those megabytes: sooner than Python would see to it
 
 
 def main() -> None:

@@ -11,10 +11,14 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ddp_gui import event_reader
+import orjson
+
+from ddp_gui import event_reader, exports, messages
 from ddp_gui.digest import Digest
-from ddp_gui.series import Series
+from ddp_gui.rows import row_of
+from ddp_gui.run_view import RunView
 from trainers.contract import events
+from trainers.contract.rundir import RunDirectory
 from trainers.data import DataOptions
 from trainers.owndata import cache, decoding
 from trainers.owndata.dataset import Own
@@ -33,26 +37,36 @@ def private_folder() -> Iterator[Path]:
 
 
 def read_events(data: bytes) -> None:
-    """The tail readers say the same of a file, however it grew; what cannot be read is a ValueError.
+    """Readers see the same events however a file grew; the page shows every file, however damaged.
 
     The first byte says into pieces of which length the rest is cut.
     """
     piece_bytes = data[0] + 1 if data else 1
     content = data[1:]
     with private_folder() as folder:
-        path = folder / "events.jsonl"
-        path.write_bytes(content)
-        whole = _outcome(lambda: list(_tail(event_reader.read_batch, path)))
-        assert _outcome(lambda: _grown(path, content, piece_bytes)) == whole
-        by_training = _outcome(lambda: list(_tail(events.read, path)))
-        assert by_training == whole, (by_training, whole)
-        _outcome(lambda: events.last(path))
-        _outcome(lambda: events.last_state(path))
-        if isinstance(whole, list):
-            _outcome(lambda: Series().feed(whole))
-        digest = Digest()
-        _outcome(lambda: digest.catch_up(path))
-        json.dumps(digest.folded())
+        run = RunDirectory(folder / "run-1")
+        run.path.mkdir()
+        run.config.write_text("{}")
+        run.events.write_bytes(content)
+        whole = list(_tail(_carefully, run.events))
+        assert list(events.read_all(run.events)) == whole
+        assert events.last(run.events) == (whole[-1] if whole else None)
+        assert events.last_state(run.events) in (None, *events.STATES)
+        show(run)
+        assert _grown(run.events, content, piece_bytes) == whole
+
+
+def show(run: RunDirectory) -> bytes:
+    """Return what a page is sent of a run, and what is kept of it for the list."""
+    view = RunView(run, 10)
+    view.catch_up()
+    sent = messages.encode(messages.message_for(view, -1)) + messages.encode(messages.preview(view))
+    digest = Digest()
+    digest.catch_up(run.events)
+    row = row_of(run, dict.fromkeys(("expected_steps", "config_name"), None), digest, 0.0)
+    for kind in ("csv", "tfevents"):
+        sent += b"".join(getattr(exports, f"{kind}_pieces")(run))
+    return sent + orjson.dumps(row) + b"".join(exports.json_pieces(run, {}))
 
 
 def read_data(data: bytes, suffix: str, **options: Any) -> bool:
@@ -115,7 +129,7 @@ def _grown(path: Path, content: bytes, piece_bytes: int) -> list[events.Event]:
         for start in range(0, len(content), piece_bytes):
             file.write(content[start : start + piece_bytes])
             file.flush()
-            batch, offset = event_reader.read_batch(path, offset)
+            batch, offset = _carefully(path, offset)
             found += batch
     return found
 
@@ -125,12 +139,9 @@ def _says_why(error: ValueError) -> bool:
     return True
 
 
-def _outcome(action: Callable[[], Any]) -> Any:
-    """Return what an action gives, or that it is a ValueError: any other error is a finding."""
-    try:
-        return action()
-    except ValueError:
-        return ValueError
+def _carefully(path: Path, offset: int) -> tuple[list[events.Event], int]:
+    batch, end, _ = event_reader.read_carefully(path, offset)
+    return batch, end
 
 
 def seeds(target: str) -> list[bytes]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from trainers.contract.json_files import parse_json
 
 Check = Callable[[Any], bool]
 
@@ -13,8 +14,8 @@ Check = Callable[[Any], bool]
 def parse_line(line: bytes) -> dict[str, Any] | None:
     """Return the event of one line of the file, or None where there is none that can be read."""
     try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
+        value = parse_json(line)
+    except ValueError:
         return None
     return value if is_whole(value) else None
 
@@ -25,7 +26,9 @@ def is_whole(value: Any) -> bool:
     A kind that is not known here passes (a newer version may have more of them), and so does a field that
     is missing because an earlier version did not write it.
     """
-    return _has(value, _COMMON) and _has(value, _ESSENTIAL.get(value["kind"], {}))
+    if not (_has(value, _COMMON) and _has(value, _ESSENTIAL.get(value["kind"], {}))):
+        return False
+    return all(_FURTHER[name](value[name]) for name in _FURTHER.keys() & value.keys())
 
 
 def _has(value: Any, fields: Mapping[str, Check]) -> bool:
@@ -59,7 +62,25 @@ def _are_metrics(value: Any) -> bool:
 
 
 def _are_of_ranks(value: Any) -> bool:
-    return isinstance(value, list) and all(_has(item, {"rank": _is_count}) for item in value)
+    return isinstance(value, list) and all(
+        _has(item, {"rank": _is_count}) and all(map(_is_plain, item.values())) for item in value
+    )
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | bool) or _is_number_or_none(value)
+
+
+def _is_count_or_none(value: Any) -> bool:
+    return value is None or _is_count(value)
+
+
+def _is_list_of(is_right: Check) -> Check:
+    return lambda value: isinstance(value, list) and all(map(is_right, value))
+
+
+def _or_none(is_right: Check) -> Check:
+    return lambda value: value is None or is_right(value)
 
 
 _COMMON: Mapping[str, Check] = {"seq": _is_count, "time_unix_s": _is_number, "kind": _is_text}
@@ -82,4 +103,17 @@ _ESSENTIAL: Mapping[str, Mapping[str, Check]] = {
     "warning": _WORDS,
     "error": _WORDS,
     "sample": {"step": _is_count},
+}
+# Not every version writes these; where one is there, it is of this kind, whatever the event's.
+_FURTHER: Mapping[str, Check] = {
+    **dict.fromkeys(
+        ("num_validation", "num_parameters", "global_batch", "steps_per_epoch"), _is_count_or_none
+    ),
+    **dict.fromkeys(("epoch", "step", "rank"), _is_count_or_none),
+    **dict.fromkeys(("size_bytes", "duration_s", "stall_s"), _is_number_or_none),
+    **dict.fromkeys(("reason", "message", "path", "hint", "traceback", "type"), _is_text_or_none),
+    "class_names": _or_none(_is_list_of(_is_text)),
+    "confusion": _or_none(_is_list_of(_is_list_of(_is_number))),
+    "removed": _or_none(_is_list_of(_is_count)),
+    "accepted": lambda value: value is None or isinstance(value, bool),
 }

@@ -65,7 +65,8 @@ CHECKPOINT_REASONS = ("button", "schedule", "best", "stop", "end")
 PRIMARY_METRICS: Mapping[str, bool] = {"perplexity": False, "rmse": False, "accuracy": True}
 
 _BLOCK_BYTES = 256 * 1024
-_READ_LIMIT_BYTES = 16 * 1024 * 1024
+# No event is longer; so much is also read at once.
+MAX_LINE_BYTES = 16 * 1024 * 1024
 _LOCK_WAIT_S = 1.0
 _LOCK_POLL_S = 0.005
 
@@ -107,10 +108,12 @@ def read(path: Path, offset: int = 0) -> tuple[list[Event], int]:
     try:
         with path.open("rb") as file:
             file.seek(offset)
-            chunk = file.read(_READ_LIMIT_BYTES)
+            chunk = file.read(MAX_LINE_BYTES)
     except FileNotFoundError:
         return [], offset
     end = chunk.rfind(b"\n") + 1
+    if end == 0 and len(chunk) == MAX_LINE_BYTES:
+        return [], offset + len(chunk)  # longer than any event: passed over
     return [event for line in chunk[:end].split(b"\n") if (event := parse_line(line))], offset + end
 
 
@@ -129,7 +132,7 @@ def last(path: Path) -> Event | None:
                 newest = next((event for line in reversed(whole) if (event := parse_line(line))), None)
                 if newest is not None:
                     return newest
-                if start == 0:
+                if start == 0 or block > MAX_LINE_BYTES:
                     return None
                 block *= 8
     except FileNotFoundError:
@@ -174,6 +177,7 @@ def last_state(path: Path) -> State | None:
                     found = chunk.rfind(mark, 0, found)  # damaged: the one before counts
                 # The first line may begin in the block before; what follows it has been searched.
                 rest = chunk[: chunk.find(b"\n") + 1] or chunk
+                rest = rest if len(rest) <= MAX_LINE_BYTES else b""
                 end = start
     except FileNotFoundError:
         return None

@@ -1,14 +1,19 @@
-"""Reads JSON that anybody may have written: neither its size nor its depth is trusted."""
+"""Reads JSON that anybody may have written, so that what comes of it can be held and passed on."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from trainers.contract.plain_files import open_plain
 
 MAX_JSON_BYTES = 64 * 2**20
+MAX_WHOLE_NUMBER = 2**63
+# What may be half a surrogate pair, or a number of more than 64 bits.
+_ODD = re.compile(r"\\u[dD][89a-fA-F]|\d{19}")
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 def read_json(path: Path) -> Any:
@@ -26,12 +31,28 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(content: bytes | str) -> Any:
-    """Return the value some JSON stands for.
+    """Return the value some JSON stands for, as every other program can take it on.
+
+    Halves of surrogate pairs become marks of what is missing, and numbers of more than 64 bits rounded ones.
 
     Raises:
         ValueError: when it is not JSON, or so deep that it cannot be held.
     """
+    text = content if isinstance(content, str) else content.decode("utf-8")
     try:
-        return json.loads(content)
+        value = json.loads(text)
+        return _passed_on(value) if _ODD.search(text) else value
     except RecursionError as error:
         raise ValueError("values are nested too deep") from error
+
+
+def _passed_on(value: Any) -> Any:
+    if isinstance(value, str):
+        return _HALF.sub("\ufffd", value)
+    if isinstance(value, int) and not -MAX_WHOLE_NUMBER <= value < MAX_WHOLE_NUMBER:
+        return float(str(value))
+    if isinstance(value, list):
+        return [_passed_on(item) for item in value]
+    if isinstance(value, dict):
+        return {_passed_on(name): _passed_on(item) for name, item in value.items()}
+    return value

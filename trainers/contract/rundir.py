@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import json
+import math
 import os
 import re
 import shlex
@@ -20,6 +21,7 @@ from trainers.contract import config as config_module
 from trainers.contract import events, plain_files
 from trainers.contract import status as status_file
 from trainers.contract.config import Config
+from trainers.contract.json_files import read_json
 from trainers.contract.status import LOST_MESSAGE, NOTHING_SAVED_HINT, RESUME_HINT, Status, StatusError
 
 __all__ = ["Checkpoint", "CommandName", "RunDirectory", "Status"]
@@ -28,7 +30,7 @@ CommandName = Literal["stop", "checkpoint", "pause", "resume", "set_lr"]
 COMMAND_NAMES: tuple[CommandName, ...] = ("stop", "checkpoint", "pause", "resume", "set_lr")
 RUN_ID_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
-_STEP_DIRECTORY = re.compile(r"step_(\d+)")
+_STEP_DIRECTORY = re.compile(r"step_([0-9]{1,15})")
 _LAUNCH_GRACE_S = 20.0
 
 
@@ -68,8 +70,8 @@ class RunDirectory:
             ValueError: when it is not a valid configuration.
         """
         try:
-            raw = json.loads(self.config.read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:
+            raw = read_json(self.config)
+        except ValueError as error:
             raise ValueError("The configuration of this run is damaged: config.json is not JSON.") from error
         return config_module.parse(raw)
 
@@ -172,10 +174,12 @@ class RunDirectory:
         found = []
         for step, path in self._step_directories():
             try:
-                manifest = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
+                manifest = read_json(path / "manifest.json")
                 size = sum(entry["size_bytes"] for entry in manifest["files"].values())
                 saved_unix_s = float(manifest["saved_unix_s"])
             except (OSError, ValueError, LookupError, TypeError, AttributeError):
+                continue
+            if not (isinstance(size, int) and math.isfinite(saved_unix_s)):
                 continue
             found.append(Checkpoint(step=step, path=path, size_bytes=size, saved_unix_s=saved_unix_s))
         return sorted(found, key=lambda item: item.step)

@@ -11,6 +11,7 @@ from typing import Any
 
 from trainers.contract import events
 from trainers.contract.events import State
+from trainers.contract.json_files import read_json
 
 SCHEMA_VERSION = 1
 
@@ -66,10 +67,10 @@ def read(path: Path) -> Status | None:
         StatusError: when it is damaged, or made by a newer version of this program.
     """
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
+        raw = read_json(path)
     except FileNotFoundError:
         return None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise StatusError(DAMAGED_MESSAGE) from error
     if not isinstance(raw, dict):
         raise StatusError(DAMAGED_MESSAGE)

@@ -27,6 +27,7 @@ from trainers.owndata.store import ArrayWriter, MappedArray, Prepared, write_arr
 NUM_DECODED_IN_LOOK = 2_000
 NUM_THUMBNAILS = 12
 THUMBNAIL_SIDE = 32
+MAX_UNREADABLE = 10_000
 _HEADERS_AT_ONCE = 64
 _IMAGES_AT_ONCE = 16
 _IMAGES_COUNTED_AT_ONCE = 256
@@ -216,6 +217,7 @@ class Images:
             return [_header(source, file.name) for file in chunk]
 
         kept, headers = [], []
+        num_unreadable = 0
         progress = Progress("image headers read", len(files))
         answers = (answer for chunk in pool.in_chunks(read, files, _HEADERS_AT_ONCE) for answer in chunk)
         for file, answer in zip(files, answers, strict=True):
@@ -225,6 +227,11 @@ class Images:
                 headers.append(answer)
             else:
                 self._add([(file.name, answer)], problems)
+                num_unreadable += 1
+            if num_unreadable > MAX_UNREADABLE:
+                message = f"more than {MAX_UNREADABLE:,} images cannot be read; the rest was not tried."
+                problems.fault("the data", message, "Mend them, or leave them out yourself.")
+                return [], []
         progress.finish()
         return kept, headers
 
