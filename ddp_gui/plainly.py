@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -10,8 +11,15 @@ import gradio as gr
 from ddp_gui.catalogue import CatalogueError
 from ddp_gui.launcher import LaunchError
 from ddp_gui.own_data import LookError
+from ddp_gui.visible import visible
 
 Result = TypeVar("Result")
+
+
+def shown_as_text(error: Exception) -> gr.Error:
+    """Return an error that a page of Gradio shows as it is: its messages are HTML."""
+    words = error.message if isinstance(error, gr.Error) else str(error)
+    return gr.Error(html.escape(visible(words)), print_exception=False)
 
 
 def in_plain_words(action: Callable[[], Result]) -> Result:

@@ -1,5 +1,7 @@
 // Builds elements. Text only ever becomes a text node: names and logs are other people's words.
 
+import { visible } from "./visible.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 /** Returns an element with attributes, event listeners (`onclick`) and children; null children are left out. */
@@ -9,23 +11,33 @@ export function el(tag, attributes = {}, ...children) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "class") element.className = value;
-    else element.setAttribute(name, value === true ? "" : String(value));
+    else element.setAttribute(name, value === true ? "" : readable(name, value));
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined).map(shown));
   return element;
+}
+
+/** An attribute's text: what people read or hear has nothing in it that acts. */
+function readable(name, value) {
+  return name === "title" || name === "aria-label" ? visible(String(value)) : String(value);
+}
+
+/** Text with what acts in it made visible; an element as it is. */
+function shown(child) {
+  return child instanceof Node ? child : visible(String(child));
 }
 
 /** Returns an SVG element with attributes and children. */
 export function svg(tag, attributes = {}, ...children) {
   const element = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
-  element.append(...children);
+  element.append(...children.map(shown));
   return element;
 }
 
 /** Writes a text when it has changed, so that nothing is laid out again for nothing. */
 export function setText(element, text) {
-  const words = text === null || text === undefined ? "" : String(text);
+  const words = text === null || text === undefined ? "" : visible(String(text));
   if (element.textContent !== words) element.textContent = words;
 }
 
@@ -34,7 +46,7 @@ export function setAttribute(element, name, value) {
   if (value === null || value === undefined || value === false) {
     if (element.hasAttribute(name)) element.removeAttribute(name);
   } else {
-    const text = value === true ? "" : String(value);
+    const text = value === true ? "" : readable(name, value);
     if (element.getAttribute(name) !== text) element.setAttribute(name, text);
   }
 }

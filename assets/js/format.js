@@ -44,7 +44,8 @@ const SHORT_NAMES = { rmse: "RMSE", mae: "MAE", r2: "R²", macro_f1: "macro F1",
 
 /** bits_per_character -> bits per character */
 export function metricLabel(name) {
-  return SHORT_NAMES[name] ?? name.replaceAll("_", " ");
+  // Plotly takes tags in a title for its own.
+  return SHORT_NAMES[name] ?? name.replaceAll("_", " ").replaceAll("<", "‹");
 }
 
 /** 2.5 MB (decimal units). */

@@ -3,6 +3,7 @@
 import { el, section, setAttribute, setText, show } from "./dom.js";
 import { bytes, count } from "./format.js";
 import { fetchJson, runAddress } from "./net.js";
+import { visible } from "./visible.js";
 
 const POLL_EVERY_MS = 1500;
 const MAX_CHARACTERS = 200_000;
@@ -131,8 +132,9 @@ export class LogPanel {
     if (!isFirst && size < this.offset) this.clear();
     this.offset = offset;
     if (text !== "") {
-      this.text.append(document.createTextNode(text));
-      this.numCharacters += text.length;
+      const words = visible(asLines(text));
+      this.text.append(document.createTextNode(words));
+      this.numCharacters += words.length;
       this.cut();
       if (wasAtEnd) this.scrollToEnd();
     }
@@ -168,6 +170,11 @@ export class LogPanel {
   }
 }
 
+/** A log as text: a terminal would draw colours, and a bar over and over in one line. */
+function asLines(text) {
+  return text.replace(/\u001b\[[0-9;]*m/g, "").replace(/\r(?!\n)/g, "\n");
+}
+
 /** A line of text with the words marked in it. */
 function markedLine(line, words) {
   const wanted = words.toLowerCase().split(/\s+/);
@@ -181,5 +188,5 @@ function markedLine(line, words) {
     nodes.push(line.slice(at, place), el("mark", {}, line.slice(place, place + word.length)));
     at = place + word.length;
   }
-  return [...nodes, `${line.slice(at)}\n`];
+  return [...nodes, `${line.slice(at)}\n`].map((node) => (typeof node === "string" ? visible(node) : node));
 }

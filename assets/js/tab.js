@@ -2,12 +2,13 @@
 
 import { LIVE_STATES, metric, metricLabel, state as stateWords } from "./format.js";
 import { preference } from "./prefs.js";
+import { visible } from "./visible.js";
 
 const ENDED = { finished: "has finished", failed: "has failed", stopped: "was stopped", lost: "was lost" };
 
 export class Tab {
   constructor(name) {
-    this.name = name;
+    this.name = visible(name);
     this.before = null;
     this.titleBefore = document.title;
   }

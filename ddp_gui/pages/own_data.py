@@ -13,6 +13,8 @@ from ddp_gui.api import Api
 from ddp_gui.form import Form
 from ddp_gui.own_data import LookError
 from ddp_gui.pages import own_data_words as words
+from ddp_gui.plainly import shown_as_text
+from ddp_gui.visible import visible
 from trainers.contract import config as config_module
 from trainers.contract.config import ConfigError
 
@@ -52,7 +54,7 @@ def connect(own: Controls, form: Form, api: Api, runs_dir: Path, controls: list[
         try:
             return str(uploads.keep(uploaded, uploads.make_incoming(folder), folder))
         except (ValueError, OSError) as error:
-            raise gr.Error(str(error), print_exception=False) from error
+            raise shown_as_text(error) from error
 
     def look(*values: Any, anew: bool = False) -> tuple[str, Any, Any]:
         raw = form.to_raw(*values)
@@ -60,8 +62,8 @@ def connect(own: Controls, form: Form, api: Api, runs_dir: Path, controls: list[
         try:
             seen = api.own_data.look(config_module.parse(asked), anew=anew)
         except (ConfigError, LookError) as error:
-            raise gr.Error(str(error), print_exception=False) from error
-        columns = [(str(column["name"]), str(column["name"])) for column in seen.columns]
+            raise shown_as_text(error) from error
+        columns = [(visible(str(column["name"])), str(column["name"])) for column in seen.columns]
         choices = form.model_choices_for_task(seen.task) if seen.task else []
         names = [name for _, name in choices]
         picked = raw["model"] if raw["model"] in names else names[0] if names else gr.skip()

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ddp_gui.own_data import Look, problem_in_words
+from ddp_gui.visible import as_html, visible
 
 MAX_PROBLEMS_SHOWN = 20
 MAX_ROWS_SHOWN = 8
@@ -29,10 +30,10 @@ def own_data(look: Look) -> str:
     def kind(problem: Mapping[str, Any]) -> str:
         return "ddp-fatal" if problem["is_fatal"] else "ddp-harmless"
 
-    parts = [f"<p>Taken for <b>{html.escape(taken)}</b>. {_sizes(look)}</p>"]
+    parts = [f"<p>Taken for <b>{as_html(taken)}</b>. {_sizes(look)}</p>"]
     if look.problems:
         lines = "".join(
-            f'<li class="{kind(problem)}">{html.escape(problem_in_words(problem))}</li>'
+            f'<li class="{kind(problem)}">{as_html(problem_in_words(problem))}</li>'
             for problem in look.problems[:MAX_PROBLEMS_SHOWN]
         )
         more = look.num_problems - min(len(look.problems), MAX_PROBLEMS_SHOWN)
@@ -46,7 +47,7 @@ def own_data(look: Look) -> str:
 def _sizes(look: Look) -> str:
     if look.dataset is None:
         return ""
-    about, unit = look.dataset, html.escape(look.dataset.sample_unit)
+    about, unit = look.dataset, as_html(look.dataset.sample_unit)
     return f"{about.num_train:,} {unit} to train, {about.num_validation:,} to validate."
 
 
@@ -55,7 +56,7 @@ def _pictures(preview: Mapping[str, Any]) -> str:
     for item in preview.get("thumbnails", []):
         # A bitmap made of the numbers: nothing of the file itself reaches the browser.
         source = _bitmap(item)
-        name = html.escape(f"{item['class']}: {item['name']}"[:MAX_CELL])
+        name = html.escape(visible(f"{item['class']}: {item['name']}"[:MAX_CELL]))
         figures.append(f'<figure><img src="{source}" alt="{name}"><figcaption>{name}</figcaption></figure>')
     return f'<div class="ddp-thumbnails">{"".join(figures)}</div>' if figures else ""
 
@@ -98,7 +99,7 @@ def _counts(preview: Mapping[str, Any]) -> str:
     counts = preview.get("class_counts", {})
     if not counts:
         return ""
-    shown = [f"{html.escape(str(name)[:MAX_CELL])} {count:,}" for name, count in counts.items()]
+    shown = [f"{as_html(str(name)[:MAX_CELL])} {count:,}" for name, count in counts.items()]
     more = f", and {len(shown) - MAX_CLASSES_SHOWN:,} more" if len(shown) > MAX_CLASSES_SHOWN else ""
     return f"<p>{len(shown):,} classes: {', '.join(shown[:MAX_CLASSES_SHOWN])}{more}.</p>"
 
@@ -130,9 +131,9 @@ def _measures(look: Look) -> str:
 
 def _text(preview: Mapping[str, Any]) -> str:
     text = preview.get("text")
-    return f"<blockquote>{html.escape(str(text))}</blockquote>" if text else ""
+    return f"<blockquote>{as_html(text)}</blockquote>" if text else ""
 
 
 def _cell(value: object) -> str:
     text = "" if value is None else str(value)
-    return html.escape(text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…")
+    return as_html(text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…")

@@ -15,7 +15,7 @@ from ddp_gui import policies, static
 from ddp_gui.paths import ASSETS
 
 TITLE = "DDP, live"
-STYLES = ("style", "nav", "train", "dashboard", "sample", "machine", "runs")
+STYLES = ("style", "nav", "train", "dashboard", "sample", "machine", "runs", "strangers_text")
 # The way to each page: its address, its name in the navigation, and the place a script fills.
 PAGES = (("runs", "Runs", "ddp-runs"), ("machine", "Machine", "ddp-machine"))
 # Asked for with the page, not after all of its scripts: the list may be long.

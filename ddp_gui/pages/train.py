@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,8 +17,10 @@ from ddp_gui.form import FINE_TUNING_FIELDS, TOPIC_TITLES, Form, means_something
 from ddp_gui.machine import Machine
 from ddp_gui.memory import Prediction
 from ddp_gui.pages import filling, own_data, shell, words
+from ddp_gui.plainly import shown_as_text
 from ddp_gui.plan import Plan
 from ddp_gui.runs import RunStore
+from ddp_gui.visible import visible
 from trainers.contract.config import ConfigError
 
 HERO = """<header class="ddp-hero"><h1>Train a network on several GPUs at once</h1>
@@ -244,11 +247,14 @@ class TrainPage:
         try:
             return filling.updates(self.form, filling.as_a_run_was(self.store, query))
         except (ValueError, OSError) as error:
-            gr.Warning(f"The form could not be filled in as that run was: {error}")
+            gr.Warning(f"The form could not be filled in as that run was: {html.escape(visible(str(error)))}")
             return [gr.skip()] * len(self._controls)
 
     def _press_start(self, *values: Any) -> str:
-        return str(self.api.start_run(self.form.to_raw(*values))["run_id"])
+        try:
+            return str(self.api.start_run(self.form.to_raw(*values))["run_id"])
+        except gr.Error as error:
+            raise shown_as_text(error) from error
 
     def _connect_start(self) -> None:
         # Queued, other than the rest: only then does Gradio show an error as a message.

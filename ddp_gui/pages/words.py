@@ -13,6 +13,7 @@ from ddp_gui.form import Form
 from ddp_gui.machine import Machine
 from ddp_gui.memory import Prediction
 from ddp_gui.plan import Plan
+from ddp_gui.visible import as_html, visible
 from trainers.contract import rundir
 from trainers.contract.config import ConfigError
 from trainers.contract.rundir import torchrun_command
@@ -93,7 +94,7 @@ def warnings(sentences: Sequence[str]) -> str:
     """Say what will probably disappoint; Start works all the same."""
     if not sentences:
         return ""
-    lines = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in sentences)
+    lines = "".join(f"<li>{as_html(sentence)}</li>" for sentence in sentences)
     return f'<ul class="ddp-before" role="status">{lines}</ul>'
 
 
@@ -163,7 +164,7 @@ def problems(error: ConfigError, form: Form) -> str:
         control = form.controls.get(problem.field)
         label = getattr(control, "label", None)
         lines.append(f"{label}: {problem}" if label else str(problem))
-    return "\n".join(lines)
+    return visible("\n".join(lines))
 
 
 def pick(catalogue: Catalogue, raw: dict[str, Any], num_parameters: int | None = None) -> str:
