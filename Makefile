@@ -1,7 +1,7 @@
 # `make check` only looks; `make format` mends. Uses .venv where there is one.
 BIN := $(if $(wildcard .venv/bin/python),.venv/bin/,)
 
-.PHONY: check format test screenshots bench
+.PHONY: check format test screenshots bench audit
 
 check:
 	BIN=$(BIN) tools/check.sh
@@ -12,6 +12,11 @@ format:
 
 test:
 	./test.sh
+
+# Needs pip-audit, and a network: the advisories are asked of PyPI and OSV.
+audit:
+	pip-audit --requirement requirements.txt --no-deps --disable-pip
+	pip-audit --requirement requirements.txt --no-deps --disable-pip --vulnerability-service osv
 
 screenshots:
 	$(BIN)python -m tools.screenshots

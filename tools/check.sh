@@ -6,5 +6,6 @@ BIN=${BIN-$([ -x .venv/bin/ruff ] && echo .venv/bin/)}
 
 "${BIN}ruff" format --check .
 "${BIN}ruff" check .
+"${BIN}bandit" --quiet --configfile pyproject.toml --recursive app.py ddp_gui trainers tools
 "${BIN}mypy"
 "${BIN}lint-imports"

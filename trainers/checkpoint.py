@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
-import pickle
+import pickle  # nosec B403
 import threading
 import time
 from collections.abc import Callable, Mapping

@@ -76,7 +76,7 @@ def load_tokenizer(path: str, model: str, *, offline: bool, is_padded: bool) -> 
         )
     transformers = import_transformers(offline=offline)
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(
+        tokenizer = transformers.AutoTokenizer.from_pretrained(  # nosec B615
             folder, local_files_only=True, trust_remote_code=False
         )
     except (OSError, ValueError, KeyError, TypeError, ImportError) as error:

@@ -6,7 +6,7 @@ Imported only for strategies whose ranks hold pieces: it costs a second to impor
 from __future__ import annotations
 
 import io
-import pickle
+import pickle  # nosec B403
 from pathlib import Path
 from typing import Any
 

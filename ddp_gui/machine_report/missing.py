@@ -20,7 +20,8 @@ FINETUNE_REQUIREMENTS = REPOSITORY / "requirements-finetune.txt"
 LITTLE_DISK_BYTES = 5 * 10**9
 SMALL_SHARED_MEMORY_BYTES = 10**9
 CONTAINER_MARK = Path("/.dockerenv")
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - looked at, never written
+# Looked at, never written.
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 # nosec B108
 
 
 @dataclass(frozen=True, kw_only=True)

