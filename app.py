@@ -47,6 +47,12 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--runs-dir", type=Path, default=Path("runs"), help="folder of the runs (default: %(default)s)"
     )
+    parser.add_argument(
+        "--cpu-ranks",
+        type=_count,
+        metavar="N",
+        help="CPU ranks at once; more wait (default: no limit; with logins, the cores)",
+    )
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser window")
     _add_class_options(parser)
     return parser.parse_args(arguments)
@@ -96,9 +102,16 @@ def checked_options(arguments: argparse.Namespace) -> Options:
         ssl_certfile=arguments.ssl_certfile,
         ssl_keyfile=arguments.ssl_keyfile,
         data_dirs=tuple(folder.resolve() for folder in arguments.data_dir),
+        cpu_ranks=arguments.cpu_ranks,
     )
     options.check(found)
     return found
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+    return int(text)
 
 
 def _ask_ahead(catalogue: CatalogueSource) -> None:

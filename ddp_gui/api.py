@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from ddp_gui import launcher, machine, people, plan
+from ddp_gui import launcher, line_view, machine, owners, people, plan
 from ddp_gui.catalogue import Catalogue
 from ddp_gui.endpoints import register
+from ddp_gui.line import Line, Placed
+from ddp_gui.line_view import LineView
 from ddp_gui.plainly import in_plain_words
 from ddp_gui.plan import Plan
 from ddp_gui.runs import RunStore, status_values
@@ -18,8 +21,9 @@ from trainers.contract.config import Config, ConfigError, Problem
 class Api:
     """The endpoints over one runs directory; results are JSON values."""
 
-    def __init__(self, store: RunStore) -> None:
-        self._runs_dir = store.runs_dir
+    def __init__(self, store: RunStore, line: Line, view: LineView) -> None:
+        self._line = line
+        self._view = view
         self._catalogue = store.catalogue
         self._store = store
         self.own_data = store.own_data
@@ -33,7 +37,7 @@ class Api:
         Raises:
             ConfigError: naming the field, the value and what is allowed.
         """
-        here = machine.look()
+        here = replace(machine.look(), most_cpu_ranks=self._line.cpu_ranks)
         config = plan.parse(raw, here)
         catalogue = self._catalogue.get()
         if config.dataset in catalogue.own_data:
@@ -45,17 +49,30 @@ class Api:
         """Say what can be picked: models, data sets, strategies, broken plugins."""
         return dict(in_plain_words(lambda: self._catalogue.get().raw))
 
-    def start_run(self, config: dict[str, Any]) -> dict[str, Any]:
-        """Start a run; missing fields take their defaults."""
-        run = in_plain_words(
-            lambda: launcher.start(self._runs_dir, self.plan(config), owner=people.asking().name)
-        )
-        return {"run_id": run.run_id}
+    def start_run(self, config: dict[str, Any], use_occupied_gpus: bool = False) -> dict[str, Any]:
+        """Start a run, now or when its turn comes; missing fields take their defaults.
+
+        GPUs on which somebody else's process is are used only where that is asked for.
+        """
+
+        def start() -> dict[str, Any]:
+            planned, owner = self.plan(config), people.asking().name
+            placed = self._line.start(planned, owner, uses_occupied_gpus=bool(use_occupied_gpus))
+            return self._answer_placed(placed, "Started.")
+
+        return in_plain_words(start)
 
     def stop_run(self, run_id: str, save: bool = True) -> dict[str, Any]:
-        """Ask a run to save (unless told not to) and end."""
+        """Ask a run to save (unless told not to) and end; one that waits is taken out of the line."""
         message = "Saving a checkpoint, then stopping." if save else "Stopping without saving."
-        return self._command(run_id, "stop", message, save=save)
+
+        def take_out() -> dict[str, Any] | None:
+            run = self._store.open_to_change(run_id)
+            if not run.queued.exists() or not self._line.take_out(run):
+                return None
+            return self._answer(run_id, "Taken out of the line.") | {"command_id": None}
+
+        return in_plain_words(take_out) or self._command(run_id, "stop", message, save=save)
 
     def checkpoint_run(self, run_id: str) -> dict[str, Any]:
         """Ask a run to save a checkpoint and go on."""
@@ -94,16 +111,17 @@ class Api:
             if state == "paused":
                 launcher.resume_paused(run)
                 return self._answer(run_id, "Going on.")
+            if state == "queued":
+                raise ValueError(f"run {run_id} waits in line already: it starts by itself")
             if state in events.LIVE_STATES:
                 raise ValueError(f"run {run_id} is {state}: only a paused or an ended run can be resumed")
             # Only what it becomes is checked: it may have been started on a machine with more GPUs.
             before = run.read_config()
             changes = _other_ranks(before, self._catalogue.get(), nproc_per_node, global_batch)
             checked = self.plan(before.to_json() | changes)
-            checkpoint = launcher.restart(run, _whole_step(checkpoint_step), checked)
-            self._store.forget(run_id)
-            self._store.view(run_id).refresh_status()
-            return self._answer(run_id, f"Going on from step {checkpoint.step}.")
+            checkpoint = launcher.checkpoint_to_go_on_from(run, _whole_step(checkpoint_step), checked)
+            placed = self._line.resume(run, checkpoint.step, checked, owners.owner_of(run) or "")
+            return self._answer_placed(placed, f"Going on from step {checkpoint.step}.")
 
         return in_plain_words(resume)
 
@@ -142,6 +160,15 @@ class Api:
             return self._answer(run_id, message) | {"command_id": command_id}
 
         return in_plain_words(send)
+
+    def _answer_placed(self, placed: Placed, message: str) -> dict[str, Any]:
+        """Say that a run has started, or its place in the line and when it will be its turn."""
+        run_id, place = placed.run.run_id, placed.place
+        if place is not None:
+            said = self._view.place(run_id, afresh=True)
+            words = said["words"] or line_view.in_words(place, None)
+            message = f"Waiting: {words}."
+        return self._answer(run_id, message) | {"place": place, "num_waiting": placed.num_waiting}
 
     def _answer(self, run_id: str, message: str) -> dict[str, Any]:
         state = self._store.open(run_id).read_status().state

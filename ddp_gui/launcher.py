@@ -6,8 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from ddp_gui import notes, owners, stopping
@@ -16,6 +16,7 @@ from ddp_gui.plan import Plan
 from trainers.contract import events, processes, rundir
 from trainers.contract.json_files import read_json
 from trainers.contract.rundir import Checkpoint, CommandName, RunDirectory
+from trainers.contract.tickets import Ticket
 
 HANDSHAKE_S = 20.0
 HANDSHAKE_POLL_S = 0.01
@@ -25,22 +26,27 @@ class LaunchError(RuntimeError):
     """The supervisor did not come up; says its last words."""
 
 
-def start(runs_dir: Path, plan: Plan, *, owner: str = "") -> RunDirectory:
-    """Create a run and start its supervisor.
+def create(
+    runs_dir: Path, plan: Plan, owner: str, fill: Callable[[RunDirectory], None] | None = None
+) -> RunDirectory:
+    """Create a run.
 
     Args:
         owner: whose run it is; empty where nobody has to log in.
+        fill: writes what else is in its directory from the beginning.
 
     Raises:
-        LaunchError: when the supervisor ends at once.
         OSError: when the run directory cannot be written.
     """
-    run = rundir.create(runs_dir, plan.config)
-    if owner:
-        owners.note_owner(run, owner)
-    notes.note_data(run, plan)
-    _start_supervisor(run, None)
-    return run
+
+    def fill_in(run: RunDirectory) -> None:
+        if owner:
+            owners.note_owner(run, owner)
+        notes.note_data(run, plan)
+        if fill is not None:
+            fill(run)
+
+    return rundir.create(runs_dir, plan.config, fill_in)
 
 
 def resume_paused(run: RunDirectory) -> None:
@@ -48,14 +54,13 @@ def resume_paused(run: RunDirectory) -> None:
     run.append_command("resume")
 
 
-def restart(run: RunDirectory, step: int | None, plan: Plan) -> Checkpoint:
-    """Start an ended run again from the checkpoint of `step`, or from the newest.
+def checkpoint_to_go_on_from(run: RunDirectory, step: int | None, plan: Plan) -> Checkpoint:
+    """Return the checkpoint of `step`, or the newest, where something is left to train after it.
 
     `plan` says how it goes on; its configuration may have another number of ranks.
 
     Raises:
         ValueError: when there is no such checkpoint, or nothing is left to train after it.
-        LaunchError: when the supervisor ends at once.
     """
     checkpoint = pick_checkpoint(run, step)
     num_steps = _num_steps_from(checkpoint, plan)
@@ -64,14 +69,6 @@ def restart(run: RunDirectory, step: int | None, plan: Plan) -> Checkpoint:
             f"run {run.run_id} has done all of its {num_steps:,} steps at this checkpoint: choose an earlier "
             "one, or start a new run with more epochs"
         )
-    before = run.read_config()
-    try:
-        if plan.config != before:
-            rundir.write_json_atomically(run.config, plan.config.to_json())
-        _start_supervisor(run, checkpoint.step)
-    except LaunchError:
-        rundir.write_json_atomically(run.config, before.to_json())
-        raise
     return checkpoint
 
 
@@ -111,6 +108,8 @@ def send(run: RunDirectory, name: CommandName, **arguments: object) -> str:
         ValueError: when the run is not live.
     """
     state = run.read_status().state
+    if run.queued.exists() and state == "queued":
+        raise ValueError(f"run {run.run_id} waits in line: when it has started it can be asked to {name}")
     if state not in events.LIVE_STATES:
         raise ValueError(f"run {run.run_id} is {state}: only a run that is going on can be asked to {name}")
     try:
@@ -138,33 +137,44 @@ def _end_by_signal(run: RunDirectory) -> bool:
     return True
 
 
-def _start_supervisor(run: RunDirectory, resume_step: int | None) -> None:
-    command = [sys.executable, "-m", "trainers.supervise", str(run.path.resolve())]
-    if resume_step is not None:
-        command += ["--resume", str(resume_step)]
+def start_supervisor(run: RunDirectory, ticket: Ticket) -> subprocess.Popen[bytes]:
+    """Start the supervisor of a run that was granted what its ticket says, and of its GPUs only those."""
+    grant = ticket.grant
+    assert grant is not None, "a run is started when it was given what it needs"
+    command = [sys.executable, "-m", "trainers.supervise", str(run.path.resolve()), "--ticket", grant.token]
+    if ticket.resume_step is not None:
+        command += ["--resume", str(ticket.resume_step)]
+    environment = dict(os.environ)
+    if grant.gpus:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in grant.gpus)
     run.logs.mkdir(exist_ok=True)
-    log_path = run.logs / "supervisor.log"
-    with log_path.open("ab") as log:
-        process = subprocess.Popen(
+    with _log_of(run).open("ab") as log:
+        return subprocess.Popen(
             command,
             cwd=REPOSITORY,
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    _wait_until_owned(run, process, log_path)
-    # Somebody has to take the exit code of a child, or it stays in the process table as a zombie.
-    threading.Thread(target=process.wait, name=f"reap-{run.run_id}", daemon=True).start()
 
 
-def _wait_until_owned(run: RunDirectory, process: subprocess.Popen[bytes], log_path: Path) -> None:
-    """Wait for the supervisor's first status, which says that it holds the lock."""
+def wait_until_owned(run: RunDirectory, process: subprocess.Popen[bytes]) -> None:
+    """Wait for the supervisor's first status, which says that it holds the lock.
+
+    Raises:
+        LaunchError: when the supervisor ends at once, or says nothing.
+    """
     deadline = time.monotonic() + HANDSHAKE_S
     while run.read_status().pid != process.pid:
         if process.poll() is not None or time.monotonic() > deadline:
-            words = log_path.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
             process.kill()
             process.wait()
+            words = _log_of(run).read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
             raise LaunchError(f"run {run.run_id} could not be started: {words[0] if words else 'no answer'}")
         time.sleep(HANDSHAKE_POLL_S)
+
+
+def _log_of(run: RunDirectory) -> Path:
+    return run.logs / "supervisor.log"

@@ -10,6 +10,7 @@ from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import Response
 
 from ddp_gui.comparison import differing_fields
+from ddp_gui.line_view import LineView
 from ddp_gui.listing import Changes
 from ddp_gui.runs import RunStore
 from trainers.contract import events
@@ -18,7 +19,7 @@ MAX_COMPARED = 8
 COMPRESSED_FROM_BYTES = 10_000
 
 
-def make_router(store: RunStore) -> APIRouter:
+def make_router(store: RunStore, view: LineView) -> APIRouter:
     """Return the routes directly below `/live/runs`."""
     router = APIRouter(prefix="/live/runs")
 
@@ -26,7 +27,9 @@ def make_router(store: RunStore) -> APIRouter:
     def list_runs(request: Request, since: int | None = None, live: bool = False) -> Response:
         if since is None:
             return _json(request, store.rows())
-        return _json(request, _message(store.changes(since), only_live=live))
+        message = _message(store.changes(since), only_live=live)
+        places = {run_id: place for run_id, place in view.places().items() if store.is_shown(run_id)}
+        return _json(request, message | ({"places": places} if places else {}))
 
     @router.get("/compare")
     def compare(request: Request, ids: str) -> Response:

@@ -19,11 +19,14 @@ class Machine:
     gpu_names: tuple[str, ...] = ()
     gpu_memory_bytes: int | None = None
     memory_bytes: int | None = None
+    # As many CPU ranks are handed out at once; None is as many as are asked for.
+    most_cpu_ranks: int | None = None
 
     @property
     def max_cpu_ranks(self) -> int:
         """One rank a core, but enough to try out what more ranks do."""
-        return max(FEWEST_CPU_RANKS_OFFERED, self.num_cores)
+        most = max(FEWEST_CPU_RANKS_OFFERED, self.num_cores)
+        return most if self.most_cpu_ranks is None else min(most, self.most_cpu_ranks)
 
     def device_kind(self, wanted: str) -> str:
         """Return `cuda` or `cpu` for a configuration's `device`."""
@@ -37,7 +40,9 @@ class Machine:
 
     def default_ranks(self, wanted: str = "auto") -> int:
         """Return the ranks a run has by default: all GPUs, or two on the CPU to see DDP at work."""
-        return self.num_gpus or 1 if self.device_kind(wanted) == "cuda" else CPU_RANKS_BY_DEFAULT
+        if self.device_kind(wanted) == "cuda":
+            return self.num_gpus or 1
+        return min(CPU_RANKS_BY_DEFAULT, self.max_cpu_ranks)
 
     def memory_for_a_rank(self, wanted: str, num_ranks: int) -> int | None:
         """Return the bytes a rank can have: the smallest GPU's, or its share of the machine's memory."""

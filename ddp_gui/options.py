@@ -6,6 +6,11 @@ import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainers.contract import hardware
+
+# Fewer would show nothing of several ranks.
+FEWEST_CPU_RANKS_OF_A_CLASS = 2
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -29,6 +34,15 @@ class Options:
     ssl_keyfile: Path | None = None
     # The folders on this machine whose files students may train on.
     data_dirs: tuple[Path, ...] = ()
+    # As many CPU ranks are handed out at once; None is as many as are asked for.
+    cpu_ranks: int | None = None
+
+    @property
+    def handed_out_cpu_ranks(self) -> int | None:
+        """As many CPU ranks are handed out at once: where people log in no more than there are cores."""
+        if self.cpu_ranks is not None or self.auth_file is None:
+            return self.cpu_ranks
+        return max(FEWEST_CPU_RANKS_OF_A_CLASS, hardware.num_cores())
 
     @property
     def is_tls(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,13 @@ class RunStore:
         """Make a run's view anew the next time: it was started again, perhaps with other ranks."""
         with self._lock:
             self._views.pop(run_id, None)
+
+    def look_again(self, run_ids: Iterable[str]) -> None:
+        """Show at once what was done to these runs: views are made anew, the list reads them now."""
+        changed = list(run_ids)
+        for run_id in changed:
+            self.forget(run_id)
+        self.listing.look_again(changed)
 
     def forget_unused(self) -> None:
         """Give back the memory of runs nobody has looked at for a minute."""

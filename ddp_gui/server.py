@@ -9,6 +9,7 @@ import socket
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 import gradio as gr
 import uvicorn
@@ -24,6 +25,7 @@ from ddp_gui import (
     machine,
     machine_routes,
     people,
+    queue_routes,
     static,
     stream,
     uploads,
@@ -35,14 +37,18 @@ from ddp_gui.catalogue import CatalogueSource
 from ddp_gui.class_api import ClassApi
 from ddp_gui.communication import CommunicationChecks
 from ddp_gui.connections import MAX_HEADER_BYTES, BoundedProtocol
+from ddp_gui.devices import Devices
 from ddp_gui.front import Front
 from ddp_gui.gate import Gate
+from ddp_gui.line import Line
+from ddp_gui.line_view import LineView
 from ddp_gui.login import Login
 from ddp_gui.machine_api import MachineApi
 from ddp_gui.machine_report.report import MachineReport
 from ddp_gui.options import Options
 from ddp_gui.pages import shell
 from ddp_gui.pages import train as train_page
+from ddp_gui.queue_api import QueueApi
 from ddp_gui.runs import RunStore
 from ddp_gui.session_gate import SessionGate
 from ddp_gui.shelf_api import ShelfApi
@@ -114,28 +120,32 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     store.needs.ask_ahead()
     checks = CommunicationChecks()
     report = MachineReport(options.runs_dir, catalogue, checks)
-    api = Api(store)
+    line = Line(options.runs_dir, Devices(options.runs_dir, options.handed_out_cpu_ranks), store.look_again)
+    view = LineView(line, store)
+    api = Api(store, line, view)
     incoming = uploads.make_incoming(uploads.folder_beside(options.runs_dir))
     # Gradio reads it when it is set up; its own choice is a folder of all users of this machine.
     os.environ["GRADIO_TEMP_DIR"] = str(incoming)
-    app = FastAPI(lifespan=_tidying(store, checks), docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(lifespan=_tidying(store, checks, line), docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(static.make_router())
     static.mount_assets(app)
     app.include_router(login_routes.make_router(login))
-    app.include_router(list_routes.make_router(store))
+    app.include_router(list_routes.make_router(store, view))
     app.include_router(export_routes.make_router(store))
     app.include_router(stream.make_router(store))
     app.include_router(log_routes.make_router(store))
     app.include_router(downloads.make_router(store))
     app.include_router(machine_routes.make_router(report, store))
+    app.include_router(queue_routes.make_router(view, store))
     app.include_router(shell.make_router())
     with gr.Blocks(title=shell.TITLE, analytics_enabled=False) as demo:
         # First, so that no handler of a page can take an endpoint's name.
         api.register()
         ShelfApi(store).register()
         ClassApi(store).register()
+        QueueApi(store, line, view).register()
         MachineApi(checks, report, store).register()
-        train_page.build(api, store, catalogue.get(), machine.look())
+        train_page.build(api, store, catalogue.get(), replace(machine.look(), most_cpu_ranks=line.cpu_ranks))
     mounted: FastAPI = gr.mount_gradio_app(
         app,
         demo,
@@ -162,15 +172,17 @@ def _theme() -> gr.themes.Base:
     )
 
 
-def _tidying(store: RunStore, checks: CommunicationChecks) -> Lifespan:
-    """Read the list ahead and give back the memory of unwatched runs while the app lives; then tidy up."""
+def _tidying(store: RunStore, checks: CommunicationChecks, line: Line) -> Lifespan:
+    """Read the list ahead, keep the line going, give back unused memory while the app lives; then tidy up."""
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        line.begin()
         tasks = [asyncio.create_task(_read_ahead(store)), asyncio.create_task(_tidy(store))]
         yield
         for task in tasks:
             task.cancel()
+        line.close()
         _keep_list(store)
         checks.close()
 

@@ -40,7 +40,7 @@ class ShelfApi:
             for run_id in _ids(run_ids):
                 self._store.open_to_change(run_id)
             moved = run_bin.delete(self._runs_dir, run_ids)
-            self._tell(run_id for run_id, _ in moved)
+            self._store.look_again(run_id for run_id, _ in moved)
             return {
                 "deleted": [{"run_id": run_id, "bin_id": bin_id} for run_id, bin_id in moved],
                 "message": f"{_runs(len(moved))} moved to the bin.",
@@ -54,7 +54,7 @@ class ShelfApi:
         def restore() -> dict[str, Any]:
             self._require_change_in_bin(_ids(run_ids))
             moved = run_bin.restore(self._runs_dir, run_ids)
-            self._tell(run_id for _, run_id in moved)
+            self._store.look_again(run_id for _, run_id in moved)
             return {
                 "restored": [{"bin_id": bin_id, "run_id": run_id} for bin_id, run_id in moved],
                 "message": f"{_runs(len(moved))} restored.",
@@ -106,13 +106,6 @@ class ShelfApi:
             if not self._store.may_see(owner):
                 raise run_bin.not_in_bin(bin_id)
             rights.require_change(bin_id, owner)
-
-    def _tell(self, run_ids: Any) -> None:
-        """The list shows at once what was done, and a view of what was there is made anew."""
-        changed = list(run_ids)
-        for run_id in changed:
-            self._store.forget(run_id)
-        self._store.listing.look_again(changed)
 
 
 def _ids(run_ids: Any) -> list[str]:

@@ -74,13 +74,14 @@ def stay_paused(job: Job, why: str) -> str:
 
 def _stop(job: Job, command: Command) -> str:
     step, reporter = job.progress.step, job.reporter
-    reporter.state("stopping", "Stop was asked for.")
+    reporter.state("stopping", command.why or "Stop was asked for.")
     if command.save and not save_and_wait(job, "stop"):
         message = "Nothing could be saved, so the run goes on. Free some space, or stop without saving."
         reporter.answer(command, step=step, accepted=False, message=message)
         reporter.state("running", message)
         return "running"
     reporter.answer(command, step=step, accepted=True, message=f"Stopping after step {step}.")
+    job.stopped_because = command.why
     return "stopped"
 
 

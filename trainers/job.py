@@ -58,6 +58,7 @@ class Job:
     global_batch: int
     answers: SaveAnswers
     stood_still_s: float = 0.0
+    stopped_because: str = ""
 
     def plan(self) -> dict[str, Any]:
         """Return how long the run is, counted on the data and the model that are really there."""

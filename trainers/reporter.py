@@ -32,12 +32,13 @@ _Item = tuple[float, str, Mapping[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """What the page asked for, as all ranks know it; only rank 0 knows the `id`."""
+    """What the page asked for, as all ranks know it; only rank 0 knows the `id` and `why`."""
 
     name: CommandName
     save: bool = True
     learning_rate: float = 0.0
     id: str = ""
+    why: str = ""
 
 
 class NullReporter:
@@ -154,7 +155,8 @@ class Reporter(NullReporter):
             rate = float(raw["learning_rate"]) if name == "set_lr" else 0.0
             if name == "set_lr" and not 0 < rate < math.inf:
                 raise ValueError(f"learning_rate is {rate!r}, but allowed is: a number above 0")
-            command = Command(name=name, save=bool(save), learning_rate=rate, id=str(raw["id"]))
+            why = str(raw.get("why", ""))
+            command = Command(name=name, save=bool(save), learning_rate=rate, id=str(raw["id"]), why=why)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             message = f"A command could not be read: {error}"
             self.warning("command_unreadable", message, "It was passed over.")

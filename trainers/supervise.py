@@ -1,6 +1,6 @@
 """Owns one run: its lock, torchrun, its status, escalation and last words.
 
-    python -m trainers.supervise RUN_DIR [--resume STEP]
+    python -m trainers.supervise RUN_DIR [--resume STEP] [--ticket TOKEN]
 
 Lives in a session of its own and outlives the page. When it dies, the kernel kills torchrun and with
 it every rank, so that nothing is left behind.
@@ -24,7 +24,7 @@ import psutil
 
 from trainers import autopsy, last_words, notify
 from trainers.autopsy import Cause
-from trainers.contract import effort, events, heartbeats, lifeline
+from trainers.contract import effort, events, heartbeats, lifeline, tickets
 from trainers.contract.clock import now_unix_s
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile, State
@@ -50,10 +50,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Run one training job and look after it.")
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--resume", type=int, metavar="STEP")
+    parser.add_argument("--ticket", metavar="TOKEN", help="the place in the line it was started for")
     options = parser.parse_args()
     run = RunDirectory(options.run_dir.resolve())
     lock = run.acquire_lock()
     try:
+        tickets.claim(run, options.ticket)
         sys.exit(Supervisor(run, options.resume).run_to_end())
     finally:
         os.close(lock)
@@ -90,6 +92,7 @@ class Supervisor:
     def run_to_end(self) -> int:
         """Start torchrun, follow it to its end, write the last words; return its exit code."""
         self._save_status()
+        tickets.leave_line(self._run)
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.signal(signal.SIGINT, self._on_sigterm)
         lifeline.adopt_orphans()

@@ -93,23 +93,23 @@ class Telemetry:
 
     def _sample_until_stopped(self) -> None:
         store = _own_connection()
-        reader = _device_reader(self._world)
+        index, reader = _device_reader(self._world)
         keys = [f"rank_{rank}" for rank in range(self._world.world_size)]
         while not self._stop.is_set():
-            store.set(keys[self._world.rank], json.dumps(self._sample(reader)))
+            store.set(keys[self._world.rank], json.dumps(self._sample(index, reader)))
             if self._world.is_main and not self._stop.wait(GATHER_AFTER_S):
                 self._report([json.loads(store.get(key)) for key in keys if store.check([key])])
             # On the full second of the clock, everywhere: the samples of one look belong together.
             self._stop.wait(SAMPLE_EVERY_S - time.time() % SAMPLE_EVERY_S)
 
-    def _sample(self, reader: Any) -> dict[str, Any]:
+    def _sample(self, index: int | None, reader: Any) -> dict[str, Any]:
         device = self._world.device
         return {
             "device": {
                 "rank": self._world.rank,
                 "node": self._world.node,
                 "kind": device.type,
-                "index": device.index if device.type == "cuda" else self._world.local_rank,
+                "index": index,
                 **asdict(reader()),
             },
             "rank": {
@@ -164,12 +164,17 @@ def _own_connection() -> dist.Store:
     return dist.PrefixStore(f"telemetry/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
 
 
-def _device_reader(world: World) -> Any:
-    """Return the function that reads this rank's device."""
+def _device_reader(world: World) -> tuple[int | None, Any]:
+    """Return this rank's device by its index on the machine, and the function that reads it.
+
+    Of the GPUs that CUDA_VISIBLE_DEVICES leaves torch counts anew; a person looks at the machine's.
+    """
     if world.device.type == "cpu":
-        return hardware.ProcessReader(torch.get_num_threads()).read
+        return world.local_rank, hardware.ProcessReader(torch.get_num_threads()).read
     properties = torch.cuda.get_device_properties(world.device)
     handle = hardware.gpu_handle(str(getattr(properties, "uuid", "")))
     if handle is None:
-        return lambda: hardware.Reading(name=properties.name, memory_total_bytes=properties.total_memory)
-    return lambda: hardware.read_gpu(handle)
+        unread = hardware.Reading(name=properties.name, memory_total_bytes=properties.total_memory)
+        return world.device.index, lambda: unread
+    index = hardware.gpu_index(handle)
+    return world.device.index if index is None else index, lambda: hardware.read_gpu(handle)

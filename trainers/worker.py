@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trainers import heartbeat
-from trainers.contract import heartbeats
+from trainers.contract import heartbeats, tickets
 from trainers.contract.lifeline import die_with_parent, parent_by_name
 from trainers.contract.rundir import RunDirectory
 
@@ -115,6 +115,7 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> None:
     lock = None
     if world.is_main and SUPERVISED not in os.environ:
         lock = run.acquire_lock()
+        tickets.claim(run, None)
     offset = os.environ.get(COMMANDS_OFFSET)
     voice = reporter.create(
         run, is_main=world.is_main, commands_offset=None if offset is None else int(offset)
@@ -156,7 +157,7 @@ def _train(
     log.info("%s after step %d", outcome, step)
     if outcome == "stopped":
         saved = "saved" if job.checkpointer.is_saved(step) else "not saved"
-        voice.state("stopped", f"Stopped after step {step}, {saved}.")
+        voice.state("stopped", f"Stopped after step {step}, {saved}. {job.stopped_because}".rstrip())
     elif job.has_stopped_improving:
         patience = job.config.early_stopping_patience
         voice.state("finished", f"Stopped early at step {step}: {patience} evaluations without a better one.")

@@ -93,6 +93,20 @@ export function duration(seconds) {
   return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
 }
 
+/** in less than a minute, in about 4 min, in about 2.5 h: for what is not certain; null where it is not known. */
+export function about(seconds) {
+  if (!isNumber(seconds)) return null;
+  if (seconds < 45) return "in less than a minute";
+  if (seconds < 3600) return `in about ${Math.max(1, Math.round(seconds / 60))} min`;
+  return `in about ${(seconds / 3600).toFixed(1)} h`;
+}
+
+/** 1st, 2nd, 3rd, 4th, 11th … */
+export function ordinal(value) {
+  const isTeen = [11, 12, 13].includes(value % 100);
+  return `${value}${isTeen ? "th" : ({ 1: "st", 2: "nd", 3: "rd" }[value % 10] ?? "th")}`;
+}
+
 /** just now, 5 min ago, 3 h ago, yesterday 14:05, 2 Nov 2026. */
 export function ago(unixSeconds, nowMs = Date.now()) {
   if (!isNumber(unixSeconds)) return UNKNOWN;

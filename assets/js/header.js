@@ -123,10 +123,12 @@ export class Header {
     return button;
   }
 
-  update(state, checkpoints, deviceKind, best) {
+  /** `gpus` are the indices of those it has, on the machine. */
+  update(state, checkpoints, deviceKind, best, gpus) {
     this.state = state;
     this.pill.update(state);
-    setText(this.ranks, ranks(this.summary.config.nproc_per_node, deviceKind));
+    const which = gpus.length > 0 ? ` (GPU ${gpus.join(", ")})` : "";
+    setText(this.ranks, ranks(this.summary.config.nproc_per_node, deviceKind) + which);
     if (checkpoints || best !== this.best) this.setCheckpoints(checkpoints ?? this.checkpoints, best);
     this.refresh();
   }
@@ -183,9 +185,9 @@ export class Header {
     this.select.disabled = isLive || this.checkpoints.length === 0;
     setAttribute(this.select, "title", isLive ? "Can be chosen when the run has ended." : null);
     const ended = "The run has ended.";
-    const notYet = "The run has not begun to train yet.";
+    const notYet = state === "queued" ? "The run waits in line." : "The run has not begun to train yet.";
     const waiting = state === "queued" || state === "starting";
-    enable(buttons.stop, isLive && state !== "stopping", this.savesOnStop ? "Saves a checkpoint first, then ends the run. Resume goes on from there." : "Ends the run; what was not saved is lost.",
+    enable(buttons.stop, isLive && state !== "stopping", state === "queued" ? "Takes the run out of the line." : this.savesOnStop ? "Saves a checkpoint first, then ends the run. Resume goes on from there." : "Ends the run; what was not saved is lost.",
       state === "stopping" ? "The run is stopping already." : ended); // prettier-ignore
     enable(buttons.checkpoint, state === "running" || state === "paused", "Saves a checkpoint; training goes on.",
       waiting ? notYet : isLive ? "The run is stopping and saves by itself." : ended); // prettier-ignore
@@ -197,6 +199,7 @@ export class Header {
 
   hintWords(isLive) {
     if (this.state === "paused") return "Paused: the ranks wait and keep their memory. Resume goes on.";
+    if (this.state === "queued") return "The run starts by itself when its turn comes. Stop takes it out of the line.";
     if (isLive && !this.savesOnStop) return "Nothing could be saved: free some space and press Checkpoint, or stop without saving.";
     if (isLive) return "Stop saves a checkpoint first. Closing this page changes nothing for the run.";
     return this.canResume() ? "Resume starts again from a checkpoint." : this.whyNoResume();

@@ -3,20 +3,28 @@
 import { el, setText, show } from "./dom.js";
 import { count, LIVE_STATES } from "./format.js";
 import { StatePill } from "./header.js";
-import { runPage } from "./net.js";
+import { address, runPage } from "./net.js";
 import { RunsFeed } from "./runs_feed.js";
 
 /** Fills an element with links to the runs that are going on; empty when there is none. */
 export function mountLive(root) {
   const links = new Map();
   const list = el("ul", {});
+  // A class may have hundreds in line: one link for them all.
+  const waiting = el("a", { href: address("queue") });
+  const inLine = el("li", { hidden: true }, waiting);
+  list.append(inLine);
   const strip = el("nav", { class: "ddp ddp-live-strip", "aria-label": "Running now", hidden: true }, el("strong", {}, "Running now"), list);
   root.replaceChildren(strip);
   const feed = new RunsFeed({
     onlyLive: true,
     onRows: (rows) => {
-      const live = [...rows.values()].filter((run) => LIVE_STATES.has(run.state));
-      show(strip, live.length > 0);
+      const all = [...rows.values()].filter((run) => LIVE_STATES.has(run.state));
+      const live = all.filter((run) => run.state !== "queued");
+      const numWaiting = all.length - live.length;
+      show(strip, all.length > 0);
+      show(inLine, numWaiting > 0);
+      setText(waiting, numWaiting === 1 ? "1 waits in line" : `${count(numWaiting)} wait in line`);
       const names = new Set(live.map((run) => run.run_id));
       for (const [runId, link] of links) {
         if (names.has(runId)) continue;
@@ -27,7 +35,7 @@ export function mountLive(root) {
         if (!links.has(run.run_id)) {
           const link = new LiveLink(run.run_id);
           links.set(run.run_id, link);
-          list.append(link.element);
+          inLine.before(link.element);
         }
         links.get(run.run_id).update(run);
       }

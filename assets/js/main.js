@@ -9,6 +9,8 @@ const VIEWS = {
   "ddp-runs": async () => (await import("./runs.js")).mountRuns,
   "ddp-live": async () => (await import("./live_strip.js")).mountLive,
   "ddp-machine": async () => (await import("./machine.js")).mountMachine,
+  "ddp-queue": async () => (await import("./queue.js")).mountQueue,
+  "ddp-nav-queue": async () => (await import("./nav_queue.js")).mountNavQueue,
   "ddp-nav-end": async () => mountNav,
   "ddp-tour": async () => (await import("./tour.js")).mountTour,
 };

@@ -26,12 +26,14 @@ export class Progress {
 
   update(head) {
     const share = head.num_steps ? Math.min(1, head.step / head.num_steps) : 0;
-    const isStarting = head.state === "queued" || (head.state === "starting" && head.step === 0);
+    const isWaiting = head.state === "queued";
+    const isStarting = (head.state === "starting" && head.step === 0);
     this.fill.style.width = `${(share * 100).toFixed(2)}%`;
     this.bar.dataset.state = head.state;
     setAttribute(this.bar, "aria-valuenow", Math.round(share * 100));
-    setText(this.where, isStarting ? "waiting for the first step" : this.position(head));
-    setText(this.elapsed, `${duration(this.elapsedSeconds(head))} elapsed`);
+    setText(this.where, isWaiting ? "waiting in line" : isStarting ? "waiting for the first step" : this.position(head));
+    const passed = duration(this.elapsedSeconds(head));
+    setText(this.elapsed, isWaiting ? `for ${passed}` : `${passed} elapsed`);
     setText(this.note, this.words(head) || RESERVED);
     this.problem.update(head);
   }
@@ -49,7 +51,8 @@ export class Progress {
   }
 
   words(head) {
-    if (head.state === "starting" || head.state === "queued") {
+    if (head.state === "queued") return "It starts by itself when its turn comes. This page may be closed.";
+    if (head.state === "starting") {
       const reason = head.reason ? ` ${head.reason}` : "";
       return `Starting:${reason} Importing torch on every rank takes a few seconds.`;
     }

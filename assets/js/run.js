@@ -14,6 +14,7 @@ import { MemoryPanel } from "./memory.js";
 import { address, fetchJson, runAddress } from "./net.js";
 import { Progress, Tiles } from "./progress.js";
 import { projector } from "./projector.js";
+import { QueuedPanel } from "./queued.js";
 import { RanksPanel } from "./ranks.js";
 import { SamplePanel } from "./sample.js";
 import { RunStream } from "./stream.js";
@@ -61,9 +62,11 @@ class RunPage {
   constructor(root, runId, summary) {
     this.name = summary.name || summary.config.name || runId;
     this.deviceKind = null;
+    this.gpus = [];
     this.ranks = null;
     const look = () => this.stream.poke();
     this.header = new Header(runId, summary, look);
+    this.queued = new QueuedPanel(runId, look);
     this.progress = new Progress(summary);
     this.insights = new InsightStrip(runId, look);
     this.tiles = new Tiles(summary);
@@ -86,6 +89,7 @@ class RunPage {
         this.connection,
         this.loading,
         this.header.element,
+        this.queued.element,
         this.progress.element,
         this.insights.element,
         this.tiles.element,
@@ -117,14 +121,18 @@ class RunPage {
     this.noteLoading(payload.loading);
     if (payload.type === "loading") return;
     const { head, ranks, devices } = payload;
+    this.queued.update(head.state);
     this.board.take(payload, bytes);
-    if (devices?.length) this.deviceKind = devices[0].kind;
+    if (devices?.length) {
+      this.deviceKind = devices[0].kind;
+      this.gpus = devices.filter(({ kind }) => kind === "cuda").map(({ index }) => index);
+    }
     this.ranks = ranks ?? this.ranks;
     this.header.noteMarks(payload.marks);
     const best = head.best?.step ?? null;
     // A resume with another global batch changes it.
     this.header.numSteps = this.checkpoints.numSteps = head.num_steps;
-    this.header.update(head.state, payload.checkpoints, this.deviceKind, best);
+    this.header.update(head.state, payload.checkpoints, this.deviceKind, best, this.gpus);
     this.progress.update(head);
     this.insights.update(payload.insights);
     this.tiles.update(head, this.ranks);
@@ -154,6 +162,7 @@ class RunPage {
 
   close() {
     this.endProjector();
+    this.queued.close();
     this.tab.close();
     this.stream.close();
     this.board.close();

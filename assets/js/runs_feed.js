@@ -50,16 +50,29 @@ export class RunsFeed {
     return fetchJson(address(`live/runs?since=${this.version}${this.onlyLive ? "&live=true" : ""}`));
   }
 
-  take({ version, is_whole: isWhole, rows, gone, num_unread: numUnread }) {
+  take({ version, is_whole: isWhole, rows, gone, num_unread: numUnread, places = {} }) {
     const isFirst = this.version < 0;
     this.version = version;
     if (isWhole) this.rows.clear();
     for (const runId of gone) this.rows.delete(runId);
     for (const row of rows) this.rows.set(row.run_id, row);
-    if (isFirst || isWhole || rows.length > 0 || gone.length > 0 || numUnread !== this.numUnread) {
+    const hasMoved = this.placeRuns(places);
+    if (isFirst || hasMoved || isWhole || rows.length > 0 || gone.length > 0 || numUnread !== this.numUnread) {
       this.numUnread = numUnread;
       this.onRows(this.rows, { isWhole, numUnread });
     }
+  }
+
+  /** Notes each run's place in the line; tells whether one has changed. */
+  placeRuns(places) {
+    let hasMoved = false;
+    for (const [runId, row] of this.rows) {
+      const place = row.state === "queued" ? (places[runId] ?? null) : null;
+      if ((row.place ?? null) === place) continue;
+      this.rows.set(runId, { ...row, place });
+      hasMoved = true;
+    }
+    return hasMoved;
   }
 
   close() {

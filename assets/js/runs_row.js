@@ -1,6 +1,7 @@
 // One row of the list, on a phone a card.
 
 import { el, setAttribute, setText, show } from "./dom.js";
+import { ordinal } from "./format.js";
 import { StatePill } from "./header.js";
 import { runPage } from "./net.js";
 import { COLUMNS, fillCells, makeCells } from "./runs_columns.js";
@@ -21,7 +22,8 @@ export class RunRow {
     this.menu.addEventListener("click", () => onMenu(this.row, this.menu));
     this.cells = makeCells();
     this.cells.name.append(this.link, el("small", {}, this.tags, this.note));
-    this.cells.state.append(this.pill.element);
+    this.place = el("small", { hidden: true });
+    this.cells.state.append(this.pill.element, this.place);
     this.element = el(
       "div",
       { role: "row", class: "ddp-list-row", "data-run": runId },
@@ -49,6 +51,8 @@ export class RunRow {
     setAttribute(this.note, "title", row.note || null);
     show(this.tags, row.tags.length > 0);
     this.pill.update(row.state);
+    show(this.place, row.state === "queued" && Boolean(row.place));
+    setText(this.place, row.place ? `${ordinal(row.place)} in line` : "");
     setAttribute(this.cells.state, "title", row.error);
     fillCells(this.cells, row);
   }

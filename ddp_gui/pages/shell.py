@@ -15,9 +15,11 @@ from ddp_gui import policies, static
 from ddp_gui.paths import ASSETS
 
 TITLE = "DDP, live"
-STYLES = ("style", "nav", "train", "dashboard", "sample", "machine", "runs", "strangers_text")
+STYLES = ("style", "nav", "train", "dashboard", "sample", "machine", "runs", "strangers_text", "queue")
 # The way to each page: its address, its name in the navigation, and the place a script fills.
 PAGES = (("runs", "Runs", "ddp-runs"), ("machine", "Machine", "ddp-machine"))
+# Its way in the navigation is there when somebody waits or people log in: a script looks.
+QUEUE_PAGE = ("queue", "Queue", "ddp-queue")
 # Asked for with the page, not after all of its scripts: the list may be long.
 EARLY = {
     "runs": """<script>
@@ -43,7 +45,7 @@ NAVIGATION = (("", "Train"), *((path, name) for path, name, _ in PAGES))
 def make_router() -> APIRouter:
     """Return the routes of the pages."""
     router = APIRouter()
-    for path, name, place in (*PAGES, RUN_PAGE):
+    for path, name, place in (*PAGES, QUEUE_PAGE, RUN_PAGE):
         # A query must reach nothing here: the page is the same whatever is asked.
         policy = policies.own_page(_INLINE.findall(EARLY.get(path, "")))
         router.add_api_route(f"/{path}", _always(page(name, path, place), policy), include_in_schema=False)
@@ -89,6 +91,7 @@ def navigation(current: str) -> str:
     # The tour is for those who see the first page for the first time.
     tour = "ddp-tour" if current == "" else "ddp-no-tour"
     return f"""<nav class="ddp-nav" aria-label="Pages"><span class="ddp-brand">DDP, live</span>{links}
+<span id="ddp-nav-queue" data-current="{str(current == QUEUE_PAGE[0]).lower()}"></span>
 <span class="ddp-nav-end" id="{tour}"></span><span id="ddp-nav-end"></span></nav>"""
 
 

@@ -104,6 +104,10 @@ class TrainPage:
 
     def _add_what_start_does(self) -> None:
         self._start = gr.Button("Start", variant="primary", size="lg", elem_id="start-button")
+        # Somebody else's program may be on a GPU: a run waits for it to end, unless this is ticked.
+        self._share = gr.Checkbox(
+            label="Also use GPUs on which somebody else's program is", visible=self.machine.num_gpus > 0
+        )
         gr.HTML(f'<p class="ddp-machine">{words.machine(self.machine)}</p>')
         self._equation = gr.HTML(elem_id="equation")
         self._warnings = gr.HTML(elem_id="warnings")
@@ -250,9 +254,10 @@ class TrainPage:
             gr.Warning(f"The form could not be filled in as that run was: {html.escape(visible(str(error)))}")
             return [gr.skip()] * len(self._controls)
 
-    def _press_start(self, *values: Any) -> str:
+    def _press_start(self, shares_gpus: bool, *values: Any) -> str:
         try:
-            return str(self.api.start_run(self.form.to_raw(*values))["run_id"])
+            started = self.api.start_run(self.form.to_raw(*values), use_occupied_gpus=shares_gpus)
+            return str(started["run_id"])
         except gr.Error as error:
             raise shown_as_text(error) from error
 
@@ -260,7 +265,7 @@ class TrainPage:
         # Queued, other than the rest: only then does Gradio show an error as a message.
         self._start.click(
             self._press_start,
-            self._controls,
+            [self._share, *self._controls],
             self._started_run,
             trigger_mode="once",
             concurrency_limit=None,

@@ -61,8 +61,8 @@ def test_processes_that_compute_and_draw_are_named_once_the_largest_first(
     use(monkeypatch, FakeDriver(compute=[(10, 5_000), (20, 9_000)], graphics=[(10, 5_000), (30, None)]))
     assert hardware.gpu_processes("handle 0") == [
         GpuProcess(pid=20, name="python3", memory_used_bytes=9_000),
-        GpuProcess(pid=10, name="python3", memory_used_bytes=5_000),
-        GpuProcess(pid=30, name=None, memory_used_bytes=None),
+        GpuProcess(pid=10, name="python3", memory_used_bytes=5_000, draws=True),
+        GpuProcess(pid=30, name=None, memory_used_bytes=None, draws=True),
     ]
 
 

@@ -15,9 +15,12 @@ import pytest
 from ddp_gui import api, launcher, notes, plan
 from ddp_gui.catalogue import Catalogue, CatalogueSource
 from ddp_gui.digest import Digest
+from ddp_gui.line import Line
+from ddp_gui.line_view import LineView
 from ddp_gui.machine import Machine
 from ddp_gui.run_view import RunView
 from ddp_gui.runs import RunStore, total_steps
+from tests.unit.stand_in import FOUR_GPUS, FakeDevices, Supervisors, supervisors  # noqa: F401 - a fixture
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from trainers.contract import config as config_module
 from trainers.contract import events, rundir
@@ -72,10 +75,9 @@ def test_with_the_batch_it_had_a_run_keeps_its_length_and_its_limit() -> None:
 
 
 @pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[plan.Plan], RunDirectory]:
-    """Start runs without a supervisor."""
-    monkeypatch.setattr(launcher, "_start_supervisor", lambda run, step: None)
-    return lambda planned: launcher.start(tmp_path / "runs", planned)
+def start(tmp_path: Path) -> Callable[[plan.Plan], RunDirectory]:
+    """Create runs that nobody starts."""
+    return lambda planned: launcher.create(tmp_path / "runs", planned, "")
 
 
 def save(run: RunDirectory, num_train: int = 8000, **progress: int) -> None:
@@ -115,8 +117,7 @@ def test_a_resume_begins_with_another_number_of_ranks(
     run = start(planned(catalogue, batch_size=100, nproc_per_node=2, num_epochs=3))
     save(run, step=60, epoch=1, samples_in_epoch=4000)
     after = planned(catalogue, batch_size=100, nproc_per_node=1, num_epochs=3)
-    assert launcher.restart(run, None, after).step == 60
-    assert run.read_config().nproc_per_node == 1
+    assert launcher.checkpoint_to_go_on_from(run, None, after).step == 60
 
 
 def test_the_end_is_where_the_data_of_the_checkpoint_ends(
@@ -127,10 +128,10 @@ def test_the_end_is_where_the_data_of_the_checkpoint_ends(
     expected = planned(catalogue, batch_size=100, nproc_per_node=2, num_epochs=1)  # 40 steps
     run = start(expected)
     save(run, num_train=16_000, step=50, epoch=0, samples_in_epoch=10_000)
-    assert launcher.restart(run, None, expected).step == 50
+    assert launcher.checkpoint_to_go_on_from(run, None, expected).step == 50
     save(run, num_train=16_000, step=80, epoch=1, samples_in_epoch=0)
     with pytest.raises(ValueError, match="has done all of its 80 steps"):
-        launcher.restart(run, None, expected)
+        launcher.checkpoint_to_go_on_from(run, None, expected)
 
 
 def test_a_larger_batch_is_not_taken_for_the_end_of_the_run(
@@ -141,27 +142,10 @@ def test_a_larger_batch_is_not_taken_for_the_end_of_the_run(
     save(run, step=120, epoch=1, samples_in_epoch=4000)
     after = planned(catalogue, batch_size=100, nproc_per_node=4, num_epochs=2)
     assert after.num_steps == 40
-    assert launcher.restart(run, None, after).step == 120
+    assert launcher.checkpoint_to_go_on_from(run, None, after).step == 120
     save(run, step=130, epoch=2, samples_in_epoch=0)
     with pytest.raises(ValueError, match="has done all of its 130 steps"):
-        launcher.restart(run, None, after)
-
-
-def test_a_resume_that_does_not_come_up_leaves_the_configuration(
-    catalogue: Catalogue,  # noqa: F811
-    start: Callable[[plan.Plan], RunDirectory],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    run = start(planned(catalogue, nproc_per_node=2))
-    save(run, step=5, epoch=0, samples_in_epoch=640)
-
-    def refuse(run: RunDirectory, step: int | None) -> None:
-        raise launcher.LaunchError("no")
-
-    monkeypatch.setattr(launcher, "_start_supervisor", refuse)
-    with pytest.raises(launcher.LaunchError):
-        launcher.restart(run, None, planned(catalogue, nproc_per_node=1))
-    assert run.read_config().nproc_per_node == 2
+        launcher.checkpoint_to_go_on_from(run, None, after)
 
 
 def test_a_run_knows_its_data_where_the_catalogue_does_not(
@@ -209,6 +193,7 @@ def test_a_rate_that_is_scaled_stays_with_the_global_batch(catalogue: Catalogue)
 def test_a_run_of_more_gpus_than_there_are_here_goes_on_with_fewer(
     catalogue: Catalogue,  # noqa: F811
     start: Callable[[plan.Plan], RunDirectory],
+    supervisors: Supervisors,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = start(planned(catalogue, nproc_per_node=4, batch_size=32))
@@ -216,12 +201,15 @@ def test_a_run_of_more_gpus_than_there_are_here_goes_on_with_fewer(
     run.write_status(Status(state="stopped"))
     store = RunStore(run.path.parent, cast("CatalogueSource", SimpleNamespace(get=lambda: catalogue)))
     monkeypatch.setattr(api.machine, "look", lambda: Machine(num_gpus=2, num_cores=8))
-    answer = api.Api(store).resume_run(run.run_id, None, 2)
+    line = Line(store.runs_dir, FakeDevices(None, FOUR_GPUS[:2]), store.look_again)
+    page = api.Api(store, line, LineView(line, store))
+    answer = page.resume_run(run.run_id, None, 2)
     assert answer["message"] == "Going on from step 5."
     config = run.read_config()
     assert (config.nproc_per_node, config.batch_size) == (2, 64)
+    supervisors.end(run)
     with pytest.raises(gr.Error, match="nproc_per_node is 4, but allowed is"):
-        api.Api(store).resume_run(run.run_id, None, 4)
+        page.resume_run(run.run_id, None, 4)
 
 
 def test_what_is_noted_is_plain_json_beside_the_configuration(

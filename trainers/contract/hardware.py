@@ -34,11 +34,24 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class GpuProcess:
-    """A process that holds memory on a GPU."""
+    """A process that holds memory on a GPU; `draws` marks a desktop and the like."""
 
     pid: int
     name: str | None = None
     memory_used_bytes: int | None = None
+    draws: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisibleGpu:
+    """A GPU by its index on the machine, by the name CUDA knows it by, and for NVML's questions.
+
+    A part of a GPU (MIG) has no index and no questions of its own: it has its place among the visible ones.
+    """
+
+    index: int
+    uuid: str
+    handle: Any | None
 
 
 @functools.cache
@@ -90,10 +103,50 @@ def num_gpus() -> int:
         count = int(nvml.nvmlDeviceGetCount())
     except nvml.NVMLError:
         return 0
+    visible = _visible_names()
+    return count if visible is None else min(count, len(visible))
+
+
+def _visible_names() -> list[str] | None:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves, by index or UUID; None where it leaves all."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
-        return count
-    return min(count, len([item for item in visible.split(",") if item.strip() not in ("", "-1")]))
+        return None
+    return [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
+
+
+def visible_gpus() -> list[VisibleGpu]:
+    """Return the GPUs a job started here would see and that answer, in the order of their indices."""
+    found = []
+    wanted = _visible_names()
+    for index, handle in all_gpus().items():
+        uuid = None if handle is None else _uuid_of(handle)
+        if uuid is None:
+            continue
+        if wanted is None or any(name == str(index) or uuid.startswith(name) for name in wanted):
+            found.append(VisibleGpu(index=index, uuid=uuid, handle=handle))
+    parts = [(place, name) for place, name in enumerate(wanted or []) if name.startswith("MIG-")]
+    return found + [VisibleGpu(index=place, uuid=name, handle=None) for place, name in parts]
+
+
+def _uuid_of(handle: Any) -> str | None:
+    nvml = _nvml()
+    assert nvml is not None, "a handle comes from NVML"
+    try:
+        uuid = nvml.nvmlDeviceGetUUID(handle)
+    except nvml.NVMLError:
+        return None
+    return uuid.decode() if isinstance(uuid, bytes) else str(uuid)
+
+
+def gpu_index(handle: Any) -> int | None:
+    """Return a GPU's index on the machine, whatever a job may see of it."""
+    nvml = _nvml()
+    assert nvml is not None, "a handle comes from NVML"
+    try:
+        return int(nvml.nvmlDeviceGetIndex(handle))
+    except nvml.NVMLError:
+        return None
 
 
 def all_gpus() -> dict[int, Any | None]:
@@ -186,6 +239,7 @@ def gpu_processes(handle: Any) -> list[GpuProcess] | None:
     assert nvml is not None, "a handle comes from NVML"
     questions = (nvml.nvmlDeviceGetComputeRunningProcesses, nvml.nvmlDeviceGetGraphicsRunningProcesses)
     memory_of: dict[int, int | None] = {}
+    drawing: set[int] = set()
     answers = 0
     for question in questions:
         try:
@@ -197,11 +251,18 @@ def gpu_processes(handle: Any) -> list[GpuProcess] | None:
             # A program that computes and draws is in both lists, with the same memory.
             known = memory_of.get(item.pid)
             memory_of[item.pid] = item.usedGpuMemory if known is None else known
+        if question is questions[1]:
+            drawing.update(item.pid for item in found)
     if not answers:
         return None
     ordered = sorted(memory_of.items(), key=lambda entry: (-(entry[1] or 0), entry[0]))
     return [
-        GpuProcess(pid=pid, name=_gpu_process_name(nvml, pid), memory_used_bytes=memory)
+        GpuProcess(
+            pid=pid,
+            name=_gpu_process_name(nvml, pid),
+            memory_used_bytes=memory,
+            draws=pid in drawing,
+        )
         for pid, memory in ordered
     ]
 

@@ -12,7 +12,7 @@ import re
 import shlex
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -57,6 +57,8 @@ class RunDirectory:
         self.logs = path / "logs"
         self.checkpoints = path / "checkpoints"
         self.lock = path / "run.lock"
+        self.queued = path / "queued.json"
+        self.granted = path / "granted.json"
 
     def rank_log(self, rank: int) -> Path:
         """Return the file that holds a rank's stdout and stderr."""
@@ -76,7 +78,9 @@ class RunDirectory:
         return config_module.parse(raw)
 
     def read_status(self) -> Status:
-        """Return the run's true state: a live one only while somebody holds the lock."""
+        """Return the run's true state: a live one only while somebody holds the lock, or it waits."""
+        if self.queued.exists() and (waiting := self._waiting_status()) is not None:
+            return waiting
         try:
             return self._true_status()
         except StatusError as error:
@@ -192,6 +196,15 @@ class RunDirectory:
             if match and not path.is_symlink():
                 yield int(match[1]), path
 
+    def _waiting_status(self) -> Status | None:
+        """Return the status of a run with a ticket; None when it was taken from the line a moment ago."""
+        is_locked = self.is_locked()
+        with contextlib.suppress(StatusError):
+            recorded = status_file.read(self.status)
+            if is_locked and recorded is not None and recorded.state in events.LIVE_STATES:
+                return recorded  # its supervisor is there and about to take the ticket
+        return Status(state="queued") if self.queued.exists() else None
+
     def _state_without_status(self) -> Status:
         """A run that no supervisor has written down: just created, or started by hand."""
         newest = events.last_state(self.events)
@@ -211,8 +224,14 @@ class RunDirectory:
         return f"{LOST_MESSAGE} {RESUME_HINT if is_saved else NOTHING_SAVED_HINT}"
 
 
-def create(runs_dir: Path, config: Config) -> RunDirectory:
-    """Make a new run directory with its `config.json`; never one that exists."""
+def create(
+    runs_dir: Path, config: Config, fill: Callable[[RunDirectory], None] | None = None
+) -> RunDirectory:
+    """Make a new run directory; never one that exists.
+
+    Args:
+        fill: writes what else is in it from the beginning. `config.json` comes last and makes it a run.
+    """
     runs_dir.mkdir(parents=True, exist_ok=True)
     while True:
         run = RunDirectory(runs_dir / next_run_id(runs_dir, config))
@@ -222,6 +241,8 @@ def create(runs_dir: Path, config: Config) -> RunDirectory:
             continue
         run.logs.mkdir()
         run.checkpoints.mkdir()
+        if fill is not None:
+            fill(run)
         write_json_atomically(run.config, config.to_json())
         return run
 

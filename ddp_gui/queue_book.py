@@ -1,0 +1,135 @@
+"""What is kept of the line beside the tickets: its order, its limits, who had how much of late.
+
+One file, `RUNS_DIR/.class/queue.json`, replaced atomically by whichever page holds the lock beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ddp_gui import person_limits
+from ddp_gui.fairness import LATELY_S, Span
+from ddp_gui.person_limits import Rules
+from trainers.contract import rundir
+
+FOLDER = ".class"
+SCHEMA_VERSION = 1
+LOCK_TIMEOUT_S = 10.0
+LOCK_POLL_S = 0.005
+
+
+class BookError(ValueError):
+    """The line cannot be changed now; says why."""
+
+
+@dataclass
+class Book:
+    """The line as it was last written down.
+
+    Attributes:
+        first: the runs a teacher has put at the head.
+        waiting: the runs that have a ticket.
+        running: the runs that were started from here and had not ended when somebody looked last.
+        ended: who had how many GPUs and CPU ranks within the last hour.
+    """
+
+    is_paused: bool = False
+    first: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
+    running: list[str] = field(default_factory=list)
+    ended: list[Span] = field(default_factory=list)
+    rules: Rules = field(default_factory=Rules)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the book as JSON values."""
+        kept = {name: getattr(self, name) for name in ("is_paused", "first", "waiting", "running")}
+        ended = [asdict(span) for span in self.ended]
+        return {"schema_version": SCHEMA_VERSION, **kept, "ended": ended, "limits": self.rules.to_json()}
+
+
+class BookKeeper:
+    """Opens the book for one at a time, in this process and in others."""
+
+    def __init__(self, runs_dir: Path) -> None:
+        self._folder = runs_dir / FOLDER
+        self._path = self._folder / "queue.json"
+        self._mutex = threading.Lock()
+
+    def read(self) -> Book:
+        """Return the book as it is; nobody is kept waiting.
+
+        Raises:
+            BookError: when it makes no sense.
+        """
+        try:
+            return _parse(json.loads(self._path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return Book()
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise BookError(
+                f"{self._path} cannot be read ({error}). Delete it: the runs that wait keep their tickets, "
+                "limits and order are lost"
+            ) from error
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Book]:
+        """Give the book to be changed; what has changed is written when the block ends.
+
+        Raises:
+            BookError: when another page does not give it up, or it makes no sense.
+            OSError: when it cannot be written.
+        """
+        with self._mutex, self._locked():
+            book = self.read()
+            before = book.to_json()
+            yield book
+            after = book.to_json()
+            if after != before:
+                rundir.write_json_atomically(self._path, after)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._folder / "queue.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            deadline = time.monotonic() + LOCK_TIMEOUT_S
+            while not _try_to_lock(descriptor):
+                if time.monotonic() > deadline:
+                    raise BookError("another page on these runs holds the line and does not answer: end it")
+                time.sleep(LOCK_POLL_S)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def trim(book: Book, now_unix_s: float) -> None:
+    """Forget what counts no more."""
+    book.ended = [span for span in book.ended if span.ended_unix_s > now_unix_s - LATELY_S]
+
+
+def _try_to_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _parse(raw: Any) -> Book:
+    if raw["schema_version"] != SCHEMA_VERSION:
+        raise ValueError(f"schema_version is {raw['schema_version']!r}, but this page knows {SCHEMA_VERSION}")
+    return Book(
+        is_paused=bool(raw["is_paused"]),
+        **{name: [str(run_id) for run_id in raw[name]] for name in ("first", "waiting", "running")},
+        ended=[Span(**span) for span in raw["ended"]],
+        rules=person_limits.parse_rules(raw["limits"]),
+    )

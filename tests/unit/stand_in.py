@@ -1,0 +1,123 @@
+"""A supervisor that trains nothing: it keeps the contract of locks, tickets and status, in a thread."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from ddp_gui import launcher
+from ddp_gui.devices import Devices, DevicesNow, Users
+from tests.harness import wait_until
+from trainers.contract import tickets
+from trainers.contract.rundir import RunDirectory, Status
+from trainers.contract.tickets import GrantedGpu, Ticket
+
+PIDS = itertools.count(10_000_000)
+FOUR_GPUS = tuple(GrantedGpu(index=index, uuid=f"GPU-{index}") for index in range(4))
+
+
+class FakeDevices(Devices):
+    """A machine with made-up GPUs, and made-up programs on them."""
+
+    def __init__(self, cpu_ranks: int | None, gpus: tuple[GrantedGpu, ...] = (), **users: Users) -> None:
+        self.cpu_ranks = cpu_ranks
+        self.now = DevicesNow(gpus=gpus, users=dict(users), cpu_ranks=cpu_ranks)
+
+    def look(self) -> DevicesNow:
+        return self.now
+
+
+class StandIn:
+    """What `launcher.start_supervisor` returns, as far as the page looks at it."""
+
+    def __init__(self, run: RunDirectory, ticket: Ticket, *, is_refused: bool = False) -> None:
+        assert ticket.grant is not None
+        self.run, self.ticket, self.pid = run, ticket, next(PIDS)
+        self._token = "no such token" if is_refused else ticket.grant.token
+        self._is_over, self._returncode = threading.Event(), None
+        self._thread = threading.Thread(target=self._supervise, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Let the run finish."""
+        self._is_over.set()
+        self._thread.join(10)
+
+    def poll(self) -> int | None:
+        return self._returncode
+
+    def wait(self) -> int | None:
+        self._thread.join()
+        return self._returncode
+
+    def kill(self) -> None:
+        self._is_over.set()
+
+    def _supervise(self) -> None:
+        try:
+            lock = self.run.acquire_lock()
+        except ValueError as error:
+            self._give_up(error)
+            return
+        try:
+            tickets.claim(self.run, self._token)
+            self.run.write_status(Status(state="running", pid=self.pid, started_unix_s=time.time()))
+            tickets.leave_line(self.run)
+            self._is_over.wait(60)
+            self.run.write_status(Status(state="finished", pid=self.pid, ended_unix_s=time.time()))
+            self._returncode = 0
+        except ValueError as error:
+            self._give_up(error)
+        finally:
+            os.close(lock)
+
+    def _give_up(self, error: Exception) -> None:
+        (self.run.logs / "supervisor.log").write_text(f"{error}\n")
+        self._returncode = 1
+
+
+class Supervisors:
+    """Every stand-in that was started, by run."""
+
+    def __init__(self) -> None:
+        self.started: list[StandIn] = []
+        self.is_refused = False
+
+    def start(self, run: RunDirectory, ticket: Ticket) -> Any:
+        self.started.append(StandIn(run, ticket, is_refused=self.is_refused))
+        return self.started[-1]
+
+    def run_ids(self) -> list[str]:
+        return [each.run.run_id for each in self.started]
+
+    def of(self, run: RunDirectory) -> StandIn:
+        return next(each for each in reversed(self.started) if each.run.run_id == run.run_id)
+
+    def end(self, run: RunDirectory) -> None:
+        """Let a run finish, and wait until its files say so."""
+        self.of(run).end()
+        wait_until("the end", lambda: run.read_status().state == "finished", 10)
+
+    def has_begun(self, run: RunDirectory) -> None:
+        """Wait until a run goes on and has taken its ticket."""
+        wait_until(f"{run.run_id} running", lambda: run.read_status().state == "running", 10)
+        wait_until("the ticket being taken", lambda: not run.queued.exists(), 10)
+
+    def close(self) -> None:
+        for each in self.started:
+            each.end()
+
+
+@pytest.fixture
+def supervisors(monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisors]:
+    """Put stand-ins in the place of supervisors."""
+    made = Supervisors()
+    monkeypatch.setattr(launcher, "start_supervisor", made.start)
+    yield made
+    made.close()

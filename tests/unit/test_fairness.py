@@ -1,0 +1,224 @@
+"""The rule of the line: random days of it, and the cases a person would argue about."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from ddp_gui.estimate import waiting_times
+from ddp_gui.fairness import (
+    PATIENCE_S,
+    Capacity,
+    Running,
+    Situation,
+    Span,
+    Waiting,
+    decide,
+    in_order,
+)
+from ddp_gui.person_limits import Limits, Rules
+
+GPUS = ("GPU-a", "GPU-b", "GPU-c", "GPU-d")
+
+
+def waits(run_id: str, person: str = "ann", num_ranks: int = 1, asked: float = 0.0, **more) -> Waiting:
+    kind = more.pop("kind", "cpu")
+    return Waiting(run_id=run_id, person=person, kind=kind, num_ranks=num_ranks, asked_unix_s=asked, **more)
+
+
+def runs(run_id: str, person: str = "ann", num_ranks: int = 1, began: float = 0.0, **more) -> Running:
+    kind = more.pop("kind", "cpu")
+    return Running(run_id=run_id, person=person, kind=kind, num_ranks=num_ranks, began_unix_s=began, **more)
+
+
+def started(situation: Situation, now: float = 1.0) -> list[str]:
+    return [start.run_id for start in decide(situation, now)]
+
+
+def line(situation: Situation, now: float = 1.0) -> list[str]:
+    return [run.run_id for run in in_order(situation, now)]
+
+
+def test_without_a_limit_everything_starts_at_once() -> None:
+    waiting = [waits(f"r{number}", num_ranks=64) for number in range(5)]
+    assert started(Situation(waiting=waiting)) == [f"r{number}" for number in range(5)]
+
+
+def test_people_take_turns_however_many_runs_one_of_them_asks_for() -> None:
+    waiting = [*(waits(f"ann-{n}", "ann", asked=n) for n in range(5)), waits("bob-0", "bob", asked=99)]
+    situation = Situation(waiting=waiting, capacity=Capacity(cpu_ranks=2))
+    assert line(situation)[:3] == ["ann-0", "bob-0", "ann-1"]
+    assert started(situation) == ["ann-0", "bob-0"]
+
+
+def test_who_has_something_now_comes_after_who_has_nothing() -> None:
+    waiting = [waits("ann-1", "ann", asked=0), waits("bob-1", "bob", asked=5)]
+    situation = Situation(waiting=waiting, running=[runs("ann-0", "ann")], capacity=Capacity(cpu_ranks=2))
+    assert started(situation, 6.0) == ["bob-1"]
+
+
+def test_who_used_much_lately_comes_after_who_did_not_and_an_hour_later_no_more() -> None:
+    waiting = [waits("ann-1", "ann", asked=4000), waits("bob-1", "bob", asked=4100)]
+    span = Span(person="ann", num_ranks=2, began_unix_s=3000, ended_unix_s=3900)
+    situation = Situation(waiting=waiting, capacity=Capacity(cpu_ranks=1), ended=[span])
+    assert line(situation, 4200) == ["bob-1", "ann-1"]
+    assert line(situation, 3900 + 3600) == ["ann-1", "bob-1"]
+
+
+def test_a_run_gets_gpus_nobody_has_and_none_that_somebody_else_occupies_unless_asked() -> None:
+    capacity = Capacity(gpus=GPUS, occupied=frozenset({"GPU-b"}))
+    running = [runs("r0", kind="cuda", gpus=("GPU-a",))]
+    plain = waits("r1", kind="cuda", num_ranks=3)
+    situation = Situation(waiting=[plain], running=running, capacity=capacity)
+    assert decide(situation, 1.0) == []
+    (start,) = decide(replace(situation, waiting=[replace(plain, may_share=True)]), 1.0)
+    assert start.gpus == ("GPU-c", "GPU-d", "GPU-b"), "those that nobody uses come first"
+
+
+def test_cpu_runs_and_gpu_runs_do_not_wait_for_each_other() -> None:
+    waiting = [waits("gpu", kind="cuda", num_ranks=4, asked=0), waits("cpu", "bob", asked=1)]
+    running = [runs("r0", "carl", kind="cuda", gpus=("GPU-a",))]
+    situation = Situation(waiting=waiting, running=running, capacity=Capacity(gpus=GPUS, cpu_ranks=2))
+    assert started(situation, 10 * PATIENCE_S) == ["cpu"]
+
+
+def test_small_runs_pass_a_large_one_for_ten_minutes_and_then_wait_for_it() -> None:
+    waiting = [waits("large", "ann", num_ranks=4, asked=0), waits("small", "bob", asked=1)]
+    running = [runs("r0", "carl", num_ranks=2)]
+    situation = Situation(waiting=waiting, running=running, capacity=Capacity(cpu_ranks=4))
+    assert started(situation, PATIENCE_S - 1) == ["small"]
+    assert started(situation, PATIENCE_S + 1) == []
+    assert started(replace(situation, running=[]), PATIENCE_S + 1) == ["large"]
+
+
+def test_a_run_that_can_never_fit_keeps_nobody_back() -> None:
+    waiting = [
+        waits("never", "ann", num_ranks=9, asked=0),
+        waits("blocked", "ann", num_ranks=4, asked=1, kind="cuda"),
+        waits("small", "bob", asked=2),
+        waits("gpu", "bob", asked=3, kind="cuda"),
+    ]
+    capacity = Capacity(gpus=GPUS, occupied=frozenset({"GPU-a"}), cpu_ranks=4)
+    assert started(Situation(waiting=waiting, capacity=capacity), 10 * PATIENCE_S) == ["small", "gpu"]
+
+
+def test_a_person_at_the_limit_keeps_nobody_back() -> None:
+    waiting = [waits("ann-1", "ann", 2, asked=0), waits("bob-1", "bob", 2, asked=1)]
+    rules = Rules(everybody=Limits(num_ranks=2), people={"zoe": Limits()})
+    situation = Situation(waiting=waiting, running=[runs("ann-0", "ann", 1)], rules=rules)
+    situation = replace(situation, capacity=Capacity(cpu_ranks=3))
+    assert started(situation, 10 * PATIENCE_S) == ["bob-1"]
+
+
+def test_what_a_teacher_puts_first_is_first_and_paused_means_nothing_starts() -> None:
+    waiting = [waits(f"r{n}", f"person {n}", asked=n) for n in range(4)]
+    situation = Situation(waiting=waiting, capacity=Capacity(cpu_ranks=2), first=["r3", "gone", "r2"])
+    assert line(situation) == ["r3", "r2", "r0", "r1"]
+    assert started(situation) == ["r3", "r2"]
+    assert started(replace(situation, is_paused=True)) == []
+
+
+def a_day(chance: random.Random) -> tuple[Situation, dict[str, float]]:
+    """Return people with runs that wait, and how long each run takes."""
+    people = [f"person {n}" for n in range(chance.randint(1, 6))]
+    gpus = GPUS[: chance.randint(1, 4)]
+    cpu_ranks = chance.choice([None, 1, 2, 4])
+    most = chance.choice([None, 1, 2, 4])
+    occupied = frozenset(chance.sample(gpus, chance.randint(0, len(gpus) - 1)))
+    waiting = []
+    for number in range(chance.randint(1, 25)):
+        kind = chance.choice(["cuda", "cpu"])
+        room = len(gpus) - len(occupied) if kind == "cuda" else cpu_ranks or 4
+        num_ranks = chance.randint(1, min(room, most or room))
+        asked = chance.uniform(0, 3000)
+        run = waits(f"r{number}", chance.choice(people), num_ranks, asked, kind=kind)
+        waiting.append(replace(run, may_share=chance.random() < 0.2))
+    capacity = Capacity(gpus=gpus, occupied=occupied, cpu_ranks=cpu_ranks)
+    situation = Situation(waiting=waiting, capacity=capacity, rules=Rules(everybody=Limits(num_ranks=most)))
+    return situation, {run.run_id: chance.uniform(1, 2000) for run in waiting}
+
+
+def assert_nothing_is_given_twice(situation: Situation) -> None:
+    capacity, held = situation.capacity, [gpu for run in situation.running for gpu in run.gpus]
+    assert len(held) == len(set(held)) and set(held) <= set(capacity.gpus)
+    for run in situation.running:
+        assert len(run.gpus) == (run.num_ranks if run.kind == "cuda" else 0)
+        if not run.run_id.startswith("shares"):
+            assert not set(run.gpus) & capacity.occupied
+    on_cpu = sum(run.num_ranks for run in situation.running if run.kind == "cpu")
+    assert capacity.cpu_ranks is None or on_cpu <= capacity.cpu_ranks
+    most = situation.rules.everybody.num_ranks
+    for person in {run.person for run in situation.running}:
+        ranks = sum(run.num_ranks for run in situation.running if run.person == person)
+        assert most is None or ranks <= most
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_random_day_never_goes_over_and_everyone_starts(seed: int) -> None:
+    situation, takes_s = a_day(random.Random(seed))
+    situation = replace(
+        situation,
+        waiting=[
+            replace(run, run_id=f"shares-{run.run_id}") if run.may_share else run for run in situation.waiting
+        ],
+    )
+    takes_s |= {f"shares-{run_id}": seconds for run_id, seconds in takes_s.items()}
+    now, ends_at = 3000.0, dict[str, float]()
+    while situation.waiting:
+        begun = {start.run_id: start.gpus for start in decide(situation, now)}
+        assert begun or ends_at, "somebody waits, nobody runs, and nobody is started"
+        new = [
+            runs(run.run_id, run.person, run.num_ranks, now, kind=run.kind, gpus=begun[run.run_id])
+            for run in situation.waiting
+            if run.run_id in begun
+        ]
+        ends_at |= {run_id: now + takes_s[run_id] for run_id in begun}
+        left = [run for run in situation.waiting if run.run_id not in begun]
+        situation = replace(situation, waiting=left, running=[*situation.running, *new])
+        assert_nothing_is_given_twice(situation)
+        assert decide(situation, now) == [], "all that can be started was"
+        if ends_at:
+            ended = min(ends_at, key=lambda run_id: ends_at[run_id])
+            now = max(now, ends_at.pop(ended))
+            going_on = [run for run in situation.running if run.run_id != ended]
+            situation = replace(situation, running=going_on)
+
+
+def test_a_stream_of_small_newcomers_holds_a_large_run_up_for_a_bounded_time() -> None:
+    """Every minute somebody new asks for one rank for ten minutes: the large run still gets all four."""
+    now, running, waiting = 0.0, [runs("r0", "carl", 1)], [waits("large", "ann", 4, asked=0)]
+    ends_at = {"r0": 300.0}
+    for minute in range(200):
+        now = 60.0 * minute
+        running = [run for run in running if ends_at[run.run_id] > now]
+        waiting.append(waits(f"small-{minute}", f"newcomer {minute}", asked=now))
+        situation = Situation(waiting=waiting, running=running, capacity=Capacity(cpu_ranks=4))
+        begun = started(situation, now)
+        if "large" in begun:
+            break
+        running += [runs(run.run_id, run.person, 1, now) for run in waiting if run.run_id in begun]
+        ends_at |= dict.fromkeys(begun, now + 600)
+        waiting = [run for run in waiting if run.run_id not in begun]
+    assert now <= PATIENCE_S + 600 + 60, "ten minutes of patience, then the longest of those that run"
+
+
+def test_an_estimate_is_when_those_that_go_on_say_they_end() -> None:
+    waiting = [waits("next", "bob", 2, asked=0), waits("then", "carl", 2, asked=1)]
+    situation = Situation(waiting=waiting, running=[runs("r0", "ann", 2)], capacity=Capacity(cpu_ranks=2))
+    assert waiting_times(situation, {"r0": 120.0}, None, 10.0) == {"next": 120.0}
+    assert waiting_times(situation, {"r0": 120.0}, 60.0, 10.0) == {"next": 120.0, "then": 180.0}
+    assert waiting_times(situation, {"r0": None}, 60.0, 10.0) == {}, "not known yet"
+    assert waiting_times(replace(situation, is_paused=True), {"r0": 120.0}, 60.0, 10.0) == {}
+
+
+def test_an_estimate_knows_the_limit_of_time() -> None:
+    situation = Situation(
+        waiting=[waits("next", "bob", 2)],
+        running=[runs("r0", "ann", 2, began=0.0)],
+        capacity=Capacity(cpu_ranks=2),
+        rules=Rules(everybody=Limits(minutes_per_run=5)),
+    )
+    assert waiting_times(situation, {"r0": None}, None, 60.0) == {"next": 240.0}
+    assert waiting_times(situation, {"r0": 10.0}, None, 60.0) == {"next": 10.0}
