@@ -16,8 +16,9 @@ STOP_GRACE_S = 8.0
 SAVE_GRACE_S = 4.0
 LATEST_S = 11.0
 TERM_GRACE_S = 2.0
-# A run that has said its last word and does not end; when it was late already, it gets less.
+# A run that has said its last word and does not end: from then, and from a wish to stop.
 EXIT_GRACE_S = 9.0
+STOPPED_EXIT_S = 9.5
 STOPPED_EXIT_GRACE_S = 5.0
 LATE_EXIT_GRACE_S = 1.5
 # What is written has to reach the disk, during which nothing grows.
@@ -104,4 +105,4 @@ class Escalation:
             return self._changed_at + EXIT_GRACE_S
         if self._changed_at > self._wished_at + LATEST_S:
             return self._changed_at + STOPPED_EXIT_GRACE_S  # it was allowed to save for longer
-        return max(self._wished_at + LATEST_S, self._changed_at + LATE_EXIT_GRACE_S)
+        return max(self._wished_at + STOPPED_EXIT_S, self._changed_at + LATE_EXIT_GRACE_S)

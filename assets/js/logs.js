@@ -127,7 +127,8 @@ export class LogPanel {
 
   take({ text, offset, size }) {
     const isFirst = this.offset < 0;
-    const wasAtEnd = isFirst || this.isAtEnd();
+    // What is asked for is at the end of a log, but at the beginning of where the ranks stood.
+    const wasAtEnd = isFirst ? this.source !== "hang" : this.isAtEnd();
     // Asked for more than there is: the file was begun anew, and this is its end.
     if (!isFirst && size < this.offset) this.clear();
     this.offset = offset;

@@ -9,7 +9,10 @@ import psutil
 import pytest
 
 import ddp_gui.launcher
+from tests.faults.test_bad_plugin import CopyWith, copy_with, misbehaving
 from tests.harness import Launcher, wait_until
+
+__all__ = ["copy_with"]
 
 DEADLINE_S = 15.0
 
@@ -66,3 +69,16 @@ def test_stop_by_the_page_of_a_run_whose_supervisor_is_frozen(
     assert forced == (["stop_forced"] if stays_stopped else []), live.story()
     assert not live.run.is_locked()
     assert live.states()[-1] == "stopped", status
+
+
+def test_stop_during_a_long_evaluation_leaves_it_and_saves_the_step(copy_with: CopyWith) -> None:
+    """Each of its 23 batches takes rank 1 a second."""
+    live = copy_with(misbehaving("time.sleep(1)")).start(
+        model="misbehaves", batch_size=1, eval_every_steps=5, checkpoint_every_steps=10**6
+    )
+    live.wait_for_step(5)
+    answer = live.ask("stop")
+    assert answer["accepted"] and answer["step"] == 5, live.story()
+    assert live.wait_for_end(DEADLINE_S).state == "stopped", live.story()
+    assert live.events("eval") == [] and live.events("warning") == []
+    assert [item.step for item in live.run.list_checkpoints()] == [5]
