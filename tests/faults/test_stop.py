@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
 import ddp_gui.launcher
 from tests.faults.test_bad_plugin import CopyWith, copy_with, misbehaving
-from tests.harness import Launcher, wait_until
+from tests.harness import START_TIMEOUT_S, Launcher, wait_until
 
 __all__ = ["copy_with"]
 
@@ -71,12 +72,16 @@ def test_stop_by_the_page_of_a_run_whose_supervisor_is_frozen(
     assert live.states()[-1] == "stopped", status
 
 
-def test_stop_during_a_long_evaluation_leaves_it_and_saves_the_step(copy_with: CopyWith) -> None:
+def test_stop_during_a_long_evaluation_leaves_it_and_saves_the_step(
+    copy_with: CopyWith, tmp_path: Path
+) -> None:
     """Each of its 23 batches takes rank 1 a second."""
-    live = copy_with(misbehaving("time.sleep(1)")).start(
+    evaluates = tmp_path / "evaluates"
+    how = f"(time.sleep(1), self.training or open({str(evaluates)!r}, 'w').close())"
+    live = copy_with(misbehaving(how)).start(
         model="misbehaves", batch_size=1, eval_every_steps=5, checkpoint_every_steps=10**6
     )
-    live.wait_for_step(5)
+    wait_until("the evaluation", evaluates.exists, START_TIMEOUT_S)
     answer = live.ask("stop")
     assert answer["accepted"] and answer["step"] == 5, live.story()
     assert live.wait_for_end(DEADLINE_S).state == "stopped", live.story()
