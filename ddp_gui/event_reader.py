@@ -20,8 +20,7 @@ TASTE_BLOCK_BYTES = 2 * 1024
 def read_batch(path: Path, offset: int) -> tuple[list[Event], int]:
     """Return the events of the next part of a file and the offset to read on from.
 
-    Damaged lines are left out. Of step events only those that may be shown as they are are looked at: the
-    numbers of all go into columns, which take no others.
+    Damaged lines are left out. Of step events only those that may be shown as they are are looked at.
 
     Raises:
         OSError: when the file cannot be read.
@@ -73,7 +72,7 @@ def _whole_lines_at(file: BinaryIO, start: int) -> list[Event]:
     file.seek(start)
     block = file.read(TASTE_BLOCK_BYTES)
     first = 0 if start == 0 else block.find(b"\n") + 1
-    return _parse(block[first : block.rfind(b"\n") + 1])
+    return _parse_carefully(block[first : block.rfind(b"\n") + 1])
 
 
 def _parse(lines: bytes) -> list[Event]:
@@ -85,15 +84,18 @@ def _parse(lines: bytes) -> list[Event]:
         # Half a surrogate pair, from a file name that is not UTF-8, which only the slower parser takes; or
         # a damaged line.
         return _parse_carefully(lines)
-    return batch if _is_sound(batch) else _parse_carefully(lines)
+    return batch if _may_be_shown(batch) else _parse_carefully(lines)
 
 
 def _parse_carefully(lines: bytes) -> list[Event]:
     return [event for line in lines.split(b"\n") if (event := events.parse_line(line))]
 
 
-def _is_sound(batch: list[Event]) -> bool:
-    """Tell whether everything but step events is whole, and of those the last before each other one."""
+def _may_be_shown(batch: list[Event]) -> bool:
+    """Tell whether every event is whole that may be passed on as it is: of step events only the last ones.
+
+    The numbers of the other step events only go into columns, which take no others.
+    """
     step: Event | None = None
     for event in batch:
         if not isinstance(event, dict) or "kind" not in event:
