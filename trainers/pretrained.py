@@ -140,7 +140,7 @@ def check_weights(folder: Path) -> None:
     index = folder / "model.safetensors.index.json"
     files = [folder / "model.safetensors"]
     if index.is_file():
-        files = [folder / name for name in sorted(set(_read_json(index).get("weight_map", {}).values()))]
+        files = _parts_named_in(index)
     missing = [file.name for file in files if not file.is_file()]
     if missing:
         pickled = sorted(found.name for kind in PICKLED_WEIGHTS for found in folder.glob(kind))
@@ -160,6 +160,25 @@ def check_weights(folder: Path) -> None:
                 pass
         except SafetensorError as error:
             raise ValueError(f"{file} is not whole ({error}). Copy it again") from error
+
+
+def _parts_named_in(index: Path) -> list[Path]:
+    """Return the files over which weights are spread.
+
+    Raises:
+        ValueError: when the index names anything but files beside it.
+    """
+    parts = _read_json(index).get("weight_map")
+    names = (
+        set(parts.values()) if isinstance(parts, dict) and all(_is_text(v) for v in parts.values()) else {""}
+    )
+    if not all(name == Path(name).name and name not in ("", "..") for name in names):
+        raise ValueError(f"{index} names files that do not lie beside it. Copy the model again")
+    return [index.parent / name for name in sorted(names)]
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def read_config(folder: Path) -> dict[str, Any]:

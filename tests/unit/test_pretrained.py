@@ -58,6 +58,11 @@ def write_folder(path: Path, **config: Any) -> Path:
     return path
 
 
+def _header(table: dict[str, object]) -> bytes:
+    raw = json.dumps(table).encode()
+    return len(raw).to_bytes(8, "little") + raw
+
+
 def refusal(path: Path | str) -> str:
     with pytest.raises(ValueError) as raised:  # noqa: PT011 - each test looks at the words
         pretrained.model_folder(str(path), "hf_text")
@@ -121,6 +126,36 @@ def test_half_copied_weights(folder: Path) -> None:
 def test_pointer_of_git_lfs(folder: Path) -> None:
     (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
     assert "git lfs pull" in refusal(folder)
+
+
+@pytest.mark.parametrize("named", ["../secret", "/etc/passwd", "..", "", 7, ["x"], None])
+def test_index_that_names_files_elsewhere(folder: Path, named: object) -> None:
+    index = {"weight_map": {"weight": named}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert "do not lie beside it" in refusal(folder)
+
+
+LYING_TABLES = {
+    "longer than the file": (2**62).to_bytes(8, "little"),
+    "longer than is read": (10**8).to_bytes(8, "little") + b"{",
+    "no object": (9).to_bytes(8, "little") + b"[" * 9,
+    "more numbers than there are": _header(
+        {"w": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}}
+    ),
+    "from behind": _header({"w": {"dtype": "F32", "shape": [1], "data_offsets": [4, 0]}}),
+}
+
+
+@pytest.mark.parametrize("header", LYING_TABLES.values(), ids=LYING_TABLES)
+def test_weights_whose_own_table_lies(folder: Path, header: bytes) -> None:
+    (folder / "model.safetensors").write_bytes(header + b"\0\0\0\0")
+    assert "is not whole" in refusal(folder)
+
+
+def test_settings_that_are_too_deep_to_be_read(folder: Path) -> None:
+    (folder / "config.json").write_text('{"a":' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(ValueError, match="is not JSON"):
+        pretrained.read_config(folder)
 
 
 def test_missing_part_of_weights_in_several_files(folder: Path) -> None:
