@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.faults import table
 from tests.faults.registry import FAULTS, Fault
 from tests.faults.scenes import load_all
-from tests.faults.trial import Outcome, play
+from tests.faults.trial import CannotBePlayedError, Outcome, play
 
 
 def main() -> int:
@@ -30,10 +30,15 @@ def main() -> int:
     done = table.load(options.into)
     everything: list[Outcome] = []
     are_good = True
+    not_played = []
     with ThreadPoolExecutor(options.at_once) as pool, tempfile.TemporaryDirectory(prefix="faults-") as folder:
         waiting = [(item, _begin(pool, item, done, options, Path(folder))) for item in chosen]
         for item, outcomes in waiting:
-            played = [found if isinstance(found, Outcome) else found.result() for found in outcomes]
+            try:
+                played = [found if isinstance(found, Outcome) else found.result() for found in outcomes]
+            except CannotBePlayedError as error:
+                not_played.append(f"{item.name}: {error}")
+                continue
             everything += played
             bad = [outcome for outcome in played if not table.is_good(outcome, item.limit_s)]
             are_good = are_good and not bad
@@ -41,6 +46,8 @@ def main() -> int:
             for outcome in bad:
                 print(f"    seed {outcome.seed}: {outcome.complaints}", file=sys.stderr, flush=True)
     print(table.row("**all**", everything), flush=True)
+    for reason in not_played:
+        print(f"Not played here. {reason}", flush=True)
     return 0 if are_good else 1
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import functools
+import shutil
 import struct
 import subprocess
 import tempfile
 from pathlib import Path
 
+from tests.faults.trial import CannotBePlayedError
+
 
 @functools.cache
 def build(name: str) -> Path:
     """Compile a shim and return where it lies."""
+    if shutil.which("gcc") is None:
+        raise CannotBePlayedError("a shim has to be compiled, and there is no gcc here")
     target = Path(tempfile.mkdtemp(prefix="faults-shim-")) / f"{name}.so"
     source = Path(__file__).with_name(f"{name}.c")
     subprocess.run(["gcc", "-O1", "-shared", "-fPIC", str(source), "-o", str(target), "-ldl"], check=True)

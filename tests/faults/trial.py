@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import shutil
@@ -37,6 +38,7 @@ class Outcome:
     processes_left: int = 0
     true_after_s: float | None = None
     took_s: float = 0.0
+    load: float = 0.0
     complaints: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -204,6 +206,10 @@ class Trial:
         self.stop_watching()
 
 
+class CannotBePlayedError(RuntimeError):
+    """This machine lacks what the fault needs: root, to mount a disk; a compiler, for a shim."""
+
+
 Scene = Callable[[Trial], None]
 
 
@@ -216,6 +222,8 @@ def play(name: str, scene: Scene, seed: int, folder: Path, repository: Path = RE
     try:
         scene(trial)
         trial.conclude()
+    except CannotBePlayedError:
+        raise
     except Exception as error:  # noqa: BLE001
         # Whatever went wrong is a finding of this trial, and the next one is played all the same.
         told = "" if isinstance(error, AssertionError) else traceback.format_exc()
@@ -224,6 +232,7 @@ def play(name: str, scene: Scene, seed: int, folder: Path, repository: Path = RE
     finally:
         trial.close()
         shutil.rmtree(folder, ignore_errors=True)
+    outcome.load = round(os.getloadavg()[0], 1)
     outcome.took_s = round(time.monotonic() - began, 2)
     return outcome
 

@@ -14,7 +14,7 @@ from tests.faults import shims
 from tests.faults.page import Page
 from tests.faults.registry import add
 from tests.faults.scenes.ranks import FLOODS, start_misbehaving
-from tests.faults.trial import BUSY_START_S, PATIENCE_S, Trial, last_step
+from tests.faults.trial import BUSY_START_S, PATIENCE_S, CannotBePlayedError, Trial, last_step
 from tests.harness import wait_until
 
 DISK_MB = 12
@@ -25,6 +25,8 @@ MAX_LOG_MB = 400
 @contextlib.contextmanager
 def small_disk(trial: Trial, *, fails: bool = False) -> Iterator[Path]:
     """Have the runs of this trial on a small file system of their own: a tmpfs, or an ext4 that can fail."""
+    if os.geteuid() != 0:
+        raise CannotBePlayedError("a small disk has to be mounted, and that needs root")
     folder = trial.runs_dir
     folder.mkdir(parents=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MB}m", "tmpfs"]
@@ -34,7 +36,9 @@ def small_disk(trial: Trial, *, fails: bool = False) -> Iterator[Path]:
         os.truncate(image, 4 * DISK_MB * 2**20)
         subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
         command = ["mount", "-o", "loop", str(image)]
-    subprocess.run([*command, str(folder)], check=True)
+    mounted = subprocess.run([*command, str(folder)], capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        raise CannotBePlayedError(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
     try:
         yield folder
     finally:
