@@ -8,6 +8,7 @@ Every outcome goes to a file of JSON lines at once, so that an interrupted suite
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,6 +22,8 @@ from tests.faults.trial import CannotBePlayedError, Outcome, play
 
 def main() -> int:
     """Play what is asked for; the exit code tells whether everything held."""
+    # Told to end, it ends as by Ctrl-C: the trials being played are finished, and nothing of them is left.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _options()
     load_all()
     chosen = [item for item in FAULTS.values() if _is_meant(item.name, options.only)]
@@ -28,27 +31,36 @@ def main() -> int:
         sys.exit("No such fault. There are: " + ", ".join(FAULTS))
     print(f"Seed {options.seed}; outcomes go to {options.into}.\n\n{table.HEAD}", flush=True)
     done = table.load(options.into)
-    everything: list[Outcome] = []
-    are_good = True
-    not_played = []
     with ThreadPoolExecutor(options.at_once) as pool, tempfile.TemporaryDirectory(prefix="faults-") as folder:
-        waiting = [(item, _begin(pool, item, done, options, Path(folder))) for item in chosen]
-        for item, outcomes in waiting:
-            try:
-                played = [found if isinstance(found, Outcome) else found.result() for found in outcomes]
-            except CannotBePlayedError as error:
-                not_played.append(f"{item.name}: {error}")
-                continue
-            everything += played
-            bad = [outcome for outcome in played if not table.is_good(outcome, item.limit_s)]
-            are_good = are_good and not bad
-            print(table.row(item.name, played), flush=True)
-            for outcome in bad:
-                print(f"    seed {outcome.seed}: {outcome.complaints}", file=sys.stderr, flush=True)
+        try:
+            waiting = [(item, _begin(pool, item, done, options, Path(folder))) for item in chosen]
+            return 0 if _print_rows(waiting) else 1
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _print_rows(waiting: list[tuple[Fault, list[Outcome | Future[Outcome]]]]) -> bool:
+    """Print each fault's row when all of its trials have been played, at last the total; tell if all held."""
+    everything: list[Outcome] = []
+    not_played = []
+    are_good = True
+    for item, outcomes in waiting:
+        try:
+            played = [found if isinstance(found, Outcome) else found.result() for found in outcomes]
+        except CannotBePlayedError as error:
+            not_played.append(f"{item.name}: {error}")
+            continue
+        everything += played
+        print(table.row(item.name, played), flush=True)
+        for outcome in played:
+            if not table.is_good(outcome, item.limit_s):
+                are_good = False
+                print(f"    seed {outcome.seed}: {outcome}", file=sys.stderr, flush=True)
     print(table.row("**all**", everything), flush=True)
     for reason in not_played:
         print(f"Not played here. {reason}", flush=True)
-    return 0 if are_good else 1
+    return are_good
 
 
 def _begin(

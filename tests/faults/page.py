@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import tempfile
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +10,11 @@ from typing import Any
 import gradio as gr
 from fastapi import FastAPI
 
-from ddp_gui import export_routes, list_routes, log_routes, stream
+from ddp_gui import asking, export_routes, list_routes, log_routes, stream
 from ddp_gui.api import Api
 from ddp_gui.catalogue import CatalogueSource
 from ddp_gui.runs import RunStore
+from tests.faults.once import once
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # starlette would rather have another client than the one gradio brings
@@ -33,10 +32,10 @@ LIVE = (
 EXPORTS = ("export.csv", "export.json", "export.tfevents")
 
 
-@functools.cache
+@once
 def _catalogue() -> CatalogueSource:
     """Return what can be picked, asked of the training half before anybody's time is taken."""
-    source = CatalogueSource(Path(tempfile.mkdtemp(prefix="faults-catalogue-")) / "catalogue.json")
+    source = CatalogueSource(asking.default_cache_file("catalogue"))
     source.get()
     return source
 

@@ -6,18 +6,27 @@ import functools
 import shutil
 import struct
 import subprocess
-import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
+from tests.faults.once import once, shared_folder
 from tests.faults.trial import CannotBePlayedError
 
 
 @functools.cache
+def _built(name: str) -> Callable[[], Path]:
+    return once(lambda: _build(name))
+
+
 def build(name: str) -> Path:
-    """Compile a shim and return where it lies."""
+    """Return where a shim lies, compiled at the first call."""
+    return _built(name)()
+
+
+def _build(name: str) -> Path:
     if shutil.which("gcc") is None:
         raise CannotBePlayedError("a shim has to be compiled, and there is no gcc here")
-    target = Path(tempfile.mkdtemp(prefix="faults-shim-")) / f"{name}.so"
+    target = shared_folder("shims") / f"{name}.so"
     source = Path(__file__).with_name(f"{name}.c")
     subprocess.run(["gcc", "-O1", "-shared", "-fPIC", str(source), "-o", str(target), "-ldl"], check=True)
     return target

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import random
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from tests.faults.once import once, shared_folder
 from tests.faults.page import Page
 from tests.faults.registry import add
-from tests.faults.trial import Trial
+from tests.faults.trial import BUSY_START_S, Trial
 from tests.harness import Launcher
 from trainers import checkpoint_files
 from trainers.contract.rundir import RunDirectory
 from trainers.supervise import Supervisor
 
 MAX_LOOK_S = 10.0
+MAX_STEPS = 210
 CHECKPOINT_FILES = (
     "model.safetensors",
     "optimizer.pt",
@@ -35,15 +35,15 @@ CHECKPOINT_FILES = (
 Damage = Callable[[bytes, random.Random], bytes]
 
 
-@functools.cache
+@once
 def original() -> RunDirectory:
-    """Make the real run whose copies are damaged, once: trained, evaluated, saved, stopped."""
-    launcher = Launcher(Path(tempfile.mkdtemp(prefix="faults-original-")))
-    live = launcher.start(num_epochs=100_000, checkpoint_every_steps=60, eval_every_steps=50)
-    live.wait_for_step(200)
-    live.ask("stop")
-    assert live.wait_for_end().state == "stopped", live.story()
-    launcher.close()
+    """Make the real run whose copies are damaged, once: trained, evaluated, saved, and ended by itself."""
+    launcher = Launcher(shared_folder("original"))
+    try:
+        live = launcher.start(max_steps=MAX_STEPS, checkpoint_every_steps=60, eval_every_steps=50)
+        assert live.wait_for_end(2 * BUSY_START_S).state == "finished", live.story()
+    finally:
+        launcher.close()
     return live.run
 
 
@@ -116,7 +116,7 @@ def _open(trial: Trial, run: RunDirectory, *, says: str = "") -> None:
         trial.complain(f"{trial.note}: {wrong}")
     trial.is_true_now()
     if trial.expect(row is not None, f"{trial.note}: not in the list") and row is not None:
-        trial.expect(row["state"] in ("stopped", "lost"), f"{trial.note}: the list says {row['state']}")
+        trial.expect(row["state"] in ("finished", "lost"), f"{trial.note}: the list says {row['state']}")
         words = f"{row['error']} {status if isinstance(status, str) else status['error']}"
         trial.expect(says in words, f"{trial.note}: does not say {says!r}: {words}")
         trial.expect("Traceback" not in words and "Errno" not in words, f"{trial.note}: not plain: {words}")
@@ -144,7 +144,7 @@ def _status(trial: Trial) -> None:
     _damage(trial, run.status)
     _open(trial, run)
     found = run.read_status()
-    trial.expect(found.state == "stopped" or _is_other(run), f"{trial.note}: {found}")
+    trial.expect(found.state == "finished" or _is_other(run), f"{trial.note}: {found}")
 
 
 def _is_other(run: RunDirectory) -> bool:
@@ -244,6 +244,8 @@ def _killed_half_way(trial: Trial) -> None:
     trial.expect(
         all(not item.path.name.startswith(".") for item in run.list_checkpoints()), "half a one is listed"
     )
+    config = json.loads(run.config.read_text()) | {"max_steps": None, "num_epochs": 100_000}
+    run.config.write_text(json.dumps(config))
     live = trial.launcher.start_run(run, resume_step=run.list_checkpoints()[-1].step)
     trial.watch(run)
     live.wait_for("step", timeout_s=150.0)
