@@ -69,9 +69,9 @@ REFUSED: dict[str, Parts] = {
     "every cell another text, as label": lambda: ("a,label\n", *(f"{n},text {n}\n" for n in range(200_000))),
 }
 READ: dict[str, Parts] = {
-    "1,000 rows of 1 MB cells": lambda: (
+    "200 rows of 1 MB cells": lambda: (
         "text,label\n",
-        *("word " * 200_000 + f",{'xy'[n % 2]}\n" for n in range(200)),
+        *(f"word{n} " * 100_000 + f",{'xy'[n % 2]}\n" for n in range(200)),
     ),
     "10,000 columns": lambda: (
         ",".join([*(f"c{n}" for n in range(9_999)), "label"]) + "\n",

@@ -103,6 +103,11 @@ def test_long_class_name_is_refused(tmp_path: Path) -> None:
     assert f"{table_plan.MAX_CLASS_NAME} are the most" in fault(path).message
 
 
+def test_line_ends_of_an_old_mac_are_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"a,label\r" + b"1.5,x\r2.5,y\r" * 9)
+    assert "carriage return alone" in fault(tmp_path / "t.csv").message
+
+
 def test_row_held_together_by_quotes_is_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MAX_LINE_BYTES", 5_000)
     path = tmp_path / "t.csv"

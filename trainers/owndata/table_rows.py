@@ -124,6 +124,9 @@ class CsvTable:
                 if "limit" in str(error) or "end of data" in str(error):
                     # All that follows was taken for one cell: going on makes no sense.
                     raise ReadingError(message, QUOTE_HINT, line) from error
+                if "new-line" in str(error) and line == 1:
+                    message = "its lines end in a carriage return alone (CR), as on a very old Mac."
+                    raise ReadingError(message, "Save it anew, with line feeds (LF).", line) from error
                 if problems is not None:
                     problems.unreadable(self._path.name, message, QUOTE_HINT, skip=self._skip, line=line)
 
