@@ -7,9 +7,12 @@ from typing import Any
 
 from ddp_gui import launcher, line_view, machine, owners, people, plan
 from ddp_gui.catalogue import Catalogue
+from ddp_gui.data_access import DataAccess
 from ddp_gui.endpoints import register
 from ddp_gui.line import Line, Placed
 from ddp_gui.line_view import LineView
+from ddp_gui.own_data import Look
+from ddp_gui.pace import Pace
 from ddp_gui.plainly import in_plain_words
 from ddp_gui.plan import Plan
 from ddp_gui.runs import RunStore, status_values
@@ -17,16 +20,22 @@ from trainers.contract import config as config_module
 from trainers.contract import events
 from trainers.contract.config import Config, ConfigError, Problem
 
+MOST_STARTS = 10
+MOST_LOOKS = 20
+
 
 class Api:
     """The endpoints over one runs directory; results are JSON values."""
 
-    def __init__(self, store: RunStore, line: Line, view: LineView) -> None:
+    def __init__(self, store: RunStore, line: Line, view: LineView, access: DataAccess) -> None:
         self._line = line
         self._view = view
+        self.access = access
+        self._starts = Pace("a start", MOST_STARTS, 60.0)
+        self._looks = Pace("a look at data", MOST_LOOKS, 60.0)
         self._catalogue = store.catalogue
         self._store = store
-        self.own_data = store.own_data
+        self._own_data = store.own_data
 
     def plan(self, raw: dict[str, Any], *, may_look: bool = True) -> Plan:
         """Check a configuration against what there is now.
@@ -39,11 +48,28 @@ class Api:
         """
         here = replace(machine.look(), most_cpu_ranks=self._line.cpu_ranks)
         config = plan.parse(raw, here)
+        self.access.check(config)
         catalogue = self._catalogue.get()
         if config.dataset in catalogue.own_data:
-            look = self.own_data.look(config) if may_look else self.own_data.remembered(config)
-            catalogue = self.own_data.extend(catalogue, config, look)
+            look = self._own_data.look(config) if may_look else self._own_data.remembered(config)
+            catalogue = self._own_data.extend(catalogue, config, look)
         return plan.make(config, catalogue, here)
+
+    def look(self, raw: dict[str, Any], *, anew: bool = False) -> Look:
+        """Look at a person's own data.
+
+        Args:
+            anew: also where it was seen before.
+
+        Raises:
+            ConfigError: when there is nothing that who asks may look at.
+            LookError: when the process that looks failed.
+        """
+        config = config_module.parse(raw)
+        self.access.check(config)
+        if anew:
+            self._looks.count()
+        return self._own_data.look(config, anew=anew)
 
     def catalog(self) -> dict[str, Any]:
         """Say what can be picked: models, data sets, strategies, broken plugins."""
@@ -57,6 +83,7 @@ class Api:
 
         def start() -> dict[str, Any]:
             planned, owner = self.plan(config), people.asking().name
+            self._starts.count()
             placed = self._line.start(planned, owner, uses_occupied_gpus=bool(use_occupied_gpus))
             return self._answer_placed(placed, "Started.")
 
@@ -120,6 +147,7 @@ class Api:
             changes = _other_ranks(before, self._catalogue.get(), nproc_per_node, global_batch)
             checked = self.plan(before.to_json() | changes)
             checkpoint = launcher.checkpoint_to_go_on_from(run, _whole_step(checkpoint_step), checked)
+            self._starts.count()
             placed = self._line.resume(run, checkpoint.step, checked, owners.owner_of(run) or "")
             return self._answer_placed(placed, f"Going on from step {checkpoint.step}.")
 

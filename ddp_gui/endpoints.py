@@ -29,12 +29,12 @@ def knowing_who_asks(function: Function) -> Function:
     """
 
     @functools.wraps(function)
-    def asked(request: gr.Request, *values: Any) -> Any:
-        with people.asked_by(_sender_of(request)):
+    def asked(asked_request: gr.Request, *values: Any) -> Any:
+        with people.asked_by(_sender_of(asked_request)):
             return function(*values)
 
     hints = typing.get_type_hints(function)
-    first = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=gr.Request)
+    first = inspect.Parameter("asked_request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=gr.Request)
     signature = inspect.signature(function)
     parameters = [
         parameter.replace(annotation=hints.get(name, parameter.annotation))
@@ -42,7 +42,7 @@ def knowing_who_asks(function: Function) -> Function:
     ]
     # What Gradio reads to find out what a handler takes; it fills in the request by itself and hides it.
     asked.__signature__ = signature.replace(parameters=[first, *parameters])  # type: ignore[attr-defined]
-    asked.__annotations__ = hints | {"request": gr.Request}
+    asked.__annotations__ = hints | {"asked_request": gr.Request}
     # inspect must not look through the wrapper.
     del asked.__wrapped__
     return asked

@@ -8,10 +8,13 @@ from ddp_gui import machine, rights
 from ddp_gui.communication import MAX_REMEMBERED, Check, CommunicationChecks
 from ddp_gui.endpoints import register
 from ddp_gui.machine_report.report import MachineReport
+from ddp_gui.pace import Pace
 from ddp_gui.people import asking
 from ddp_gui.plainly import in_plain_words
 from ddp_gui.runs import RunStore
 from ddp_gui.shown_runs import HIDDEN_RUN
+
+MOST_STARTS = 6
 
 
 class MachineApi:
@@ -22,11 +25,13 @@ class MachineApi:
         self._report = report
         self._store = store
         self._started_by: dict[str, str] = {}
+        self._starts = Pace("a check", MOST_STARTS, 60.0)
 
     def check_communication(self, num_ranks: int = 2) -> dict[str, Any]:
         """Start real all-reduces between that many ranks; one check at a time."""
 
         def start() -> dict[str, Any]:
+            self._starts.count()
             check = self._checks.start(num_ranks, machine.look(), self._report.live_run_ids())
             self._started_by[check.check_id] = asking().name
             for oldest in list(self._started_by)[:-MAX_REMEMBERED]:

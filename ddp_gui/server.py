@@ -37,6 +37,7 @@ from ddp_gui.catalogue import CatalogueSource
 from ddp_gui.class_api import ClassApi
 from ddp_gui.communication import CommunicationChecks
 from ddp_gui.connections import MAX_HEADER_BYTES, BoundedProtocol
+from ddp_gui.data_access import DataAccess
 from ddp_gui.devices import Devices
 from ddp_gui.front import Front
 from ddp_gui.gate import Gate
@@ -122,7 +123,8 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     report = MachineReport(options.runs_dir, catalogue, checks)
     line = Line(options.runs_dir, Devices(options.runs_dir, options.handed_out_cpu_ranks), store.look_again)
     view = LineView(line, store)
-    api = Api(store, line, view)
+    access = DataAccess(uploads.folder_beside(options.runs_dir), options.data_dirs)
+    api = Api(store, line, view, access)
     incoming = uploads.make_incoming(uploads.folder_beside(options.runs_dir))
     # Gradio reads it when it is set up; its own choice is a folder of all users of this machine.
     os.environ["GRADIO_TEMP_DIR"] = str(incoming)

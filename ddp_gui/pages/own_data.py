@@ -10,13 +10,12 @@ import gradio as gr
 
 from ddp_gui import uploads
 from ddp_gui.api import Api
+from ddp_gui.endpoints import knowing_who_asks
 from ddp_gui.form import Form
 from ddp_gui.own_data import LookError
 from ddp_gui.pages import own_data_words as words
 from ddp_gui.plainly import shown_as_text
 from ddp_gui.visible import visible
-from trainers.contract import config as config_module
-from trainers.contract.config import ConfigError
 
 LAST_COLUMN = ("found by itself", "")
 
@@ -45,14 +44,14 @@ def add_controls(form: Form) -> Controls:
     return Controls(group=group, upload=upload, look=look, seen=seen)
 
 
-def connect(own: Controls, form: Form, api: Api, runs_dir: Path, controls: list[Any]) -> list[Any]:
+def connect(own: Controls, form: Form, api: Api, incoming: Path, controls: list[Any]) -> list[Any]:
     """Connect the buttons; return the events after which the plan is to be made again."""
-    folder = uploads.folder_beside(runs_dir)
     model, label = form.controls["model"], form.controls["label_column"]
 
+    @knowing_who_asks
     def take(uploaded: str) -> str:
         try:
-            return str(uploads.keep(uploaded, uploads.make_incoming(folder), folder))
+            return str(uploads.keep(uploaded, incoming, api.access.own_uploads()))
         except (ValueError, OSError) as error:
             raise shown_as_text(error) from error
 
@@ -60,8 +59,8 @@ def connect(own: Controls, form: Form, api: Api, runs_dir: Path, controls: list[
         raw = form.to_raw(*values)
         asked = {name: raw[name] for name in ASKED}
         try:
-            seen = api.own_data.look(config_module.parse(asked), anew=anew)
-        except (ConfigError, LookError) as error:
+            seen = api.look(asked, anew=anew)
+        except (ValueError, LookError) as error:
             raise shown_as_text(error) from error
         columns = [(visible(str(column["name"])), str(column["name"])) for column in seen.columns]
         choices = form.model_choices_for_task(seen.task) if seen.task else []
@@ -80,15 +79,30 @@ def connect(own: Controls, form: Form, api: Api, runs_dir: Path, controls: list[
         "api_visibility": "private",
     }
 
+    @knowing_who_asks
+    def look_seen(*values: Any) -> tuple[str, Any, Any]:
+        return look(*values)
+
+    @knowing_who_asks
     def look_anew(*values: Any) -> tuple[str, Any, Any]:
         return look(*values, anew=True)
 
     outputs = [own.seen, label, model]
     taken = own.upload.upload(
-        take, own.upload, form.controls["data_path"], concurrency_limit=None, api_visibility="private"
-    ).success(look, controls, outputs, **looking)
+        take,
+        own.upload,
+        form.controls["data_path"],
+        concurrency_limit=None,
+        api_visibility="private",
+    ).success(look_seen, controls, outputs, **looking)
     asked = own.look.click(look_anew, controls, outputs, **looking)
-    changed = gr.on([form.controls["data_task"].input, label.input], look, controls, outputs, **looking)
+    changed = gr.on(
+        [form.controls["data_task"].input, label.input],
+        look_seen,
+        controls,
+        outputs,
+        **looking,
+    )
     return [taken, asked, changed]
 
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import gradio as gr
 
-from ddp_gui import presets
+from ddp_gui import presets, uploads
 from ddp_gui.advice import warnings_before_start
 from ddp_gui.api import Api
 from ddp_gui.catalogue import Catalogue
+from ddp_gui.endpoints import knowing_who_asks
 from ddp_gui.form import FINE_TUNING_FIELDS, TOPIC_TITLES, Form, means_something
 from ddp_gui.machine import Machine
 from ddp_gui.memory import Prediction
@@ -61,6 +62,7 @@ class TrainPage:
             with gr.Column(scale=4, min_width=320):
                 self._add_what_start_does()
         self._started_run = gr.Textbox(visible=False)
+        self._preview_for_who_asks = knowing_who_asks(self._preview)
         self._controls = [self.form.controls[name] for name in self.form.names]
         self._connect_choices()
         self._connect_preview()
@@ -180,8 +182,15 @@ class TrainPage:
 
     def _connect_preview(self) -> None:
         changes = [control.change for control in self._controls]
-        gr.on(changes, self._preview, self._controls, self._said, trigger_mode="always_last", **QUIET)
-        gr.on(None, self._preview, self._controls, self._said, **QUIET)
+        gr.on(
+            changes,
+            self._preview_for_who_asks,
+            self._controls,
+            self._said,
+            trigger_mode="always_last",
+            **QUIET,
+        )
+        gr.on(None, self._preview_for_who_asks, self._controls, self._said, **QUIET)
 
     # Choices that depend on other choices
 
@@ -222,8 +231,9 @@ class TrainPage:
         }
         dataset.input(self._fit_dataset, [dataset, model], model, **QUIET).then(**fitting)
         model.input(**fitting)
-        for looked in own_data.connect(self._own, self.form, self.api, self.store.runs_dir, self._controls):
-            looked.then(**fitting).then(self._preview, self._controls, self._said, **QUIET)
+        incoming = uploads.make_incoming(uploads.folder_beside(self.store.runs_dir))
+        for looked in own_data.connect(self._own, self.form, self.api, incoming, self._controls):
+            looked.then(**fitting).then(self._preview_for_who_asks, self._controls, self._said, **QUIET)
         for other, names in self.form.depending().items():
             shown = [fields[name] for name in names]
             fields[other].change(partial(_show_if_meant, names), fields[other], shown, **QUIET)
@@ -239,7 +249,7 @@ class TrainPage:
     def _connect_filling(self) -> None:
         for name, button in self.preset_buttons:
             button.click(partial(self._fill_from_preset, name), None, self._controls, **QUIET)
-        gr.on(None, self._fill_from_address, None, self._controls, **QUIET)
+        gr.on(None, knowing_who_asks(self._fill_from_address), None, self._controls, **QUIET)
 
     def _fill_from_preset(self, name: str) -> list[Any]:
         return filling.updates(self.form, presets.find(name).values)
@@ -264,7 +274,7 @@ class TrainPage:
     def _connect_start(self) -> None:
         # Queued, other than the rest: only then does Gradio show an error as a message.
         self._start.click(
-            self._press_start,
+            knowing_who_asks(self._press_start),
             [self._share, *self._controls],
             self._started_run,
             trigger_mode="once",
