@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from ddp_gui import event_reader, machine, owners, remarks
+from ddp_gui import event_reader, machine, owners, remarks, rights
 from ddp_gui.plan import shown_run_dir
 from ddp_gui.run_view import RunView
 from ddp_gui.runs import RunStore
@@ -18,7 +18,7 @@ from trainers.contract.rundir import RunDirectory, shell_words, torchrun_command
 
 def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
     """Return what stays the same while a run goes on."""
-    config = view.config
+    config, owner = view.config, owners.owner_of(view.run)
     catalogue = store.catalogue_for(view.run, config)
     dataset, model = catalogue.datasets.get(config.dataset), catalogue.models.get(config.model)
     strategy = catalogue.strategies.get(config.strategy)
@@ -32,7 +32,8 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
     return {
         "run_id": view.run.run_id,
         **remarks.named(view.run, config.name),
-        "owner": owners.owner_of(view.run),
+        "owner": owner,
+        "may_change": rights.may_change(owner),
         "config": config.to_json(),
         "model_label": model.label if model else config.model,
         "dataset_label": dataset.label if dataset else config.dataset,

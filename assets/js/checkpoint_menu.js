@@ -6,14 +6,16 @@ import { act } from "./header.js";
 import { runAddress } from "./net.js";
 
 export class CheckpointMenu {
+  /** `onResume()` is called when the run goes on from there; null for who may only look. */
   constructor(runId, onResume) {
     this.runId = runId;
+    this.mayResume = onResume !== null;
     this.checkpoints = [];
     this.words = el("p", {});
     this.resume = el("button", { type: "button", class: "ddp-button ddp-button-small" }, "Resume from here");
     this.download = el("a", { class: "ddp-button ddp-button-small", download: "" }, "Download");
     const close = el("button", { type: "button", class: "ddp-toast-close", "aria-label": "Close", onclick: () => this.hide() }, "×");
-    this.element = el("div", { class: "ddp-checkpoint-menu", role: "dialog", "aria-label": "Checkpoint", hidden: true }, this.words, this.resume, this.download, close);
+    this.element = el("div", { class: "ddp-checkpoint-menu", role: "dialog", "aria-label": "Checkpoint", hidden: true }, this.words, this.mayResume ? this.resume : null, this.download, close);
     this.element.addEventListener("keydown", (event) => event.key === "Escape" && this.hide());
     this.resume.addEventListener("click", async () => {
       if (await act(this.resume, "resume_run", runId, this.step)) this.hide();
@@ -46,7 +48,7 @@ export class CheckpointMenu {
     const box = this.element.parentElement.getBoundingClientRect();
     const left = Math.max(8, Math.min(clientX - box.left - 20, box.width - this.element.offsetWidth - 8));
     this.element.style.left = `${left}px`;
-    this.resume.focus({ preventScroll: true });
+    (this.mayResume ? this.resume : this.download).focus({ preventScroll: true });
   }
 
   hide() {

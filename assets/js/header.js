@@ -4,6 +4,7 @@ import { el, icon, setAttribute, setText } from "./dom.js";
 import { count, LIVE_STATES, ranks, state as stateWords } from "./format.js";
 import { headerTools } from "./header_tools.js";
 import { callEndpoint } from "./net.js";
+import { whyNot } from "./person.js";
 import { complain, inform } from "./toast.js";
 
 /** Runs an endpoint for a click: busy meanwhile, then says what it answered. Tells whether it worked. */
@@ -89,24 +90,31 @@ export class Header {
           this.ranks,
           summary.config.strategy === "ddp" ? null : ` · ${summary.strategy_label}`,
           name === this.runId ? null : ` · ${this.runId}`,
+          summary.owner ? ` · of ${summary.owner}` : null,
         ),
         tools,
       ),
+      this.layOutActions(summary),
+    );
+  }
+
+  layOutActions({ may_change: mayChange, owner }) {
+    this.hint = el("p", { class: "ddp-hint" });
+    if (!mayChange) return el("p", { class: "ddp-not-mine" }, whyNot(owner));
+    return el(
+      "div",
+      { class: "ddp-actions" },
       el(
         "div",
-        { class: "ddp-actions" },
-        el(
-          "div",
-          { class: "ddp-buttons", role: "group", "aria-label": "What to do with this run" },
-          this.buttons.stop,
-          this.buttons.checkpoint,
-          this.buttons.pause,
-          this.buttons.resume,
-          this.from,
-          this.on,
-        ),
-        (this.hint = el("p", { class: "ddp-hint" })),
+        { class: "ddp-buttons", role: "group", "aria-label": "What to do with this run" },
+        this.buttons.stop,
+        this.buttons.checkpoint,
+        this.buttons.pause,
+        this.buttons.resume,
+        this.from,
+        this.on,
       ),
+      this.hint,
     );
   }
 

@@ -9,8 +9,8 @@ const MAX_EVENTS = 200;
 const SAVED_BECAUSE = { button: "Checkpoint was pressed", schedule: "as planned", stop: "before stopping", end: "at the end", best: "the best so far" };
 
 export class CheckpointTable {
-  constructor(runId, numSteps, afterAction) {
-    Object.assign(this, { runId, numSteps, afterAction, checkpoints: [], best: null, state: "queued" });
+  constructor(runId, { num_steps: numSteps, may_change: mayChange }, afterAction) {
+    Object.assign(this, { runId, numSteps, mayChange, afterAction, checkpoints: [], best: null, state: "queued" });
     this.body = el("tbody", {});
     this.empty = el("p", { class: "ddp-empty" }, "None yet. One is saved after every epoch, unless you chose otherwise, and when you press Checkpoint or Stop.");
     this.table = el(
@@ -55,7 +55,7 @@ export class CheckpointTable {
       el(
         "td",
         {},
-        el("div", { class: "ddp-row-actions" }, button, el("a", { class: "ddp-button ddp-button-small", download: "", href: runAddress(this.runId, `checkpoints/${item.step}/download`), "aria-label": `Download the checkpoint of step ${item.step}` }, "Download")),
+        el("div", { class: "ddp-row-actions" }, this.mayChange ? button : null, el("a", { class: "ddp-button ddp-button-small", download: "", href: runAddress(this.runId, `checkpoints/${item.step}/download`), "aria-label": `Download the checkpoint of step ${item.step}` }, "Download")),
       ),
     );
   }

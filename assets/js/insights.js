@@ -5,8 +5,8 @@ import { act } from "./header.js";
 import { address } from "./net.js";
 
 export class InsightStrip {
-  constructor(runId, afterAction) {
-    Object.assign(this, { runId, afterAction, shown: "[]" });
+  constructor(runId, mayChange, afterAction) {
+    Object.assign(this, { runId, mayChange, afterAction, shown: "[]" });
     this.list = el("ul", {});
     this.element = el("section", { class: "ddp-insights", "aria-label": "What stands out", "aria-live": "polite", hidden: true }, this.list);
   }
@@ -39,6 +39,7 @@ export class InsightStrip {
     if (action.kind === "again") {
       return el("a", { class: "ddp-button ddp-button-small", href: againAddress(this.runId, action.values) }, action.label);
     }
+    if (!this.mayChange) return null;
     const button = el("button", { type: "button", class: "ddp-button ddp-button-small" }, action.label);
     button.addEventListener("click", async () => {
       await act(button, "set_learning_rate", this.runId, action.values.learning_rate);

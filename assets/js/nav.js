@@ -1,6 +1,9 @@
-// The end of the navigation: light or dark, and the tour.
+// The end of the navigation: who is logged in, what a teacher sets, light or dark.
 
+import { openClassSettings } from "./class_settings.js";
 import { el, icon } from "./dom.js";
+import { address } from "./net.js";
+import { person } from "./person.js";
 import { prefer } from "./prefs.js";
 import { isDark } from "./theme.js";
 
@@ -12,6 +15,20 @@ export function mountNav(place) {
     prefer("theme", theme);
     for (const element of [document.documentElement, document.body]) element.classList.toggle("dark", theme === "dark");
   });
-  place.replaceChildren(el("div", { class: "ddp" }, button));
+  const box = el("div", { class: "ddp ddp-nav-tools" }, button);
+  place.replaceChildren(box);
+  person().then((who) => {
+    if (who.has_login) box.append(...personTools(who));
+  });
   return () => {};
+}
+
+function personTools({ name, role }) {
+  const isTeacher = role === "teacher";
+  return [
+    isTeacher ? el("button", { type: "button", class: "ddp-tool", title: "Who sees whose runs", onclick: openClassSettings }, "Class …") : null,
+    el("span", { class: "ddp-person", title: `You are logged in as ${name}` }, el("strong", {}, name), el("small", {}, role)),
+    // A form, so that the browser itself follows to the page to log in.
+    el("form", { method: "post", action: address("logout") }, el("button", { type: "submit", class: "ddp-tool" }, "Log out")),
+  ].filter(Boolean);
 }

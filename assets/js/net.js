@@ -37,6 +37,11 @@ export async function fetchSized(url, options = {}) {
     if (error.name === "AbortError") throw error;
     throw new PlainError(NO_ANSWER);
   }
+  if (response.status === 401) {
+    // The session is over: the server answers with the page to log in, which leads back here.
+    window.location.reload();
+    throw new PlainError("You are not logged in any more.");
+  }
   let body = null;
   try {
     body = JSON.parse(text);

@@ -68,15 +68,15 @@ class RunPage {
     this.header = new Header(runId, summary, look);
     this.queued = new QueuedPanel(runId, look);
     this.progress = new Progress(summary);
-    this.insights = new InsightStrip(runId, look);
+    this.insights = new InsightStrip(runId, summary.may_change, look);
     this.tiles = new Tiles(summary);
-    this.board = new Board(runId, summary, { onError: complain, onLook: (chosen) => this.lookAnew(chosen), onResume: look });
+    this.board = new Board(runId, summary, { onError: complain, onLook: (chosen) => this.lookAnew(chosen), onResume: summary.may_change ? look : null });
     this.devices = new DevicesPanel();
     this.ranksPanel = new RanksPanel(summary);
     this.memory = new MemoryPanel(summary);
     this.sample = new SamplePanel();
     this.confusion = new ConfusionPanel();
-    this.checkpoints = new CheckpointTable(runId, summary.num_steps, look);
+    this.checkpoints = new CheckpointTable(runId, summary, look);
     this.events = new EventList();
     this.logs = new LogPanel(runId, summary.config.nproc_per_node);
     this.tab = new Tab(this.name);

@@ -5,6 +5,7 @@ import { toggleMenu } from "./dialog.js";
 import { el, setText, show } from "./dom.js";
 import { count } from "./format.js";
 import { address } from "./net.js";
+import { mayChange, person } from "./person.js";
 import { CHANGED, deleteRuns, editRun, rowMenu } from "./runs_actions.js";
 import { BinView } from "./runs_bin.js";
 import { RunsFeed } from "./runs_feed.js";
@@ -58,6 +59,7 @@ class ListView {
       onMenu: (row, button) => this.openMenu(row, button),
     });
     this.bar = new SelectionBar({
+      mayChange: (runId) => this.mayChange(this.feed.rows.get(runId)),
       onCompare: goTo,
       onEdit: (runId) => this.edit(this.feed.rows.get(runId)),
       onDelete: (runIds) => this.remove(runIds),
@@ -82,8 +84,22 @@ class ListView {
         setText(this.note, error ? `${error.message} Trying again …` : "");
       },
     });
+    person().then((who) => this.meet(who));
     this.onChanged = () => this.feed.ask();
     window.addEventListener(CHANGED, this.onChanged);
+  }
+
+  /** It is known now who looks. */
+  meet(who) {
+    this.who = who;
+    this.filter = { ...this.filter, me: who.has_login ? who.name : "" };
+    this.table.showOwners(who.has_login);
+    this.table.arrange(this.filter);
+    this.refresh();
+  }
+
+  mayChange(row) {
+    return this.who !== undefined && row !== undefined && mayChange(this.who, row.owner);
   }
 
   take(rows, { isWhole, numUnread }) {
@@ -118,7 +134,7 @@ class ListView {
   }
 
   openMenu(row, button) {
-    toggleMenu(button, rowMenu(row, { onEdit: () => this.edit(row), onDelete: () => this.remove([row.run_id]) }));
+    toggleMenu(button, rowMenu(row, { onEdit: () => this.edit(row), onDelete: () => this.remove([row.run_id]), mayChange: this.mayChange(row) }));
   }
 
   async edit(row) {

@@ -4,6 +4,7 @@ import { el } from "./dom.js";
 import { openDialog } from "./dialog.js";
 import { isLive } from "./runs_columns.js";
 import { address, callEndpoint, runAddress } from "./net.js";
+import { whyNot } from "./person.js";
 import { complain, offerUndo } from "./toast.js";
 
 export const MAX_COMPARED = 8;
@@ -79,12 +80,14 @@ export async function deleteRuns(rows) {
 }
 
 /** What the button at a row's end offers. */
-export function rowMenu(row, { onEdit, onDelete }) {
+export function rowMenu(row, { onEdit, onDelete, mayChange }) {
   return [
-    el("button", { type: "button", onclick: onEdit }, "Rename, tag, note …"),
+    mayChange ? el("button", { type: "button", onclick: onEdit }, "Rename, tag, note …") : null,
     el("a", { href: runAgainPage(row.run_id) }, "Run again with changes"),
     el("span", { class: "ddp-menu-title" }, "Export the numbers"),
     ...exportLinks([row.run_id]),
-    el("button", { type: "button", class: "ddp-menu-danger", onclick: onDelete }, "Delete"),
+    mayChange
+      ? el("button", { type: "button", class: "ddp-menu-danger", onclick: onDelete }, "Delete")
+      : el("span", { class: "ddp-menu-title" }, whyNot(row.owner)),
   ];
 }

@@ -5,6 +5,7 @@ import { el, setText, show } from "./dom.js";
 import { ago, bytes, count, dateTime } from "./format.js";
 import { act } from "./header.js";
 import { address, callEndpoint } from "./net.js";
+import { mayChange, person } from "./person.js";
 import { CHANGED } from "./runs_actions.js";
 import { complain, inform } from "./toast.js";
 
@@ -38,23 +39,25 @@ export class BinView {
 
   async load() {
     try {
-      this.items = await callEndpoint("list_bin");
+      [this.who, this.items] = await Promise.all([person(), callEndpoint("list_bin")]);
+      this.mine = this.items.filter((item) => mayChange(this.who, item.owner));
     } catch (error) {
       complain(error.message);
       return;
     }
     show(this.nothing, this.items.length === 0);
     show(this.table, this.items.length > 0);
-    show(this.empty, this.items.length > 0);
+    show(this.empty, this.mine.length > 0);
     setText(this.empty, `Empty the bin (${bytes(this.size())}) …`);
     this.body.replaceChildren(...this.items.map((item) => this.row(item)));
   }
 
   size() {
-    return this.items.reduce((sum, item) => sum + item.size_bytes, 0);
+    return this.mine.reduce((sum, item) => sum + item.size_bytes, 0);
   }
 
   row(item) {
+    const isMine = mayChange(this.who, item.owner);
     const restore = el("button", { type: "button", class: "ddp-button ddp-button-small", "aria-label": `Restore ${item.name}` }, "Restore");
     restore.addEventListener("click", async () => {
       if (await act(restore, "restore_runs", [item.bin_id])) this.load();
@@ -65,12 +68,12 @@ export class BinView {
       el("td", {}, el("strong", {}, item.name), item.name === item.run_id ? null : el("small", {}, item.run_id)),
       el("td", { title: dateTime(item.deleted_unix_s) }, ago(item.deleted_unix_s)),
       el("td", {}, bytes(item.size_bytes)),
-      el("td", {}, restore),
+      el("td", {}, isMine ? restore : `of ${item.owner ?? "nobody"}`),
     );
   }
 
   async askToEmpty() {
-    const num = this.items.length;
+    const num = this.mine.length;
     const runs = num === 1 ? "1 run" : `${count(num)} runs`;
     const worked = await openDialog({
       title: "Delete for good?",
@@ -78,7 +81,7 @@ export class BinView {
       confirm: `Delete ${runs} for good`,
       isDangerous: true,
       // Only what was shown: what somebody deleted meanwhile was not asked about.
-      onConfirm: async () => inform((await callEndpoint("empty_bin", this.items.map((item) => item.bin_id))).message),
+      onConfirm: async () => inform((await callEndpoint("empty_bin", this.mine.map((item) => item.bin_id))).message),
     });
     if (worked) this.load();
   }

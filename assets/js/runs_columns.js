@@ -10,6 +10,7 @@ const names = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 /** `value(row)` is what is sorted by; `first` is the direction of the first click. */
 export const COLUMNS = [
   { key: "name", title: "Run", value: (row) => row.name, first: "" },
+  { key: "owner", title: "Owner", value: (row) => row.owner, first: "" },
   { key: "state", title: "State", value: (row) => STATE_ORDER.indexOf(row.state), first: "" },
   { key: "model", title: "Model", value: (row) => row.model_label, first: "" },
   { key: "dataset", title: "Data set", value: (row) => row.dataset_label, first: "" },
@@ -38,6 +39,7 @@ export function comparer(sort) {
 
 /** Fills the cells of a row: all but its name, tags and buttons. */
 export function fillCells(cells, row) {
+  setText(cells.owner, row.owner ?? UNKNOWN);
   setText(cells.model, row.model_label ?? UNKNOWN);
   setText(cells.dataset, row.dataset_label ?? UNKNOWN);
   setText(cells.ranks.firstChild, ranks(row.nproc_per_node, row.device));

@@ -2,11 +2,13 @@
 
 import { LIVE_STATES } from "./format.js";
 
-export const FACETS = ["state", "model", "dataset", "tag"];
+export const FACETS = ["state", "owner", "model", "dataset", "tag"];
+// Instead of an owner's name, which can hold no such letter: whoever looks.
+export const MINE = "@me";
 const USUAL_SORT = "-started";
 const haystacks = new WeakMap();
 
-/** The filter an address asks for. */
+/** The filter an address asks for; `me` is the name of who looks, as soon as it is known. */
 export function filterFromAddress(search) {
   const query = new URLSearchParams(search);
   const filter = { words: query.get("q") ?? "", sort: query.get("sort") ?? USUAL_SORT };
@@ -34,6 +36,7 @@ export function matcher(filter) {
   const words = filter.words.toLowerCase().split(/\s+/).filter(Boolean);
   return (row) =>
     (!filter.state || row.state === filter.state || (filter.state === "live" && LIVE_STATES.has(row.state))) &&
+    (!filter.owner || row.owner === (filter.owner === MINE ? filter.me : filter.owner)) &&
     (!filter.model || row.model === filter.model) &&
     (!filter.dataset || row.dataset === filter.dataset) &&
     (!filter.tag || row.tags.includes(filter.tag)) &&
@@ -50,6 +53,7 @@ export function facetValues(rows) {
   };
   for (const row of rows.values()) {
     add("state", row.state, row.state);
+    if (row.owner) add("owner", row.owner, row.owner);
     if (row.model) add("model", row.model, row.model_label);
     if (row.dataset) add("dataset", row.dataset, row.dataset_label);
     for (const tag of row.tags) add("tag", tag, tag);
@@ -60,7 +64,7 @@ export function facetValues(rows) {
 function haystack(row) {
   let text = haystacks.get(row);
   if (text === undefined) {
-    const parts = [row.name, row.run_id, ...row.tags, row.note, row.model, row.model_label, row.dataset, row.dataset_label, row.state];
+    const parts = [row.name, row.run_id, row.owner, ...row.tags, row.note, row.model, row.model_label, row.dataset, row.dataset_label, row.state];
     text = parts.filter(Boolean).join("\n").toLowerCase();
     haystacks.set(row, text);
   }

@@ -5,8 +5,9 @@ import { toggleMenu } from "./dialog.js";
 import { comparePage, exportLinks, MAX_COMPARED, MAX_EXPORTED, runAgainPage } from "./runs_actions.js";
 
 export class SelectionBar {
-  /** `onCompare(href)`, `onEdit(runId)`, `onDelete(runIds)`, `onClear()`. */
-  constructor({ onCompare, onEdit, onDelete, onClear }) {
+  /** `mayChange(runId)` tells whether who looks may change a run; `onCompare(href)`, `onEdit(runId)`, `onDelete(runIds)`, `onClear()`. */
+  constructor({ mayChange, onCompare, onEdit, onDelete, onClear }) {
+    this.mayChange = mayChange;
     this.count = el("strong", { role: "status" });
     this.compare = el("a", { class: "ddp-button ddp-button-main ddp-button-small" }, "Compare");
     this.compare.addEventListener("click", (event) => {
@@ -36,7 +37,10 @@ export class SelectionBar {
     setAttribute(this.compare, "aria-disabled", canCompare ? null : "true");
     setText(this.hint, num === 1 ? `Select up to ${MAX_COMPARED} to compare them.` : num > MAX_COMPARED ? `Up to ${MAX_COMPARED} can be compared.` : "");
     show(this.again, num === 1);
-    show(this.edit, num === 1);
+    const areMine = this.runIds.every((runId) => this.mayChange(runId));
+    show(this.edit, num === 1 && areMine);
+    this.remove.disabled = !areMine;
+    setAttribute(this.remove, "title", areMine ? null : "Only their owners or a teacher can delete these runs.");
     if (num === 1) this.again.href = runAgainPage(this.runIds[0]);
     this.export.disabled = num > MAX_EXPORTED;
     setAttribute(this.export, "title", num > MAX_EXPORTED ? `At most ${MAX_EXPORTED} runs at once.` : null);

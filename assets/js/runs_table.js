@@ -141,6 +141,11 @@ export class RunsTable {
     if (was && index >= 0) window.scrollBy(0, (index - this.order.indexOf(was.runId)) * anchor.size);
   }
 
+  /** Shows whose each run is, where people log in. */
+  showOwners(areShown) {
+    setAttribute(this.element, "data-has-owners", areShown);
+  }
+
   show(isShown) {
     show(this.element, isShown);
     if (isShown) this.draw();

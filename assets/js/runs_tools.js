@@ -2,10 +2,10 @@
 
 import { el, setText, show } from "./dom.js";
 import { count } from "./format.js";
-import { facetValues, FACETS, isFiltering } from "./runs_filter.js";
+import { facetValues, FACETS, isFiltering, MINE } from "./runs_filter.js";
 
-const ALL = { state: "All states", model: "All models", dataset: "All data sets", tag: "All tags" };
-const LABELS = { state: "State", model: "Model", dataset: "Data set", tag: "Tag" };
+const ALL = { state: "All states", owner: "All people", model: "All models", dataset: "All data sets", tag: "All tags" };
+const LABELS = { state: "State", owner: "Owner", model: "Model", dataset: "Data set", tag: "Tag" };
 
 export class ListTools {
   /** `onChange(values)` is called with what of the filter has changed. */
@@ -44,6 +44,7 @@ export class ListTools {
       const values = [...found[facet]].sort(([, a], [, b]) => a.label.localeCompare(b.label, "en"));
       const chosen = filter[facet];
       const options = [["", ALL[facet]], ...(facet === "state" ? [["live", "going on"]] : [])];
+      if (facet === "owner" && filter.me) options.push([MINE, "my runs"]);
       options.push(...values.map(([value, { label, count: num }]) => [value, `${label} (${count(num)})`]));
       if (chosen && !options.some(([value]) => value === chosen)) options.push([chosen, chosen]);
       const text = JSON.stringify(options);
@@ -52,7 +53,7 @@ export class ListTools {
         select.replaceChildren(...options.map(([value, words]) => el("option", { value }, words)));
       }
       if (select.value !== chosen) select.value = chosen;
-      show(select, facet !== "tag" || values.length > 0 || chosen !== "");
+      show(select, (facet !== "tag" && facet !== "owner") || values.length > 0 || chosen !== "");
     }
   }
 }

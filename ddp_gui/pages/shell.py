@@ -15,7 +15,18 @@ from ddp_gui import policies, static
 from ddp_gui.paths import ASSETS
 
 TITLE = "DDP, live"
-STYLES = ("style", "nav", "train", "dashboard", "sample", "machine", "runs", "strangers_text", "queue")
+STYLES = (
+    "style",
+    "nav",
+    "train",
+    "dashboard",
+    "sample",
+    "machine",
+    "runs",
+    "strangers_text",
+    "queue",
+    "person",
+)
 # The way to each page: its address, its name in the navigation, and the place a script fills.
 PAGES = (("runs", "Runs", "ddp-runs"), ("machine", "Machine", "ddp-machine"))
 # Its way in the navigation is there when somebody waits or people log in: a script looks.
