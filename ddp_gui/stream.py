@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+from collections.abc import AsyncGenerator, Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, HTTPException, Request
@@ -16,6 +19,7 @@ from ddp_gui.summary import describe_configuration, summarise
 from ddp_gui.tables import Axis
 
 MAX_SMOOTHING = 10_000
+LOOK_AGAIN_AFTER_S = 1.0
 
 
 def view_or_404(store: RunStore, run_id: str) -> RunView:
@@ -74,9 +78,22 @@ def make_router(store: RunStore) -> APIRouter:
         # After a broken connection the browser says by itself where it was.
         resumed_at = request.headers.get("last-event-id", "")
         cursor = int(resumed_at) if resumed_at.isdecimal() else since
-        return EventStream(followers.of(view).messages(cursor, look))
+        messages_of_run = followers.of(view).messages(cursor, look)
+        return EventStream(while_shown(messages_of_run, lambda: store.is_shown(run_id)))
 
     return router
+
+
+async def while_shown(messages: AsyncGenerator[bytes], is_shown: Callable[[], bool]) -> AsyncGenerator[bytes]:
+    """Yield messages for as long as who asks may look: a teacher may hide a run while somebody watches it."""
+    looked_s = time.monotonic()
+    async with contextlib.aclosing(messages):
+        async for message in messages:
+            if time.monotonic() - looked_s > LOOK_AGAIN_AFTER_S:
+                looked_s = time.monotonic()
+                if not is_shown():
+                    return
+            yield message
 
 
 def _json(message: dict[str, Any]) -> Response:

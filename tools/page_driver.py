@@ -63,8 +63,11 @@ def serve(runs_dir: Path, port: int | None = None) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def serve_command(command: list[str], port: int) -> Iterator[Server]:
+def serve_command(command: list[str], port: int, first_path: str = "") -> Iterator[Server]:
     """Run a command that serves a page on a port of this machine until the block ends.
+
+    Args:
+        first_path: what answers when it is ready; where people log in that is the page to do so.
 
     Raises:
         RuntimeError: when the page does not answer in time.
@@ -74,7 +77,7 @@ def serve_command(command: list[str], port: int) -> Iterator[Server]:
     process = subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=sys.stderr)
     address = f"http://127.0.0.1:{port}"
     try:
-        _wait_until_answered(address, process)
+        _wait_until_answered(f"{address}/{first_path}", process)
         yield Server(address=address, process=process, served_after_s=time.monotonic() - started)
     finally:
         _end(process)

@@ -1,0 +1,148 @@
+"""What stands before everything where others reach the page: options, prefix, sessions that end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import app as program
+from ddp_gui import options, people, session_gate, stream
+from ddp_gui.front import Front
+from ddp_gui.login import Login
+from ddp_gui.session_gate import SessionGate
+from tests.unit import class_of
+from tests.unit.class_of import ANN, password_of
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "--host localhost",
+        "--host ::1",
+        "--host 127.0.0.2",
+        "--host 0.0.0.0 --insecure",
+        "--host 0.0.0.0 --auth-file accounts.json",
+        "--root-path /ddp",
+        "--proxy-from 127.0.0.1 --allow-host lab.example --auth-file accounts.json",
+    ],
+)
+def test_what_is_served(words: str) -> None:
+    program.checked_options(program.parse_options(words.split()))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--host 0.0.0.0", "python -m ddp_gui.accounts .* --auth-file accounts.json, or add --insecure"),
+        ("--host ::", "opens the page to other machines"),
+        ("--host lab.example", "opens the page to other machines"),
+        ("--allow-host lab.example", "others reach the page by that name"),
+        ("--proxy-from 127.0.0.1", "through a proxy"),
+        ("--ssl-keyfile key.pem", "go together"),
+        ("--ssl-keyfile key.pem --ssl-certfile cert.pem", "there is no file"),
+        ("--root-path https://lab.example/ddp", "--root-path is"),
+        ("--root-path /a/../b", "--root-path is"),
+    ],
+)
+def test_what_is_not_served_says_what_to_do(words: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        program.checked_options(program.parse_options(words.split()))
+
+
+@pytest.mark.parametrize("text", ["/ddp", "ddp", "/ddp/", "//ddp//"])
+def test_a_prefix_is_taken_however_it_is_written(text: str) -> None:
+    assert options.root_path(text) == "/ddp"
+    assert options.root_path("") == options.root_path("/") == ""
+
+
+async def passed_on(path: str, root_path: str, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
+    """Return the scope of a request behind the front, or what it answered by itself."""
+    found: list[Any] = []
+
+    async def inside(scope: Any, receive: Any, send: Any) -> None:
+        found.append(scope)
+
+    async def send(message: Any) -> None:
+        found.append(message)
+
+    scope = {
+        "type": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "headers": headers,
+        "query_string": b"a=b",
+    }
+    await Front(inside, root_path)(scope, None, send)  # type: ignore[arg-type]
+    return dict(found[0])
+
+
+@pytest.mark.parametrize("path", ["/runs", "/ddp/runs"])
+def test_a_proxy_may_take_the_prefix_away_or_leave_it(path: str) -> None:
+    scope = asyncio.run(passed_on(path, "/ddp", []))
+    assert (scope["path"], scope["raw_path"], scope["root_path"]) == ("/ddp/runs", b"/ddp/runs", "/ddp")
+
+
+def test_the_prefix_itself_gets_its_slash() -> None:
+    answer = asyncio.run(passed_on("/ddp", "/ddp", []))
+    assert answer["status"] == 307
+    assert dict(answer["headers"])[b"location"] == b"/ddp/?a=b"
+    assert asyncio.run(passed_on("/ddpx", "/ddp", []))["path"] == "/ddp/ddpx"
+
+
+def test_what_a_stranger_says_of_proxies_is_not_passed_on() -> None:
+    names = (b"x-forwarded-host", b"X-Forwarded-Proto", b"forwarded", b"x-gradio-server", b"host")
+    scope = asyncio.run(passed_on("/", "", [(name, b"evil") for name in names]))
+    assert [name for name, _ in scope["headers"]] == [b"host"]
+
+
+def test_an_open_stream_ends_with_its_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_gate, "LOOK_EVERY_S", 0.01)
+    login = Login(class_of.make(tmp_path / "accounts.json"), "session")
+    sent: list[Any] = []
+    asked: list[people.Person] = []
+
+    async def endless(scope: Any, receive: Any, send: Any) -> None:
+        asked.append(people.asking())
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def watch() -> None:
+        token = await login.begin("ann", password_of(ANN), "10.0.0.1")
+        headers = [(b"cookie", f"a=b; session={token}".encode())]
+        scope = {"type": "http", "method": "GET", "path": "/live/x", "headers": headers}
+        serving = asyncio.create_task(SessionGate(endless, login)(scope, None, send))  # type: ignore[arg-type]
+        while not sent:
+            await asyncio.sleep(0.01)
+        login.end(token)
+        await asyncio.wait_for(serving, 10)
+
+    asyncio.run(watch())
+    assert asked == [ANN]
+    assert sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+def test_a_stream_ends_when_its_run_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "LOOK_AGAIN_AFTER_S", 0.0)
+    shown, is_closed = [True, True, False], []
+
+    async def endless() -> AsyncGenerator[bytes]:
+        with contextlib.suppress(GeneratorExit):
+            while True:
+                yield b"news"
+                await asyncio.sleep(0.001)
+        is_closed.append(True)
+
+    async def watch() -> list[bytes]:
+        return [message async for message in stream.while_shown(endless(), lambda: shown.pop(0))]
+
+    assert asyncio.run(watch()) == [b"news", b"news"]
+    assert is_closed == [True]
