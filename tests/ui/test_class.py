@@ -25,6 +25,8 @@ from tools import page_driver
 
 LONG = {"dataset": "digits", "model": "mlp", "num_epochs": 9000, "nproc_per_node": 1, "device": "cpu"}
 ANNS = "fashion_mnist-cnn-1"
+# Two cores serve the page, train and draw.
+expect.set_options(timeout=30_000)
 
 
 @pytest.fixture(scope="module")
