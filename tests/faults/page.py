@@ -13,6 +13,10 @@ from fastapi import FastAPI
 from ddp_gui import asking, export_routes, list_routes, log_routes, stream
 from ddp_gui.api import Api
 from ddp_gui.catalogue import CatalogueSource
+from ddp_gui.data_access import DataAccess
+from ddp_gui.devices import Devices
+from ddp_gui.line import Line
+from ddp_gui.line_view import LineView
 from ddp_gui.runs import RunStore
 from tests.faults.once import once
 
@@ -47,7 +51,8 @@ class Page:
         # What a model would take is asked of another process, once a page: it has nothing to do with this.
         needs: Any = SimpleNamespace(of=lambda *_: None)
         self.store = RunStore(runs_dir, _catalogue(), needs=needs)
-        self.api = Api(self.store)
+        line = Line(runs_dir, Devices(runs_dir, 2), self.store.look_again)
+        self.api = Api(self.store, line, LineView(line, self.store), DataAccess(runs_dir))
         app = FastAPI()
         for module in (list_routes, export_routes, stream, log_routes):
             app.include_router(module.make_router(self.store))

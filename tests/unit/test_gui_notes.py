@@ -14,6 +14,7 @@ import pytest
 
 from ddp_gui import api, launcher, notes, plan
 from ddp_gui.catalogue import Catalogue, CatalogueSource
+from ddp_gui.data_access import DataAccess
 from ddp_gui.digest import Digest
 from ddp_gui.line import Line
 from ddp_gui.line_view import LineView
@@ -202,7 +203,7 @@ def test_a_run_of_more_gpus_than_there_are_here_goes_on_with_fewer(
     store = RunStore(run.path.parent, cast("CatalogueSource", SimpleNamespace(get=lambda: catalogue)))
     monkeypatch.setattr(api.machine, "look", lambda: Machine(num_gpus=2, num_cores=8))
     line = Line(store.runs_dir, FakeDevices(None, FOUR_GPUS[:2]), store.look_again)
-    page = api.Api(store, line, LineView(line, store))
+    page = api.Api(store, line, LineView(line, store), DataAccess(store.runs_dir))
     answer = page.resume_run(run.run_id, None, 2)
     assert answer["message"] == "Going on from step 5."
     config = run.read_config()
