@@ -25,6 +25,7 @@ bench:
 	$(BIN)python -m benchmarks.watch
 	$(BIN)python -m benchmarks.watch --config '{"dataset": "austen", "model": "gpt"}'
 	$(BIN)python -m benchmarks.kill_each
+	$(BIN)python -m benchmarks.exits
 	$(BIN)python -m benchmarks.catalogue
 	$(BIN)python -m benchmarks.strategies
 	$(BIN)python -m benchmarks.dashboard pixel

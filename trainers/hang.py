@@ -21,6 +21,8 @@ from trainers.contract.heartbeats import BUILDING, BUSY_FACTOR, ENDING, STARTING
 LONGEST_LOOK_S = 2.0
 # Of a core; a rank that only waits takes one or two hundredths.
 WORKING_SHARE = 0.15
+# The same, with the time its threads stood in line for a core: one that computes wants one all the time.
+WANTING_SHARE = 0.6
 WORKING_BYTES_PER_S = 256 * 1024
 
 
@@ -98,6 +100,11 @@ def _is_at_work(before: Effort | None, now: Effort | None, passed_s: float) -> b
     if before is None or now.waits_for_disk:
         return True  # the first look at it says nothing yet
     cpu_s, io_bytes = now.cpu_s - before.cpu_s, now.io_bytes - before.io_bytes
+    wanted_s = now.wanted_s - before.wanted_s
     if cpu_s < 0 or io_bytes < 0:
         return True  # a child of it has ended
-    return cpu_s >= WORKING_SHARE * passed_s or io_bytes >= WORKING_BYTES_PER_S * passed_s
+    return (
+        cpu_s >= WORKING_SHARE * passed_s
+        or wanted_s >= WANTING_SHARE * passed_s
+        or io_bytes >= WORKING_BYTES_PER_S * passed_s
+    )

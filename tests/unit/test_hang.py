@@ -26,6 +26,7 @@ class Job:
         self.watches = [RankWatch(rank) for rank in range(num_ranks)]
         self.counts = [1] * num_ranks
         self.cpu_s = [0.0] * num_ranks
+        self.in_line_s = [0.0] * num_ranks
         self.doing = [heartbeats.COMPUTING] * num_ranks
 
     def pass_second(
@@ -36,14 +37,17 @@ class Job:
         stopped: tuple[int, ...] = (),
         at_disk: tuple[int, ...] = (),
         reading: tuple[int, ...] = (),
+        in_line: tuple[int, ...] = (),
         passed_s: float = 1.0,
     ) -> Suspicion | None:
         for rank, watch in enumerate(self.watches):
             self.counts[rank] += rank in beating
             self.cpu_s[rank] += 0.0 if rank in stopped else 0.5 if rank in working else IDLE
+            self.in_line_s[rank] += 0.95 if rank in in_line else 0.0
             beat = Beat(count=self.counts[rank], pid=1, step=4, doing=self.doing[rank])
             used = Effort(
                 cpu_s=self.cpu_s[rank],
+                wanted_s=self.cpu_s[rank] + self.in_line_s[rank],
                 io_bytes=int(self.cpu_s[rank] * 1e9) if rank in reading else 0,
                 is_stopped=rank in stopped,
                 waits_for_disk=rank in at_disk,
@@ -81,7 +85,7 @@ def test_stopped_rank_is_the_one_whatever_the_others_do() -> None:
     assert second <= LIMIT_S + 2
 
 
-@pytest.mark.parametrize("how", ["working", "at_disk", "reading"])
+@pytest.mark.parametrize("how", ["working", "in_line", "at_disk", "reading"])
 def test_long_step_of_a_rank_that_is_at_work_is_none_while_the_other_waits(how: str) -> None:
     job = Job()
     _, found = job.pass_seconds(int(LIMIT_S), **{how: (0,)})

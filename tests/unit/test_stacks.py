@@ -43,7 +43,7 @@ def watches(*stopped: int, num_ranks: int = 2) -> list[RankWatch]:
     found = []
     for rank in range(num_ranks):
         beat = Beat(count=9, pid=1, step=4 + rank, doing=COMPUTING)
-        used = Effort(cpu_s=1.0, io_bytes=0, is_stopped=rank in stopped, waits_for_disk=False)
+        used = Effort(cpu_s=1.0, wanted_s=1.0, io_bytes=0, is_stopped=rank in stopped, waits_for_disk=False)
         found.append(RankWatch(rank, beat=beat, effort=used, silent_s=20.0, idle_s=20.0))
     return found
 

@@ -11,9 +11,14 @@ import psutil
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """What a process has used so far, its children included, and how it stands now."""
+    """What a process has used so far, its children included, and how it stands now.
+
+    `wanted_s` is the time its threads have run or stood in line for a core: on a crowded machine a process
+    at work may get little, but it wants much.
+    """
 
     cpu_s: float
+    wanted_s: float
     io_bytes: int
     is_stopped: bool
     waits_for_disk: bool
@@ -37,6 +42,7 @@ def look(pid: int) -> Effort | None:
             io_bytes += _io_bytes(process)
     return Effort(
         cpu_s=cpu_s,
+        wanted_s=sum(_wanted_s(process.pid) for process in family),
         io_bytes=io_bytes,
         is_stopped=status == psutil.STATUS_STOPPED,
         waits_for_disk=any(_waits_for_disk(process.pid) for process in family),
@@ -49,6 +55,16 @@ def _io_bytes(process: psutil.Process) -> int:
         return 0
     counters = process.io_counters()
     return int(getattr(counters, "read_chars", 0) + getattr(counters, "write_chars", 0))
+
+
+def _wanted_s(pid: int) -> float:
+    """Return how long its threads have run and waited for a core (proc(5), schedstat); 0 where hidden."""
+    wanted_ns = 0
+    for schedstat in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError, ValueError):
+            ran_ns, waited_ns, _ = map(int, schedstat.read_text().split())
+            wanted_ns += ran_ns + waited_ns
+    return wanted_ns / 1e9
 
 
 def _waits_for_disk(pid: int) -> bool:
