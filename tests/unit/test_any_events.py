@@ -50,6 +50,7 @@ def numbered(texts: list[str]) -> bytes:
 )
 @example(b"[" * 100_000 + b"\n", 255)
 @example(b'{"seq":1,"time_unix_s":1,"kind":"step","step":1}\n' + examples.event_lines(), 255)
+@example(examples.event_lines().replace(b'"step":2', b'"step":0'), 255)
 @example(b'{"seq":0,"time_unix_s":1,"kind":"newer","inside":{"kind":"eval","step":3}}\n', 255)
 @example(b'{"seq":0,"time_unix_s":1,"kind":"devices","devices":[{"rank":0,"kind":"step"}]}\n', 255)
 @example(b'{"seq":0,"time_unix_s":1,"kind":"devices","devices":[{"rank":0,"kind":"plan"}]}\n', 255)

@@ -41,6 +41,10 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62
 
 
+def _is_step(value: Any) -> bool:
+    return _is_count(value) and value >= 1
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -89,7 +93,7 @@ _ESSENTIAL: Mapping[str, Mapping[str, Check]] = {
     "state": {"state": _is_text, "reason": _is_text},
     "plan": {"num_train": _is_count, "num_steps": _is_count},
     "step": {
-        "step": _is_count,
+        "step": _is_step,
         "epoch": _is_count,
         **dict.fromkeys(
             ("loss", "lr", "grad_norm", "samples_per_s", "step_time_s", "data_time_s"), _is_number_or_none

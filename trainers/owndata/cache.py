@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from trainers.data import Tokenizer
-from trainers.owndata import folders
+from trainers.owndata import folders, limits
 from trainers.owndata.problems import DataError, DataProblem
 from trainers.owndata.progress import EVERY_S
 from trainers.owndata.store import META, Prepared, sealed
@@ -204,6 +204,7 @@ def _files(path: Path) -> Iterator[tuple[str, int, int]]:
         yield "", about.st_size, about.st_mtime_ns
         return
     for folder, _, files in folders.walk(path):
+        limits.check_time()
         yield os.path.relpath(folder, path) + "/", 0, 0
         for file in files:
             try:
