@@ -77,7 +77,7 @@ class WaitingRow {
     this.up = moveTo("Up", "Move up:", () => this.item.place - 1);
     this.down = moveTo("Down", "Move down:", () => this.item.place + 1);
     this.share = button("Use occupied GPUs", "Let it use GPUs that others occupy:", () => ["use_occupied_gpus", item.run_id]);
-    this.out = button("Take out", "Take out of the line:", () => ["stop_run", item.run_id]);
+    this.out = button("Take out", "Take out of the line:", () => ["stop_run", item.run_id, true]);
     const actions = el("td", {}, el("div", { class: "ddp-row-actions" }, this.first, this.up, this.down, this.share, this.out));
     const starts = el("td", { "data-label": "starts", class: "ddp-queue-why" }, this.starts, this.why);
     this.element = el("tr", { "data-run": item.run_id }, this.place, this.who.element, this.needs, this.asked, starts, actions);

@@ -14,8 +14,8 @@ export class QueuedPanel {
     this.end = null;
     this.words = el("strong", {}, "In line");
     this.why = el("p", {});
-    this.share = this.button("Use occupied GPUs too", "use_occupied_gpus", afterAction);
-    this.out = this.button("Take out of the line", "stop_run", afterAction);
+    this.share = this.button("Use occupied GPUs too", afterAction, "use_occupied_gpus", runId);
+    this.out = this.button("Take out of the line", afterAction, "stop_run", runId, true);
     this.element = el(
       "section",
       { class: "ddp-queued", "aria-label": "Waiting in line", hidden: true },
@@ -26,10 +26,10 @@ export class QueuedPanel {
     show(this.share, false);
   }
 
-  button(words, endpoint, afterAction) {
+  button(words, afterAction, ...call) {
     const button = el("button", { type: "button", class: "ddp-button" }, words);
     button.addEventListener("click", async () => {
-      await act(button, endpoint, this.runId);
+      await act(button, ...call);
       afterAction();
     });
     return button;

@@ -40,7 +40,17 @@ def contract() -> dict[str, Any]:
         "status_fields": [field.name for field in dataclasses.fields(status)],
         "files": {
             name: str(getattr(run, name).relative_to(run.path))
-            for name in ("config", "status", "events", "commands", "logs", "checkpoints", "lock")
+            for name in (
+                "config",
+                "status",
+                "events",
+                "commands",
+                "logs",
+                "checkpoints",
+                "lock",
+                "queued",
+                "granted",
+            )
         }
         | {"rank_log": str(run.rank_log(3).relative_to(run.path))},
         "checkpoint_format_version": checkpoint.FORMAT_VERSION,

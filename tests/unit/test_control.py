@@ -58,6 +58,15 @@ def test_stop_during_a_pause_saves_and_ends(monkeypatch: pytest.MonkeyPatch) -> 
     assert job.saves == ["stop"]
 
 
+def test_a_stop_that_says_why_is_remembered_for_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = paused_job(monkeypatch, Command(name="stop", why="Time is up."))
+    said = []
+    job.reporter.state = lambda state, reason: said.append((state, reason))
+    assert control.stay_paused(job, "Paused.") == "stopped"
+    assert ("stopping", "Time is up.") in said
+    assert job.stopped_because == "Time is up."
+
+
 def test_stop_without_saving_during_a_pause_saves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     job = paused_job(monkeypatch, Command(name="stop", save=False))
     assert control.stay_paused(job, "Paused.") == "stopped"

@@ -125,3 +125,41 @@ def test_cards_on_the_bus_are_counted_without_a_driver(
     assert hardware.num_nvidia_cards() == 1
     monkeypatch.setattr(hardware, "_PCI_DEVICES", tmp_path / "absent")
     assert hardware.num_nvidia_cards() == 0
+
+
+class NamedDriver(FakeDriver):
+    """Three GPUs that have names of their own."""
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        return 3
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:  # noqa: N802
+        return f"handle {index}"
+
+    def nvmlDeviceGetUUID(self, handle: str) -> str:  # noqa: N802
+        return f"GPU-{'abc'[int(handle[-1])]}000"
+
+    def nvmlDeviceGetIndex(self, handle: str) -> int:  # noqa: N802
+        return int(handle[-1])
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [
+        (None, [(0, "GPU-a000"), (1, "GPU-b000"), (2, "GPU-c000")]),
+        ("2,0", [(0, "GPU-a000"), (2, "GPU-c000")]),
+        ("GPU-b000", [(1, "GPU-b000")]),
+        ("GPU-c", [(2, "GPU-c000")]),
+        ("MIG-7", [(0, "MIG-7")]),
+        ("", []),
+    ],
+)
+def test_gpus_that_can_be_handed_out_have_their_index_and_the_name_cuda_knows(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, expected: list[tuple[int, str]]
+) -> None:
+    use(monkeypatch, NamedDriver())
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert [(gpu.index, gpu.uuid) for gpu in hardware.visible_gpus()] == expected
+    assert hardware.gpu_index("handle 2") == 2
