@@ -151,7 +151,7 @@ def test_a_run_whose_files_are_links_shows_nothing_of_them(
     ],
 )
 def test_numbers_that_are_none_are_refused_in_words(server: Server, value: str) -> None:
-    raw = f'{{"data": [{{"learning_rate": {value}, "device": "cpu"}}]}}'
+    raw = f'{{"data": [{{"learning_rate": {value}, "device": "cpu"}}, false]}}'
     status, words = ask(server, "POST", "/gradio_api/run/start_run", raw.encode())
     assert status == 500 or status in NOT_SERVED
     assert "Traceback" not in words and "site-packages" not in words
@@ -160,7 +160,7 @@ def test_numbers_that_are_none_are_refused_in_words(server: Server, value: str) 
 @pytest.mark.parametrize("depth", [1_000, 100_000])
 def test_deep_nesting_harms_nobody(server: Server, depth: int) -> None:
     for text in ("[" * depth + "]" * depth, '{"a":' * depth + "1" + "}" * depth):
-        body = f'{{"data": [{text}]}}'.encode()
+        body = f'{{"data": [{text}, false]}}'.encode()
         status, words = ask(server, "POST", "/gradio_api/run/start_run", body)
         assert status in NOT_SERVED | {500} and "Traceback" not in words
     assert ask(server, "GET", "/live/runs")[0] == 200

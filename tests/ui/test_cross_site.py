@@ -45,7 +45,7 @@ def page(browser: Browser, evil: str) -> Iterator[Page]:
 
 
 START = """async ([target, type, mode]) => {
-  const body = JSON.stringify({ data: [{ dataset: "digits", model: "mlp", device: "cpu", name: "evil" }] });
+  const body = JSON.stringify({ data: [{ dataset: "digits", model: "mlp", device: "cpu", name: "evil" }, false] });
   try {
     const asked = { method: "POST", mode, body, headers: { "content-type": type } };
     const answer = await fetch(`${target}/gradio_api/run/start_run`, asked);
@@ -82,7 +82,7 @@ FORM = """([target, type]) => {
   const form = document.createElement("form");
   Object.assign(form, { method: "POST", action: `${target}/gradio_api/run/start_run`, enctype: type });
   const field = document.createElement("input");
-  Object.assign(field, { name: '{"data":[{"device":"cpu","name":"evil","x":"', value: '"}]}' });
+  Object.assign(field, { name: '{"data":[{"device":"cpu","name":"evil","x":"', value: '"},false]}' });
   form.append(field);
   document.body.append(form);
   form.submit();

@@ -191,7 +191,7 @@ def test_a_name_of_a_megabyte_is_refused_in_words(
     server: Server, runs: tuple[RunDirectory, RunDirectory]
 ) -> None:
     for endpoint, data in (
-        ("start_run", [{"name": "a" * 900_000, "device": "cpu"}]),
+        ("start_run", [{"name": "a" * 900_000, "device": "cpu"}, False]),
         ("edit_run", ["plain-1", "a" * 900_000, None, None]),
         ("edit_run", ["plain-1", None, ["a" * 900_000], None]),
         ("edit_run", ["plain-1", None, None, "a" * 900_000]),
