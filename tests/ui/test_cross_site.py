@@ -45,7 +45,8 @@ def page(browser: Browser, evil: str) -> Iterator[Page]:
 
 
 START = """async ([target, type, mode]) => {
-  const body = JSON.stringify({ data: [{ dataset: "digits", model: "mlp", device: "cpu", name: "evil" }, false] });
+  const config = { dataset: "digits", model: "mlp", device: "cpu", name: "evil" };
+  const body = JSON.stringify({ data: [config, false] });
   try {
     const asked = { method: "POST", mode, body, headers: { "content-type": type } };
     const answer = await fetch(`${target}/gradio_api/run/start_run`, asked);
