@@ -54,16 +54,18 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def serve(runs_dir: Path, port: int | None = None) -> Iterator[Server]:
+def serve(runs_dir: Path, port: int | None = None, timeout_s: float = SERVE_TIMEOUT_S) -> Iterator[Server]:
     """Run `app.py` over a runs directory until the block ends; its runs go on, as they do for a user."""
     port = port or free_port()
     command = [sys.executable, "app.py", "--no-browser", "--port", str(port), "--runs-dir", str(runs_dir)]
-    with serve_command(command, port) as server:
+    with serve_command(command, port, timeout_s=timeout_s) as server:
         yield server
 
 
 @contextlib.contextmanager
-def serve_command(command: list[str], port: int, first_path: str = "") -> Iterator[Server]:
+def serve_command(
+    command: list[str], port: int, *, first_path: str = "", timeout_s: float = SERVE_TIMEOUT_S
+) -> Iterator[Server]:
     """Run a command that serves a page on a port of this machine until the block ends.
 
     Args:
@@ -77,7 +79,7 @@ def serve_command(command: list[str], port: int, first_path: str = "") -> Iterat
     process = subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=sys.stderr)
     address = f"http://127.0.0.1:{port}"
     try:
-        _wait_until_answered(f"{address}/{first_path}", process)
+        _wait_until_answered(f"{address}/{first_path}", process, timeout_s)
         yield Server(address=address, process=process, served_after_s=time.monotonic() - started)
     finally:
         _end(process)
@@ -133,8 +135,10 @@ def open_page(
     return page
 
 
-def _wait_until_answered(address: str, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + SERVE_TIMEOUT_S
+def _wait_until_answered(
+    address: str, process: subprocess.Popen[bytes], timeout_s: float = SERVE_TIMEOUT_S
+) -> None:
+    deadline = time.monotonic() + timeout_s
     while not _answers(address):
         if process.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"nothing answers at {address} (exit code {process.poll()})")

@@ -107,7 +107,11 @@ class Trial:
             self._left = self.watched[run.run_id][1].processes_left()
             return not self._left and run.read_status().state not in events.LIVE_STATES
 
-        wait_until("an ended state with no process left", is_true, PATIENCE_S)
+        try:
+            wait_until("an ended state with no process left", is_true, PATIENCE_S)
+        except AssertionError:
+            self.outcome.processes_left += len(self._left)
+            raise
         self._note_seconds()
         status = run.read_status()
         self.expect(
@@ -228,7 +232,6 @@ def play(name: str, scene: Scene, seed: int, folder: Path, repository: Path = RE
         # Whatever went wrong is a finding of this trial, and the next one is played all the same.
         told = "" if isinstance(error, AssertionError) else traceback.format_exc()
         trial.complain(f"{type(error).__name__}: {error}\n{told}")
-        trial.outcome.processes_left += sum(len(w.processes_left()) for _, w in trial.watched.values())
     finally:
         trial.close()
         shutil.rmtree(folder, ignore_errors=True)

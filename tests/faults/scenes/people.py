@@ -24,6 +24,10 @@ from trainers.contract.rundir import RunDirectory
 NOT_PLAIN = re.compile(r"Traceback|Errno|\w+Error:|None")
 
 
+# A machine with many trials at once is slow to start a page; that is no finding.
+serve = partial(page_driver.serve, timeout_s=300.0)
+
+
 def ask(page: Client, endpoint: str, *arguments: Any) -> tuple[Any, str]:
     """Return an endpoint's answer and no words, or nothing and the words of its error."""
     try:
@@ -89,7 +93,7 @@ def _checkpoint_during_stop(trial: Trial) -> None:
 
 def _double_click_on_start(trial: Trial) -> None:
     """One click too many is one run all the same; by a real mouse in a real browser."""
-    with page_driver.serve(trial.runs_dir) as server, page_driver.open_browser() as browser:
+    with serve(trial.runs_dir) as server, page_driver.open_browser() as browser:
         page = page_driver.open_page(browser, server.address)
         page.evaluate("localStorage.setItem('ddp:tour', 'seen')")
         page.reload()
@@ -112,7 +116,7 @@ def _double_click_on_start(trial: Trial) -> None:
 
 
 def _resume_a_running_run(trial: Trial) -> None:
-    with page_driver.serve(trial.runs_dir) as server:
+    with serve(trial.runs_dir) as server:
         page = Client(server.address, verbose=False)
         run = start_on(trial, page)
         wait_until_saved(run)
@@ -126,7 +130,7 @@ def _resume_a_running_run(trial: Trial) -> None:
 
 def _two_pages(trial: Trial) -> None:
     """Both list, one stops what the other started, and both resume it at the same moment: one does."""
-    with page_driver.serve(trial.runs_dir) as one, page_driver.serve(trial.runs_dir) as other:
+    with serve(trial.runs_dir) as one, serve(trial.runs_dir) as other:
         pages = [Client(server.address, verbose=False) for server in (one, other)]
         run = start_on(trial, pages[0])
         wait_until_saved(run)
@@ -157,7 +161,7 @@ def _two_pages(trial: Trial) -> None:
 
 def _signal_to_the_page(trial: Trial, name: str) -> None:
     """The run goes on; a new page knows it, and stops it."""
-    with page_driver.serve(trial.runs_dir) as server:
+    with serve(trial.runs_dir) as server:
         run = start_on(trial, Client(server.address, verbose=False))
         if trial.dice.random() < 0.7:
             wait_until_saved(run)
@@ -166,7 +170,7 @@ def _signal_to_the_page(trial: Trial, name: str) -> None:
         server.process.send_signal(signal.Signals[name])
         if name != "SIGSTOP":
             server.process.wait(30)
-        with page_driver.serve(trial.runs_dir) as again:
+        with serve(trial.runs_dir) as again:
             page = Client(again.address, verbose=False)
             wait_until("the run's first checkpoint", run.list_checkpoints, BUSY_START_S)
             trial.strike()
@@ -180,7 +184,7 @@ def _signal_to_the_page(trial: Trial, name: str) -> None:
 
 def _reboot(trial: Trial) -> None:
     """Everything is killed at once; the list of a new page is true, and each run can be resumed."""
-    with page_driver.serve(trial.runs_dir) as server:
+    with serve(trial.runs_dir) as server:
         page = Client(server.address, verbose=False)
         first = start_on(trial, page)
         wait_until_saved(first)
@@ -192,7 +196,7 @@ def _reboot(trial: Trial) -> None:
             for process in processes_of(run):
                 process.kill()
         server.process.wait()
-    with page_driver.serve(trial.runs_dir) as server:
+    with serve(trial.runs_dir) as server:
         page = Client(server.address, verbose=False)
         trial.strike()
         rows = {row["run_id"]: row for row in page.predict(api_name="/list_runs")}
