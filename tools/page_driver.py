@@ -64,7 +64,7 @@ def serve(runs_dir: Path, port: int | None = None, timeout_s: float = SERVE_TIME
 
 @contextlib.contextmanager
 def serve_command(
-    command: list[str], port: int, *, first_path: str = "", timeout_s: float = SERVE_TIMEOUT_S
+    command: list[str], port: int, first_path: str = "", timeout_s: float = SERVE_TIMEOUT_S
 ) -> Iterator[Server]:
     """Run a command that serves a page on a port of this machine until the block ends.
 
