@@ -1,7 +1,7 @@
 # `make check` only looks; `make format` mends. Uses .venv where there is one.
 BIN := $(if $(wildcard .venv/bin/python),.venv/bin/,)
 
-.PHONY: check format test screenshots bench audit
+.PHONY: check format test screenshots bench audit fuzz-routes
 
 check:
 	BIN=$(BIN) tools/check.sh
@@ -17,6 +17,10 @@ test:
 audit:
 	pip-audit --requirement requirements.txt --no-deps --disable-pip
 	pip-audit --requirement requirements.txt --no-deps --disable-pip --vulnerability-service osv
+
+# Needs schemathesis.
+fuzz-routes:
+	$(BIN)python -m tools.fuzz_routes --schemathesis schemathesis
 
 screenshots:
 	$(BIN)python -m tools.screenshots
