@@ -7,17 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import gradio as gr
 from fastapi import FastAPI
 
-from ddp_gui import asking, export_routes, list_routes, log_routes, stream
-from ddp_gui.api import Api
+from ddp_gui import asking, export_routes, launcher, log_routes, stream
 from ddp_gui.catalogue import CatalogueSource
-from ddp_gui.data_access import DataAccess
-from ddp_gui.devices import Devices
-from ddp_gui.line import Line
-from ddp_gui.line_view import LineView
-from ddp_gui.runs import RunStore
+from ddp_gui.runs import RunStore, status_values
 from tests.faults.once import once
 
 with warnings.catch_warnings():
@@ -51,10 +45,8 @@ class Page:
         # What a model would take is asked of another process, once a page: it has nothing to do with this.
         needs: Any = SimpleNamespace(of=lambda *_: None)
         self.store = RunStore(runs_dir, _catalogue(), needs=needs)
-        line = Line(runs_dir, Devices(runs_dir, 2), self.store.look_again)
-        self.api = Api(self.store, line, LineView(line, self.store), DataAccess(runs_dir))
         app = FastAPI()
-        for module in (list_routes, export_routes, stream, log_routes):
+        for module in (export_routes, stream, log_routes):
             app.include_router(module.make_router(self.store))
         self._client = TestClient(app)
 
@@ -65,13 +57,15 @@ class Page:
     def status(self, run_id: str) -> dict[str, Any] | str:
         """Return what `/run_status` answers; the words, where it is an error."""
         try:
-            return self.api.run_status(run_id)
-        except gr.Error as error:
-            return str(error.message)
+            view = self.store.view(run_id)
+            view.catch_up()
+            return status_values(view)
+        except (OSError, ValueError) as error:
+            return str(error)
 
-    def stop(self, run_id: str, *, save: bool = True) -> dict[str, Any]:
+    def stop(self, run_id: str, *, save: bool = True) -> str:
         """Press Stop."""
-        return self.api.stop_run(run_id, save)
+        return launcher.send(self.store.open(run_id), "stop", save=save)
 
     def said_of(self, run_id: str) -> str:
         """Return what the page of a run says of it: its error and the remarks on it."""
