@@ -17,7 +17,7 @@ SAVE_GRACE_S = 4.0
 LATEST_S = 11.0
 TERM_GRACE_S = 2.0
 # A run that has said its last word and does not end: from then, and from a wish to stop.
-EXIT_GRACE_S = 9.0
+EXIT_GRACE_S = 30.0
 STOPPED_EXIT_S = 9.5
 STOPPED_EXIT_GRACE_S = 5.0
 LATE_EXIT_GRACE_S = 1.5
