@@ -9,9 +9,9 @@ import sys
 import unicodedata
 from pathlib import Path
 
-from ddp_gui import passwords
-from ddp_gui.account_file import Account, AccountError, AccountFile, Accounts, checked_name
-from ddp_gui.people import ROLES, Role
+from ddp_gui.access import passwords
+from ddp_gui.access.account_file import Account, AccountError, AccountFile, Accounts, checked_name
+from ddp_gui.access.people import ROLES, Role
 
 SPELT = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss", "ø": "o", "æ": "ae", "å": "a", "ł": "l"}
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ddp_gui import launcher, line_view, machine, owners, people, plan
+from ddp_gui import launcher, machine, plan
+from ddp_gui.access import owners, people
+from ddp_gui.access.data_access import DataAccess
+from ddp_gui.access.pace import Pace
 from ddp_gui.catalogue import Catalogue
-from ddp_gui.data_access import DataAccess
 from ddp_gui.endpoints import register
-from ddp_gui.line import Line, Placed
-from ddp_gui.line_view import LineView
 from ddp_gui.own_data import Look
-from ddp_gui.pace import Pace
 from ddp_gui.plainly import in_plain_words
 from ddp_gui.plan import Plan
 from ddp_gui.runs import RunStore, status_values
+from ddp_gui.waiting import line_view
+from ddp_gui.waiting.line import Line, Placed
+from ddp_gui.waiting.line_view import LineView
 from trainers.contract import config as config_module
 from trainers.contract import events
 from trainers.contract.config import Config, ConfigError, Problem

@@ -30,9 +30,11 @@ def ask(module: str) -> dict[str, Any]:
     Raises:
         AskError: when it fails.
     """
+    # A page that is killed meanwhile takes the process with it.
+    lifeline = [sys.executable, "-m", "trainers.contract.lifeline", str(os.getpid())]
     try:
         answer = subprocess.run(
-            [sys.executable, "-m", module],
+            [*lifeline, sys.executable, "-m", module],
             cwd=REPOSITORY,
             stdin=subprocess.DEVNULL,
             capture_output=True,

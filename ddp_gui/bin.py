@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddp_gui import owners, remarks
+from ddp_gui import remarks
+from ddp_gui.access import owners
 from trainers.contract import events, rundir
 from trainers.contract.json_files import read_json
 from trainers.contract.rundir import RunDirectory

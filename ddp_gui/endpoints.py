@@ -10,7 +10,7 @@ from typing import Any
 
 import gradio as gr
 
-from ddp_gui import people
+from ddp_gui.access import people
 
 Function = Callable[..., Any]
 

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ddp_gui import notes, owners, stopping
+from ddp_gui import notes, stopping
+from ddp_gui.access import owners
 from ddp_gui.paths import REPOSITORY
 from ddp_gui.plan import Plan
 from trainers.contract import events, processes, rundir

@@ -10,9 +10,9 @@ from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import Response
 
 from ddp_gui.comparison import differing_fields
-from ddp_gui.line_view import LineView
 from ddp_gui.listing import Changes
 from ddp_gui.runs import RunStore
+from ddp_gui.waiting.line_view import LineView
 from trainers.contract import events
 
 MAX_COMPARED = 8

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddp_gui import machine, rights
+from ddp_gui import machine
+from ddp_gui.access import rights
+from ddp_gui.access.pace import Pace
+from ddp_gui.access.people import asking
 from ddp_gui.communication import MAX_REMEMBERED, Check, CommunicationChecks
 from ddp_gui.endpoints import register
 from ddp_gui.machine_report.report import MachineReport
-from ddp_gui.pace import Pace
-from ddp_gui.people import asking
 from ddp_gui.plainly import in_plain_words
 from ddp_gui.runs import RunStore
 from ddp_gui.shown_runs import HIDDEN_RUN

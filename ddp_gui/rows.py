@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddp_gui import owners, remarks
+from ddp_gui import remarks
+from ddp_gui.access import owners
 from ddp_gui.digest import Digest
 from ddp_gui.facts import Facts
 from trainers.contract.rundir import RunDirectory

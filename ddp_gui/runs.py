@@ -10,9 +10,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ddp_gui import asking, facts, owners, rights
+from ddp_gui import asking, facts
+from ddp_gui.access import owners, rights
+from ddp_gui.access.class_settings import ClassSettingsFile
 from ddp_gui.catalogue import Catalogue, CatalogueSource
-from ddp_gui.class_settings import ClassSettingsFile
 from ddp_gui.facts import total_steps
 from ddp_gui.listing import Changes, Listing
 from ddp_gui.memory import NeedsSource, Prediction, predict

@@ -18,41 +18,40 @@ from fastapi import FastAPI
 from ddp_gui import (
     downloads,
     export_routes,
-    gradio_door,
     list_routes,
     log_routes,
-    login_routes,
     machine,
     machine_routes,
-    people,
-    queue_routes,
     static,
     stream,
     uploads,
 )
-from ddp_gui.account_file import AccountFile
+from ddp_gui.access import login_routes, people
+from ddp_gui.access.account_file import AccountFile
+from ddp_gui.access.class_api import ClassApi
+from ddp_gui.access.data_access import DataAccess
+from ddp_gui.access.login import Login
+from ddp_gui.access.session_gate import SessionGate
 from ddp_gui.api import Api
-from ddp_gui.asgi import App
 from ddp_gui.catalogue import CatalogueSource
-from ddp_gui.class_api import ClassApi
 from ddp_gui.communication import CommunicationChecks
-from ddp_gui.connections import MAX_HEADER_BYTES, BoundedProtocol
-from ddp_gui.data_access import DataAccess
-from ddp_gui.devices import Devices
-from ddp_gui.front import Front
-from ddp_gui.gate import Gate
-from ddp_gui.line import Line
-from ddp_gui.line_view import LineView
-from ddp_gui.login import Login
+from ddp_gui.door import gradio_door
+from ddp_gui.door.asgi import App
+from ddp_gui.door.connections import MAX_HEADER_BYTES, BoundedProtocol
+from ddp_gui.door.front import Front
+from ddp_gui.door.gate import Gate
 from ddp_gui.machine_api import MachineApi
 from ddp_gui.machine_report.report import MachineReport
 from ddp_gui.options import Options
 from ddp_gui.pages import shell
 from ddp_gui.pages import train as train_page
-from ddp_gui.queue_api import QueueApi
 from ddp_gui.runs import RunStore
-from ddp_gui.session_gate import SessionGate
 from ddp_gui.shelf_api import ShelfApi
+from ddp_gui.waiting import queue_routes
+from ddp_gui.waiting.devices import Devices
+from ddp_gui.waiting.line import Line
+from ddp_gui.waiting.line_view import LineView
+from ddp_gui.waiting.queue_api import QueueApi
 
 Lifespan = Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]
 

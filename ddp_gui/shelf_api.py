@@ -6,7 +6,8 @@ from dataclasses import asdict
 from typing import Any
 
 from ddp_gui import bin as run_bin
-from ddp_gui import owners, remarks, rights
+from ddp_gui import remarks
+from ddp_gui.access import owners, rights
 from ddp_gui.endpoints import register
 from ddp_gui.plainly import in_plain_words
 from ddp_gui.runs import RunStore

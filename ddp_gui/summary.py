@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from ddp_gui import event_reader, machine, owners, remarks, rights
+from ddp_gui import event_reader, machine, remarks
+from ddp_gui.access import owners, rights
 from ddp_gui.plan import shown_run_dir
 from ddp_gui.run_view import RunView
 from ddp_gui.runs import RunStore

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
-from ddp_gui import policies, static
+from ddp_gui import static
+from ddp_gui.door import policies
 from ddp_gui.paths import ASSETS
 
 TITLE = "DDP, live"

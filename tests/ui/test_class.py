@@ -13,8 +13,8 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError, AuthenticationError
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from ddp_gui import owners
-from ddp_gui.people import Person
+from ddp_gui.access import owners
+from ddp_gui.access.people import Person
 from tests import prefix_proxy
 from tests.harness import wait_until
 from tests.ui.conftest import kill_runs

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ddp_gui import launcher
-from ddp_gui.devices import Devices, DevicesNow, Users
+from ddp_gui.waiting.devices import Devices, DevicesNow, Users
 from tests.harness import wait_until
 from trainers.contract import tickets
 from trainers.contract.rundir import RunDirectory, Status

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ddp_gui import logs, notes, owners, remarks
+from ddp_gui import logs, notes, remarks
+from ddp_gui.access import owners
 from ddp_gui.catalogue import Catalogue
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from trainers.contract import config as config_module

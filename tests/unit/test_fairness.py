@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from ddp_gui.estimate import waiting_times
-from ddp_gui.fairness import (
+from ddp_gui.waiting.estimate import waiting_times
+from ddp_gui.waiting.fairness import (
     PATIENCE_S,
     Capacity,
     Running,
@@ -18,7 +18,7 @@ from ddp_gui.fairness import (
     decide,
     in_order,
 )
-from ddp_gui.person_limits import Limits, Rules
+from ddp_gui.waiting.person_limits import Limits, Rules
 
 GPUS = ("GPU-a", "GPU-b", "GPU-c", "GPU-d")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ddp_gui import passwords
-from ddp_gui.account_file import AccountError, AccountFile, checked_name
+from ddp_gui.access import passwords
+from ddp_gui.access.account_file import AccountError, AccountFile, checked_name
 from ddp_gui.accounts import account_name
 from tests.harness import REPOSITORY
 from tests.unit import class_of

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ddp_gui import people
-from ddp_gui.class_api import ClassApi
-from ddp_gui.class_settings import STRICTEST, ClassSettings, ClassSettingsFile
-from ddp_gui.people import Person
+from ddp_gui.access import people
+from ddp_gui.access.class_api import ClassApi
+from ddp_gui.access.class_settings import STRICTEST, ClassSettings, ClassSettingsFile
+from ddp_gui.access.people import Person
 
 
 def test_settings_are_kept_and_seen_by_others(tmp_path: Path) -> None:

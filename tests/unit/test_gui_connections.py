@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from ddp_gui import connections
-from ddp_gui.connections import BoundedProtocol
+from ddp_gui.door import connections
+from ddp_gui.door.connections import BoundedProtocol
 from tests.harness import wait_until
 
 ANSWER_AFTER_S = 0.9

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ddp_gui import people
-from ddp_gui.data_access import DataAccess
-from ddp_gui.pace import Pace
-from ddp_gui.people import EVERYBODY, NOBODY
+from ddp_gui.access import people
+from ddp_gui.access.data_access import DataAccess
+from ddp_gui.access.pace import Pace
+from ddp_gui.access.people import EVERYBODY, NOBODY
 from tests.unit.class_of import ANN, BOB, EVE
 from trainers.contract import config
 from trainers.contract.config import ConfigError

@@ -9,9 +9,9 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from ddp_gui import people
+from ddp_gui.access import people
+from ddp_gui.access.people import EVERYBODY, Person
 from ddp_gui.endpoints import knowing_who_asks, register
-from ddp_gui.people import EVERYBODY, Person
 
 ANN = Person(name="ann", role="student")
 

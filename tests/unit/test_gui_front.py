@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 import app as program
-from ddp_gui import options, people, session_gate, stream
-from ddp_gui.front import Front
-from ddp_gui.login import Login
-from ddp_gui.session_gate import SessionGate
+from ddp_gui import options, stream
+from ddp_gui.access import people, session_gate
+from ddp_gui.access.login import Login
+from ddp_gui.access.session_gate import SessionGate
+from ddp_gui.door.front import Front
 from tests.unit import class_of
 from tests.unit.class_of import ANN, password_of
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ddp_gui import limits, policies
-from ddp_gui.asgi import Refused
-from ddp_gui.gate import Gate
-from ddp_gui.gradio_door import is_open
+from ddp_gui.door import limits, policies
+from ddp_gui.door.asgi import Refused
+from ddp_gui.door.gate import Gate
+from ddp_gui.door.gradio_door import is_open
 
 HERE = "localhost:7860"
 

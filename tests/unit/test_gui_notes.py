@@ -13,14 +13,14 @@ import gradio as gr
 import pytest
 
 from ddp_gui import api, launcher, notes, plan
+from ddp_gui.access.data_access import DataAccess
 from ddp_gui.catalogue import Catalogue, CatalogueSource
-from ddp_gui.data_access import DataAccess
 from ddp_gui.digest import Digest
-from ddp_gui.line import Line
-from ddp_gui.line_view import LineView
 from ddp_gui.machine import Machine
 from ddp_gui.run_view import RunView
 from ddp_gui.runs import RunStore, total_steps
+from ddp_gui.waiting.line import Line
+from ddp_gui.waiting.line_view import LineView
 from tests.unit.stand_in import FOUR_GPUS, FakeDevices, Supervisors, supervisors  # noqa: F401 - a fixture
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from trainers.contract import config as config_module

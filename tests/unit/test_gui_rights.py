@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ddp_gui import owners, people
-from ddp_gui.people import EVERYBODY, NOBODY, Person
+from ddp_gui.access import owners, people
+from ddp_gui.access.people import EVERYBODY, NOBODY, Person
 from ddp_gui.shelf_api import ShelfApi
 from ddp_gui.shown_runs import HIDDEN_RUN, without_hidden
 from ddp_gui.summary import describe_configuration

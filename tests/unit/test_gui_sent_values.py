@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from ddp_gui.asgi import Refused
-from ddp_gui.sent_values import MAX_DEPTH, checked_body
+from ddp_gui.door.asgi import Refused
+from ddp_gui.door.sent_values import MAX_DEPTH, checked_body
 
 
 def passed_on(incoming: Path, *pieces: bytes) -> bytes:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ddp_gui import login_limits, sessions
-from ddp_gui.account_file import Account, AccountFile
-from ddp_gui.login import Login, LoginError
-from ddp_gui.login_limits import LoginLimits, TooManyTriesError, network_of
-from ddp_gui.sessions import Sessions
+from ddp_gui.access import login_limits, sessions
+from ddp_gui.access.account_file import Account, AccountFile
+from ddp_gui.access.login import Login, LoginError
+from ddp_gui.access.login_limits import LoginLimits, TooManyTriesError, network_of
+from ddp_gui.access.sessions import Sessions
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB, password_of
 
@@ -194,7 +194,7 @@ def test_a_hundred_tries_at_once_are_not_a_hundred_guesses(file: AccountFile) ->
 def test_a_name_that_is_not_there_takes_as_long(tmp_path: Path) -> None:
     file = AccountFile(tmp_path / "accounts.json")
     with file.changing() as accounts:
-        from ddp_gui import passwords
+        from ddp_gui.access import passwords
 
         accounts["ann"] = Account(name="ann", role="student", password=passwords.hashed("long enough"))
     login = Login(file, "cookie")

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from ddp_gui import launcher, plan, starter
+from ddp_gui import launcher, plan
 from ddp_gui.catalogue import Catalogue
-from ddp_gui.devices import Users
-from ddp_gui.line import Line
 from ddp_gui.machine import Machine
-from ddp_gui.person_limits import Limits
-from ddp_gui.queue_book import BookError, BookKeeper
+from ddp_gui.waiting import starter
+from ddp_gui.waiting.devices import Users
+from ddp_gui.waiting.line import Line
+from ddp_gui.waiting.person_limits import Limits
+from ddp_gui.waiting.queue_book import BookError, BookKeeper
 from tests.unit.stand_in import FOUR_GPUS, FakeDevices, Supervisors, supervisors  # noqa: F401 - a fixture
 from tests.unit.test_gui_notes import save
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
@@ -163,7 +164,7 @@ def test_a_page_killed_at_any_moment_of_a_start_neither_loses_a_run_nor_starts_i
         kill_at(patch, *KILLED_AT[moment])
         with pytest.raises(KilledError):
             place.page().start(place.planned(), "ann")
-    monkeypatch.setattr("ddp_gui.line_look.STARTING_S", 0.3)
+    monkeypatch.setattr("ddp_gui.waiting.line_look.STARTING_S", 0.3)
     page = place.page()
     page.begin()
     made = [path.parent.name for path in place.runs_dir.glob("*/config.json")]
@@ -184,7 +185,7 @@ def test_a_supervisor_that_comes_late_finds_that_another_was_started(
         patch.setattr(launcher, "start_supervisor", lambda run, ticket: late.append((run, ticket)) or 1 / 0)
         with pytest.raises(ZeroDivisionError):
             place.page().start(place.planned(), "ann")
-    monkeypatch.setattr("ddp_gui.line_look.STARTING_S", 0.0)
+    monkeypatch.setattr("ddp_gui.waiting.line_look.STARTING_S", 0.0)
     place.page().tick()
     ((run, ticket),) = late
     assert run.queued.exists() is False or tickets.read_queued(run) != ticket
@@ -402,7 +403,7 @@ def test_a_book_that_makes_no_sense_is_said_and_deleting_it_loses_nobody(place: 
 def test_a_page_that_hangs_with_the_book_in_hand_does_not_hang_another(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ddp_gui.queue_book.LOCK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("ddp_gui.waiting.queue_book.LOCK_TIMEOUT_S", 0.1)
     place.runs_dir.mkdir()
     with BookKeeper(place.runs_dir).open(), pytest.raises(BookError, match="does not answer"):
         place.page().start(place.planned(), "ann")

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from ddp_gui import line_view, owners, people
-from ddp_gui.devices import Users
-from ddp_gui.line import Line
-from ddp_gui.line_view import LineView
-from ddp_gui.people import Person
+from ddp_gui.access import owners, people
+from ddp_gui.access.people import Person
+from ddp_gui.waiting import line_view
+from ddp_gui.waiting.devices import Users
+from ddp_gui.waiting.line import Line
+from ddp_gui.waiting.line_view import LineView
 from tests.unit.stand_in import FOUR_GPUS, FakeDevices, Supervisors, supervisors  # noqa: F401 - a fixture
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.test_gui_runs import store_of

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ddp_gui import private_files
-from ddp_gui.account_file import Account, AccountFile
-from ddp_gui.people import Person
+from ddp_gui.access import private_files
+from ddp_gui.access.account_file import Account, AccountFile
+from ddp_gui.access.people import Person
 
 IDLE_S = 2 * 3600.0
 ABSOLUTE_S = 24 * 3600.0

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddp_gui import private_files
-from ddp_gui.passwords import Hashed
-from ddp_gui.people import ROLES, Person, Role
+from ddp_gui.access import private_files
+from ddp_gui.access.passwords import Hashed
+from ddp_gui.access.people import ROLES, Person, Role
 
 FORMAT = 1
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ddp_gui import owners
-from ddp_gui.fairness import Capacity, Situation
+from ddp_gui.access import owners
 from ddp_gui.machine_report import disk
-from ddp_gui.person_limits import Limits, Rules
+from ddp_gui.waiting.fairness import Capacity, Situation
+from ddp_gui.waiting.person_limits import Limits, Rules
 from trainers.contract import events, rundir
 from trainers.contract.config import ConfigError, Problem
 from trainers.contract.rundir import RunDirectory

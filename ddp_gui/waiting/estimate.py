@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ddp_gui.fairness import Running, Situation, Waiting, decide
+from ddp_gui.waiting.fairness import Running, Situation, Waiting, decide
 
 
 def waiting_times(

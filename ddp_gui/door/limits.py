@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ddp_gui.asgi import Refused, Scope
+from ddp_gui.door.asgi import Refused, Scope
 
 MAX_BODY_BYTES = 1_000_000
 # A room behind one address has thirty pages open, each with its stream and a question now and then.

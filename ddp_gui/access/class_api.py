@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from ddp_gui import rights
+from ddp_gui.access import rights
 from ddp_gui.endpoints import register
 from ddp_gui.plainly import in_plain_words
 from ddp_gui.runs import RunStore

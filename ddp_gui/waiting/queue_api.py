@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ddp_gui import launcher, person_limits, rights
+from ddp_gui import launcher
+from ddp_gui.access import rights
+from ddp_gui.access.people import asking
 from ddp_gui.endpoints import register
-from ddp_gui.line import Line
-from ddp_gui.line_view import LineView
-from ddp_gui.people import asking
 from ddp_gui.plainly import in_plain_words
 from ddp_gui.runs import RunStore
+from ddp_gui.waiting import person_limits
+from ddp_gui.waiting.line import Line
+from ddp_gui.waiting.line_view import LineView
 
 
 class QueueApi:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ddp_gui.asgi import App, Receive, Scope, Send
+from ddp_gui.door.asgi import App, Receive, Scope, Send
 
 # Gradio builds addresses from these whoever sends them. What a trusted proxy said is in the scope by now.
 PROXY_HEADERS = (b"x-forwarded-", b"forwarded", b"x-gradio-server")

@@ -9,8 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ddp_gui import estimate, refusals
-from ddp_gui.fairness import (
+from ddp_gui.access.people import Person
+from ddp_gui.plan import ranks_in_words
+from ddp_gui.runs import RunStore
+from ddp_gui.waiting import estimate, refusals
+from ddp_gui.waiting.fairness import (
     RULE,
     Running,
     Situation,
@@ -20,11 +23,8 @@ from ddp_gui.fairness import (
     in_order,
     ranks_held,
 )
-from ddp_gui.line import Line
-from ddp_gui.line_look import Seen
-from ddp_gui.people import Person
-from ddp_gui.plan import ranks_in_words
-from ddp_gui.runs import RunStore
+from ddp_gui.waiting.line import Line
+from ddp_gui.waiting.line_look import Seen
 
 MaySee = Callable[[str], bool]
 

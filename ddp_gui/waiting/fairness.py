@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ddp_gui.person_limits import Rules
+from ddp_gui.waiting.person_limits import Rules
 from trainers.contract.tickets import DeviceKind
 
 # As long may runs that came later in the line pass one that does not fit yet.

@@ -8,10 +8,10 @@ from urllib.parse import parse_qs, quote
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
-from ddp_gui import policies
-from ddp_gui.login import Login, LoginError
+from ddp_gui.access.login import Login, LoginError
+from ddp_gui.access.people import asking
+from ddp_gui.door import policies
 from ddp_gui.pages import login_page
-from ddp_gui.people import asking
 
 MAX_FORM_BYTES = 4096
 NO_STORE = {"Cache-Control": "no-store"}

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddp_gui import machine, owners
-from ddp_gui.devices import Devices, DevicesNow
-from ddp_gui.fairness import Capacity, Running, Situation, Span, Waiting
+from ddp_gui import machine
+from ddp_gui.access import owners
 from ddp_gui.launcher import HANDSHAKE_S
-from ddp_gui.queue_book import Book
+from ddp_gui.waiting.devices import Devices, DevicesNow
+from ddp_gui.waiting.fairness import Capacity, Running, Situation, Span, Waiting
+from ddp_gui.waiting.queue_book import Book
 from trainers.contract import rundir, tickets
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import Ticket, TicketError

@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ddp_gui import person_limits
-from ddp_gui.fairness import LATELY_S, Span
-from ddp_gui.person_limits import Rules
+from ddp_gui.waiting import person_limits
+from ddp_gui.waiting.fairness import LATELY_S, Span
+from ddp_gui.waiting.person_limits import Rules
 from trainers.contract import rundir
 
 FOLDER = ".class"

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from ddp_gui.people import asking
+from ddp_gui.access.people import asking
 
 
 class Pace:

@@ -6,11 +6,11 @@ import asyncio
 import math
 from concurrent.futures import ThreadPoolExecutor
 
-from ddp_gui import passwords
-from ddp_gui.account_file import Account, AccountFile
-from ddp_gui.login_limits import LoginLimits, TooManyTriesError
-from ddp_gui.people import Person
-from ddp_gui.sessions import Sessions, sessions_path
+from ddp_gui.access import passwords
+from ddp_gui.access.account_file import Account, AccountFile
+from ddp_gui.access.login_limits import LoginLimits, TooManyTriesError
+from ddp_gui.access.people import Person
+from ddp_gui.access.sessions import Sessions, sessions_path
 
 # Each takes 32 MiB and a core: training needs the others.
 AT_ONCE = 2

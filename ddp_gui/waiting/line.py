@@ -14,14 +14,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ddp_gui import launcher, refusals, starter
-from ddp_gui.devices import Devices
-from ddp_gui.fairness import decide, in_order
-from ddp_gui.line_look import LineLook, Seen, waiting_with
-from ddp_gui.person_limits import Limits
+from ddp_gui import launcher
 from ddp_gui.plan import Plan
-from ddp_gui.queue_book import Book, BookError, BookKeeper, trim
-from ddp_gui.starter import Starter
+from ddp_gui.waiting import refusals, starter
+from ddp_gui.waiting.devices import Devices
+from ddp_gui.waiting.fairness import decide, in_order
+from ddp_gui.waiting.line_look import LineLook, Seen, waiting_with
+from ddp_gui.waiting.person_limits import Limits
+from ddp_gui.waiting.queue_book import Book, BookError, BookKeeper, trim
+from ddp_gui.waiting.starter import Starter
 from trainers.contract import rundir, tickets
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import DeviceKind, Ticket

@@ -14,9 +14,10 @@ from pathlib import Path
 from fastapi import FastAPI
 from starlette.routing import Mount
 
-from ddp_gui import policies, uploads
-from ddp_gui.asgi import App, Message, Receive, Refused, Scope, Send, answer
-from ddp_gui.sent_values import checked_body
+from ddp_gui import uploads
+from ddp_gui.door import policies
+from ddp_gui.door.asgi import App, Message, Receive, Refused, Scope, Send, answer
+from ddp_gui.door.sent_values import checked_body
 
 _NAME = r"[A-Za-z0-9_]+"
 _READ = re.compile(

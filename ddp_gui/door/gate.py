@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from urllib.parse import urlsplit
 
-from ddp_gui import policies, uploads
-from ddp_gui.asgi import App, Message, Receive, Refused, Scope, Send, answer
-from ddp_gui.gradio_door import UPLOAD
-from ddp_gui.hosts import Hosts
-from ddp_gui.limits import MAX_BODY_BYTES, AtOnce, check_body
+from ddp_gui import uploads
+from ddp_gui.door import policies
+from ddp_gui.door.asgi import App, Message, Receive, Refused, Scope, Send, answer
+from ddp_gui.door.gradio_door import UPLOAD
+from ddp_gui.door.hosts import Hosts
+from ddp_gui.door.limits import MAX_BODY_BYTES, AtOnce, check_body
 
 FORM_BYTES = 100_000  # what a form adds to the file in it
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ddp_gui.class_settings import ClassSettings
-from ddp_gui.people import asking
+from ddp_gui.access.class_settings import ClassSettings
+from ddp_gui.access.people import asking
 
 
 class NotAllowedError(ValueError):

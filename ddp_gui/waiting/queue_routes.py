@@ -6,10 +6,10 @@ from typing import Any
 
 from fastapi import APIRouter, HTTPException
 
-from ddp_gui.line_view import LineView
-from ddp_gui.people import asking
-from ddp_gui.queue_book import BookError
+from ddp_gui.access.people import asking
 from ddp_gui.runs import RunStore
+from ddp_gui.waiting.line_view import LineView
+from ddp_gui.waiting.queue_book import BookError
 
 
 def make_router(view: LineView, store: RunStore) -> APIRouter:

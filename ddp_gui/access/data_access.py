@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from ddp_gui.access.people import asking
 from ddp_gui.paths import REPOSITORY
-from ddp_gui.people import asking
 from trainers.contract.config import Config, ConfigError, Problem
 
 # What everybody uploads lies beside it where nobody logs in.

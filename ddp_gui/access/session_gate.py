@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import orjson
 
-from ddp_gui import people
-from ddp_gui.asgi import App, Message, Receive, Scope, Send
-from ddp_gui.login import Login
+from ddp_gui.access import people
+from ddp_gui.access.login import Login
+from ddp_gui.door.asgi import App, Message, Receive, Scope, Send
 from ddp_gui.pages import login_page
 
 OPEN_PATHS = frozenset({"/login", *(f"/{file}" for file in login_page.FILES)})

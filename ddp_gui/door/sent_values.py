@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from ddp_gui.asgi import Message, Receive, Refused
+from ddp_gui.door.asgi import Message, Receive, Refused
 
 MAX_DEPTH = 40
 

@@ -14,9 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from ddp_gui import launcher
-from ddp_gui.devices import DevicesNow
-from ddp_gui.fairness import Start
 from ddp_gui.launcher import LaunchError
+from ddp_gui.waiting.devices import DevicesNow
+from ddp_gui.waiting.fairness import Start
 from trainers.contract import rundir, tickets
 from trainers.contract.events import EventFile, State
 from trainers.contract.rundir import RunDirectory, Status

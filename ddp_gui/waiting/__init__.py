@@ -1,0 +1,1 @@
+"""Runs that wait for GPUs or CPU ranks, and who is next."""
