@@ -22,9 +22,17 @@ install_browser() {
 make_venv requirements.txt requirements-dev.txt
 has_browser || install_browser || true
 
+# What waits mostly for itself goes side by side; what is timed, broken on purpose or shown by a browser does not.
+test_all() {
+    local status=0
+    "$PYTHON" -m pytest -m "unit or integration" --numprocesses auto --maxprocesses 4 --dist loadfile || status=$?
+    "$PYTHON" -m pytest -m "not (unit or integration)" || status=$?
+    return "$status"
+}
+
 tools/check.sh
 status=0
-"$PYTHON" -m pytest "$@" || status=$?
+if [ $# = 0 ]; then test_all || status=$?; else "$PYTHON" -m pytest "$@" || status=$?; fi
 if ! has_browser; then
     echo "NOT RUN: the tests of the page (tests/ui), because there is no Chromium here." >&2
     echo "Install it (Debian: apt install chromium) or set CHROMIUM to its path, then run ./test.sh again." >&2
