@@ -14,6 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
@@ -158,5 +159,7 @@ def _answers(address: str) -> bool:
     try:
         with urllib.request.urlopen(address, timeout=2) as response:  # nosec B310
             return bool(response.status == 200)
+    except urllib.error.HTTPError as error:
+        return error.code == HTTPStatus.UNAUTHORIZED  # it is there, and wants to know who asks
     except (urllib.error.URLError, OSError):
         return False
