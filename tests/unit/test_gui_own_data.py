@@ -113,7 +113,7 @@ def test_everything_from_a_file_is_escaped() -> None:
     ("preview", "said"),
     [
         ({"shape": [3, 48, 64], "num_images": 9}, "Every image becomes 64 × 48 pixels, in colour."),
-        ({"num_rows": 1200}, "1,200 rows; to be predicted: <b>&lt;price&gt;</b>."),
+        ({"num_rows": 1200}, "1,200 rows; to be predicted: <b><bdi>&lt;price&gt;</bdi></b>."),
         (
             {"num_rows": 2, "target": {"min": 1.5, "median": 2.0, "max": 1234567.0, "histogram": []}},
             "It goes from 1.5 to 1.235e+06, median 2.",
