@@ -12,7 +12,7 @@ from typing import Any
 
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.torchrun import rank_exit_codes
+from trainers.contract.torchrun import first_failed_rank, rank_exit_codes
 
 # What a healthy rank says when another one has gone: a consequence, never the cause.
 PEER_ERRORS = re.compile(
@@ -24,6 +24,7 @@ TIMEOUT_ERRORS = re.compile(
     r"timed out waiting \d+ ?ms|wait timeout after|collective operation timeout", re.IGNORECASE
 )
 OUT_OF_MEMORY = re.compile(r"out of memory|memoryerror|(can't|cannot) allocate memory", re.IGNORECASE)
+TO_END_A_RUN = "To end a run, use Stop: it saves first."
 TOLD_TO_END = re.compile(r"got signal: (15|2)\b")
 _TAIL_BYTES = 256 * 1024
 
@@ -69,7 +70,7 @@ def explain(run: RunDirectory, torchrun_log: Path, torchrun_dir: Path, exit_code
         return _torchrun_itself(exit_code, torchrun_log)
     causes = [failure for failure in failures if not failure.is_consequence]
     if not causes:
-        return _lost_somebody(run, failures)
+        return _lost_somebody(run, failures, first_failed_rank(_tail(torchrun_log)))
     # A killed rank comes before any exception: it is what its peers stumbled over.
     first = min(causes, key=lambda failure: (not failure.was_killed, failure.time_unix_s))
     if first.was_killed:
@@ -194,18 +195,20 @@ def _rank_behind(run: RunDirectory) -> int | None:
     return int(min(steps, key=lambda rank: steps[rank]))
 
 
-def _lost_somebody(run: RunDirectory, failures: list[_Failure]) -> Cause:
-    """Each rank only misses another one: who left without an error of its own is the one they miss."""
-    told_to_end = [item.rank for item in failures if item.exit_code == -signal.SIGTERM and not item.message]
-    if len(told_to_end) == 1:
-        return Cause(
-            code="rank_terminated",
-            message=f"Rank {told_to_end[0]} was told to end (SIGTERM) by the system or someone.",
-            hint="To end a run, use Stop: it saves first.",
-            rank=told_to_end[0],
-        )
+def _lost_somebody(run: RunDirectory, failures: list[_Failure], first_rank: int | None) -> Cause:
+    """Each rank only misses another one: who left without an error of its own is the one they miss.
+
+    Args:
+        first_rank: the one torchrun saw end first. It then told the others to end, so that their SIGTERM
+            tells nothing.
+    """
     failed = {item.rank for item in failures}
     silent = [rank for rank in range(_num_ranks(run)) if rank not in failed]
+    told_to_end = [item.rank for item in failures if item.exit_code == -signal.SIGTERM and not item.message]
+    if first_rank is not None and first_rank in told_to_end:
+        return _told_to_end(first_rank)
+    if len(told_to_end) == 1 and not silent:
+        return _told_to_end(told_to_end[0])
     if len(silent) == 1:
         return Cause(
             code="rank_left",
@@ -214,6 +217,15 @@ def _lost_somebody(run: RunDirectory, failures: list[_Failure]) -> Cause:
             rank=silent[0],
         )
     return _all_lost_each_other(failures)
+
+
+def _told_to_end(rank: int) -> Cause:
+    return Cause(
+        code="rank_terminated",
+        message=f"Rank {rank} was told to end (SIGTERM) by the system or someone.",
+        hint=TO_END_A_RUN,
+        rank=rank,
+    )
 
 
 def _all_lost_each_other(failures: list[_Failure]) -> Cause:
@@ -228,6 +240,12 @@ def _all_lost_each_other(failures: list[_Failure]) -> Cause:
 
 
 def _torchrun_itself(exit_code: int, torchrun_log: Path) -> Cause:
+    if exit_code == -signal.SIGTERM or TOLD_TO_END.search(_tail(torchrun_log)):
+        return Cause(
+            code="torchrun_terminated",
+            message="torchrun, the parent of all ranks, was told to end (SIGTERM) by the system or someone.",
+            hint=TO_END_A_RUN,
+        )
     if exit_code < 0:
         return Cause(
             code="torchrun_killed",
@@ -241,12 +259,6 @@ def _torchrun_itself(exit_code: int, torchrun_log: Path) -> Cause:
             hint="Something called exit; the logs of the ranks may say what.",
         )
     last_words = _tail(torchrun_log).strip().splitlines()[-1:] or ["it said nothing"]
-    if TOLD_TO_END.search(last_words[0]):
-        return Cause(
-            code="torchrun_terminated",
-            message="torchrun, the parent of all ranks, was told to end (SIGTERM) by the system or someone.",
-            hint="To end a run, use Stop: it saves first.",
-        )
     return Cause(
         code="torchrun_failed",
         message=f"torchrun ended with exit code {exit_code}: {last_words[0][:300]}",

@@ -182,6 +182,18 @@ def test_rank_that_was_told_to_end_is_what_the_others_miss(remains: Remains) -> 
     assert (remains.explain().code, remains.explain().rank) == ("rank_terminated", 0)
 
 
+def test_first_of_those_that_were_told_to_end_is_the_one_torchrun_did_not_end(remains: Remains) -> None:
+    remains.summary(1, -15, {0: -15})
+    assert (remains.explain().code, remains.explain().rank) == ("rank_terminated", 1)
+
+
+def test_rank_that_torchrun_ended_is_not_blamed_for_one_that_left(remains: Remains) -> None:
+    rundir.write_json_atomically(remains.run.config, Config(nproc_per_node=3).to_json())
+    remains.summary(0, 1, {1: -15})
+    remains.error_file(0, LOST_PEER)
+    assert (remains.explain().code, remains.explain().rank) == ("rank_left", 2)
+
+
 def test_rank_that_left_without_an_error_is_what_the_other_misses(remains: Remains) -> None:
     remains.summary(0, 1)
     remains.error_file(0, LOST_PEER)
@@ -192,6 +204,8 @@ def test_rank_that_left_without_an_error_is_what_the_other_misses(remains: Remai
 def test_torchrun_that_was_told_to_end_says_so_and_not_where_in_its_code(remains: Remains) -> None:
     remains.log.write_text("Traceback\n…api.SignalException: Process 2979 got signal: 15\n")
     assert remains.explain(1).code == "torchrun_terminated"
+    remains.log.write_text("")
+    assert remains.explain(-15).code == "torchrun_terminated", "before it listened for signals"
 
 
 def test_torchrun_that_was_killed_itself_left_no_summary(remains: Remains) -> None:

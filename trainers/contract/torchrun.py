@@ -12,6 +12,9 @@ _SUMMARY_RANK = re.compile(
 )
 
 
+_FIRST_FAILURE = "Root Cause (first observed failure):"
+
+
 def torchrun_program() -> list[str]:
     """Return the beginning of a command that starts this interpreter's torchrun."""
     beside_python = Path(sys.executable).with_name("torchrun")
@@ -27,3 +30,10 @@ def torchrun_options(log_dir: Path) -> Mapping[str, str]:
 def rank_exit_codes(output: str) -> dict[int, int]:
     """Return the exit code of each rank that the last summary names; negative is a signal."""
     return {int(match["rank"]): int(match["code"]) for match in _SUMMARY_RANK.finditer(output)}
+
+
+def first_failed_rank(output: str) -> int | None:
+    """Return the rank that the last summary names as the first to fail."""
+    _, found, summary = output.rpartition(_FIRST_FAILURE)
+    match = _SUMMARY_RANK.search(summary) if found else None
+    return None if match is None else int(match["rank"])
