@@ -23,12 +23,9 @@ LIVE = (
     "SIGKILL to supervisor",
     "SIGKILL to rank 0",
     "SIGKILL to all at once",
-    "SIGTERM to rank 1",
     "a rank exits 0 early",
     "disk full while events are written",
     "run directory deleted",
-    "Checkpoint during Stop",
-    "the clock jumps while a run goes on (a shim)",
 )
 DAMAGED = (
     "events file cut or altered",
