@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import orjson
 
@@ -58,10 +59,11 @@ def read_events(data: bytes) -> None:
 
 def show(run: RunDirectory) -> bytes:
     """Return what a page is sent of a run, and what is kept of it for the list."""
-    event_reader.TASTE_BLOCKS = 3  # a taste is meant for long files; of these it would read all 250 times
     view = RunView(run, 10)
     view.catch_up()
-    sent = messages.encode(messages.message_for(view, -1)) + messages.encode(messages.preview(view))
+    # A taste is meant for long files; of these it would read all 250 times.
+    with mock.patch.object(event_reader, "TASTE_BLOCKS", 3):
+        sent = messages.encode(messages.message_for(view, -1)) + messages.encode(messages.preview(view))
     digest = Digest()
     digest.catch_up(run.events)
     row = row_of(run, dict.fromkeys(("expected_steps", "config_name"), None), digest, 0.0)

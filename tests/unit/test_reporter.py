@@ -24,13 +24,13 @@ def test_file_contains_everything_after_close_in_order(run: RunDirectory) -> Non
     voice = Reporter(run)
     voice.state("running", "")
     for start in range(0, 3000, 100):
-        voice.steps([step(number) for number in range(start, start + 100)])
+        voice.steps([step(number) for number in range(start + 1, start + 101)])
     voice.event("eval", step=3000, epoch=1, loss=1.0, metrics={"accuracy": 0.5})
     voice.state("finished", "")
     voice.close()
     found = all_events(run)
     assert [event["seq"] for event in found] == list(range(3003))
-    assert [event["step"] for event in found if event["kind"] == "step"] == list(range(3000))
+    assert [event["step"] for event in found if event["kind"] == "step"] == list(range(1, 3001))
     assert found[-1]["state"] == "finished"
 
 
@@ -121,15 +121,15 @@ def test_slow_disk_thins_steps_says_so_and_keeps_everything_else(
     voice = Reporter(run)
     voice.state("running", "")
     assert is_writing.wait(20)
-    for number in range(100):
+    for number in range(1, 101):
         voice.steps([step(number)])
         voice.event("checkpoint", step=number)
     may_write.set()
     voice.close()
     found = all_events(run)
-    assert [event["step"] for event in found if event["kind"] == "checkpoint"] == list(range(100))
+    assert [event["step"] for event in found if event["kind"] == "checkpoint"] == list(range(1, 101))
     steps = [event["step"] for event in found if event["kind"] == "step"]
-    assert steps == list(range(10))
+    assert steps == list(range(1, 11))
     (warning,) = [event for event in found if event["kind"] == "warning"]
     assert warning["code"] == "steps_thinned" and warning["message"].startswith("90 step events")
     assert [event["seq"] for event in found] == list(range(len(found)))
