@@ -22,11 +22,11 @@ install_browser() {
 make_venv requirements.txt requirements-dev.txt
 has_browser || install_browser || true
 
-# What waits mostly for itself goes side by side; what is timed, broken on purpose or shown by a browser does not.
+# What waits mostly for itself goes side by side; what is broken on purpose has the machine to itself.
 test_all() {
     local status=0
-    "$PYTHON" -m pytest -m "unit or integration" --numprocesses auto --maxprocesses 4 --dist loadfile || status=$?
-    "$PYTHON" -m pytest -m "not (unit or integration)" || status=$?
+    "$PYTHON" -m pytest -m "not faults" --numprocesses auto --maxprocesses 4 --dist loadfile || status=$?
+    "$PYTHON" -m pytest -m faults || status=$?
     return "$status"
 }
 

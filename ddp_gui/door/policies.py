@@ -30,9 +30,10 @@ POLICY_HEADER = b"content-security-policy"
 
 def own_page(inline_scripts: Iterable[str] = ()) -> str:
     """Return the policy of a page of ours: only our files run, and these inline scripts."""
-    # Plotly makes empty style elements and fills them through their rules, which is no inline style.
+    # Plotly makes empty style elements and fills them through their rules, which is no inline style; and the
+    # raised exponents of a logarithmic axis have style attributes.
     scripts, styles = _sources(inline_scripts), _sources([""])
-    return f"{_PAGE}script-src 'self'{scripts}; style-src 'self'{styles}"
+    return f"{_PAGE}script-src 'self'{scripts}; style-src 'self'{styles}; style-src-attr 'unsafe-inline'"
 
 
 def gradio_page(inline_scripts: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from gradio_client.exceptions import AppError
 
 from tests.harness import processes_of, wait_until
 from tools.page_driver import Server
-from trainers.contract.config import default_values
+from trainers.contract.config import SCHEMA_VERSION, default_values
 from trainers.contract.rundir import RunDirectory
 
 SMALL = {"dataset": "digits", "model": "mlp", "num_epochs": 3000, "nproc_per_node": 2}
@@ -33,7 +33,7 @@ def test_every_endpoint_drives_a_run(client: Client, runs_dir: Path) -> None:
 
     run_id = client.predict(SMALL, api_name="/start_run")["run_id"]
     run = RunDirectory(runs_dir / run_id)
-    assert json.loads(run.config.read_text()) == default_values() | SMALL | {"schema_version": 2}
+    assert json.loads(run.config.read_text()) == default_values() | SMALL | {"schema_version": SCHEMA_VERSION}
 
     def status() -> dict[str, Any]:
         answer: dict[str, Any] = client.predict(run_id, api_name="/run_status")

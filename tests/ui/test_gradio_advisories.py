@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.ui.attacking import NOT_SERVED, SECRET, ask
+from tools import page_driver
 from tools.page_driver import Server
 
 FILE = "/gradio_api/file="
@@ -74,6 +75,18 @@ POST_ADVISORIES = {
     "recording": ("/gradio_api/process_recording", {}),
     "login of Gradio": ("/gradio_api/login", {}),
 }
+
+
+@pytest.fixture(scope="module")
+def runs_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("advisories") / "runs"
+
+
+@pytest.fixture(scope="module")
+def server(runs_dir: Path) -> Iterator[Server]:
+    """A page of its own: whoever calls every function by its number also pauses the queue."""
+    with page_driver.serve(runs_dir) as served:
+        yield served
 
 
 @pytest.mark.parametrize("path", GET_ADVISORIES.values(), ids=GET_ADVISORIES)

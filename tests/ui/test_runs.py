@@ -97,7 +97,7 @@ def test_a_click_on_a_title_sorts_and_another_turns_round(page: Page) -> None:
 
 
 def test_every_title_that_can_be_clicked_sorts(page: Page) -> None:
-    for title in page.locator(".ddp-list-head button").all():
+    for title in page.locator(".ddp-list-head button:visible").all():
         title.click()
         expect(page.locator("[aria-sort$=ending]")).to_have_text(
             re.compile(re.escape(title.inner_text()[:4]))
