@@ -40,3 +40,4 @@ bench:
 	$(BIN)python -m benchmarks.dashboard first-page
 	$(BIN)python -m benchmarks.memory
 	$(BIN)python -m benchmarks.many_runs
+	$(BIN)python -m benchmarks.classroom

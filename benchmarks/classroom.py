@@ -82,7 +82,7 @@ class Visitor:
 
     async def start_run(self) -> None:
         """Start a run of one's own; it waits in the line when there is no room."""
-        answer = await self._call("start a run", "start_run", RUN | {"name": f"{self.name} tries"})
+        answer = await self._call("start a run", "start_run", RUN | {"name": f"{self.name} tries"}, False)
         if answer is not None:
             self.own_runs.append(answer["run_id"])
 
@@ -96,14 +96,14 @@ class Visitor:
             lambda: self._get("open a run", f"/run?id={run_id}"),
             lambda: self._get("read a run", f"/live/runs/{run_id}/summary"),
             lambda: self._get("read its numbers", f"/live/runs/{run_id}/poll"),
-            lambda: self._get("read a log", f"/live/runs/{run_id}/logs"),
+            lambda: self._get("read a log", f"/live/runs/{run_id}/logs/torchrun", may_be_missing=True),
             lambda: self._get("open the line", "/queue"),
             lambda: self._call("read the line", "queue"),
             lambda: self._call("a run's status", "run_status", run_id),
         ]
         doing: list[Callable[[], Awaitable[object]]] = [
             lambda: (
-                self._call("stop another's run", "stop_run", run_id, may_refuse=True)
+                self._call("stop another's run", "stop_run", run_id, True, may_refuse=True)
                 if not self.is_teacher and run_id not in self.own_runs
                 else self._call("a run's status", "run_status", run_id)
             ),
@@ -118,7 +118,7 @@ class Visitor:
         if self.is_teacher:
             doing += [
                 lambda: self._call("move in the line", "move_in_queue", run_id, 1, may_refuse=True),
-                lambda: self._call("stop a run", "stop_run", run_id, may_refuse=True),
+                lambda: self._call("stop a run", "stop_run", run_id, True, may_refuse=True),
             ]
         await self._random.choice(doing if self._random.random() < 0.3 else looking)()
 
@@ -136,8 +136,8 @@ class Visitor:
         await self._call("stop one's own run", "stop_run", gone, False, may_refuse=True)
         await self.start_run()
 
-    async def _get(self, kind: str, path: str) -> None:
-        await self._click(kind, lambda: self._http.get(path))
+    async def _get(self, kind: str, path: str, *, may_be_missing: bool = False) -> None:
+        await self._click(kind, lambda: self._http.get(path), may_refuse=may_be_missing)
 
     async def _call(self, kind: str, endpoint: str, *values: Any, may_refuse: bool = False) -> Any:
         response = await self._click(
@@ -160,7 +160,8 @@ class Visitor:
         self._tally.took_ms[kind].append((time.perf_counter() - began) * 1000)
         if response.is_success or response.status_code == httpx.codes.SEE_OTHER:
             return response
-        if may_refuse and "error" in response.text:
+        # A run that waits has no log yet.
+        if may_refuse and ("error" in response.text or response.status_code == httpx.codes.NOT_FOUND):
             self._tally.refused += 1
         else:
             self._tally.errors.append(f"{kind}: {response.status_code} {response.text[:200]}")
