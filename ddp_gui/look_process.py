@@ -60,12 +60,11 @@ def _answer_of(command: list[str], time_limit_s: float) -> dict[str, Any]:
         try:
             said, complaints = process.communicate(timeout=time_limit_s)
         except subprocess.TimeoutExpired as error:
-            _end(process)
             minutes = f"{time_limit_s / 60:,.0f} minutes"
             raise LookError(f"looking at the data took more than {minutes}, and was ended") from error
-        except BaseException:
-            _end(process)
-            raise
+        finally:
+            if process.poll() is None:
+                _end(process)
     if process.returncode != 0:
         raise LookError(_last_words(process.returncode, complaints))
     answer: dict[str, Any] = json.loads(said)
