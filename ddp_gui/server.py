@@ -37,9 +37,10 @@ from ddp_gui.catalogue import CatalogueSource
 from ddp_gui.communication import CommunicationChecks
 from ddp_gui.door import gradio_door
 from ddp_gui.door.asgi import App
-from ddp_gui.door.connections import MAX_HEADER_BYTES, BoundedProtocol
+from ddp_gui.door.connections import BoundedProtocol
 from ddp_gui.door.front import Front
 from ddp_gui.door.gate import Gate
+from ddp_gui.door.limits import MAX_HEADER_BYTES
 from ddp_gui.machine_api import MachineApi
 from ddp_gui.machine_report.report import MachineReport
 from ddp_gui.options import Options

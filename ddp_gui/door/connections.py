@@ -13,7 +13,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 MAX_CONNECTIONS = 600
 HEADERS_WITHIN_S = 20.0
 BODY_GOES_ON_WITHIN_S = 30.0
-MAX_HEADER_BYTES = 32 * 1024
 
 
 class BoundedProtocol(H11Protocol):

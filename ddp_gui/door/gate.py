@@ -15,7 +15,7 @@ from ddp_gui.door import policies
 from ddp_gui.door.asgi import App, Message, Receive, Refused, Scope, Send, answer
 from ddp_gui.door.gradio_door import UPLOAD
 from ddp_gui.door.hosts import Hosts
-from ddp_gui.door.limits import MAX_BODY_BYTES, AtOnce, check_body
+from ddp_gui.door.limits import MAX_BODY_BYTES, AtOnce, check_body, check_headers, drop_body
 
 FORM_BYTES = 100_000  # what a form adds to the file in it
 
@@ -50,9 +50,11 @@ class Gate:
             with self._at_once.one_more((scope.get("client") or ("",))[0]):
                 await self._app(scope, receive, send_with_headers)
         except Refused as refused:
+            await drop_body(scope, receive)
             await answer(send_with_headers, refused)
 
     def _check(self, scope: Scope) -> None:
+        check_headers(scope)
         hosts = _values(scope, b"host")
         if len(hosts) != 1 or not self._hosts.are_ours(hosts[0]):
             raise Refused(

@@ -1,4 +1,4 @@
-"""How much one sender may ask at once, and how long a request's body may be."""
+"""How much one sender may ask at once, and how long a request may be."""
 
 from __future__ import annotations
 
@@ -6,13 +6,32 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ddp_gui.door.asgi import Refused, Scope
+from ddp_gui.door.asgi import Receive, Refused, Scope
 
+MAX_HEADER_BYTES = 32 * 1024
 MAX_BODY_BYTES = 1_000_000
+# Whoever is still sending when the connection closes never sees the answer: so much is read and dropped first.
+MAX_DROPPED_BYTES = 8_000_000
 # A room behind one address has thirty pages open, each with its stream and a question now and then.
 MAX_AT_ONCE = 200
 _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
 _FRAMING = (b"content-length", b"transfer-encoding")
+
+
+def check_headers(scope: Scope) -> None:
+    """Refuse an address and headers of too many bytes.
+
+    The server under us refuses them too, but only where they come in pieces.
+
+    Raises:
+        Refused: when they are longer than allowed.
+    """
+    size = len(scope["path"]) + len(scope.get("query_string", b""))
+    size += sum(len(name) + len(value) for name, value in scope["headers"])
+    if size > MAX_HEADER_BYTES:
+        raise Refused(
+            431, f"The headers of this request are too large: at most {MAX_HEADER_BYTES:,} bytes are taken."
+        )
 
 
 def check_body(scope: Scope, max_bytes: int) -> None:
@@ -30,6 +49,15 @@ def check_body(scope: Scope, max_bytes: int) -> None:
         raise Refused(411, "A request with a body must say how long it is.")
     if int(lengths[0][:20]) > max_bytes:
         raise Refused(413, f"This request is too large: at most {max_bytes:,} bytes are taken.")
+
+
+async def drop_body(scope: Scope, receive: Receive) -> None:
+    """Read the body of a refused request to its end, unless that is far."""
+    lengths = [value for name, value in scope["headers"] if name == b"content-length"]
+    if len(lengths) != 1 or not lengths[0].isdigit() or int(lengths[0][:20]) > MAX_DROPPED_BYTES:
+        return
+    while (message := await receive())["type"] == "http.request" and message.get("more_body"):
+        pass
 
 
 class AtOnce:

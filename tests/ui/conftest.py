@@ -19,7 +19,8 @@ from trainers.contract.rundir import RunDirectory
 LOCAL = ("http://127.0.0.1", "data:", "blob:")
 
 
-@pytest.fixture(scope="session")
+# Playwright keeps an event loop running in the thread that uses it: no other test may meet it.
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     if page_driver.find_browser() is None:
         reason = "no Chromium on this machine: the ui tests did not run (install the package chromium)"

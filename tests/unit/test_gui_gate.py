@@ -158,6 +158,25 @@ def test_a_body_says_how_long_it_is_and_is_not_too_long(headers: list[tuple[str,
     assert status_of(("host", HERE), *headers, method="POST", path=path) == status
 
 
+def test_an_address_and_headers_of_too_many_bytes_are_refused() -> None:
+    enough = limits.MAX_HEADER_BYTES - 200
+    assert status_of(("host", HERE), ("x", "a" * enough)) == 200
+    assert status_of(("host", HERE), ("x", "a" * enough), ("y", "a" * 200)) == 431
+    assert status_of(("host", HERE), path="/" + "a" * limits.MAX_HEADER_BYTES) == 431
+
+
+@pytest.mark.parametrize(("length", "is_read"), [(1_000_001, True), (100_000_000, False)])
+def test_a_refused_body_is_read_to_its_end_unless_that_is_far(length: int, is_read: bool) -> None:
+    pieces = [{"type": "http.request", "more_body": True}, {"type": "http.request", "more_body": False}]
+
+    async def receive() -> Any:
+        return pieces.pop(0)
+
+    scope = {"type": "http", "headers": [(b"content-length", str(length).encode())]}
+    asyncio.run(limits.drop_body(scope, receive))
+    assert (pieces == []) == is_read
+
+
 def test_a_file_may_be_larger_but_not_without_end() -> None:
     path = "/gradio_api/upload"
     assert status_of(("host", HERE), ("content-length", "2000000000"), method="POST", path=path) == 200
