@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(here).parts[0]
         if folder in FOLDERS:
             item.add_marker(folder)
-    # What is cheap first; the browser last, because it keeps an event loop of its own running.
+    # What is cheap first.
     items.sort(key=_cost)
 
 

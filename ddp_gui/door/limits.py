@@ -10,7 +10,7 @@ from ddp_gui.door.asgi import Receive, Refused, Scope
 
 MAX_HEADER_BYTES = 32 * 1024
 MAX_BODY_BYTES = 1_000_000
-# Whoever is still sending when the connection closes never sees the answer: so much is read and dropped first.
+# Whoever still sends when the connection closes never sees the answer: so much is read first and dropped.
 MAX_DROPPED_BYTES = 8_000_000
 # A room behind one address has thirty pages open, each with its stream and a question now and then.
 MAX_AT_ONCE = 200
