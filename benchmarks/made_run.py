@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from trainers.contract import config, events, rundir
+from trainers.contract import config, events, json_files
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory, Status
 
@@ -122,7 +122,7 @@ def _create(run: RunDirectory, planned_steps: int) -> None:
         "max_steps": planned_steps,
         "max_grad_norm": 1.0,
     }
-    rundir.write_json_atomically(run.config, config.parse(chosen).to_json())
+    json_files.write_json_atomically(run.config, config.parse(chosen).to_json())
 
 
 def _status(state: events.State, began_unix_s: float, exit_code: int | None = None) -> Status:

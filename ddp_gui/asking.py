@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_gui.paths import REPOSITORY
-from trainers.contract.rundir import write_json_atomically
+from trainers.contract.json_files import write_json_atomically
 
 ASK_TIMEOUT_S = 120.0
 

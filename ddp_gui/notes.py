@@ -10,8 +10,8 @@ from typing import Any
 
 from ddp_gui.catalogue import Catalogue, Dataset
 from ddp_gui.plan import Plan
-from trainers.contract.json_files import read_json
-from trainers.contract.rundir import RunDirectory, write_json_atomically
+from trainers.contract.json_files import read_json, write_json_atomically
+from trainers.contract.rundir import RunDirectory
 
 DATA = "data.json"
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from trainers.contract.json_files import read_json
-from trainers.contract.rundir import RunDirectory, write_json_atomically
+from trainers.contract.json_files import read_json, write_json_atomically
+from trainers.contract.rundir import RunDirectory
 
 FILE = "notes.json"
 MAX_NAME = 200

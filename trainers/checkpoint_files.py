@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from trainers.contract.json_files import read_json
-from trainers.contract.rundir import Checkpoint, RunDirectory, sync_directory, write_json_atomically
+from trainers.contract.json_files import read_json, sync_directory, write_json_atomically
+from trainers.contract.rundir import Checkpoint, RunDirectory
 
 FORMAT_VERSION = 2
 MANIFEST = "manifest.json"

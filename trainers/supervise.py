@@ -55,6 +55,7 @@ def main() -> None:
     run = RunDirectory(options.run_dir.resolve())
     lock = run.acquire_lock()
     try:
+        run.remove_half_written_status()
         tickets.claim(run, options.ticket)
         sys.exit(Supervisor(run, options.resume).run_to_end())
     finally:

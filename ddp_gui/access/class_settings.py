@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from trainers.contract.rundir import write_json_atomically
+from trainers.contract.json_files import write_json_atomically
 
 # The folder's name can be no run's.
 FOLDER = ".class"

@@ -5,8 +5,8 @@ No file, or one that says nothing: nobody's, so that where people log in only a 
 
 from __future__ import annotations
 
-from trainers.contract.json_files import read_json
-from trainers.contract.rundir import RunDirectory, write_json_atomically
+from trainers.contract.json_files import read_json, write_json_atomically
+from trainers.contract.rundir import RunDirectory
 
 FILE = "owner.json"
 

@@ -23,7 +23,7 @@ from ddp_gui.waiting.line_look import LineLook, Seen, waiting_with
 from ddp_gui.waiting.person_limits import Limits
 from ddp_gui.waiting.queue_book import Book, BookError, BookKeeper, trim
 from ddp_gui.waiting.starter import Starter
-from trainers.contract import rundir, tickets
+from trainers.contract import json_files, tickets
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import DeviceKind, Ticket
 
@@ -105,7 +105,7 @@ class Line:
                     raise ValueError(f"run {run.run_id} waits in line already")
                 placed = _place(book, seen, run, ticket)
                 if kept is not None:
-                    rundir.write_json_atomically(run.config, plan.config.to_json())
+                    json_files.write_json_atomically(run.config, plan.config.to_json())
                 tickets.write_queued(run, placed)
         return self._go(run, placed)
 

@@ -19,7 +19,7 @@ from typing import Any
 from ddp_gui.waiting import person_limits
 from ddp_gui.waiting.fairness import LATELY_S, Span
 from ddp_gui.waiting.person_limits import Rules
-from trainers.contract import rundir
+from trainers.contract import json_files
 
 FOLDER = ".class"
 SCHEMA_VERSION = 1
@@ -94,7 +94,7 @@ class BookKeeper:
             yield book
             after = book.to_json()
             if after != before:
-                rundir.write_json_atomically(self._path, after)
+                json_files.write_json_atomically(self._path, after)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:

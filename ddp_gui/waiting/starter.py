@@ -17,7 +17,7 @@ from ddp_gui import launcher
 from ddp_gui.launcher import LaunchError
 from ddp_gui.waiting.devices import DevicesNow
 from ddp_gui.waiting.fairness import Start
-from trainers.contract import rundir, tickets
+from trainers.contract import json_files, tickets
 from trainers.contract.events import EventFile, State
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.tickets import Grant, Ticket
@@ -134,7 +134,7 @@ class Starter:
 def _go_back(run: RunDirectory, ticket: Ticket | None, state: State, error: str | None, reason: str) -> None:
     """Write down why a run that waited does not run, then take its ticket away."""
     if ticket is not None and ticket.config_before is not None:
-        rundir.write_json_atomically(run.config, ticket.config_before)
+        json_files.write_json_atomically(run.config, ticket.config_before)
     # A run that was to go on after a stop has ended already, and stays what it was.
     if state == "failed" or not run.status.exists():
         _say(run, state, reason)

@@ -15,7 +15,8 @@ from tests.ui.attacking import ask
 from tests.ui.conftest import Watched
 from tools.page_driver import Server
 from trainers.contract import events
-from trainers.contract.rundir import RunDirectory, write_json_atomically
+from trainers.contract.json_files import write_json_atomically
+from trainers.contract.rundir import RunDirectory
 
 TAGS = "<img src=x onerror=alert(1)><script>alert(2)</script><a href='javascript:alert(3)'>x</a>"
 ENTITIES = "&lt;b&gt;\"'`${alert(4)}{{7*7}}"

@@ -9,7 +9,7 @@ import pytest
 
 from trainers import autopsy
 from trainers.autopsy import Cause
-from trainers.contract import rundir
+from trainers.contract import json_files, rundir
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
@@ -188,7 +188,7 @@ def test_first_of_those_that_were_told_to_end_is_the_one_torchrun_did_not_end(re
 
 
 def test_rank_that_torchrun_ended_is_not_blamed_for_one_that_left(remains: Remains) -> None:
-    rundir.write_json_atomically(remains.run.config, Config(nproc_per_node=3).to_json())
+    json_files.write_json_atomically(remains.run.config, Config(nproc_per_node=3).to_json())
     remains.summary(0, 1, {1: -15})
     remains.error_file(0, LOST_PEER)
     assert (remains.explain().code, remains.explain().rank) == ("rank_left", 2)

@@ -26,7 +26,8 @@ from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from trainers.contract import config as config_module
 from trainers.contract import events, rundir
 from trainers.contract.config import Config, ConfigError
-from trainers.contract.rundir import RunDirectory, Status, write_json_atomically
+from trainers.contract.json_files import write_json_atomically
+from trainers.contract.rundir import RunDirectory, Status
 from trainers.sharding import ShardedBatches
 
 LAPTOP = Machine(num_gpus=0, num_cores=8)

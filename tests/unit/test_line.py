@@ -22,7 +22,7 @@ from ddp_gui.waiting.queue_book import BookError, BookKeeper
 from tests.unit.stand_in import FOUR_GPUS, FakeDevices, Supervisors, supervisors  # noqa: F401 - a fixture
 from tests.unit.test_gui_notes import save
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
-from trainers.contract import events, rundir, tickets
+from trainers.contract import events, json_files, rundir, tickets
 from trainers.contract.rundir import RunDirectory, Status
 
 # ruff: noqa: F811
@@ -138,7 +138,7 @@ KILLED_AT = {
     "with its ticket written, before it is a run": (tickets, "write_queued", None),
     "before its supervisor is started": (launcher, "start_supervisor", None),
     "with its supervisor started": (launcher, "start_supervisor", "after"),
-    "before the book is written": (rundir, "write_json_atomically", "queue.json"),
+    "before the book is written": (json_files, "write_json_atomically", "queue.json"),
 }
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.harness import REPOSITORY, all_events
 from trainers import notify
-from trainers.contract import rundir
+from trainers.contract import json_files
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
@@ -28,7 +28,7 @@ ADDRESS = f"json://127.0.0.1:9/{SECRET}"
 @pytest.fixture
 def run(run: RunDirectory) -> RunDirectory:
     """Return a run directory as the page leaves it."""
-    rundir.write_json_atomically(run.config, Config(name="my run").to_json())
+    json_files.write_json_atomically(run.config, Config(name="my run").to_json())
     run.logs.mkdir()
     return run
 

@@ -14,7 +14,8 @@ from tests.unit.fakes import world_of
 from tests.unit.test_metrics import spec_of
 from trainers import build, compiling, loop, precision, recipe
 from trainers.contract.config import Config
-from trainers.contract.rundir import RunDirectory, write_json_atomically
+from trainers.contract.json_files import write_json_atomically
+from trainers.contract.rundir import RunDirectory
 from trainers.data import IMAGE_CLASSIFICATION
 from trainers.objective import Objective
 from trainers.parallel import Strategy

@@ -9,13 +9,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trainers.contract import rundir
+from trainers.contract import json_files, rundir
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory, Status
@@ -140,14 +141,14 @@ def test_configuration_of_a_newer_version_says_only_that(run: RunDirectory) -> N
 
 
 def test_file_from_the_future_is_not_new_for_ever(run: RunDirectory) -> None:
-    rundir.write_json_atomically(run.config, Config().to_json())
+    json_files.write_json_atomically(run.config, Config().to_json())
     ahead = time.time() + 86_400
     os.utime(run.config, (ahead, ahead))
     assert run.read_status().state == "lost"
 
 
 def test_run_without_status_is_queued_then_lost(run: RunDirectory) -> None:
-    rundir.write_json_atomically(run.config, Config().to_json())
+    json_files.write_json_atomically(run.config, Config().to_json())
     assert run.read_status().state == "queued"
     os.utime(run.config, (0, 0))
     assert run.read_status().state == "lost"
@@ -211,13 +212,13 @@ def test_no_data_set_or_model_leads_out_of_the_runs_directory(tmp_path: Path, da
     ],
 )  # fmt: skip
 def test_text_that_is_no_run_id_is_refused(run: RunDirectory, run_id: Any) -> None:
-    rundir.write_json_atomically(run.config, Config().to_json())
+    json_files.write_json_atomically(run.config, Config().to_json())
     with pytest.raises(ValueError, match="run_id is"):
         rundir.open_run(run.path.parent, run_id)
 
 
 def test_run_that_is_not_there_is_refused_by_name(run: RunDirectory) -> None:
-    rundir.write_json_atomically(run.config, Config().to_json())
+    json_files.write_json_atomically(run.config, Config().to_json())
     assert rundir.open_run(run.path.parent, "run-1").path == run.path
     with pytest.raises(ValueError, match="no run of this id"):
         rundir.open_run(run.path.parent, "run-2")
@@ -249,9 +250,41 @@ def test_status_is_replaced_whole_while_readers_look(run: RunDirectory) -> None:
 def test_value_that_cannot_be_written_leaves_the_old_file(run: RunDirectory) -> None:
     run.write_status(Status(state="running"))
     with pytest.raises(TypeError):
-        rundir.write_json_atomically(run.status, {"state": object()})
+        json_files.write_json_atomically(run.status, {"state": object()})
     assert json.loads(run.status.read_text())["state"] == "running"
     assert [path.name for path in run.path.iterdir()] == ["status.json"]
+
+
+def test_what_a_killed_writer_left_is_removed_and_nothing_else(run: RunDirectory) -> None:
+    run.write_status(Status(state="running"))
+    (run.path / ".status.json.999999.tmp").write_text("{")
+    (run.path / ".notes.json.1a2b.tmp").write_text("somebody is at it")
+    run.remove_half_written_status()
+    assert sorted(path.name for path in run.path.iterdir()) == [".notes.json.1a2b.tmp", "status.json"]
+
+
+def test_many_threads_write_one_file_and_each_reads_a_whole_one(run: RunDirectory) -> None:
+    def write(number: int) -> int:
+        json_files.write_json_atomically(run.status, {"number": number, "text": "x" * 20_000})
+        return int(json_files.read_json(run.status)["number"])
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(write, range(200))) <= set(range(200))
+    assert [path.name for path in run.path.iterdir()] == ["status.json"]
+
+
+def test_a_private_file_is_nobody_elses_from_the_first_moment(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[int] = []
+
+    def look(*_arguments: Any, **_options: Any) -> None:
+        modes.extend(path.stat().st_mode for path in run.path.iterdir())
+
+    monkeypatch.setattr(json_files.json, "dump", look)
+    json_files.write_json_atomically(run.path / "accounts.json", {}, mode=0o600)
+    modes.append((run.path / "accounts.json").stat().st_mode)
+    assert [mode & 0o777 for mode in modes] == [0o600, 0o600]
 
 
 def test_commands_are_appended_with_ids_of_their_own(run: RunDirectory) -> None:

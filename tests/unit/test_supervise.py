@@ -12,7 +12,7 @@ import pytest
 from tests.harness import all_events
 from trainers import supervise
 from trainers.autopsy import Cause
-from trainers.contract import rundir
+from trainers.contract import json_files, rundir
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
@@ -58,7 +58,7 @@ class FakeWatch:
 @pytest.fixture
 def run(run: RunDirectory) -> RunDirectory:
     """Return a run directory as the page leaves it."""
-    rundir.write_json_atomically(run.config, Config().to_json())
+    json_files.write_json_atomically(run.config, Config().to_json())
     run.logs.mkdir()
     return run
 
@@ -121,7 +121,7 @@ def test_hint_says_which_checkpoint_is_kept_or_that_there_is_none(run: RunDirect
         folder = run.checkpoints / f"step_{step}"
         folder.mkdir(parents=True)
         manifest = {"files": {}, "saved_unix_s": saved_unix_s}
-        rundir.write_json_atomically(folder / "manifest.json", manifest)
+        json_files.write_json_atomically(folder / "manifest.json", manifest)
     error = conclude(run, 0, "running").error
     assert error is not None and "Resume goes on from the checkpoint of step 30." in error
 

@@ -1,9 +1,13 @@
-"""Reads JSON that anybody may have written, so that what comes of it can be held and passed on."""
+"""JSON files: read so that whatever anybody wrote can be held, written so that nobody reads a part."""
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
+import secrets
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +48,46 @@ def parse_json(content: bytes | str) -> Any:
         return _passed_on(value) if _ODD.search(text) else value
     except RecursionError as error:
         raise ValueError("values are nested too deep") from error
+
+
+def write_json_atomically(path: Path, value: Mapping[str, Any], *, mode: int = 0o666) -> None:
+    """Replace a JSON file so that a reader sees the old or the new one, never a part.
+
+    Raises:
+        OSError: when it cannot be written; the old one is still there.
+        TypeError: when the value cannot be written as JSON.
+    """
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    # With its mode from the first moment on: what is private is never readable by others.
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(value, file, indent=2)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+    sync_directory(path.parent)
+
+
+def remove_half_written(path: Path) -> None:
+    """Remove what was left beside a file by writers that were killed; none may be at it now."""
+    for leftover in path.parent.glob(f".{path.name}.*.tmp"):
+        leftover.unlink(missing_ok=True)
+
+
+def sync_directory(path: Path) -> None:
+    """Make a rename in this directory durable, where the file system offers it."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(fd)
 
 
 def _passed_on(value: Any) -> Any:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import math
 import os
 import re
 import shlex
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +20,7 @@ from trainers.contract import config as config_module
 from trainers.contract import events, plain_files
 from trainers.contract import status as status_file
 from trainers.contract.config import Config
-from trainers.contract.json_files import read_json
+from trainers.contract.json_files import read_json, remove_half_written, write_json_atomically
 from trainers.contract.status import LOST_MESSAGE, NOTHING_SAVED_HINT, RESUME_HINT, Status, StatusError
 
 __all__ = ["Checkpoint", "CommandName", "RunDirectory", "Status"]
@@ -114,6 +113,10 @@ class RunDirectory:
             with contextlib.suppress(FileNotFoundError):  # it got its name a moment ago
                 found += path.stat().st_size
         return found
+
+    def remove_half_written_status(self) -> None:
+        """Remove what a supervisor left that was killed while it wrote; only the holder of the lock may."""
+        remove_half_written(self.status)
 
     def write_status(self, status: Status) -> None:
         """Replace `status.json` atomically; on a full disk write over it, which takes no room."""
@@ -292,33 +295,6 @@ def find_run(runs_dir: Path, run_id: str) -> RunDirectory:
 def no_such_run(run_id: str) -> ValueError:
     """Return the error that says there is no such run."""
     return ValueError(f"run_id is {run_id!r}, but there is no run of this id")
-
-
-def write_json_atomically(path: Path, value: Mapping[str, Any]) -> None:
-    """Replace a JSON file so that a reader sees the old or the new one, never a part."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with aside.open("w", encoding="utf-8") as file:
-            json.dump(value, file, indent=2, ensure_ascii=False)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Make a rename in this directory durable, where the file system offers it."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
-            raise
-    finally:
-        os.close(fd)
 
 
 def shell_words(command: list[str]) -> str:

@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from trainers.contract.rundir import RunDirectory, write_json_atomically
+from trainers.contract.json_files import write_json_atomically
+from trainers.contract.rundir import RunDirectory
 
 DeviceKind = Literal["cuda", "cpu"]
 
