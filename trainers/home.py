@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
+
+from trainers.contract.rundir import RunDirectory
 
 LOOK_EVERY_S = 0.5
 
 
 class Home:
-    """The directory a run lives in, as it was when the run was started."""
+    """The directory a run lives in, as it was when the run was started.
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    Without its configuration it is none any more: deleted while it is written to, a part may be left.
+    """
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._run = run
         self._identity = self._look()
         self._looked_at = time.monotonic()
         self._was_gone = False
@@ -28,7 +32,8 @@ class Home:
 
     def _look(self) -> tuple[int, int] | None:
         try:
-            about = self._path.stat()
+            about = self._run.path.stat()
+            self._run.config.stat()
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError:

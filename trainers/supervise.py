@@ -97,6 +97,7 @@ class Supervisor:
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.signal(signal.SIGINT, self._on_sigterm)
         lifeline.adopt_orphans()
+        home = Home(self._run)
         try:
             config = self._run.read_config()
             torchrun = self._start_torchrun(config)
@@ -106,7 +107,6 @@ class Supervisor:
             self._finish("failed", 1, cause)
             return 1
         tree, log_cap = ProcessTree(os.getpid(), with_root=False), LogCap(self._run.logs)
-        home = Home(self._run.path)
         while torchrun.poll() is None:
             tree.look()
             if home.is_gone():

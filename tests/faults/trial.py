@@ -171,8 +171,12 @@ class Trial:
         took_s = time.monotonic() - self.struck_at
         self.outcome.true_after_s = max(self.outcome.true_after_s or 0.0, round(took_s, 2))
 
-    def conclude(self) -> None:
-        """Look at what must hold after every fault, with every run at its end; once."""
+    def conclude(self, *, is_resumed: bool = True) -> None:
+        """Look at what must hold after every fault, with every run at its end; once.
+
+        Args:
+            is_resumed: some of the runs are resumed; not where nothing can be written any more.
+        """
         if self._is_concluded:
             return
         self._is_concluded = True
@@ -183,7 +187,8 @@ class Trial:
             self.outcome.processes_left += len(left)
         for run, _ in self.watched.values():
             if (
-                run.path.exists()
+                is_resumed
+                and run.path.exists()
                 and self.dice.random() < RESUME_SHARE
                 and run.read_status().state != "finished"
             ):

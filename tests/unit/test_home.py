@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from trainers import home
+from trainers.contract import json_files, rundir
+from trainers.contract.config import Config
+from trainers.contract.rundir import RunDirectory
 from trainers.home import Home
 
 
@@ -15,30 +19,42 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(home, "LOOK_EVERY_S", 0.0)
 
 
-def test_directory_that_is_there_is_not_gone_whatever_happens_in_it(tmp_path: Path) -> None:
-    subject = Home(tmp_path)
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    return rundir.create(tmp_path / "runs", Config(name="run"))
+
+
+def test_directory_that_is_there_is_not_gone_whatever_happens_in_it(run: RunDirectory) -> None:
+    subject = Home(run)
     for name in "abc":
-        (tmp_path / name).mkdir()
+        (run.path / name).mkdir()
         assert not subject.is_gone()
+    json_files.write_json_atomically(run.config, Config().to_json())
+    assert not subject.is_gone()
+    assert not subject.is_gone()
 
 
-@pytest.mark.parametrize("comes_another", [False, True])
-def test_directory_that_was_moved_is_gone_at_the_second_look(tmp_path: Path, comes_another: bool) -> None:
-    folder = tmp_path / "run-1"
-    folder.mkdir()
-    subject = Home(folder)
-    folder.rename(tmp_path / "elsewhere")
-    if comes_another:
-        folder.mkdir()
+def test_directory_without_its_configuration_is_gone(run: RunDirectory) -> None:
+    subject = Home(run)
+    run.config.unlink()
     assert [subject.is_gone() for _ in range(3)] == [False, True, True]
 
 
-def test_directory_that_comes_back_is_not_gone(tmp_path: Path) -> None:
-    folder = tmp_path / "run-1"
-    folder.mkdir()
-    subject = Home(folder)
-    folder.rename(tmp_path / "elsewhere")
+@pytest.mark.parametrize("comes_another", [False, True])
+def test_directory_that_was_moved_is_gone_at_the_second_look(
+    run: RunDirectory, tmp_path: Path, comes_another: bool
+) -> None:
+    subject = Home(run)
+    run.path.rename(tmp_path / "elsewhere")
+    if comes_another:
+        shutil.copytree(tmp_path / "elsewhere", run.path)
+    assert [subject.is_gone() for _ in range(3)] == [False, True, True]
+
+
+def test_directory_that_comes_back_is_not_gone(run: RunDirectory, tmp_path: Path) -> None:
+    subject = Home(run)
+    run.path.rename(tmp_path / "elsewhere")
     assert not subject.is_gone()
-    (tmp_path / "elsewhere").rename(folder)
+    (tmp_path / "elsewhere").rename(run.path)
     assert not subject.is_gone()
     assert not subject.is_gone()

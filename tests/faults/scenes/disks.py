@@ -110,19 +110,19 @@ def _read_only(trial: Trial) -> None:
         page.stop(live.run.run_id, save=False)
         live.reap()
         trial.ends(live.run, "lost", "stopped", says="gone, so the run ended")
-        trial.conclude()
+        trial.conclude(is_resumed=False)
 
 
 def _deleted(trial: Trial) -> None:
     live = trial.start_and_wait_a_while()
     trial.strike()
+    # What is written meanwhile may be left over, as when a person deletes it.
     shutil.rmtree(live.run.path, ignore_errors=True)
-    if live.run.path.exists():  # something was written meanwhile
-        shutil.rmtree(live.run.path, ignore_errors=True)
     live.reap()
     watcher = trial.watched[live.run.run_id][1]
     wait_until("nothing of the run being left", lambda: not watcher.processes_left(), PATIENCE_S)
     trial.is_true_now()
+    shutil.rmtree(live.run.path, ignore_errors=True)
     time.sleep(0.5)
     trial.expect(not live.run.path.exists(), f"there is something again: {list(live.run.path.rglob('*'))}")
 
