@@ -1,0 +1,256 @@
+"""Steps per second of this project's job, page and all, against what a person would have written or picked.
+
+    python -m benchmarks.compare [--rounds 7] [--cases mlp,cnn] [--rivals bare,accelerate,lightning]
+                                 [--rivals-python .venv-bench/bin/python] [--json FILE]
+
+In each round every contender trains the same model on the same data with the same batch, optimizer and
+seed on two CPU ranks of one thread, one contender after the other, each time another one first. Ours is
+started on a served page and watched in a real Chromium; the rivals are started by torchrun. Counted are the
+steps of the last three quarters, by the clock on the wall. A ratio is of two contenders of one round.
+
+Accelerate and Lightning need an environment of their own: requirements.txt and requirements-bench.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gradio_client import Client
+
+from benchmarks.machine import Conditions
+from tools import page_driver
+from trainers.contract import events
+from trainers.contract.rundir import RunDirectory
+
+NUM_RANKS = 2
+LEARNING_RATE = 1e-3
+SEED = 0
+NEVER = 10**9
+WARM_UP_SHARE = 0.25
+JOB_TIMEOUT_S = 600.0
+OURS = "ours"
+RIVALS = {
+    "bare": "benchmarks.rivals.bare",
+    "accelerate": "benchmarks.rivals.with_accelerate",
+    "lightning": "benchmarks.rivals.with_lightning",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """What is trained, and for how many steps."""
+
+    model: str
+    dataset: str
+    batch_size: int
+    num_steps: int
+    size: str = ""
+
+
+CASES = {
+    "mlp": Case(model="mlp", dataset="fashion_mnist", batch_size=64, num_steps=3000),
+    "cnn": Case(model="cnn", dataset="fashion_mnist", batch_size=64, num_steps=1200),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one contender did in one round."""
+
+    steps_per_s: float
+    losses: dict[int, float]
+
+
+def main() -> None:
+    """Measure the rounds asked for, print the tables, write the JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--rivals", default=",".join(RIVALS))
+    parser.add_argument("--rivals-python", default=sys.executable)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    conditions = Conditions.note()
+    rivals = options.rivals.split(",")
+    found: dict[str, Any] = {}
+    for name in options.cases.split(","):
+        rounds = [
+            play(CASES[name], rivals, options.rivals_python, number) for number in range(options.rounds)
+        ]
+        found[name] = figures(rounds, rivals)
+        print(table(name, found[name]), flush=True)
+    if options.json:
+        options.json.write_text(json.dumps({"cases": found, **conditions.report()}, indent=2) + "\n")
+
+
+def play(case: Case, rivals: Sequence[str], python: str, number: int) -> dict[str, Outcome]:
+    """Let every contender train once; `number` decides who is first."""
+    contenders = [OURS, *rivals]
+    first = number % len(contenders)
+    outcomes = {}
+    for contender in contenders[first:] + contenders[:first]:
+        with tempfile.TemporaryDirectory() as folder:
+            if contender == OURS:
+                outcomes[contender] = play_ours(case, Path(folder) / "runs")
+            else:
+                outcomes[contender] = play_rival(case, RIVALS[contender], python, Path(folder))
+        print(
+            f"{case.model}, round {number + 1}: {contender} {outcomes[contender].steps_per_s:.1f} steps/s",
+            file=sys.stderr,
+            flush=True,
+        )
+    return outcomes
+
+
+def play_ours(case: Case, runs_dir: Path) -> Outcome:
+    """Start the run on a served page, watch it in a browser to its end, and read its events."""
+    config = {
+        "model": case.model,
+        "model_size": case.size,
+        "dataset": case.dataset,
+        "batch_size": case.batch_size,
+        "learning_rate": LEARNING_RATE,
+        "optimizer": "adamw",
+        "weight_decay": 0.0,
+        "seed": SEED,
+        "nproc_per_node": NUM_RANKS,
+        "device": "cpu",
+        "num_epochs": 100_000,
+        "max_steps": case.num_steps,
+        # The rivals do neither.
+        "eval_every_steps": NEVER,
+        "checkpoint_every_steps": NEVER,
+    }
+    with watched_page(runs_dir) as (address, page):
+        run_id = Client(address, verbose=False).predict(config, False, api_name="/start_run")["run_id"]
+        page.goto(f"{address}/run?id={run_id}")
+        run = RunDirectory(runs_dir / run_id)
+        wait_for_end(run)
+        status = run.read_status()
+        if status.state != "finished":
+            raise RuntimeError(f"the run did not finish: {status}")
+        steps = [event for event in events.read_all(run.events) if event["kind"] == "step"]
+    return outcome_of(
+        [(event["step"], event["time_unix_s"]) for event in steps],
+        {event["step"]: event["loss"] for event in steps},
+    )
+
+
+@contextlib.contextmanager
+def watched_page(runs_dir: Path) -> Iterator[tuple[str, Any]]:
+    """Serve the page and open it in a browser."""
+    with page_driver.serve(runs_dir) as server, page_driver.open_browser() as browser:
+        yield server.address, page_driver.open_page(browser, server.address)
+
+
+def wait_for_end(run: RunDirectory) -> None:
+    """Wait until a run has ended.
+
+    Raises:
+        TimeoutError: when it takes far too long.
+    """
+    deadline = time.monotonic() + JOB_TIMEOUT_S
+    while not run.status.exists() or run.read_status().state in events.LIVE_STATES:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{run.path} has not ended")
+        time.sleep(0.5)
+
+
+def play_rival(case: Case, module: str, python: str, folder: Path) -> Outcome:
+    """Start a rival by torchrun and read what it noted."""
+    out = folder / "noted.json"
+    command = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(NUM_RANKS)]
+    command += ["-m", module, "--out", str(out), "--model", case.model, "--model-size", case.size]
+    command += ["--dataset", case.dataset, "--batch-size", str(case.batch_size), "--seed", str(SEED)]
+    command += ["--learning-rate", str(LEARNING_RATE), "--steps", str(case.num_steps)]
+    job = subprocess.run(
+        command,
+        cwd=page_driver.REPOSITORY,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=JOB_TIMEOUT_S,
+        check=False,
+    )
+    if job.returncode:
+        raise RuntimeError(f"{module} ended with {job.returncode}: {job.stderr[-3000:]}")
+    noted = json.loads(out.read_text())
+    return outcome_of(
+        list(enumerate(noted["step_ended_unix_s"], start=1)), dict(enumerate(noted["losses"], start=1))
+    )
+
+
+def outcome_of(steps: list[tuple[int, float]], losses: dict[int, float]) -> Outcome:
+    """Return the rate after the warm-up; steps that were reported together ended when the last one did."""
+    ended: dict[float, int] = {}
+    for step, moment in steps:
+        ended[moment] = max(step, ended.get(moment, 0))
+    last_step = max(ended.values())
+    counted = [(step, moment) for moment, step in ended.items() if step >= WARM_UP_SHARE * last_step]
+    (first, began), (last, over) = min(counted), max(counted)
+    return Outcome(steps_per_s=(last - first) / (over - began), losses=losses)
+
+
+def figures(rounds: list[dict[str, Outcome]], rivals: Sequence[str]) -> dict[str, Any]:
+    """Return each contender's rates, the ratios to the rivals, and how far ours is from the bare losses."""
+    found: dict[str, Any] = {
+        "steps_per_s": {
+            name: summary([played[name].steps_per_s for played in rounds]) for name in [OURS, *rivals]
+        },
+        "ratio_to": {
+            name: summary([played[OURS].steps_per_s / played[name].steps_per_s for played in rounds])
+            for name in rivals
+        },
+    }
+    if "bare" in rivals:
+        found["largest_loss_difference_from_bare"] = max(
+            abs(played[OURS].losses[step] - loss)
+            for played in rounds
+            for step, loss in played["bare"].losses.items()
+            if step in played[OURS].losses
+        )
+        found["last_loss"] = rounds[-1][OURS].losses[max(rounds[-1][OURS].losses)]
+    return found
+
+
+def summary(values: Sequence[float]) -> dict[str, float | int]:
+    """Return the median, the smallest and the largest."""
+    return {
+        "n": len(values),
+        "median": round(statistics.median(values), 3),
+        "min": round(min(values), 3),
+        "max": round(max(values), 3),
+    }
+
+
+def table(name: str, found: dict[str, Any]) -> str:
+    """Return the figures of a case as Markdown."""
+    lines = [f"\n| {name} | steps/s, median (spread) | ours against it |", "|---|---|---|"]
+    for contender, rate in found["steps_per_s"].items():
+        ratio = found["ratio_to"].get(contender)
+        against = f"{ratio['median']:.2f} × ({ratio['min']:.2f}–{ratio['max']:.2f})" if ratio else ""
+        lines.append(
+            f"| {contender} | {rate['median']:.0f} ({rate['min']:.0f}–{rate['max']:.0f}) | {against} |"
+        )
+    if "largest_loss_difference_from_bare" in found:
+        difference = found["largest_loss_difference_from_bare"]
+        lines.append(f"\nLargest difference of a step's loss from the bare script's: {difference:.1e}.")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
