@@ -53,6 +53,9 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
         metavar="N",
         help="CPU ranks at once; more wait (default: no limit; with logins, the cores)",
     )
+    parser.add_argument(
+        "--no-standby", action="store_true", help="keep no ranks ready while nothing runs: saves their memory"
+    )
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser window")
     _add_class_options(parser)
     return parser.parse_args(arguments)
@@ -103,6 +106,7 @@ def checked_options(arguments: argparse.Namespace) -> Options:
         ssl_keyfile=arguments.ssl_keyfile,
         data_dirs=tuple(folder.resolve() for folder in arguments.data_dir),
         cpu_ranks=arguments.cpu_ranks,
+        keeps_standby=not arguments.no_standby,
     )
     options.check(found)
     return found

@@ -14,8 +14,10 @@ from ddp_gui import notes, stopping
 from ddp_gui.access import owners
 from ddp_gui.paths import REPOSITORY
 from ddp_gui.plan import Plan
+from ddp_gui.standby import Standby
 from trainers.contract import events, processes, rundir
 from trainers.contract.json_files import read_json
+from trainers.contract.orders import Order
 from trainers.contract.rundir import Checkpoint, CommandName, RunDirectory
 from trainers.contract.tickets import Ticket
 
@@ -138,22 +140,30 @@ def _end_by_signal(run: RunDirectory) -> bool:
     return True
 
 
-def start_supervisor(run: RunDirectory, ticket: Ticket) -> subprocess.Popen[bytes]:
-    """Start the supervisor of a run that was granted what its ticket says, and of its GPUs only those."""
+def start_supervisor(
+    run: RunDirectory, ticket: Ticket, standby: Standby | None = None
+) -> subprocess.Popen[bytes]:
+    """Start the supervisor of a run that was granted what its ticket says, and of its GPUs only those.
+
+    Where ranks stand by for it, they and their supervisor take it.
+    """
     grant = ticket.grant
     assert grant is not None, "a run is started when it was given what it needs"
     command = [sys.executable, "-m", "trainers.supervise", str(run.path.resolve()), "--ticket", grant.token]
     if ticket.resume_step is not None:
         command += ["--resume", str(ticket.resume_step)]
-    environment = dict(os.environ)
-    if grant.gpus:
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in grant.gpus)
+    more = {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in grant.gpus)} if grant.gpus else {}
+    order = Order(
+        run_dir=str(run.path.resolve()), resume_step=ticket.resume_step, ticket=grant.token, environment=more
+    )
+    if standby is not None and (taken := standby.take(ticket.num_ranks, order)) is not None:
+        return taken
     run.logs.mkdir(exist_ok=True)
     with _log_of(run).open("ab") as log:
         return subprocess.Popen(
             command,
             cwd=REPOSITORY,
-            env=environment,
+            env={**os.environ, **more},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -36,6 +36,8 @@ class Options:
     data_dirs: tuple[Path, ...] = ()
     # As many CPU ranks are handed out at once; None is as many as are asked for.
     cpu_ranks: int | None = None
+    # Ranks stand by while nothing runs, so that Start needs no imports.
+    keeps_standby: bool = True
 
     @property
     def handed_out_cpu_ranks(self) -> int | None:

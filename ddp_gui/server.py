@@ -48,6 +48,7 @@ from ddp_gui.pages import shell
 from ddp_gui.pages import train as train_page
 from ddp_gui.runs import RunStore
 from ddp_gui.shelf_api import ShelfApi
+from ddp_gui.standby import Standby
 from ddp_gui.waiting import queue_routes
 from ddp_gui.waiting.devices import Devices
 from ddp_gui.waiting.line import Line
@@ -121,14 +122,17 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     store.needs.ask_ahead()
     checks = CommunicationChecks()
     report = MachineReport(options.runs_dir, catalogue, checks)
-    line = Line(options.runs_dir, Devices(options.runs_dir, options.handed_out_cpu_ranks), store.look_again)
+    standby = Standby(options.runs_dir, is_on=options.keeps_standby)
+    devices = Devices(options.runs_dir, options.handed_out_cpu_ranks)
+    line = Line(options.runs_dir, devices, store.look_again, standby)
     view = LineView(line, store)
     access = DataAccess(uploads.folder_beside(options.runs_dir), options.data_dirs)
     api = Api(store, line, view, access)
     incoming = uploads.make_incoming(uploads.folder_beside(options.runs_dir))
     # Gradio reads it when it is set up; its own choice is a folder of all users of this machine.
     os.environ["GRADIO_TEMP_DIR"] = str(incoming)
-    app = FastAPI(lifespan=_tidying(store, checks, line), docs_url=None, redoc_url=None, openapi_url=None)
+    lifespan = _tidying(store, checks, line, standby)
+    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(static.make_router())
     static.mount_assets(app)
     app.include_router(login_routes.make_router(login))
@@ -147,7 +151,8 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         ClassApi(store).register()
         QueueApi(store, line, view).register()
         MachineApi(checks, report, store).register()
-        train_page.build(api, store, catalogue.get(), replace(machine.look(), most_cpu_ranks=line.cpu_ranks))
+        here = replace(machine.look(), most_cpu_ranks=line.cpu_ranks)
+        train_page.build(api, store, catalogue.get(), here, standby)
     mounted: FastAPI = gr.mount_gradio_app(
         app,
         demo,
@@ -174,16 +179,18 @@ def _theme() -> gr.themes.Base:
     )
 
 
-def _tidying(store: RunStore, checks: CommunicationChecks, line: Line) -> Lifespan:
+def _tidying(store: RunStore, checks: CommunicationChecks, line: Line, standby: Standby) -> Lifespan:
     """Read the list ahead, keep the line going, give back unused memory while the app lives; then tidy up."""
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         line.begin()
+        standby.begin()
         tasks = [asyncio.create_task(_read_ahead(store)), asyncio.create_task(_tidy(store))]
         yield
         for task in tasks:
             task.cancel()
+        standby.close()
         line.close()
         _keep_list(store)
         checks.close()

@@ -103,9 +103,7 @@ def _supervisor_of(run: RunDirectory, status: Status) -> psutil.Process | None:
     if status.state not in events.LIVE_STATES or status.pid is None or not run.is_locked():
         return None
     process = psutil.Process(status.pid)
-    command = process.cmdline()
-    is_it = "trainers.supervise" in command and str(run.path.resolve()) in command
-    return process if is_it else None
+    return process if process.create_time() == status.pid_start_time else None
 
 
 def _looked_at(supervisor: psutil.Process, judge: Callable[[Sight], Action]) -> Action:

@@ -30,6 +30,8 @@ BROWSER_OPTIONS = (
     "--disable-sync",
 )
 SERVE_TIMEOUT_S = 60.0
+# For a page whose form is looked at while the machine is needed for something else.
+NO_STANDBY = "--no-standby"
 
 
 @dataclass
@@ -55,10 +57,13 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def serve(runs_dir: Path, port: int | None = None, timeout_s: float = SERVE_TIMEOUT_S) -> Iterator[Server]:
+def serve(
+    runs_dir: Path, *options: str, port: int | None = None, timeout_s: float = SERVE_TIMEOUT_S
+) -> Iterator[Server]:
     """Run `app.py` over a runs directory until the block ends; its runs go on, as they do for a user."""
     port = port or free_port()
     command = [sys.executable, "app.py", "--no-browser", "--port", str(port), "--runs-dir", str(runs_dir)]
+    command += options
     with serve_command(command, port, timeout_s=timeout_s) as server:
         yield server
 

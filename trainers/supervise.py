@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,17 +21,17 @@ from typing import Any
 
 import psutil
 
-from trainers import autopsy, last_words, notify
+from trainers import autopsy, gang, last_words, notify
 from trainers.autopsy import Cause
-from trainers.contract import effort, events, heartbeats, lifeline, tickets
+from trainers.contract import effort, events, lifeline, tickets
 from trainers.contract.clock import now_unix_s
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile, State
 from trainers.contract.heartbeats import Board
 from trainers.contract.processes import ProcessTree
-from trainers.contract.rundir import RunDirectory, Status, torchrun_command
-from trainers.contract.torchrun import torchrun_options, torchrun_program
+from trainers.contract.rundir import RunDirectory, Status
 from trainers.escalation import Escalation, Saving
+from trainers.gang import Gang, WaitingGang
 from trainers.hang import WORKING_BYTES_PER_S
 from trainers.home import Home
 from trainers.last_words import Words
@@ -40,7 +39,6 @@ from trainers.log_cap import LogCap
 from trainers.watch import HangWatch
 from trainers.wishes import Wishes
 
-REPOSITORY = Path(__file__).resolve().parent.parent
 POLL_S = 0.05
 SAVING_LOOK_S = 0.5
 
@@ -53,23 +51,53 @@ def main() -> None:
     parser.add_argument("--ticket", metavar="TOKEN", help="the place in the line it was started for")
     options = parser.parse_args()
     run = RunDirectory(options.run_dir.resolve())
+    sys.exit(supervise(run, options.resume, options.ticket))
+
+
+def supervise(
+    run: RunDirectory, resume_step: int | None, ticket: str | None, waiting: WaitingGang | None = None
+) -> int:
+    """Own a run from its lock to its last words; return torchrun's exit code.
+
+    Args:
+        ticket: the place in the line it is started for; None: started by hand.
+        waiting: ranks that stand by for it.
+
+    Raises:
+        ValueError: when another process owns it, or the ticket is not its own any more.
+    """
     lock = run.acquire_lock()
     try:
         run.remove_half_written_status()
-        tickets.claim(run, options.ticket)
-        sys.exit(Supervisor(run, options.resume).run_to_end())
+        tickets.claim(run, ticket)
+        return Supervisor(run, resume_step, waiting).run_to_end()
     finally:
         os.close(lock)
+        if waiting is not None:
+            waiting.put_away(run)
+
+
+def redirect_output(run: RunDirectory) -> None:
+    """Send what this process says to the run's log: it was started before there was one."""
+    run.logs.mkdir(exist_ok=True)
+    fd = os.open(run.logs / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    os.dup2(fd, 1)
+    os.dup2(fd, 2)
+    os.close(fd)
 
 
 class Supervisor:
     """One start of one run, from launching torchrun to the final status."""
 
-    def __init__(self, run: RunDirectory, resume_step: int | None) -> None:
+    def __init__(
+        self, run: RunDirectory, resume_step: int | None, waiting: WaitingGang | None = None
+    ) -> None:
         self._run = run
         self._resume_step = resume_step
+        self._waiting = waiting
         self._torchrun_log = run.logs / "torchrun.log"
         self._torchrun_dir = run.logs / "torchrun"
+        self._board: Board | None = None
         if run.events.exists():
             # Cuts off a half line that a crash left, before anybody's place in the file is noted.
             EventFile(run.events).close()
@@ -80,7 +108,6 @@ class Supervisor:
         self._escalation = Escalation(time.monotonic())
         self._saving_looked_at = 0.0
         self._io_bytes = 0
-        self._board: Board | None = None
         self._watch: HangWatch | None = None
         self._waits_for_ever = False
         self._hang: Cause | None = None
@@ -100,7 +127,7 @@ class Supervisor:
         home = Home(self._run)
         try:
             config = self._run.read_config()
-            torchrun = self._start_torchrun(config)
+            torchrun = self._assemble(config).process
         except (OSError, ValueError) as error:
             hint = "See logs/torchrun.log and config.json."
             cause = Cause(code="start_failed", message=f"The job could not be started: {error}", hint=hint)
@@ -131,34 +158,20 @@ class Supervisor:
         tree.kill()
         return 1
 
-    def _start_torchrun(self, config: Config) -> subprocess.Popen[bytes]:
-        command = torchrun_command(config, self._run.path, self._resume_step)
-        command[:1] = torchrun_program()
-        self._run.logs.mkdir(exist_ok=True)
-        shutil.rmtree(self._torchrun_dir, ignore_errors=True)
-        # A command given while the ranks still start is theirs too: they read on from where we do.
-        environment = {
-            **os.environ,
-            **torchrun_options(self._torchrun_dir),
-            "TRAINERS_SUPERVISED": "1",
-            "TRAINERS_COMMANDS_OFFSET": str(self._wishes.offset),
-        }
-        environment.pop(notify.VARIABLE, None)  # it holds tokens, which are none of the ranks' business
-        if heartbeats.can_be_watched():
-            self._board = Board(config.nproc_per_node)
+    def _assemble(self, config: Config) -> Gang:
+        """Start torchrun, or give the run to one that stands by."""
+        waiting = self._waiting
+        is_there = waiting is not None and waiting.num_ranks == config.nproc_per_node
+        if waiting is not None and is_there and waiting.process.poll() is None:
+            assembled = waiting.begin(self._run, self._resume_step, self._wishes.offset)
+        else:
+            assembled = gang.start(self._run, config, self._resume_step, self._wishes.offset)
+        self._torchrun_log, self._torchrun_dir = assembled.log, assembled.details
+        if assembled.board is not None:
+            self._board = assembled.board
             self._watch = HangWatch(self._run, config, self._board)
             self._waits_for_ever = config.on_hang == "wait"
-            environment[heartbeats.ADDRESS] = self._board.address
-        with self._torchrun_log.open("wb") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "trainers.contract.lifeline", str(os.getpid()), *command],
-                cwd=REPOSITORY,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        return assembled
 
     def _follow_events(self) -> None:
         """Bring `status.json` to the state the run says it is in."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from trainers import heartbeat
 from trainers.contract import heartbeats, tickets
 from trainers.contract.lifeline import die_with_parent, parent_by_name
+from trainers.contract.orders import COMMANDS_OFFSET, STOOD_BY, SUPERVISED
 from trainers.contract.rundir import RunDirectory
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from trainers.telemetry import Pulse
 
 log = logging.getLogger(__name__)
-
-SUPERVISED = "TRAINERS_SUPERVISED"
-COMMANDS_OFFSET = "TRAINERS_COMMANDS_OFFSET"
 
 
 def main() -> None:
@@ -43,12 +41,17 @@ def main() -> None:
     run = RunDirectory(options.run_dir.resolve())
     if (problem := why_not(run, options.resume)) is not None:
         sys.exit(problem)
+    work(run, options.resume)
+
+
+def work(run: RunDirectory, resume_step: int | None) -> None:
+    """Be this rank of a run; when it fails the process ends here."""
     redirect_output(run)
     die_with_parent(parent_by_name())
     heartbeat.begin()
     exit_code = 1
     try:
-        run_recorded(run, options.resume)
+        run_recorded(run, resume_step)
         exit_code = 0
     except BaseException:  # noqa: BLE001 - the worker's main: whatever it was, the log has it
         traceback.print_exc()
@@ -125,7 +128,8 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> None:
     try:
         place = "GPU" if world.device.type == "cuda" else "CPU rank"
         plural = "" if world.world_size == 1 else "s"
-        voice.state("starting", f"{world.world_size} {place}{plural}, building {config.model}.")
+        stood_by = " that stood by" if STOOD_BY in os.environ else ""
+        voice.state("starting", f"{world.world_size} {place}{plural}{stood_by}, building {config.model}.")
         telemetry.start()
         _train(run, resume_step, voice, pulse, world)
     except BaseException as error:

@@ -14,7 +14,7 @@ from benchmarks.rivals import lesson
 from trainers.data import DataSpec
 
 
-class Lesson(lightning.LightningModule):
+class Lesson(lightning.LightningModule):  # type: ignore[misc]
     """The catalogue's network as Lightning wants it."""
 
     def __init__(self, network: nn.Module, spec: DataSpec, learning_rate: float, notes: lesson.Notes) -> None:

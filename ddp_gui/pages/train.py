@@ -21,6 +21,7 @@ from ddp_gui.pages import filling, own_data, shell, words
 from ddp_gui.plainly import shown_as_text
 from ddp_gui.plan import Plan
 from ddp_gui.runs import RunStore
+from ddp_gui.standby import Standby
 from ddp_gui.visible import visible
 from trainers.contract.config import ConfigError
 
@@ -35,9 +36,9 @@ OPEN_RUN = "(run_id) => { if (run_id) window.location.assign('./run?id=' + encod
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 
-def build(api: Api, store: RunStore, catalogue: Catalogue, machine: Machine) -> None:
+def build(api: Api, store: RunStore, catalogue: Catalogue, machine: Machine, standby: Standby) -> None:
     """Lay the page out inside the Blocks under construction."""
-    TrainPage(api, store, catalogue, machine)
+    TrainPage(api, store, catalogue, machine, standby)
 
 
 @dataclass
@@ -48,6 +49,7 @@ class TrainPage:
     store: RunStore
     catalogue: Catalogue
     machine: Machine
+    standby: Standby
     form: Form = field(init=False)
 
     def __post_init__(self) -> None:
@@ -151,6 +153,7 @@ class TrainPage:
         except ConfigError as error:
             problems = gr.update(value=words.problems(error, self.form), visible=True)
             return "", "", "", problems, NO_COMMAND, words.pick(self.catalogue, raw)
+        self.standby.expect(planned.config.nproc_per_node)
         return (
             words.equation(planned),
             words.warnings(warnings_before_start(planned, self.machine)),

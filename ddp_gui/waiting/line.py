@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ddp_gui import launcher
 from ddp_gui.plan import Plan
+from ddp_gui.standby import Standby
 from ddp_gui.waiting import refusals, starter
 from ddp_gui.waiting.devices import Devices
 from ddp_gui.waiting.fairness import decide, in_order
@@ -49,12 +50,14 @@ class Line:
         runs_dir: Path,
         devices: Devices,
         on_change: Callable[[Iterable[str]], None],
+        standby: Standby | None = None,
     ) -> None:
         self.cpu_ranks = devices.cpu_ranks
         self._runs_dir = runs_dir
         self._keeper = BookKeeper(runs_dir)
         self._looker = LineLook(runs_dir, devices)
-        self._starter = Starter(self._on_end)
+        self._standby = standby
+        self._starter = Starter(self._on_end, standby)
         self._on_change = on_change
         self._wake = threading.Event()
         self._is_closed = False
@@ -115,6 +118,7 @@ class Line:
             self._wake.set()
         else:
             self._starter.launch(run, ticket).result()
+            self._note_running(True)
         self._on_change([run.run_id])
         order = [] if ticket.grant is not None else self.order()
         self.num_waiting = max(self.num_waiting, len(order))
@@ -227,6 +231,7 @@ class Line:
             book.running += begun
             self.num_waiting = len(book.waiting)
             may_be_overdue = bool(book.running) and book.rules.limit_time
+            self._note_running(bool(book.running))
             self._has_to_watch = bool(book.waiting) or bool(seen.starting) or may_be_overdue
         for run_id, ticket in begun.items():
             self._starter.launch(self._run(run_id), ticket)
@@ -269,6 +274,10 @@ class Line:
         found = self._looker.search()
         with self._keeper.open() as book:
             book.waiting += sorted(found - {*book.waiting, *book.running})
+
+    def _note_running(self, is_anything_running: bool) -> None:
+        if self._standby is not None:
+            self._standby.note_running(is_anything_running)
 
     def _on_end(self) -> None:
         self._wake.set()

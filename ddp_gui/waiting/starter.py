@@ -15,6 +15,7 @@ from typing import Any
 
 from ddp_gui import launcher
 from ddp_gui.launcher import LaunchError
+from ddp_gui.standby import Standby
 from ddp_gui.waiting.devices import DevicesNow
 from ddp_gui.waiting.fairness import Start
 from trainers.contract import json_files, tickets
@@ -95,8 +96,9 @@ def set_aside(run: RunDirectory, error: str, token: str | None = None) -> None:
 class Starter:
     """Starts supervisors and follows each in a thread until it ends."""
 
-    def __init__(self, on_end: Callable[[], None]) -> None:
+    def __init__(self, on_end: Callable[[], None], standby: Standby | None = None) -> None:
         self._on_end = on_end
+        self._standby = standby
 
     def launch(self, run: RunDirectory, ticket: Ticket) -> Future[None]:
         """Start a run's supervisor; the result is there when it owns the run.
@@ -105,7 +107,7 @@ class Starter:
         """
         owned: Future[None] = Future()
         try:
-            process = launcher.start_supervisor(run, ticket)
+            process = launcher.start_supervisor(run, ticket, self._standby)
         except OSError as error:
             set_aside(run, f"It could not be started: {error}", ticket.grant.token if ticket.grant else None)
             owned.set_exception(LaunchError(f"run {run.run_id} could not be started: {error}"))

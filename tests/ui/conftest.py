@@ -52,7 +52,7 @@ def kill_runs(runs_dir: Path) -> None:
 
 @pytest.fixture(scope="session")
 def server(runs_dir: Path) -> Iterator[Server]:
-    with page_driver.serve(runs_dir) as served:
+    with page_driver.serve(runs_dir, page_driver.NO_STANDBY) as served:
         yield served
 
 

@@ -35,7 +35,10 @@ class Site:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     runs_dir = tmp_path_factory.mktemp("accessible")
     ended = finished_run(runs_dir / "ended", 1_000)
-    with live_run(runs_dir / "live", 1_000) as live, page_driver.serve(runs_dir) as server:
+    with (
+        live_run(runs_dir / "live", 1_000) as live,
+        page_driver.serve(runs_dir, page_driver.NO_STANDBY) as server,
+    ):
         yield Site(server.address, live.run_id, ended.run_id)
 
 

@@ -44,7 +44,15 @@ def address(class_dir: Path) -> Iterator[str]:
     accounts = class_of.make(class_dir.parent / "accounts.json").path
     port = page_driver.free_port()
     command = [sys.executable, "app.py", "--no-browser", "--port", str(port), "--runs-dir", str(class_dir)]
-    command += ["--auth-file", str(accounts), "--root-path", "/ddp", "--proxy-from", "127.0.0.1"]
+    command += [
+        "--auth-file",
+        str(accounts),
+        "--root-path",
+        "/ddp",
+        "--proxy-from",
+        "127.0.0.1",
+        page_driver.NO_STANDBY,
+    ]
     with (
         page_driver.serve_command(command, port, "login"),
         prefix_proxy.in_front_of(port, "/ddp") as in_front,

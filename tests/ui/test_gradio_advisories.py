@@ -85,7 +85,7 @@ def runs_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(runs_dir: Path) -> Iterator[Server]:
     """A page of its own: whoever calls every function by its number also pauses the queue."""
-    with page_driver.serve(runs_dir) as served:
+    with page_driver.serve(runs_dir, page_driver.NO_STANDBY) as served:
         yield served
 
 

@@ -130,7 +130,7 @@ def test_zoom_survives_updates(server: Server, watched: Watched) -> None:
 
 def test_killing_the_page_changes_nothing_for_the_run(watched: Watched, tmp_path: Path) -> None:
     runs_dir = tmp_path / "runs"
-    with page_driver.serve(runs_dir) as server:
+    with page_driver.serve(runs_dir, page_driver.NO_STANDBY) as server:
         run_id = start_by_endpoint(server, LONG)
         run = RunDirectory(runs_dir / run_id)
         open_run(watched, server, run_id)
@@ -138,7 +138,7 @@ def test_killing_the_page_changes_nothing_for_the_run(watched: Watched, tmp_path
         server.process.wait()
         before = _last_step(run)
         wait_until("training going on without the page", lambda: _last_step(run) > before + 20, 30)
-    with page_driver.serve(runs_dir) as server:
+    with page_driver.serve(runs_dir, page_driver.NO_STANDBY) as server:
         page = open_run(watched, server, run_id)
         assert loss_steps(page)[0] == 1
         assert loss_steps(page)[-1] > before

@@ -30,7 +30,16 @@ DRAWN_MS = 30_000
 def serve(runs_dir: Path) -> Iterator[Server]:
     """Serve a page that hands out two CPU ranks."""
     port = page_driver.free_port()
-    options = ["--no-browser", "--port", str(port), "--runs-dir", str(runs_dir), "--cpu-ranks", "2"]
+    options = [
+        "--no-browser",
+        "--port",
+        str(port),
+        "--runs-dir",
+        str(runs_dir),
+        "--cpu-ranks",
+        "2",
+        page_driver.NO_STANDBY,
+    ]
     with page_driver.serve_command([sys.executable, "app.py", *options], port) as served:
         yield served
 

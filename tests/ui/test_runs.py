@@ -39,7 +39,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page_server(shelf: Path) -> Iterator[Server]:
-    with page_driver.serve(shelf) as served:
+    with page_driver.serve(shelf, page_driver.NO_STANDBY) as served:
         yield served
 
 
@@ -329,7 +329,7 @@ def test_a_new_run_does_not_move_what_is_in_sight(page: Page, shelf: Path) -> No
 
 
 def test_an_empty_page_says_what_to_do(watched: Watched, tmp_path: Path) -> None:
-    with page_driver.serve(tmp_path / "none") as server:
+    with page_driver.serve(tmp_path / "none", page_driver.NO_STANDBY) as server:
         watched.page.goto(f"{server.address}/runs")
         button = watched.page.get_by_role("link", name="Start the first run")
         expect(button).to_be_visible()

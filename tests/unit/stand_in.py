@@ -89,7 +89,7 @@ class Supervisors:
         self.started: list[StandIn] = []
         self.is_refused = False
 
-    def start(self, run: RunDirectory, ticket: Ticket) -> Any:
+    def start(self, run: RunDirectory, ticket: Ticket, _standby: object = None) -> Any:
         self.started.append(StandIn(run, ticket, is_refused=self.is_refused))
         return self.started[-1]
 

@@ -182,7 +182,9 @@ def test_a_supervisor_that_comes_late_finds_that_another_was_started(
 ) -> None:
     late: list[tuple[RunDirectory, tickets.Ticket]] = []
     with monkeypatch.context() as patch:
-        patch.setattr(launcher, "start_supervisor", lambda run, ticket: late.append((run, ticket)) or 1 / 0)
+        patch.setattr(
+            launcher, "start_supervisor", lambda run, ticket, _standby: late.append((run, ticket)) or 1 / 0
+        )
         with pytest.raises(ZeroDivisionError):
             place.page().start(place.planned(), "ann")
     monkeypatch.setattr("ddp_gui.waiting.line_look.STARTING_S", 0.0)

@@ -25,10 +25,21 @@ DOING = (
     "showing what the model says",
     "saving",
     "ending",
+    "standing by for a run",
 )
-STARTING, BUILDING, FETCHING, COMPUTING, STEPPING, REPORTING, EVALUATING, SAMPLING, SAVING, ENDING = range(
-    len(DOING)
-)
+(
+    STARTING,
+    BUILDING,
+    FETCHING,
+    COMPUTING,
+    STEPPING,
+    REPORTING,
+    EVALUATING,
+    SAMPLING,
+    SAVING,
+    ENDING,
+    STANDING_BY,
+) = range(len(DOING))
 
 # A rank that computes or reads without a beat is not idle; but nobody waits for it for ever.
 BUSY_FACTOR = 30

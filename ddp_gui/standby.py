@@ -1,0 +1,205 @@
+"""Keeps ranks standing by, so that Start needs no imports; without them a run starts as it always did.
+
+They are there while somebody looks at the form, nothing runs and there is memory to spare: as many as were
+chosen last. A page that ends, however that happens, takes them along.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from ddp_gui import asking
+from ddp_gui.paths import REPOSITORY
+from trainers.contract.orders import Order
+from trainers.contract.processes import memory_bytes
+
+FOLDER = ".standby"
+LOCK = "lock"
+LOOK_EVERY_S = 1.0
+# The page that was just opened has the machine to itself first.
+BEGIN_AFTER_S = 1.5
+KEPT_S = 15 * 60.0
+NEEDED_BYTES_PER_RANK = 500 * 10**6
+SPARE_BYTES = 10**9
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Kept:
+    """Ranks that stand by, and the state of the code they have imported."""
+
+    process: subprocess.Popen[bytes]
+    num_ranks: int
+    code: str
+
+
+class Standby:
+    """The ranks that stand by for one runs directory; safe to be called by several threads."""
+
+    def __init__(self, runs_dir: Path, *, is_on: bool = True) -> None:
+        self._folder = runs_dir / FOLDER
+        self._is_on = is_on
+        # Until somebody has looked.
+        self._is_anything_running = True
+        self._kept: _Kept | None = None
+        self._num_ranks = 0
+        self._expected_at = float("-inf")
+        self._not_before = float("-inf")
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._is_closed = False
+
+    def begin(self) -> None:
+        """Look after them from now on, in a thread, until `close`."""
+        if not self._is_on:
+            return
+        threading.Thread(target=self._tend, name="standby", daemon=True).start()
+
+    def close(self) -> None:
+        """Let them go, and keep none any more."""
+        with self._lock:
+            self._is_closed = True
+            self._drop()
+        self._wake.set()
+
+    def expect(self, num_ranks: int) -> None:
+        """Note that somebody may soon start a run of so many ranks."""
+        now = time.monotonic()
+        if num_ranks != self._num_ranks or now - self._expected_at > KEPT_S:
+            self._not_before = now + BEGIN_AFTER_S
+        self._num_ranks, self._expected_at = num_ranks, now
+
+    def note_running(self, is_anything_running: bool) -> None:
+        """Note whether runs go on: then none stand by, and the runs have all of the machine."""
+        self._is_anything_running = is_anything_running
+        self._wake.set()
+
+    def take(self, num_ranks: int, order: Order) -> subprocess.Popen[bytes] | None:
+        """Give those that stand by a run; return what supervises it, or None where none stand by for it."""
+        with self._lock:
+            kept = self._kept
+            if kept is None or kept.num_ranks != num_ranks or not self._is_usable(kept):
+                # What starts now without them needs the room they take.
+                self._drop()
+                return None
+            self._kept = None
+            self._is_anything_running = True
+            assert kept.process.stdin is not None
+            try:
+                kept.process.stdin.write(order.to_line())
+                kept.process.stdin.close()
+            except OSError:
+                return None  # it ended at this moment
+            return kept.process
+
+    def look(self) -> tuple[int, int] | None:
+        """Return how many ranks stand by and the bytes of memory they take; None where none do."""
+        kept = self._kept
+        if kept is None:
+            return None
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family = [kept.process.pid]
+            family += [child.pid for child in psutil.Process(kept.process.pid).children(recursive=True)]
+            return kept.num_ranks, sum(memory_bytes(pid) or 0 for pid in family)
+        return None
+
+    def _tend(self) -> None:
+        _sweep(self._folder)
+        while not self._is_closed:
+            self._wake.clear()
+            with self._lock:
+                self._look_after()
+            self._wake.wait(LOOK_EVERY_S)
+
+    def _look_after(self) -> None:
+        kept, now = self._kept, time.monotonic()
+        if kept is not None and not (
+            not self._is_anything_running
+            and kept.num_ranks == self._num_ranks
+            and now - self._expected_at < KEPT_S
+            and psutil.virtual_memory().available > SPARE_BYTES
+            and self._is_usable(kept)
+        ):
+            self._drop()
+        if self._kept is None and not self._is_closed and self._is_wanted(now):
+            self._kept = self._started()
+
+    def _is_wanted(self, now: float) -> bool:
+        needed = SPARE_BYTES + NEEDED_BYTES_PER_RANK * (self._num_ranks + 1)
+        return (
+            self._num_ranks > 0
+            and now >= self._not_before
+            and now - self._expected_at < KEPT_S
+            and not self._is_anything_running
+            and psutil.virtual_memory().available > needed
+        )
+
+    def _is_usable(self, kept: _Kept) -> bool:
+        """Tell whether they live, and have imported the code that is there now."""
+        return kept.process.poll() is None and kept.code == asking.current_key({})
+
+    def _started(self) -> _Kept | None:
+        folder = self._folder / uuid.uuid4().hex
+        command = [sys.executable, "-m", "trainers.standby", str(folder)]
+        command += ["--nproc-per-node", str(self._num_ranks)]
+        code = asking.current_key({})
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with (self._folder / "log").open("wb") as log:
+                process = subprocess.Popen(
+                    command,
+                    cwd=REPOSITORY,
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            # Runs start all the same, a few seconds later.
+            print(f"No ranks can stand by: {error}", flush=True)
+            self._not_before = time.monotonic() + KEPT_S
+            return None
+        return _Kept(process=process, num_ranks=self._num_ranks, code=code)
+
+    def _drop(self) -> None:
+        """Let go those that stand by: they end when nothing can be said to them any more."""
+        kept, self._kept = self._kept, None
+        if kept is None:
+            return
+        assert kept.process.stdin is not None
+        with contextlib.suppress(OSError):
+            kept.process.stdin.close()
+        threading.Thread(target=kept.process.wait, name="standby-end", daemon=True).start()
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what killed ones left; those that live hold their lock."""
+    for left in _folders(folder):
+        try:
+            descriptor = os.open(left / LOCK, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue  # it is just being made, or removed
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left, ignore_errors=True)
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(descriptor)
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        yield from [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]

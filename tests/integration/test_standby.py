@@ -1,0 +1,152 @@
+"""Ranks that stand by train a run as ones that were started for it, and leave nothing behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.harness import REPOSITORY, Launcher, all_events, create_run, wait_until
+from trainers.contract.orders import Order
+from trainers.contract.rundir import RunDirectory
+
+NUM_RANKS = 2
+END_S = 60.0
+Begin = Callable[[], subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "runs" / ".standby" / "one"
+
+
+@pytest.fixture
+def begin(folder: Path) -> Iterator[Begin]:
+    """Give what lets ranks stand by; afterwards none of them is left."""
+    begun: list[subprocess.Popen[bytes]] = []
+
+    def begin_one() -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "trainers.standby", str(folder), "--nproc-per-node", str(NUM_RANKS)]
+        begun.append(subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.PIPE, start_new_session=True))
+        return begun[-1]
+
+    yield begin_one
+    for process in begun:
+        for left in [*family(process)[1:], process]:
+            left.kill()
+        process.wait()
+
+
+def family(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """Return a process and all below it."""
+    try:
+        found = psutil.Process(process.pid)
+        return [found, *found.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def rank_of(process: subprocess.Popen[bytes], rank: int) -> psutil.Process:
+    """Return a rank that stands by, as soon as it is there."""
+
+    def look() -> psutil.Process | None:
+        for each in family(process):
+            try:
+                if each.environ().get("RANK") == str(rank):
+                    return each
+            except psutil.NoSuchProcess:
+                continue
+        return None
+
+    found: psutil.Process = wait_until(f"rank {rank}", look, END_S)
+    return found
+
+
+def give(process: subprocess.Popen[bytes], run: RunDirectory) -> None:
+    assert process.stdin is not None
+    process.stdin.write(Order(run_dir=str(run.path)).to_line())
+    process.stdin.close()
+
+
+def losses(run: RunDirectory) -> dict[int, float]:
+    return {event["step"]: event["loss"] for event in all_events(run) if event["kind"] == "step"}
+
+
+def test_a_run_is_the_same_with_ranks_that_stood_by(launcher: Launcher, begin: Begin, folder: Path) -> None:
+    cold = launcher.start(max_steps=30)
+    assert cold.wait_for_end().state == "finished", cold.story()
+    warm = create_run(launcher.runs_dir, max_steps=30)
+    process = begin()
+    rank_of(process, 1)
+    give(process, warm)
+    assert process.wait(END_S) == 0
+    status = warm.read_status()
+    assert (status.state, status.pid, status.exit_code) == ("finished", process.pid, 0)
+    assert losses(warm) == losses(cold.run), "the same bits"
+    (starting, *_) = [event for event in all_events(warm) if event["kind"] == "state"]
+    assert starting["reason"] == "2 CPU ranks that stood by, building mlp."
+    logs = sorted(path.name for path in warm.logs.iterdir())
+    assert logs == ["rank_0.log", "rank_1.log", "supervisor.log", "torchrun", "torchrun.log"]
+    assert not folder.exists()
+
+
+def test_what_goes_wrong_is_told_as_ever(launcher: Launcher, begin: Begin) -> None:
+    run = create_run(launcher.runs_dir, nproc_per_node=NUM_RANKS, num_epochs=100_000)
+    process = begin()
+    give(process, run)
+    wait_until("a step", lambda: losses(run), END_S)
+    rank_of(process, 1).kill()
+    assert process.wait(END_S) == 1
+    (error,) = [event for event in all_events(run) if event["kind"] == "error"]
+    assert error["rank"] == 1 and "Rank 1 was killed" in error["message"]
+    assert run.read_status().state == "failed"
+
+
+def test_a_command_reaches_ranks_that_stood_by(launcher: Launcher, begin: Begin) -> None:
+    run = create_run(launcher.runs_dir, num_epochs=100_000)
+    process = begin()
+    give(process, run)
+    wait_until("its owner", lambda: run.read_status().pid == process.pid, END_S)
+    run.append_command("stop")  # while they still start
+    assert process.wait(END_S) == 0
+    assert run.read_status().state == "stopped"
+    assert [event["accepted"] for event in all_events(run) if event["kind"] == "command"] == [True]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_nobody_stands_by_for_a_page_that_is_gone(begin: Begin, folder: Path, is_killed: bool) -> None:
+    process = begin()
+    rank_of(process, 1)
+    before = family(process)
+    assert len(before) == 2 + NUM_RANKS
+    if is_killed:
+        process.kill()
+    else:
+        assert process.stdin is not None
+        process.stdin.close()  # what the kernel does for one that was killed
+        assert process.wait(END_S) == 0
+        assert not folder.exists()
+    wait_until("nobody being left", lambda: not any(each.is_running() for each in before[1:]), END_S)
+
+
+def test_where_ranks_have_gone_meanwhile_others_are_started(launcher: Launcher, begin: Begin) -> None:
+    run = create_run(launcher.runs_dir, max_steps=10)
+    process = begin()
+    rank = rank_of(process, 1)
+    process.send_signal(subprocess.signal.SIGSTOP)
+    rank.kill()
+    wait_until("torchrun having ended", lambda: is_over(psutil.Process(process.pid).children()[0]), END_S)
+    give(process, run)
+    process.send_signal(subprocess.signal.SIGCONT)
+    assert process.wait(END_S) == 0
+    assert run.read_status().state == "finished"
+    starting = next(event for event in all_events(run) if event["kind"] == "state")
+    assert starting["reason"] == "2 CPU ranks, building mlp."
+
+
+def is_over(process: psutil.Process) -> bool:
+    return process.status() == psutil.STATUS_ZOMBIE

@@ -1,0 +1,188 @@
+"""When ranks stand by and when they are let go, with a process that only listens in their place."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ddp_gui import standby as module
+from ddp_gui.standby import Standby
+from tests.harness import wait_until
+from trainers.contract.orders import Order
+
+LISTENER = "import sys; open(sys.argv[1], 'w').write(sys.stdin.readline())"
+SOON_S = 10.0
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Return what the machine has free, in bytes, to be changed."""
+    free = SimpleNamespace(available=10**11)
+    monkeypatch.setattr(module.psutil, "virtual_memory", lambda: free)
+    return free
+
+
+@pytest.fixture
+def code(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the state of the code, to be changed."""
+    now = ["first"]
+    monkeypatch.setattr(module.asking, "current_key", lambda _answer: now[0])
+    return now
+
+
+@pytest.fixture
+def heard(tmp_path: Path) -> Path:
+    return tmp_path / "heard"
+
+
+@pytest.fixture
+def kept(
+    tmp_path: Path, heard: Path, memory: object, code: object, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Standby]:
+    """Return a standby that has begun, with nothing running."""
+    real = subprocess.Popen
+
+    def listen(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        assert command[1:3] == ["-m", "trainers.standby"]
+        return real([sys.executable, "-c", LISTENER, str(heard)], **options)
+
+    monkeypatch.setattr(module.subprocess, "Popen", listen)
+    monkeypatch.setattr(module, "BEGIN_AFTER_S", 0.0)
+    monkeypatch.setattr(module, "LOOK_EVERY_S", 0.02)
+    made = Standby(tmp_path / "runs")
+    made.begin()
+    made.note_running(False)
+    yield made
+    made.close()
+
+
+def has(kept: Standby, num_ranks: int | None) -> bool:
+    found = kept.look()
+    return (found is None) if num_ranks is None else (found is not None and found[0] == num_ranks)
+
+
+def test_as_many_stand_by_as_were_chosen_last(kept: Standby) -> None:
+    time.sleep(0.1)
+    assert kept.look() is None, "nobody has chosen yet"
+    kept.expect(2)
+    wait_until("two", lambda: has(kept, 2), SOON_S)
+    found = kept.look()
+    assert found is not None and found[1] > 0
+    kept.expect(4)
+    wait_until("four", lambda: has(kept, 4), SOON_S)
+
+
+def test_they_hear_the_order_and_the_next_run_finds_none(kept: Standby, heard: Path) -> None:
+    kept.expect(2)
+    wait_until("two", lambda: has(kept, 2), SOON_S)
+    order = Order(run_dir="/runs/a", resume_step=7, ticket="t", environment={"CUDA_VISIBLE_DEVICES": "GPU-1"})
+    process = kept.take(2, order)
+    assert process is not None and process.wait(SOON_S) == 0
+    assert Order.from_line(heard.read_bytes()) == order
+    assert kept.take(2, order) is None
+    time.sleep(0.1)
+    assert kept.look() is None, "a run goes on now"
+
+
+def test_a_run_of_another_number_of_ranks_does_without_and_has_the_room(kept: Standby) -> None:
+    kept.expect(2)
+    wait_until("two", lambda: has(kept, 2), SOON_S)
+    assert kept.take(3, Order(run_dir="/runs/a")) is None
+    kept.note_running(True)
+    assert kept.look() is None
+
+
+@pytest.mark.parametrize(
+    "reason", ["a run goes on", "no memory", "other code", "nobody looks", "it has died"]
+)
+def test_they_are_let_go(
+    kept: Standby,
+    memory: SimpleNamespace,
+    code: list[str],
+    heard: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    reason: str,
+) -> None:
+    kept.expect(2)
+    wait_until("two", lambda: has(kept, 2), SOON_S)
+    if reason == "a run goes on":
+        kept.note_running(True)
+    elif reason == "no memory":
+        memory.available = 10**8
+    elif reason == "nobody looks":
+        monkeypatch.setattr(module, "KEPT_S", 0.0)
+    elif reason == "other code":
+        memory.available = 1.5 * 10**9  # enough to keep them, too little for new ones
+        code[0] = "second"
+        assert kept.take(2, Order(run_dir="/runs/a")) is None
+    else:
+        memory.available = 1.5 * 10**9
+        assert kept._kept is not None
+        kept._kept.process.kill()
+    wait_until("nobody standing by", lambda: has(kept, None), SOON_S)
+    if reason != "it has died":
+        wait_until("its end", heard.exists, SOON_S)
+        assert heard.read_text() == "", "no order was given"
+
+
+def test_there_are_none_without_room_for_them(kept: Standby, memory: SimpleNamespace) -> None:
+    memory.available = 2 * 10**9
+    kept.expect(8)
+    time.sleep(0.2)
+    assert kept.look() is None
+
+
+def test_there_are_none_where_they_are_not_wanted(tmp_path: Path, code: object) -> None:
+    off = Standby(tmp_path / "runs", is_on=False)
+    off.begin()
+    off.note_running(False)
+    off.expect(2)
+    time.sleep(0.2)
+    assert off.look() is None and off.take(2, Order(run_dir="/runs/a")) is None
+    assert not (tmp_path / "runs").exists()
+
+
+def test_where_none_can_be_started_it_is_said_and_nothing_else_is_wrong(
+    kept: Standby, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_arguments: Any, **_options: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module.subprocess, "Popen", fails)
+    kept.expect(2)
+    said: list[str] = []
+
+    def says_so() -> bool:
+        said.append(capsys.readouterr().out)
+        return "No ranks can stand by" in "".join(said)
+
+    wait_until("it being said", says_so, SOON_S)
+    assert kept.take(2, Order(run_dir="/runs/a")) is None
+
+
+def test_what_killed_ones_left_is_removed_and_those_that_live_are_not(tmp_path: Path) -> None:
+    for name in ("dead", "alive"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "lock").touch()
+    with (tmp_path / "alive" / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        module._sweep(tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == ["alive"]
+
+
+def test_an_order_is_one_line_and_half_of_one_is_none() -> None:
+    order = Order(run_dir="/runs/ä\n", environment={"A": "b"})
+    line = order.to_line()
+    assert line.count(b"\n") == 1 and Order.from_line(line) == order
+    assert Order.from_line(line[:-1]) is None and Order.from_line(b"") is None
+    with pytest.raises(ValueError, match="makes no sense"):
+        Order.from_line(json.dumps({"run": "a"}).encode() + b"\n")

@@ -1,0 +1,128 @@
+"""torchrun with its ranks, as a supervisor holds it: started for one run, or before anybody chose one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainers import notify
+from trainers.contract import heartbeats, orders
+from trainers.contract.config import Config
+from trainers.contract.heartbeats import Board
+from trainers.contract.orders import COMMANDS_OFFSET, STOOD_BY, SUPERVISED, Order, Pipes
+from trainers.contract.rundir import RunDirectory, torchrun_command
+from trainers.contract.torchrun import torchrun_options, torchrun_program
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+_LOG = "torchrun.log"
+_DETAILS = "torchrun"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gang:
+    """A torchrun at work.
+
+    Attributes:
+        log: what torchrun and what it started first said.
+        details: its folder with the errors of each rank.
+        board: the ranks' heartbeats; None where this system has nothing to hold them.
+    """
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    details: Path
+    board: Board | None
+
+
+def start(run: RunDirectory, config: Config, resume_step: int | None, commands_offset: int) -> Gang:
+    """Start torchrun for a run.
+
+    Args:
+        commands_offset: from where in `commands.jsonl` the ranks read.
+
+    Raises:
+        OSError: when it cannot be started.
+    """
+    run.logs.mkdir(exist_ok=True)
+    log, details = run.logs / _LOG, run.logs / _DETAILS
+    board = Board(config.nproc_per_node) if heartbeats.can_be_watched() else None
+    command = torchrun_command(config, run.path, resume_step)[1:]
+    environment = {COMMANDS_OFFSET: str(commands_offset)}
+    process = _launch(command, log, details, board, environment)
+    return Gang(process=process, log=log, details=details, board=board)
+
+
+class WaitingGang:
+    """A torchrun whose ranks have imported everything and wait to hear which run is theirs.
+
+    Args:
+        folder: where its logs lie until then; it is made here.
+    """
+
+    def __init__(self, folder: Path, num_ranks: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.num_ranks = num_ranks
+        self._folder = folder
+        self._board = Board(num_ranks)
+        self._pipes = Pipes(num_ranks)
+        command = ["--standalone", "--nproc-per-node", str(num_ranks), "-m", "trainers.standing_by"]
+        environment = {orders.ADDRESSES: self._pipes.addresses}
+        self.process = _launch(command, folder / _LOG, folder / _DETAILS, self._board, environment)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every rank waits by now."""
+        beats = [self._board.read(rank) for rank in range(self.num_ranks)]
+        return all(beat is not None and beat.doing == heartbeats.STANDING_BY for beat in beats)
+
+    def begin(self, run: RunDirectory, resume_step: int | None, commands_offset: int) -> Gang:
+        """Give it a run.
+
+        Raises:
+            OSError: when its log cannot be brought to the run.
+        """
+        run.logs.mkdir(exist_ok=True)
+        log = run.logs / _LOG
+        (self._folder / _LOG).replace(log)
+        environment = {COMMANDS_OFFSET: str(commands_offset), STOOD_BY: "1"}
+        if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = visible
+        order = Order(run_dir=str(run.path), resume_step=resume_step, environment=environment)
+        self._pipes.tell(order)
+        return Gang(process=self.process, log=log, details=self._folder / _DETAILS, board=self._board)
+
+    def put_away(self, run: RunDirectory | None) -> None:
+        """Leave nothing of it behind, when it has ended; what it noted of errors goes to its run."""
+        if run is not None and run.logs.is_dir():
+            shutil.rmtree(run.logs / _DETAILS, ignore_errors=True)
+            if (self._folder / _DETAILS).is_dir():
+                shutil.move(self._folder / _DETAILS, run.logs / _DETAILS)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _launch(
+    arguments: Sequence[str], log: Path, details: Path, board: Board | None, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start torchrun, which the kernel ends with this process."""
+    shutil.rmtree(details, ignore_errors=True)
+    whole = {**os.environ, **torchrun_options(details), SUPERVISED: "1", **environment}
+    whole.pop(notify.VARIABLE, None)  # it holds tokens, which are none of the ranks' business
+    if board is not None:
+        whole[heartbeats.ADDRESS] = board.address
+    lifeline = [sys.executable, "-m", "trainers.contract.lifeline", str(os.getpid())]
+    with log.open("wb") as output:
+        return subprocess.Popen(
+            [*lifeline, *torchrun_program(), *arguments],
+            cwd=REPOSITORY,
+            env=whole,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )

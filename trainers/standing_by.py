@@ -1,0 +1,59 @@
+"""A rank before there is a run: it imports everything, waits for its order, and then is a worker.
+
+torchrun --standalone --nproc-per-node N -m trainers.standing_by
+
+Most of the time from a click to a first step goes into imports; here they are done before the click. It
+holds no GPU: nothing of CUDA is touched until the run says on which device it trains.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+from trainers import heartbeat, worker
+from trainers.contract import orders
+from trainers.contract.heartbeats import STANDING_BY
+from trainers.contract.lifeline import die_with_parent, parent_by_name
+from trainers.contract.rundir import RunDirectory
+
+
+def main() -> None:
+    """Wait for a run and be a rank of it."""
+    die_with_parent(parent_by_name())
+    heartbeat.begin()
+    get_ready()
+    heartbeat.beat(STANDING_BY)
+    order = orders.wait(int(os.environ["RANK"]))
+    if order is None:
+        os._exit(0)  # nobody is there any more who could want anything
+    os.environ.update(order.environment)
+    worker.work(RunDirectory(Path(order.run_dir)), order.resume_step)
+
+
+def get_ready() -> None:
+    """Import what any run needs, and go through one small step: much of torch is made at its first use."""
+    import torch
+    from torch.nn import functional
+    from torch.nn.utils import get_total_norm
+
+    from trainers import registry
+
+    torch.set_num_threads(1)
+    for name in ("trainers.build", "trainers.loop", "trainers.reporter", "trainers.telemetry"):
+        importlib.import_module(name)
+    registry.discover_all()
+    for name in {library for strategy in registry.strategies().values() for library in strategy.libraries}:
+        importlib.import_module(name)
+    network = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.AdamW(network.parameters(), fused=True)
+    functional.cross_entropy(network(torch.zeros(2, 4)), torch.zeros(2, dtype=torch.long)).backward()
+    get_total_norm([parameter.grad for parameter in network.parameters() if parameter.grad is not None])
+    optimizer.step()
+
+
+if __name__ == "__main__":
+    main()
+    sys.stdout.flush()
