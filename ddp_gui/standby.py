@@ -104,15 +104,16 @@ class Standby:
                 return None  # it ended at this moment
             return kept.process
 
-    def look(self) -> tuple[int, int] | None:
-        """Return how many ranks stand by and the bytes of memory they take; None where none do."""
+    def look(self) -> dict[str, int] | None:
+        """Return how many ranks stand by and the memory they take in all; None where none do."""
         kept = self._kept
         if kept is None:
             return None
         with contextlib.suppress(psutil.NoSuchProcess):
             family = [kept.process.pid]
             family += [child.pid for child in psutil.Process(kept.process.pid).children(recursive=True)]
-            return kept.num_ranks, sum(memory_bytes(pid) or 0 for pid in family)
+            held = sum(memory_bytes(pid) or 0 for pid in family)
+            return {"num_ranks": kept.num_ranks, "memory_bytes": held}
         return None
 
     def _tend(self) -> None:

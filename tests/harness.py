@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from trainers.contract import config, events, rundir
+from trainers.contract import config, events, processes, rundir
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, Status
 
@@ -51,15 +51,21 @@ def create_run(runs_dir: Path, **values: Any) -> RunDirectory:
 
 
 def processes_of(run: RunDirectory) -> list[psutil.Process]:
-    """Return every living process with the run's directory on its command line."""
+    """Return every living process with the run's directory on its command line, or its output in its logs."""
     found = []
     for process in psutil.process_iter():
         try:
-            if str(run.path) in process.cmdline() and process.status() != psutil.STATUS_ZOMBIE:
+            if belongs_to(process, run) and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except psutil.NoSuchProcess:
             continue
     return found
+
+
+def belongs_to(process: psutil.Process, run: RunDirectory) -> bool:
+    """Tell whether a process has the run's directory on its command line, or its output in the run's logs."""
+    output = processes.output_of(process.pid)
+    return str(run.path) in process.cmdline() or (output is not None and output.parent == run.logs)
 
 
 def torchrun_by_hand(run: RunDirectory, *extra: str) -> list[str]:

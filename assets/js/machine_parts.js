@@ -84,10 +84,11 @@ export class Memory {
       ["free", "free"],
     ]);
     this.runs = el("ul", { class: "ddp-users" });
-    this.element = section("Memory", "memory", this.value, this.note, this.meter.element, this.legend.element, this.runs);
+    this.standby = el("p", { class: "ddp-hint" });
+    this.element = section("Memory", "memory", this.value, this.note, this.meter.element, this.legend.element, this.runs, this.standby);
   }
 
-  update({ memory, runs }) {
+  update({ memory, runs, standby }) {
     const { used_bytes: used, total_bytes: total, runs_bytes: ours } = memory;
     const others = Math.max(0, used - (ours ?? 0));
     const free = total - used;
@@ -99,6 +100,11 @@ export class Memory {
       const processes = `${count(run.num_processes)} process${run.num_processes === 1 ? "" : "es"}`;
       setText(row.lastChild, `${processes}, ${bytes(run.memory_bytes)}`);
     });
+    show(this.standby, Boolean(standby));
+    if (standby) {
+      const ranks = `${count(standby.num_ranks)} rank${standby.num_ranks === 1 ? " stands" : "s stand"}`;
+      setText(this.standby, `${ranks} by, so that the next Start begins at once: ${bytes(standby.memory_bytes)}, given back when memory gets short.`);
+    }
   }
 }
 

@@ -1,4 +1,7 @@
-"""Which run a process belongs to, found by the run's directory on its command line or its parents'."""
+"""Which run a process belongs to, found by the run's directory on its command line or its parents'.
+
+Processes that stood by before there was a run are found by where their output goes: into the run's logs.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from trainers.contract.processes import ProcessFacts
 from trainers.contract.rundir import RUN_ID_PATTERN
 
 OURS = "trainers."
+LOGS = "logs"
 # Between fork and exec a process still has its parent's command line.
 SETTLED_AFTER_S = 5.0
 MAX_PARENTS = 50
@@ -58,17 +62,26 @@ class Owners:
         if known is not None and known[0] == facts.started_unix_s:
             return known[1]
         run_id = self.run_of(pid)
-        if run_id is not None or time.time() - facts.started_unix_s > SETTLED_AFTER_S:
+        # What stands by belongs to no run yet.
+        is_settled = time.time() - facts.started_unix_s > SETTLED_AFTER_S and not _is_ours(facts)
+        if run_id is not None or is_settled:
             self._known[pid] = (facts.started_unix_s, run_id)
         return run_id
 
     def _run_named_by(self, facts: ProcessFacts) -> str | None:
-        """Return the run whose directory is an argument of one of our programs."""
-        if not any(word.startswith(OURS) for word in facts.command_line):
+        """Return the run whose directory is an argument of one of our programs, or holds its output."""
+        if not _is_ours(facts):
             return None
         base = Path(facts.working_directory or "/")
         for word in facts.command_line[1:]:
             path = Path(base, word)
             if RUN_ID_PATTERN.fullmatch(path.name) and path.parent.resolve() == self._runs_dir:
                 return path.name
+        output = processes.output_of(facts.pid)
+        if output is not None and output.parent.name == LOGS and output.parents[2] == self._runs_dir:
+            return output.parents[1].name
         return None
+
+
+def _is_ours(facts: ProcessFacts) -> bool:
+    return any(word.startswith(OURS) for word in facts.command_line)

@@ -17,6 +17,7 @@ from ddp_gui.machine_report.missing import list_missing
 from ddp_gui.machine_report.owners import Owners
 from ddp_gui.machine_report.slow_look import SlowLook
 from ddp_gui.machine_report.versions import list_versions
+from ddp_gui.standby import Standby
 from trainers.contract import hardware, host, processes
 from trainers.contract.host import CoreReader
 
@@ -33,7 +34,9 @@ Report = dict[str, Any]
 class MachineReport:
     """The machine as it is now, for everybody who looks."""
 
-    def __init__(self, runs_dir: Path, catalogue: CatalogueSource, checks: CommunicationChecks) -> None:
+    def __init__(
+        self, runs_dir: Path, catalogue: CatalogueSource, checks: CommunicationChecks, standby: Standby
+    ) -> None:
         self._runs_dir = runs_dir
         self._catalogue = catalogue
         self._checks = checks
@@ -45,6 +48,7 @@ class MachineReport:
         self._reported_at = float("-inf")
         self._runs = SlowLook(self._look_at_runs, RUNS_EVERY_S)
         self._missing = SlowLook(self._look_for_missing, MISSING_EVERY_S)
+        self._standby = SlowLook(standby.look, RUNS_EVERY_S)
         self._taken_bytes = SlowLook(lambda: disk.taken_bytes(runs_dir), TAKEN_EVERY_S)
         self._versions: list[dict[str, str | None]] | None = None
 
@@ -75,6 +79,7 @@ class MachineReport:
             "cpu": self._cpu(here.num_cores, is_stale),
             "memory": _memory(runs),
             "runs": runs,
+            "standby": self._standby.value(),
             "disk": self._disk(),
             "versions": self._versions,
             "missing": self._missing.value(),

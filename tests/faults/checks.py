@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.harness import belongs_to
 from trainers.contract.rundir import RunDirectory
 
 # Whoever works on a run has its directory on the command line, or is a child of such a process.
@@ -83,7 +84,7 @@ def processes_on(run: RunDirectory) -> set[Identity]:
     found: set[Identity] = set()
     for process in psutil.process_iter():
         try:
-            if str(run.path) not in process.cmdline():
+            if not belongs_to(process, run):
                 continue
             for member in (process, *process.children(recursive=True)):
                 if member.status() != psutil.STATUS_ZOMBIE:

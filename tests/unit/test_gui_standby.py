@@ -67,7 +67,7 @@ def kept(
 
 def has(kept: Standby, num_ranks: int | None) -> bool:
     found = kept.look()
-    return (found is None) if num_ranks is None else (found is not None and found[0] == num_ranks)
+    return (found is None) if num_ranks is None else (found is not None and found["num_ranks"] == num_ranks)
 
 
 def test_as_many_stand_by_as_were_chosen_last(kept: Standby) -> None:
@@ -76,7 +76,7 @@ def test_as_many_stand_by_as_were_chosen_last(kept: Standby) -> None:
     kept.expect(2)
     wait_until("two", lambda: has(kept, 2), SOON_S)
     found = kept.look()
-    assert found is not None and found[1] > 0
+    assert found is not None and found["memory_bytes"] > 0
     kept.expect(4)
     wait_until("four", lambda: has(kept, 4), SOON_S)
 

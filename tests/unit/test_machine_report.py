@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
@@ -22,6 +23,7 @@ from ddp_gui.machine_report.disk import DiskForecast
 from ddp_gui.machine_report.owners import Owners
 from ddp_gui.machine_report.report import MachineReport
 from ddp_gui.machine_report.slow_look import SlowLook
+from ddp_gui.standby import Standby
 from tests.harness import wait_until
 from trainers.contract import hardware, processes
 from trainers.contract.hardware import GpuProcess, Reading
@@ -118,6 +120,24 @@ def test_a_run_owns_its_processes_and_their_children(
     assert owners.run_of(os.getpid()) is None
     assert Owners(tmp_path / "other").live_runs() == {}, "runs of another folder are not ours"
     assert owners.run_of(2**22 + 1) is None, "a process that cannot be seen is nobody's"
+
+
+def test_one_that_stood_by_is_a_run_s_when_its_output_goes_into_its_logs(tmp_path: Path) -> None:
+    logs = tmp_path / "runs" / "run-1" / "logs"
+    logs.mkdir(parents=True)
+    code = "import os,sys; sys.stdin.readline(); os.dup2(os.open(sys.argv[1], 65), 1); sys.stdin.readline()"
+    command = [sys.executable, "-c", code, str(logs / "rank_0.log"), "trainers.standing_by"]
+    owners = Owners(tmp_path / "runs")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stdin is not None
+        wait_until(
+            "it being there", lambda: "trainers.standing_by" in psutil.Process(process.pid).cmdline(), 10
+        )
+        assert owners.run_of(process.pid) is None and owners.live_runs() == {}
+        process.stdin.write("go on\n")
+        process.stdin.flush()
+        wait_until("it being a run's", lambda: owners.live_runs() == {"run-1": [process.pid]}, 10)
+        assert owners.run_of(process.pid) == "run-1"
 
 
 def test_a_program_that_only_looks_at_a_run_is_not_the_run(tmp_path: Path) -> None:
@@ -266,7 +286,8 @@ def make_report(runs_dir: Path) -> MachineReport:
     def fail() -> None:
         raise CatalogueError("no answer")
 
-    return MachineReport(runs_dir, SimpleNamespace(get=fail), CommunicationChecks())  # type: ignore[arg-type]
+    catalogue: Any = SimpleNamespace(get=fail)
+    return MachineReport(runs_dir, catalogue, CommunicationChecks(), Standby(runs_dir))
 
 
 def _with_runs(report: MachineReport) -> dict[str, object] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -67,6 +68,14 @@ def _working_directory(process: psutil.Process) -> str | None:
     try:
         return process.cwd()
     except psutil.AccessDenied:
+        return None
+
+
+def output_of(pid: int) -> Path | None:
+    """Return the file a process's standard output goes to; None where that is hidden, or no file."""
+    try:
+        return Path(f"/proc/{pid}/fd/1").readlink()
+    except OSError:
         return None
 
 
