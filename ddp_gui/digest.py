@@ -14,6 +14,7 @@ import orjson
 
 from ddp_gui.curve import Curve, Losses, Steps
 from trainers.contract import events
+from trainers.contract.event_lines import encode
 
 # What a damaged line does to whoever takes it in.
 DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
@@ -200,7 +201,7 @@ def _anew(event: events.Event) -> bytes:
         if kinds not in (["cpu"], ["cuda"]):
             return b""
         taken["devices"] = [{"kind": kinds[0]}]
-    return (events.encode(taken) + "\n").encode()
+    return encode(taken) + b"\n"
 
 
 def _time_of(line: bytes) -> float:

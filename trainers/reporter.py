@@ -87,8 +87,8 @@ class Reporter(NullReporter):
         self._thinned_steps = 0
         self._wake = threading.Condition()
         self._closing = False
-        self._thread = threading.Thread(target=self._write_until_closed, name="event-writer", daemon=True)
-        self._thread.start()
+        self.writer = threading.Thread(target=self._write_until_closed, name="event-writer", daemon=True)
+        self.writer.start()
 
     def state(self, state: State, reason: str) -> None:
         self.event("state", state=state, reason=reason)
@@ -126,7 +126,7 @@ class Reporter(NullReporter):
         with self._wake:
             self._closing = True
             self._wake.notify()
-        self._thread.join()
+        self.writer.join()
         self._file.close()
 
     def _read_new_commands(self) -> None:

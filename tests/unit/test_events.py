@@ -129,7 +129,7 @@ def test_last_state_is_that_of_the_newest_state_event(tmp_path: Path) -> None:
 def test_number_json_has_no_word_for_becomes_null(value: float) -> None:
     line = events.encode({"loss": value, "metrics": {"accuracy": [value, 0.5]}})
     assert json.loads(line) == {"loss": None, "metrics": {"accuracy": [None, 0.5]}}
-    assert "NaN" not in line and "Infinity" not in line
+    assert b"NaN" not in line and b"Infinity" not in line
 
 
 def test_text_of_any_kind_survives_on_one_line(tmp_path: Path) -> None:

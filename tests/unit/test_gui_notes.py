@@ -24,8 +24,9 @@ from ddp_gui.waiting.line_view import LineView
 from tests.unit.stand_in import FOUR_GPUS, FakeDevices, Supervisors, supervisors  # noqa: F401 - a fixture
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from trainers.contract import config as config_module
-from trainers.contract import events, rundir
+from trainers.contract import rundir
 from trainers.contract.config import Config, ConfigError
+from trainers.contract.event_lines import encode
 from trainers.contract.json_files import write_json_atomically
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.sharding import ShardedBatches
@@ -104,7 +105,7 @@ def test_what_training_says_of_its_length_counts_and_not_what_was_expected(
     assert view.total_steps == 120
     about = {"num_train": 8000, "num_validation": 1, "num_parameters": 7, "global_batch": 100}
     line = {"seq": 0, "time_unix_s": 1.0, "kind": "plan", **about, "steps_per_epoch": 80, "num_steps": 180}
-    run.events.write_text(events.encode(line) + "\n")
+    run.events.write_bytes(encode(line) + b"\n")
     view.catch_up()
     assert view.total_steps == 180
     digest = Digest()

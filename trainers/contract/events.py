@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import math
 import os
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainers.contract import event_check
+from trainers.contract.event_lines import encode
 
 Event = dict[str, Any]
 State = Literal[
@@ -81,22 +81,6 @@ def is_better(name: str, value: float | None, best: float | None) -> bool:
     if value is None or not math.isfinite(value):
         return False
     return best is None or (value > best if PRIMARY_METRICS[name] else value < best)
-
-
-def encode(event: Mapping[str, Any]) -> str:
-    """Return one line of JSON.
-
-    A number JSON has no word for (NaN, infinity) becomes null; a value it has no type for (a plugin's
-    tensor, say) becomes its text, because an event must not be lost over it.
-    """
-    try:
-        return _dump(event)
-    except ValueError:
-        return _dump(_finite(event))
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False, default=str)
 
 
 def read(path: Path, offset: int = 0) -> tuple[list[Event], int]:
@@ -219,8 +203,7 @@ class EventFile:
             seq += 1
         if not lines:
             return 0
-        # A lone surrogate (from a file name that is not UTF-8) becomes its JSON escape.
-        data = ("\n".join(lines) + "\n").encode("utf-8", errors="backslashreplace")
+        data = b"\n".join(lines) + b"\n"
         written = 0
         try:
             while written < len(data):
@@ -287,13 +270,3 @@ def _try_lock(fd: int) -> bool:
         if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
             raise
     return True
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if value - value == 0 else None
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value

@@ -20,6 +20,7 @@ from trainers.contract import config as config_module
 from trainers.contract import events, plain_files
 from trainers.contract import status as status_file
 from trainers.contract.config import Config
+from trainers.contract.event_lines import encode
 from trainers.contract.json_files import read_json, remove_half_written, write_json_atomically
 from trainers.contract.status import LOST_MESSAGE, NOTHING_SAVED_HINT, RESUME_HINT, Status, StatusError
 
@@ -163,13 +164,13 @@ class RunDirectory:
     def append_command(self, name: CommandName, **arguments: Any) -> str:
         """Ask the run for something and return the command's id."""
         command_id = uuid.uuid4().hex[:12]
-        line = events.encode({"id": command_id, "time_unix_s": time.time(), "name": name, **arguments})
+        line = encode({"id": command_id, "time_unix_s": time.time(), "name": name, **arguments})
         fd = os.open(self.commands, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             size = os.fstat(fd).st_size
             # A line that a full disk cut short is ended first: else this one would be a part of it.
             is_open_line = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
-            data = (b"\n" if is_open_line else b"") + (line + "\n").encode("utf-8")
+            data = (b"\n" if is_open_line else b"") + line + b"\n"
             if os.write(fd, data) < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
