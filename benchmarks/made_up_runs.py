@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from trainers.contract import config as config_module
-from trainers.contract import events
+from trainers.contract.event_lines import encode
 from trainers.contract.events import State
 from trainers.contract.rundir import RunDirectory, Status
 
@@ -72,10 +72,8 @@ def make_one(folder: Path, number: int, num_steps: int, began: float, chance: ra
     ending = chance.choice(ENDINGS)
     lines = []
     for seq, (time_unix_s, kind, fields) in enumerate(_happened(num_steps, began, ending, chance)):
-        lines.append(
-            events.encode({"seq": seq, "time_unix_s": round(time_unix_s, 4), "kind": kind, **fields})
-        )
-    run.events.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        lines.append(encode({"seq": seq, "time_unix_s": round(time_unix_s, 4), "kind": kind, **fields}))
+    run.events.write_bytes(b"\n".join(lines) + b"\n")
     ended = began + num_steps * STEP_TIME_S + 2
     status = Status(state=ending, exit_code=int(ending == "failed"), started_unix_s=began, ended_unix_s=ended)
     run.status.write_bytes(_as_json(asdict(status)))

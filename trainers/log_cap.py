@@ -36,17 +36,17 @@ def cut(path: Path) -> None:
     """Keep the end of a log that somebody goes on writing, and say in it what is missing.
 
     The writer appends, so it goes on at the new end; what it writes in between the look and the cut is lost.
+    What stays is written over the beginning first: that takes no room, and nothing can get in before it.
     """
-    fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         size = os.fstat(fd).st_size
         kept = os.pread(fd, KEPT_BYTES, max(0, size - KEPT_BYTES))
         kept = kept[kept.find(b"\n") + 1 :]
-        os.ftruncate(fd, 0)
         missing = (
             f"[{(size - len(kept)) / 1e6:,.0f} MB of this log were left out here, so that the disk lasts]\n"
         )
-        os.write(fd, missing.encode() + kept)
+        os.ftruncate(fd, os.pwrite(fd, missing.encode() + kept, 0))
     finally:
         os.close(fd)
 

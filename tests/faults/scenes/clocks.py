@@ -38,6 +38,7 @@ def _between_two_starts(trial: Trial) -> None:
     began = time.monotonic()
     live = trial.start(environment=clock.environment)
     live.wait_for("checkpoint", timeout_s=BUSY_START_S)
+    trial.strike()
     trial.stop(live)
     last = max(item.step for item in live.run.list_checkpoints())
     clock.set(trial.dice.choice(JUMPS_S))
