@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,9 @@ class Outcome:
     """What one contender did in one round."""
 
     steps_per_s: float
+    first_step_unix_s: float
     losses: dict[int, float]
+    finished_after_s: float | None = None
 
 
 def main() -> None:
@@ -141,13 +143,15 @@ def play_ours(case: Case, runs_dir: Path) -> Outcome:
         run = RunDirectory(runs_dir / run_id)
         wait_for_end(run)
         status = run.read_status()
-        if status.state != "finished":
+        if status.state != "finished" or status.ended_unix_s is None:
             raise RuntimeError(f"the run did not finish: {status}")
         steps = [event for event in events.read_all(run.events) if event["kind"] == "step"]
-    return outcome_of(
+    outcome = outcome_of(
         [(event["step"], event["time_unix_s"]) for event in steps],
         {event["step"]: event["loss"] for event in steps},
     )
+    # With the evaluation and the checkpoint at the end, which no rival makes.
+    return replace(outcome, finished_after_s=status.ended_unix_s - steps[-1]["time_unix_s"])
 
 
 @contextlib.contextmanager
@@ -170,13 +174,13 @@ def wait_for_end(run: RunDirectory) -> None:
         time.sleep(0.5)
 
 
-def play_rival(case: Case, module: str, python: str, folder: Path) -> Outcome:
+def play_rival(case: Case, module: str, python: str, folder: Path, num_steps: int | None = None) -> Outcome:
     """Start a rival by torchrun and read what it noted."""
     out = folder / "noted.json"
     command = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(NUM_RANKS)]
     command += ["-m", module, "--out", str(out), "--model", case.model, "--model-size", case.size]
     command += ["--dataset", case.dataset, "--batch-size", str(case.batch_size), "--seed", str(SEED)]
-    command += ["--learning-rate", str(LEARNING_RATE), "--steps", str(case.num_steps)]
+    command += ["--learning-rate", str(LEARNING_RATE), "--steps", str(num_steps or case.num_steps)]
     job = subprocess.run(
         command,
         cwd=page_driver.REPOSITORY,
@@ -202,7 +206,7 @@ def outcome_of(steps: list[tuple[int, float]], losses: dict[int, float]) -> Outc
     last_step = max(ended.values())
     counted = [(step, moment) for moment, step in ended.items() if step >= WARM_UP_SHARE * last_step]
     (first, began), (last, over) = min(counted), max(counted)
-    return Outcome(steps_per_s=(last - first) / (over - began), losses=losses)
+    return Outcome(steps_per_s=(last - first) / (over - began), first_step_unix_s=min(ended), losses=losses)
 
 
 def figures(rounds: list[dict[str, Outcome]], rivals: Sequence[str]) -> dict[str, Any]:
@@ -216,6 +220,7 @@ def figures(rounds: list[dict[str, Outcome]], rivals: Sequence[str]) -> dict[str
             for name in rivals
         },
     }
+    found["last_step_to_finished_s"] = summary([played[OURS].finished_after_s or 0.0 for played in rounds])
     if "bare" in rivals:
         found["largest_loss_difference_from_bare"] = max(
             abs(played[OURS].losses[step] - loss)
@@ -246,6 +251,8 @@ def table(name: str, found: dict[str, Any]) -> str:
         lines.append(
             f"| {contender} | {rate['median']:.0f} ({rate['min']:.0f}–{rate['max']:.0f}) | {against} |"
         )
+    finished = found["last_step_to_finished_s"]
+    lines.append(f"\nLast step to finished: {finished['median']:.2f} s, at most {finished['max']:.2f} s.")
     if "largest_loss_difference_from_bare" in found:
         difference = found["largest_loss_difference_from_bare"]
         lines.append(f"\nLargest difference of a step's loss from the bare script's: {difference:.1e}.")

@@ -1,0 +1,120 @@
+"""From the click on Start to the first point on the chart, against torchrun from command to first step.
+
+    python -m benchmarks.startup [--rounds 7] [--json FILE]
+
+In each round, one after the other: Start on the page whose ranks stand by, Start on a page that keeps none,
+and `torchrun` of the bare script of `benchmarks/rivals`, with the same model, data and number of ranks. A
+click is one in a real Chromium, a point is there in the animation frame after the chart was drawn. A person
+needs seconds to read the form: the click comes when the ranks that stand by are ready.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.compare import CASES, NUM_RANKS, play_rival, summary, wait_for_end
+from benchmarks.machine import Conditions
+from benchmarks.watch import FIRST_POINT
+from tools import page_driver
+from tools.page_driver import NO_STANDBY, Server
+from trainers.contract.rundir import RunDirectory
+
+READY_WITHIN_S = 60.0
+QUIET_PERCENT = 5.0
+LOOK_S = 1.0
+NUM_STEPS = 50
+WAYS = ("standing by", "cold", "bare torchrun")
+
+
+def main() -> None:
+    """Measure the rounds asked for and print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    conditions = Conditions.note()
+    rounds = []
+    for number in range(options.rounds):
+        rounds.append(play(number))
+        print(f"round {number + 1}: {rounds[-1]}", file=sys.stderr, flush=True)
+    found: dict[str, Any] = {way: summary([played[way] for played in rounds]) for way in rounds[0]}
+    found["ratio of standing by"] = summary(
+        [played["standing by"] / played["bare torchrun"] for played in rounds]
+    )
+    found["ratio of cold"] = summary([played["cold"] / played["bare torchrun"] for played in rounds])
+    print("| | median | smallest | largest |\n|---|---|---|---|")
+    for name, values in found.items():
+        unit = "×" if name.startswith("ratio") else "s"
+        print(f"| {name} | {values['median']:.2f} {unit} | {values['min']:.2f} | {values['max']:.2f} |")
+    if options.json:
+        options.json.write_text(json.dumps({**found, **conditions.report()}, indent=2) + "\n")
+
+
+def play(number: int) -> dict[str, float]:
+    """Start once in each way; `number` decides which is first."""
+    took = {}
+    ways = WAYS[number % len(WAYS) :] + WAYS[: number % len(WAYS)]
+    for way in ways:
+        with tempfile.TemporaryDirectory() as folder:
+            if way == "bare torchrun":
+                took[way] = bare(Path(folder))
+            else:
+                took[way] = click(Path(folder) / "runs", [NO_STANDBY] if way == "cold" else [])
+    return took
+
+
+def bare(folder: Path) -> float:
+    """Return the seconds from starting torchrun to the end of the first step."""
+    began = time.time()
+    outcome = play_rival(CASES["cnn"], "benchmarks.rivals.bare", sys.executable, folder, NUM_STEPS)
+    return outcome.first_step_unix_s - began
+
+
+def click(runs_dir: Path, options: list[str]) -> float:
+    """Return the seconds from the click on Start, with the form as it is, to the first point."""
+    with page_driver.serve(runs_dir, *options) as server, page_driver.open_browser() as browser:
+        page = page_driver.open_page(browser, server.address)
+        page.wait_for_function("() => document.querySelector('.ddp-equation') !== null")
+        page.get_by_role("button", name="Close").click()  # the tour
+        if not options:
+            wait_until_ready(server)
+        clicked = time.time()
+        page.get_by_role("button", name="Start").click()
+        page.wait_for_function(FIRST_POINT, timeout=60_000)
+        first_point_s = time.time() - clicked
+        run = RunDirectory(next(path for path in runs_dir.iterdir() if not path.name.startswith(".")))
+        run.append_command("stop", save=False)
+        wait_for_end(run)
+        return first_point_s
+
+
+def wait_until_ready(server: Server) -> None:
+    """Wait until ranks stand by and do nothing any more.
+
+    Raises:
+        TimeoutError: when they never do.
+    """
+    deadline = time.monotonic() + READY_WITHIN_S
+    while time.monotonic() < deadline:
+        children = psutil.Process(server.process.pid).children(recursive=True)
+        ranks = [child for child in children if "trainers.standing_by" in child.cmdline()]
+        for rank in ranks:
+            rank.cpu_percent()
+        time.sleep(LOOK_S)
+        if len(ranks) > NUM_RANKS and all(rank.cpu_percent() < QUIET_PERCENT for rank in ranks):
+            return
+    raise TimeoutError("no ranks stand by")
+
+
+if __name__ == "__main__":
+    main()
