@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.machine import Conditions
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
-from trainers.reporter import Reporter
+from trainers.reporter import Reporter, StepBatch, StepNote
 
 PUT_EVERY_S = 0.1
 READ_EVERY_S = 0.1
@@ -55,10 +55,12 @@ def measure(seconds: float, rate: int, num_readers: int) -> dict[str, Any]:
         began, put_s, num_steps = time.monotonic(), 0.0, 0
         writer_began_s = writer_cpu_s(reporter)
         while (elapsed := time.monotonic() - began) < seconds:
-            fresh = [step(number) for number in range(num_steps, int(elapsed * rate))]
+            fresh = [note(number) for number in range(num_steps, int(elapsed * rate))]
+            losses = [2.3 / (1 + number / 1000) for number in range(num_steps, num_steps + len(fresh))]
             num_steps += len(fresh)
             before = time.thread_time()
-            reporter.steps(fresh)
+            if fresh:
+                reporter.steps(StepBatch(notes=fresh, losses=losses))
             put_s += time.thread_time() - before
             time.sleep(PUT_EVERY_S)
         took_s = time.monotonic() - began
@@ -86,18 +88,9 @@ def writer_cpu_s(reporter: Reporter) -> float:
     return time.clock_gettime(time.pthread_getcpuclockid(reporter.writer.ident or 0))
 
 
-def step(number: int) -> dict[str, Any]:
-    """Return the fields of one step as the loop has them."""
-    return {
-        "step": number + 1,
-        "epoch": number // 125,
-        "loss": 2.3 / (1 + number / 1000),
-        "lr": 0.001,
-        "grad_norm": None,
-        "samples_per_s": 12345.67,
-        "step_time_s": 0.003217,
-        "data_time_s": 0.000215,
-    }
+def note(number: int) -> StepNote:
+    """Return what the loop notes of one step."""
+    return number + 1, number // 125, 0.001, 128, 0.003217, 0.000215
 
 
 def read_to_the_end(path: Path) -> dict[str, float]:

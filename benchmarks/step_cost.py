@@ -3,9 +3,8 @@
     python -m benchmarks.step_cost [--seconds 10] [--step-ms 3]
 
 The loop's own calls in the loop's own order (clock, heartbeats, pulse, meter, command agreement, reporter),
-with a multiplication of matrices of about so many milliseconds in place of the forward and backward pass. The
-thread's own processor time is divided by the steps; what the same steps cost without any of it is taken off.
-Prints JSON.
+with a multiplication of matrices of about so many milliseconds in place of the forward and backward pass. Counted
+is the thread's own processor time outside of that work, divided by the steps. Prints JSON.
 """
 
 from __future__ import annotations
@@ -14,11 +13,12 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
+from benchmarks.machine import Conditions
 from trainers import heartbeat
 from trainers.contract.heartbeats import COMPUTING, FETCHING, STEPPING
 from trainers.contract.rundir import RunDirectory
@@ -45,42 +45,46 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--step-ms", type=float, default=3.0)
     options = parser.parse_args()
+    conditions = Conditions.note()
     torch.set_num_threads(1)
-    plain = steps_alone(options.seconds, options.step_ms / 1000)
     with tempfile.TemporaryDirectory() as folder:
-        kept = steps_with_books(Path(folder), options.seconds, options.step_ms / 1000)
-    print(
-        json.dumps(
-            {
-                "step_ms": options.step_ms,
-                "us_a_step": round(kept - plain, 2),
-                "us_a_step_of_the_sleep": round(plain, 2),
-            },
-            indent=2,
-        )
-    )
+        found = measure(Path(folder), options.seconds, work_of(options.step_ms / 1000))
+    print(json.dumps({"step_ms": options.step_ms, **found, **conditions.report()}, indent=2))
 
 
-def steps_alone(seconds: float, step_s: float) -> float:
-    """Return the microseconds of this thread that a step costs which only sleeps."""
-    return _measured(seconds, lambda: time.sleep(step_s))
+def work_of(seconds: float) -> Callable[[], None]:
+    """Return work of about so long, in pieces as a network has layers."""
+    left, right = torch.randn(2, 64, 64)
+
+    def pieces(count: int) -> None:
+        for _ in range(count):
+            torch.mm(left, right)
+
+    pieces(1000)
+    began = time.thread_time()
+    pieces(1000)
+    count = max(1, round(1000 * seconds / (time.thread_time() - began)))
+    return lambda: pieces(count)
 
 
-def steps_with_books(folder: Path, seconds: float, step_s: float) -> float:
-    """Return the same with everything the loop notes of a step."""
+def measure(folder: Path, seconds: float, work: Callable[[], None]) -> dict[str, float | int]:
+    """Go through steps for so long; return how many there were and the microseconds each cost beside its work."""
     world = Alone(rank=0, local_rank=0, world_size=1, node=0, device=torch.device("cpu"))
     run = RunDirectory(folder)
     reporter, pulse = Reporter(run), Pulse()
     meter = StepMeter(world, reporter)
     clock = StepClock(torch.nn.Linear(1, 1), world.device, measures_wait=True)
-    loss, step = torch.zeros(()), 0
-
-    def one() -> None:
-        nonlocal step
+    loss, step, spent_s = torch.zeros(()), 0, 0.0
+    until = time.monotonic() + seconds
+    clock.begin_step(is_reported=True)
+    began = time.thread_time()
+    while time.monotonic() < until:
         clock.data_fetched()
         heartbeat.beat(COMPUTING)
         clock.forward_done()
-        time.sleep(step_s)
+        spent_s += time.thread_time() - began
+        work()
+        began = time.thread_time()
         clock.backward_done()
         heartbeat.beat(STEPPING)
         meter.is_report_due()
@@ -101,20 +105,8 @@ def steps_with_books(folder: Path, seconds: float, step_s: float) -> float:
         )
         heartbeat.beat(FETCHING)
         clock.begin_step(is_reported=meter.is_report_due(), stood_still_s=0.0)
-
-    clock.begin_step(is_reported=True)
-    cost = _measured(seconds, one)
     reporter.close()
-    return cost
-
-
-def _measured(seconds: float, one: Any) -> float:
-    until = time.monotonic() + seconds
-    began, num_steps = time.thread_time(), 0
-    while time.monotonic() < until:
-        one()
-        num_steps += 1
-    return 1e6 * (time.thread_time() - began) / num_steps
+    return {"steps": step, "us_a_step": round(1e6 * spent_s / step, 2)}
 
 
 if __name__ == "__main__":

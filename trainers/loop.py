@@ -21,14 +21,15 @@ def train(job: Job) -> str:
 
     while not job.has_ended():
         job.take_stood_still_s()  # what stood still between the epochs belongs to no step
-        loss = torch.zeros((), device=job.world.device)
+        loss: torch.Tensor | None = None
         clock.begin_step(is_reported=meter.is_report_due())
         for batch in job.loader.epoch(progress.epoch, progress.samples_in_epoch):
             clock.data_fetched()
             heartbeat.beat(COMPUTING)
             share_of_loss = job.objective.share(batch.targets, batch.weight)
             with strategy.gradient_sync(enabled=batch.is_last):  # DDP averages over the ranks meanwhile
-                loss += strategy.forward_backward(batch.inputs, share_of_loss, job.precision.loss_scale())
+                share = strategy.forward_backward(batch.inputs, share_of_loss, job.precision.loss_scale())
+            loss = share if loss is None else loss + share
             clock.backward_done()
             heartbeat.beat(STEPPING if batch.is_last else FETCHING)
             if not batch.is_last:
@@ -54,7 +55,7 @@ def train(job: Job) -> str:
                 step_time_s=clock.step_time_s,
                 data_time_s=clock.data_time_s,
             )
-            loss.zero_()
+            loss = None
             if _is_due(progress.step, config.eval_every_steps) and evaluate_unless_stopped(job) == "stopped":
                 return "stopped"
             if _is_due(progress.step, config.checkpoint_every_steps):

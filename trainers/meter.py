@@ -7,6 +7,7 @@ all ranks agree on and costs no collective of its own. Losses stay on the device
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from trainers import heartbeat
 from trainers.contract.heartbeats import REPORTING
 from trainers.contract.rundir import COMMAND_NAMES
 from trainers.distributed import World
-from trainers.reporter import Command, NullReporter
+from trainers.reporter import Command, NullReporter, StepBatch, StepNote
 
 REPORT_EVERY_S = 0.1
 MAX_STEPS_PER_REPORT = 512
@@ -33,10 +34,10 @@ class StepMeter:
         self._world = world
         self._reporter = reporter
         self._is_async = world.device.type == "cuda"
-        self._losses = torch.zeros(
-            MAX_STEPS_PER_REPORT + _NUM_EXTRAS, dtype=torch.float64, device=world.device
+        self._losses: _DeviceLosses | _HostLosses = (
+            _DeviceLosses(world.device) if self._is_async else _HostLosses()
         )
-        self._steps: list[tuple[int, int, float, int, float, float]] = []
+        self._steps: list[StepNote] = []
         self._interval = 1
         self._grad_norm: Tensor | None = None
         self._sampled_at = time.monotonic()
@@ -86,7 +87,7 @@ class StepMeter:
             loss: this rank's loss as given to backward (scaled such that the ranks' mean is the loss).
             num_global: samples of all ranks in this step.
         """
-        self._losses[len(self._steps)].copy_(loss.detach())
+        self._losses.add(loss)
         self._steps.append((step, epoch, lr, num_global, step_time_s, data_time_s))
         self.is_sample_due = False
         return self.report() if len(self._steps) >= self._interval else None
@@ -133,8 +134,7 @@ class StepMeter:
         if self._world.is_main:
             wants_sample = time.monotonic() - self._sampled_at > self._sample_every_s
             extras = [*_encode(command, self._next_interval()), float(wants_sample)]
-        message = self._losses[: count + _NUM_EXTRAS]
-        message[count:] = torch.tensor(extras, dtype=torch.float64)
+        message = self._losses.taken_with(extras)
         waiting_since = time.perf_counter()
         values = self._world.sum(message).tolist()
         waited_s = time.perf_counter() - waiting_since if self._is_async else 0.0
@@ -146,30 +146,14 @@ class StepMeter:
         return agreed
 
     def _emit(self, losses: list[float], waited_s: float) -> None:
-        seconds = sum(step[4] for step in self._steps) + waited_s
-        # On a GPU the host only hands out work: what one step took is known for all of them together.
-        mean_step_time_s = seconds / len(losses)
-        samples_per_s = round(sum(step[3] for step in self._steps) / max(seconds, 1e-9), 2)
         norm = None if self._grad_norm is None else float(self._grad_norm)
-        last = len(losses) - 1
+        # Whoever writes makes events of them: that is not training's work.
         self._reporter.steps(
-            [
-                {
-                    "step": step,
-                    "epoch": epoch,
-                    "loss": loss,
-                    "lr": lr,
-                    "grad_norm": norm if position == last else None,
-                    "samples_per_s": samples_per_s,
-                    "step_time_s": round(mean_step_time_s if self._is_async else step_time_s, 6),
-                    "data_time_s": round(data_time_s, 6),
-                }
-                for position, ((step, epoch, lr, _, step_time_s, data_time_s), loss) in enumerate(
-                    zip(self._steps, losses, strict=True)
-                )
-            ]
+            StepBatch(
+                notes=self._steps, losses=losses, grad_norm=norm, waited_s=waited_s, is_async=self._is_async
+            )
         )
-        self._steps.clear()
+        self._steps = []
         self._grad_norm = None
 
     def _next_interval(self) -> int:
@@ -178,6 +162,42 @@ class StepMeter:
             return self._interval
         seconds_per_step = max(sum(step[4] for step in self._steps), 1e-6) / len(self._steps)
         return max(1, min(MAX_STEPS_PER_REPORT, round(REPORT_EVERY_S / seconds_per_step)))
+
+
+class _HostLosses:
+    """Losses of steps as numbers: on the CPU they are there, and there is nothing to wait for."""
+
+    def __init__(self) -> None:
+        self._values: list[float] = []
+
+    def add(self, loss: Tensor) -> None:
+        """Note a step's loss."""
+        self._values.append(loss.item())
+
+    def taken_with(self, extras: Sequence[float]) -> Tensor:
+        """Return the losses and these numbers in one float64 tensor, and begin anew."""
+        taken, self._values = self._values, []
+        return torch.tensor([*taken, *extras], dtype=torch.float64)
+
+
+class _DeviceLosses:
+    """Losses of steps on their device: asking for a number would make the host wait for it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._buffer = torch.zeros(MAX_STEPS_PER_REPORT + _NUM_EXTRAS, dtype=torch.float64, device=device)
+        self._count = 0
+
+    def add(self, loss: Tensor) -> None:
+        """Note a step's loss."""
+        self._buffer[self._count].copy_(loss)
+        self._count += 1
+
+    def taken_with(self, extras: Sequence[float]) -> Tensor:
+        """Return the losses and these numbers in one float64 tensor, and begin anew."""
+        message = self._buffer[: self._count + len(extras)]
+        message[self._count :] = torch.tensor(extras, dtype=torch.float64)
+        self._count = 0
+        return message
 
 
 def _encode(command: Command | None, interval: int) -> list[float]:

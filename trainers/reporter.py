@@ -11,8 +11,8 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainers.contract.clock import now_unix_s
@@ -27,7 +27,11 @@ WRITE_EVERY_S = 0.02
 RETRY_EVERY_S = 0.5
 GIVE_UP_AFTER_S = 30.0
 
+# step, epoch, lr, samples of all ranks, seconds of the step, seconds of it that went into data.
+StepNote = tuple[int, int, float, int, float, float]
+
 _Item = tuple[float, str, Mapping[str, Any]]
+_Queued = tuple[float, str, "Mapping[str, Any] | StepBatch"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +45,47 @@ class Command:
     why: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class StepBatch:
+    """The steps of one report, as the training thread has them, oldest first.
+
+    Attributes:
+        losses: mean over all ranks, one a step.
+        grad_norm: of the last of them.
+        waited_s: what the report waited for the device, which is these steps' time too.
+        is_async: the host only hands out work, so what one step took is known for all of them together.
+    """
+
+    notes: Sequence[StepNote]
+    losses: Sequence[float]
+    grad_norm: float | None = None
+    waited_s: float = 0.0
+    is_async: bool = False
+
+    def newest(self) -> StepBatch:
+        """Return the last step alone."""
+        return replace(self, notes=self.notes[-1:], losses=self.losses[-1:])
+
+    def events(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the fields of each step's event."""
+        seconds = sum(note[4] for note in self.notes) + self.waited_s
+        mean_step_time_s = seconds / len(self.notes)
+        samples_per_s = round(sum(note[3] for note in self.notes) / max(seconds, 1e-9), 2)
+        last = len(self.notes) - 1
+        for position, (note, loss) in enumerate(zip(self.notes, self.losses, strict=True)):
+            step, epoch, lr, _, step_time_s, data_time_s = note
+            yield {
+                "step": step,
+                "epoch": epoch,
+                "loss": loss,
+                "lr": lr,
+                "grad_norm": self.grad_norm if position == last else None,
+                "samples_per_s": samples_per_s,
+                "step_time_s": round(mean_step_time_s if self.is_async else step_time_s, 6),
+                "data_time_s": round(data_time_s, 6),
+            }
+
+
 class NullReporter:
     """The reporter of every rank but 0: says nothing and hears nothing."""
 
@@ -50,8 +95,8 @@ class NullReporter:
     def event(self, kind: str, **fields: Any) -> None:
         """Report one event that must not be lost."""
 
-    def steps(self, steps: Sequence[Mapping[str, Any]]) -> None:
-        """Report optimizer steps, oldest first."""
+    def steps(self, batch: StepBatch) -> None:
+        """Report optimizer steps, at least one."""
 
     def warning(self, code: str, message: str, hint: str) -> None:
         """Report something a person should know of."""
@@ -82,7 +127,7 @@ class Reporter(NullReporter):
             commands_offset = run.commands.stat().st_size if run.commands.exists() else 0
         self._commands_offset = commands_offset
         self._commands: deque[Command] = deque()
-        self._queue: deque[_Item] = deque()
+        self._queue: deque[_Queued] = deque()
         self._queued_steps = 0
         self._thinned_steps = 0
         self._wake = threading.Condition()
@@ -98,14 +143,15 @@ class Reporter(NullReporter):
             self._queue.append((now_unix_s(), kind, fields))
             self._wake.notify()
 
-    def steps(self, steps: Sequence[Mapping[str, Any]]) -> None:
-        now = now_unix_s()
+    def steps(self, batch: StepBatch) -> None:
+        now, count = now_unix_s(), len(batch.notes)
         with self._wake:
             room = MAX_QUEUED_STEPS - self._queued_steps
-            kept = steps if room >= len(steps) else steps[-1:] if room > 0 else ()
-            self._thinned_steps += len(steps) - len(kept)
-            self._queued_steps += len(kept)
-            self._queue.extend((now, "step", step) for step in kept)
+            num_kept = count if room >= count else min(1, max(0, room))
+            self._thinned_steps += count - num_kept
+            self._queued_steps += num_kept
+            if num_kept:
+                self._queue.append((now, "step", batch if num_kept == count else batch.newest()))
             self._wake.notify()
 
     def warning(self, code: str, message: str, hint: str) -> None:
@@ -174,10 +220,11 @@ class Reporter(NullReporter):
                 self._wake.wait_for(lambda: self._queue or self._closing)
                 if not self._queue:
                     return
-                batch = list(self._queue)
+                queued = list(self._queue)
                 self._queue.clear()
                 self._queued_steps = 0
                 thinned, self._thinned_steps = self._thinned_steps, 0
+            batch = list(_made_events(queued))
             if thinned:
                 batch.append((now_unix_s(), "warning", _thinned_warning(thinned)))
             try:
@@ -200,6 +247,15 @@ class Reporter(NullReporter):
         with self._wake:
             self._queue.extendleft(reversed(batch))
             self._queued_steps = sum(1 for _, kind, _ in self._queue if kind == "step")
+
+
+def _made_events(queued: Sequence[_Queued]) -> Iterator[_Item]:
+    for time_unix_s, kind, what in queued:
+        if isinstance(what, StepBatch):
+            for fields in what.events():
+                yield time_unix_s, kind, fields
+        else:
+            yield time_unix_s, kind, what
 
 
 def _thinned_warning(count: int) -> dict[str, Any]:

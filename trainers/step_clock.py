@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -36,12 +38,12 @@ class StepClock:
 
     Attributes:
         step_time_s, data_time_s: what the host spent on the last step, and in it on fetching data.
-        newest: the newest step that was measured.
+        newest: gives how the newest measured step divides; worked out when somebody asks, in any thread.
     """
 
     def __init__(self, network: nn.Module, device: torch.device, *, measures_wait: bool) -> None:
         self.step_time_s = self.data_time_s = 0.0
-        self.newest = StepTimes()
+        self.newest: Callable[[], StepTimes] = StepTimes
         self._is_gpu = device.type == "cuda"
         self._time: _Time = _GpuTime() if self._is_gpu else _HostTime()
         self._is_measured = False
@@ -62,7 +64,7 @@ class StepClock:
         now = self._fetching_since = time.perf_counter()
         self._began = now if stood_still_s is None else self._ended + stood_still_s
         self.data_time_s = 0.0
-        self._marks.clear()
+        self._marks = []
         self._own_done = None
         self._is_measured = is_reported or not self._is_gpu
         if self._is_measured:
@@ -91,8 +93,13 @@ class StepClock:
         """End the step; on a GPU, after its work was waited for where the step is reported."""
         self._ended = time.perf_counter()
         self.step_time_s = self._ended - self._began
-        if self._is_measured:
-            self.newest = self._read()
+        if not self._is_measured:
+            return
+        self.newest = partial(_divided, self._marks, self._own_done, self.step_time_s, self._time)
+        if self._is_gpu:
+            # The moments serve again for the next step.
+            times = self.newest()
+            self.newest = lambda: times
 
     def _mark(self, part: str) -> None:
         if self._is_measured:
@@ -102,26 +109,32 @@ class StepClock:
         if self._is_measured:
             self._own_done = self._time.now()
 
-    def _read(self) -> StepTimes:
-        between = self._time.between
-        parts = {"data": 0.0, "forward": 0.0, "backward": 0.0, "optimizer": 0.0}
-        for (_, earlier), (part, later) in pairwise(self._marks):
-            parts[part] += between(earlier, later)
-        (_, began), *_, (_, backward_ended), (_, ended) = self._marks
-        is_divided = parts["forward"] > 0
-        is_wait_known = is_divided and self._own_done is not None
-        return StepTimes(
-            step_time_s=between(began, ended) if self._is_gpu else self.step_time_s,
-            data_time_s=parts["data"],
-            forward_time_s=parts["forward"] if is_divided else None,
-            backward_time_s=parts["backward"] if is_divided else None,
-            optimizer_time_s=parts["optimizer"],
-            wait_time_s=between(self._own_done, backward_ended) if is_wait_known else None,
-        )
+
+def _divided(
+    marks: Sequence[tuple[str, Any]], own_done: Any, step_time_s: float, moments: _Time
+) -> StepTimes:
+    """Return how a step divides whose borders are known."""
+    between = moments.between
+    parts = {"data": 0.0, "forward": 0.0, "backward": 0.0, "optimizer": 0.0}
+    for (_, earlier), (part, later) in pairwise(marks):
+        parts[part] += between(earlier, later)
+    (_, began), *_, (_, backward_ended), (_, ended) = marks
+    is_divided = parts["forward"] > 0
+    is_wait_known = is_divided and own_done is not None
+    return StepTimes(
+        step_time_s=between(began, ended) if moments.is_device else step_time_s,
+        data_time_s=parts["data"],
+        forward_time_s=parts["forward"] if is_divided else None,
+        backward_time_s=parts["backward"] if is_divided else None,
+        optimizer_time_s=parts["optimizer"],
+        wait_time_s=between(own_done, backward_ended) if is_wait_known else None,
+    )
 
 
 class _Time(Protocol):
     """Moments, and the seconds between two of them."""
+
+    is_device: bool
 
     def restart(self) -> None: ...
 
@@ -132,6 +145,8 @@ class _Time(Protocol):
 
 class _HostTime:
     """Moments of this process."""
+
+    is_device = False
 
     now = staticmethod(time.perf_counter)
 
@@ -144,6 +159,8 @@ class _HostTime:
 
 class _GpuTime:
     """Moments at which the GPU comes to a place in its work; the events serve again for the next step."""
+
+    is_device = True
 
     def __init__(self) -> None:
         self._events: list[torch.cuda.Event] = []

@@ -14,6 +14,7 @@ import resource
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -40,14 +41,14 @@ class Pulse:
     """What the training thread leaves for the sampler; the sampler only reads it.
 
     Attributes:
-        newest: the newest step, and how the newest measured one divides.
+        newest: the newest step, and what gives how the newest measured one divides.
         base_memory_bytes: what the rank held before its model was built; None until then.
     """
 
-    newest: tuple[int, StepTimes] = (0, StepTimes())
+    newest: tuple[int, Callable[[], StepTimes]] = (0, StepTimes)
     base_memory_bytes: int | None = None
 
-    def beat(self, step: int, times: StepTimes) -> None:
+    def beat(self, step: int, times: Callable[[], StepTimes]) -> None:
         """Note the newest step; in one go, so that the sampler never sees half of it."""
         self.newest = (step, times)
         heartbeat.beat(heartbeats.STEPPING, step)
@@ -61,7 +62,7 @@ class Pulse:
         """Return step and times as an entry of the `ranks` event has them."""
         step, times = self.newest
         return {"step": step} | {
-            name: None if value is None else round(value, 6) for name, value in times._asdict().items()
+            name: None if value is None else round(value, 6) for name, value in times()._asdict().items()
         }
 
 

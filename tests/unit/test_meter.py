@@ -14,7 +14,7 @@ from torch import Tensor
 from tests.unit.fakes import LoneWorld, world_of
 from trainers import meter
 from trainers.meter import StepMeter
-from trainers.reporter import Command, NullReporter
+from trainers.reporter import Command, NullReporter, StepBatch
 
 
 class Notebook(NullReporter):
@@ -24,8 +24,8 @@ class Notebook(NullReporter):
         self.written: list[Mapping[str, Any]] = []
         self.commands = list(commands)
 
-    def steps(self, steps: Sequence[Mapping[str, Any]]) -> None:
-        self.written += steps
+    def steps(self, batch: StepBatch) -> None:
+        self.written += batch.events()
 
     def poll_command(self) -> Command | None:
         return self.commands.pop(0) if self.commands else None

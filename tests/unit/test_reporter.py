@@ -12,19 +12,20 @@ from tests.harness import all_events
 from trainers import reporter
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
-from trainers.reporter import Command, NullReporter, Reporter
+from trainers.reporter import Command, NullReporter, Reporter, StepBatch
 
 
-def step(number: int) -> dict[str, Any]:
-    return {"step": number, "epoch": 0, "loss": 1.0, "lr": 0.1, "grad_norm": None, "samples_per_s": 1.0,
-            "step_time_s": 0.1, "data_time_s": 0.1}  # fmt: skip
+def batch_of(*numbers: int) -> StepBatch:
+    """Return steps of 4 samples that took a tenth of a second each."""
+    notes = [(number, 0, 0.1, 4, 0.1, 0.05) for number in numbers]
+    return StepBatch(notes=notes, losses=[number / 10 for number in numbers], grad_norm=2.5)
 
 
 def test_file_contains_everything_after_close_in_order(run: RunDirectory) -> None:
     voice = Reporter(run)
     voice.state("running", "")
     for start in range(0, 3000, 100):
-        voice.steps([step(number) for number in range(start + 1, start + 101)])
+        voice.steps(batch_of(*range(start + 1, start + 101)))
     voice.event("eval", step=3000, epoch=1, loss=1.0, metrics={"accuracy": 0.5})
     voice.state("finished", "")
     voice.close()
@@ -32,6 +33,27 @@ def test_file_contains_everything_after_close_in_order(run: RunDirectory) -> Non
     assert [event["seq"] for event in found] == list(range(3003))
     assert [event["step"] for event in found if event["kind"] == "step"] == list(range(1, 3001))
     assert found[-1]["state"] == "finished"
+
+
+def test_each_step_of_a_report_has_its_own_loss_and_the_last_the_norm() -> None:
+    first, second = batch_of(1, 2).events()
+    assert first == {"step": 1, "epoch": 0, "loss": 0.1, "lr": 0.1, "grad_norm": None, "samples_per_s": 40.0,
+                     "step_time_s": 0.1, "data_time_s": 0.05}  # fmt: skip
+    assert (second["step"], second["loss"], second["grad_norm"]) == (2, 0.2, 2.5)
+    (alone,) = batch_of(1, 2).newest().events()
+    assert (alone["step"], alone["loss"], alone["grad_norm"]) == (2, 0.2, 2.5)
+
+
+def test_where_the_host_only_hands_out_work_the_steps_of_a_report_share_its_time() -> None:
+    batch = StepBatch(
+        notes=[(1, 0, 0.1, 4, 0.1, 0.0), (2, 0, 0.1, 4, 0.1, 0.0)],
+        losses=[1.0, 1.0],
+        waited_s=0.6,
+        is_async=True,
+    )
+    found = list(batch.events())
+    assert [event["step_time_s"] for event in found] == [0.4, 0.4]
+    assert found[0]["samples_per_s"] == 10.0
 
 
 def test_commands_are_heard_once_and_in_order(run: RunDirectory) -> None:
@@ -122,7 +144,7 @@ def test_slow_disk_thins_steps_says_so_and_keeps_everything_else(
     voice.state("running", "")
     assert is_writing.wait(20)
     for number in range(1, 101):
-        voice.steps([step(number)])
+        voice.steps(batch_of(number))
         voice.event("checkpoint", step=number)
     may_write.set()
     voice.close()
@@ -151,7 +173,7 @@ def test_disk_that_fails_for_a_while_loses_nothing(
     monkeypatch.setattr(EventFile, "append", failing_append)
     voice = Reporter(run)
     voice.state("starting", "")
-    voice.steps([step(1), step(2)])
+    voice.steps(batch_of(1, 2))
     voice.state("running", "")
     voice.close()
     found = all_events(run)
@@ -164,7 +186,7 @@ def test_other_ranks_say_and_hear_nothing(run: RunDirectory) -> None:
     assert type(silent) is NullReporter
     run.append_command("stop")
     silent.state("running", "")
-    silent.steps([step(1)])
+    silent.steps(batch_of(1))
     assert silent.poll_command() is None
     silent.close()
     assert not run.events.exists()

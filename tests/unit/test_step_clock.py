@@ -50,7 +50,7 @@ def test_parts_of_several_batches_are_added_up_and_the_rest_is_what_is_left(cloc
     clock.optimizer_done()
     clockwork.pass_time(0.01)
     clock.end_step()
-    assert clock.newest == pytest.approx((1.71, 0.2, 0.4, 0.7, 0.4, 0.05))
+    assert clock.newest() == pytest.approx((1.71, 0.2, 0.4, 0.7, 0.4, 0.05))
     assert (clock.step_time_s, clock.data_time_s) == pytest.approx((1.71, 0.2))
 
 
@@ -61,7 +61,7 @@ def test_what_stood_still_belongs_to_no_step_but_the_report_to_the_next(clockwor
     clock.begin_step(is_reported=False, stood_still_s=6.0)
     finish_step(clock, clockwork, begins=False)
     assert clock.step_time_s == pytest.approx(1.0 + 3 * PART_S)
-    assert clock.newest.data_time_s == pytest.approx(0.0), "the report is no waiting for data"
+    assert clock.newest().data_time_s == pytest.approx(0.0), "the report is no waiting for data"
     clockwork.pass_time(7.0)
     clock.begin_step(is_reported=False)
     finish_step(clock, clockwork, begins=False)
@@ -85,9 +85,9 @@ def finish_step(clock: StepClock, clockwork: Clockwork, *, begins: bool = True, 
 
 def test_what_is_not_measured_is_none_and_never_0(clockwork: Clockwork) -> None:
     clock = StepClock(nn.Linear(2, 1), CPU, measures_wait=True)
-    assert set(clock.newest) == {None}
+    assert set(clock.newest()) == {None}
     finish_step(clock, clockwork, divides=False)
-    assert clock.newest == StepTimes(
+    assert clock.newest() == StepTimes(
         step_time_s=pytest.approx(3 * PART_S),
         data_time_s=0.0,
         forward_time_s=None,
@@ -96,12 +96,12 @@ def test_what_is_not_measured_is_none_and_never_0(clockwork: Clockwork) -> None:
         wait_time_s=None,
     )
     finish_step(clock, clockwork)
-    assert clock.newest.wait_time_s is None, "the first layer had no gradient in this step"
+    assert clock.newest().wait_time_s is None, "the first layer had no gradient in this step"
     unheard = StepClock(network := nn.Linear(2, 1), CPU, measures_wait=False)
     unheard.begin_step(is_reported=True)
     network(torch.ones(1, 2)).sum().backward()
     finish_step(unheard, clockwork, begins=False)
-    assert unheard.newest.wait_time_s is None
+    assert unheard.newest().wait_time_s is None
 
 
 class FakeEvent:
@@ -129,16 +129,16 @@ def test_on_a_gpu_only_reported_steps_are_measured_and_by_the_gpus_own_time(
     clock = StepClock(nn.Linear(2, 1), GPU, measures_wait=True)
     clock.begin_step(is_reported=False)
     finish_step(clock, clockwork, begins=False)
-    assert set(clock.newest) == {None} and FakeEvent.num_made == 0
+    assert set(clock.newest()) == {None} and FakeEvent.num_made == 0
     assert clock.step_time_s == pytest.approx(3 * PART_S), "the host's own time is known of every step"
     finish_step(clock, clockwork)
-    measured = clock.newest
+    measured = clock.newest()
     assert measured.forward_time_s == measured.optimizer_time_s == pytest.approx(2 * PART_S)
     assert measured.step_time_s == pytest.approx(6 * PART_S)
     num_events = FakeEvent.num_made
     clock.begin_step(is_reported=False)
     finish_step(clock, clockwork, begins=False)
-    assert clock.newest is measured, "the newest step that was measured"
+    assert clock.newest() is measured, "the newest step that was measured"
     finish_step(clock, clockwork)
     assert FakeEvent.num_made == num_events, "events serve again"
 
