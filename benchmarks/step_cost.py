@@ -3,8 +3,8 @@
     python -m benchmarks.step_cost [--seconds 10] [--step-ms 3]
 
 The loop's own calls in the loop's own order (clock, heartbeats, pulse, meter, command agreement, reporter),
-with a multiplication of matrices of about so many milliseconds in place of the forward and backward pass. Counted
-is the thread's own processor time outside of that work, divided by the steps. Prints JSON.
+with multiplications of matrices of about so many milliseconds in place of the forward and backward pass.
+Counted is the thread's own processor time outside of that work, divided by the steps. Prints JSON.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def work_of(seconds: float) -> Callable[[], None]:
 
 
 def measure(folder: Path, seconds: float, work: Callable[[], None]) -> dict[str, float | int]:
-    """Go through steps for so long; return how many there were and the microseconds each cost beside its work."""
+    """Go through steps for so long; return how many, and the microseconds each cost beside its work."""
     world = Alone(rank=0, local_rank=0, world_size=1, node=0, device=torch.device("cpu"))
     run = RunDirectory(folder)
     reporter, pulse = Reporter(run), Pulse()
