@@ -190,8 +190,11 @@ def play_rival(case: Case, module: str, python: str, folder: Path, num_steps: in
         timeout=JOB_TIMEOUT_S,
         check=False,
     )
-    if job.returncode:
+    if not out.exists():
         raise RuntimeError(f"{module} ended with {job.returncode}: {job.stderr[-3000:]}")
+    if job.returncode:
+        # A finished gloo rank may abort at its exit, as lessons are written; its steps count all the same.
+        print(f"{module} was done, then ended with {job.returncode}", file=sys.stderr)
     noted = json.loads(out.read_text())
     return outcome_of(
         list(enumerate(noted["step_ended_unix_s"], start=1)), dict(enumerate(noted["losses"], start=1))
