@@ -30,7 +30,7 @@ ANSWER_POLL_S = 0.1
 _THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.+)$')
 # Where a rank stands that waits for the others: in a collective, or in backward, which has one in it.
-_WAITING_FILES = ("/torch/distributed/",)
+_WAITING_FILES = ("/torch/distributed/", "/trainers/shared_sum.py")
 _WAITING_FUNCTIONS = ("_engine_run_backward",)
 
 

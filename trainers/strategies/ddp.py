@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
+from trainers import heartbeat, shared_sum
 from trainers.contract.config import Config
 from trainers.parallel import Strategy
 from trainers.registry import register_strategy
@@ -19,6 +20,18 @@ from trainers.registry import register_strategy
 def _send_as_bf16(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     # DDP knows torch's own hook by its name and refuses it on the CPU, where gloo can do it by now.
     return default_hooks.bf16_compress_hook(group, bucket)
+
+
+def _average_in_shared_memory(
+    shared: shared_sum.SharedSum, bucket: dist.GradBucket
+) -> torch.futures.Future[Tensor]:
+    # As DDP does it: each gradient divided first, then added up.
+    gradients = bucket.buffer()
+    gradients.div_(dist.get_world_size())
+    shared.add(gradients)
+    done: torch.futures.Future[Tensor] = torch.futures.Future()
+    done.set_result(gradients)
+    return done
 
 
 _COMPRESSIONS = {"fp16": default_hooks.fp16_compress_hook, "bf16": _send_as_bf16}
@@ -50,6 +63,14 @@ class DataParallel(Strategy):
         )
         if config.gradient_compression in _COMPRESSIONS:
             self.model.register_comm_hook(dist.group.WORLD, _COMPRESSIONS[config.gradient_compression])
+        else:
+            self._share_memory()
+
+    def _share_memory(self) -> None:
+        """Between CPU ranks of one machine average without sockets: the same sums, in less time."""
+        patience_s = heartbeat.patience(self.config).total_seconds()
+        if (shared := shared_sum.create(self.world, patience_s)) is not None:
+            self.model.register_comm_hook(shared, _average_in_shared_memory)
 
     def gradient_sync(self, *, enabled: bool) -> contextlib.AbstractContextManager[None]:
         """Leave the all-reduce out on the steps that only accumulate (`no_sync`)."""
