@@ -1,7 +1,8 @@
 """Device and rank samples, taken by a thread in each rank and brought to rank 0 out of band.
 
 They travel through the job's TCPStore over a connection of their own: when a rank hangs in a
-collective, its thread still answers, and the page still shows who stands at which step.
+collective, its thread still answers, and the page still shows who stands at which step. On each machine one
+rank gathers first, so that rank 0 has as many answers to take as there are machines.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -74,16 +75,16 @@ class Telemetry:
         self._reporter = reporter
         self._pulse = pulse
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
+        self.thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
     def start(self) -> None:
         """Begin to sample."""
-        self._thread.start()
+        self.thread.start()
 
     def stop(self) -> None:
         """End the thread; the store may go away after this."""
         self._stop.set()
-        self._thread.join(timeout=2 * SAMPLE_EVERY_S)
+        self.thread.join(timeout=2 * SAMPLE_EVERY_S)
 
     def _run(self) -> None:
         try:
@@ -93,15 +94,30 @@ class Telemetry:
                 log.warning("telemetry ended: %s", error)
 
     def _sample_until_stopped(self) -> None:
-        store = _own_connection()
-        index, reader = _device_reader(self._world)
-        keys = [f"rank_{rank}" for rank in range(self._world.world_size)]
+        store, world = _own_connection(), self._world
+        index, reader = _device_reader(world)
+        # torchrun numbers the ranks of one machine without gaps.
+        num_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        num_nodes = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
+        first = world.rank - world.local_rank
+        here = Gatherer(store, [rank_key(rank) for rank in range(first, first + num_here)])
+        everywhere = Gatherer(store, [node_key(node) for node in range(num_nodes)])
         while not self._stop.is_set():
-            store.set(keys[self._world.rank], json.dumps(self._sample(index, reader)))
-            if self._world.is_main and not self._stop.wait(GATHER_AFTER_S):
-                self._report([json.loads(store.get(key)) for key in keys if store.check([key])])
+            store.set(rank_key(world.rank), json.dumps(self._sample(index, reader)))
+            if world.local_rank == 0 and not self._stop.wait(GATHER_AFTER_S):
+                samples = here.gather()
+                if num_nodes > 1:
+                    store.set(node_key(world.node), json.dumps(samples))
+                if world.is_main and num_nodes > 1 and not self._stop.wait(GATHER_AFTER_S):
+                    samples = [sample for node in everywhere.gather() for sample in node]
+                if world.is_main:
+                    self.report(samples)
             # On the full second of the clock, everywhere: the samples of one look belong together.
             self._stop.wait(SAMPLE_EVERY_S - time.time() % SAMPLE_EVERY_S)
+
+    def sample_once(self) -> dict[str, Any]:
+        """Return this rank's sample of now."""
+        return self._sample(*_device_reader(self._world))
 
     def _sample(self, index: int | None, reader: Any) -> dict[str, Any]:
         device = self._world.device
@@ -121,7 +137,8 @@ class Telemetry:
             },
         }
 
-    def _report(self, samples: list[dict[str, Any]]) -> None:
+    def report(self, samples: list[dict[str, Any]]) -> None:
+        """Report what was gathered."""
         self._reporter.event("devices", devices=[sample["device"] for sample in samples])
         self._reporter.event("ranks", ranks=[sample["rank"] for sample in samples])
 
@@ -151,6 +168,37 @@ def peak_memory_bytes(device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+class Gatherer:
+    """Takes what others have left in a store, all of it with one question."""
+
+    def __init__(self, store: dist.Store, keys: Sequence[str]) -> None:
+        self._store = store
+        self._keys = list(keys)
+        self._there: set[str] = set()
+
+    def gather(self) -> list[Any]:
+        """Return what is there, in the order of the keys; what was there once stays."""
+        if len(self._there) < len(self._keys):
+            missing = [key for key in self._keys if key not in self._there]
+            # Asking for what is not there would wait for it.
+            self._there.update(missing if self._store.check(missing) else filter(self._is_there, missing))
+        there = [key for key in self._keys if key in self._there]
+        return [json.loads(found) for found in self._store.multi_get(there)] if there else []
+
+    def _is_there(self, key: str) -> bool:
+        return bool(self._store.check([key]))
+
+
+def rank_key(rank: int) -> str:
+    """Return under which key a rank leaves its sample."""
+    return f"rank_{rank}"
+
+
+def node_key(node: int) -> str:
+    """Return under which key the samples of a machine are left."""
+    return f"node_{node}"
 
 
 def _own_connection() -> dist.Store:
