@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -56,6 +55,7 @@ class TrainPage:
         gr.HTML(shell.navigation(""), elem_classes="ddp-nav-place")
         gr.HTML(HERO)
         gr.HTML('<div id="ddp-live"></div>')
+        self._not_filled = _problem_box("The form could not be filled in")
         self.form = Form(self.catalogue, self.machine)
         self.preset_buttons = self._add_presets()
         with gr.Row(equal_height=False):
@@ -116,14 +116,7 @@ class TrainPage:
         self._equation = gr.HTML(elem_id="equation")
         self._warnings = gr.HTML(elem_id="warnings")
         self._memory = gr.HTML(elem_id="memory")
-        self._problem = gr.Textbox(
-            visible=False,
-            interactive=False,
-            label="This cannot be started",
-            show_label=False,
-            lines=2,
-            elem_classes="ddp-problem",
-        )
+        self._problem = _problem_box("This cannot be started")
         self._command = gr.Code(
             label="The command Start runs",
             language="shell",
@@ -252,20 +245,22 @@ class TrainPage:
     def _connect_filling(self) -> None:
         for name, button in self.preset_buttons:
             button.click(partial(self._fill_from_preset, name), None, self._controls, **QUIET)
-        gr.on(None, knowing_who_asks(self._fill_from_address), None, self._controls, **QUIET)
+        outputs = [self._not_filled, *self._controls]
+        gr.on(None, knowing_who_asks(self._fill_from_address), None, outputs, **QUIET)
 
     def _fill_from_preset(self, name: str) -> list[Any]:
         return filling.updates(self.form, presets.find(name).values)
 
     def _fill_from_address(self, request: gr.Request) -> list[Any]:
         query = dict(request.query_params)
+        nothing = [gr.skip()] * len(self._controls)
         if "from" not in query:
-            return [gr.skip()] * len(self._controls)
+            return [gr.skip(), *nothing]
         try:
-            return filling.updates(self.form, filling.as_a_run_was(self.store, query))
+            return [gr.skip(), *filling.updates(self.form, filling.as_a_run_was(self.store, query))]
         except (ValueError, OSError) as error:
-            gr.Warning(f"The form could not be filled in as that run was: {html.escape(visible(str(error)))}")
-            return [gr.skip()] * len(self._controls)
+            words = f"The form could not be filled in as that run was: {visible(str(error))}"
+            return [gr.update(value=words, visible=True), *nothing]
 
     def _press_start(self, shares_gpus: bool, *values: Any) -> str:
         try:
@@ -285,6 +280,13 @@ class TrainPage:
             show_progress="hidden",
             api_visibility="private",
         ).success(None, self._started_run, None, js=OPEN_RUN)
+
+
+def _problem_box(label: str) -> gr.Textbox:
+    """Lay out a place for a sentence about what is wrong, shown when there is one."""
+    return gr.Textbox(
+        visible=False, interactive=False, label=label, show_label=False, lines=2, elem_classes="ddp-problem"
+    )
 
 
 def _add_topic(form: Form, topic: str, title: str) -> None:
