@@ -149,9 +149,12 @@ def test_a_program_that_only_looks_at_a_run_is_not_the_run(tmp_path: Path) -> No
 
 
 def test_the_memory_of_a_run_counts_shared_pages_once(run_process: subprocess.Popen[bytes]) -> None:
-    own = processes.memory_bytes(run_process.pid)
-    resident = psutil.Process(run_process.pid).memory_info().rss
-    assert own is not None and 0 < own < resident
+    def shares_pages() -> bool:
+        own = processes.memory_bytes(run_process.pid)
+        return own is not None and 0 < own < psutil.Process(run_process.pid).memory_info().rss
+
+    # Between fork and exec there is next to nothing of it.
+    wait_until("its own memory being less than what is resident", shares_pages, 10)
     assert processes.memory_bytes(2**22 + 1) == 0
 
 
