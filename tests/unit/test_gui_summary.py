@@ -55,7 +55,7 @@ def test_a_summary_knows_the_plan_of_a_run_nobody_has_read_yet(tmp_path: Path, c
     run = make_run(tmp_path)
     plan = {"num_train": 77, "num_parameters": 5, "global_batch": 1, "steps_per_epoch": 77, "num_steps": 770}
     line = events.encode({"seq": 0, "time_unix_s": 1.0, "kind": "plan", "num_validation": 1, **plan})
-    run.events.write_bytes(line + b"\n" + run.events.read_text())
+    run.events.write_bytes(line + b"\n" + run.events.read_bytes())
     view = RunView(run, 1)
     summary = summarise(view, store_of(tmp_path, catalogue))
     assert (summary["num_train"], summary["num_steps"], summary["num_parameters"]) == (77, 770, 5)
