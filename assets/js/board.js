@@ -132,13 +132,17 @@ export class Board {
     requestAnimationFrame(() => this.drawDue());
   }
 
-  /** Draws the loss when it is due, and at most one of the others: each whole drawing takes most of a frame. */
+  /** Draws one chart: each whole drawing takes most of a frame. The loss first, but never twice while others wait. */
   async drawDue() {
     const drawn = this.waiting;
     this.waiting = [];
     const due = this.charts.filter((chart) => chart.isDue);
     const ready = due.filter((chart) => chart.rest <= 0);
-    const now = ready.includes(this.charts[0]) ? [this.charts[0]] : ready.slice(0, 1);
+    const others = ready.filter((chart) => chart !== this.charts[0]);
+    // Where drawing is slow the loss is due in every frame, and the others would never come.
+    const isOthersTurn = others.length > 0 && this.wasLossLast;
+    const now = ready.includes(this.charts[0]) && !isOthersTurn ? [this.charts[0]] : others.slice(0, 1);
+    if (now.length > 0) this.wasLossLast = now.includes(this.charts[0]);
     try {
       for (const chart of now) await chart.draw(this.plotly);
     } catch (error) {
