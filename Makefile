@@ -26,6 +26,11 @@ screenshots:
 	$(BIN)python -m tools.screenshots
 
 bench:
+	$(BIN)python -m benchmarks.compare --rivals-python .venv-bench/bin/python
+	$(BIN)python -m benchmarks.startup
+	$(BIN)python -m benchmarks.step_cost
+	$(BIN)python -m benchmarks.event_rate
+	$(BIN)python -m benchmarks.growth
 	$(BIN)python -m benchmarks.watch
 	$(BIN)python -m benchmarks.watch --config '{"dataset": "austen", "model": "gpt"}'
 	$(BIN)python -m benchmarks.kill_each
