@@ -23,6 +23,7 @@ import psutil
 
 from ddp_gui import asking
 from ddp_gui.paths import REPOSITORY
+from trainers.contract import hardware
 from trainers.contract.orders import Order
 from trainers.contract.processes import memory_bytes
 
@@ -34,6 +35,8 @@ BEGIN_AFTER_S = 1.5
 KEPT_S = 15 * 60.0
 NEEDED_BYTES_PER_RANK = 500 * 10**6
 SPARE_BYTES = 10**9
+# More ranks than cores would take long to get ready, and whoever plays with the form starts many.
+FEWEST_RANKS_ANYWHERE = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +143,7 @@ class Standby:
     def _is_wanted(self, now: float) -> bool:
         needed = SPARE_BYTES + NEEDED_BYTES_PER_RANK * (self._num_ranks + 1)
         return (
-            self._num_ranks > 0
+            0 < self._num_ranks <= max(FEWEST_RANKS_ANYWHERE, hardware.num_cores())
             and now >= self._not_before
             and now - self._expected_at < KEPT_S
             and not self._is_anything_running

@@ -57,6 +57,7 @@ def kept(
 
     monkeypatch.setattr(module.subprocess, "Popen", listen)
     monkeypatch.setattr(module, "BEGIN_AFTER_S", 0.0)
+    monkeypatch.setattr(module.hardware, "num_cores", lambda: 8)
     monkeypatch.setattr(module, "LOOK_EVERY_S", 0.02)
     made = Standby(tmp_path / "runs")
     made.begin()
@@ -139,6 +140,14 @@ def test_there_are_none_without_room_for_them(kept: Standby, memory: SimpleNames
     kept.expect(8)
     time.sleep(0.2)
     assert kept.look() is None
+
+
+def test_there_are_never_more_than_cores(kept: Standby) -> None:
+    kept.expect(9)
+    time.sleep(0.2)
+    assert kept.look() is None
+    kept.expect(8)
+    wait_until("eight", lambda: has(kept, 8), SOON_S)
 
 
 def test_there_are_none_where_they_are_not_wanted(tmp_path: Path, code: object) -> None:
