@@ -129,7 +129,7 @@ def _csv_row(event: Event, names: Sequence[str]) -> list[Any]:
     if event["kind"] == "step":
         return [event.get(name) for name in STEP_COLUMNS] + [None] * len(names)
     blank: list[Any] = [None] * (len(STEP_COLUMNS) - 4)
-    return [event[name] for name in STEP_COLUMNS[:4]] + blank + _evaluation(event, names)
+    return [event.get(name) for name in STEP_COLUMNS[:4]] + blank + _evaluation(event, names)
 
 
 def _evaluation(event: Event, names: Sequence[str]) -> list[Any]:

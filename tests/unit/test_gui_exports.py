@@ -68,6 +68,17 @@ def test_an_evaluation_without_its_step_has_a_row_of_its_own(run: RunDirectory) 
     ]
 
 
+def test_an_evaluation_that_lacks_its_epoch_leaves_the_cell_empty(run: RunDirectory) -> None:
+    """Found by atheris: one damaged line must not end the whole export."""
+    time, kind, fields = evaluation(2, 2.0, accuracy=0.5)
+    fields.pop("epoch")
+    write_events(run, [start(0.0), step(1, 1.0, 1.0), (time, kind, fields)])
+    rows = table_of(run)
+    assert [row["epoch"] for row in rows][-1] == "" and rows[-1]["validation_accuracy"] == "0.5"
+    assert exports.json_pieces(run, {}) and b"".join(exports.json_pieces(run, {}))
+    assert b"".join(exports.tfevents_pieces(run))
+
+
 def test_the_json_has_columns(resumed: RunDirectory) -> None:
     about = {"run_id": "r", "name": '"<b>'}
     read = json.loads(b"".join(exports.json_pieces(resumed, about)))
