@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 import threading
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from tests.unit.test_gui_notes import save
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from trainers.contract import events, json_files, rundir, tickets
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.contract.tickets import Ticket, TicketError
 
 # ruff: noqa: F811
 
@@ -268,6 +271,46 @@ def test_a_ticket_that_makes_no_sense_fails_its_run_and_nobody_else_s(place: Pla
     place.supervisors.end(first)
     line.tick()
     place.supervisors.has_begun(good)
+
+
+TICKET = asdict(Ticket(person="ann", kind="cpu", num_ranks=1, asked_unix_s=1.0))
+GRANT = {"token": "t", "granted_unix_s": 1.0, "gpus": [{"index": 0, "uuid": "GPU-0"}]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        "7",
+        '{"grant": 7}',
+        *(json.dumps(TICKET | wrong) for wrong in (
+            {"num_ranks": True}, {"num_ranks": 10**30}, {"asked_unix_s": math.nan}, {"kind": ["cpu"]},
+            {"uses_occupied_gpus": 1}, {"resume_step": "3"}, {"config_before": 7}, {"more": 1},
+        )),
+        *(json.dumps(TICKET | {"grant": GRANT | wrong}) for wrong in (
+            {"granted_unix_s": "x"}, {"granted_unix_s": math.inf}, {"token": 7}, {"gpus": [7]},
+            {"gpus": [{"index": 0, "uuid": 7}]},
+        )),
+    ],
+)  # fmt: skip
+def test_a_ticket_of_the_wrong_kind_is_one_that_makes_no_sense(run: RunDirectory, text: str) -> None:
+    """The thread that keeps everybody's line must not end over it."""
+    run.queued.write_text(text)
+    with pytest.raises(TicketError, match="makes no sense"):
+        tickets.read_queued(run)
+
+
+def test_a_ticket_is_a_plain_file_whose_words_can_be_passed_on(run: RunDirectory, tmp_path: Path) -> None:
+    run.queued.write_text(json.dumps(TICKET | {"person": "\ud800", "grant": GRANT}))
+    ticket = tickets.read_queued(run)
+    assert ticket is not None and ticket.person.encode() and ticket.grant is not None
+    run.queued.rename(tmp_path / "elsewhere.json")
+    run.queued.symlink_to(tmp_path / "elsewhere.json")
+    with pytest.raises(OSError, match="symbolic links"):
+        tickets.read_queued(run)
+    os.mkfifo(run.granted)  # a pipe: whoever opens it would wait for a writer
+    with pytest.raises(TicketError, match="no plain file"):
+        tickets.read_granted(run)
 
 
 def test_a_teacher_reorders_pauses_and_resumes(place: Place) -> None:

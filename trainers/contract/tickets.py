@@ -7,13 +7,13 @@ So a run that waits is started once, whatever is killed in between.
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from trainers.contract.json_files import write_json_atomically
+from trainers.contract.json_files import read_json, write_json_atomically
 from trainers.contract.rundir import RunDirectory
 
 DeviceKind = Literal["cuda", "cpu"]
@@ -109,22 +109,38 @@ def leave_line(run: RunDirectory) -> None:
 
 def _read(path: Path) -> Ticket | None:
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        if raw["grant"] is not None:
-            gpus = tuple(GrantedGpu(**gpu) for gpu in raw["grant"]["gpus"])
-            raw["grant"] = Grant(**raw["grant"] | {"gpus": gpus})
-        return _checked(Ticket(**raw))
+        return _checked(read_json(path))
     except FileNotFoundError:
         return None
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise TicketError(f"{path.name} of run {path.parent.name} makes no sense: {error}") from error
 
 
-def _checked(ticket: Ticket) -> Ticket:
-    """Raise ValueError where a field is of the wrong kind."""
-    numbers = isinstance(ticket.num_ranks, int) and isinstance(ticket.asked_unix_s, int | float)
+def _checked(raw: Any) -> Ticket:
+    """Return what a ticket's JSON says.
+
+    Raises:
+        ValueError, LookupError, TypeError, AttributeError: where it is of another kind.
+    """
+    grant = None if raw["grant"] is None else _checked_grant(raw["grant"])
+    ticket = Ticket(**raw | {"grant": grant})
     texts = isinstance(ticket.person, str) and ticket.kind in ("cuda", "cpu")
-    step = ticket.resume_step is None or isinstance(ticket.resume_step, int)
-    if not (numbers and texts and step) or ticket.num_ranks < 1:
+    numbers = type(ticket.num_ranks) is int and ticket.num_ranks >= 1 and _is_time(ticket.asked_unix_s)
+    step = ticket.resume_step is None or type(ticket.resume_step) is int
+    before = ticket.config_before is None or isinstance(ticket.config_before, dict)
+    if not (texts and numbers and step and before and isinstance(ticket.uses_occupied_gpus, bool)):
         raise ValueError("a field of the wrong kind")
     return ticket
+
+
+def _checked_grant(raw: Any) -> Grant:
+    gpus = tuple(GrantedGpu(**gpu) for gpu in raw["gpus"])
+    grant = Grant(**raw | {"gpus": gpus})
+    named = all(type(gpu.index) is int and isinstance(gpu.uuid, str) for gpu in gpus)
+    if not (named and isinstance(grant.token, str) and _is_time(grant.granted_unix_s)):
+        raise ValueError("a field of the wrong kind in its grant")
+    return grant
+
+
+def _is_time(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
