@@ -123,11 +123,13 @@ def _parsed(raw: Any) -> Accounts:
 
 
 def _account(name: str, about: Mapping[str, Any]) -> Account:
+    # Before it is said to anybody: it may hold what acts in a terminal.
+    checked = checked_name(name)
     if about["role"] not in ROLES:
         raise ValueError(f"{name} has the role {about['role']!r}, but allowed is: {' or '.join(ROLES)}")
     if not isinstance(about["password"], dict):
         raise TypeError(f"{name} has no password")
-    return Account(name=checked_name(name), role=about["role"], password=about["password"])
+    return Account(name=checked, role=about["role"], password=about["password"])
 
 
 def _unparsed(accounts: Accounts) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qs, quote, unquote
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
@@ -67,6 +67,9 @@ def _add_login(router: APIRouter, login: Login) -> None:
 def _to(request: Request, wished: str) -> Response:
     """Send the browser to an address below our root: whatever is wished, it is a path of this page."""
     path = quote(wished.lstrip("/\\"), safe="/?&=%+,:~-._")
+    # A browser goes up at `..`, also at `%2e%2e`: beside our prefix somebody else's pages may be.
+    if ".." in unquote(path.partition("?")[0]).split("/"):
+        path = ""
     return RedirectResponse(f"{_root(request)}/{path}", status_code=303, headers=NO_STORE)
 
 

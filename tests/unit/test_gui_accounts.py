@@ -14,6 +14,7 @@ import pytest
 from ddp_gui.access import passwords
 from ddp_gui.access.account_file import AccountError, AccountFile, checked_name
 from ddp_gui.accounts import account_name
+from ddp_gui.visible import visible
 from tests.harness import REPOSITORY
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB
@@ -85,6 +86,20 @@ def test_while_the_file_is_broken_the_accounts_stay(
     with pytest.raises(AccountError, match="cannot be read"), file.changing():
         pass
     assert file.path.read_text() == '{"format": 1, "acc', "nothing is written over what is not understood"
+
+
+@pytest.mark.parametrize("name", ["<script>alert(1)</script>", "\u202enna", "\x1b]0;title\x07", "../ann", ""])
+@pytest.mark.parametrize("role", ["student", "\x1b[31mroot\u202e"])
+def test_a_file_with_a_name_that_acts_is_refused_in_words_that_do_not(
+    tmp_path: Path, name: str, role: str
+) -> None:
+    file = class_of.make(tmp_path / "accounts.json", ANN)
+    kept = json.loads(file.path.read_text())
+    kept["accounts"][name] = {"role": role, "password": class_of.cheap("secret")}
+    file.path.write_text(json.dumps(kept))
+    with pytest.raises(AccountError, match="cannot be the name of an account") as refused:
+        AccountFile(file.path).read()
+    assert visible(str(refused.value)) == str(refused.value)
 
 
 def test_people_added_at_the_same_time_are_all_there(tmp_path: Path) -> None:
