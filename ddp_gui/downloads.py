@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from ddp_gui.stream import view_or_404
 from trainers.contract.plain_files import open_plain
 
 PIECE_BYTES = 1024 * 1024
+# What checkpoints are made of. A backslash or a drive's colon would lead elsewhere where others unpack it.
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.+=-]+")
 
 
 def make_router(store: RunStore) -> APIRouter:
@@ -37,18 +40,26 @@ def make_router(store: RunStore) -> APIRouter:
 def zip_of(folder: Path, name: str) -> Iterator[bytes]:
     """Yield a zip of a folder's files, below a folder of this name; weights do not shrink, so none is packed.
 
+    Links, and files whose names no checkpoint of ours has, are left out.
+
     Raises:
         OSError: when a file cannot be read, perhaps because the checkpoint has just been deleted.
     """
     written = _Pipe()
     with zipfile.ZipFile(written, "w", zipfile.ZIP_STORED) as archive:
-        for path in sorted(path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()):
+        for path in sorted(path for path in folder.rglob("*") if _is_packed(path, folder)):
             entry = zipfile.ZipInfo.from_file(path, f"{name}/{path.relative_to(folder)}")
             with open_plain(path) as source, archive.open(entry, "w", force_zip64=True) as target:
                 while piece := source.read(PIECE_BYTES):
                     target.write(piece)
                     yield written.take()
     yield written.take()
+
+
+def _is_packed(path: Path, folder: Path) -> bool:
+    if not path.is_file() or path.is_symlink():
+        return False
+    return all(_PLAIN_NAME.fullmatch(part) for part in path.relative_to(folder).parts)
 
 
 class _Pipe(io.RawIOBase):

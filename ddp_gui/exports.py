@@ -14,6 +14,7 @@ import numpy as np
 import orjson
 
 from ddp_gui import numbers, tfevents
+from ddp_gui.visible import visible
 from trainers.contract import events
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory
@@ -24,9 +25,10 @@ STEP_COLUMNS = ("step", "epoch", "time_unix_s", "elapsed_s", *events.FIELDS["ste
 EVAL_COLUMNS = ("step", "epoch", "time_unix_s", "elapsed_s", "loss")
 VALIDATION = "validation_"
 ZIP_PIECE_BYTES = 256 * 1024
+LAST_UNIX_S = 1e11  # far beyond any clock
 # A spreadsheet takes a text that begins so for a formula, or for the end of the cell before.
 # The wide ones count as well, where the spreadsheet speaks Japanese.
-_ACTS_AS_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
+_ACTS_AS_FORMULA = ("=", "+", "-", "@", "\t", "\n", "＝", "＋", "－", "＠")
 
 
 def csv_pieces(run: RunDirectory) -> Pieces:
@@ -115,14 +117,20 @@ def overview(rows: Iterable[Mapping[str, Any]]) -> bytes:
 
 
 def safe_cell(value: Any) -> Any:
-    """Return a value as a cell; a text that a spreadsheet would run as a formula gets a mark before it."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_ACTS_AS_FORMULA) else value
+    """Return a value as a cell: in a text nothing acts unseen, and none is a formula to a spreadsheet."""
+    if not isinstance(value, str):
+        return value
+    text = visible(value)
+    return f"'{text}" if text.startswith(_ACTS_AS_FORMULA) else text
 
 
 def began_unix_s(run: RunDirectory) -> int:
     """Return when the run began, for the name of its event file."""
     first = next(events.read_all(run.events), None)
-    return int(first["time_unix_s"]) if first else int(run.config.stat().st_mtime)
+    # A damaged line may hold any number, also one of 300 digits.
+    if first is not None and 0 <= first["time_unix_s"] < LAST_UNIX_S:
+        return int(first["time_unix_s"])
+    return int(run.config.stat().st_mtime)
 
 
 def _csv_row(event: Event, names: Sequence[str]) -> list[Any]:

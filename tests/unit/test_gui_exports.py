@@ -116,7 +116,7 @@ def test_tensorboard_reads_the_event_file(resumed: RunDirectory, tmp_path: Path)
     assert [(item.step, item.value) for item in read.Scalars("validation/accuracy")] == [(2, 0.5), (4, 0.75)]
 
 
-@pytest.mark.parametrize("words", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
+@pytest.mark.parametrize("words", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\n=1"])
 def test_words_of_people_are_no_formulas(words: str) -> None:
     row: dict[str, Any] = dict.fromkeys(
         ("run_id", "state", "model", "dataset", "strategy", "nproc_per_node", "step", "num_steps", "loss",
