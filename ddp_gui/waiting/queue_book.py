@@ -51,9 +51,10 @@ class Book:
 
     def to_json(self) -> dict[str, Any]:
         """Return the book as JSON values."""
-        kept = {name: getattr(self, name) for name in ("is_paused", "first", "waiting", "running")}
+        lists = {name: list(getattr(self, name)) for name in ("first", "waiting", "running")}
         ended = [asdict(span) for span in self.ended]
-        return {"schema_version": SCHEMA_VERSION, **kept, "ended": ended, "limits": self.rules.to_json()}
+        kept = {"is_paused": self.is_paused, **lists, "ended": ended, "limits": self.rules.to_json()}
+        return {"schema_version": SCHEMA_VERSION, **kept}
 
 
 class BookKeeper:

@@ -273,6 +273,14 @@ def test_a_ticket_that_makes_no_sense_fails_its_run_and_nobody_else_s(place: Pla
     place.supervisors.has_begun(good)
 
 
+def test_what_is_added_to_the_book_is_written(tmp_path: Path) -> None:
+    keeper = BookKeeper(tmp_path)
+    for name in ("waiting", "running", "first"):
+        with keeper.open() as book:
+            getattr(book, name).append("run-1")
+        assert getattr(keeper.read(), name) == ["run-1"]
+
+
 TICKET = asdict(Ticket(person="ann", kind="cpu", num_ranks=1, asked_unix_s=1.0))
 GRANT = {"token": "t", "granted_unix_s": 1.0, "gpus": [{"index": 0, "uuid": "GPU-0"}]}
 
