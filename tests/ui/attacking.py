@@ -1,4 +1,4 @@
-"""What the attacks share: a request exactly as given, and a secret that must not come back."""
+"""What the attacks share: requests exactly as given, addresses that lead away, a secret to be kept."""
 
 from __future__ import annotations
 
@@ -6,11 +6,50 @@ import http.client
 import json
 from typing import Any
 
+from playwright.sync_api import Page
+
+from tests.hostile_words import SEEN_NOWHERE
 from tools.page_driver import Server
 
 SECRET = "the secret of this machine"
 NOT_SERVED = {400, 403, 404, 405, 411, 413, 422}
 JSON = {"Content-Type": "application/json"}
+# Run in a page: all that is read there or read out.
+TEXTS = """() => {
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const texts = [document.title];
+  while (walker.nextNode()) texts.push(walker.currentNode.data);
+  const read = [...document.querySelectorAll("[title], [aria-label]")];
+  return [...texts, ...read.flatMap((node) => [String(node.title ?? ""), node.ariaLabel ?? ""])];
+}"""
+STRANGERS = (
+    "[onerror], img[src=x], a[href^='javascript:' i], a[href*='evil'], iframe, object, embed, body b > script"
+)
+# Addresses that lead away from the page, where a browser is sent there.
+ELSEWHERE = (
+    "//evil.example",
+    "/\\evil.example",
+    "\\\\evil.example",
+    "https:evil.example",
+    "https://evil.example/",
+    "\t//evil.example",
+    "javascript:alert(1)",
+    "data:text/html,<script>alert(1)</script>",
+    "../evil",
+    "run/%2e%2e/../../evil",
+    ".%2E/evil",
+)
+# Likewise: calls endpoints with their values, and looks at addresses where there are none.
+ASK = """async (calls) => {
+  const answers = [];
+  for (const [name, data] of calls) {
+    const headers = { "Content-Type": "application/json" };
+    const sent = { method: "POST", headers, body: JSON.stringify({ data }) };
+    const answer = await fetch(...(data === null ? [name] : [`gradio_api/run/${name}`, sent]));
+    answers.push([name, answer.status, await answer.text()]);
+  }
+  return answers;
+}"""
 
 
 def ask(server: Server, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, str]:
@@ -24,3 +63,10 @@ def ask(server: Server, method: str, path: str, body: Any = None, **headers: str
         return answer.status, answer.read().decode("utf-8", errors="replace")
     finally:
         connection.close()
+
+
+def assert_only_text(page: Page) -> None:
+    """Check that a page shows hostile words as text, and nothing that acts unseen."""
+    assert page.locator(STRANGERS).count() == 0
+    for text in page.evaluate(TEXTS):
+        assert SEEN_NOWHERE.search(text) is None, ascii(text)

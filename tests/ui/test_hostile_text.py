@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,32 +10,13 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from benchmarks import made_run
-from tests.ui.attacking import ask
+from tests.hostile_words import ACTING, ENTITIES, NAME, WORDS
+from tests.ui.attacking import ask, assert_only_text
 from tests.ui.conftest import Watched
 from tools.page_driver import Server
 from trainers.contract import events
 from trainers.contract.json_files import write_json_atomically
 from trainers.contract.rundir import RunDirectory
-
-TAGS = "<img src=x onerror=alert(1)><script>alert(2)</script><a href='javascript:alert(3)'>x</a>"
-ENTITIES = "&lt;b&gt;\"'`${alert(4)}{{7*7}}"
-WORDS = "%3Cimg%20src=x%20onerror=alert(1)%3E"
-TURNED = "\u202egnp.exe\u2066\u200b"  # right to left from here on; no width
-LETTERS = "שלום 😀👨‍👩‍👧 é"
-NAME = f"{TAGS} {ENTITIES} {LETTERS}"
-ACTING = f"{NAME} {TURNED} \x1b[31mred\x1b]0;title\x07 \x00"
-# What must be in no text node of any page.
-SEEN_NOWHERE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f]")
-TEXTS = """() => {
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  const texts = [document.title];
-  while (walker.nextNode()) texts.push(walker.currentNode.data);
-  const read = [...document.querySelectorAll("[title], [aria-label]")];
-  return [...texts, ...read.flatMap((node) => [String(node.title ?? ""), node.ariaLabel ?? ""])];
-}"""
-STRANGERS = (
-    "[onerror], img[src=x], a[href^='javascript:' i], a[href*='evil'], iframe, object, embed, body b > script"
-)
 
 
 @pytest.fixture(scope="module")
@@ -87,11 +67,8 @@ def guarded(browser: Browser) -> Iterator[Watched]:
     page.close()
 
 
-def assert_only_text(guarded: Watched) -> None:
-    page = guarded.page
-    assert page.locator(STRANGERS).count() == 0
-    for text in page.evaluate(TEXTS):
-        assert SEEN_NOWHERE.search(text) is None, ascii(text)
+def assert_quiet(guarded: Watched) -> None:
+    assert_only_text(guarded.page)
     assert guarded.complaints == [] and guarded.foreign_requests == []
 
 
@@ -106,12 +83,12 @@ def test_the_list_shows_words_as_text(
     page = open_at(guarded.page, server, "runs")
     expect(page.locator("#ddp-runs")).to_contain_text("<img src=x onerror=alert(1)>")
     expect(page.locator("#ddp-runs")).to_contain_text("<b>tag</b>")
-    assert_only_text(guarded)
+    assert_quiet(guarded)
     open_at(
         page, server, "runs?q=%3Cimg%20src=x%20onerror=alert(1)%3E&tag=%3Cb%3Etag%3C/b%3E&sort=%3Cscript%3E"
     )
     expect(page.locator("#ddp-runs")).to_contain_text("שלום")
-    assert_only_text(guarded)
+    assert_quiet(guarded)
 
 
 def test_the_run_s_page_shows_words_as_text(
@@ -124,10 +101,10 @@ def test_the_run_s_page_shows_words_as_text(
     log.scroll_into_view_if_needed()
     expect(log).to_contain_text("⟨ESC⟩]0;title⟨U+0007⟩ ⟨U+0000⟩")
     expect(log).to_contain_text("bar 1%\nbar 2%")
-    assert_only_text(guarded)
+    assert_quiet(guarded)
     page.get_by_label("Search this log").fill("<img onerror=alert(1)>")
     expect(page.locator("#ddp-log-text mark").first).to_be_visible()
-    assert_only_text(guarded)
+    assert_quiet(guarded)
 
 
 def test_comparing_and_the_bin_show_words_as_text(
@@ -137,13 +114,13 @@ def test_comparing_and_the_bin_show_words_as_text(
     page = open_at(guarded.page, server, f"runs?compare={hostile.run_id},{plain.run_id},%3Cimg%20src=x%3E")
     expect(page.locator("#ddp-runs")).to_contain_text("<img src=x onerror=alert(1)>")
     page.locator(".js-plotly-plot").first.wait_for()
-    assert_only_text(guarded)
+    assert_quiet(guarded)
     for name, ids in (("delete_runs", [hostile.run_id]), ("restore_runs", [hostile.run_id])):
         assert ask(server, "POST", f"/gradio_api/run/{name}", {"data": [ids]})[0] == 200
         if name == "delete_runs":
             open_at(page, server, "runs?bin")
             expect(page.locator("#ddp-runs")).to_contain_text("<img src=x onerror=alert(1)>")
-            assert_only_text(guarded)
+            assert_quiet(guarded)
 
 
 @pytest.mark.parametrize(
@@ -160,9 +137,7 @@ def test_an_address_shows_its_words_as_text_or_not_at_all(
 ) -> None:
     page = open_at(guarded.page, server, path)
     page.locator(place).first.wait_for()
-    assert page.locator(STRANGERS).count() == 0
-    for text in page.evaluate(TEXTS):
-        assert SEEN_NOWHERE.search(text) is None, ascii(text)
+    assert_only_text(page)
     assert guarded.foreign_requests == []
 
 
@@ -179,7 +154,7 @@ def test_the_form_shows_words_as_text(server: Server, guarded: Watched, tmp_path
     seen = page.locator("#own-data-seen")
     expect(seen).to_contain_text("<script>alert(1)</script>", timeout=90_000)
     expect(seen).to_contain_text("⟨U+202E⟩txet")
-    assert_only_text(guarded)
+    assert_quiet(guarded)
     page.get_by_label("Path of your data").fill("<img src=x onerror=alert(1)><h1>big</h1>")
     page.locator("#start-button").click()
     toast = page.get_by_test_id("toast-body")
