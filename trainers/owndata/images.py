@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
 
 from trainers.data import IMAGE_CLASSIFICATION, DataOptions, DataSpec, ImageSplit, Split
-from trainers.owndata import classes, decoding, pool
+from trainers.owndata import classes, decoding, many_images
 from trainers.owndata.cache import require_space
 from trainers.owndata.classes import Arrangement, LabelledFile
-from trainers.owndata.decoding import Header, Pixels, UnreadableImageError
+from trainers.owndata.decoding import Header, Pixels
 from trainers.owndata.image_sources import FolderSource, ImageSource, ZipSource
 from trainers.owndata.kind import SMALL_BYTES
+from trainers.owndata.many_images import Shape
+from trainers.owndata.pixel_sums import Sums, mean_and_std, sums_of
 from trainers.owndata.problems import Problems
 from trainers.owndata.progress import Progress
 from trainers.owndata.rows import Rows, split_rows
 from trainers.owndata.splits import MappedImageSplit, whole
-from trainers.owndata.store import ArrayWriter, MappedArray, Prepared, write_array
+from trainers.owndata.store import ArrayWriter, Prepared, write_array
 
 NUM_DECODED_IN_LOOK = 2_000
 NUM_THUMBNAILS = 12
 THUMBNAIL_SIDE = 32
 MAX_UNREADABLE = 10_000
-_HEADERS_AT_ONCE = 64
-_IMAGES_AT_ONCE = 16
-_IMAGES_COUNTED_AT_ONCE = 256
 UNREADABLE_HINT = "Replace or delete it."
-
-Shape = tuple[int, int, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +38,7 @@ class ImageLook:
     """What was seen: the images whose headers can be read, and the shape they will get.
 
     Attributes:
-        decoded: the pixels of all of `files`, where there are few enough to have been decoded; in pieces.
+        decoded: the pixels of those of `files` that were decoded for the look, by name.
     """
 
     source: ImageSource
@@ -49,7 +46,7 @@ class ImageLook:
     files: tuple[LabelledFile, ...]
     shape: Shape
     num_decoded: int
-    decoded: tuple[Pixels, ...] | None
+    decoded: Mapping[str, Pixels]
 
 
 class Images:
@@ -80,19 +77,21 @@ class Images:
         step = max(1, -(-len(files) // NUM_DECODED_IN_LOOK))
         sample = files[::step]
         failed: set[str] = set()
-        decoded: list[Pixels] = []
-        for pixels, faults in _decode_all(source, sample, shape, Progress("images tried", len(sample))):
+        decoded: dict[str, Pixels] = {}
+        for chunk, pixels, faults in many_images.decode_all(
+            source, sample, shape, Progress("images tried", len(sample))
+        ):
             self._add(faults, problems)
             failed.update(name for name, _ in faults)
-            if step == 1:
-                decoded.append(pixels)
+            names = (file.name for file in chunk if file.name not in failed)
+            decoded.update(zip(names, pixels, strict=True))
         return ImageLook(
             source=source,
             arrangement=arrangement,
             files=tuple(file for file in files if file.name not in failed),
             shape=shape,
             num_decoded=len(sample),
-            decoded=tuple(decoded) if step == 1 else None,
+            decoded=decoded,
         )
 
     def about(self, look: ImageLook) -> dict[str, Any]:
@@ -123,7 +122,7 @@ class Images:
         size = int(np.prod(look.shape))
         require_space(folder, len(look.files) * size)
         writer = ArrayWriter(folder, "images", "|u1", look.shape)
-        kept = self._write(look, writer, problems)
+        kept, sums = self._write(look, writer, problems)
         arrays = {"images": writer.close()}
         names = look.arrangement.class_names
         if len(kept) < len(look.arrangement.files):
@@ -140,8 +139,7 @@ class Images:
             "train": write_array(folder, "train", train),
             "validation": write_array(folder, "validation", validation),
         }
-        images = MappedArray(folder / "images.bin", "|u1", tuple(arrays["images"]["shape"]))
-        mean, std = _mean_and_std(images, train)
+        mean, std = mean_and_std(sums[train], look.shape)
         return {
             "arrays": arrays,
             "class_names": list(names),
@@ -150,19 +148,21 @@ class Images:
             "std": std,
         }
 
-    def _write(self, look: ImageLook, writer: ArrayWriter, problems: Problems) -> list[LabelledFile]:
-        """Write the pixels of all images that can be decoded; return those."""
-        if look.decoded is not None:
-            for pixels in look.decoded:
-                writer.append(pixels)
-            return list(look.files)
+    def _write(
+        self, look: ImageLook, writer: ArrayWriter, problems: Problems
+    ) -> tuple[list[LabelledFile], Sums]:
+        """Write the pixels of all images that can be decoded; return those, and the sums of each."""
         failed: set[str] = set()
+        sums = [np.empty((0, 2, look.shape[0]), dtype=np.int64)]
         progress = Progress("images decoded", len(look.files))
-        for pixels, faults in _decode_all(look.source, look.files, look.shape, progress):
+        for _, pixels, faults in many_images.decode_all(
+            look.source, look.files, look.shape, progress, look.decoded
+        ):
             self._add(faults, problems)
             failed.update(name for name, _ in faults)
             writer.append(pixels)
-        return [file for file in look.files if file.name not in failed]
+            sums.append(sums_of(pixels))
+        return [file for file in look.files if file.name not in failed], np.concatenate(sums)
 
     def spec(self, prepared: Prepared) -> DataSpec:
         """Describe the prepared images."""
@@ -213,13 +213,10 @@ class Images:
     def _read_headers(
         self, source: ImageSource, files: Sequence[LabelledFile], problems: Problems
     ) -> tuple[list[LabelledFile], list[Header]]:
-        def read(chunk: Sequence[LabelledFile]) -> list[Header | str]:
-            return [_header(source, file.name) for file in chunk]
-
         kept, headers = [], []
         num_unreadable = 0
         progress = Progress("image headers read", len(files))
-        answers = (answer for chunk in pool.in_chunks(read, files, _HEADERS_AT_ONCE) for answer in chunk)
+        answers = many_images.read_headers(source, files)
         for file, answer in zip(files, answers, strict=True):
             progress.add(1)
             if isinstance(answer, Header):
@@ -246,7 +243,7 @@ class Images:
         shape = (channels, max(1, round(height * factor)), max(1, round(width * factor)))
         found = []
         for file in _spread_over_classes(look.files, len(look.arrangement.class_names)):
-            pixels, _ = _decode_chunk(look.source, [file], shape)
+            pixels, _ = many_images.decode_chunk(look.source, [file], shape)
             if len(pixels):
                 found.append(
                     {
@@ -261,69 +258,12 @@ class Images:
         return found
 
 
-def _header(source: ImageSource, name: str) -> Header | str:
-    try:
-        return decoding.read_header(_opened(source, name))
-    except UnreadableImageError as error:
-        return str(error)
-
-
-def _opened(source: ImageSource, name: str) -> BinaryIO:
-    with decoding.told():
-        return source.open(name)
-
-
-def _decode_all(
-    source: ImageSource, files: Sequence[LabelledFile], shape: Shape, progress: Progress
-) -> Iterator[tuple[Pixels, list[tuple[str, str]]]]:
-    """Yield the pixels and the faults of one chunk of files after the other."""
-
-    def decode(chunk: Sequence[LabelledFile]) -> tuple[Pixels, list[tuple[str, str]]]:
-        return _decode_chunk(source, chunk, shape)
-
-    for pixels, faults in pool.in_chunks(decode, files, _IMAGES_AT_ONCE):
-        progress.add(len(pixels) + len(faults))
-        yield pixels, faults
-    progress.finish()
-
-
-def _decode_chunk(
-    source: ImageSource, chunk: Sequence[LabelledFile], shape: Shape
-) -> tuple[Pixels, list[tuple[str, str]]]:
-    """Return (images, channels, height, width) of what can be decoded, and the faults of the rest."""
-    pixels, faults = [], []
-    for file in chunk:
-        try:
-            pixels.append(decoding.decode(_opened(source, file.name), shape))
-        except UnreadableImageError as error:
-            faults.append((file.name, str(error)))
-    return np.stack(pixels) if pixels else np.empty((0, *shape), dtype=np.uint8), faults
-
-
 def _split(files: Sequence[LabelledFile], labels: Rows) -> tuple[Rows, Rows]:
     """Return the rows of training and validation: as the folders say, else 80 to 20 of each class."""
     if not files or files[0].is_validation is None:
         return split_rows(labels, len(files))
     is_validation = np.array([bool(file.is_validation) for file in files])
     return np.flatnonzero(~is_validation), np.flatnonzero(is_validation)
-
-
-def _mean_and_std(images: MappedArray, train: Rows) -> tuple[list[float], list[float]]:
-    """Return each channel's mean and deviation over the training images; a deviation is at least 1."""
-    is_train = np.zeros(len(images), dtype=bool)
-    is_train[train] = True
-    counts = np.zeros((images.shape[1], 256), dtype=np.int64)
-    for start in range(0, len(images), _IMAGES_COUNTED_AT_ONCE):
-        piece = images.slice(start, start + _IMAGES_COUNTED_AT_ONCE)[
-            is_train[start : start + _IMAGES_COUNTED_AT_ONCE]
-        ]
-        for channel in range(images.shape[1]):
-            counts[channel] += np.bincount(piece[:, channel].ravel(), minlength=256)
-    values = np.arange(256)
-    total = counts.sum(axis=1)
-    mean = counts @ values / total
-    variance = counts @ values**2 / total - mean**2
-    return mean.tolist(), np.sqrt(np.maximum(variance, 1.0)).tolist()
 
 
 def _spread_over_classes(files: Sequence[LabelledFile], num_classes: int) -> list[LabelledFile]:
