@@ -9,6 +9,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -38,24 +39,20 @@ def final_path(run: RunDirectory, step: int) -> Path:
     return run.checkpoints / f"step_{step}"
 
 
-def write_synced(path: Path, state: object) -> None:
-    """Write tensors and plain values with `torch.save`, and have them on the disk."""
+def write_tensors(path: Path, state: object) -> None:
+    """Write tensors and plain values with `torch.save`."""
+    # A file of Python's: what torch opens itself fails without the system's word on why.
     with path.open("wb") as file:
         torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write plain values, and have them on the disk."""
-    with path.open("w", encoding="utf-8") as file:
-        json.dump(value, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
+    """Write plain values."""
+    path.write_text(json.dumps(value, indent=1), encoding="utf-8")
 
 
 def sync_file(path: Path) -> None:
-    """Have a file that a library wrote on the disk."""
+    """Have a file on the disk."""
     fd = os.open(path, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -63,13 +60,19 @@ def sync_file(path: Path) -> None:
         os.close(fd)
 
 
-def describe_files(folder: Path) -> dict[str, dict[str, Any]]:
-    """Return size and SHA-256 of every file below a folder, by its relative name."""
-    return {
-        path.relative_to(folder).as_posix(): {"size_bytes": path.stat().st_size, "sha256": _digest(path)}
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
+def sync_and_describe(folder: Path) -> dict[str, dict[str, Any]]:
+    """Have every file below a folder on the disk; return size and SHA-256 of each, by its relative name."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    # Side by side: one waits for the disk, the other for the processor.
+    with ThreadPoolExecutor(1) as thread:
+        syncing = [thread.submit(sync_file, path) for path in paths]
+        described = {
+            path.relative_to(folder).as_posix(): {"size_bytes": path.stat().st_size, "sha256": _digest(path)}
+            for path in paths
+        }
+        for synced in syncing:
+            synced.result()
+    return described
 
 
 def publish(run: RunDirectory, step: int, about: Mapping[str, Any], files: Mapping[str, Any]) -> int:

@@ -104,7 +104,7 @@ class CheckpointWriter:
 
     def _write_own(self, aside: Path, snapshot: Snapshot) -> None:
         """Write what this rank alone writes: its random state, and rank 0 all that is one for all."""
-        files.write_synced(aside / f"rank_{self._world.rank}.pt", snapshot.random_state)
+        files.write_tensors(aside / f"rank_{self._world.rank}.pt", snapshot.random_state)
         if not self._world.is_main:
             return
         state = {
@@ -120,7 +120,7 @@ class CheckpointWriter:
             return
         assert snapshot.state is not None
         weight_files.write(aside, snapshot.state["model"])
-        files.write_synced(aside / OPTIMIZER, snapshot.state["optimizer"])
+        files.write_tensors(aside / OPTIMIZER, snapshot.state["optimizer"])
 
     def _publish(self, aside: Path, snapshot: Snapshot) -> Saved:
         """Give the checkpoint its name and delete old ones, by rank 0; every rank hears what came of it."""
@@ -135,7 +135,7 @@ class CheckpointWriter:
                 "reason": snapshot.reason,
                 "value": snapshot.value,
             }
-            return files.publish(self._run, step, about, files.describe_files(aside))
+            return files.publish(self._run, step, about, files.sync_and_describe(aside))
 
         size_bytes = self._together(publish, aside)
         removed = self._retire(snapshot) if self._world.is_main else ()

@@ -29,7 +29,7 @@ def write(folder: Path, weights: Mapping[str, Tensor]) -> None:
     """
     if not is_safetensors_there():
         log.warning("safetensors is not installed: the weights go to %s, which only torch reads", TORCH)
-        files.write_synced(folder / TORCH, dict(weights))
+        files.write_tensors(folder / TORCH, dict(weights))
         return
     from safetensors import SafetensorError
     from safetensors.torch import save_file
@@ -45,7 +45,6 @@ def write(folder: Path, weights: Mapping[str, Tensor]) -> None:
         save_file(own, folder / SAFETENSORS, metadata={"format": "pt", **tied})
     except SafetensorError as error:
         raise OSError(str(error)) from error
-    files.sync_file(folder / SAFETENSORS)
 
 
 def read(folder: Path) -> dict[str, Tensor]:
