@@ -29,6 +29,7 @@ from typing import Any
 
 from gradio_client import Client
 
+from benchmarks.cases import CASES, COMPARED_WITH_ALL, Case
 from benchmarks.machine import Conditions
 from tools import page_driver
 from trainers.contract import events
@@ -51,23 +52,6 @@ RIVALS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
-    """What is trained, and for how many steps."""
-
-    model: str
-    dataset: str
-    batch_size: int
-    num_steps: int
-    size: str = ""
-
-
-CASES = {
-    "mlp": Case(model="mlp", dataset="fashion_mnist", batch_size=64, num_steps=1500),
-    "cnn": Case(model="cnn", dataset="fashion_mnist", batch_size=64, num_steps=600),
-}
-
-
-@dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What one contender did in one round."""
 
@@ -84,7 +68,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--cases", default=",".join(COMPARED_WITH_ALL), help="of: " + ", ".join(CASES))
     parser.add_argument("--rivals", default=",".join(RIVALS))
     parser.add_argument("--rivals-python", default=sys.executable)
     parser.add_argument("--json", type=Path)

@@ -20,7 +20,8 @@ from typing import Any
 
 import psutil
 
-from benchmarks.compare import CASES, NUM_RANKS, play_rival, summary, wait_for_end
+from benchmarks.cases import CASES
+from benchmarks.compare import NUM_RANKS, play_rival, summary, wait_for_end
 from benchmarks.machine import Conditions
 from benchmarks.watch import FIRST_POINT
 from tools import page_driver
@@ -83,7 +84,7 @@ def bare(folder: Path) -> float:
 def click(runs_dir: Path, options: list[str]) -> float:
     """Return the seconds from the click on Start, with the form as it is, to the first point."""
     with page_driver.serve(runs_dir, *options) as server, page_driver.open_browser() as browser:
-        page = page_driver.open_page(browser, server.address)
+        page = page_driver.open_page(browser, server.address, times_frames=True)
         page.wait_for_function("() => document.querySelector('.ddp-equation') !== null")
         page.get_by_role("button", name="Close").click()  # the tour
         if not options:

@@ -32,6 +32,8 @@ BROWSER_OPTIONS = (
 SERVE_TIMEOUT_S = 60.0
 # For a page whose form is looked at while the machine is needed for something else.
 NO_STANDBY = "--no-standby"
+# Costs a frame for each update: only for who measures.
+TIMES_FRAMES = "window.ddpTimesFrames = true"
 
 
 @dataclass
@@ -131,12 +133,20 @@ def open_person_s_browser() -> Iterator[BrowserContext]:
 
 
 def open_page(
-    browser: Browser, address: str, *, width: int = 1440, height: int = 900, dark: bool = False
+    browser: Browser,
+    address: str,
+    *,
+    width: int = 1440,
+    height: int = 900,
+    dark: bool = False,
+    times_frames: bool = False,
 ) -> Page:
-    """Open an address in a fresh window of this size."""
+    """Open an address in a fresh window of this size; timed, it notes in which frame each point is seen."""
     page = browser.new_page(
         viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
     )
+    if times_frames:
+        page.add_init_script(TIMES_FRAMES)
     page.goto(address)
     return page
 

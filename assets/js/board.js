@@ -6,6 +6,7 @@ import { el } from "./dom.js";
 import {
   checkpointWords, gradientNormFigure, learningRateFigure, lossFigure, metricFigure, placeFromChart, throughputFigure,
 } from "./figures.js"; // prettier-ignore
+import { GrowingAxis } from "./growing_axis.js";
 import { LossControls, MetricControls } from "./loss_controls.js";
 import { fetchJson, runAddress } from "./net.js";
 import { onThemeChange } from "./theme.js";
@@ -25,6 +26,7 @@ export class Board {
   constructor(runId, summary, { onError, onLook, onResume }) {
     Object.assign(this, { runId, onError });
     this.traces = new Traces();
+    this.axis = new GrowingAxis();
     this.checkpoints = [];
     this.marks = [];
     this.waiting = [];
@@ -55,7 +57,8 @@ export class Board {
   }
 
   get look() {
-    return { ...this.controls.look, isLive: this.isLive };
+    const end = this.axis.endFor(this.traces.get("loss").x.at(-1) ?? 0);
+    return { ...this.controls.look, isLive: this.isLive, end };
   }
 
   makeCharts(summary) {
@@ -150,7 +153,7 @@ export class Board {
     }
     if (now.includes(this.charts[0])) this.menu.attach(this.charts[0].plot);
     this.isScheduled = false;
-    if (drawn.length > 0) requestAnimationFrame(() => logDrawn(drawn));
+    if (drawn.length > 0) afterFrame(() => logDrawn(drawn));
     const left = due.filter((chart) => !now.includes(chart));
     if (this.waiting.length > 0 || left.some((chart) => chart.rest <= 0)) this.schedule();
     else if (left.length > 0) {
@@ -198,6 +201,9 @@ const WATCHES = {
   learning_rate: /^learning_rate$/,
   grad_norm: /^grad_norm$/,
 };
+
+// Whoever measures waits for the next frame, which is one more to draw: nobody else should.
+const afterFrame = (act) => (window.ddpTimesFrames ? requestAnimationFrame(act) : setTimeout(act));
 
 // For measuring: from the newest event's time to the frame in which it could be seen.
 function logDrawn(entries) {

@@ -125,13 +125,10 @@ function axisOf(look, trace) {
   return { type: "date", tickformat, hoverformat: "%-H:%M:%S", start: DAY_ZERO_MS, title: { text: `${unit} since the start` } };
 }
 
-/** Where the axis of a growing curve ends: a little ahead, in strides, so that it stands still in between. */
+/** Where the axis ends: ahead of a curve that grows, at the end of one that does not. */
 function endOf({ x }, look) {
   const last = x.at(-1) ?? 0;
-  if (last <= 0) return 0;
-  if (!look.isLive) return place(last, look);
-  const stride = 2 ** Math.floor(Math.log2(last)) / 32;
-  return place((Math.floor(last / stride) + 1.5) * stride, look);
+  return last > 0 ? place(look.isLive ? Math.max(last, look.end) : last, look) : 0;
 }
 
 const place = (x, look) => (look.axis === "step" ? x : DAY_ZERO_MS + x * 1000);

@@ -1,6 +1,7 @@
 // The page of one run.
 
 import { Board } from "./board.js";
+import { Calm } from "./calm.js";
 import { commandPanel } from "./command.js";
 import { ConfigurationPanel } from "./configuration.js";
 import { ConfusionPanel } from "./confusion.js";
@@ -22,6 +23,8 @@ import { Tab } from "./tab.js";
 import { complain } from "./toast.js";
 
 const ASK_AGAIN_MS = 2000;
+// Nobody reads ten numbers a second, and each is laid out and painted.
+const NUMBERS_EVERY_MS = 250;
 
 /** Fills an element with the page of the run named in the address; returns a function that ends it. */
 export function mountRun(root) {
@@ -80,6 +83,7 @@ class RunPage {
     this.events = new EventList();
     this.logs = new LogPanel(runId, summary.config.nproc_per_node);
     this.tab = new Tab(this.name);
+    this.numbers = new Calm(NUMBERS_EVERY_MS, () => this.showNumbers());
     this.loading = el("p", { class: "ddp-connection", role: "status", hidden: true });
     this.connection = el("p", { class: "ddp-connection", role: "status", hidden: true });
     root.replaceChildren(
@@ -133,9 +137,8 @@ class RunPage {
     // A resume with another global batch changes it.
     this.header.numSteps = this.checkpoints.numSteps = head.num_steps;
     this.header.update(head.state, payload.checkpoints, this.deviceKind, best, this.gpus);
-    this.progress.update(head);
     this.insights.update(payload.insights);
-    this.tiles.update(head, this.ranks);
+    this.noteHead(head);
     this.devices.update(this.board.traces, devices, payload.type === "snapshot");
     this.ranksPanel.update(ranks, payload.insights);
     this.memory.update(ranks, this.deviceKind);
@@ -144,8 +147,21 @@ class RunPage {
     this.checkpoints.update(payload.checkpoints, head.state, best);
     this.events.update(payload.marks, payload.type === "snapshot");
     this.logs.noteMarks(payload.marks);
-    this.tab.update(head);
     if (this.board.traces.isTooLong()) this.stream.refresh();
+  }
+
+  /** Another state is shown at once, numbers now and then. */
+  noteHead(head) {
+    const isOtherState = head.state !== this.head?.state;
+    this.head = head;
+    if (isOtherState) this.numbers.now();
+    else this.numbers.soon();
+  }
+
+  showNumbers() {
+    this.progress.update(this.head);
+    this.tiles.update(this.head, this.ranks);
+    this.tab.update(this.head);
   }
 
   /** A long file: how much of it has been read, while what is shown is a first impression. */
@@ -163,6 +179,7 @@ class RunPage {
   close() {
     this.endProjector();
     this.queued.close();
+    this.numbers.close();
     this.tab.close();
     this.stream.close();
     this.board.close();

@@ -7,9 +7,7 @@ import json
 import re
 import zipfile
 from pathlib import Path
-from typing import Any
 
-from gradio_client import Client
 from playwright.sync_api import Page, expect
 
 from tests.harness import wait_until
@@ -94,26 +92,6 @@ def test_fields_of_the_folds_reach_the_run(server: Server, watched: Watched, run
     assert config["early_stopping_patience"] is None and config["keep_last_checkpoints"] == 3
     wait_until("the end", lambda: run.read_status().state not in events.LIVE_STATES, 60.0)
     assert run.read_status().state == "finished", run.read_status().error
-
-
-def test_a_run_goes_on_with_another_number_of_ranks(client: Client, runs_dir: Path) -> None:
-    run_id = client.predict({**SMALL, "nproc_per_node": 2, "max_steps": 400}, api_name="/start_run")["run_id"]
-    run = RunDirectory(runs_dir / run_id)
-
-    def status() -> dict[str, Any]:
-        found: dict[str, Any] = client.predict(run_id, api_name="/run_status")
-        return found
-
-    wait_until("some steps", lambda: status()["step"] > 30, 60.0)
-    client.predict(run_id, True, api_name="/stop_run")
-    wait_until("the end", lambda: status()["state"] == "stopped", 30.0)
-    stopped_at = status()["step"]
-    client.predict(run_id, None, 1, "keep", api_name="/resume_run")
-    config = json.loads(run.config.read_text())
-    assert (config["nproc_per_node"], config["batch_size"]) == (1, 64)
-    wait_until("the end", lambda: status()["state"] == "finished", 60.0)
-    steps = [event["step"] for event in events.read_all(run.events) if event["kind"] == "step"]
-    assert steps == list(range(1, 401)), f"it went on after step {stopped_at}"
 
 
 def write_table(path: Path, *, broken: bool = False) -> None:

@@ -1,0 +1,27 @@
+// Does something at most so often, however often it is asked: with the first call for which it is time, so that it
+// falls into a frame that is drawn anyway; the last of many calls is not forgotten.
+
+const LEFT_OVER_MS = 200;
+
+export class Calm {
+  constructor(everyMs, act) {
+    Object.assign(this, { everyMs, act, timer: null, doneAt: -Infinity });
+  }
+
+  soon() {
+    const restMs = this.doneAt + this.everyMs - performance.now();
+    if (restMs <= 0) this.now();
+    else this.timer ??= setTimeout(() => this.now(), restMs + LEFT_OVER_MS);
+  }
+
+  now() {
+    this.close();
+    this.doneAt = performance.now();
+    this.act();
+  }
+
+  close() {
+    clearTimeout(this.timer);
+    this.timer = null;
+  }
+}
