@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import statistics
 import sys
 import time
 from collections.abc import Sequence
@@ -92,5 +93,15 @@ def spread(values: Sequence[float], digits: int = 1) -> dict[str, float | int]:
         "n": len(values),
         "p50": round(percentile(values, 0.5), digits),
         "p95": round(percentile(values, 0.95), digits),
+        "max": round(max(values), digits),
+    }
+
+
+def summary(values: Sequence[float], digits: int = 3) -> dict[str, float | int]:
+    """Return how many there are, the median, the smallest and the largest."""
+    return {
+        "n": len(values),
+        "median": round(statistics.median(values), digits),
+        "min": round(min(values), digits),
         "max": round(max(values), digits),
     }

@@ -1,0 +1,160 @@
+"""What is looked at inside a rank while it trains: generators that go on at the border of every two steps."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, ClassVar
+
+import psutil
+import torch
+
+from benchmarks.gpu import traces
+from trainers import telemetry
+from trainers.job import Job
+from trainers.loading import Batch, Loader
+from trainers.meter import StepMeter
+from trainers.reporter import Command
+from trainers.telemetry import Telemetry
+
+PROBED_STEPS = 3
+SETTLING_STEPS = 2
+
+Notes = Mapping[str, Any]
+Look = Generator[None, None, Notes]
+
+
+class LookedAtLoader(Loader):
+    """Gives the batches of a loader, and lets somebody look around before each step."""
+
+    def __init__(self, loader: Loader, go_on: Callable[[], None]) -> None:
+        self._loader = loader
+        self._go_on = go_on
+
+    def epoch(self, epoch: int, first_sample: int = 0) -> Iterator[Batch]:
+        """Yield the epoch's micro-batches."""
+        for batch in self._loader.epoch(epoch, first_sample):
+            self._go_on()
+            yield batch
+
+
+class SwitchedMeter(StepMeter):
+    """Reports while it is on; a process is one rank of one run."""
+
+    is_on: ClassVar[bool] = True
+
+    def is_report_due(self) -> bool:
+        return self.is_on and super().is_report_due()
+
+    def step_done(self, loss: torch.Tensor, **about: Any) -> Command | None:
+        return super().step_done(loss, **about) if self.is_on else None
+
+
+class NewestTelemetry(Telemetry):
+    """Telemetry that can be found and ended by whoever did not start it."""
+
+    newest: ClassVar[Telemetry]
+
+    def start(self) -> None:
+        NewestTelemetry.newest = self
+        super().start()
+
+
+def memory(job: Job, *, num_steps: int) -> Look:
+    """Note how much of the device's memory is in use after some steps, by whomever."""
+    yield from _pass(num_steps)
+    if job.world.device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(job.world.device)
+        return {"share_in_use": 1 - free / total}
+    peak = telemetry.peak_memory_bytes(job.world.device)
+    return {"share_in_use": peak / psutil.virtual_memory().total}
+
+
+def waits(job: Job, *, warm_up: int, num_steps: int, trace: str) -> Look:
+    """Trace some steps with torch's profiler, and count what made the host wait for the GPU."""
+    yield from _pass(warm_up)
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if job.world.device.type == "cuda":
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    profiler = torch.profiler.profile(activities=activities)
+    profiler.start()
+    for _ in range(num_steps):
+        name = traces.REPORTED if job.meter.is_report_due() else traces.QUIET
+        with torch.profiler.record_function(name):
+            yield
+    profiler.stop()
+    profiler.export_chrome_trace(trace)
+    content = json.loads(Path(trace).read_text(encoding="utf-8"))["traceEvents"]
+    return {name: asdict(found) for name, found in traces.count_waits(content).items()}
+
+
+def watching(job: Job, *, warm_up: int, num_pairs: int, seconds: float) -> Look:
+    """Time blocks of steps with telemetry, reports and events, and between them blocks without."""
+    yield from _pass(warm_up)
+    step_s = yield from _timed(job, PROBED_STEPS)
+    num_steps = max(PROBED_STEPS, math.ceil(seconds / step_s))
+    found: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(num_pairs):
+        for is_on in (True, False) if number % 2 == 0 else (False, True):
+            switch(job, is_on=is_on)
+            yield from _pass(SETTLING_STEPS)
+            found[is_on].append((yield from _timed(job, num_steps)))
+    switch(job, is_on=True)
+    return {"on_step_s": found[True], "off_step_s": found[False], "steps_a_block": num_steps}
+
+
+def switch(job: Job, *, is_on: bool) -> None:
+    """Begin or cease to sample, report and write events."""
+    if is_on == SwitchedMeter.is_on:
+        return
+    SwitchedMeter.is_on = is_on
+    if is_on:
+        NewestTelemetry(job.world, job.reporter, job.pulse).start()
+    else:
+        NewestTelemetry.newest.stop()
+
+
+def _pass(num_steps: int) -> Generator[None]:
+    for _ in range(num_steps):
+        yield
+
+
+def _timed(job: Job, num_steps: int) -> Generator[None, None, float]:
+    """Return the seconds of a step, over so many; the page's samples of what the model says are put off."""
+    _wait_for_device(job)
+    began = time.perf_counter()
+    for _ in range(num_steps):
+        job.meter.note_sample(0.0)
+        yield
+    _wait_for_device(job)
+    return (time.perf_counter() - began) / num_steps
+
+
+def _wait_for_device(job: Job) -> None:
+    if job.world.device.type == "cuda":
+        torch.cuda.synchronize(job.world.device)
+
+
+LOOKS: Mapping[str, Callable[..., Look]] = {"memory": memory, "waits": waits, "watching": watching}
+
+
+def stepped(look: Look, done: Callable[[Notes], None]) -> Callable[[], None]:
+    """Return what lets a look go on by one step; `done` is told what it found."""
+
+    def run() -> Generator[None]:
+        done((yield from look))
+        while True:
+            yield
+
+    running = run()
+
+    def go_on() -> None:
+        with contextlib.suppress(StopIteration):
+            next(running)
+
+    return go_on
