@@ -177,11 +177,9 @@ def _records_of(
     steps = np.array([event["step"] for event in picked])
     is_there = ~np.isnan(values)
     records: list[bytes] = [b""] * len(picked)
-    # Which numbers a row has, as one number.
-    pattern = is_there @ (1 << np.arange(len(tags), dtype=np.int64))
-    for wanted in np.unique(pattern).tolist():
-        rows = np.flatnonzero(pattern == wanted)
-        has = is_there[rows[0]]
+    patterns, pattern_of_row = np.unique(is_there, axis=0, return_inverse=True)
+    for number, has in enumerate(patterns):
+        rows = np.flatnonzero(pattern_of_row == number)
         names = [tag for tag, is_given in zip(tags, has.tolist(), strict=True) if is_given]
         if not names:
             continue

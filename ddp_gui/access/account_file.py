@@ -119,7 +119,8 @@ def checked_name(name: str) -> str:
 def _parsed(raw: Any) -> Accounts:
     if raw["format"] != FORMAT:
         raise ValueError(f"it has the format {raw['format']!r}, and this version reads {FORMAT}")
-    return {name: _account(name, about) for name, about in raw["accounts"].items()}
+    accounts = [_account(name, about) for name, about in raw["accounts"].items()]
+    return {account.name: account for account in accounts}
 
 
 def _account(name: str, about: Mapping[str, Any]) -> Account:

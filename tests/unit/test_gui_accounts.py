@@ -102,6 +102,13 @@ def test_a_file_with_a_name_that_acts_is_refused_in_words_that_do_not(
     assert visible(str(refused.value)) == str(refused.value)
 
 
+def test_a_name_written_in_capitals_by_hand_can_log_in(tmp_path: Path) -> None:
+    file = class_of.make(tmp_path / "accounts.json")
+    file.path.write_text(file.path.read_text().replace('"ann"', '"Ann"'))
+    found = file.find("ann")
+    assert found is not None and found.name == "ann"
+
+
 def test_people_added_at_the_same_time_are_all_there(tmp_path: Path) -> None:
     path = tmp_path / "accounts.json"
     people = [class_of.Person(name=f"p{number}", role="student") for number in range(8)]

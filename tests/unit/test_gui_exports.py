@@ -128,6 +128,14 @@ def test_words_of_people_are_no_formulas(words: str) -> None:
     assert read["loss"] == "-1.5", "a number is a number"
 
 
+def test_more_metrics_than_an_integer_has_bits_stay_apart(run: RunDirectory) -> None:
+    many = {f"m{number:02d}": float(number) for number in range(70)}
+    but_the_last = {name: value for name, value in many.items() if name != "m69"}
+    write_events(run, [start(1.0), evaluation(1, 2.0, **many), evaluation(2, 3.0, **but_the_last)])
+    found = b"".join(exports.tfevents_pieces(run))
+    assert [found.count(f"validation/{name}".encode()) for name in ("m00", "m64", "m69")] == [2, 2, 1]
+
+
 def test_a_zip_is_made_piece_by_piece(resumed: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(exports, "ZIP_PIECE_BYTES", 64)
     files = [(f"{name}.csv", lambda: exports.csv_pieces(resumed)) for name in ("a", "b")]
