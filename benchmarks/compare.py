@@ -30,7 +30,7 @@ from typing import Any
 from gradio_client import Client
 
 from benchmarks.cases import CASES, COMPARED_WITH_ALL, Case
-from benchmarks.machine import Conditions
+from benchmarks.machine import Conditions, summary
 from tools import page_driver
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
@@ -237,16 +237,6 @@ def mean_of_the_last(outcome: Outcome) -> float:
     """Return the mean loss of the last steps."""
     last = sorted(outcome.losses)[-COMPARED_STEPS:]
     return statistics.fmean(outcome.losses[step] for step in last)
-
-
-def summary(values: Sequence[float]) -> dict[str, float | int]:
-    """Return the median, the smallest and the largest."""
-    return {
-        "n": len(values),
-        "median": round(statistics.median(values), 3),
-        "min": round(min(values), 3),
-        "max": round(max(values), 3),
-    }
 
 
 def table(name: str, found: dict[str, Any]) -> str:

@@ -21,8 +21,8 @@ from typing import Any
 import psutil
 
 from benchmarks.cases import CASES
-from benchmarks.compare import NUM_RANKS, play_rival, summary, wait_for_end
-from benchmarks.machine import Conditions
+from benchmarks.compare import NUM_RANKS, play_rival, wait_for_end
+from benchmarks.machine import Conditions, summary
 from benchmarks.watch import FIRST_POINT
 from tools import page_driver
 from tools.page_driver import NO_STANDBY, Server

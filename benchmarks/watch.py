@@ -42,7 +42,7 @@ def main() -> None:
 def watch(runs_dir: Path, config: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Start a run by a click (by the endpoint where `config` is not the default) and watch it."""
     with page_driver.serve(runs_dir) as server, page_driver.open_browser() as browser:
-        page = page_driver.open_page(browser, server.address)
+        page = page_driver.open_page(browser, server.address, times_frames=True)
         page.get_by_role("button", name="Start").wait_for()
         page.wait_for_function("() => document.querySelector('.ddp-equation') !== null")
         clicked = time.time()

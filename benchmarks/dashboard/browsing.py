@@ -8,6 +8,7 @@ import psutil
 from playwright.sync_api import Browser, CDPSession, Page, ViewportSize
 
 from benchmarks.machine import private_mb
+from tools.page_driver import TIMES_FRAMES
 
 WINDOW: Final[ViewportSize] = {"width": 1440, "height": 900}
 LOSS = '[data-chart="loss"]'
@@ -31,6 +32,7 @@ def new_page(browser: Browser, script: str = "") -> Page:
     """Return a fresh window of a laptop's size, with a script that runs before the page's own."""
     page = browser.new_page(viewport=WINDOW)
     page.set_default_timeout(120_000)
+    page.add_init_script(TIMES_FRAMES)
     if script:
         page.add_init_script(script)
     return page

@@ -87,7 +87,7 @@ async def _read_all(server_pid: int, address: str, seconds: float) -> tuple[floa
     seen_by_each: list[Seen] = [[] for _ in range(NUM_VIEWERS - 1)]
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(timeout=None, limits=limits) as client, asyncio.TaskGroup() as group:  # noqa: S113
-        readers = [group.create_task(_read(client, address, seen)) for seen in seen_by_each]
+        readers = [group.create_task(read_stream(client, address, seen)) for seen in seen_by_each]
         await asyncio.sleep(SETTLE_S)
         began, cpu = time.time(), CpuMeter(server_pid)
         await asyncio.sleep(seconds)
@@ -101,7 +101,8 @@ async def _read_all(server_pid: int, address: str, seconds: float) -> tuple[floa
     return began, until, cpu_percent, seen_by_each
 
 
-async def _read(client: httpx.AsyncClient, address: str, seen: Seen) -> None:
+async def read_stream(client: httpx.AsyncClient, address: str, seen: Seen) -> None:
+    """Read a run's stream without end; note each message's cursor and when it had arrived whole, in ms."""
     async with client.stream("GET", address) as response:
         response.raise_for_status()
         cursor = -1

@@ -45,15 +45,14 @@ def test_two_ranks_of_a_batch_train_like_one_rank_of_twice_the_batch(
 
 def test_evaluation_on_several_ranks_counts_exactly_what_one_rank_counts(tmp_path: Path) -> None:
     """355 samples in odd batches, which do not divide by the ranks: the same number right, the same loss."""
-    one, *others = (_evaluate(num_ranks, tmp_path / f"{num_ranks}.json") for num_ranks in (1, 2, 3))
+    one, found = (_evaluate(num_ranks, tmp_path / f"{num_ranks}.json") for num_ranks in (1, 3))
     assert 0 < one["num_correct"] < one["count"] == 355
     assert sum(map(sum, one["confusion"])) == 355
     assert sum(row[number] for number, row in enumerate(one["confusion"])) == one["num_correct"]
-    for found in others:
-        assert (found["num_correct"], found["count"]) == (one["num_correct"], 355)
-        assert found["macro_f1"] == one["macro_f1"] > 0
-        assert found["confusion"] == one["confusion"]
-        assert found["loss"] == pytest.approx(one["loss"], rel=1e-9)
+    assert (found["num_correct"], found["count"]) == (one["num_correct"], 355)
+    assert found["macro_f1"] == one["macro_f1"] > 0
+    assert found["confusion"] == one["confusion"]
+    assert found["loss"] == pytest.approx(one["loss"], rel=1e-9)
 
 
 def _evaluate(num_ranks: int, answer: Path) -> dict[str, Any]:

@@ -141,13 +141,13 @@ def test_training_goes_on_while_what_was_is_written(
     weights = maker._strategy.network.state_dict()
     before = {name: value.clone() for name, value in weights.items()}
     may_write = threading.Event()
-    write = checkpoint_files.write_synced
+    write = checkpoint_files.write_tensors
 
     def write_when_allowed(path: Path, state: object) -> None:
         assert may_write.wait(10)
         write(path, state)
 
-    monkeypatch.setattr(checkpoint_files, "write_synced", write_when_allowed)
+    monkeypatch.setattr(checkpoint_files, "write_tensors", write_when_allowed)
     maker.save(Progress(step=1), "schedule")
     assert not maker.is_saved(1), "it is still being written"
     with torch.no_grad():
@@ -392,7 +392,7 @@ def test_checkpoint_can_run_no_code(run: RunDirectory) -> None:
     torch.save({"state": Evil()}, path)
     manifest_path = path.with_name("manifest.json")
     manifest = json.loads(manifest_path.read_text())
-    manifest["files"] = checkpoint_files.describe_files(path.parent)
+    manifest["files"] = checkpoint_files.sync_and_describe(path.parent)
     del manifest["files"]["manifest.json"]
     manifest_path.write_text(json.dumps(manifest))
     with pytest.raises(Exception, match=r"(?i)weights.only"):

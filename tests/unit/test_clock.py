@@ -23,7 +23,7 @@ def save(run: RunDirectory, step: int) -> None:
     """Publish an empty checkpoint of this step."""
     aside = checkpoint_files.partial_path(run, step)
     aside.mkdir()
-    checkpoint_files.publish(run, step, {"reason": "schedule"}, checkpoint_files.describe_files(aside))
+    checkpoint_files.publish(run, step, {"reason": "schedule"}, checkpoint_files.sync_and_describe(aside))
 
 
 def test_newest_checkpoint_is_the_one_saved_last_also_after_the_clock_was_set_back(

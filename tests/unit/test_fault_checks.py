@@ -77,7 +77,7 @@ def test_altered_cut_or_missing_file_of_a_checkpoint_is_bad(run: RunDirectory) -
     aside = checkpoint_files.partial_path(run, 3)
     aside.mkdir()
     (aside / weights.name).write_bytes(b"weights")
-    checkpoint_files.publish(run, 3, {}, checkpoint_files.describe_files(aside))
+    checkpoint_files.publish(run, 3, {}, checkpoint_files.sync_and_describe(aside))
     assert checks.bad_checkpoints(run) == []
     for content in (b"weightS", b"weight", b""):
         weights.write_bytes(content)

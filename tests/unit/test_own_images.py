@@ -7,6 +7,7 @@ import pickle
 import struct
 import zlib
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from tests.unit.own_files import (
     own_cache,  # noqa: F401 - a fixture
 )
 from trainers.data import Augmentation, ImageSplit
+from trainers.owndata import decoding
 from trainers.owndata import images as images_module
 from trainers.owndata.decoding import Header, choose_shape
 from trainers.owndata.splits import MappedImageSplit
@@ -240,6 +242,22 @@ def test_more_images_than_are_tried_come_out_alike(tmp_path: Path, monkeypatch: 
     assert sorted(note.where for note in data.problems.shown) == ["a/007.png", "b/041.png"]
     samples = all_samples(data.load(CPU)[0]) + all_samples(data.load(CPU)[1])
     assert all(colour[0] == 10 * label and colour[2] == 99 for colour, label in samples)
+
+
+def test_image_that_was_tried_is_not_decoded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make_images(tmp_path / "d", {"a": 12, "b": 11})
+    monkeypatch.setattr(images_module, "NUM_DECODED_IN_LOOK", 5)
+    decoded = []
+    decode = decoding.decode
+
+    def noted(file: BinaryIO, shape: tuple[int, int, int]) -> decoding.Pixels:
+        decoded.append(Path(file.name).relative_to(path))
+        return decode(file, shape)
+
+    monkeypatch.setattr(decoding, "decode", noted)
+    data = own(path)
+    assert data.spec().num_train + data.spec().num_validation == 23
+    assert len(decoded) == len(set(decoded)) == 23
 
 
 def test_validation_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

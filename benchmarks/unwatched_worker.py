@@ -1,0 +1,71 @@
+"""Started by torchrun from `benchmarks/watching`: the usual worker, with all that watches it left out.
+
+No event is written, no rank is sampled, no loss is averaged over the ranks. Rank 0 notes when some of its
+steps ended and leaves that in the run's directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from trainers import build, reporter, worker
+from trainers.meter import StepMeter
+from trainers.reporter import Command, NullReporter
+from trainers.telemetry import Telemetry
+
+NOTE_EVERY = 25
+MOMENTS = "moments.json"
+
+
+class SilentMeter(StepMeter):
+    """Notes the time now and then, and reports nothing."""
+
+    # Step and time, oldest first; a process is one rank of one run.
+    moments: list[tuple[int, float]] = []  # noqa: RUF012
+
+    def is_report_due(self) -> bool:
+        """Never."""
+        return False
+
+    def step_done(self, loss: Tensor, *, step: int, **others: Any) -> Command | None:  # noqa: ARG002
+        """Note when a step ended, now and then."""
+        if step % NOTE_EVERY == 0:
+            self.moments.append((step, time.time()))
+        return None
+
+    def flush(self) -> None:
+        """There is nothing to report."""
+
+    def report(self) -> Command | None:
+        """There is nothing to report, and nobody to ask for anything."""
+        return None
+
+
+def main() -> None:
+    """Train, and leave the moments behind."""
+
+    def nobody(*_: Any, **__: Any) -> NullReporter:
+        return NullReporter()
+
+    def nothing(self: Telemetry) -> None:
+        pass
+
+    reporter.create = nobody
+    build.StepMeter = SilentMeter  # type: ignore[attr-defined]
+    Telemetry.start = nothing  # type: ignore[method-assign]
+    Telemetry.stop = nothing  # type: ignore[method-assign]
+    worker.main()
+    if os.environ["RANK"] == "0":
+        run_dir = Path(sys.argv[1])
+        (run_dir / MOMENTS).write_text(json.dumps(SilentMeter.moments))
+
+
+if __name__ == "__main__":
+    main()

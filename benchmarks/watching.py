@@ -1,0 +1,178 @@
+"""What watching costs training: telemetry, events, a page and its viewers, against a job without any of them.
+
+    python -m benchmarks.watching [--rounds 7] [--model mlp] [--size ''] [--steps 4000] [--viewers 5]
+                                  [--browser] [--json FILE]
+
+In turns, the same training on two CPU ranks: once started on a served page and followed by so many viewers,
+once by torchrun with no page, no supervisor, no events, no telemetry and no losses averaged
+(`benchmarks/unwatched_worker`). Counted are the steps of the last three quarters, by the clock on the wall.
+
+The viewers are clients that read the run's live stream as a browser does, on the same cores as training;
+each has to have seen the last step. Browsers would draw on these cores too, and the measure would be of
+them: with --browser one of them is a real Chromium that shows the run's page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+from gradio_client import Client
+
+from benchmarks import pairs
+from benchmarks.compare import JOB_TIMEOUT_S, NEVER, NUM_RANKS, outcome_of, wait_for_end
+from benchmarks.dashboard.viewers import Seen, read_stream
+from benchmarks.machine import Conditions, CpuMeter
+from benchmarks.pairs import Figures
+from benchmarks.unwatched_worker import MOMENTS
+from tools import page_driver
+from trainers.contract import config as config_module
+from trainers.contract import events, rundir
+from trainers.contract.rundir import RunDirectory
+
+CATCH_UP_S = 10.0
+LOOK_EVERY_S = 0.1
+
+
+def main() -> None:
+    """Measure in turns and print the table."""
+    parser = pairs.parser_of(__doc__)
+    parser.add_argument("--model", default="mlp")
+    parser.add_argument("--size", default="")
+    parser.add_argument("--dataset", default="fashion_mnist")
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--viewers", type=int, default=5)
+    parser.add_argument("--browser", action="store_true", help="one of the viewers is a real Chromium")
+    options = parser.parse_args()
+    conditions = Conditions.note()
+    ways = {"watched": lambda: watched(options), "unwatched": lambda: unwatched(options)}
+    found = pairs.in_turns(ways, options.rounds)
+    with_all = pairs.column(found["watched"], "steps_per_s")
+    without = pairs.column(found["unwatched"], "steps_per_s")
+    told = {"ratio": pairs.ratios(with_all, without), "watched_steps_per_s": with_all}
+    told["unwatched_steps_per_s"] = without
+    for name in ("server_percent_of_a_core", "viewers_percent_of_a_core"):
+        told[name] = pairs.column(found["watched"], name)
+    pairs.tell(told, conditions, options.json)
+
+
+def configuration(options: Namespace) -> dict[str, Any]:
+    """Return what both jobs train."""
+    return {
+        "model": options.model,
+        "model_size": options.size,
+        "dataset": options.dataset,
+        "batch_size": options.batch_size,
+        "nproc_per_node": NUM_RANKS,
+        "device": "cpu",
+        "seed": 0,
+        "num_epochs": 100_000,
+        "max_steps": options.steps,
+        "eval_every_steps": NEVER,
+        "checkpoint_every_steps": NEVER,
+    }
+
+
+def unwatched(options: Namespace) -> Figures:
+    """Train without anything that watches.
+
+    Raises:
+        RuntimeError: when the job failed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        run = rundir.create(Path(folder), config_module.parse(configuration(options)))
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+        command += [str(NUM_RANKS), "-m", "benchmarks.unwatched_worker", str(run.path)]
+        subprocess.run(
+            command, cwd=page_driver.REPOSITORY, check=True, capture_output=True, timeout=JOB_TIMEOUT_S
+        )
+        moments = [(step, moment) for step, moment in json.loads((run.path / MOMENTS).read_text())]
+        if run.events.exists() or moments[-1][0] != options.steps:
+            raise RuntimeError(f"that was not the job that nobody watches: its last step is {moments[-1]}")
+    return {"steps_per_s": outcome_of(moments, {}).steps_per_s}
+
+
+def watched(options: Namespace) -> Figures:
+    """Train on a served page, with its viewers.
+
+    Raises:
+        RuntimeError: when the run did not finish, or a viewer has not seen all of it.
+    """
+    num_clients = options.viewers - options.browser
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        runs_dir = Path(folder) / "runs"
+        server = stack.enter_context(page_driver.serve(runs_dir, page_driver.NO_STANDBY))
+        browser = stack.enter_context(page_driver.open_browser()) if options.browser else None
+        client = Client(server.address, verbose=False)
+        run_id = client.predict(configuration(options), False, api_name="/start_run")["run_id"]
+        run = RunDirectory(runs_dir / run_id)
+        if browser is not None:
+            page_driver.open_page(browser, f"{server.address}/run?id={run_id}")
+        server_cpu, own_cpu = CpuMeter(server.process.pid), CpuMeter(os.getpid())
+        with viewers(f"{server.address}/live/runs/{run_id}/stream?since=-1", num_clients) as seen_by_each:
+            wait_for_end(run)
+            percents = server_cpu.percent(), own_cpu.percent()
+            everything = list(events.read_all(run.events))
+            wait_until_seen(seen_by_each, len(everything))
+        if (status := run.read_status()).state != "finished":
+            raise RuntimeError(f"the run did not finish: {status}")
+    steps = [(event["step"], event["time_unix_s"]) for event in everything if event["kind"] == "step"]
+    return {
+        "steps_per_s": outcome_of(steps, {}).steps_per_s,
+        "server_percent_of_a_core": percents[0],
+        "viewers_percent_of_a_core": percents[1],
+    }
+
+
+@contextlib.contextmanager
+def viewers(address: str, count: int) -> Iterator[list[Seen]]:
+    """Read a stream with so many clients until the block ends; gives what each has seen so far."""
+    seen_by_each: list[Seen] = [[] for _ in range(count)]
+    is_over = threading.Event()
+
+    async def read_all() -> None:
+        async with httpx.AsyncClient(timeout=None) as client, asyncio.TaskGroup() as group:  # noqa: S113
+            readers = [group.create_task(read_stream(client, address, seen)) for seen in seen_by_each]
+            while not is_over.is_set():
+                await asyncio.sleep(LOOK_EVERY_S)
+            for reader in readers:
+                reader.cancel()
+
+    thread = threading.Thread(target=lambda: asyncio.run(read_all()))
+    thread.start()
+    try:
+        yield seen_by_each
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def wait_until_seen(seen_by_each: list[Seen], num_events: int) -> None:
+    """Wait until every viewer has seen a run's last event.
+
+    Raises:
+        RuntimeError: when one has not.
+    """
+    deadline = time.monotonic() + CATCH_UP_S
+    while not all(seen and seen[-1][0] >= num_events for seen in seen_by_each):
+        if time.monotonic() > deadline:
+            last = [seen[-1][0] if seen else None for seen in seen_by_each]
+            raise RuntimeError(f"of {num_events} events the viewers have seen {last}")
+        time.sleep(LOOK_EVERY_S)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Who adds up in shared memory hears of a rank that goes or does not come, and of places that are not for it.
+
+The two ranks are two objects of this process: they meet over the same memory and pipes as two processes do.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+import torch
+
+from trainers import shared_sum
+from trainers.distributed import World
+from trainers.shared_sum import SharedSum
+
+
+def rank_of_two(rank: int) -> World:
+    return World(rank=rank, local_rank=rank, world_size=2, node=0, device=torch.device("cpu"))
+
+
+def two_ranks(timeout_s: float) -> tuple[SharedSum, SharedSum]:
+    ranks = SharedSum(rank_of_two(0), timeout_s), SharedSum(rank_of_two(1), timeout_s)
+    there = [rank.addresses() for rank in ranks]
+    for rank in ranks:
+        rank.connect(there)
+    for rank in ranks:
+        rank.settle()
+    return ranks
+
+
+def test_two_ranks_get_the_same_sum() -> None:
+    one, other = two_ranks(10.0)
+    mine, theirs = torch.arange(5.0), torch.full((5,), 10.0)
+    beside = threading.Thread(target=other.add, args=(theirs,))
+    beside.start()
+    one.add(mine)
+    beside.join()
+    assert mine.tolist() == theirs.tolist() == [10.0, 11.0, 12.0, 13.0, 14.0]
+    one.close()
+    other.close()
+
+
+def test_who_goes_is_noticed_at_once() -> None:
+    one, other = two_ranks(60.0)
+    leaving = threading.Timer(0.2, other.close)
+    began = time.monotonic()
+    leaving.start()
+    with pytest.raises(RuntimeError, match="connection closed by peer: rank 1 has gone"):
+        one.add(torch.ones(10))
+    assert time.monotonic() - began < 10.0
+    one.close()
+
+
+def test_who_has_gone_before_is_noticed_too() -> None:
+    one, other = two_ranks(60.0)
+    other.close()
+    with pytest.raises(RuntimeError, match="rank 1 has gone"):
+        one.add(torch.ones(10))
+    one.close()
+
+
+def test_who_does_not_come_is_waited_for_so_long_and_no_longer() -> None:
+    one, other = two_ranks(0.3)
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match="timed out waiting 300 ms for the gradients of rank 1"):
+        one.add(torch.ones(10))
+    assert time.monotonic() - began >= 0.29
+    one.close()
+    other.close()
+
+
+def test_it_can_be_left_out_and_is_not_for_ranks_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None without asking anybody: there is no group of ranks here that could answer."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv(shared_sum.OFF, "1")
+    assert shared_sum.create(rank_of_two(0), 1.0) is None
+    monkeypatch.delenv(shared_sum.OFF)
+    with pytest.raises(ValueError, match="process group"):
+        shared_sum.create(rank_of_two(0), 1.0)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    assert shared_sum.create(rank_of_two(0), 1.0) is None
