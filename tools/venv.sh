@@ -22,11 +22,11 @@ origin() {
     pwd -P
 }
 
-# Whether all of it is there, from this interpreter, for this place. Both stamps are written last.
+# Whether all of it is there, with the interpreter it was made with, for this place. Both stamps are written last.
+# The environment's own interpreter is asked: finding another takes half a second where pyenv stands before it.
 is_installed() {
-    local base=$1 file
-    shift
-    [ -x "$PYTHON" ] && [ "$(cat .venv/origin 2>/dev/null)" = "$(origin "$base")" ] || return 1
+    local file
+    [ -x "$PYTHON" ] && [ "$(cat .venv/origin 2>/dev/null)" = "$(origin "$PYTHON")" ] || return 1
     for file in "$@"; do
         cmp -s "$file" ".venv/$file.installed" || return 1
     done
@@ -34,8 +34,8 @@ is_installed() {
 
 make_venv() {
     local base
+    is_installed "$@" && return
     base=$(find_python) || return 1
-    is_installed "$base" "$@" && return
     if [ ! -w . ]; then
         echo "This folder cannot be written to, so nothing can be installed in it: $PWD" >&2
         return 1
@@ -45,7 +45,7 @@ make_venv() {
         exec 9<requirements.txt
         flock --nonblock 9 || { echo "Waiting for the installation that is going on in this folder …"; flock 9; }
     fi
-    is_installed "$base" "$@" || install_into_venv "$base" "$@" || return 1
+    is_installed "$@" || install_into_venv "$base" "$@" || return 1
     exec 9<&-
 }
 
