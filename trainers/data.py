@@ -219,7 +219,8 @@ class ImageSplit(Split):
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return (batch, channels, height, width) bytes and (batch,) class numbers."""
-        return self.images[indices], self.labels[indices]
+        # Picks the same as `[indices]`, on the CPU in a tenth of the time.
+        return self.images.index_select(0, indices), self.labels[indices]
 
     def prepare(self, inputs: Tensor, augmentation: Augmentation | None = None) -> Tensor:
         """Return (batch, channels, height, width) floats."""
