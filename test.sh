@@ -25,7 +25,7 @@ has_browser || install_browser || true
 # What is broken on purpose comes by itself, two at a time: whole runs that train at full speed would be in its way.
 test_all() {
     local status=0
-    # In the order of the folders: the long ones of whole runs first, so that no core waits at the end.
+    # As they were sorted: the long ones first.
     "$PYTHON" -m pytest -m "not faults" --numprocesses auto --maxprocesses 4 --dist loadfile \
         --no-loadscope-reorder --durations=60 --durations-min=3 || status=$?
     "$PYTHON" -m pytest -m faults --numprocesses 2 || status=$?

@@ -101,7 +101,9 @@ def be_a_rank() -> None:
             return train(job)
 
         loop.train = train_and_keep
-    worker.main()
+        # Where the interpreter takes everything apart is where it can abort.
+        sys.exit(worker.main())
+    worker.end(worker.main())
 
 
 def _name(code: int) -> str:

@@ -61,10 +61,11 @@ def main() -> None:
     build.StepMeter = SilentMeter  # type: ignore[attr-defined]
     Telemetry.start = nothing  # type: ignore[method-assign]
     Telemetry.stop = nothing  # type: ignore[method-assign]
-    worker.main()
+    exit_code = worker.main()
     if os.environ["RANK"] == "0":
         run_dir = Path(sys.argv[1])
         (run_dir / MOMENTS).write_text(json.dumps(SilentMeter.moments))
+    worker.end(exit_code)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ settings.load_profile("short")
 FOLDERS = ("unit", "integration", "faults", "gpu", "ui")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark each test by the folder it lies in, so that `-m unit` picks what is cheap."""
     here = Path(__file__).parent
     for item in items:
@@ -30,8 +30,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         folder = item.path.relative_to(here).parts[0]
         if folder in FOLDERS:
             item.add_marker(folder)
-    # What is cheap first.
-    items.sort(key=_cost)
+    # What is cheap first; but side by side what is long, so that no core waits for it at the end.
+    items.sort(key=_cost, reverse=hasattr(config, "workerinput"))
 
 
 def _cost(item: pytest.Item) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 from pathlib import Path
 
 from trainers import heartbeat, worker
@@ -30,7 +29,7 @@ def main() -> None:
     if order is None:
         os._exit(0)  # nobody is there any more who could want anything
     os.environ.update(order.environment)
-    worker.work(RunDirectory(Path(order.run_dir)), order.resume_step)
+    worker.end(worker.work(RunDirectory(Path(order.run_dir)), order.resume_step))
 
 
 def get_ready() -> None:
@@ -56,4 +55,3 @@ def get_ready() -> None:
 
 if __name__ == "__main__":
     main()
-    sys.stdout.flush()

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import argparse
 import logging
+import multiprocessing
 import os
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from trainers import heartbeat
 from trainers.contract import heartbeats, tickets
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def main() -> None:
-    """Run this rank and end the process with its exit code."""
+def main() -> int:
+    """Run this rank and return the exit code for its process."""
     parser = argparse.ArgumentParser(description="Train one rank of a run; started by torchrun.")
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--resume", type=int, metavar="STEP", help="go on from the checkpoint of this step")
@@ -41,25 +42,32 @@ def main() -> None:
     run = RunDirectory(options.run_dir.resolve())
     if (problem := why_not(run, options.resume)) is not None:
         sys.exit(problem)
-    work(run, options.resume)
+    return work(run, options.resume)
 
 
-def work(run: RunDirectory, resume_step: int | None) -> None:
-    """Be this rank of a run; when it fails the process ends here."""
+def work(run: RunDirectory, resume_step: int | None) -> int:
+    """Be this rank of a run; return the exit code for its process, the traceback being in the log."""
     redirect_output(run)
     die_with_parent(parent_by_name())
     heartbeat.begin()
-    exit_code = 1
     try:
         run_recorded(run, resume_step)
-        exit_code = 0
     except BaseException:  # noqa: BLE001 - the worker's main: whatever it was, the log has it
         traceback.print_exc()
+        return 1
+    return 0
+
+
+def end(exit_code: int) -> NoReturn:
+    """End the process, but not through the interpreter's exit.
+
+    There a broken process group can hang or abort in its destructor, and taking torch apart takes its time.
+    """
+    for child in multiprocessing.active_children():
+        child.terminate()
     sys.stdout.flush()
     sys.stderr.flush()
-    if exit_code:
-        # Not through the interpreter's exit: a broken process group can hang or abort in its destructor.
-        os._exit(exit_code)
+    os._exit(exit_code)
 
 
 def why_not(run: RunDirectory, resume_step: int | None) -> str | None:
@@ -174,4 +182,4 @@ def _where_from(job: Job, resume_step: int | None) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    end(main())

@@ -50,7 +50,7 @@ def main() -> None:
     worker.run_rank = run_and_tell
     build.StepMeter = looks.SwitchedMeter  # type: ignore[attr-defined]
     telemetry.Telemetry = looks.NewestTelemetry  # type: ignore[misc]
-    worker.main()
+    worker.end(worker.main())
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:

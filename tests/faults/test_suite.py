@@ -36,7 +36,7 @@ DAMAGED = (
     "status of a newer version",
     "a PID used again by another process",
 )
-TIMES_DAMAGED = 4
+TIMES_DAMAGED = 2
 
 load_all()
 

@@ -30,7 +30,7 @@ def main() -> None:
 
     if os.environ["RANK"] == "1":
         Strategy.forward_backward = dawdling  # type: ignore[method-assign]
-    worker.main()
+    worker.end(worker.main())
 
 
 if __name__ == "__main__":

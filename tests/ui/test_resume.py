@@ -21,7 +21,7 @@ LONG = {"dataset": "digits", "model": "mlp", "device": "cpu", "nproc_per_node": 
 def test_resume_on_one_rank_with_the_batch_of_each_kept(
     server: Server, client: Client, watched: Watched, runs_dir: Path
 ) -> None:
-    run_id = client.predict({**LONG, "num_epochs": 30}, api_name="/start_run")["run_id"]
+    run_id = client.predict({**LONG, "num_epochs": 20}, api_name="/start_run")["run_id"]
     run = RunDirectory(runs_dir / run_id)
     wait_until("two epochs", lambda: len(run.list_checkpoints()) >= 2, 90.0)
     client.predict(run_id, True, api_name="/stop_run")
