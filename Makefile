@@ -25,24 +25,6 @@ fuzz-routes:
 screenshots:
 	$(BIN)python -m tools.screenshots
 
+# All of them, some three hours; some: python -m benchmarks --only compare,startup
 bench:
-	$(BIN)python -m benchmarks.compare --rivals-python .venv-bench/bin/python
-	$(BIN)python -m benchmarks.startup
-	$(BIN)python -m benchmarks.step_cost
-	$(BIN)python -m benchmarks.event_rate
-	$(BIN)python -m benchmarks.growth
-	$(BIN)python -m benchmarks.watch
-	$(BIN)python -m benchmarks.watch --config '{"dataset": "austen", "model": "gpt"}'
-	$(BIN)python -m benchmarks.kill_each
-	$(BIN)python -m benchmarks.exits
-	$(BIN)python -m benchmarks.catalogue
-	$(BIN)python -m benchmarks.strategies
-	$(BIN)python -m benchmarks.dashboard pixel
-	$(BIN)python -m benchmarks.dashboard opening
-	$(BIN)python -m benchmarks.dashboard viewers
-	$(BIN)python -m benchmarks.dashboard idle
-	$(BIN)python -m benchmarks.dashboard tabs
-	$(BIN)python -m benchmarks.dashboard first-page
-	$(BIN)python -m benchmarks.memory
-	$(BIN)python -m benchmarks.many_runs
-	$(BIN)python -m benchmarks.classroom
+	$(BIN)python -m benchmarks

@@ -20,7 +20,7 @@ from ddp_gui.run_view import RunView
 from ddp_gui.series import Look
 from trainers.contract import events
 
-LOOK_EVERY_S = 0.01
+LOOK_EVERY_S = 0.02
 SEND_EVERY_S = 0.08
 HEAD_EVERY_S = 1.0
 CUT_OFF_AFTER_S = 10.0
@@ -118,9 +118,10 @@ class Follower:
     async def _watch(self) -> None:
         try:
             while True:
-                await asyncio.sleep(LOOK_EVERY_S)
                 # Between two messages events gather, so that a fast loop costs few of them.
-                if time.monotonic() - self._told_at >= SEND_EVERY_S and await self._is_news():
+                rest_s = self._told_at + SEND_EVERY_S - time.monotonic()
+                await asyncio.sleep(max(LOOK_EVERY_S, rest_s))
+                if await self._is_news():
                     self._tell()
         except (OSError, ValueError) as error:
             # Every viewer's connection ends with it; each then asks the plain way, which says why.

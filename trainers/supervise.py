@@ -175,7 +175,7 @@ class Supervisor:
 
     def _follow_events(self) -> None:
         """Bring `status.json` to the state the run says it is in."""
-        batch, self._events_offset = events.read(self._run.events, self._events_offset)
+        batch, self._events_offset = events.read(self._run.events, self._events_offset, ("state", "command"))
         answered = {event["id"] for event in batch if event["kind"] == "command"}
         self._unanswered = [wish for wish in self._unanswered if wish not in answered]
         said = [event for event in batch if event["kind"] == "state"]

@@ -1,7 +1,7 @@
 // One chart: a Plotly plot that keeps the user's zoom while points come in, and draws only what can be seen.
 
 import { el, setText, show } from "./dom.js";
-import { lineParts, writeLines } from "./chart_lines.js";
+import { growLines, lineParts, noteDrawn } from "./chart_lines.js";
 import { baseLayout, CONFIG, merge } from "./chart_look.js";
 import { address } from "./net.js";
 
@@ -89,7 +89,7 @@ export class Chart {
     show(this.empty, !hasPoints);
     if (!hasPoints && !this.isDrawn) return;
     const parts = lineParts(figure);
-    if (this.canOnlyGrow(parts) && writeLines(this.plot, figure.data, this.isZoomed)) return;
+    if (this.canOnlyGrow(parts) && growLines(this.plot, figure.data, this.drawn, this.isZoomed)) return;
     await this.drawWhole(figure, parts);
   }
 
@@ -108,8 +108,10 @@ export class Chart {
     // The same object each time: another one would make Plotly begin anew.
     this.config ??= { ...CONFIG, modeBarButtonsToAdd: [this.wholeButton()] };
     await this.plotly.react(this.plot, data, merge(base, layout), this.config);
+    this.drawn = noteDrawn(this.plot);
     if (!this.isDrawn) {
       this.isDrawn = true;
+      this.plot.on("plotly_afterplot", () => (this.drawn = noteDrawn(this.plot)));
       this.plot.on("plotly_relayout", (change) => this.zoomed(change));
       this.plot.on("plotly_doubleclick", () => this.unzoom());
     }

@@ -205,3 +205,14 @@ def test_full_disk_leaves_whole_lines_that_are_never_taken_back_and_no_gap(small
     found, _ = events.read(small_disk / "events.jsonl")
     assert [event["seq"] for event in found] == list(range(11))
     assert (small_disk / "events.jsonl").read_bytes().startswith(shown)
+
+
+def test_only_the_kinds_asked_for_are_read_whatever_words_others_hold(tmp_path: Path) -> None:
+    file = events.EventFile(tmp_path / "events.jsonl")
+    words = {"message": 'it says "kind":"state" itself', "hint": "", "code": "x", "rank": None}
+    state = {"state": "running", "reason": ""}
+    file.append([(1.0, "warning", {**words, "traceback": None}), (2.0, "state", state)])
+    file.close()
+    found, end = events.read(tmp_path / "events.jsonl", 0, ("state", "command"))
+    assert [event["kind"] for event in found] == ["state"]
+    assert end == (tmp_path / "events.jsonl").stat().st_size

@@ -83,12 +83,16 @@ def is_better(name: str, value: float | None, best: float | None) -> bool:
     return best is None or (value > best if PRIMARY_METRICS[name] else value < best)
 
 
-def read(path: Path, offset: int = 0) -> tuple[list[Event], int]:
+def read(path: Path, offset: int = 0, kinds: tuple[str, ...] = ()) -> tuple[list[Event], int]:
     """Return the whole events after byte `offset` and the offset to read on from.
 
     A missing file has no events, and a damaged line is none. At most 16 MiB are read at once; call again
     for the rest.
+
+    Args:
+        kinds: only these; the others' lines are not even parsed. None named are all.
     """
+    marks = [b'"kind":"%b"' % kind.encode() for kind in kinds]
     try:
         with path.open("rb") as file:
             file.seek(offset)
@@ -98,7 +102,12 @@ def read(path: Path, offset: int = 0) -> tuple[list[Event], int]:
     end = chunk.rfind(b"\n") + 1
     if end == 0 and len(chunk) == MAX_LINE_BYTES:
         return [], offset + len(chunk)  # longer than any event: passed over
-    return [event for line in chunk[:end].split(b"\n") if (event := parse_line(line))], offset + end
+    lines = chunk[:end].split(b"\n")
+    if marks:
+        lines = [line for line in lines if any(mark in line for mark in marks)]
+    found = [event for line in lines if (event := parse_line(line))]
+    # What is marked may be words within another event.
+    return [event for event in found if not marks or event["kind"] in kinds], offset + end
 
 
 def last(path: Path) -> Event | None:

@@ -1,0 +1,132 @@
+"""All benchmarks in one go, their figures in one file, and the table of the README: `make bench`.
+
+    python -m benchmarks [--only compare,startup] [--but classroom] [--into benchmarks/figures.json] [--table]
+
+Each script runs by itself, one after the other; what it finds takes the place of what the file held of it.
+All of them take some three hours, so `--only` measures again what a change may have touched. `--table` prints
+the table from the file and measures nothing. A script that fails is named at the end; its old figures stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cases import CASES, COMPARED_WITH_ALL
+from benchmarks.readme_table import table
+from tools.page_driver import REPOSITORY
+
+FIGURES = REPOSITORY / "benchmarks" / "figures.json"
+# Where Accelerate and Lightning are: requirements.txt and requirements-bench.txt.
+RIVALS_PYTHON = REPOSITORY / ".venv-bench" / "bin" / "python"
+OTHER_CASES = ",".join(name for name in CASES if name not in COMPARED_WITH_ALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """A module of this package, how it is called, and whether it writes JSON beside what it prints."""
+
+    module: str
+    arguments: tuple[str, ...] = ()
+    writes_json: bool = False
+
+
+def _dashboard(what: str, *arguments: str) -> Script:
+    return Script(module="dashboard", arguments=(what, *arguments))
+
+
+SCRIPTS = {
+    "compare": Script(module="compare", arguments=("--rivals-python", str(RIVALS_PYTHON)), writes_json=True),
+    "compare-others": Script(
+        module="compare",
+        arguments=("--cases", OTHER_CASES, "--rivals", "bare", "--rounds", "3"),
+        writes_json=True,
+    ),
+    "startup": Script(module="startup", writes_json=True),
+    "watching": Script(module="watching", writes_json=True),
+    "serving": Script(module="serving", writes_json=True),
+    "serving-many": Script(module="serving", arguments=("--runs", "5000", "--rounds", "3"), writes_json=True),
+    "saving": Script(module="saving", writes_json=True),
+    "loading": Script(module="loading", writes_json=True),
+    "step-cost": Script(module="step_cost"),
+    "event-rate": Script(module="event_rate"),
+    "growth": Script(module="growth", writes_json=True),
+    "watch": Script(module="watch"),
+    "watch-gpt": Script(module="watch", arguments=("--config", '{"dataset": "austen", "model": "gpt"}')),
+    "pixel": _dashboard("pixel"),
+    "opening": _dashboard("opening"),
+    "viewers": _dashboard("viewers"),
+    "idle": _dashboard("idle"),
+    "tabs": _dashboard("tabs"),
+    "first-page": _dashboard("first-page"),
+    "many-runs": Script(module="many_runs"),
+    "classroom": Script(module="classroom"),
+    "kill-each": Script(module="kill_each"),
+    "exits": Script(module="exits"),
+    "catalogue": Script(module="catalogue", arguments=("--json",)),
+    "strategies": Script(module="strategies"),
+    "memory": Script(module="memory"),
+    "gpu": Script(module="gpu", writes_json=True),
+}
+
+
+def main() -> None:
+    """Run what was asked for, keep the figures, print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default=",".join(SCRIPTS), help="scripts, separated by commas")
+    parser.add_argument("--but", default="", help="scripts to leave out")
+    parser.add_argument("--into", type=Path, default=FIGURES)
+    parser.add_argument("--table", action="store_true", help="print the table, measure nothing")
+    options = parser.parse_args()
+    wanted = [name for name in options.only.split(",") if name not in options.but.split(",")]
+    if unknown := [name for name in wanted if name not in SCRIPTS]:
+        parser.error(f"there is no {', '.join(unknown)}; there is: {', '.join(SCRIPTS)}")
+    failed = [] if options.table else [name for name in wanted if not measure(name, options.into)]
+    print(table(read(options.into)))
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
+
+
+def measure(name: str, into: Path) -> bool:
+    """Run a script, show what it prints, and keep what it found; tell whether it worked."""
+    script = SCRIPTS[name]
+    with tempfile.TemporaryDirectory() as folder:
+        written = Path(folder) / "figures.json"
+        command = [sys.executable, "-m", f"benchmarks.{script.module}", *script.arguments]
+        command += ["--json", str(written)] if script.writes_json else []
+        print(f"\n## {name}: {' '.join(command[1:])}", flush=True)
+        ended = subprocess.run(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, check=False)
+        print(ended.stdout, flush=True)
+        if ended.returncode:
+            return False
+        found = json.loads(written.read_text()) if script.writes_json else _read_aloud(ended.stdout)
+    measured = {"measured": datetime.datetime.now(datetime.UTC).date().isoformat(), "figures": found}
+    into.write_text(json.dumps(read(into) | {name: measured}, indent=1) + "\n")
+    return True
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return what was measured before."""
+    held: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    return held
+
+
+def _read_aloud(printed: str) -> Any:
+    """Return the JSON that a script printed, or the lines of its table."""
+    try:
+        return json.loads(printed)
+    except ValueError:
+        return printed.strip().splitlines()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""The README's table of figures, from what the benchmarks found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.cases import CASES, COMPARED_WITH_ALL
+
+Figures = dict[str, Any]
+
+
+class Spread(dict[str, float]):
+    """A median with the smallest and the largest, written by `{name:2 ms}`: digits and unit."""
+
+    def __format__(self, digits_and_unit: str) -> str:
+        """Write the median, and the spread in brackets."""
+        digits, _, unit = digits_and_unit.partition(" ")
+        low, middle, high = (f"{self[name]:,.{digits}f}" for name in ("min", "median", "max"))
+        return f"{middle}{unit and f' {unit}'} ({low}–{high})"
+
+
+def written(template: str) -> Callable[[Figures], str]:
+    """Return what fills figures into a template."""
+
+    def fill(found: Figures) -> str:
+        is_spread = {name: isinstance(value, dict) and "median" in value for name, value in found.items()}
+        return template.format_map(
+            {name: Spread(value) if is_spread[name] else value for name, value in found.items()}
+        )
+
+    return fill
+
+
+def case(name: str) -> Callable[[Figures], str]:
+    """Return what writes a model's steps a second against each of its rivals'."""
+    return lambda found: " / ".join(
+        f"{Spread(ratio):2 ×}" for ratio in found["cases"][name]["ratio_to"].values()
+    )
+
+
+def other_models(found: Figures) -> str:
+    """Write each further model's ratio to the bare script."""
+    return ", ".join(
+        f"`{name}` {of['ratio_to']['bare']['median']:.2f}" for name, of in found["cases"].items()
+    )
+
+
+def losses_apart(found: Figures) -> str:
+    """Write how far the losses are from the bare script's."""
+    apart = [of["loss_differences_from_bare"] for of in found["cases"].values()]
+    return f"{max(each['largest_of_the_first_steps'] for each in apart):.1e}"
+
+
+def growth(found: Figures) -> str:
+    """Write what a report of the simulated ranks costs the first one."""
+    return f"{found['simulated']['gather_ms'] + found['simulated']['write_ms']:.1f} ms"
+
+
+def pixel(found: Figures) -> str:
+    """Write the latencies at each length of the curve."""
+    latencies = [each["event_to_pixel_ms"] for each in found["by_steps"].values()]
+    return ", ".join(f"{each['p50']:.0f} / {each['p95']:.0f} ms" for each in latencies)
+
+
+STEPS = "steps a second, two CPU ranks, watched in a browser on the same two cores"
+# What is said, the script whose figures it takes, and how they are written.
+ROWS: list[tuple[str, str, Callable[[Figures], str]]] = [
+    *(
+        (f"`{name}`: {STEPS}, against a bare DDP script / Accelerate / Lightning", "compare", case(name))
+        for name in CASES
+        if name in COMPARED_WITH_ALL
+    ),
+    ("… the other models against the bare script, ×", "compare-others", other_models),
+    ("… largest difference of a loss among the first 100 steps", "compare", losses_apart),
+    (
+        "Click on Start to the first point: ranks standing by / none; bare `torchrun` to its first step",
+        "startup",
+        written("{standing by:2 s} / {cold:2 s}; {bare torchrun:2 s}"),
+    ),
+    (
+        "… against bare `torchrun`: ranks standing by / none",
+        "startup",
+        written("{ratio of standing by:2 ×} / {ratio of cold:2 ×}"),
+    ),
+    ("Five viewers and all that is measured, against neither", "watching", written("{ratio:3 ×}")),
+    ("Rank 0's books of a step, in the training thread", "step-cost", written("{us_a_step:.1f} µs")),
+    (
+        "10,000 step events a second, ten readers: lost by each; the writer's share of a core",
+        "event-rate",
+        written("{lost}; {writer_percent_of_a_core:.1f}%"),
+    ),
+    ("Rank 0's work for a report of 1,024 ranks, simulated", "growth", growth),
+    ("Training stands still for a checkpoint of 10 million weights", "saving", written("{stall_ms:1 ms}")),
+    ("… written, against the disk's own speed", "saving", written("{saved_against_disk:2 ×}")),
+    (
+        "A folder of images while it is prepared / once it is, against decoding alone",
+        "loading",
+        written("{preparing_against_decoder:2 ×} / {prepared_against_decoder:1 ×}"),
+    ),
+    (
+        "`./run.sh` to a served page; against an empty Gradio page",
+        "serving",
+        written("{page_served_after_s:2 s}; {ratio:2 ×}"),
+    ),
+    (
+        "Memory of the page's process with 5,000 runs on the disk",
+        "serving-many",
+        written("{page_resident_mb:0 MB}"),
+    ),
+    ("Event to pixel at 1,000, 100,000, 1,000,000 steps, median / 95th percentile", "pixel", pixel),
+    (
+        "Event to pixel while 2 ranks train on the same 2 cores, median / 95th percentile",
+        "watch",
+        written("{event_to_pixel_p50_ms:.0f} / {event_to_pixel_p95_ms:.0f} ms"),
+    ),
+]
+
+
+def table(held: dict[str, Any]) -> str:
+    """Return the table as Markdown; what was not measured has no row."""
+    lines = ["| | median (smallest–largest) | script, day |", "|---|---|---|"]
+    for words, script, write in ROWS:
+        if script in held:
+            figures, day = held[script]["figures"], held[script]["measured"]
+            lines.append(f"| {words} | {write(figures)} | {script}, {day} |")
+    return "\n".join(lines)
