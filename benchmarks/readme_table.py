@@ -57,6 +57,11 @@ def growth(found: Figures) -> str:
     return f"{found['simulated']['gather_ms'] + found['simulated']['write_ms']:.1f} ms"
 
 
+def event_rate(found: Figures) -> str:
+    """Write how many events all readers together missed, and what writing them cost."""
+    return f"{sum(found['lost'])}; {found['writer_percent_of_a_core']:.1f}%"
+
+
 def pixel(found: Figures) -> str:
     """Write the latencies at each length of the curve."""
     latencies = [each["event_to_pixel_ms"] for each in found["by_steps"].values()]
@@ -86,9 +91,9 @@ ROWS: list[tuple[str, str, Callable[[Figures], str]]] = [
     ("Five viewers and all that is measured, against neither", "watching", written("{ratio:3 ×}")),
     ("Rank 0's books of a step, in the training thread", "step-cost", written("{us_a_step:.1f} µs")),
     (
-        "10,000 step events a second, ten readers: lost by each; the writer's share of a core",
+        "10,000 step events a second, ten readers: lost; the writer's share of a core",
         "event-rate",
-        written("{lost}; {writer_percent_of_a_core:.1f}%"),
+        event_rate,
     ),
     ("Rank 0's work for a report of 1,024 ranks, simulated", "growth", growth),
     ("Training stands still for a checkpoint of 10 million weights", "saving", written("{stall_ms:1 ms}")),
