@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from trainers import checkpoint, compiling, precision, recipe, registry
+from trainers import checkpoint, compiling, memory_format, precision, recipe, registry
 from trainers.checkpoint import Checkpointer, Progress
 from trainers.contract import hardware
 from trainers.contract.config import Config
@@ -86,6 +86,8 @@ def build_job(
     # From here on every replica draws its own random numbers (dropout), whatever the weights took.
     torch.manual_seed(config.seed + 1 + strategy.replica)
     strategy.autocast = bits.autocast
+    if strategy.takes_any_layout:
+        memory_format.put_channels_last(network, world.device, config.precision)
     if config.compile:
         _compile(network, config, strategy, objective, train, world, reporter)
     strategy.wrap(network)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from trainers import memory_format
 from trainers.contract.config import Config, RanksPerReplica
 from trainers.distributed import World
 
@@ -45,6 +46,7 @@ class Strategy:
         memory_shares: what the ranks divide among them.
         libraries: what wrapping imports, some of it inside torch; imported before the model is built, so
             that nobody takes it for the model's memory.
+        takes_any_layout: parameters may lie in memory in another order than that of their dimensions.
         measures_wait: backward ends with the all-reduce, and the computation waits for it there, so that
             waiting for others can be measured from a hook on the first layer.
         name, label, description: set by `@register_strategy`.
@@ -60,6 +62,7 @@ class Strategy:
     libraries: ClassVar[tuple[str, ...]] = ()
     measures_wait: ClassVar[bool] = False
     rehearses: ClassVar[bool] = False
+    takes_any_layout: ClassVar[bool] = False
     name: ClassVar[str] = ""
     label: ClassVar[str] = ""
     description: ClassVar[str] = ""
@@ -150,6 +153,7 @@ class Strategy:
         """Put back what `state_dict` gave."""
         self.network.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
+        memory_format.align_state(optimizer)
 
 
 def _nobody_listens() -> None:

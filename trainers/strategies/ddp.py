@@ -84,3 +84,5 @@ class DataParallel(Strategy):
 )
 class Ddp(DataParallel):
     """DDP as it is."""
+
+    takes_any_layout: ClassVar[bool] = True
