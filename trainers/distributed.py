@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from trainers import host_memory
+
 COLLECTIVE_TIMEOUT = timedelta(seconds=60)
 # Files take their time: what ranks tell each other about them may wait longer than a gradient.
 SLOW_TIMEOUT = timedelta(minutes=30)
@@ -73,6 +75,7 @@ def join(wanted_device: str, timeout: timedelta = COLLECTIVE_TIMEOUT) -> World:
         # The ranks share the cores: each takes its part, where torchrun's default is one thread.
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         torch.set_num_threads(max(1, cores // local_world_size))
+        host_memory.keep_what_is_freed()
     dist.init_process_group(
         backend="nccl" if device.type == "cuda" else "gloo",
         timeout=timeout,
