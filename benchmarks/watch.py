@@ -54,7 +54,7 @@ def watch(runs_dir: Path, config: dict[str, Any], seconds: float) -> dict[str, A
         page.wait_for_url("**/run?id=*")
         page.wait_for_function(FIRST_POINT, timeout=60_000)
         first_point_s = time.time() - clicked
-        run = RunDirectory(next(path for path in runs_dir.iterdir() if path.is_dir()))
+        run = RunDirectory(runs_dir / page.url.partition("id=")[2])
         page.wait_for_timeout(max(0.0, clicked + seconds - time.time()) * 1000)
         figures = _figures(run, page, clicked, seconds)
         if run.read_status().state in events.LIVE_STATES:

@@ -21,7 +21,7 @@ from ddp_gui.series import Look
 from trainers.contract import events
 
 LOOK_EVERY_S = 0.02
-SEND_EVERY_S = 0.08
+SEND_EVERY_S = 0.1
 HEAD_EVERY_S = 1.0
 CUT_OFF_AFTER_S = 10.0
 # More than this is read in a thread, a piece at a time; the page is told how far it is.

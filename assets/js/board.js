@@ -15,6 +15,7 @@ import { Traces } from "./traces.js";
 const MAX_LOGGED = 2000;
 // What changes slowly is drawn seldom, which leaves the time to the loss.
 const CALM_MS = 1000;
+const LEFT_OVER_MS = 200;
 
 window.ddpDrawLog ??= [];
 
@@ -135,31 +136,43 @@ export class Board {
     requestAnimationFrame(() => this.drawDue());
   }
 
-  /** Draws one chart: each whole drawing takes most of a frame. The loss first, but never twice while others wait. */
+  /**
+   * Lets all charts grow for which it is time, up to the first that has to be drawn whole: that takes most of a
+   * frame. The loss first, but it never takes two such frames in a row while others wait.
+   */
   async drawDue() {
     const drawn = this.waiting;
     this.waiting = [];
     const due = this.charts.filter((chart) => chart.isDue);
-    const ready = due.filter((chart) => chart.rest <= 0);
-    const others = ready.filter((chart) => chart !== this.charts[0]);
-    // Where drawing is slow the loss is due in every frame, and the others would never come.
-    const isOthersTurn = others.length > 0 && this.wasLossLast;
-    const now = ready.includes(this.charts[0]) && !isOthersTurn ? [this.charts[0]] : others.slice(0, 1);
-    if (now.length > 0) this.wasLossLast = now.includes(this.charts[0]);
+    const left = new Set(due);
     try {
-      for (const chart of now) await chart.draw(this.plotly);
+      for (const chart of this.inTurn(due.filter(({ rest }) => rest <= 0))) {
+        left.delete(chart);
+        if (await chart.draw(this.plotly)) {
+          this.wasLossWhole = chart === this.charts[0];
+          break;
+        }
+      }
     } catch (error) {
       this.onError(`A chart could not be drawn: ${error.message}`);
     }
-    if (now.includes(this.charts[0])) this.menu.attach(this.charts[0].plot);
+    if (!left.has(this.charts[0])) this.menu.attach(this.charts[0].plot);
     this.isScheduled = false;
     if (drawn.length > 0) afterFrame(() => logDrawn(drawn));
-    const left = due.filter((chart) => !now.includes(chart));
-    if (this.waiting.length > 0 || left.some((chart) => chart.rest <= 0)) this.schedule();
-    else if (left.length > 0) {
-      clearTimeout(this.later);
-      this.later = setTimeout(() => this.schedule(), Math.min(...left.map((chart) => chart.rest)));
-    }
+    if (this.waiting.length > 0 || [...left].some((chart) => chart.rest <= 0)) this.schedule();
+    else this.scheduleLater([...left]);
+  }
+
+  inTurn(ready) {
+    return this.wasLossWhole && ready[0] === this.charts[0] ? [...ready.slice(1), ready[0]] : ready;
+  }
+
+  /** Charts whose time has not come: most often news of the loss takes them along, in a frame that is drawn anyway. */
+  scheduleLater(charts) {
+    clearTimeout(this.later);
+    if (charts.length === 0) return;
+    const restMs = Math.min(...charts.map((chart) => chart.rest));
+    this.later = setTimeout(() => this.schedule(), restMs + LEFT_OVER_MS);
   }
 
   async fetchRange(low, high) {

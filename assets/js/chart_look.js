@@ -4,6 +4,8 @@ import { chartColors } from "./theme.js";
 
 export const CONFIG = {
   displaylogo: false,
+  // It would send the points to somebody else's server.
+  showSendToCloud: false,
   displayModeBar: "hover",
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "resetScale2d"],
   responsive: false,
@@ -42,7 +44,7 @@ export function baseLayout(dataRevision, yRevision, zoomRevision) {
     modebar: { bgcolor: colors.paper, color: colors.faint, activecolor: colors.text },
     showlegend: false,
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", xanchor: "left", bgcolor: colors.paper },
-    xaxis: { ...axis, showgrid: false, showline: true, uirevision: `zoom${zoomRevision}` },
+    xaxis: { ...axis, spikecolor: colors.faint, spikethickness: 1, showgrid: false, showline: true, uirevision: `zoom${zoomRevision}` },
     yaxis: { ...axis, uirevision: `zoom${zoomRevision} ${yRevision}` },
   };
 }

@@ -6,8 +6,11 @@ import { baseLayout, CONFIG, merge } from "./chart_look.js";
 import { address } from "./net.js";
 
 const REFINE_AFTER_MS = 60;
-// Between two full drawings only the lines grow, which costs a twentieth.
-const FULL_EVERY_MS = 3000;
+// Between two full drawings only the lines grow, which costs a twentieth: fewer of them where nobody points, and
+// what has grown does not become long.
+const FULL_EVERY_MS = 12000;
+const FULL_WHERE_POINTED_MS = 1000;
+const MOST_GROWN_POINTS = 600;
 
 let loading = null;
 
@@ -34,7 +37,7 @@ export class Chart {
    * the user zoomed into; `everyMs` is the least time between two drawings; `controls` go beside the title.
    */
   constructor({ name, title, empty, figure, fetchRange = null, everyMs = 0, onVisible, controls = null }) {
-    Object.assign(this, { figure, fetchRange, everyMs });
+    Object.assign(this, { figure, fetchRange, everyMs, onVisible });
     this.isDirty = true;
     this.isVisible = false;
     this.isDrawn = false;
@@ -54,6 +57,10 @@ export class Chart {
       el("div", { class: "ddp-chart-head" }, this.title, controls),
       this.box,
     );
+    // What is said under the pointer is of the last full drawing.
+    this.plot.addEventListener("pointerenter", () => this.pointed(true));
+    this.plot.addEventListener("pointerleave", () => this.pointed(false));
+    this.isPointed = false;
     this.sight = new IntersectionObserver(
       (entries) => {
         this.isVisible = entries.at(-1).isIntersecting;
@@ -78,7 +85,7 @@ export class Chart {
     return Math.max(0, this.drawnAt + this.everyMs - performance.now());
   }
 
-  /** Draws what is held now; resolves when it is on the page. */
+  /** Draws what is held now; resolves, when it is on the page, to whether the whole chart was drawn. */
   async draw(plotly) {
     this.plotly = plotly;
     this.isDirty = false;
@@ -87,14 +94,26 @@ export class Chart {
     if (figure.title) setText(this.title, figure.title);
     const hasPoints = figure.data.some((trace) => trace.x.length > 0);
     show(this.empty, !hasPoints);
-    if (!hasPoints && !this.isDrawn) return;
+    if (!hasPoints && !this.isDrawn) return false;
     const parts = lineParts(figure);
-    if (this.canOnlyGrow(parts) && growLines(this.plot, figure.data, this.drawn, this.isZoomed)) return;
+    if (this.canOnlyGrow(parts, figure) && growLines(this.plot, figure.data, this.drawn, this.isZoomed)) return false;
     await this.drawWhole(figure, parts);
+    return true;
   }
 
-  canOnlyGrow(parts) {
-    return this.isDrawn && parts === this.parts && this.drawnAt - this.fullAt < FULL_EVERY_MS;
+  canOnlyGrow(parts, { data }) {
+    if (!this.isDrawn || parts !== this.parts) return false;
+    const everyMs = this.isPointed ? FULL_WHERE_POINTED_MS : FULL_EVERY_MS;
+    const grown = data.reduce((sum, { x }, index) => sum + x.length - this.drawn[index], 0);
+    return grown < MOST_GROWN_POINTS && this.drawnAt - this.fullAt < everyMs;
+  }
+
+  pointed(isPointed) {
+    this.isPointed = isPointed;
+    if (!isPointed || !this.isDrawn || this.drawnAt - this.fullAt < FULL_WHERE_POINTED_MS) return;
+    this.fullAt = -Infinity;
+    this.isDirty = true;
+    this.onVisible();
   }
 
   async drawWhole({ data, layout, revision = "", end }, parts) {

@@ -2,7 +2,7 @@
 //
 // A new end is a whole drawing of each chart, which costs thirty times what a longer line does.
 
-const STANDS_STILL_S = 3;
+const STANDS_STILL_S = 8;
 // So much of the axis may be empty, and must be.
 const MOST_AHEAD = 1 / 6;
 const LEAST_AHEAD = 1 / 64;

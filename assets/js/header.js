@@ -1,6 +1,6 @@
 // The run page's head: what runs, in which state, and the buttons.
 
-import { el, icon, setAttribute, setText } from "./dom.js";
+import { el, icon, setAttribute, setText, show } from "./dom.js";
 import { count, LIVE_STATES, ranks, state as stateWords } from "./format.js";
 import { headerTools } from "./header_tools.js";
 import { callEndpoint } from "./net.js";
@@ -187,10 +187,10 @@ export class Header {
     const { state, buttons } = this;
     const isLive = LIVE_STATES.has(state);
     // With other ranks a run can go on only when it starts anew.
-    this.on.hidden = isLive || this.checkpoints.length === 0;
-    this.batch.hidden = this.numRanks.value === "";
+    show(this.on, !isLive && this.checkpoints.length > 0);
+    show(this.batch, this.numRanks.value !== "");
     // Always there, so that the buttons never move under the pointer.
-    this.select.disabled = isLive || this.checkpoints.length === 0;
+    setAttribute(this.select, "disabled", isLive || this.checkpoints.length === 0);
     setAttribute(this.select, "title", isLive ? "Can be chosen when the run has ended." : null);
     const ended = "The run has ended.";
     const notYet = state === "queued" ? "The run waits in line." : "The run has not begun to train yet.";

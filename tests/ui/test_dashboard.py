@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from gradio_client import Client
 from playwright.sync_api import Page, expect
@@ -20,6 +21,11 @@ from trainers.contract.rundir import RunDirectory
 SMALL = {"dataset": "digits", "model": "mlp", "device": "cpu", "batch_size": 32}
 LONG = {**SMALL, "num_epochs": 5000}
 PLOT = "document.querySelector('[data-chart=\"loss\"] .js-plotly-plot')"
+NO_MORE_COMES = f"""() => {{
+  const now = {PLOT}.data[0].x.length;
+  if (now !== window.lengthSeen) [window.lengthSeen, window.seenSince] = [now, performance.now()];
+  return performance.now() - window.seenSince > 1000;
+}}"""
 NAMES = f"() => {PLOT}?.data?.map(trace => trace.name) ?? []"
 
 
@@ -68,6 +74,63 @@ def test_another_metric_can_be_looked_at(server: Server, watched: Watched, ended
     page = open_run(watched, server, ended)
     page.get_by_label("Metric").select_option(label="macro F1")
     expect(page.locator("#ddp-chart-metric")).to_have_text("Validation macro F1")
+
+
+def test_the_tools_of_a_chart_cover_nothing_and_send_nothing_away(
+    server: Server, watched: Watched, ended: RunDirectory
+) -> None:
+    page = open_run(watched, server, ended)
+    chart = page.locator("[data-chart=loss]")
+    chart.locator(".js-plotly-plot .nsewdrag").first.hover(position={"x": 60, "y": 60})
+    tools = chart.locator(".modebar-btn")
+    expect(tools.first).to_be_visible()
+    names = [tool.get_attribute("data-title") for tool in tools.all()]
+    assert "Show the whole curve" in names
+    assert not [name for name in names if name is None or "hare" in name or "loud" in name]
+    boxes = [tool.bounding_box() for tool in tools.all()]
+    plot, legend = chart.locator(".nsewdrag").first.bounding_box(), chart.locator(".infolayer .legend").bounding_box()
+    assert plot is not None and legend is not None
+    for box in boxes:
+        assert box is not None
+        assert box["y"] >= plot["y"] + plot["height"] and box["y"] > legend["y"] + legend["height"]
+    # What is chosen above the curve can still be clicked.
+    page.get_by_label("Scale").select_option("log")
+    page.wait_for_function(f"() => {PLOT}.layout.yaxis.type === 'log'")
+
+
+def test_what_has_grown_is_under_the_pointer_as_soon_as_somebody_points(
+    client: Client, server: Server, watched: Watched, runs_dir: Path
+) -> None:
+    """Between whole drawings lines only grow; Plotly finds no point that it has not drawn itself."""
+    config = {**LONG, "model": "vit"}  # with so few steps a second that its lines may grow for long
+    run = RunDirectory(runs_dir / client.predict(config, api_name="/start_run")["run_id"])
+    page = open_run(watched, server, run)
+    page.mouse.move(1, 1)
+    drawn = f"Math.max(...{PLOT}.calcdata.map(points => points.length))"
+    grown_long = f"""() => new Promise(resolve => {{
+      let count = 0, since = 0;
+      const look = () => {{
+        if ({drawn} !== count) [count, since] = [{drawn}, performance.now()];
+        if (performance.now() - since > 1500) resolve(); else setTimeout(look, 20);
+      }};
+      look();
+    }})"""
+    page.evaluate(grown_long)
+    # From here on nothing comes that would be drawn by itself.
+    job = psutil.Process(run.read_status().pid).children(recursive=True)
+    for process in job:
+        process.suspend()
+    try:
+        page.wait_for_function(NO_MORE_COMES)
+        before = page.evaluate(f"() => [{drawn}, {PLOT}.data[0].x.length]")
+        assert before[0] < before[1], "no line has grown"
+        page.locator("[data-chart=loss] .nsewdrag").first.hover(position={"x": 60, "y": 60})
+        page.wait_for_function(f"before => {drawn} > before", arg=before[0], timeout=5000)
+    finally:
+        for process in job:
+            process.resume()
+        run.append_command("stop", save=False)
+    wait_until("the end", lambda: run.read_status().state not in events.LIVE_STATES, 30.0)
 
 
 def test_a_double_click_shows_the_whole_curve_again(
