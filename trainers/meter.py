@@ -23,7 +23,7 @@ MAX_STEPS_PER_REPORT = 512
 AGREE_EVERY_S = 0.5
 MAX_BATCHES_PER_AGREEMENT = 512
 SAMPLE_EVERY_S = 10.0
-SAMPLE_SHARE = 0.1  # samples take at most this part of the time
+SAMPLE_SHARE = 0.02  # samples take at most this part of the time
 _NUM_EXTRAS = 5
 
 

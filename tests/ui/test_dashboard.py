@@ -88,7 +88,8 @@ def test_the_tools_of_a_chart_cover_nothing_and_send_nothing_away(
     assert "Show the whole curve" in names
     assert not [name for name in names if name is None or "hare" in name or "loud" in name]
     boxes = [tool.bounding_box() for tool in tools.all()]
-    plot, legend = chart.locator(".nsewdrag").first.bounding_box(), chart.locator(".infolayer .legend").bounding_box()
+    plot = chart.locator(".nsewdrag").first.bounding_box()
+    legend = chart.locator(".infolayer .legend").bounding_box()
     assert plot is not None and legend is not None
     for box in boxes:
         assert box is not None
