@@ -65,6 +65,7 @@ SCRIPTS = {
     "viewers": _dashboard("viewers"),
     "idle": _dashboard("idle"),
     "tabs": _dashboard("tabs"),
+    "drawing": _dashboard("drawing"),
     "first-page": _dashboard("first-page"),
     "many-runs": Script(module="many_runs"),
     "classroom": Script(module="classroom"),

@@ -4,8 +4,8 @@
     python -m benchmarks.made_run RUN_DIR --steps 100000 --live
 
 The first writes a run that has finished. With `--live` the process then stays, owns the run as a supervisor
-would, and appends one step event four times a second, as well as devices and ranks once a second, until it
-is ended by SIGTERM. It says `ready` when the history is written.
+would, and appends one step event four times a second (or --per-second), as well as devices and ranks once a
+second, until it is ended by SIGTERM. It says `ready` when the history is written.
 """
 
 from __future__ import annotations
@@ -48,12 +48,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True, help="steps that have been done already")
     parser.add_argument("--live", action="store_true", help="stay and append")
     parser.add_argument("--flat", action="store_true", help="a loss that does not fall: noise around 1")
+    parser.add_argument("--per-second", type=float, default=UPDATES_PER_S, help="step events, when live")
     options = parser.parse_args()
     # Before the long writing, so that an early end is one as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     run = RunDirectory(options.run_dir)
     if options.live:
-        go_on_live(run, options.steps, is_flat=options.flat)
+        go_on_live(run, options.steps, options.per_second, is_flat=options.flat)
     else:
         make_finished(run, options.steps, is_flat=options.flat)
 
@@ -69,7 +70,9 @@ def make_finished(run: RunDirectory, num_steps: int, *, is_flat: bool = False) -
     run.write_status(_status("finished", began, exit_code=0))
 
 
-def go_on_live(run: RunDirectory, num_steps: int, *, is_flat: bool = False) -> None:
+def go_on_live(
+    run: RunDirectory, num_steps: int, per_second: float = UPDATES_PER_S, *, is_flat: bool = False
+) -> None:
     """Write a run of so many steps, then go on with it until this process is told to end."""
     began = time.time() - num_steps / HISTORY_STEPS_PER_S
     planned = num_steps + max(1_000, num_steps // 10)
@@ -80,7 +83,7 @@ def go_on_live(run: RunDirectory, num_steps: int, *, is_flat: bool = False) -> N
     file = EventFile(run.events)
     try:
         print("ready", flush=True)
-        _append_until_ended(file, num_steps)
+        _append_until_ended(file, num_steps, per_second)
     finally:
         file.append([(time.time(), "state", {"state": "stopped", "reason": REASON})])
         file.close()
@@ -88,7 +91,7 @@ def go_on_live(run: RunDirectory, num_steps: int, *, is_flat: bool = False) -> N
         os.close(lock)
 
 
-def _append_until_ended(file: EventFile, step: int) -> None:
+def _append_until_ended(file: EventFile, step: int, per_second: float) -> None:
     """Append a step event at each update, devices and ranks once a second, each in a write of its own."""
     chance = random.Random(step)  # noqa: S311
     next_step_at = next_look_at = time.monotonic()
@@ -99,7 +102,7 @@ def _append_until_ended(file: EventFile, step: int) -> None:
             step += 1
             fields = step_fields(step, 0.4 + chance.gauss(0.0, 0.03), chance.uniform(0.8, 1.2))
             file.append([(time.time(), "step", fields)])
-            next_step_at += chance.uniform(1 - JITTER, 1 + JITTER) / UPDATES_PER_S
+            next_step_at += chance.uniform(1 - JITTER, 1 + JITTER) / per_second
         if now >= next_look_at:
             unix_s = time.time()
             file.append([(unix_s, "devices", _devices(chance)), (unix_s, "ranks", _ranks(step, chance))])

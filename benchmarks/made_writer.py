@@ -19,9 +19,10 @@ def finished_run(path: Path, num_steps: int, *extra: str) -> RunDirectory:
 
 
 @contextlib.contextmanager
-def live_run(path: Path, num_steps: int) -> Iterator[RunDirectory]:
+def live_run(path: Path, num_steps: int, *extra: str) -> Iterator[RunDirectory]:
     """Make a run of so many steps and go on with it, four updates a second, until the block ends."""
-    process = subprocess.Popen([*_command(path, num_steps), "--live"], cwd=REPOSITORY, stdout=subprocess.PIPE)
+    command = [*_command(path, num_steps), "--live", *extra]
+    process = subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
         if process.stdout.readline().strip() != b"ready":

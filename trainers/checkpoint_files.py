@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import os
 import shutil
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.serialization import get_crc32_options, set_crc32_options
 
 from trainers.contract.json_files import read_json, sync_directory, write_json_atomically
 from trainers.contract.rundir import Checkpoint, RunDirectory
+from trainers.sealing import sha256_of
 
 FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
@@ -41,38 +40,20 @@ def final_path(run: RunDirectory, step: int) -> Path:
 
 def write_tensors(path: Path, state: object) -> None:
     """Write tensors and plain values with `torch.save`."""
-    # A file of Python's: what torch opens itself fails without the system's word on why.
-    with path.open("wb") as file:
-        torch.save(state, file)
+    # The manifest has a better sum of the whole file than the zip's of each tensor, which takes time.
+    computes_crc32 = get_crc32_options()
+    set_crc32_options(False)
+    try:
+        # A file of Python's: what torch opens itself fails without the system's word on why.
+        with path.open("wb") as file:
+            torch.save(state, file)
+    finally:
+        set_crc32_options(computes_crc32)
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Write plain values."""
     path.write_text(json.dumps(value, indent=1), encoding="utf-8")
-
-
-def sync_file(path: Path) -> None:
-    """Have a file on the disk."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def sync_and_describe(folder: Path) -> dict[str, dict[str, Any]]:
-    """Have every file below a folder on the disk; return size and SHA-256 of each, by its relative name."""
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    # Side by side: one waits for the disk, the other for the processor.
-    with ThreadPoolExecutor(1) as thread:
-        syncing = [thread.submit(sync_file, path) for path in paths]
-        described = {
-            path.relative_to(folder).as_posix(): {"size_bytes": path.stat().st_size, "sha256": _digest(path)}
-            for path in paths
-        }
-        for synced in syncing:
-            synced.result()
-    return described
 
 
 def publish(run: RunDirectory, step: int, about: Mapping[str, Any], files: Mapping[str, Any]) -> int:
@@ -195,7 +176,7 @@ def find_fault(item: Checkpoint) -> str | None:
     for name, about in manifest["files"].items():
         path = item.path / name
         try:
-            is_same = path.stat().st_size == about["size_bytes"] and _digest(path) == about["sha256"]
+            is_same = path.stat().st_size == about["size_bytes"] and sha256_of(path) == about["sha256"]
         except OSError as error:
             return f"{name} cannot be read ({error.strerror})"
         if not is_same:
@@ -214,8 +195,3 @@ def why(error: BaseException) -> str:
             return str(found)
         found = found.__cause__ or found.__context__
     return str(error) or type(error).__name__
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

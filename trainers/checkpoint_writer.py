@@ -18,6 +18,7 @@ from trainers.checkpoint_files import CheckpointError
 from trainers.contract.rundir import RunDirectory
 from trainers.distributed import World
 from trainers.parallel import Strategy
+from trainers.sealing import Sealing
 from trainers.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
@@ -79,11 +80,12 @@ class CheckpointWriter:
         """Write this rank's part, agree with the others, publish; every rank hears the same outcome."""
         aside = files.partial_path(self._run, snapshot.progress.step)
         try:
-            self._together(lambda: self._begin(aside, snapshot), aside)
-            if self._is_sharded:
-                self._together(lambda: self._write_shards(aside, snapshot), aside)
-            self._together(lambda: self._write_own(aside, snapshot), aside)
-            return self._publish(aside, snapshot)
+            with Sealing() as sealing:
+                self._together(lambda: self._begin(aside, snapshot), aside)
+                if self._is_sharded:
+                    self._together(lambda: self._write_shards(aside, snapshot), aside)
+                self._together(lambda: self._write_own(aside, snapshot, sealing), aside)
+                return self._publish(aside, snapshot, sealing)
         except CheckpointError as error:
             return error
 
@@ -102,7 +104,7 @@ class CheckpointWriter:
         assert snapshot.state is not None
         sharded_files.write(snapshot.state, aside / SHARDS, self.group)
 
-    def _write_own(self, aside: Path, snapshot: Snapshot) -> None:
+    def _write_own(self, aside: Path, snapshot: Snapshot, sealing: Sealing) -> None:
         """Write what this rank alone writes: its random state, and rank 0 all that is one for all."""
         files.write_tensors(aside / f"rank_{self._world.rank}.pt", snapshot.random_state)
         if not self._world.is_main:
@@ -119,10 +121,10 @@ class CheckpointWriter:
             weight_files.write(aside, sharded_files.gather_weights(aside / SHARDS))
             return
         assert snapshot.state is not None
-        weight_files.write(aside, snapshot.state["model"])
+        sealing.begin(weight_files.write(aside, snapshot.state["model"]))
         files.write_tensors(aside / OPTIMIZER, snapshot.state["optimizer"])
 
-    def _publish(self, aside: Path, snapshot: Snapshot) -> Saved:
+    def _publish(self, aside: Path, snapshot: Snapshot, sealing: Sealing) -> Saved:
         """Give the checkpoint its name and delete old ones, by rank 0; every rank hears what came of it."""
         step = snapshot.progress.step
 
@@ -135,7 +137,7 @@ class CheckpointWriter:
                 "reason": snapshot.reason,
                 "value": snapshot.value,
             }
-            return files.publish(self._run, step, about, files.sync_and_describe(aside))
+            return files.publish(self._run, step, about, sealing.finish(aside))
 
         size_bytes = self._together(publish, aside)
         removed = self._retire(snapshot) if self._world.is_main else ()

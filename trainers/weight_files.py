@@ -18,8 +18,8 @@ SAFETENSORS = "model.safetensors"
 TORCH = "model.pt"
 
 
-def write(folder: Path, weights: Mapping[str, Tensor]) -> None:
-    """Write weights by name, each tensor once; where safetensors is not installed, as `model.pt`.
+def write(folder: Path, weights: Mapping[str, Tensor]) -> Path:
+    """Write weights by name, each tensor once, and return the file; without safetensors it is `model.pt`.
 
     Tied weights are one tensor under two names. The format has no word for that; as is the custom
     (Hugging Face `save_model`), the file's metadata maps the name left out to the one written.
@@ -30,7 +30,7 @@ def write(folder: Path, weights: Mapping[str, Tensor]) -> None:
     if not is_safetensors_there():
         log.warning("safetensors is not installed: the weights go to %s, which only torch reads", TORCH)
         files.write_tensors(folder / TORCH, dict(weights))
-        return
+        return folder / TORCH
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -45,6 +45,7 @@ def write(folder: Path, weights: Mapping[str, Tensor]) -> None:
         save_file(own, folder / SAFETENSORS, metadata={"format": "pt", **tied})
     except SafetensorError as error:
         raise OSError(str(error)) from error
+    return folder / SAFETENSORS
 
 
 def read(folder: Path) -> dict[str, Tensor]:

@@ -74,6 +74,8 @@ export function metricFigure(traces, fine, look, chosen) {
         title: { text: name === "accuracy" ? "share predicted right" : label },
         tickformat: isShare ? ",.2~%" : null,
         hoverformat: isShare ? ".2%" : ".3f",
+        // With one point Plotly shows as much again above and below it: more than all and less than nothing.
+        ...(isShare ? { autorangeoptions: { clipmin: 0, clipmax: 1.01 } } : {}),
       },
     },
   };

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.dashboard import first_page, idle, opening, pixel, tabs, viewers
+from benchmarks.dashboard import drawing, first_page, idle, opening, pixel, tabs, viewers
 from benchmarks.machine import Conditions
 
 
@@ -42,6 +42,9 @@ def _options() -> argparse.Namespace:
     many_tabs = what.add_parser("tabs", help="ten tabs at once")
     many_tabs.add_argument("--tabs", type=int, default=10)
     many_tabs.add_argument("--steps", type=int, default=100_000)
+    drawn = what.add_parser("drawing", help="what a browser and the server need to show a live run")
+    drawn.add_argument("--seconds", type=float, default=30.0)
+    drawn.add_argument("--rates", type=float, nargs="+", default=[10.0, 300.0])
     first = what.add_parser("first-page", help="until the first page can be used")
     first.add_argument("--times", type=int, default=5)
     return parser.parse_args()
@@ -54,6 +57,7 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
         "viewers": lambda: viewers.measure(options.seconds, options.steps),
         "idle": lambda: idle.measure(options.seconds, options.steps),
         "tabs": lambda: tabs.measure(options.tabs, options.steps),
+        "drawing": lambda: drawing.measure(options.seconds, options.rates),
         "first-page": lambda: first_page.measure(options.times),
     }
     return measurements[options.what]()

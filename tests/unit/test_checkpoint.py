@@ -22,6 +22,7 @@ from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.distributed import World
 from trainers.parallel import Strategy
+from trainers.sealing import Sealing
 
 WORLD = World(rank=0, local_rank=0, world_size=1, node=0, device=torch.device("cpu"))
 BINDING = {"num_train": 100, "num_parameters": 80}
@@ -392,7 +393,8 @@ def test_checkpoint_can_run_no_code(run: RunDirectory) -> None:
     torch.save({"state": Evil()}, path)
     manifest_path = path.with_name("manifest.json")
     manifest = json.loads(manifest_path.read_text())
-    manifest["files"] = checkpoint_files.sync_and_describe(path.parent)
+    with Sealing() as sealing:
+        manifest["files"] = sealing.finish(path.parent)
     del manifest["files"]["manifest.json"]
     manifest_path.write_text(json.dumps(manifest))
     with pytest.raises(Exception, match=r"(?i)weights.only"):

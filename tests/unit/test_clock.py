@@ -10,6 +10,7 @@ from tests.harness import create_run
 from trainers import checkpoint_files
 from trainers.contract import clock
 from trainers.contract.rundir import RunDirectory
+from trainers.sealing import Sealing
 
 
 def test_time_of_day_goes_on_when_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,7 +24,8 @@ def save(run: RunDirectory, step: int) -> None:
     """Publish an empty checkpoint of this step."""
     aside = checkpoint_files.partial_path(run, step)
     aside.mkdir()
-    checkpoint_files.publish(run, step, {"reason": "schedule"}, checkpoint_files.sync_and_describe(aside))
+    with Sealing() as sealing:
+        checkpoint_files.publish(run, step, {"reason": "schedule"}, sealing.finish(aside))
 
 
 def test_newest_checkpoint_is_the_one_saved_last_also_after_the_clock_was_set_back(

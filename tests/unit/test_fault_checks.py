@@ -16,6 +16,7 @@ from tests.unit.test_clock import save
 from tests.unit.test_gui_digest import steps, write_events
 from trainers import checkpoint_files
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.sealing import Sealing
 
 
 @pytest.fixture
@@ -77,7 +78,8 @@ def test_altered_cut_or_missing_file_of_a_checkpoint_is_bad(run: RunDirectory) -
     aside = checkpoint_files.partial_path(run, 3)
     aside.mkdir()
     (aside / weights.name).write_bytes(b"weights")
-    checkpoint_files.publish(run, 3, {}, checkpoint_files.sync_and_describe(aside))
+    with Sealing() as sealing:
+        checkpoint_files.publish(run, 3, {}, sealing.finish(aside))
     assert checks.bad_checkpoints(run) == []
     for content in (b"weightS", b"weight", b""):
         weights.write_bytes(content)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import multiprocessing
 import statistics
 import struct
 import warnings
@@ -11,7 +12,6 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from threading import Lock
 from types import ModuleType
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -39,8 +39,10 @@ LYING = (5, 6, 7, 8)  # orientations that turn the image by a quarter
 
 Pixels = npt.NDArray[np.uint8]
 
-# Two that are large at once could be more than the memory.
-_one_large_image = Lock()
+Shape = tuple[int, int, int]  # channels, height, width
+
+# Two that are large at once could be more than the memory: of this process and those it forks.
+_one_large_image = multiprocessing.get_context("fork").Lock()
 
 
 class UnreadableImageError(ValueError):
@@ -91,7 +93,7 @@ def read_header(file: BinaryIO) -> Header:
         return Header(width=width, height=height, is_grey=image.mode in GREY_MODES)
 
 
-def decode(file: BinaryIO, shape: tuple[int, int, int]) -> Pixels:
+def decode(file: BinaryIO, shape: Shape) -> Pixels:
     """Return (channels, height, width) bytes: upright, scaled to cover the shape, the centre cut out.
 
     Raises:
@@ -106,7 +108,7 @@ def decode(file: BinaryIO, shape: tuple[int, int, int]) -> Pixels:
         return _fitted(image, shape)
 
 
-def choose_shape(headers: Sequence[Header]) -> tuple[int, int, int]:
+def choose_shape(headers: Sequence[Header]) -> Shape:
     """Return the (channels, height, width) all images are brought to.
 
     The short side is the median one, at most 64 pixels, or 128 where the median is 128 or more. Images
@@ -151,7 +153,7 @@ def _check_scans(file: BinaryIO) -> None:
         raise UnreadableImageError(f"it is stored in {num_scans:,} passes; {MAX_SCANS} are the most")
 
 
-def _fitted(image: PilImage, shape: tuple[int, int, int]) -> Pixels:
+def _fitted(image: PilImage, shape: Shape) -> Pixels:
     image_module, operations = pillow()
     channels, height, width = shape
     # A JPEG can be decoded at a half, a quarter or an eighth of its size, which is much faster.

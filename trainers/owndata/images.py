@@ -15,11 +15,10 @@ from trainers.data import IMAGE_CLASSIFICATION, DataOptions, DataSpec, ImageSpli
 from trainers.owndata import classes, decoding, many_images
 from trainers.owndata.cache import require_space
 from trainers.owndata.classes import Arrangement, LabelledFile
-from trainers.owndata.decoding import Header, Pixels
+from trainers.owndata.decoding import Header, Pixels, Shape, UnreadableImageError
 from trainers.owndata.image_sources import FolderSource, ImageSource, ZipSource
 from trainers.owndata.kind import SMALL_BYTES
-from trainers.owndata.many_images import Shape
-from trainers.owndata.pixel_sums import Sums, mean_and_std, sums_of
+from trainers.owndata.pixel_sums import Sums, mean_and_std
 from trainers.owndata.problems import Problems
 from trainers.owndata.progress import Progress
 from trainers.owndata.rows import Rows, split_rows
@@ -78,13 +77,10 @@ class Images:
         sample = files[::step]
         failed: set[str] = set()
         decoded: dict[str, Pixels] = {}
-        for chunk, pixels, faults in many_images.decode_all(
-            source, sample, shape, Progress("images tried", len(sample))
-        ):
-            self._add(faults, problems)
-            failed.update(name for name, _ in faults)
-            names = (file.name for file in chunk if file.name not in failed)
-            decoded.update(zip(names, pixels, strict=True))
+        for piece in many_images.decode_all(source, sample, shape, Progress("images tried", len(sample))):
+            self._add(piece.faults, problems)
+            failed.update(name for name, _ in piece.faults)
+            decoded.update(zip((file.name for file in piece.files), piece.pixels.copy(), strict=True))
         return ImageLook(
             source=source,
             arrangement=arrangement,
@@ -152,17 +148,15 @@ class Images:
         self, look: ImageLook, writer: ArrayWriter, problems: Problems
     ) -> tuple[list[LabelledFile], Sums]:
         """Write the pixels of all images that can be decoded; return those, and the sums of each."""
-        failed: set[str] = set()
+        kept: list[LabelledFile] = []
         sums = [np.empty((0, 2, look.shape[0]), dtype=np.int64)]
         progress = Progress("images decoded", len(look.files))
-        for _, pixels, faults in many_images.decode_all(
-            look.source, look.files, look.shape, progress, look.decoded
-        ):
-            self._add(faults, problems)
-            failed.update(name for name, _ in faults)
-            writer.append(pixels)
-            sums.append(sums_of(pixels))
-        return [file for file in look.files if file.name not in failed], np.concatenate(sums)
+        for piece in many_images.decode_all(look.source, look.files, look.shape, progress, look.decoded):
+            self._add(piece.faults, problems)
+            kept += piece.files
+            writer.append(piece.pixels)
+            sums.append(piece.sums)
+        return kept, np.concatenate(sums)
 
     def spec(self, prepared: Prepared) -> DataSpec:
         """Describe the prepared images."""
@@ -243,18 +237,20 @@ class Images:
         shape = (channels, max(1, round(height * factor)), max(1, round(width * factor)))
         found = []
         for file in _spread_over_classes(look.files, len(look.arrangement.class_names)):
-            pixels, _ = many_images.decode_chunk(look.source, [file], shape)
-            if len(pixels):
-                found.append(
-                    {
-                        "class": look.arrangement.class_names[file.label],
-                        "name": file.name.rpartition("/")[2],
-                        "channels": shape[0],
-                        "height": shape[1],
-                        "width": shape[2],
-                        "pixels": base64.b64encode(pixels[0].transpose(1, 2, 0).tobytes()).decode("ascii"),
-                    }
-                )
+            try:
+                pixels = many_images.decode_one(look.source, file.name, shape)
+            except UnreadableImageError:
+                continue  # it is named where it is counted
+            found.append(
+                {
+                    "class": look.arrangement.class_names[file.label],
+                    "name": file.name.rpartition("/")[2],
+                    "channels": shape[0],
+                    "height": shape[1],
+                    "width": shape[2],
+                    "pixels": base64.b64encode(pixels.transpose(1, 2, 0).tobytes()).decode("ascii"),
+                }
+            )
         return found
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import BinaryIO
 
@@ -10,27 +12,43 @@ import numpy as np
 
 from trainers.owndata import decoding, pool
 from trainers.owndata.classes import LabelledFile
-from trainers.owndata.decoding import Header, Pixels, UnreadableImageError
+from trainers.owndata.decoding import Header, Pixels, Shape, UnreadableImageError
 from trainers.owndata.image_sources import ImageSource
+from trainers.owndata.pixel_sums import Sums, sums_of
 from trainers.owndata.progress import Progress
 
 _HEADERS_AT_ONCE = 64
 _IMAGES_AT_ONCE = 16
 
-Shape = tuple[int, int, int]
 # The name of a file, and what is wrong with it.
 Fault = tuple[str, str]
-Decoded = tuple[Sequence[LabelledFile], Pixels, list[Fault]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Decoded:
+    """What came of some files.
+
+    Attributes:
+        files: those that can be decoded.
+        pixels: theirs, (files, channels, height, width); used again when the next are asked for.
+        sums: of their pixels, see `sums_of`.
+        faults: the others.
+    """
+
+    files: Sequence[LabelledFile]
+    pixels: Pixels
+    sums: Sums
+    faults: Sequence[Fault]
 
 
 def read_headers(source: ImageSource, files: Sequence[LabelledFile]) -> Iterator[Header | str]:
     """Yield each file's header, or why it cannot be read."""
 
-    def read(chunk: Sequence[LabelledFile]) -> list[Header | str]:
-        return [_header(source, file.name) for file in chunk]
+    def read(pieces: range, _: memoryview) -> list[Header | str]:
+        return [_header(source, files[index].name) for index in pieces]
 
-    for chunk in pool.in_chunks(read, files, _HEADERS_AT_ONCE):
-        yield from chunk
+    for headers, _ in pool.in_chunks(read, len(files), _HEADERS_AT_ONCE):
+        yield from headers
 
 
 def decode_all(
@@ -40,34 +58,40 @@ def decode_all(
     progress: Progress,
     known: Mapping[str, Pixels] = MappingProxyType({}),
 ) -> Iterator[Decoded]:
-    """Yield one chunk of files after the other, with the pixels and the faults in it; some are `known`."""
+    """Yield what comes of one chunk of files after the other; the pixels of some are `known`."""
 
-    def decode(chunk: Sequence[LabelledFile]) -> Decoded:
-        return chunk, *decode_chunk(source, chunk, shape, known)
+    def pixels_in(room: memoryview) -> Pixels:
+        return np.frombuffer(room, dtype=np.uint8).reshape(_IMAGES_AT_ONCE, *shape)
 
-    for chunk, pixels, faults in pool.in_chunks(decode, files, _IMAGES_AT_ONCE):
-        progress.add(len(chunk))
-        yield chunk, pixels, faults
+    def decode(pieces: range, room: memoryview) -> tuple[list[int], Sums, list[Fault]]:
+        pixels = pixels_in(room)
+        good: list[int] = []
+        faults: list[Fault] = []
+        for index in pieces:
+            name = files[index].name
+            try:
+                seen = known.get(name)
+                pixels[len(good)] = decode_one(source, name, shape) if seen is None else seen
+                good.append(index)
+            except UnreadableImageError as error:
+                faults.append((name, str(error)))
+        return good, sums_of(pixels[: len(good)]), faults
+
+    room_bytes = _IMAGES_AT_ONCE * math.prod(shape)
+    for (good, sums, faults), room in pool.in_chunks(decode, len(files), _IMAGES_AT_ONCE, room_bytes):
+        progress.add(len(good) + len(faults))
+        there = [files[index] for index in good]
+        yield Decoded(files=there, pixels=pixels_in(room)[: len(good)], sums=sums, faults=faults)
     progress.finish()
 
 
-def decode_chunk(
-    source: ImageSource,
-    chunk: Sequence[LabelledFile],
-    shape: Shape,
-    known: Mapping[str, Pixels] = MappingProxyType({}),
-) -> tuple[Pixels, list[Fault]]:
-    """Return (images, channels, height, width) of what can be decoded, and the faults of the rest."""
-    pixels, faults = [], []
-    for file in chunk:
-        if (seen := known.get(file.name)) is not None:
-            pixels.append(seen)
-            continue
-        try:
-            pixels.append(decoding.decode(_opened(source, file.name), shape))
-        except UnreadableImageError as error:
-            faults.append((file.name, str(error)))
-    return np.stack(pixels) if pixels else np.empty((0, *shape), dtype=np.uint8), faults
+def decode_one(source: ImageSource, name: str, shape: Shape) -> Pixels:
+    """Return (channels, height, width) of one image.
+
+    Raises:
+        UnreadableImageError: when it cannot be decoded.
+    """
+    return decoding.decode(_opened(source, name), shape)
 
 
 def _header(source: ImageSource, name: str) -> Header | str:

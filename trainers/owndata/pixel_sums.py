@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from trainers.owndata.decoding import Pixels
-from trainers.owndata.many_images import Shape
+from trainers.owndata.decoding import Pixels, Shape
 
 Sums = npt.NDArray[np.int64]
 

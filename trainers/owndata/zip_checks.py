@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 import stat
 import struct
 import zipfile
@@ -36,7 +38,6 @@ def open_zip(path: Path, problems: Problems) -> zipfile.ZipFile | None:
         file.close()
         problems.fault(path.name, "it does not begin like a zip.", f"It may be damaged. {REPACK}")
         return None
-    file.seek(0)
     try:
         # Read by several threads at once; ZipFile has a lock for that.
         return zipfile.ZipFile(_Bounded(file))
@@ -127,22 +128,33 @@ def _overlapping(archive: zipfile.ZipFile) -> str | None:
 
 
 class _Bounded(io.BufferedIOBase):
-    """A file of which no more is read at once than the list of a zip's files may take."""
+    """A file of which no more is read at once than the list of a zip's files may take.
+
+    Where it stands is its own: processes forked from this one may read it too.
+    """
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
+        self._place = 0
 
     def read(self, size: int | None = -1, /) -> bytes:
-        if size is not None and size > MAX_DIRECTORY_BYTES:
+        size = self._size() - self._place if size is None or size < 0 else size
+        if size > MAX_DIRECTORY_BYTES:
             most = MAX_DIRECTORY_BYTES // 2**20
             raise zipfile.BadZipFile(f"its list of files is {size / 2**20:,.0f} MB long; {most} are the most")
-        return self._file.read(-1 if size is None else size)
+        read = os.pread(self._file.fileno(), max(0, size), self._place)
+        self._place += len(read)
+        return read
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
-        return self._file.seek(offset, whence)
+        start = (0, self._place, self._size())[whence]
+        if start + offset < 0:
+            raise OSError(errno.EINVAL, "a place before the file's beginning")
+        self._place = start + offset
+        return self._place
 
     def tell(self) -> int:
-        return self._file.tell()
+        return self._place
 
     def seekable(self) -> bool:
         return True
@@ -153,3 +165,6 @@ class _Bounded(io.BufferedIOBase):
     def close(self) -> None:
         self._file.close()
         super().close()
+
+    def _size(self) -> int:
+        return os.fstat(self._file.fileno()).st_size

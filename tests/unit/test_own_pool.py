@@ -1,0 +1,185 @@
+"""Many images are read by several processes: what comes out is the same, and nothing stays when one dies."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from tests.harness import wait_until
+from tests.unit.own_files import (
+    make_image,
+    make_images,
+    make_zip,
+    own,
+    own_cache,  # noqa: F401 - a fixture
+)
+from trainers.owndata import decoding, pool
+from trainers.owndata.problems import DataError
+
+GONE_WITHIN_S = 10.0
+
+# Prints the process ids of its workers, then works for ever.
+FOREVER = """
+import os, time
+from trainers.owndata import pool
+pool.PROCESSES_FROM = 1
+def work(*_):
+    print(os.getpid(), file=open(os.environ["WORKERS"], "a"), flush=True)
+    time.sleep(600)
+list(pool.in_chunks(work, 8, 1))
+"""
+
+
+@pytest.fixture
+def with_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make little data count as much, on two cores at least."""
+    monkeypatch.setattr(pool, "PROCESSES_FROM", 1)
+    monkeypatch.setattr(pool, "num_cores", lambda: 2)
+
+
+def test_work_is_done_in_other_processes_and_comes_in_order(with_processes: None) -> None:
+    def work(pieces: range, room: memoryview) -> int:
+        room[: len(pieces)] = bytes(pieces)
+        return os.getpid()
+
+    answers = [(worker, bytes(room)) for worker, room in pool.in_chunks(work, 100, 10, room_bytes=10)]
+    assert b"".join(some for _, some in answers) == bytes(range(100))
+    assert os.getpid() not in {worker for worker, _ in answers}
+
+
+def test_little_work_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "PROCESSES_FROM", 101)
+    assert {worker for worker, _ in pool.in_chunks(lambda *_: os.getpid(), 100, 7)} == {os.getpid()}
+
+
+@pytest.mark.parametrize("as_zip", [False, True])
+def test_what_is_prepared_is_the_same(tmp_path: Path, as_zip: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a zip, which all processes read through one open file; a broken image is named by both."""
+    path = make_images(tmp_path / "pets", {"cats": 60, "dogs": 50})
+    for number in range(20):
+        make_image(path / "dogs" / f"large_{number}.png", (number, 7, 7), size=(300, 200))
+    (path / "dogs" / "broken.png").write_bytes((path / "dogs" / "large_0.png").read_bytes()[:200])
+    if as_zip:
+        path = make_zip(tmp_path / "pets.zip", path)
+    found = []
+    for few in (1, 10_000):
+        monkeypatch.setattr(pool, "PROCESSES_FROM", few)
+        monkeypatch.setenv("TRAINERS_CACHE", str(tmp_path / "cache" / str(few)))
+        data = own(path, skip_unreadable=True)
+        data.spec()
+        files = {file.name: file.read_bytes() for file in data.prepared.folder.glob("*.bin")}
+        found.append((files, data.prepared.meta["mean"], [note.where for note in data.problems.shown]))
+    assert found[0] == found[1]
+    assert "images.bin" in found[0][0]
+    assert any("broken.png" in name for name in found[0][2])
+
+
+def test_only_one_process_decodes_a_large_image(
+    tmp_path: Path, with_processes: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that are large at once could be more than the memory."""
+    path = make_images(tmp_path / "pets", {"cats": 6, "dogs": 6})
+    times = tmp_path / "times"
+    fitted = decoding._fitted
+
+    def slowly(*args: object) -> decoding.Pixels:
+        began = time.monotonic()
+        time.sleep(0.05)
+        with times.open("a") as file:
+            file.write(f"{began} {time.monotonic()}\n")
+        return fitted(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(decoding, "LARGE_PIXELS", 1)
+    monkeypatch.setattr(decoding, "_fitted", slowly)
+    own(path).spec()
+    spans = sorted(tuple(map(float, line.split())) for line in times.read_text().splitlines())
+    assert len(spans) >= 12
+    assert all(ended <= begins for (_, ended), (begins, _) in itertools.pairwise(spans))
+
+
+def test_process_that_crashes_is_told_in_words(
+    tmp_path: Path, with_processes: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_images(tmp_path / "pets", {"cats": 10, "dogs": 10})
+
+    def crash(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    monkeypatch.setattr(decoding, "_fitted", crash)
+    with pytest.raises(OSError, match="was ended by the system, or crashed"):
+        own(path).spec()
+    assert not psutil.Process().children(), "nothing is left of the others"
+
+
+def test_workers_end_with_the_process_they_work_for(tmp_path: Path) -> None:
+    """Killed as the system kills, it cannot tell them."""
+    listed = tmp_path / "workers"
+    parent = subprocess.Popen([sys.executable, "-c", FOREVER], env=os.environ | {"WORKERS": str(listed)})
+    try:
+        wait_until("the workers", lambda: listed.exists() and listed.read_text().count("\n") > 0, 60)
+        workers = [psutil.Process(int(line)) for line in listed.read_text().split()]
+    finally:
+        parent.kill()
+        parent.wait()
+    _, left = psutil.wait_procs(workers, timeout=GONE_WITHIN_S)
+    assert not left
+
+
+def test_too_much_memory_in_a_worker_is_told_like_any_other(
+    tmp_path: Path, with_processes: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_images(tmp_path / "pets", {"cats": 10, "dogs": 10})
+
+    def too_much(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(decoding, "_fitted", too_much)
+    with pytest.raises(DataError, match="of memory"):
+        own(path).spec()
+
+
+def test_stop_asked_of_the_parent_is_not_taken_by_its_workers(with_processes: None) -> None:
+    """What a signal means to the parent, tidying up or stopping a run, its forks must not do too."""
+    asked: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+    try:
+        handlers = {
+            handler for handler, _ in pool.in_chunks(lambda *_: signal.getsignal(signal.SIGTERM), 4, 1)
+        }
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert handlers == {signal.SIG_DFL}
+
+
+def test_training_threads_do_not_hold_workers_up(with_processes: None) -> None:
+    """A rank has threads that write; forked in the midst of it, workers still begin and end."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    is_over = False
+
+    def chatter() -> None:
+        with contextlib.suppress(ValueError):
+            while not is_over:
+                print(".", end="", file=sys.stderr)
+                torch.ones(64, 64) @ torch.ones(64, 64)
+
+    with ThreadPoolExecutor(2) as threads:
+        talking = [threads.submit(chatter) for _ in range(2)]
+        try:
+            for _ in range(10):
+                found = pool.in_chunks(lambda pieces, _: sum(pieces), 100, 10)
+                assert sum(value for value, _ in found) == sum(range(100))
+        finally:
+            is_over = True
+        for thread in talking:
+            thread.result()
