@@ -1,10 +1,11 @@
 // Lets the lines of a plot grow without drawing the plot anew.
 //
 // A full `Plotly.react` costs about 15 ms whatever has changed. What came since is drawn by a path of our own at
-// the end of each line: only the small piece of the page that it covers is painted again. Axes, legend, marks and
-// what is said under the pointer wait for the next full drawing.
+// the end of each line: only the small piece of the page that it covers is painted again, and of a long path only
+// its last part is written. Axes, legend, marks and what is said under the pointer wait for the next full drawing.
 
 const TAIL = "ddp-tail";
+const TAIL_POINTS = 150;
 
 /** Everything of a figure but the points of its lines: while it stays the same, only the lines grow. */
 export function lineParts({ data, layout, title, revision, end }) {
@@ -34,21 +35,27 @@ export function growLines(plot, data, drawn, isZoomed) {
     ready.push([path, trace, index]);
   }
   for (const [path, trace, index] of ready) {
-    const from = Math.max(0, drawn[index] - 1);
-    tailOf(path).setAttribute("d", pathOf(trace, from, xaxis, yaxis));
+    const tail = tailOf(path, Math.max(0, drawn[index] - 1), trace.x.length);
+    tail.setAttribute("d", pathOf(trace, Number(tail.dataset.from), xaxis, yaxis));
+    tail.dataset.to = trace.x.length - 1;
     // Whoever asks the plot for its points is told those that are drawn.
     Object.assign(plot.data[index], { x: trace.x, y: trace.y });
   }
   return true;
 }
 
-/** The path that goes on where a line ends, looking as the line does. */
-function tailOf(path) {
-  const next = path.nextElementSibling;
-  if (next?.classList.contains(TAIL)) return next;
+/**
+ * The path that goes on where a line ends, looking as the line does; `data-from` is the index of its first point.
+ * One that has become long stays as it is, and another one goes on from there.
+ */
+function tailOf(path, from, length) {
+  let last = path;
+  while (last.nextElementSibling?.classList.contains(TAIL)) last = last.nextElementSibling;
+  if (last !== path && length - Number(last.dataset.from) <= TAIL_POINTS) return last;
   const tail = path.cloneNode(false);
   tail.setAttribute("class", TAIL);
-  path.after(tail);
+  tail.dataset.from = last === path ? from : last.dataset.to;
+  last.after(tail);
   return tail;
 }
 

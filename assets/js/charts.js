@@ -6,11 +6,12 @@ import { baseLayout, CONFIG, merge } from "./chart_look.js";
 import { address } from "./net.js";
 
 const REFINE_AFTER_MS = 60;
-// Between two full drawings only the lines grow, which costs a twentieth: fewer of them where nobody points, and
-// what has grown does not become long.
-const FULL_EVERY_MS = 12000;
+// Between two full drawings only the lines grow, which costs a twentieth: fewer of them where nobody points.
+const FULL_EVERY_MS = 30000;
 const FULL_WHERE_POINTED_MS = 1000;
-const MOST_GROWN_POINTS = 600;
+const MOST_GROWN_POINTS = 3000;
+// Of the height of a curve that grows, so much is left free where it may go next.
+const HEADROOM = 0.2;
 
 let loading = null;
 
@@ -123,7 +124,10 @@ export class Chart {
     const base = baseLayout(this.revision, revision, this.zoomRevision);
     // Plotly keeps the user's range only while ours stays the same, and ours grows: so theirs is given.
     if (this.isZoomed) base.xaxis.range = [...this.plot.layout.xaxis.range];
-    else if (end > 0) base.xaxis.range = [layout.xaxis?.start ?? 0, end];
+    else if (end > 0) {
+      base.xaxis.range = [layout.xaxis?.start ?? 0, end];
+      base.yaxis.autorangeoptions = { include: headroom(data, layout.yaxis, end) };
+    }
     // The same object each time: another one would make Plotly begin anew.
     this.config ??= { ...CONFIG, modeBarButtonsToAdd: [this.wholeButton()] };
     await this.plotly.react(this.plot, data, merge(base, layout), this.config);
@@ -189,4 +193,18 @@ export class Chart {
     this.size.disconnect();
     if (this.isDrawn) this.plotly.purge(this.plot);
   }
+}
+
+/** Places that the y-axis should show too, so that the next points of a growing line lie on it. */
+function headroom(data, yaxis, end) {
+  const lines = data.filter(({ mode, x }) => mode === "lines" && x.at(-1) < end);
+  const values = lines.flatMap(({ y }) => y.filter((value) => value !== null));
+  if (values.length === 0) return [];
+  const isLogarithmic = yaxis.type === "log";
+  const low = values.reduce((a, b) => Math.min(a, b));
+  const high = values.reduce((a, b) => Math.max(a, b));
+  if (isLogarithmic && low <= 0) return [];
+  if (isLogarithmic) return [low * (low / high) ** HEADROOM, high];
+  const room = HEADROOM * (high - low);
+  return [low >= 0 ? Math.max(0, low - room) : low - room, high + room / 2];
 }

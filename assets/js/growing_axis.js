@@ -3,9 +3,11 @@
 // A new end is a whole drawing of each chart, which costs thirty times what a longer line does.
 
 const STANDS_STILL_S = 8;
-// So much of the axis may be empty, and must be.
-const MOST_AHEAD = 1 / 6;
-const LEAST_AHEAD = 1 / 64;
+// What of a long curve's length is added to it; of a short one as much again at most.
+const LEAST_AHEAD = 1 / 8;
+const MOST_AHEAD = 1;
+// Lets the places of a curve be counted a little differently.
+const HARDLY = 1 / 64;
 
 export class GrowingAxis {
   constructor() {
@@ -16,7 +18,7 @@ export class GrowingAxis {
 
   /** The end for curves whose newest place is `last`; the same as before while that still suits them. */
   endFor(last) {
-    const suits = last <= this.end && this.end <= last * (1 + MOST_AHEAD + LEAST_AHEAD);
+    const suits = last <= this.end && this.end <= last * (1 + MOST_AHEAD + HARDLY);
     if (!suits) this.move(last);
     return this.end;
   }
