@@ -19,7 +19,7 @@ const WORDS = {
   optimizer: "optimizer",
   compute: "computing",
   wait: "waiting for others",
-  rest: "the rest",
+  rest: "rest of the step",
 };
 
 export class RanksPanel {

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from trainers.contract.json_files import sync_directory
 from trainers.data import Tokenizer
 from trainers.owndata import folders, limits
 from trainers.owndata.problems import DataError, DataProblem
@@ -127,7 +128,7 @@ def _make(cache: Path, name: str, make: Callable[[Path], Meta]) -> Prepared:
         (aside / _USED).touch()
         _write_synced(aside / META, json.dumps(sealed(aside, meta)))
         aside.rename(cache / name)
-        _sync_folder(cache)
+        sync_directory(cache)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise _no_space(cache, "the disk is full.") from error
@@ -228,14 +229,6 @@ def _write_synced(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _no_space(folder: Path, message: str) -> DataError:
