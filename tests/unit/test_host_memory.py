@@ -48,7 +48,7 @@ def faults_a_step(how: str) -> float:
 def test_a_step_takes_no_memory_from_the_system_again() -> None:
     pages_of_one_activation = 8 * 2**20 / resource.getpagesize()
     assert faults_a_step("keep") < 0.1 * pages_of_one_activation
-    # Else there would be nothing to gain. What is given back depends on where the heap's end lies: three tries.
+    # Else there would be nothing to gain. What is given back depends on where the heap ends: three tries.
     assert any(faults_a_step("give back") > 0.2 * pages_of_one_activation for _ in range(3))
 
 
