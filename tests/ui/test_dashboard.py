@@ -334,8 +334,7 @@ def test_a_healthy_run_gets_no_remarks(
         return run.read_status().state not in events.LIVE_STATES
 
     wait_until("the end", has_ended, 120.0)
-    # A rank that shares its core with another test is slow indeed; the remark about it has tests of its own.
-    assert seen <= {"slow_rank"}
+    assert seen == set()
 
 
 def test_the_tour_has_four_steps_and_is_gone_for_good(server: Server, watched: Watched) -> None:

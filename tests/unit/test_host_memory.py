@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import resource
 import subprocess
 import sys
@@ -38,8 +39,15 @@ print(statistics.median(counts[4:]))
 
 def faults_a_step(how: str) -> float:
     """Return the median number of pages a step got from the system."""
+    # The threshold glibc begins with; it raises it by itself, how far depends on what was freed before.
+    fixed = {"MALLOC_MMAP_THRESHOLD_": str(128 * 1024)} if how == "give back" else {}
     ended = subprocess.run(
-        [sys.executable, "-c", STEPS, how], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", STEPS, how],
+        env=os.environ | fixed,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     return float(ended.stdout)
 
@@ -48,8 +56,7 @@ def faults_a_step(how: str) -> float:
 def test_a_step_takes_no_memory_from_the_system_again() -> None:
     pages_of_one_activation = 8 * 2**20 / resource.getpagesize()
     assert faults_a_step("keep") < 0.1 * pages_of_one_activation
-    # Else there would be nothing to gain. What is given back depends on where the heap ends: three tries.
-    assert any(faults_a_step("give back") > 0.2 * pages_of_one_activation for _ in range(3))
+    assert faults_a_step("give back") > pages_of_one_activation  # else there would be nothing to gain
 
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
