@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 from gradio_client import Client
 
+from tests.harness import ranks_below
 from tools import page_driver
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
@@ -65,9 +66,7 @@ def processes_of(run: RunDirectory) -> dict[str, psutil.Process]:
     supervisor = psutil.Process(pid)
     (torchrun,) = supervisor.children()
     named = {"supervisor": supervisor, "torchrun": torchrun}
-    for rank in torchrun.children():
-        named[f"rank {rank.environ()['RANK']}"] = rank
-    return named
+    return named | {f"rank {rank}": process for rank, process in enumerate(ranks_below(torchrun))}
 
 
 def _after_gui(run: RunDirectory, tree: dict[str, psutil.Process]) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tests.harness import Launcher, LiveRun, processes_of
+from tests.harness import Launcher
 from trainers.datasets.austen import whole_text
 from trainers.owndata import cache
 
@@ -153,17 +153,12 @@ def train(launcher: Launcher, path: Path, config: dict[str, Any]) -> str:
         checkpoint_every_steps=10**9,
         **config,
     )
-    watch = Watch(lambda: ranks_of(live))
+    watch = Watch(lambda: list(live.ranks().values()))
     live.wait_for("step", timeout_s=TIMEOUT_S)
     first_s = time.perf_counter() - started
     live.wait_for("step", lambda event: event["step"] >= NUM_STEPS, timeout_s=TIMEOUT_S)
     live.wait_for_end(timeout_s=TIMEOUT_S)
     return f"first step after {tell((first_s, watch.close()))} a rank, over {NUM_STEPS} steps"
-
-
-def ranks_of(live: LiveRun) -> list[int]:
-    """Return the processes of the ranks that live."""
-    return [process.pid for process in processes_of(live.run) if "trainers.worker" in process.cmdline()]
 
 
 def tell(measured: tuple[float, Peak]) -> str:

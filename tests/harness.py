@@ -68,6 +68,11 @@ def belongs_to(process: psutil.Process, run: RunDirectory) -> bool:
     return str(run.path) in process.cmdline() or (output is not None and output.parent == run.logs)
 
 
+def ranks_below(torchrun: psutil.Process) -> list[psutil.Process]:
+    """Return the ranks torchrun has started, by rank: it starts one after the other."""
+    return sorted(torchrun.children(), key=lambda process: (process.create_time(), process.pid))
+
+
 def torchrun_by_hand(run: RunDirectory, *extra: str) -> list[str]:
     """Return the literal command of the page, with this interpreter's torchrun."""
     command = rundir.torchrun_command(run.read_config(), run.path)
@@ -157,13 +162,21 @@ class LiveRun:
 
     def torchrun(self) -> psutil.Process:
         """Return the process of torchrun."""
+        ranks = self.ranks()
         return next(
-            p for p in processes_of(self.run) if p.pid != self.supervisor.pid and "RANK" not in p.environ()
+            p for p in processes_of(self.run) if p.pid != self.supervisor.pid and p.pid not in ranks.values()
         )
 
     def rank(self, rank: int) -> psutil.Process:
         """Return the process of a rank."""
-        return next(p for p in processes_of(self.run) if p.environ().get("RANK") == str(rank))
+        return psutil.Process(self.ranks()[rank])
+
+    def ranks(self) -> dict[int, int]:
+        """Return the process of each rank: the first one whose output goes to its log."""
+        logs = {self.run.rank_log(rank): rank for rank in range(self.run.read_config().nproc_per_node)}
+        youngest_first = sorted(processes_of(self.run), key=psutil.Process.create_time, reverse=True)
+        outputs = {processes.output_of(process.pid): process.pid for process in youngest_first}
+        return {logs[output]: pid for output, pid in outputs.items() if output in logs}
 
     def story(self) -> str:
         """Return the status and the ends of all logs, for a failure's message."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers import notify
+from trainers import launch, notify
 from trainers.contract import heartbeats, orders
 from trainers.contract.config import Config
 from trainers.contract.heartbeats import Board
@@ -116,9 +116,11 @@ def _launch(
     if board is not None:
         whole[heartbeats.ADDRESS] = board.address
     lifeline = [sys.executable, "-m", "trainers.contract.lifeline", str(os.getpid())]
+    forking = [sys.executable, "-u", "-m", "trainers.launch", str(os.getpid())]
+    program = forking if launch.can_fork() else [*lifeline, *torchrun_program()]
     with log.open("wb") as output:
         return subprocess.Popen(
-            [*lifeline, *torchrun_program(), *arguments],
+            [*program, *arguments],
             cwd=REPOSITORY,
             env=whole,
             stdin=subprocess.DEVNULL,

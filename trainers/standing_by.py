@@ -12,15 +12,15 @@ import importlib
 import os
 from pathlib import Path
 
-from trainers import heartbeat, worker
+from trainers import heartbeat, launch, worker
 from trainers.contract import orders
 from trainers.contract.heartbeats import STANDING_BY
 from trainers.contract.lifeline import die_with_parent, parent_by_name
 from trainers.contract.rundir import RunDirectory
 
 
-def main() -> None:
-    """Wait for a run and be a rank of it."""
+def main() -> int:
+    """Wait for a run and be a rank of it; return the exit code for its process."""
     die_with_parent(parent_by_name())
     heartbeat.begin()
     get_ready()
@@ -29,7 +29,7 @@ def main() -> None:
     if order is None:
         os._exit(0)  # nobody is there any more who could want anything
     os.environ.update(order.environment)
-    worker.end(worker.work(RunDirectory(Path(order.run_dir)), order.resume_step))
+    return worker.work(RunDirectory(Path(order.run_dir)), order.resume_step)
 
 
 def get_ready() -> None:
@@ -41,10 +41,9 @@ def get_ready() -> None:
     from trainers import registry
 
     torch.set_num_threads(1)
-    for name in ("trainers.build", "trainers.loop", "trainers.reporter", "trainers.telemetry"):
-        importlib.import_module(name)
     registry.discover_all()
-    for name in {library for strategy in registry.strategies().values() for library in strategy.libraries}:
+    libraries = {library for strategy in registry.strategies().values() for library in strategy.libraries}
+    for name in [*launch.NEEDED_BY_ANY_RUN, *libraries]:
         importlib.import_module(name)
     network = torch.nn.Linear(4, 4)
     optimizer = torch.optim.AdamW(network.parameters(), fused=True)
@@ -54,4 +53,4 @@ def get_ready() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    worker.end(main())

@@ -9,12 +9,13 @@ import argparse
 import logging
 import multiprocessing
 import os
+import signal
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
-from trainers import heartbeat
+from trainers import autopsy, heartbeat
 from trainers.contract import heartbeats, tickets
 from trainers.contract.lifeline import die_with_parent, parent_by_name
 from trainers.contract.orders import COMMANDS_OFFSET, STOOD_BY, SUPERVISED
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from trainers.job import Job
     from trainers.reporter import NullReporter
     from trainers.telemetry import Pulse
+
+# torchrun looks every 0.1 s; on a machine that is busy it comes later.
+FIRST_SEEN_S = 2.0
 
 log = logging.getLogger(__name__)
 
@@ -51,11 +55,25 @@ def work(run: RunDirectory, resume_step: int | None) -> int:
     die_with_parent(parent_by_name())
     heartbeat.begin()
     try:
-        run_recorded(run, resume_step)
-    except BaseException:  # noqa: BLE001 - the worker's main: whatever it was, the log has it
+        is_done = run_recorded(run, resume_step)
+    except BaseException as error:  # noqa: BLE001 - the worker's main: whatever it was, the log has it
         traceback.print_exc()
+        if is_forked() and autopsy.PEER_ERRORS.search(str(error)):
+            let_the_first_be_seen()
         return 1
+    if is_forked() and not is_done:
+        end_at_once(0)  # as it asked for: torchrun would keep it, and the others wait for it
     return 0
+
+
+def is_forked() -> bool:
+    """Tell whether torchrun has forked this rank, where it otherwise starts an interpreter for each."""
+    return multiprocessing.parent_process() is not None
+
+
+def let_the_first_be_seen() -> None:
+    """Wait to be ended, as a rank that only misses another: of those it forked torchrun names one alone."""
+    signal.sigtimedwait([], FIRST_SEEN_S)
 
 
 def end(exit_code: int) -> NoReturn:
@@ -63,8 +81,21 @@ def end(exit_code: int) -> NoReturn:
 
     There a broken process group can hang or abort in its destructor, and taking torch apart takes its time.
     """
+    if exit_code == 0 and is_forked():
+        end_children()
+        sys.exit(0)  # torchrun waits for its word that all is well, and ends it in the same way
+    end_at_once(exit_code)
+
+
+def end_children() -> None:
+    """End what this process started."""
     for child in multiprocessing.active_children():
         child.terminate()
+
+
+def end_at_once(exit_code: int) -> NoReturn:
+    """End the process and what it started, without taking anything apart."""
+    end_children()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(exit_code)
@@ -105,15 +136,19 @@ def set_up_log(rank: int) -> None:
     )
 
 
-def run_recorded(run: RunDirectory, resume_step: int | None) -> None:
-    """Train; an exception also goes to torchrun's error file, with rank and traceback."""
+def run_recorded(run: RunDirectory, resume_step: int | None) -> bool:
+    """Train; an exception also goes to torchrun's error file, with rank and traceback.
+
+    Returns:
+        whether it came to its end; False: something called `sys.exit(0)`.
+    """
     # The imports take seconds; what went before is done by then and lands in the log.
     from torch.distributed.elastic.multiprocessing.errors import record
 
-    record(run_rank)(run, resume_step)
+    return record(run_rank)(run, resume_step) is not None
 
 
-def run_rank(run: RunDirectory, resume_step: int | None) -> None:
+def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
     """Build this rank's part of the job, train, and leave the process group in order."""
     from trainers import distributed, reporter
     from trainers.telemetry import Pulse, Telemetry
@@ -149,6 +184,7 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> None:
         telemetry.stop()
         voice.close()
     distributed.leave()
+    return "done"
 
 
 def _train(

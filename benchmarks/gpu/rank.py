@@ -9,7 +9,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -38,9 +38,9 @@ def main() -> None:
         job.loader = looks.LookedAtLoader(job.loader, looks.stepped(look(job, **chosen["settings"]), done))
         return train(job)
 
-    def run_and_tell(run: RunDirectory, resume_step: int | None) -> None:
+    def run_and_tell(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
         try:
-            run_rank(run, resume_step)
+            return run_rank(run, resume_step)
         except RuntimeError as error:
             if is_out_of_memory(error):
                 out.write_text(json.dumps({OUT_OF_MEMORY: True}))

@@ -14,8 +14,8 @@ from tests.harness import (
     processes_of,
     torchrun_by_hand,
 )
-from tests.integration.conftest import REFERENCE_STEPS
-from trainers import checkpoint
+from tests.integration.conftest import REFERENCE, REFERENCE_STEPS
+from trainers import checkpoint, launch
 from trainers.contract import events
 
 
@@ -147,6 +147,39 @@ def test_literal_torchrun_command_works_by_hand(launcher: Launcher) -> None:
     assert [event["step"] for event in all_events(run) if event["kind"] == "step"] == list(range(1, 31))
     assert run.read_status().state == "finished"
     assert run.list_checkpoints()[-1].step == 30
+
+
+def test_ranks_are_forked_from_torchrun_and_are_sessions_of_their_own(launcher: Launcher) -> None:
+    live = launcher.start(num_epochs=100_000)
+    live.wait_for_step(1)
+    torchrun, ranks = live.torchrun(), [live.rank(0), live.rank(1)]
+    assert [rank.ppid() for rank in ranks] == [torchrun.pid] * 2
+    assert [rank.cmdline() for rank in ranks] == [torchrun.cmdline()] * 2, "an interpreter of its own"
+    assert [os.getsid(rank.pid) for rank in ranks] == [rank.pid for rank in ranks]
+    live.ask("stop", save=False)
+    assert live.wait_for_end().state == "stopped", live.story()
+
+
+def test_where_forking_is_turned_off_each_rank_has_an_interpreter_and_the_run_is_the_same(
+    launcher: Launcher, finished_run: LiveRun
+) -> None:
+    run = create_run(launcher.runs_dir, **REFERENCE)
+    live = launcher.start_run(run, environment={launch.START_METHOD: "spawn"})
+    live.wait_for_step(1)
+    assert "trainers.launch" not in live.torchrun().cmdline()
+    assert live.rank(0).cmdline() != live.torchrun().cmdline()
+    assert live.wait_for_end().state == "finished", live.story()
+    assert live.losses() == finished_run.losses()
+
+
+def test_what_kills_a_rank_is_named_also_where_forking_is_turned_off(launcher: Launcher) -> None:
+    run = create_run(launcher.runs_dir, num_epochs=100_000)
+    live = launcher.start_run(run, environment={launch.START_METHOD: "spawn"})
+    live.wait_for_step(1)
+    live.rank(1).kill()
+    status = live.wait_for_end()
+    assert status.error is not None and "Rank 1 was killed (SIGKILL)" in status.error, live.story()
+    live.wait_for_no_process(1.0)
 
 
 def test_second_start_of_a_live_run_is_refused_and_two_runs_at_once_do_not_collide(

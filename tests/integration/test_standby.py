@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.harness import REPOSITORY, Launcher, all_events, create_run, wait_until
+from tests.harness import REPOSITORY, Launcher, all_events, create_run, ranks_below, wait_until
 from trainers.contract.orders import Order
 from trainers.contract.rundir import RunDirectory
 
@@ -54,13 +54,9 @@ def rank_of(process: subprocess.Popen[bytes], rank: int) -> psutil.Process:
     """Return a rank that stands by, as soon as it is there."""
 
     def look() -> psutil.Process | None:
-        for each in family(process):
-            try:
-                if each.environ().get("RANK") == str(rank):
-                    return each
-            except psutil.NoSuchProcess:
-                continue
-        return None
+        _, *below = family(process)
+        ranks = ranks_below(below[0]) if below else []
+        return ranks[rank] if rank < len(ranks) else None
 
     found: psutil.Process = wait_until(f"rank {rank}", look, END_S)
     return found

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from gradio_client import Client
 from playwright.sync_api import Browser, Page
@@ -47,7 +49,8 @@ def kill_runs(runs_dir: Path) -> None:
     """Kill whatever a test left running."""
     for path in runs_dir.iterdir() if runs_dir.is_dir() else []:
         for process in processes_of(RunDirectory(path)):
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ended by itself at this moment
+                process.kill()
 
 
 @pytest.fixture(scope="session")

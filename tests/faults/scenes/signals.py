@@ -32,7 +32,7 @@ def find(live: LiveRun, victim: str) -> psutil.Process:
             if victim == "supervisor":
                 return psutil.Process(live.supervisor.pid)
             return live.torchrun() if victim == "torchrun" else live.rank(int(victim[-1]))
-        except (StopIteration, psutil.Error):
+        except (StopIteration, LookupError, psutil.Error):
             return None
 
     found: psutil.Process = wait_until(f"a process {victim}", look, 60.0)

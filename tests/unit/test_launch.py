@@ -1,0 +1,108 @@
+"""torchrun with its imports done: when it forks its ranks, how it is asked to, and where it cannot."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed.run
+
+from tests.harness import REPOSITORY
+from trainers import launch
+from trainers.contract import config, hardware, lifeline, rundir
+
+COMMAND = rundir.torchrun_command(config.parse({"nproc_per_node": 2}), "runs/x-1", 40)[1:]
+
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "num_nvidia_cards", lambda: 0)
+    monkeypatch.setattr(hardware, "num_gpus", lambda: 0)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.delenv(launch.START_METHOD, raising=False)
+
+
+def test_ranks_are_forked_on_linux_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert launch.can_fork()
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert not launch.can_fork()
+
+
+@pytest.mark.parametrize("asked", ["num_nvidia_cards", "num_gpus"])
+def test_they_are_not_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+    monkeypatch.setattr(hardware, asked, lambda: 1)
+    assert not launch.can_fork()
+
+
+@pytest.mark.parametrize(("method", "is_forked"), [("fork", True), ("spawn", False), ("forkserver", False)])
+def test_they_are_not_where_torchrun_was_told_another_method(
+    monkeypatch: pytest.MonkeyPatch, method: str, is_forked: bool
+) -> None:
+    monkeypatch.setenv(launch.START_METHOD, method)
+    assert launch.can_fork() == is_forked
+
+
+def test_torchrun_itself_takes_the_arguments_as_they_were_meant() -> None:
+    settings, entry, arguments = torch.distributed.run.config_from_args(
+        torch.distributed.run.parse_args(launch.forking(COMMAND))
+    )
+    assert (settings.start_method, settings.nproc_per_node, settings.max_nodes) == ("fork", 2, 1)
+    assert entry is torch.distributed.run.run_script_path
+    assert arguments == [str(launch.FIRST_OF_A_RANK), "trainers.worker", "runs/x-1", "--resume", "40"]
+    assert launch.FIRST_OF_A_RANK.is_file()
+
+
+@pytest.fixture
+def given_to_torchrun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str]]]:
+    """Return what torchrun was started with, where it would have been."""
+    given: list[list[str]] = []
+    monkeypatch.setattr(torch.distributed.run, "main", given.append)
+    monkeypatch.setattr(lifeline, "die_with_parent", lambda _: None)
+    monkeypatch.setattr(sys, "argv", ["launch", str(os.getppid()), *COMMAND])
+    for name in (lifeline.COMMAND_PID, "OMP_NUM_THREADS"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    yield given
+    gc.unfreeze()
+
+
+def test_ranks_that_share_the_cores_have_one_thread_each_as_torchrun_gives_them(
+    given_to_torchrun: list[list[str]],
+) -> None:
+    launch.main()
+    assert given_to_torchrun == [launch.forking(COMMAND)]
+    assert os.environ["OMP_NUM_THREADS"] == "1"
+    assert os.environ[lifeline.COMMAND_PID] == str(os.getpid())
+
+
+def test_without_semaphores_each_rank_gets_an_interpreter(
+    given_to_torchrun: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class NoSemaphores:
+        def Event(self) -> Any:  # noqa: N802 - as multiprocessing calls it
+            raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: NoSemaphores())
+    launch.main()
+    assert given_to_torchrun == [COMMAND]
+    assert "Function not implemented" in capsys.readouterr().out
+
+
+def test_what_is_imported_before_the_fork_starts_no_thread() -> None:
+    script = (
+        "import importlib, os\nfrom trainers import launch\n"
+        "for name in launch.NEEDED_BY_ANY_RUN: importlib.import_module(name)\n"
+        "print(len(os.listdir('/proc/self/task')))"
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    printed = subprocess.run(
+        [sys.executable, "-c", script], cwd=Path(REPOSITORY), env=environment, capture_output=True, check=True
+    )
+    assert printed.stdout == b"1\n"

@@ -1,0 +1,79 @@
+"""torchrun, with everything its ranks import already imported: each is forked from it and starts at once.
+
+    python -u -m trainers.launch PARENT_PID TORCHRUN_ARGUMENTS ...
+
+The arguments are those of the literal command. torchrun would start an interpreter for each rank, which
+imports torch for itself; here it is asked to fork them, by options of its own (`--run-path`,
+`--start-method`). On CPU ranks only: what a GPU's driver makes of a fork has not been measured.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import multiprocessing
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from trainers.contract import hardware, lifeline
+
+FIRST_OF_A_RANK = Path(__file__).resolve().with_name("forked_rank.py")
+
+
+# What the first step would import; none of it starts a thread or computes. Plugins are left to the ranks:
+# they are anybody's code, and may ask for their rank.
+NEEDED_BY_ANY_RUN = (
+    "torch._dynamo",
+    "trainers.worker",
+    "trainers.build",
+    "trainers.loop",
+    "trainers.reporter",
+    "trainers.telemetry",
+)
+
+# torchrun's own variable: set to another method, it turns forking off.
+START_METHOD = "PET_START_METHOD"
+
+
+def can_fork() -> bool:
+    """Tell whether ranks may be forked here: on Linux, where no GPU can be in the game."""
+    is_wanted = os.environ.get(START_METHOD, "fork") == "fork"
+    has_gpu = hardware.num_nvidia_cards() > 0 or hardware.num_gpus() > 0
+    return is_wanted and sys.platform.startswith("linux") and not has_gpu
+
+
+def forking(arguments: Sequence[str]) -> list[str]:
+    """Return torchrun's arguments that fork the ranks which the given ones would start anew."""
+    module = arguments.index("-m")
+    options = ["--run-path", "--start-method", "fork", str(FIRST_OF_A_RANK)]
+    return [*arguments[:module], *options, *arguments[module + 1 :]]
+
+
+def main() -> None:
+    """Be torchrun, and end with the process that started this one."""
+    lifeline.die_with_parent(int(sys.argv[1]))
+    os.environ[lifeline.COMMAND_PID] = str(os.getpid())
+    arguments = sys.argv[2:]
+    try:
+        multiprocessing.get_context("fork").Event()
+    except OSError as error:
+        print(f"no semaphore can be had ({error}), so each rank starts an interpreter of its own")
+    else:
+        # torchrun sets this for its ranks, but what they share is loaded before.
+        if arguments[arguments.index("--nproc-per-node") + 1] != "1":
+            os.environ.setdefault("OMP_NUM_THREADS", "1")
+        gc.disable()  # looking for garbage takes a seventh of the time of these imports
+        for name in NEEDED_BY_ANY_RUN:
+            importlib.import_module(name)
+        gc.freeze()  # what is there is never looked at again, so that the ranks go on sharing it
+        gc.enable()
+        arguments = forking(arguments)
+    from torch.distributed.run import main as torchrun
+
+    torchrun(arguments)
+
+
+if __name__ == "__main__":
+    main()
