@@ -19,6 +19,9 @@ install_browser() {
     "${as_root[@]}" apt-get update -qq && "${as_root[@]}" apt-get install -y -qq chromium </dev/null >/dev/null
 }
 
+# Each of the many processes would compile the project for itself.
+unset PYTHONDONTWRITEBYTECODE
+
 make_venv requirements.txt requirements-dev.txt
 has_browser || install_browser || true
 
