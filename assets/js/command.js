@@ -10,7 +10,7 @@ export function commandPanel(summary) {
   return section(
     "The command",
     "the-command",
-    el("p", { class: "ddp-caption" }, "What runs behind this page. It works by hand as well, in the project's folder."),
+    el("p", { class: "ddp-caption" }, "This job as a command, to run by hand in the project's folder. Start does the same, but imports torch once for all ranks, and beforehand where it can."),
     new CommandLine(summary.command).element,
     equation(summary),
   );

@@ -118,7 +118,7 @@ class TrainPage:
         self._memory = gr.HTML(elem_id="memory")
         self._problem = _problem_box("This cannot be started")
         self._command = gr.Code(
-            label="The command Start runs",
+            label="This job as a command",
             language="shell",
             interactive=False,
             lines=2,

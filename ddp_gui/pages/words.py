@@ -152,7 +152,7 @@ def machine(machine: Machine) -> str:
 
 
 def command(plan: Plan, runs_dir: Path) -> str:
-    """Return the torchrun command that Start would run now."""
+    """Return the torchrun command of the job that Start would begin now."""
     run_dir = runs_dir / rundir.next_run_id(runs_dir, plan.config)
     return rundir.shell_words(torchrun_command(plan.config, plan_module.shown_run_dir(run_dir)))
 

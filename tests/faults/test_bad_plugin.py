@@ -96,6 +96,14 @@ def test_rank_that_exits_without_a_word_is_named(copy_with: CopyWith) -> None:
     assert status.error is not None and "Rank 1" in status.error and "41" in status.error, live.story()
 
 
+def test_rank_that_leaves_in_peace_before_the_end_is_named(copy_with: CopyWith) -> None:
+    live = copy_with(misbehaving("raise SystemExit(0)")).start(model="misbehaves")
+    status = live.wait_for_end(DEADLINE_S)
+    live.wait_for_no_process(1.0)
+    assert status.state == "failed", live.story()
+    assert status.error is not None and "Rank 1 ended before training was done" in status.error, live.story()
+
+
 def test_plugin_that_cannot_be_imported_is_a_warning_by_name_and_training_goes_on(
     copy_with: CopyWith,
 ) -> None:
