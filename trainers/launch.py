@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from trainers.contract import hardware, lifeline
+from trainers.contract.torchrun import told_end
 
 FIRST_OF_A_RANK = Path(__file__).resolve().with_name("forked_rank.py")
 
@@ -56,10 +57,8 @@ def main() -> None:
     lifeline.die_with_parent(int(sys.argv[1]))
     os.environ[lifeline.COMMAND_PID] = str(os.getpid())
     arguments = sys.argv[2:]
-    try:
-        multiprocessing.get_context("fork").Event()
-    except OSError as error:
-        print(f"no semaphore can be had ({error}), so each rank starts an interpreter of its own")
+    if (obstacle := why_not()) is not None:
+        print(f"{obstacle}, so each rank starts an interpreter of its own")
     else:
         # torchrun sets this for its ranks, but what they share is loaded before.
         if arguments[arguments.index("--nproc-per-node") + 1] != "1":
@@ -70,9 +69,50 @@ def main() -> None:
         gc.freeze()  # what is there is never looked at again, so that the ranks go on sharing it
         gc.enable()
         arguments = forking(arguments)
+        note_every_end()
     from torch.distributed.run import main as torchrun
 
-    torchrun(arguments)
+    try:
+        torchrun(arguments)
+    finally:
+        for rank in multiprocessing.active_children():  # when torchrun fell between two forks
+            rank.kill()
+
+
+def why_not() -> str | None:
+    """Say what stands in the way of forking that is seen only here."""
+    import torch
+
+    try:
+        multiprocessing.get_context("fork").Event()
+    except OSError as error:
+        return f"no semaphore can be had ({error})"
+    return "there is a GPU" if torch.cuda.is_available() else None
+
+
+def note_every_end() -> None:
+    """Have torchrun's own look at its ranks write down how each has ended, and see when all have left.
+
+    Of ranks it forked torchrun tells the end of one alone, which may be one that only missed the first;
+    and it waits for ever for the word of a rank that left without any.
+    """
+    from torch.multiprocessing.spawn import ProcessContext
+
+    look, noted = ProcessContext.join, set()
+
+    def look_at_all(
+        self: ProcessContext, timeout: float | None = None, grace_period: float | None = None
+    ) -> bool:
+        ends = [process.exitcode for process in self.processes]
+        for rank, exit_code in enumerate(ends):
+            if exit_code and rank not in noted:
+                noted.add(rank)
+                print(told_end(rank, exit_code), flush=True)
+        if timeout is not None and all(exit_code == 0 for exit_code in ends):
+            sys.exit(0)  # without a word that all is well: those would wait to be let go
+        return bool(look(self, timeout, grace_period))
+
+    ProcessContext.join = look_at_all  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -9,13 +9,13 @@ import argparse
 import logging
 import multiprocessing
 import os
-import signal
 import sys
 import traceback
+from multiprocessing import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
-from trainers import autopsy, heartbeat
+from trainers import heartbeat
 from trainers.contract import heartbeats, tickets
 from trainers.contract.lifeline import die_with_parent, parent_by_name
 from trainers.contract.orders import COMMANDS_OFFSET, STOOD_BY, SUPERVISED
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from trainers.reporter import NullReporter
     from trainers.telemetry import Pulse
 
-# torchrun looks every 0.1 s; on a machine that is busy it comes later.
-FIRST_SEEN_S = 2.0
+BEFORE_ALL_ELSE = 10**6
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +55,8 @@ def work(run: RunDirectory, resume_step: int | None) -> int:
     heartbeat.begin()
     try:
         is_done = run_recorded(run, resume_step)
-    except BaseException as error:  # noqa: BLE001 - the worker's main: whatever it was, the log has it
+    except BaseException:  # noqa: BLE001 - the worker's main: whatever it was, the log has it
         traceback.print_exc()
-        if is_forked() and autopsy.PEER_ERRORS.search(str(error)):
-            let_the_first_be_seen()
         return 1
     if is_forked() and not is_done:
         end_at_once(0)  # as it asked for: torchrun would keep it, and the others wait for it
@@ -71,31 +68,22 @@ def is_forked() -> bool:
     return multiprocessing.parent_process() is not None
 
 
-def let_the_first_be_seen() -> None:
-    """Wait to be ended, as a rank that only misses another: of those it forked torchrun names one alone."""
-    signal.sigtimedwait([], FIRST_SEEN_S)
-
-
 def end(exit_code: int) -> NoReturn:
     """End the process, but not through the interpreter's exit.
 
     There a broken process group can hang or abort in its destructor, and taking torch apart takes its time.
     """
     if exit_code == 0 and is_forked():
-        end_children()
-        sys.exit(0)  # torchrun waits for its word that all is well, and ends it in the same way
+        # torchrun waits for the word of each that all is well, and lets all go together.
+        util.Finalize(None, end_at_once, args=(0,), exitpriority=BEFORE_ALL_ELSE)
+        sys.exit(0)
     end_at_once(exit_code)
-
-
-def end_children() -> None:
-    """End what this process started."""
-    for child in multiprocessing.active_children():
-        child.terminate()
 
 
 def end_at_once(exit_code: int) -> NoReturn:
     """End the process and what it started, without taking anything apart."""
-    end_children()
+    for child in multiprocessing.active_children():
+        child.terminate()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(exit_code)

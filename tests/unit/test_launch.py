@@ -7,16 +7,20 @@ import multiprocessing
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch.distributed.run
+import torch.multiprocessing
+from torch.multiprocessing.spawn import ProcessContext, ProcessExitedException
 
-from tests.harness import REPOSITORY
+from tests.harness import REPOSITORY, wait_until
 from trainers import launch
 from trainers.contract import config, hardware, lifeline, rundir
+from trainers.contract.torchrun import rank_exit_codes
 
 COMMAND = rundir.torchrun_command(config.parse({"nproc_per_node": 2}), "runs/x-1", 40)[1:]
 
@@ -65,6 +69,7 @@ def given_to_torchrun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str
     given: list[list[str]] = []
     monkeypatch.setattr(torch.distributed.run, "main", given.append)
     monkeypatch.setattr(lifeline, "die_with_parent", lambda _: None)
+    monkeypatch.setattr(ProcessContext, "join", ProcessContext.join)  # is put back with this
     monkeypatch.setattr(sys, "argv", ["launch", str(os.getppid()), *COMMAND])
     for name in (lifeline.COMMAND_PID, "OMP_NUM_THREADS"):
         monkeypatch.setenv(name, "")
@@ -93,6 +98,45 @@ def test_without_semaphores_each_rank_gets_an_interpreter(
     launch.main()
     assert given_to_torchrun == [COMMAND]
     assert "Function not implemented" in capsys.readouterr().out
+
+
+def test_a_gpu_that_only_torch_sees_is_left_alone(
+    given_to_torchrun: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    launch.main()
+    assert given_to_torchrun == [COMMAND]
+    assert "there is a GPU" in capsys.readouterr().out
+
+
+def test_the_end_of_every_rank_is_told_though_torchrun_names_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ProcessContext, "join", ProcessContext.join)  # as it was, after this test
+    launch.note_every_end()
+    ranks = torch.multiprocessing.start_processes(_end_with, args=([1, 9],), nprocs=2, join=False)
+    for process in ranks.processes:
+        wait_until("its end", lambda process=process: is_zombie(process), 20.0)
+    with pytest.raises(ProcessExitedException):
+        ranks.join(-1)
+    assert rank_exit_codes(capsys.readouterr().out) == {0: 1, 1: 9}
+
+
+def test_when_all_have_left_without_a_word_torchrun_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ProcessContext, "join", ProcessContext.join)
+    launch.note_every_end()
+    ranks = torch.multiprocessing.start_processes(_end_with, args=([0, 0],), nprocs=2, join=False)
+    with pytest.raises(SystemExit) as ended:
+        wait_until("the end of torchrun", lambda: ranks.join(-1) and None, 20.0)
+    assert ended.value.code == 0
+
+
+def _end_with(rank: int, exit_codes: Sequence[int]) -> None:
+    os._exit(exit_codes[rank])
+
+
+def is_zombie(process: multiprocessing.process.BaseProcess) -> bool:
+    return psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE
 
 
 def test_what_is_imported_before_the_fork_starts_no_thread() -> None:

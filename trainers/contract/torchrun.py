@@ -11,7 +11,7 @@ _SUMMARY_RANK = re.compile(
     r"rank\s*:\s*(?P<rank>\d+) \(local_rank: \d+\)\s*\n\s*exitcode\s*:\s*(?P<code>-?\d+)"
 )
 
-
+_TOLD_END = re.compile(r"^rank (?P<rank>\d+) ended with exit code (?P<code>-?\d+)$", re.MULTILINE)
 _FIRST_FAILURE = "Root Cause (first observed failure):"
 
 
@@ -27,9 +27,15 @@ def torchrun_options(log_dir: Path) -> Mapping[str, str]:
     return {"PET_LOG_DIR": str(log_dir), "PET_LOCAL_ADDR": "127.0.0.1"}
 
 
+def told_end(rank: int, exit_code: int) -> str:
+    """Return the line of the log that tells of a rank's end."""
+    return f"rank {rank} ended with exit code {exit_code}"
+
+
 def rank_exit_codes(output: str) -> dict[int, int]:
-    """Return the exit code of each rank that the last summary names; negative is a signal."""
-    return {int(match["rank"]): int(match["code"]) for match in _SUMMARY_RANK.finditer(output)}
+    """Return the exit code of each rank that a line or the summary names; negative is a signal."""
+    matches = [*_SUMMARY_RANK.finditer(output), *_TOLD_END.finditer(output)]
+    return {int(match["rank"]): int(match["code"]) for match in matches}
 
 
 def first_failed_rank(output: str) -> int | None:
