@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
-from tests.harness import REPOSITORY, Launcher, all_events, create_run
+from tests.harness import REPOSITORY, Launcher, all_events, create_run, wait_until
 from tools.page_driver import free_port
+from trainers.contract.rundir import RunDirectory
 
 TIMEOUT_S = 120
 
 
 def test_rank_0_reports_the_ranks_of_every_machine(launcher: Launcher) -> None:
-    run = create_run(launcher.runs_dir, max_steps=300, num_epochs=1000, eval_every_steps=300)
+    run = create_run(launcher.runs_dir, num_epochs=100_000, eval_every_steps=300)
     command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
     command += ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
     nodes = [
@@ -22,12 +24,20 @@ def test_rank_0_reports_the_ranks_of_every_machine(launcher: Launcher) -> None:
         for node in range(2)
     ]
     try:
+        wait_until("a look at both machines", lambda: len(newest(run, "devices")) == 2, TIMEOUT_S)
+        wait_until("an evaluation", lambda: any(event["kind"] == "eval" for event in all_events(run)), 60)
+        run.append_command("stop", save=False)
         assert [node.wait(TIMEOUT_S) for node in nodes] == [0, 0]
     finally:
         for node in nodes:
             node.kill()
-    seen = [event for event in all_events(run) if event["kind"] == "devices"]
-    assert [(device["rank"], device["node"]) for device in seen[-1]["devices"]] == [(0, 0), (1, 1)]
-    steps = [event["ranks"] for event in all_events(run) if event["kind"] == "ranks"]
-    assert [rank["rank"] for rank in steps[-1]] == [0, 1] and min(rank["step"] for rank in steps[-1]) > 0
-    assert all_events(run)[-1]["state"] == "finished"
+    assert [(device["rank"], device["node"]) for device in newest(run, "devices")] == [(0, 0), (1, 1)]
+    ranks = newest(run, "ranks")
+    assert [rank["rank"] for rank in ranks] == [0, 1] and min(rank["step"] for rank in ranks) > 0
+    states = [event["state"] for event in all_events(run) if event["kind"] == "state"]
+    assert states == ["starting", "running", "stopping", "stopped"], all_events(run)[-3:]
+
+
+def newest(run: RunDirectory, kind: str) -> list[dict[str, Any]]:
+    """Return what the newest event of this kind, `devices` or `ranks`, says of each rank."""
+    return next((event[kind] for event in reversed(all_events(run)) if event["kind"] == kind), [])
