@@ -57,19 +57,19 @@ def main() -> None:
     lifeline.die_with_parent(int(sys.argv[1]))
     os.environ[lifeline.COMMAND_PID] = str(os.getpid())
     arguments = sys.argv[2:]
+    # torchrun sets this for its ranks, but what they share is loaded before, with the first import of torch.
+    if arguments[arguments.index("--nproc-per-node") + 1] != "1":
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+    gc.disable()  # looking for garbage takes a seventh of the time of these imports
     if (obstacle := why_not()) is not None:
         print(f"{obstacle}, so each rank starts an interpreter of its own")
     else:
-        # torchrun sets this for its ranks, but what they share is loaded before.
-        if arguments[arguments.index("--nproc-per-node") + 1] != "1":
-            os.environ.setdefault("OMP_NUM_THREADS", "1")
-        gc.disable()  # looking for garbage takes a seventh of the time of these imports
         for name in NEEDED_BY_ANY_RUN:
             importlib.import_module(name)
         gc.freeze()  # what is there is never looked at again, so that the ranks go on sharing it
-        gc.enable()
         arguments = forking(arguments)
         note_every_end()
+    gc.enable()
     from torch.distributed.run import main as torchrun
 
     try:
