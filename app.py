@@ -9,6 +9,9 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ddp_gui import uploads
+from trainers.contract import private_files
+
 if TYPE_CHECKING:
     from ddp_gui.catalogue import CatalogueSource
     from ddp_gui.options import Options
@@ -18,7 +21,11 @@ def main() -> None:
     """Parse the options and serve the page."""
     try:
         options = checked_options(parse_options(sys.argv[1:]))
-    except ValueError as error:
+        private_files.close_runs(options.runs_dir)
+        private_files.begin(options.runs_dir)
+        # Gradio reads it when it is imported; its own choice is a folder of all users of this machine.
+        os.environ["GRADIO_TEMP_DIR"] = str(uploads.make_incoming(uploads.folder_beside(options.runs_dir)))
+    except (ValueError, OSError) as error:
         sys.exit(f"The page is not served: {error}.")
     # Nothing here calls home, and nothing is fetched from outside.
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")

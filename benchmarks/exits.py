@@ -67,12 +67,11 @@ def main() -> None:
 def exits_of_one(runs_dir: Path, *, is_reversed: bool) -> list[str]:
     """Run one job to its end and return how each of its two ranks exited."""
     run = rundir.create(runs_dir, config.parse(SHORT))
-    command = rundir.torchrun_command(run.read_config(), run.path)
-    module = command.index("trainers.worker")
-    command[module] = "benchmarks.exits"
+    arguments = rundir.worker_arguments(run.read_config(), run.path)
+    arguments[arguments.index("trainers.worker")] = "benchmarks.exits"
     with (run.logs / "torchrun.log").open("wb") as log:
         done = subprocess.run(
-            [sys.executable, "-m", "torch.distributed.run", *command[1:]],
+            [sys.executable, "-m", "torch.distributed.run", *arguments],
             env={**os.environ, **torchrun_options(run.logs / "torchrun"), REVERSED: str(int(is_reversed))},
             stdout=log,
             stderr=subprocess.STDOUT,

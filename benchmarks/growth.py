@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import socket
 import statistics
 import subprocess
 import sys
@@ -25,13 +26,14 @@ import torch.distributed as dist
 
 from benchmarks.machine import Conditions
 from tools.page_driver import REPOSITORY
-from trainers import distributed
+from trainers import distributed, sample_board
 from trainers.contract.rundir import RunDirectory
+from trainers.contract.torchrun import literal_command, torchrun_arguments
 from trainers.distributed import World
 from trainers.meter import StepMeter
 from trainers.reporter import NullReporter, Reporter
 from trainers.step_clock import StepTimes
-from trainers.telemetry import Gatherer, Pulse, Telemetry, node_key, rank_key
+from trainers.telemetry import Gatherer, Pulse, Telemetry, node_key
 
 STEP_S = 0.05
 STEPS_A_REPORT = 2
@@ -74,8 +76,9 @@ def main() -> None:
 def real(num_ranks: int, seconds: float) -> dict[str, Any]:
     """Run so many ranks whose steps sleep."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
-        command += [str(num_ranks), "-m", "benchmarks.growth", "--out", folder, "--seconds", str(seconds)]
+        arguments = ["--out", folder, "--seconds", str(seconds)]
+        arguments = torchrun_arguments(num_ranks, "benchmarks.growth", *arguments)
+        command = literal_command(arguments, [sys.executable, "-m", "torch.distributed.run"])
         subprocess.run(command, cwd=REPOSITORY, check=True, stderr=subprocess.DEVNULL)
         ranks = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(num_ranks)]
     reports = ranks[0]["report_ms"]
@@ -119,29 +122,31 @@ def be_a_rank(folder: Path, seconds: float) -> None:
 
 
 def simulated(num_ranks: int) -> dict[str, float]:
-    """Fill a store as the machines of so many ranks would; return what rank 0's part takes, in ms.
+    """Tell what the machines of so many ranks would; return what rank 0's part takes, in ms.
 
     Gathering is its telemetry thread's, writing its writer's; all of it holds the interpreter of rank 0.
     """
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    reader = dist.TCPStore("127.0.0.1", store.port, is_master=False, wait_for_workers=False)
+    with socket.create_server(("127.0.0.1", 0)) as listening:  # a store of its own would listen everywhere
+        port, fd = listening.getsockname()[1], listening.detach()
+    store = dist.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False, master_listen_fd=fd)
+    reader = dist.TCPStore("127.0.0.1", port, is_master=False, wait_for_workers=False)
     world = World(rank=0, local_rank=0, world_size=num_ranks, node=0, device=torch.device("cpu"))
     num_nodes = num_ranks // RANKS_A_NODE
     with tempfile.TemporaryDirectory() as folder:
         reporter = Reporter(RunDirectory(Path(folder)))
         telemetry = Telemetry(world, reporter, Pulse())
         samples = [{**telemetry.sample_once()} for _ in range(RANKS_A_NODE)]
-        for rank, sample in enumerate(samples):
-            store.set(rank_key(rank), json.dumps(sample))
+        board, _file = sample_board.make(RANKS_A_NODE)
+        for place, sample in enumerate(samples):
+            board.write(place, sample)
         for node in range(num_nodes):
             store.set(node_key(node), json.dumps(samples))
-        here = Gatherer(reader, [rank_key(rank) for rank in range(RANKS_A_NODE)])
         everywhere = Gatherer(reader, [node_key(node) for node in range(num_nodes)])
         gather_ms, write_ms = [], []
         writer = time.pthread_getcpuclockid(reporter.writer.ident or 0)
         for _ in range(NUM_GATHERED):
             since, writer_since = time.thread_time(), time.clock_gettime(writer)
-            here.gather()
+            board.read()
             telemetry.report([sample for found in everywhere.gather() for sample in found])
             gather_ms.append(1000 * (time.thread_time() - since))
             time.sleep(0.2)

@@ -41,6 +41,7 @@ from tools import page_driver
 from trainers.contract import config as config_module
 from trainers.contract import events, rundir
 from trainers.contract.rundir import RunDirectory
+from trainers.contract.torchrun import literal_command, torchrun_arguments
 
 CATCH_UP_S = 10.0
 LOOK_EVERY_S = 0.1
@@ -94,8 +95,8 @@ def unwatched(options: Namespace) -> Figures:
     """
     with tempfile.TemporaryDirectory() as folder:
         run = rundir.create(Path(folder), config_module.parse(configuration(options)))
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
-        command += [str(NUM_RANKS), "-m", "benchmarks.unwatched_worker", str(run.path)]
+        arguments = torchrun_arguments(NUM_RANKS, "benchmarks.unwatched_worker", str(run.path))
+        command = literal_command(arguments, [sys.executable, "-m", "torch.distributed.run"])
         subprocess.run(
             command, cwd=page_driver.REPOSITORY, check=True, capture_output=True, timeout=JOB_TIMEOUT_S
         )

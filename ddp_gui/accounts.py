@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import os
 import re
 import sys
 import unicodedata
@@ -19,6 +20,7 @@ SPELT = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss", "ø": "o", "æ": "ae", 
 def main() -> None:
     """Do what the command line asks for."""
     options = _parse(sys.argv[1:])
+    os.umask(0o077)
     file = AccountFile(options.file)
     try:
         if options.what == "list":

@@ -10,9 +10,10 @@ from ddp_gui.access import owners, people
 from ddp_gui.access.data_access import DataAccess
 from ddp_gui.access.pace import Pace
 from ddp_gui.catalogue import Catalogue
+from ddp_gui.door.workers import CLICKS, STARTS
 from ddp_gui.endpoints import register
 from ddp_gui.own_data import Look
-from ddp_gui.plainly import in_plain_words
+from ddp_gui.plainly import in_plain_words, waiting_in_plain_words
 from ddp_gui.plan import Plan
 from ddp_gui.runs import RunStore, status_values
 from ddp_gui.waiting import line_view
@@ -39,11 +40,8 @@ class Api:
         self._store = store
         self._own_data = store.own_data
 
-    def plan(self, raw: dict[str, Any], *, may_look: bool = True) -> Plan:
-        """Check a configuration against what there is now.
-
-        Args:
-            may_look: a person's own data may be looked at, which takes time; else it must have been.
+    def plan(self, raw: dict[str, Any]) -> Plan:
+        """Check a configuration against what there is now; a person's own data must have been looked at.
 
         Raises:
             ConfigError: naming the field, the value and what is allowed.
@@ -53,11 +51,10 @@ class Api:
         self.access.check(config)
         catalogue = self._catalogue.get()
         if config.dataset in catalogue.own_data:
-            look = self._own_data.look(config) if may_look else self._own_data.remembered(config)
-            catalogue = self._own_data.extend(catalogue, config, look)
+            catalogue = self._own_data.extend(catalogue, config, self._own_data.remembered(config))
         return plan.make(config, catalogue, here)
 
-    def look(self, raw: dict[str, Any], *, anew: bool = False) -> Look:
+    async def look(self, raw: dict[str, Any], *, anew: bool = False) -> Look:
         """Look at a person's own data.
 
         Args:
@@ -71,25 +68,34 @@ class Api:
         self.access.check(config)
         if anew:
             self._looks.count()
-        return self._own_data.look(config, anew=anew)
+        return await self._own_data.look(config, anew=anew)
+
+    async def _look_first(self, raw: dict[str, Any]) -> None:
+        """Look at a person's own data, where a configuration names some, before it is planned."""
+        if isinstance(raw, dict) and raw.get("dataset") in (await CLICKS.run(self._catalogue.get)).own_data:
+            await self.look(raw)
 
     def catalog(self) -> dict[str, Any]:
         """Say what can be picked: models, data sets, strategies, broken plugins."""
         return dict(in_plain_words(lambda: self._catalogue.get().raw))
 
-    def start_run(self, config: dict[str, Any], use_occupied_gpus: bool = False) -> dict[str, Any]:
+    async def start_run(self, config: dict[str, Any], use_occupied_gpus: bool = False) -> dict[str, Any]:
         """Start a run, now or when its turn comes; missing fields take their defaults.
 
         GPUs on which somebody else's process is are used only where that is asked for.
         """
 
-        def start() -> dict[str, Any]:
+        async def start() -> dict[str, Any]:
+            await self._look_first(config)
+            return await STARTS.run(start_now)
+
+        def start_now() -> dict[str, Any]:
             planned, owner = self.plan(config), people.asking().name
             self._starts.count()
             placed = self._line.start(planned, owner, uses_occupied_gpus=bool(use_occupied_gpus))
             return self._answer_placed(placed, "Started.")
 
-        return in_plain_words(start)
+        return await waiting_in_plain_words(start())
 
     def stop_run(self, run_id: str, save: bool = True) -> dict[str, Any]:
         """Ask a run to save (unless told not to) and end; one that waits is taken out of the line."""
@@ -121,7 +127,7 @@ class Api:
 
         return in_plain_words(send)
 
-    def resume_run(
+    async def resume_run(
         self,
         run_id: str,
         checkpoint_step: int | None = None,
@@ -134,7 +140,12 @@ class Api:
         batch becomes larger or smaller, or "rescale": it stays, and the global batch changes.
         """
 
-        def resume() -> dict[str, Any]:
+        async def resume() -> dict[str, Any]:
+            config = (await CLICKS.run(self._store.open_to_change, run_id)).read_config()
+            await self._look_first(config.to_json())
+            return await STARTS.run(resume_now)
+
+        def resume_now() -> dict[str, Any]:
             run = self._store.open_to_change(run_id)
             state = run.read_status().state
             if state == "paused":
@@ -151,9 +162,11 @@ class Api:
             checkpoint = launcher.checkpoint_to_go_on_from(run, _whole_step(checkpoint_step), checked)
             self._starts.count()
             placed = self._line.resume(run, checkpoint.step, checked, owners.owner_of(run) or "")
-            return self._answer_placed(placed, f"Going on from step {checkpoint.step}.")
+            is_end = checkpoint.step >= launcher.num_steps_from(checkpoint, checked)
+            words = "All steps are done: the run is concluded" if is_end else "Going on"
+            return self._answer_placed(placed, f"{words} from step {checkpoint.step}.")
 
-        return in_plain_words(resume)
+        return await waiting_in_plain_words(resume())
 
     def list_runs(self) -> list[dict[str, Any]]:
         """List all runs, newest first."""

@@ -7,13 +7,14 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ddp_gui.paths import REPOSITORY
-from trainers.contract.json_files import write_json_atomically
+from trainers.contract import environment, private_files
+from trainers.contract.json_files import read_json, write_json_atomically
+from trainers.contract.library_words import without_advice
 
 ASK_TIMEOUT_S = 120.0
 
@@ -36,6 +37,7 @@ def ask(module: str) -> dict[str, Any]:
         answer = subprocess.run(
             [*lifeline, sys.executable, "-m", module],
             cwd=REPOSITORY,
+            env=environment.for_a_child(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=ASK_TIMEOUT_S,
@@ -44,7 +46,7 @@ def ask(module: str) -> dict[str, Any]:
     except subprocess.TimeoutExpired as error:
         raise AskError(f"{module} did not answer within two minutes") from error
     if answer.returncode != 0:
-        words = answer.stderr.decode("utf-8", errors="replace").strip()[-2000:]
+        words = without_advice(answer.stderr.decode("utf-8", errors="replace")).strip()[-2000:]
         raise AskError(f"{module} could not be read:\n{words}")
     read: dict[str, Any] = json.loads(answer.stdout)
     return read
@@ -56,33 +58,36 @@ def current_key(answer: Answer) -> str:
     return _fingerprint(watched)
 
 
-def remembered(cache_file: Path) -> Answer | None:
+def remembered(cache_file: Path | None) -> Answer | None:
     """Return the answer that was kept, if no file has changed since."""
+    if cache_file is None:
+        return None
     try:
-        cached: dict[str, Any] = json.loads(cache_file.read_text(encoding="utf-8"))
+        cached: dict[str, Any] = read_json(cache_file, must_be_ours=True)
         answer: Answer = cached["answer"]
         fits = cached["key"] == current_key(answer)
+    except private_files.ForeignFileError as error:
+        print(f"{error}.", flush=True)
+        return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return answer if fits else None
 
 
-def remember(cache_file: Path, answer: Answer) -> None:
+def remember(cache_file: Path | None, answer: Answer) -> None:
     """Keep an answer; where that cannot be done the next start takes some seconds more."""
+    if cache_file is None:
+        return
     try:
-        cache_file.parent.mkdir(parents=True, exist_ok=True)
-        write_json_atomically(cache_file, {"key": current_key(answer), "answer": answer})
+        write_json_atomically(cache_file, {"key": current_key(answer), "answer": answer}, mode=0o600)
     except OSError as error:
         print(f"{cache_file.name} is not kept ({error}); the next start takes some seconds more.")
 
 
-def default_cache_file(name: str) -> Path:
-    """Return where this checkout keeps an answer: inside it, or in the temporary folder."""
-    inside = REPOSITORY / ".cache"
-    if os.access(inside if inside.is_dir() else REPOSITORY, os.W_OK):
-        return inside / f"{name}.json"
-    mark = hashlib.sha256(str(REPOSITORY).encode()).hexdigest()[:12]
-    return Path(tempfile.gettempdir()) / f"ddp-{name}-{os.getuid()}-{mark}.json"
+def default_cache_file(name: str) -> Path | None:
+    """Return where this checkout keeps an answer; None where there is no place for it."""
+    folder = private_files.cache_folder()
+    return None if folder is None else folder / f"{name}.json"
 
 
 def _fingerprint(watched: Iterable[Path]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from ddp_gui import remarks
 from ddp_gui.access import owners
-from trainers.contract import events, rundir
+from trainers.contract import events, private_files, run_ids, rundir
 from trainers.contract.json_files import read_json
 from trainers.contract.rundir import RunDirectory
 
@@ -43,11 +44,14 @@ def delete(runs_dir: Path, run_ids: Sequence[str]) -> list[tuple[str, str]]:
     held: list[int] = []
     try:
         for run in runs:
+            if not private_files.is_ours(run.path.lstat()):
+                continue  # whatever goes on in it, it can neither be stopped nor started here
             state = _state(run)
             if state in events.LIVE_STATES:
                 raise ValueError(f"run {run.run_id} is {state}: stop it first, then delete it")
-            # Nobody can start it again while it is being moved.
-            held.append(run.acquire_lock())
+            # Nobody can start it again while it is being moved; nor where the lock is another user's.
+            with contextlib.suppress(private_files.ForeignFileError):
+                held.append(run.acquire_lock())
         return [(run.run_id, _move_to_bin(runs_dir, run)) for run in runs]
     finally:
         for descriptor in held:
@@ -119,7 +123,7 @@ def _state(run: RunDirectory) -> str:
 
 def _move_to_bin(runs_dir: Path, run: RunDirectory) -> str:
     folder = runs_dir / FOLDER
-    folder.mkdir(exist_ok=True)
+    private_files.make_folder(folder)
     number = 1
     # A folder that is there and not empty is never replaced by a rename.
     while True:
@@ -147,7 +151,9 @@ def _paths(runs_dir: Path) -> list[Path]:
     folder = runs_dir / FOLDER
     if not folder.is_dir():
         return []
-    return [folder / name for name in sorted(os.listdir(folder)) if _is_bin_id(name)]
+    paths = [folder / name for name in sorted(os.listdir(folder)) if _is_bin_id(name)]
+    # A run may be a link that somebody deleted as it was; whatever else lies here is none.
+    return [path for path in paths if path.is_symlink() or path.is_dir()]
 
 
 def _in_bin(runs_dir: Path, bin_id: str) -> Path:
@@ -159,7 +165,7 @@ def _in_bin(runs_dir: Path, bin_id: str) -> Path:
 
 def _is_bin_id(name: str) -> bool:
     run_id, mark, number = name.partition(NUMBERED)
-    return bool(rundir.RUN_ID_PATTERN.fullmatch(run_id)) and (not mark or number.isdecimal())
+    return bool(run_ids.RUN_ID_PATTERN.fullmatch(run_id)) and (not mark or number.isdecimal())
 
 
 def _run_id_of(bin_id: str) -> str:
@@ -189,6 +195,6 @@ def _size_bytes(path: Path) -> int:
         for name in names:
             try:
                 size += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118 - many files
-            except FileNotFoundError:
-                continue
+            except OSError:
+                continue  # gone meanwhile, or not ours to see
     return size

@@ -123,7 +123,7 @@ class CatalogueError(RuntimeError):
 class CatalogueSource:
     """Gives the catalogue; asks the training process again only when a file of it has changed."""
 
-    def __init__(self, cache_file: Path) -> None:
+    def __init__(self, cache_file: Path | None) -> None:
         self._cache_file = cache_file
         self._lock = threading.Lock()
         self._key = ""
@@ -166,7 +166,7 @@ def _as_broken(error: AskError) -> dict[str, str]:
     return {"module": "trainers", "message": str(error), "traceback": ""}
 
 
-def default_cache_file() -> Path:
+def default_cache_file() -> Path | None:
     """Return where this checkout's catalogue is cached."""
     return asking.default_cache_file("catalogue")
 

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -19,9 +19,16 @@ from typing import Any, Literal
 from ddp_gui.check_words import explain_failure
 from ddp_gui.machine import Machine
 from ddp_gui.paths import REPOSITORY
+from trainers.contract import environment
 from trainers.contract.processes import ProcessTree
 from trainers.contract.rundir import shell_words
-from trainers.contract.torchrun import torchrun_options, torchrun_program
+from trainers.contract.torchrun import (
+    RendezvousFiles,
+    literal_command,
+    torchrun_arguments,
+    torchrun_options,
+    torchrun_program,
+)
 
 TIMEOUT_S = 60.0
 POLL_S = 0.05
@@ -42,7 +49,7 @@ class Check:
     check_id: str
     num_ranks: int
     backend: str
-    command: list[str]
+    arguments: list[str]
     busy_with: tuple[str, ...]
     started_unix_s: float
     state: CheckState = "running"
@@ -59,7 +66,7 @@ class Check:
             "state": self.state,
             "num_ranks": self.num_ranks,
             "backend": self.backend,
-            "command": shell_words(self.command),
+            "command": shell_words(literal_command(self.arguments)),
             "busy_with": list(self.busy_with),
             "started_unix_s": self.started_unix_s,
             "lines": self.lines,
@@ -92,17 +99,16 @@ def most_ranks(here: Machine) -> int:
     return here.num_gpus if backend_of(here) == "nccl" else here.max_cpu_ranks
 
 
-def check_command(num_ranks: int, here: Machine) -> list[str]:
-    """Return the literal command of a check; it works by hand as well."""
-    command = ["torchrun", "--standalone", "--nproc-per-node", str(num_ranks)]
-    command += ["-m", "trainers.check_communication"]
+def check_arguments(num_ranks: int | str, here: Machine) -> list[str]:
+    """Return torchrun's arguments for a check."""
     has_lone_gpu = here.num_gpus > 0 and backend_of(here) == "gloo"
-    return [*command, "--device", "cpu"] if has_lone_gpu else command
+    options = ("--device", "cpu") if has_lone_gpu else ()
+    return torchrun_arguments(num_ranks, "trainers.check_communication", *options)
 
 
-def shown_command(here: Machine) -> str:
-    """Return the command with its number of ranks left open, as `N`."""
-    return shell_words(["N" if word == "0" else word for word in check_command(0, here)])
+def shown_command(num_ranks: int | str, here: Machine) -> str:
+    """Return the literal command of a check, which works by hand as well."""
+    return shell_words(literal_command(check_arguments(num_ranks, here)))
 
 
 class CommunicationChecks:
@@ -133,7 +139,7 @@ class CommunicationChecks:
             check_id=uuid.uuid4().hex[:12],
             num_ranks=int(num_ranks),
             backend=backend_of(here),
-            command=check_command(int(num_ranks), here),
+            arguments=check_arguments(int(num_ranks), here),
             busy_with=tuple(busy_with),
             started_unix_s=time.time(),
         )
@@ -176,17 +182,19 @@ class CommunicationChecks:
 
     def _see_through(self, check: Check) -> None:
         """Run a check from its start to the end of its last process."""
+        rendezvous = RendezvousFiles()
         try:
             with tempfile.TemporaryDirectory(prefix="ddp-check-") as folder:
-                check.state, check.error = self._run(check, Path(folder))
+                check.state, check.error = self._run(check, Path(folder), rendezvous.environment)
         except OSError as error:
             check.state, check.error = "failed", f"The check could not be started: {error}."
         finally:
+            rendezvous.close()
             check.has_ended.set()
 
-    def _run(self, check: Check, folder: Path) -> tuple[CheckState, str | None]:
+    def _run(self, check: Check, folder: Path, variables: Mapping[str, str]) -> tuple[CheckState, str | None]:
         said = folder / "lines.jsonl"
-        process = _start(check, folder, said)
+        process = _start(check, folder, said, variables)
         tree = ProcessTree(process.pid)
         deadline = time.monotonic() + self._timeout_s
         is_late = False
@@ -210,13 +218,13 @@ class CommunicationChecks:
         return "failed", explain_failure(errors, output, process.returncode, late_after_s)
 
 
-def _start(check: Check, folder: Path, said: Path) -> subprocess.Popen[bytes]:
+def _start(check: Check, folder: Path, said: Path, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
     lifeline = [sys.executable, "-m", "trainers.contract.lifeline", str(os.getpid())]
     with said.open("ab") as stdout, (folder / "output.log").open("ab") as stderr:
         return subprocess.Popen(
-            [*lifeline, *torchrun_program(), *check.command[1:]],
+            [*lifeline, *torchrun_program(), *check.arguments],
             cwd=REPOSITORY,
-            env={**os.environ, **torchrun_options(folder / "torchrun")},
+            env=environment.for_a_child({**torchrun_options(folder / "torchrun"), **variables}),
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,

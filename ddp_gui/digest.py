@@ -15,6 +15,7 @@ import orjson
 from ddp_gui.curve import Curve, Losses, Steps
 from trainers.contract import events
 from trainers.contract.event_lines import encode
+from trainers.contract.plain_files import open_plain
 
 # What a damaged line does to whoever takes it in.
 DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
@@ -96,7 +97,7 @@ class Digest:
     def catch_up(self, path: Path) -> None:
         """Read on from where the last look ended; a last line without its newline is left for later."""
         try:
-            with path.open("rb") as file:
+            with open_plain(path) as file:
                 self.inode = os.fstat(file.fileno()).st_ino
                 size = _SCAN_BYTES
                 while True:

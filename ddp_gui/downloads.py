@@ -8,9 +8,10 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from fastapi import APIRouter, HTTPException
-from fastapi.responses import StreamingResponse
+from fastapi import HTTPException
 
+from ddp_gui.door.made_file import MadeFile
+from ddp_gui.door.workers import SLOW, Router
 from ddp_gui.runs import RunStore
 from ddp_gui.stream import view_or_404
 from trainers.contract.plain_files import open_plain
@@ -20,19 +21,19 @@ PIECE_BYTES = 1024 * 1024
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.+=-]+")
 
 
-def make_router(store: RunStore) -> APIRouter:
+def make_router(store: RunStore) -> Router:
     """Return the route of a run's checkpoints."""
-    router = APIRouter(prefix="/live/runs/{run_id}/checkpoints")
+    router = Router(prefix="/live/runs/{run_id}/checkpoints")
 
     @router.get("/{step}/download")
-    def download(run_id: str, step: int) -> StreamingResponse:
+    @SLOW.handler
+    def download(run_id: str, step: int) -> MadeFile:
         run = view_or_404(store, run_id).run
         found = next((item for item in run.list_checkpoints() if item.step == step), None)
         if found is None:
             raise HTTPException(status_code=404, detail=f"run {run_id} has no checkpoint of step {step}")
         name = f"{run.run_id}-step-{step}"
-        headers = {"Content-Disposition": f'attachment; filename="{name}.zip"', "Cache-Control": "no-store"}
-        return StreamingResponse(zip_of(found.path, name), media_type="application/zip", headers=headers)
+        return MadeFile(SLOW, zip_of(found.path, name), f"{name}.zip", "application/zip")
 
     return router
 

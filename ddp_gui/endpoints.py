@@ -11,27 +11,35 @@ from typing import Any
 import gradio as gr
 
 from ddp_gui.access import people
+from ddp_gui.door.workers import CLICKS, TooManyError, Workers
 
 Function = Callable[..., Any]
 
 
-def register(*functions: Function) -> None:
+def register(*functions: Function, workers: Workers = CLICKS) -> None:
     """Add functions to the Gradio app under construction as named endpoints, each under its own name."""
     for function in functions:
-        # Not queued: a click must not wait behind another person's, and each takes milliseconds.
-        gr.api(knowing_who_asks(function), api_name=function.__name__, queue=False)
+        # Not queued by Gradio, nor one after the other where a program asks through its queue all the same:
+        # a click must not wait behind another person's.
+        asked = knowing_who_asks(function, workers)
+        gr.api(asked, api_name=function.__name__, queue=False, concurrency_limit=None)
 
 
-def knowing_who_asks(function: Function) -> Function:
-    """Wrap a handler of Gradio so that `asking` is right inside it.
+def knowing_who_asks(function: Function, workers: Workers = CLICKS) -> Function:
+    """Wrap a handler of Gradio so that `asking` is right inside it, and it runs in these threads.
 
     Gradio runs what is queued in tasks of its own, which context variables do not reach; the request does.
     """
 
     @functools.wraps(function)
-    def asked(asked_request: gr.Request, *values: Any) -> Any:
+    async def asked(asked_request: gr.Request, *values: Any) -> Any:
         with people.asked_by(_sender_of(asked_request)):
-            return function(*values)
+            if inspect.iscoroutinefunction(function):
+                return await function(*values)
+            try:
+                return await workers.run(function, *values)
+            except TooManyError as error:
+                raise gr.Error(str(error), print_exception=False) from error
 
     hints = typing.get_type_hints(function)
     first = inspect.Parameter("asked_request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=gr.Request)

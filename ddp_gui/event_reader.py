@@ -10,6 +10,7 @@ import orjson
 from trainers.contract import events
 from trainers.contract.event_check import is_whole
 from trainers.contract.events import Event
+from trainers.contract.plain_files import open_plain
 
 # Small enough that the parsed events of one batch stay in the processor's cache.
 BATCH_BYTES = 256 * 1024
@@ -45,7 +46,7 @@ def read_carefully(path: Path, offset: int) -> tuple[list[Event], int, int]:
 
 
 def _next_part(path: Path, offset: int) -> tuple[bytes, int]:
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         file.seek(offset)
         chunk = file.read(BATCH_BYTES)
         end = chunk.rfind(b"\n") + 1
@@ -61,7 +62,7 @@ def taste(path: Path) -> list[Event]:
     """Return some events from all over a file, in order, without reading the whole of it."""
     size = path.stat().st_size
     found: list[Event] = []
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         for block in range(TASTE_BLOCKS):
             start = block * max(0, size - TASTE_BLOCK_BYTES) // (TASTE_BLOCKS - 1)
             found += _whole_lines_at(file, start)

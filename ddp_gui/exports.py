@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import csv
 import io
+import sys
 import tempfile
 import zipfile
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import orjson
 
-from ddp_gui import numbers, tfevents
+from ddp_gui import event_reader, numbers, tfevents
+from ddp_gui.door.slow_process import printed_by
 from ddp_gui.visible import visible
 from trainers.contract import events
 from trainers.contract.events import Event
@@ -29,6 +34,35 @@ LAST_UNIX_S = 1e11  # far beyond any clock
 # A spreadsheet takes a text that begins so for a formula, or for the end of the cell before.
 # The wide ones count as well, where the spreadsheet speaks Japanese.
 _ACTS_AS_FORMULA = ("=", "+", "-", "@", "\t", "\n", "＝", "＋", "－", "＠")
+
+
+def beside(
+    files: Sequence[Mapping[str, Any]], overview_rows: Sequence[Mapping[str, Any]] | None = None
+) -> Pieces:
+    """Yield one file, or a zip of several, made by a process that nobody's click waits for.
+
+    Args:
+        files: of each its `name`, the directory as `run`, the `kind`, and what JSON says `about` the run.
+        overview_rows: the rows of a table of all runs; given, also without a row, it is a zip.
+    """
+    return printed_by("ddp_gui.exports", {"files": files, "rows": overview_rows})
+
+
+def made(asked: Mapping[str, Any]) -> Pieces:
+    """Yield what `beside` was asked for."""
+    files: list[tuple[str, Callable[[], Pieces]]] = [
+        (each["name"], partial(_pieces_of, each)) for each in asked["files"]
+    ]
+    if asked["rows"]:
+        files.insert(0, ("runs.csv", lambda: iter([overview(asked["rows"])])))
+    return zip_pieces(files) if asked["rows"] is not None else files[0][1]()
+
+
+def _pieces_of(file: Mapping[str, Any]) -> Pieces:
+    run = RunDirectory(Path(file["run"]))
+    if file["kind"] == "json":
+        return json_pieces(run, file["about"])
+    return csv_pieces(run) if file["kind"] == "csv" else tfevents_pieces(run)
 
 
 def csv_pieces(run: RunDirectory) -> Pieces:
@@ -70,9 +104,9 @@ def json_pieces(run: RunDirectory, about: Mapping[str, Any]) -> Pieces:
             )
         head = orjson.dumps(about)[1:-1]
         yield b"{" + (head + b"," if head else b"") + b'"steps":{'
-        yield from steps.pieces()
+        yield from _gathered(steps.pieces())
         yield b'},"evaluations":{'
-        yield from evaluations.pieces()
+        yield from _gathered(evaluations.pieces())
         yield b"}}\n"
 
 
@@ -126,7 +160,7 @@ def safe_cell(value: Any) -> Any:
 
 def began_unix_s(run: RunDirectory) -> int:
     """Return when the run began, for the name of its event file."""
-    first = next(events.read_all(run.events), None)
+    first = next(iter(event_reader.read_carefully(run.events, 0)[0]), None) if run.events.exists() else None
     # A damaged line may hold any number, also one of 300 digits.
     if first is not None and 0 <= first["time_unix_s"] < LAST_UNIX_S:
         return int(first["time_unix_s"])
@@ -193,27 +227,38 @@ def _step_values(event: Event) -> list[float | None]:
     return [event.get(name) for name in events.FIELDS["step"][1:]]
 
 
+def _gathered(pieces: Pieces) -> Pieces:
+    """Yield the same bytes in larger pieces: each costs a turn of the server."""
+    held = bytearray()
+    for piece in pieces:
+        held += piece
+        if len(held) >= ZIP_PIECE_BYTES:
+            yield bytes(held)
+            held.clear()
+    yield bytes(held)
+
+
 class _Columns:
-    """Columns of JSON values, each in a file of its own until they are put together."""
+    """Columns of JSON values, all in one file until they are put together: a run may have any number."""
 
     def __init__(self, names: Sequence[str], files: ExitStack) -> None:
-        self._files: dict[str, IO[bytes]] = {
-            name: files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the caller's stack closes it
-            for name in names
-        }
+        self._file: IO[bytes] = files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
+        # Where each column's pieces lie in the file: offset and length, one after the other.
+        self._pieces = {name: array("q") for name in names}
 
     def add(self, batch: Sequence[Event]) -> None:
-        for name, file in self._files.items():
+        for name, pieces in self._pieces.items():
             text = orjson.dumps([event.get(name) for event in batch])[1:-1]
             if text:
-                file.write(b"," + text if file.tell() else text)
+                pieces.extend((self._file.tell(), len(text)))
+                self._file.write(text)
 
     def pieces(self) -> Pieces:
-        for number, (name, file) in enumerate(self._files.items()):
+        for number, (name, pieces) in enumerate(self._pieces.items()):
             yield (b"," if number else b"") + orjson.dumps(name) + b":["
-            file.seek(0)
-            while piece := file.read(ZIP_PIECE_BYTES):
-                yield piece
+            for index in range(0, len(pieces), 2):
+                self._file.seek(pieces[index])
+                yield (b"," if index else b"") + self._file.read(pieces[index + 1])
             yield b"]"
 
 
@@ -234,3 +279,8 @@ class _Sink(io.RawIOBase):
         taken = bytes(self.held)
         self.held.clear()
         return taken
+
+
+if __name__ == "__main__":
+    for made_piece in made(orjson.loads(sys.stdin.buffer.read())):
+        sys.stdout.buffer.write(made_piece)

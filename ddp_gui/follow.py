@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
+from functools import partial
 from typing import Any
 
 from starlette.responses import Response
 
 from ddp_gui import messages
+from ddp_gui.door.workers import CLICKS
 from ddp_gui.messages import Known
 from ddp_gui.run_view import RunView
 from ddp_gui.series import Look
@@ -63,7 +65,9 @@ class Follower:
             while True:
                 is_over = self._is_over()
                 news = self._news
-                encoded, cursor_after = self._message(cursor, look, known)
+                # The first message may be all of a long run; what is new later is little.
+                message = partial(self._message, cursor, look, known)
+                encoded, cursor_after = await CLICKS.run(message) if known is None else message()
                 known = Known(self.view)
                 yield encoded
                 cursor = cursor_after
@@ -93,14 +97,14 @@ class Follower:
         """Read what is there already; of a long file a first impression is given meanwhile."""
         unread, _ = self.view.unread()
         if since < 0 and unread > VERY_MUCH_BYTES:
-            first = await asyncio.to_thread(messages.preview, self.view)
+            first = await CLICKS.run(messages.preview, self.view)
             yield _as_event(messages.encode(first), -1)
         while unread > MUCH_BYTES:
-            await asyncio.to_thread(self.view.catch_up, LOADING_PIECE_S)
+            await CLICKS.run(self.view.catch_up, LOADING_PIECE_S)
             unread, size = self.view.unread()
             share = round(1 - unread / max(1, size), 3)
             yield _as_event(messages.encode({"type": "loading", "loading": share}), since)
-        self.view.catch_up()
+        await CLICKS.run(self.view.catch_up)
 
     def _message(self, since: int, look: Look, known: Known | None) -> tuple[bytes, int]:
         """Return the encoded news for a cursor and the cursor after it; the same news is encoded once."""

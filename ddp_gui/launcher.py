@@ -11,18 +11,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ddp_gui import notes, stopping
-from ddp_gui.access import owners
+from ddp_gui.access import owners, people, rights
+from ddp_gui.access.class_settings import ClassSettingsFile
 from ddp_gui.paths import REPOSITORY
 from ddp_gui.plan import Plan
 from ddp_gui.standby import Standby
-from trainers.contract import events, processes, rundir
-from trainers.contract.json_files import read_json
+from trainers.contract import environment, events, manifests, private_files, processes, rundir
 from trainers.contract.orders import Order
+from trainers.contract.plain_files import open_plain, open_to_append
+from trainers.contract.run_ids import Numbering
 from trainers.contract.rundir import Checkpoint, CommandName, RunDirectory
 from trainers.contract.tickets import Ticket
 
 HANDSHAKE_S = 20.0
 HANDSHAKE_POLL_S = 0.01
+MOST_LAST_WORDS_BYTES = 16 * 1024
 
 
 class LaunchError(RuntimeError):
@@ -49,7 +52,18 @@ def create(
         if fill is not None:
             fill(run)
 
-    return rundir.create(runs_dir, plan.config, fill_in)
+    return rundir.create(runs_dir, plan.config, fill_in, numbering(runs_dir))
+
+
+def numbering(runs_dir: Path) -> Numbering | None:
+    """Return how the current user's runs are numbered; None where they may see all runs."""
+    settings = ClassSettingsFile(runs_dir).read()
+    if rights.may_see(None, settings):
+        return None
+    return Numbering(
+        suffix=people.asking().name,
+        may_see=lambda path: rights.may_see(owners.owner_of(RunDirectory(path)), settings),
+    )
 
 
 def resume_paused(run: RunDirectory) -> None:
@@ -58,16 +72,17 @@ def resume_paused(run: RunDirectory) -> None:
 
 
 def checkpoint_to_go_on_from(run: RunDirectory, step: int | None, plan: Plan) -> Checkpoint:
-    """Return the checkpoint of `step`, or the newest, where something is left to train after it.
+    """Return the checkpoint of `step`, or the newest whole one, where something is left to do after it.
 
+    A run that has done all of its steps, but ended before it could say so, has that left to do.
     `plan` says how it goes on; its configuration may have another number of ranks.
 
     Raises:
-        ValueError: when there is no such checkpoint, or nothing is left to train after it.
+        ValueError: when there is no such checkpoint, or the run is finished and this is its end.
     """
     checkpoint = pick_checkpoint(run, step)
-    num_steps = _num_steps_from(checkpoint, plan)
-    if checkpoint.step >= num_steps:
+    num_steps = num_steps_from(checkpoint, plan)
+    if checkpoint.step >= num_steps and run.read_status().state == "finished":
         raise ValueError(
             f"run {run.run_id} has done all of its {num_steps:,} steps at this checkpoint: choose an earlier "
             "one, or start a new run with more epochs"
@@ -75,19 +90,21 @@ def checkpoint_to_go_on_from(run: RunDirectory, step: int | None, plan: Plan) ->
     return checkpoint
 
 
-def _num_steps_from(checkpoint: Checkpoint, plan: Plan) -> int:
+def num_steps_from(checkpoint: Checkpoint, plan: Plan) -> int:
     """Return the last step of a run that goes on from a checkpoint, by what it says of the data."""
     try:
-        state = read_json(checkpoint.path / "state.json")
-        position = {name: int(state["progress"][name]) for name in ("step", "epoch", "samples_in_epoch")}
+        state = manifests.read_state(checkpoint)
+        position = {name: state["progress"][name] for name in ("step", "epoch", "samples_in_epoch")}
         num_train = int(state["binding"]["num_train"])
-    except (OSError, ValueError, LookupError, TypeError, OverflowError):
+    except (ValueError, LookupError):
         return plan.num_steps  # training will say what is wrong with it
     return plan.config.num_steps(num_train, plan.num_replicas, **position)
 
 
 def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
-    """Return the checkpoint of `step`, or the one saved last.
+    """Return the checkpoint of `step`, or of those whose files are what was saved the one saved last.
+
+    Where none is whole it is the one saved last, of which training says what is wrong with it.
 
     Raises:
         ValueError: when there is none.
@@ -96,7 +113,8 @@ def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
     if not there:
         raise ValueError(f"run {run.run_id} has no checkpoint to resume from: start a new run")
     if step is None:
-        return max(there, key=lambda item: (item.saved_unix_s, item.step))
+        whole = manifests.newest_whole(run, sum_bytes=manifests.QUICK_BYTES)
+        return whole or max(there, key=lambda item: (item.saved_unix_s, item.step))
     for item in there:
         if item.step == step:
             return item
@@ -131,6 +149,7 @@ def send(run: RunDirectory, name: CommandName, **arguments: object) -> str:
 
 def _end_by_signal(run: RunDirectory) -> bool:
     """Tell a run's supervisor to end it; whether there was one, by its number and when it was started."""
+    private_files.require_ours(run.status)  # it names the process
     status = run.read_status()
     if status.pid is None or (found := processes.look_at(status.pid)) is None:
         return False
@@ -159,11 +178,11 @@ def start_supervisor(
     if standby is not None and (taken := standby.take(ticket.num_ranks, order)) is not None:
         return taken
     run.logs.mkdir(exist_ok=True)
-    with _log_of(run).open("ab") as log:
+    with os.fdopen(open_to_append(_log_of(run)), "ab") as log:
         return subprocess.Popen(
             command,
             cwd=REPOSITORY,
-            env={**os.environ, **more},
+            env=environment.for_a_child(more, keep=environment.FOR_NOTIFYING),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -182,9 +201,18 @@ def wait_until_owned(run: RunDirectory, process: subprocess.Popen[bytes]) -> Non
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
             process.wait()
-            words = _log_of(run).read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1:]
-            raise LaunchError(f"run {run.run_id} could not be started: {words[0] if words else 'no answer'}")
+            raise LaunchError(f"run {run.run_id} could not be started: {_last_words(run) or 'no answer'}")
         time.sleep(HANDSHAKE_POLL_S)
+
+
+def _last_words(run: RunDirectory) -> str:
+    try:
+        with open_plain(_log_of(run)) as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - MOST_LAST_WORDS_BYTES))
+            lines = log.read().decode("utf-8", errors="replace").strip().splitlines()
+    except (OSError, ValueError):
+        return ""
+    return lines[-1] if lines else ""
 
 
 def _log_of(run: RunDirectory) -> Path:

@@ -6,10 +6,11 @@ import gzip
 from typing import Any
 
 import orjson
-from fastapi import APIRouter, HTTPException, Request
+from fastapi import HTTPException, Request
 from fastapi.responses import Response
 
 from ddp_gui.comparison import differing_fields
+from ddp_gui.door.workers import Router
 from ddp_gui.listing import Changes
 from ddp_gui.runs import RunStore
 from ddp_gui.waiting.line_view import LineView
@@ -19,9 +20,9 @@ MAX_COMPARED = 8
 COMPRESSED_FROM_BYTES = 10_000
 
 
-def make_router(store: RunStore, view: LineView) -> APIRouter:
+def make_router(store: RunStore, view: LineView) -> Router:
     """Return the routes directly below `/live/runs`."""
-    router = APIRouter(prefix="/live/runs")
+    router = Router(prefix="/live/runs")
 
     @router.get("")
     def list_runs(request: Request, since: int | None = None, live: bool = False) -> Response:

@@ -15,7 +15,7 @@ from ddp_gui.digest import Digest
 from ddp_gui.facts import Facts, facts_of
 from ddp_gui.marks import WATCHED, Mark, Marks, are_settled, mark_of, marks_of, settled_mark_of
 from ddp_gui.rows import Row, row_of, unreadable_row
-from trainers.contract import events, plain_files, rundir
+from trainers.contract import events, plain_files, run_ids, rundir
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 
@@ -149,7 +149,10 @@ class Listing:
 
     def look(self, *, at_all: bool = False) -> None:
         """Find out what changed: always at live runs, at the others when it is time or asked for."""
+        asked_at = time.monotonic()
         with self._lock:
+            if at_all and self._looked_at_all > asked_at and not self._unread:
+                return  # people who ask at the same time share one look: it began after they had asked
             self._load_once()
             self._version += 1
             is_due = at_all or time.monotonic() - self._looked_at_all > LOOK_AT_ALL_EVERY_S
@@ -167,7 +170,7 @@ class Listing:
         """Keep what was read for the next start of the page, where it is new.
 
         Raises:
-            OSError: when it cannot be written; the next start then reads everything again.
+            OSError, ForeignFileError: when it cannot be written; the next start then reads everything again.
         """
         with self._lock:
             if not self._has_news_for_cache or self._unread:
@@ -209,7 +212,7 @@ class Listing:
         self._looked_at_all = time.monotonic()
         self._dir_mark = settled_mark_of(self._dir)
         try:
-            names = {name for name in os.listdir(self.runs_dir) if rundir.RUN_ID_PATTERN.fullmatch(name)}
+            names = {name for name in os.listdir(self.runs_dir) if run_ids.RUN_ID_PATTERN.fullmatch(name)}
         except FileNotFoundError:
             names = set()
         for run_id in [run_id for run_id in self._entries if run_id not in names]:

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from ddp_gui.catalogue import Catalogue
+from trainers.contract import private_files
 
 # Raised when the meaning of what is kept changes.
 FORMAT = 2
@@ -31,9 +32,13 @@ def key_of(catalogue: Catalogue) -> str:
 def load(runs_dir: Path, catalogue_key: str) -> dict[str, Any]:
     """Return what was kept of each run; nothing where it cannot be used."""
     try:
-        kept = orjson.loads(path_in(runs_dir).read_bytes())
+        with private_files.open_own(path_in(runs_dir)) as file:
+            kept = orjson.loads(file.read())
         fits = kept["format"] == FORMAT and kept["catalogue"] == catalogue_key
         runs = kept["runs"]
+    except private_files.ForeignFileError as error:
+        print(f"{error}. The list of runs is read anew.", flush=True)
+        return {}
     except (OSError, ValueError, LookupError, TypeError):
         return {}
     return runs if fits and isinstance(runs, dict) else {}
@@ -44,9 +49,10 @@ def save(runs_dir: Path, catalogue_key: str, runs: dict[str, Any]) -> None:
 
     Raises:
         OSError: when it cannot be written.
+        ForeignFileError: when another user owns the folder.
     """
     path = path_in(runs_dir)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    private_files.make_folder(path.parent)
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         # Not synced: after a power cut it may be missing, which costs one slow start.

@@ -8,18 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, HTTPException
+from fastapi import HTTPException
 
 from ddp_gui import logs
+from ddp_gui.door.workers import SLOW, Router
 from ddp_gui.runs import RunStore
-from ddp_gui.stream import view_or_404
+from ddp_gui.stream import Cursor, view_or_404
 
 _RANK = re.compile(r"\d{1,5}", re.ASCII)
 
 
-def make_router(store: RunStore) -> APIRouter:
+def make_router(store: RunStore) -> Router:
     """Return the routes below `/live/runs/…/log`."""
-    router = APIRouter(prefix="/live/runs/{run_id}/log")
+    router = Router(prefix="/live/runs/{run_id}/log")
 
     def path_of(run_id: str, source: str) -> Path:
         run = view_or_404(store, run_id).run
@@ -33,14 +34,15 @@ def make_router(store: RunStore) -> APIRouter:
         return run.logs / f"{source}.log"
 
     @router.get("/{source}")
-    def log(run_id: str, source: str, offset: int = -1) -> dict[str, Any]:
+    def log(run_id: str, source: str, offset: Cursor = -1) -> dict[str, Any]:
         with _plainly():
             return logs.read(path_of(run_id, source), offset)
 
     @router.get("/{source}/search")
+    @SLOW.handler
     def search(run_id: str, source: str, words: str) -> dict[str, Any]:
         with _plainly():
-            return logs.search(path_of(run_id, source), words)
+            return logs.search_beside(path_of(run_id, source), words)
 
     return router
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from pathlib import Path
 from typing import Any
 
+import orjson
+
+from ddp_gui.door.slow_process import printed_by
 from trainers.contract.plain_files import open_plain
 from trainers.contract.rundir import RunDirectory
 
 LOG_BYTES = 64 * 1024
 # A log can grow without bounds; this much of its end is searched, which takes a fraction of a second.
 SEARCHED_BYTES = 64 * 1024 * 1024
+SEARCHED_HERE_BYTES = 2 * 1024 * 1024
 MAX_LINES_FOUND = 500
 MAX_LINE_BYTES = 2_000
 # A longer line is searched in pieces of this.
@@ -36,6 +41,23 @@ def newest_stacks(run: RunDirectory) -> Path:
     return max(run.logs.glob("hang_*.txt"), default=run.logs / "hang.txt")
 
 
+def search_beside(path: Path, words: str) -> dict[str, Any]:
+    """Do what `search` does; where it takes long, in a process that nobody's click waits for.
+
+    Raises:
+        OSError, ValueError: when it cannot be read.
+    """
+    try:
+        with open_plain(path) as file:
+            is_long = file.seek(0, 2) > SEARCHED_HERE_BYTES
+    except FileNotFoundError:
+        is_long = False
+    if not is_long:
+        return search(path, words)
+    found: dict[str, Any] = orjson.loads(b"".join(printed_by("ddp_gui.logs", [str(path), words])))
+    return found
+
+
 def search(path: Path, words: str) -> dict[str, Any]:
     """Return the newest lines in which all words occur, with how many there are.
 
@@ -57,3 +79,8 @@ def search(path: Path, words: str) -> dict[str, Any]:
         start = 0
     lines = [line.decode("utf-8", errors="replace") for line in found]
     return {"lines": lines, "num_found": count, "is_whole": start == 0}
+
+
+if __name__ == "__main__":
+    asked_path, asked_words = orjson.loads(sys.stdin.buffer.read())
+    sys.stdout.buffer.write(orjson.dumps(search(Path(asked_path), asked_words)))

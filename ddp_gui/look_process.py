@@ -7,21 +7,19 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from typing import Any
 
+from ddp_gui.door.slow_process import make_nice
 from ddp_gui.paths import REPOSITORY
+from trainers.contract import environment
 from trainers.contract.config import Config
+from trainers.contract.library_words import without_advice
 
 TIME_LIMIT_S = 540.0
 # It ends itself when its time is over, and says so; one that does not is ended after this.
 GRACE_S = 60.0
 END_S = 5.0
-# Each may take gigabytes; others wait for their turn.
-MAX_AT_ONCE = 2
 MAX_WORDS = 1000
-
-_turns = threading.BoundedSemaphore(MAX_AT_ONCE)
 
 
 class LookError(RuntimeError):
@@ -34,8 +32,7 @@ def look(config: Config) -> dict[str, Any]:
     Raises:
         LookError: when it failed, or took too long.
     """
-    with _turns:
-        return _answer_of(_command(config), TIME_LIMIT_S + GRACE_S)
+    return _answer_of(_command(config), TIME_LIMIT_S + GRACE_S)
 
 
 def _command(config: Config) -> list[str]:
@@ -53,10 +50,12 @@ def _answer_of(command: list[str], time_limit_s: float) -> dict[str, Any]:
     with subprocess.Popen(
         command,
         cwd=REPOSITORY,
+        env=environment.for_a_child(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
+        make_nice(process)
         try:
             said, complaints = process.communicate(timeout=time_limit_s)
         except subprocess.TimeoutExpired as error:
@@ -90,5 +89,5 @@ def _last_words(exit_code: int, complaints: bytes) -> str:
     if exit_code < 0:
         name = signal.Signals(-exit_code).name
         return f"the process that looked at the data broke down ({name}): the data seems to be damaged"
-    words = complaints.decode("utf-8", errors="replace").strip()[-MAX_WORDS:]
+    words = without_advice(complaints.decode("utf-8", errors="replace")).strip()[-MAX_WORDS:]
     return f"the data could not be looked at:\n{words}"

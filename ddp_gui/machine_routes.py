@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
-
+from ddp_gui.door.workers import Router
 from ddp_gui.machine_report.report import MachineReport
 from ddp_gui.runs import RunStore
 from ddp_gui.shown_runs import without_hidden
 
 
-def make_router(report: MachineReport, store: RunStore) -> APIRouter:
+def make_router(report: MachineReport, store: RunStore) -> Router:
     """Return the route `/live/machine`."""
-    router = APIRouter(prefix="/live")
+    router = Router(prefix="/live")
 
     @router.get("/machine")
     def look() -> dict[str, Any]:

@@ -20,10 +20,10 @@ def marks_of(path: str) -> Marks:
 
 
 def mark_of(path: str) -> Mark | None:
-    """Return what tells a file from what it was before; None where there is none."""
+    """Return what tells a file from what it was before; None where there is none, or none we may see."""
     try:
         about = os.stat(path)  # noqa: PTH116 - thousands of them: without a Path for each
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:
         return None
     return about.st_ino, about.st_size, about.st_mtime_ns
 

@@ -46,7 +46,7 @@ class Prediction:
 class NeedsSource:
     """What each model needs, asked of a training process beside the page: it takes some seconds."""
 
-    def __init__(self, cache_file: Path) -> None:
+    def __init__(self, cache_file: Path | None) -> None:
         self._cache_file = cache_file
         self._models: Mapping[str, Any] | None = None
         self._lock = threading.Lock()

@@ -14,6 +14,8 @@ from ddp_gui import event_reader
 from trainers.contract.events import Event
 
 GATHERED = 8_192
+# Numbers held at once, where a run has so many metrics that a few evaluations hold as many.
+MAX_CELLS = 4_000_000
 
 
 @dataclass
@@ -51,6 +53,7 @@ def history(path: Path, known: Survey) -> Iterator[list[Event]]:
 
     `elapsed_s` are the seconds the run had been going on, without the time between stop and resume.
     """
+    most = max(1, min(GATHERED, MAX_CELLS // max(1, len(known.metrics))))
     cuts = _ahead(known.cuts)
     cut_seq, cut_step = next(cuts)
     began, newest, idle_s = known.began_unix_s or 0.0, None, 0.0
@@ -67,7 +70,7 @@ def history(path: Path, known: Survey) -> Iterator[list[Event]]:
         if event["kind"] in ("step", "eval") and event["step"] < cut_step:
             event["elapsed_s"] = round(now - began - idle_s, 4)
             gathered.append(event)
-        if len(gathered) >= GATHERED:
+        if len(gathered) >= most:
             yield gathered
             gathered = []
     if gathered:

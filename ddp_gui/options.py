@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +48,11 @@ class Options:
         return max(FEWEST_CPU_RANKS_OF_A_CLASS, hardware.num_cores())
 
     @property
+    def is_one_users(self) -> bool:
+        """Only whoever has started the page may use it: nobody logs in to say who it is."""
+        return self.auth_file is None and not self.is_insecure
+
+    @property
     def is_tls(self) -> bool:
         return self.ssl_certfile is not None
 
@@ -69,6 +75,8 @@ def check(options: Options) -> None:
     for file in (options.ssl_certfile, options.ssl_keyfile):
         if file is not None and not file.is_file():
             raise ValueError(f"there is no file {file}")
+    if (key := options.ssl_keyfile) is not None and key.stat().st_mode & stat.S_IROTH:
+        raise ValueError(f"every user of this machine can read the private key {key}: chmod o-r {key}")
 
 
 def root_path(text: str) -> str:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ddp_gui import look_process
 from ddp_gui.catalogue import Catalogue, Dataset
+from ddp_gui.door.workers import CLICKS, Workers
 from ddp_gui.look_process import LookError
 from trainers.contract.config import Config, ConfigError, Problem
 
@@ -21,6 +25,9 @@ MAX_FOLDERS_WATCHED = 1000
 MAX_ENTRIES_SEEN = 10_000
 
 __all__ = ["Look", "LookError", "OwnData", "problem_in_words"]
+
+# Each starts a process that may take gigabytes.
+READERS = Workers("looks at data", at_once=2, per_person=1, most_asked=4)
 
 _Key = tuple[Any, ...]
 
@@ -46,16 +53,19 @@ class OwnData:
     """Looks, and remembers what it saw for as long as the files stay what they are."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._looking: dict[str, threading.Lock] = {}
+        # Also taken by a look that has ended before anybody could be told.
+        self._lock = threading.RLock()
+        self._going_on: dict[_Key, Future[Look]] = {}
         self._seen: dict[_Key, Look] = {}
 
     def remembered(self, config: Config) -> Look | None:
         """Return what was seen of this data the last time, if nothing has changed since."""
         return self._seen.get(_key(config))
 
-    def look(self, config: Config, *, anew: bool = False) -> Look:
-        """Look at the data; takes from a second to minutes.
+    async def look(self, config: Config, *, anew: bool = False) -> Look:
+        """Look at the data; takes from a second to minutes, in which no thread waits for it.
+
+        Whoever asks for what is being looked at waits for the same answer.
 
         Args:
             anew: look even where this data was seen before (a change deep in a folder cannot be told).
@@ -63,29 +73,30 @@ class OwnData:
         Raises:
             ConfigError: when there is nothing to look at.
             LookError: when the process failed.
+            TooManyError: when who asks has too many looks going on.
         """
         if not config.data_path:
             allowed = "the path of a folder or zip of images, a table, or a text file"
             raise ConfigError([Problem(field="data_path", value="", allowed=allowed)])
+        key = await CLICKS.run(_key, config)
         with self._lock:
-            one_at_a_time = self._looking.setdefault(config.data_path, threading.Lock())
-            self._forget_old_paths()
-        # Somebody else's large data must not hold this up.
-        with one_at_a_time:
-            key = _key(config)
-            seen = None if anew else self._seen.get(key)
-            if seen is None:
-                seen = _ask(config)
-                with self._lock:
-                    self._seen.pop(key, None)
-                    while len(self._seen) >= MAX_REMEMBERED:
-                        del self._seen[next(iter(self._seen))]
-                    self._seen[key] = seen
-            return seen
+            if not anew and (seen := self._seen.get(key)) is not None:
+                return seen
+            look = self._going_on.get(key)
+            if look is None:
+                look = self._going_on[key] = READERS.submit(partial(self._ask, config, key))
+                look.add_done_callback(lambda _: self._going_on.pop(key, None))
+        # Who goes away leaves it to the others.
+        return await asyncio.shield(asyncio.wrap_future(look))
 
-    def _forget_old_paths(self) -> None:
-        while len(self._looking) > MAX_REMEMBERED:
-            del self._looking[next(iter(self._looking))]
+    def _ask(self, config: Config, key: _Key) -> Look:
+        seen = _ask(config)
+        with self._lock:
+            self._seen.pop(key, None)
+            while len(self._seen) >= MAX_REMEMBERED:
+                del self._seen[next(iter(self._seen))]
+            self._seen[key] = seen
+        return seen
 
     def extend(self, catalogue: Catalogue, config: Config, look: Look | None) -> Catalogue:
         """Return a catalogue that has this data.
@@ -135,12 +146,13 @@ def _parse(raw: Mapping[str, Any]) -> Look:
 
 
 def _key(config: Config) -> _Key:
-    """Return what a look depends on: what was asked, and the file or folder as it is now.
+    """Return what a look depends on: what was asked, and the file or folder as it is now, however named.
 
     Of a folder also its folders count: the one a picture comes into or leaves changes its time.
     """
     try:
-        path = Path(config.data_path).expanduser()
+        path = Path(config.data_path).expanduser().resolve()
+        name = str(path)
         state = [_state_of(path)]
         if path.is_dir():
             with os.scandir(path) as entries:
@@ -148,8 +160,8 @@ def _key(config: Config) -> _Key:
                 inside = sorted(entry.path for entry in seen if entry.is_dir())
             state += [_state_of(Path(folder)) for folder in inside[:MAX_FOLDERS_WATCHED]]
     except (OSError, ValueError, RuntimeError):  # RuntimeError: "~" of a user who is not there
-        state = []
-    asked = (config.data_path, config.label_column, config.data_task)
+        name, state = config.data_path, []
+    asked = (name, config.label_column, config.data_task)
     return (*asked, config.skip_unreadable, config.sequence_length, *state)
 
 

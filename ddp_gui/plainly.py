@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import gradio as gr
@@ -14,6 +14,7 @@ from ddp_gui.own_data import LookError
 from ddp_gui.visible import visible
 
 Result = TypeVar("Result")
+SAID = (ValueError, OSError, LaunchError, CatalogueError, LookError)
 
 
 def shown_as_text(error: Exception) -> gr.Error:
@@ -26,5 +27,13 @@ def in_plain_words(action: Callable[[], Result]) -> Result:
     """Turn what a user can cause into an error that the page shows as it is."""
     try:
         return action()
-    except (ValueError, OSError, LaunchError, CatalogueError, LookError) as error:
+    except SAID as error:
+        raise gr.Error(str(error), print_exception=False) from error
+
+
+async def waiting_in_plain_words(action: Awaitable[Result]) -> Result:
+    """Do the same for what takes its time."""
+    try:
+        return await action
+    except SAID as error:
         raise gr.Error(str(error), print_exception=False) from error

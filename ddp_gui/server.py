@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import socket
+import sys
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable
@@ -35,12 +37,12 @@ from ddp_gui.access.session_gate import SessionGate
 from ddp_gui.api import Api
 from ddp_gui.catalogue import CatalogueSource
 from ddp_gui.communication import CommunicationChecks
-from ddp_gui.door import gradio_door
+from ddp_gui.door import gradio_door, gradio_sessions, light_gradio
 from ddp_gui.door.asgi import App
 from ddp_gui.door.connections import BoundedProtocol
 from ddp_gui.door.front import Front
 from ddp_gui.door.gate import Gate
-from ddp_gui.door.limits import MAX_HEADER_BYTES
+from ddp_gui.door.listening import Listener
 from ddp_gui.machine_api import MachineApi
 from ddp_gui.machine_report.report import MachineReport
 from ddp_gui.options import Options
@@ -49,6 +51,7 @@ from ddp_gui.pages import train as train_page
 from ddp_gui.runs import RunStore
 from ddp_gui.shelf_api import ShelfApi
 from ddp_gui.standby import Standby
+from ddp_gui.uploads import Uploads
 from ddp_gui.waiting import queue_routes
 from ddp_gui.waiting.devices import Devices
 from ddp_gui.waiting.line import Line
@@ -57,6 +60,9 @@ from ddp_gui.waiting.queue_api import QueueApi
 
 Lifespan = Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]
 
+# Python's own is 5 ms, for which the loop that answers waits at each of its reads and writes behind each
+# thread that computes.
+SWITCH_INTERVAL_S = 0.0005
 TIDY_EVERY_S = 30.0
 QUEUE_LOOKS_EVERY_S = 0.02
 DEAD_CONNECTION_MS = 20_000
@@ -69,7 +75,7 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
         ValueError: when the port is taken, or the page would be open to others by mistake.
     """
     login = _login(options)
-    listening = _listen(options.host, options.port)
+    listening = _listen(options)
     app = build_app(options, catalogue, login)
     scheme = "https" if options.is_tls else "http"
     address = f"{scheme}://{_shown_host(options.host)}:{listening.getsockname()[1]}{options.root_path}"
@@ -77,8 +83,11 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
         guarded(app, options, login),
         log_level="warning",
         timeout_graceful_shutdown=2,
-        http=BoundedProtocol,
-        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+        http=functools.partial(BoundedProtocol, listener=listening),  # type: ignore[arg-type]
+        # Nothing here speaks it, and such a connection would have none of our limits.
+        ws="none",
+        # The one that accepts through our socket.
+        loop="asyncio",
         server_header=False,
         proxy_headers=bool(options.trusted_proxies),
         forwarded_allow_ips=options.trusted_proxies or "",
@@ -90,6 +99,7 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
         f"The page is at {address}  (runs are kept in {options.runs_dir}; end with Ctrl-C, runs go on)",
         flush=True,
     )
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     if options.open_browser:
         threading.Timer(0.5, webbrowser.open, [address]).start()
     server.run(sockets=[listening])
@@ -119,6 +129,7 @@ def guarded(app: FastAPI, options: Options, login: Login | None) -> App:
 
 def build_app(options: Options, catalogue: CatalogueSource, login: Login | None = None) -> FastAPI:
     """Build the whole web app: our routes, and Gradio mounted below them."""
+    light_gradio.lighten()
     store = RunStore(options.runs_dir, catalogue)
     store.needs.ask_ahead()
     checks = CommunicationChecks()
@@ -127,12 +138,13 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     devices = Devices(options.runs_dir, options.handed_out_cpu_ranks)
     line = Line(options.runs_dir, devices, store.look_again, standby)
     view = LineView(line, store)
-    access = DataAccess(uploads.folder_beside(options.runs_dir), options.data_dirs)
+    folder = uploads.folder_beside(options.runs_dir)
+    access = DataAccess(folder, options.data_dirs)
+    uploaded = Uploads(folder, access)
     api = Api(store, line, view, access)
-    incoming = uploads.make_incoming(uploads.folder_beside(options.runs_dir))
     # Gradio reads it when it is set up; its own choice is a folder of all users of this machine.
-    os.environ["GRADIO_TEMP_DIR"] = str(incoming)
-    lifespan = _tidying(store, checks, line, standby)
+    os.environ["GRADIO_TEMP_DIR"] = str(uploaded.incoming)
+    lifespan = _tidying(store, uploaded, checks, line, standby)
     app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(static.make_router())
     static.mount_assets(app)
@@ -153,7 +165,9 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         QueueApi(store, line, view).register()
         MachineApi(checks, report, store).register()
         here = replace(machine.look(), most_cpu_ranks=line.cpu_ranks)
-        train_page.build(api, store, catalogue.get(), here, standby)
+        train_page.build(api, store, uploaded, catalogue.get(), here, standby)
+    # Anybody may name new ones; before it comes to this, `forget_oldest` takes those of whoever has most.
+    demo.state_session_capacity = 2 * gradio_sessions.MAX_SESSIONS
     mounted: FastAPI = gr.mount_gradio_app(
         app,
         demo,
@@ -170,7 +184,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     # Gradio checks the paths it is sent only where it believes that it was launched: mounting does not count.
     demo.has_launched = True
     calm(demo)
-    gradio_door.close(mounted, incoming)
+    gradio_door.close(mounted, demo, uploaded)
     return mounted
 
 
@@ -191,14 +205,16 @@ def _theme() -> gr.themes.Base:
     )
 
 
-def _tidying(store: RunStore, checks: CommunicationChecks, line: Line, standby: Standby) -> Lifespan:
+def _tidying(
+    store: RunStore, uploaded: Uploads, checks: CommunicationChecks, line: Line, standby: Standby
+) -> Lifespan:
     """Read the list ahead, keep the line going, give back unused memory while the app lives; then tidy up."""
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         line.begin()
         standby.begin()
-        tasks = [asyncio.create_task(_read_ahead(store)), asyncio.create_task(_tidy(store))]
+        tasks = [asyncio.create_task(_read_ahead(store)), asyncio.create_task(_tidy(store, uploaded))]
         yield
         for task in tasks:
             task.cancel()
@@ -210,17 +226,17 @@ def _tidying(store: RunStore, checks: CommunicationChecks, line: Line, standby: 
     return lifespan
 
 
-async def _tidy(store: RunStore) -> None:
+async def _tidy(store: RunStore, uploaded: Uploads) -> None:
     while True:
         await asyncio.sleep(TIDY_EVERY_S)
         store.forget_unused()
-        await asyncio.to_thread(_tidy_uploads, store)
+        await asyncio.to_thread(_tidy_uploads, uploaded)
         await asyncio.to_thread(_keep_list, store)
 
 
-def _tidy_uploads(store: RunStore) -> None:
+def _tidy_uploads(uploaded: Uploads) -> None:
     try:
-        uploads.tidy(uploads.make_incoming(uploads.folder_beside(store.runs_dir)))
+        uploaded.tidy()
     except OSError as error:
         print(f"Uploads that nobody took are not tidied away ({error}).")
 
@@ -234,13 +250,14 @@ async def _read_ahead(store: RunStore) -> None:
 def _keep_list(store: RunStore) -> None:
     try:
         store.listing.save()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         print(f"The list of runs is not kept ({error}); the next start takes longer to show it.")
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(options: Options) -> Listener:
+    host, port = options.host, options.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    listening = Listener(family, options.trusted_proxies, is_one_users=options.is_one_users)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         # Every connection has it from here: one that takes nothing any more is ended by the system.

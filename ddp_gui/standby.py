@@ -23,8 +23,10 @@ import psutil
 
 from ddp_gui import asking
 from ddp_gui.paths import REPOSITORY
-from trainers.contract import hardware
+from ddp_gui.waiting.passes import Passes
+from trainers.contract import environment, hardware, private_files
 from trainers.contract.orders import Order
+from trainers.contract.plain_files import descriptor_of_plain
 from trainers.contract.processes import memory_bytes
 
 FOLDER = ".standby"
@@ -61,21 +63,22 @@ class Standby:
         self._expected_at = float("-inf")
         self._not_before = float("-inf")
         self._lock = threading.Lock()
-        self._wake = threading.Event()
+        self._passes = Passes("standby", self._tend)
+        self._is_swept = False
         self._is_closed = False
 
     def begin(self) -> None:
         """Look after them from now on, in a thread, until `close`."""
         if not self._is_on:
             return
-        threading.Thread(target=self._tend, name="standby", daemon=True).start()
+        self._passes.begin()
 
     def close(self) -> None:
         """Let them go, and keep none any more."""
         with self._lock:
             self._is_closed = True
             self._drop()
-        self._wake.set()
+        self._passes.close()
 
     def expect(self, num_ranks: int) -> None:
         """Note that somebody may soon start a run of so many ranks."""
@@ -87,7 +90,7 @@ class Standby:
     def note_running(self, is_anything_running: bool) -> None:
         """Note whether runs go on: then none stand by, and the runs have all of the machine."""
         self._is_anything_running = is_anything_running
-        self._wake.set()
+        self._passes.wake()
 
     def take(self, num_ranks: int, order: Order) -> subprocess.Popen[bytes] | None:
         """Give those that stand by a run; return what supervises it, or None where none stand by for it."""
@@ -119,13 +122,13 @@ class Standby:
             return {"num_ranks": kept.num_ranks, "memory_bytes": held}
         return None
 
-    def _tend(self) -> None:
-        _sweep(self._folder)
-        while not self._is_closed:
-            self._wake.clear()
-            with self._lock:
-                self._look_after()
-            self._wake.wait(LOOK_EVERY_S)
+    def _tend(self) -> float:
+        if not self._is_swept:
+            self._is_swept = True
+            _sweep(self._folder)
+        with self._lock:
+            self._look_after()
+        return LOOK_EVERY_S
 
     def _look_after(self) -> None:
         kept, now = self._kept, time.monotonic()
@@ -160,17 +163,19 @@ class Standby:
         command += ["--nproc-per-node", str(self._num_ranks)]
         code = asking.current_key({})
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with (self._folder / "log").open("wb") as log:
+            private_files.make_folder(self._folder)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+            with os.fdopen(descriptor_of_plain(self._folder / "log", flags), "wb") as log:
                 process = subprocess.Popen(
                     command,
                     cwd=REPOSITORY,
+                    env=environment.for_a_child(keep=environment.FOR_NOTIFYING),
                     stdin=subprocess.PIPE,
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
                 )
-        except OSError as error:
+        except (OSError, ValueError) as error:
             # Runs start all the same, a few seconds later.
             print(f"No ranks can stand by: {error}", flush=True)
             self._not_before = time.monotonic() + KEPT_S
@@ -192,9 +197,9 @@ def _sweep(folder: Path) -> None:
     """Remove what killed ones left; those that live hold their lock."""
     for left in _folders(folder):
         try:
-            descriptor = os.open(left / LOCK, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            continue  # it is just being made, or removed
+            descriptor = descriptor_of_plain(left / LOCK, os.O_RDWR)
+        except (OSError, ValueError):
+            continue  # it is just being made, or removed, or none of ours
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(left, ignore_errors=True)

@@ -17,7 +17,7 @@ from typing import Literal
 
 import psutil
 
-from trainers.contract import events
+from trainers.contract import events, private_files
 from trainers.contract.events import EventFile
 from trainers.contract.processes import ProcessTree
 from trainers.contract.rundir import RunDirectory, Status
@@ -93,6 +93,8 @@ def _watch(run: RunDirectory) -> None:
             time.sleep(LOOK_EVERY_S)
     except psutil.NoSuchProcess:
         return  # it has ended, as it should
+    except (private_files.ForeignFileError, FileNotFoundError) as error:
+        log.warning("the supervisor of %s cannot be watched: %s", run.run_id, error)
     finally:
         with _lock:
             _watched.pop(run.path, None)
@@ -102,6 +104,7 @@ def _supervisor_of(run: RunDirectory, status: Status) -> psutil.Process | None:
     """Return the process that owns the run; its number alone could be another's by now."""
     if status.state not in events.LIVE_STATES or status.pid is None or not run.is_locked():
         return None
+    private_files.require_ours(run.status)  # it names the process
     process = psutil.Process(status.pid)
     return process if process.create_time() == status.pid_start_time else None
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import re
 import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, HTTPException, Request
+from fastapi import Depends, HTTPException, Query, Request
 from fastapi.responses import Response
 
 from ddp_gui import messages
+from ddp_gui.door.workers import CLICKS, Router, TooManyError
 from ddp_gui.follow import EventStream, Followers
 from ddp_gui.run_view import RunView
 from ddp_gui.runs import RunStore
@@ -19,7 +22,9 @@ from ddp_gui.summary import describe_configuration, summarise
 from ddp_gui.tables import Axis
 
 MAX_SMOOTHING = 10_000
+MAX_CURSOR = 2**53  # as far as a browser counts
 LOOK_AGAIN_AFTER_S = 1.0
+_EVENT_ID = re.compile(r"\d{1,15}", re.ASCII)
 
 
 def view_or_404(store: RunStore, run_id: str) -> RunView:
@@ -35,12 +40,14 @@ def look_from(axis: Axis = "step", smoothing: int = 0) -> Look:
     return Look(axis=axis, smoothing=min(max(0, smoothing), MAX_SMOOTHING))
 
 
+# Where in a file or a run's events who asks is; -1: nowhere yet.
+Cursor = Annotated[int, Query(ge=-1, le=MAX_CURSOR)]
 AskedLook = Annotated[Look, Depends(look_from)]
 
 
-def make_router(store: RunStore) -> APIRouter:
+def make_router(store: RunStore) -> Router:
     """Return the routes below `/live/runs`."""
-    router = APIRouter(prefix="/live/runs")
+    router = Router(prefix="/live/runs")
     followers = Followers()
 
     def view_of(run_id: str) -> RunView:
@@ -56,7 +63,7 @@ def make_router(store: RunStore) -> APIRouter:
         return describe_configuration(view_of(run_id).run, store)
 
     @router.get("/{run_id}/poll")
-    def poll(run_id: str, look: AskedLook, since: int = -1) -> Response:
+    def poll(run_id: str, look: AskedLook, since: Cursor = -1) -> Response:
         view = view_of(run_id)
         view.catch_up()
         return _json(messages.message_for(view, since, look))
@@ -68,16 +75,21 @@ def make_router(store: RunStore) -> APIRouter:
             low, high = float(request.query_params["from"]), float(request.query_params["to"])
         except (KeyError, ValueError) as error:
             raise HTTPException(status_code=422, detail="from and to must be numbers") from error
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise HTTPException(status_code=422, detail="from and to must be finite numbers")
         view.catch_up()
         with view.lock:
             return _json({"traces": view.series.range(low, high, look)})
 
     @router.get("/{run_id}/stream")
-    async def stream(run_id: str, look: AskedLook, request: Request, since: int = -1) -> Response:
-        view = view_of(run_id)
+    async def stream(run_id: str, look: AskedLook, request: Request, since: Cursor = -1) -> Response:
+        try:
+            view = await CLICKS.run(view_of, run_id)
+        except TooManyError as error:
+            raise HTTPException(status_code=429, detail=str(error)) from error
         # After a broken connection the browser says by itself where it was.
         resumed_at = request.headers.get("last-event-id", "")
-        cursor = int(resumed_at) if resumed_at.isdecimal() else since
+        cursor = int(resumed_at) if _EVENT_ID.fullmatch(resumed_at) else since
         messages_of_run = followers.of(view).messages(cursor, look)
         return EventStream(while_shown(messages_of_run, lambda: store.is_shown(run_id)))
 

@@ -11,7 +11,7 @@ from ddp_gui.plan import shown_run_dir
 from ddp_gui.run_view import RunView
 from ddp_gui.runs import RunStore
 from trainers.contract import config as config_module
-from trainers.contract import rundir
+from trainers.contract import run_ids
 from trainers.contract.config import Config
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, shell_words, torchrun_command
@@ -98,7 +98,7 @@ def _run_before(run: RunDirectory, store: RunStore) -> tuple[RunDirectory, Confi
     born = run.config.stat().st_mtime_ns
     older = []
     for path in store.runs_dir.iterdir():
-        if path.name == run.run_id or not rundir.RUN_ID_PATTERN.fullmatch(path.name):
+        if path.name == run.run_id or not run_ids.RUN_ID_PATTERN.fullmatch(path.name):
             continue
         try:
             written = (path / "config.json").stat().st_mtime_ns

@@ -13,14 +13,17 @@ from typing import Any
 
 import psutil
 
-from trainers.contract import config, events, processes, rundir
+from trainers.contract import config, events, processes, rundir, torchrun
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, Status
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 POLL_S = 0.02
-START_TIMEOUT_S = 60.0
-END_TIMEOUT_S = 60.0
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
+# Only what fails waits so long: a machine that others use as well is many times slower.
+START_TIMEOUT_S = 180.0
+END_TIMEOUT_S = 180.0
+ANSWER_TIMEOUT_S = 60.0
 
 # Small enough for seconds on two cores, and on the CPU also where there is a GPU.
 SMALL = {
@@ -75,8 +78,12 @@ def ranks_below(torchrun: psutil.Process) -> list[psutil.Process]:
 
 def torchrun_by_hand(run: RunDirectory, *extra: str) -> list[str]:
     """Return the literal command of the page, with this interpreter's torchrun."""
-    command = rundir.torchrun_command(run.read_config(), run.path)
-    return [sys.executable, "-m", "torch.distributed.run", *command[1:], *extra]
+    return torchrun.literal_command([*rundir.worker_arguments(run.read_config(), run.path), *extra], TORCHRUN)
+
+
+def torchrun_of(num_ranks: int, module: str, *arguments: str) -> list[str]:
+    """Return the command that starts a module on ranks of this machine, as the page's command does."""
+    return torchrun.literal_command(torchrun.torchrun_arguments(num_ranks, module, *arguments), TORCHRUN)
 
 
 class LiveRun:
@@ -91,7 +98,11 @@ class LiveRun:
     ) -> None:
         self.run = run
         self.environment = dict(environment or {})
-        self._events_before = len(all_events(run))
+        # Read on from where the file ended: whoever waits looks fifty times a second.
+        self._events: list[Event] = []
+        self._events_offset = 0
+        self._read_events()
+        self._events.clear()
         self._output = run.path.parent / f"{run.run_id}.supervisor.log"
         command = [sys.executable, "-m", "trainers.supervise", str(run.path)]
         if resume_step is not None:
@@ -109,8 +120,15 @@ class LiveRun:
 
     def events(self, kind: str | None = None) -> list[Event]:
         """Return the events of this start of the run, of one kind or all."""
-        mine = all_events(self.run)[self._events_before :]
-        return [event for event in mine if kind is None or event["kind"] == kind]
+        self._read_events()
+        return [event for event in self._events if kind is None or event["kind"] == kind]
+
+    def _read_events(self) -> None:
+        before = -1
+        while self._events_offset != before:
+            before = self._events_offset
+            batch, self._events_offset = events.read(self.run.events, before)
+            self._events += batch
 
     def states(self) -> list[str]:
         """Return the states the run went through since this start."""
@@ -145,12 +163,30 @@ class LiveRun:
     def ask(self, name: rundir.CommandName, **arguments: Any) -> Event:
         """Give a command and return the `command` event that answers it."""
         asked = self.run.append_command(name, **arguments)
-        return self.wait_for("command", lambda event: event["id"] == asked, timeout_s=20.0)
+        return self.wait_for("command", lambda event: event["id"] == asked, timeout_s=ANSWER_TIMEOUT_S)
+
+    def pause_at_start(self) -> Event:
+        """Let the run stand still as soon as it trains, and go on with `ask("resume")`; return the answer.
+
+        So a short run can be looked at that a fast machine would have ended by then. Nothing of what is
+        computed changes.
+        """
+        # What is asked before the supervisor reads the file is not asked of this start.
+        wait_until("the ranks being started", self.run.rank_log(0).exists, START_TIMEOUT_S)
+        asked = self.run.append_command("pause")
+        return self.wait_for("command", lambda event: event["id"] == asked)
 
     def wait_for_end(self, timeout_s: float = END_TIMEOUT_S) -> Status:
         """Wait for the supervisor's end and return the final status."""
         wait_until("the end of the run", lambda: self.supervisor.poll() is not None, timeout_s)
         return self.run.read_status()
+
+    def is_over_within(self, timeout_s: float) -> Status:
+        """Wait for the supervisor's end and for every process being gone, both within this time."""
+        began = time.monotonic()
+        status = self.wait_for_end(timeout_s)
+        self.wait_for_no_process(timeout_s - (time.monotonic() - began))
+        return status
 
     def wait_for_no_process(self, timeout_s: float) -> None:
         """Fail when a process of the run is left at the deadline."""
@@ -192,8 +228,8 @@ class LiveRun:
             except psutil.NoSuchProcess:
                 continue
         self.supervisor.kill()
-        self.supervisor.wait(timeout=10)
-        self.wait_for_no_process(10.0)
+        self.supervisor.wait(timeout=ANSWER_TIMEOUT_S)
+        self.wait_for_no_process(ANSWER_TIMEOUT_S)
 
 
 class Launcher:

@@ -33,7 +33,7 @@ is_installed() {
 }
 
 make_venv() {
-    local base
+    local base mask
     is_installed "$@" && return
     base=$(find_python) || return 1
     if [ ! -w . ]; then
@@ -42,11 +42,15 @@ make_venv() {
     fi
     # One at a time: ./run.sh and ./test.sh may be started side by side.
     if command -v flock >/dev/null; then
-        exec 9<requirements.txt
+        # A file that no other user can open: whoever can read one can hold it, too.
+        mask=$(umask)
+        umask 077
+        exec 9>>.venv-lock || return 1
+        umask "$mask"
         flock --nonblock 9 || { echo "Waiting for the installation that is going on in this folder …"; flock 9; }
     fi
     is_installed "$@" || install_into_venv "$base" "$@" || return 1
-    exec 9<&-
+    exec 9>&-
 }
 
 install_into_venv() {

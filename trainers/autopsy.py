@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainers.contract import events
+from trainers.contract.library_words import without_advice
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.torchrun import first_failed_rank, rank_exit_codes
 
@@ -26,6 +27,7 @@ TIMEOUT_ERRORS = re.compile(
 OUT_OF_MEMORY = re.compile(r"out of memory|memoryerror|(can't|cannot) allocate memory", re.IGNORECASE)
 TO_END_A_RUN = "To end a run, use Stop: it saves first."
 TOLD_TO_END = re.compile(r"got signal: (15|2)\b")
+_BARE_KEY_ERROR = re.compile(r"KeyError: (.{1,200})")
 _TAIL_BYTES = 256 * 1024
 
 
@@ -118,10 +120,17 @@ def _read_error_file(path: Path, exit_codes: Mapping[int, int]) -> _Failure:
     return _Failure(
         rank=rank,
         exit_code=exit_codes.get(rank),
-        message=text,
-        traceback=about.get("py_callstack"),
+        message=_in_words(text),
+        traceback=None if (stack := about.get("py_callstack")) is None else without_advice(str(stack)),
         time_unix_s=float(about.get("timestamp", path.stat().st_mtime)),
     )
+
+
+def _in_words(text: str) -> str:
+    """Return a rank's error for a person; what torch writes of a KeyError is a name alone."""
+    if found := _BARE_KEY_ERROR.fullmatch(text.strip()):
+        return f"{found[1]} is missing where it was looked up (KeyError)"
+    return without_advice(text)
 
 
 def _killed(failure: _Failure) -> Cause:
@@ -261,7 +270,7 @@ def _torchrun_itself(exit_code: int, torchrun_log: Path) -> Cause:
     last_words = _tail(torchrun_log).strip().splitlines()[-1:] or ["it said nothing"]
     return Cause(
         code="torchrun_failed",
-        message=f"torchrun ended with exit code {exit_code}: {last_words[0][:300]}",
+        message=f"torchrun ended with exit code {exit_code}: {without_advice(last_words[0])[:300]}",
         hint="logs/torchrun.log has the whole story.",
     )
 

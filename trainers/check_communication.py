@@ -1,6 +1,6 @@
 """Measures how fast the ranks of this machine average tensors: real all-reduces of several sizes.
 
-    torchrun --standalone --nproc-per-node N -m trainers.check_communication
+    torchrun OPTIONS --nproc-per-node N -m trainers.check_communication
 
 NCCL between GPUs, gloo between CPU ranks. Rank 0 prints one JSON object a line and size; a rank that
 fails prints one with `error` and `rank`.
@@ -16,7 +16,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from trainers.contract.library_words import in_words
 from trainers.contract.lifeline import die_with_parent, parent_by_name
+from trainers.contract.torchrun import by_hand
 
 # Short enough for one write to a pipe to stay in one piece.
 MAX_ERROR_LENGTH = 1_000
@@ -28,14 +30,13 @@ def main() -> None:
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     options = parser.parse_args()
     if "RANK" not in os.environ:
-        parser.error(
-            "start it with torchrun: torchrun --standalone --nproc-per-node 2 -m trainers.check_communication"
-        )
+        parser.error(f"start it with torchrun: {by_hand('trainers.check_communication')}")
     die_with_parent(parent_by_name())
     try:
         measure_all(options.device)
     except BaseException as error:  # noqa: BLE001 - a rank's main: whatever it was is said, and the job ends
-        say({"error": f"{type(error).__name__}: {error}"[:MAX_ERROR_LENGTH], "rank": int(os.environ["RANK"])})
+        words = f"{type(error).__name__}: {in_words(error)}"[:MAX_ERROR_LENGTH]
+        say({"error": words, "rank": int(os.environ["RANK"])})
         # Not through the interpreter's exit: a broken process group can hang or abort in its destructor.
         os._exit(1)
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import json
 import logging
-import pickle  # nosec B403
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,10 +14,13 @@ import torch
 
 from trainers import checkpoint_files as files
 from trainers import weight_files
-from trainers.checkpoint_files import FORMAT_VERSION, CheckpointError, newest_whole, remove_leftovers, verify
-from trainers.checkpoint_writer import OPTIMIZER, SHARDS, STATE, CheckpointWriter, Saved
+from trainers.checkpoint_files import CheckpointError, newest_whole, remove_leftovers, verify
+from trainers.checkpoint_writer import CheckpointWriter, Saved
+from trainers.contract.library_words import in_words
+from trainers.contract.manifests import FORMAT_VERSION, OPTIMIZER, SHARDS
 from trainers.contract.rundir import RunDirectory
 from trainers.distributed import World
+from trainers.loaded_state import check_optimizer, check_random_state, check_weights, load_tensors
 from trainers.parallel import Strategy
 from trainers.snapshot import HostCopies, Progress, Snapshot, random_state, restore_random_state
 
@@ -140,22 +141,20 @@ class Checkpointer:
         """
         manifest = verify(self._run, step)
         path = files.final_path(self._run, step)
-        state = json.loads((path / STATE).read_text(encoding="utf-8"))
+        state = files.read_state(self._run, step)
         self._check_binding(step, state["binding"], manifest)
         try:
             if self._strategy.is_sharded:
                 self._load_shards(path)
             else:
                 self._load_whole(path)
-        except CheckpointError:
-            raise
-        except (RuntimeError, ValueError, KeyError, pickle.UnpicklingError) as error:
+            self._restore_random_state(path, step, manifest)
+        except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
             raise CheckpointError(
-                f"checkpoint step_{step} does not fit the model of this run: {error}"
+                f"checkpoint step_{step} does not fit the model of this run: {in_words(error)}"
             ) from error
         if self._scaler is not None and state["scaler"]:
             self._scaler.load_state_dict(state["scaler"])
-        self._restore_random_state(path, step, manifest["world_size"])
         self._saved.add(step)
         return Progress(**state["progress"])
 
@@ -226,27 +225,30 @@ class Checkpointer:
                     "the run cannot go on with other data, another model or strategy; start a new run"
                 )
 
-    def _restore_random_state(self, path: Path, step: int, saved_world_size: int) -> None:
+    def _restore_random_state(self, path: Path, step: int, manifest: Mapping[str, Any]) -> None:
         """Go on drawing as this rank did; ranks of one replica draw alike, also where there are more now."""
         world, strategy = self._world, self._strategy
         rank = world.rank
-        if world.world_size != saved_world_size:
+        if world.world_size != manifest["world_size"]:
             rank = strategy.replica * (world.world_size // strategy.num_replicas)
         own = path / f"rank_{rank}.pt"
-        if own.exists():
-            restore_random_state(torch.load(own, map_location="cpu", weights_only=True), world.device)
+        if own.name in manifest["files"]:
+            state = load_tensors(own)
+            check_random_state(state, own.name)
+            restore_random_state(state, world.device)
         else:
             torch.manual_seed(torch.initial_seed() + 1_000_003 * (strategy.replica + 1) + step)
 
     def _load_whole(self, path: Path) -> None:
         # On the host: the optimizer itself brings each number to where its kernels want it.
-        optimizer = torch.load(path / OPTIMIZER, map_location="cpu", weights_only=True)
-        state = {"model": weight_files.read(path), "optimizer": optimizer}
+        state = {"model": weight_files.read(path), "optimizer": load_tensors(path / OPTIMIZER)}
+        check_weights(self._strategy.network, state["model"], "the file of weights")
+        check_optimizer(self._optimizer, state["optimizer"], OPTIMIZER)
         self._strategy.load_state_dict(self._optimizer, state)
 
     def _load_shards(self, path: Path) -> None:
         from trainers import sharded_files
 
         state = self._strategy.state_dict(self._optimizer)
-        sharded_files.read(state, path / SHARDS, self._writer.group)
+        sharded_files.read(state, path / SHARDS)
         self._strategy.load_state_dict(self._optimizer, state)

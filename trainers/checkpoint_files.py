@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 import time
 from collections.abc import Mapping
@@ -13,12 +14,10 @@ from typing import Any
 import torch
 from torch.serialization import get_crc32_options, set_crc32_options
 
+from trainers.contract import manifests, plain_files
 from trainers.contract.json_files import read_json, sync_directory, write_json_atomically
+from trainers.contract.manifests import FORMAT_VERSION, MANIFEST
 from trainers.contract.rundir import Checkpoint, RunDirectory
-from trainers.sealing import sha256_of
-
-FORMAT_VERSION = 2
-MANIFEST = "manifest.json"
 
 # What a person asked for is theirs to delete.
 KEPT_REASONS = frozenset({"button"})
@@ -60,7 +59,7 @@ def publish(run: RunDirectory, step: int, about: Mapping[str, Any], files: Mappi
     """Complete a checkpoint by its manifest and give it its name; return its bytes."""
     aside, target = partial_path(run, step), final_path(run, step)
     before = next((item for item in run.list_checkpoints() if item.step == step), None)
-    if before is not None and (reason := read_manifest(before).get("reason")) in KEPT_REASONS:
+    if before is not None and (reason := reason_of(before)) in KEPT_REASONS:
         about = {**about, "reason": reason}  # somebody asked for this step, before the run was resumed
     manifest = {
         "format_version": FORMAT_VERSION,
@@ -72,12 +71,13 @@ def publish(run: RunDirectory, step: int, about: Mapping[str, Any], files: Mappi
     for folder in aside.rglob("*/"):
         sync_directory(folder)
     write_json_atomically(aside / MANIFEST, manifest)
-    if target.exists():
+    if os.path.lexists(target):
         # Resumed from an older checkpoint, this step is reached a second time.
         replaced = target.with_name(f".{target.name}.replaced")
+        plain_files.remove(replaced)
         target.rename(replaced)
         aside.rename(target)
-        shutil.rmtree(replaced)
+        plain_files.remove(replaced)
     else:
         aside.rename(target)
     sync_directory(target.parent)
@@ -94,10 +94,10 @@ def remove_leftovers(run: RunDirectory) -> None:
     """Delete what a save left behind when it was killed half-way; bring back what it had set aside."""
     for replaced in run.checkpoints.glob(".step_*.replaced"):
         target = replaced.with_name(replaced.name.removeprefix(".").removesuffix(".replaced"))
-        if not target.exists():
+        if not os.path.lexists(target) and not replaced.is_symlink():
             replaced.rename(target)
     for leftover in run.checkpoints.glob(".step_*"):
-        shutil.rmtree(leftover, ignore_errors=True)
+        plain_files.remove(leftover)
 
 
 def retire(
@@ -114,7 +114,7 @@ def retire(
     by_age = sorted(
         run.list_checkpoints(), key=lambda item: (item.step == just_saved, item.saved_unix_s, item.step)
     )
-    automatic = [item for item in by_age if read_manifest(item).get("reason") not in KEPT_REASONS]
+    automatic = [item for item in by_age if reason_of(item) not in KEPT_REASONS]
     removed = []
     for item in automatic[:-keep_last]:
         if item.step in (best_step, just_saved):
@@ -140,6 +140,11 @@ def read_manifest(item: Checkpoint) -> dict[str, Any]:
     return manifest
 
 
+def reason_of(item: Checkpoint) -> str:
+    """Return why a checkpoint was saved, as its manifest says."""
+    return str(read_manifest(item).get("reason"))
+
+
 def verify(run: RunDirectory, step: int) -> dict[str, Any]:
     """Check a checkpoint's files against the sizes and sums of its manifest, and return the manifest.
 
@@ -150,7 +155,7 @@ def verify(run: RunDirectory, step: int) -> dict[str, Any]:
     if step not in whole:
         there = ", ".join(str(number) for number in whole) or "none"
         raise CheckpointError(f"there is no whole checkpoint of step {step}; there are: {there}")
-    problem = find_fault(whole[step])
+    problem = manifests.find_fault(whole[step])
     if problem is None:
         return read_manifest(whole[step])
     newest = newest_whole(run)
@@ -158,30 +163,23 @@ def verify(run: RunDirectory, step: int) -> dict[str, Any]:
     raise CheckpointError(f"checkpoint step_{step}: {problem}; {offer}")
 
 
+def read_state(run: RunDirectory, step: int) -> dict[str, Any]:
+    """Return where training stood at a checkpoint: `progress`, `binding` and `scaler`.
+
+    Raises:
+        CheckpointError: naming what is missing or wrong.
+    """
+    item = next(item for item in run.list_checkpoints() if item.step == step)
+    try:
+        return manifests.read_state(item)
+    except manifests.DamageError as error:
+        raise CheckpointError(f"checkpoint step_{step}: {error}") from None
+
+
 def newest_whole(run: RunDirectory) -> int | None:
     """Return the step of the checkpoint saved last whose files are what was saved."""
-    by_age = sorted(run.list_checkpoints(), key=lambda item: (item.saved_unix_s, item.step), reverse=True)
-    return next((item.step for item in by_age if find_fault(item) is None), None)
-
-
-def find_fault(item: Checkpoint) -> str | None:
-    """Say what is wrong with a checkpoint's files, or None."""
-    manifest = read_manifest(item)
-    version = manifest.get("format_version")
-    if isinstance(version, int) and version > FORMAT_VERSION:
-        versions = f"format {version}, this one knows {FORMAT_VERSION}"
-        return f"it was made by a newer version of this program ({versions})"
-    if version != FORMAT_VERSION:
-        return f"it has format {version}, and this version reads {FORMAT_VERSION}"
-    for name, about in manifest["files"].items():
-        path = item.path / name
-        try:
-            is_same = path.stat().st_size == about["size_bytes"] and sha256_of(path) == about["sha256"]
-        except OSError as error:
-            return f"{name} cannot be read ({error.strerror})"
-        if not is_same:
-            return f"{name} is not what was saved (damaged or altered)"
-    return None
+    found = manifests.newest_whole(run)
+    return None if found is None else found.step
 
 
 def why(error: BaseException) -> str:

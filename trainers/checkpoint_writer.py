@@ -15,8 +15,10 @@ import torch.distributed as dist
 from trainers import checkpoint_files as files
 from trainers import weight_files
 from trainers.checkpoint_files import CheckpointError
+from trainers.contract import plain_files
+from trainers.contract.manifests import OPTIMIZER, SHARDS, STATE
 from trainers.contract.rundir import RunDirectory
-from trainers.distributed import World
+from trainers.distributed import World, gather_json
 from trainers.parallel import Strategy
 from trainers.sealing import Sealing
 from trainers.snapshot import Snapshot
@@ -24,10 +26,6 @@ from trainers.snapshot import Snapshot
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-
-OPTIMIZER = "optimizer.pt"
-STATE = "state.json"
-SHARDS = "shards"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +91,7 @@ class CheckpointWriter:
         if snapshot.problem is not None:
             raise MemoryError(snapshot.problem)
         if self._world.is_main:
-            shutil.rmtree(aside, ignore_errors=True)
+            plain_files.remove(aside)
             # Not with its parents: the directory of a run that was deleted does not come again.
             aside.parent.mkdir(exist_ok=True)
             aside.mkdir()
@@ -141,16 +139,17 @@ class CheckpointWriter:
 
         size_bytes = self._together(publish, aside)
         removed = self._retire(snapshot) if self._world.is_main else ()
-        saved = Saved(
+        took_s = time.perf_counter() - snapshot.started
+        main = self._together(lambda: (took_s, snapshot.stall_s, removed), aside)
+        return Saved(
             step=step,
             path=files.final_path(self._run, step),
             size_bytes=size_bytes,
-            duration_s=time.perf_counter() - snapshot.started,
-            stall_s=snapshot.stall_s,
+            duration_s=main[0],
+            stall_s=main[1],
             reason=snapshot.reason,
-            removed=removed,
+            removed=tuple(main[2]),
         )
-        return self._together(lambda: saved, aside)
 
     def _retire(self, snapshot: Snapshot) -> tuple[int, ...]:
         best_step = snapshot.progress.best_step if self._keep_best else None
@@ -164,7 +163,7 @@ class CheckpointWriter:
             return ()
 
     def _together(self, action: Callable[[], Result], aside: Path) -> Result:
-        """Run a part of a save on every rank, and return what rank 0's came to.
+        """Run a part of a save on every rank, and return what rank 0's came to, a JSON value.
 
         Raises:
             CheckpointError: on all ranks when it failed on one; nothing is left behind then.
@@ -189,10 +188,8 @@ class CheckpointWriter:
     def _gather(self, value: Any) -> list[Any]:
         if self.group is None:
             return [value]
-        gathered: list[Any] = [None] * self._world.world_size
         try:
-            dist.all_gather_object(gathered, value, group=self.group)
+            return gather_json(value, self.group)
         except RuntimeError as error:
             # Their process is gone, and with it this run; the supervisor says why.
             raise CheckpointError(f"the other ranks do not answer: {error}") from error
-        return gathered

@@ -1,17 +1,26 @@
-"""The process group: who this rank is, and exact sums over all ranks."""
+"""The process group: who this rank is, exact sums over all ranks, and what they tell each other.
+
+Ranks of one machine find each other in a file that nobody else can open, and talk over loopback. What they
+tell each other is tensors and JSON: torch's object collectives would unpickle what comes over a socket.
+"""
 
 from __future__ import annotations
 
 import gc
+import json
 import os
+import socket
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from trainers import host_memory
+from trainers.contract.torchrun import STORE
 
 COLLECTIVE_TIMEOUT = timedelta(seconds=60)
 # Files take their time: what ranks tell each other about them may wait longer than a gradient.
@@ -76,9 +85,17 @@ def join(wanted_device: str, timeout: timedelta = COLLECTIVE_TIMEOUT) -> World:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         torch.set_num_threads(max(1, cores // local_world_size))
         host_memory.keep_what_is_freed()
+    store = None
+    if is_one_machine():
+        stay_on_loopback()
+        store = dist.FileStore(str(local_store()))
+        store.set_timeout(timeout)
     dist.init_process_group(
         backend="nccl" if device.type == "cuda" else "gloo",
         timeout=timeout,
+        store=store,
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
         device_id=device if device.type == "cuda" else None,
     )
     slow_timeout = max(SLOW_TIMEOUT, timeout)
@@ -94,6 +111,30 @@ def join(wanted_device: str, timeout: timedelta = COLLECTIVE_TIMEOUT) -> World:
     )
 
 
+def is_one_machine() -> bool:
+    """Tell whether torchrun has started all ranks here."""
+    return os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]
+
+
+def local_store() -> Path:
+    """Return the file in which the ranks of this machine find each other.
+
+    Whoever started torchrun for them has made one. By hand it lies in torchrun's own folder for their
+    errors, which has a new name each time and is its owner's alone.
+    """
+    if (made := os.environ.get(STORE)) is not None:
+        return Path(made)
+    return Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parents[1] / "store"
+
+
+def stay_on_loopback() -> None:
+    """Let gloo and NCCL listen where only this machine can reach them."""
+    names = {name for _, name in socket.if_nameindex()}
+    for loopback in ("lo", "lo0"):  # Linux, macOS
+        if loopback in names:
+            os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = loopback
+
+
 def leave() -> None:
     """Leave the group; the caller has dropped model, optimizer and losses.
 
@@ -104,8 +145,18 @@ def leave() -> None:
         dist.destroy_process_group()
 
 
-def gather_objects(value: object, world: World) -> list[object]:
-    """Return every rank's value, by rank, on every rank."""
-    gathered: list[object] = [None] * world.world_size
-    dist.all_gather_object(gathered, value, group=world.slow_group)
-    return gathered
+def gather_json(value: Any, group: dist.ProcessGroup | None) -> list[Any]:
+    """Return every rank's JSON value, by rank, on every rank of a group on the CPU."""
+    written = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+    num_ranks = dist.get_world_size(group)
+    lengths = torch.zeros(num_ranks, dtype=torch.int64)
+    lengths[dist.get_rank(group)] = len(written)
+    dist.all_reduce(lengths, group=group)
+    padded = torch.zeros(int(lengths.max()), dtype=torch.uint8)
+    padded[: len(written)] = written
+    gathered = [torch.empty_like(padded) for _ in range(num_ranks)]
+    dist.all_gather(gathered, padded, group=group)
+    return [
+        json.loads(text[:length].numpy().tobytes())
+        for text, length in zip(gathered, lengths.tolist(), strict=True)
+    ]

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers import launch, notify
-from trainers.contract import heartbeats, orders
+from trainers import launch
+from trainers.contract import environment, heartbeats, orders, plain_files, processes
 from trainers.contract.config import Config
 from trainers.contract.heartbeats import Board
 from trainers.contract.orders import COMMANDS_OFFSET, STOOD_BY, SUPERVISED, Order, Pipes
-from trainers.contract.rundir import RunDirectory, torchrun_command
-from trainers.contract.torchrun import torchrun_options, torchrun_program
+from trainers.contract.rundir import RunDirectory, worker_arguments
+from trainers.contract.torchrun import RendezvousFiles, torchrun_arguments, torchrun_options, torchrun_program
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -52,9 +52,9 @@ def start(run: RunDirectory, config: Config, resume_step: int | None, commands_o
     run.logs.mkdir(exist_ok=True)
     log, details = run.logs / _LOG, run.logs / _DETAILS
     board = Board(config.nproc_per_node) if heartbeats.can_be_watched() else None
-    command = torchrun_command(config, run.path, resume_step)[1:]
-    environment = {COMMANDS_OFFSET: str(commands_offset)}
-    process = _launch(command, log, details, board, environment)
+    command = worker_arguments(config, run.path, resume_step)
+    variables = {COMMANDS_OFFSET: str(commands_offset)}
+    process = _launch(command, log, details, board, variables)
     return Gang(process=process, log=log, details=details, board=board)
 
 
@@ -71,15 +71,23 @@ class WaitingGang:
         self._folder = folder
         self._board = Board(num_ranks)
         self._pipes = Pipes(num_ranks)
-        command = ["--standalone", "--nproc-per-node", str(num_ranks), "-m", "trainers.standing_by"]
-        environment = {orders.ADDRESSES: self._pipes.addresses}
-        self.process = _launch(command, folder / _LOG, folder / _DETAILS, self._board, environment)
+        command = torchrun_arguments(num_ranks, "trainers.standing_by")
+        variables = {orders.ADDRESSES: self._pipes.addresses}
+        self.process = _launch(command, folder / _LOG, folder / _DETAILS, self._board, variables)
 
     @property
     def is_ready(self) -> bool:
         """Whether every rank waits by now."""
         beats = [self._board.read(rank) for rank in range(self.num_ranks)]
         return all(beat is not None and beat.doing == heartbeats.STANDING_BY for beat in beats)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether torchrun lives, and every rank that has come so far."""
+        beats = [self._board.read(rank) for rank in range(self.num_ranks)]
+        return self.process.poll() is None and all(
+            beat is None or processes.is_alive(beat.pid) for beat in beats
+        )
 
     def begin(self, run: RunDirectory, resume_step: int | None, commands_offset: int) -> Gang:
         """Give it a run.
@@ -90,10 +98,10 @@ class WaitingGang:
         run.logs.mkdir(exist_ok=True)
         log = run.logs / _LOG
         (self._folder / _LOG).replace(log)
-        environment = {COMMANDS_OFFSET: str(commands_offset), STOOD_BY: "1"}
+        variables = {COMMANDS_OFFSET: str(commands_offset), STOOD_BY: "1"}
         if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-            environment["CUDA_VISIBLE_DEVICES"] = visible
-        order = Order(run_dir=str(run.path), resume_step=resume_step, environment=environment)
+            variables["CUDA_VISIBLE_DEVICES"] = visible
+        order = Order(run_dir=str(run.path), resume_step=resume_step, environment=variables)
         self._pipes.tell(order)
         return Gang(process=self.process, log=log, details=self._folder / _DETAILS, board=self._board)
 
@@ -107,22 +115,24 @@ class WaitingGang:
 
 
 def _launch(
-    arguments: Sequence[str], log: Path, details: Path, board: Board | None, environment: Mapping[str, str]
+    arguments: Sequence[str], log: Path, details: Path, board: Board | None, variables: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
     """Start torchrun, which the kernel ends with this process."""
-    shutil.rmtree(details, ignore_errors=True)
-    whole = {**os.environ, **torchrun_options(details), SUPERVISED: "1", **environment}
-    whole.pop(notify.VARIABLE, None)  # it holds tokens, which are none of the ranks' business
+    for left in (details, log):  # in a copied run they may be links to anywhere
+        plain_files.remove(left)
+    # What is in memory goes with this process, so nothing of it has to be tidied up.
+    rendezvous = RendezvousFiles().environment
+    more = {**torchrun_options(details), **rendezvous, SUPERVISED: "1", **variables}
     if board is not None:
-        whole[heartbeats.ADDRESS] = board.address
+        more[heartbeats.ADDRESS] = board.address
     lifeline = [sys.executable, "-m", "trainers.contract.lifeline", str(os.getpid())]
     forking = [sys.executable, "-u", "-m", "trainers.launch", str(os.getpid())]
     program = forking if launch.can_fork() else [*lifeline, *torchrun_program()]
-    with log.open("wb") as output:
+    with log.open("xb") as output:
         return subprocess.Popen(
             [*program, *arguments],
             cwd=REPOSITORY,
-            env=whole,
+            env=environment.for_a_child(more),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from trainers.autopsy import Cause
+from trainers.contract import manifests
 from trainers.contract.clock import now_unix_s
-from trainers.contract.events import EventFile
+from trainers.contract.events import EventFile, State
 from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import NOTHING_SAVED_HINT
 
 # An event's kind and its fields.
 Words = tuple[str, Mapping[str, Any]]
@@ -60,9 +64,49 @@ def insist(what: str, write: Callable[[], Any]) -> bool:
             time.sleep(RETRY_S)
 
 
-def what_is_kept(run: RunDirectory) -> str:
-    """Say from which checkpoint the run can go on."""
-    newest = max(run.list_checkpoints(), key=lambda item: item.saved_unix_s, default=None)
-    if newest is None:
-        return "Nothing was saved yet: start it again."
-    return f"Resume goes on from the checkpoint of step {newest.step}."
+def left_over(pids: Sequence[int]) -> Cause:
+    """Say that processes could not be ended."""
+    message = f"Processes of this run could not be ended: {', '.join(map(str, pids))}."
+    hint = "They hang in the kernel (a driver or a network disk); the machine may need a restart."
+    return Cause(code="processes_left", message=message, hint=hint)
+
+
+def fell_after_its_end(cause: Cause) -> Cause:
+    """Say what befell a run that had done and saved all of its steps."""
+    message = f"All steps were done and saved. Then, while its processes ended: {cause.message}"
+    return replace(cause, code="fell_after_its_end", message=message, hint="Nothing is lost.")
+
+
+def forced_stop(*, by_system: bool) -> Cause:
+    """Say that a run was ended by force."""
+    why = (
+        "The system asked the run to end (SIGTERM)"
+        if by_system
+        else "The run did not stop by itself in time and was ended by force"
+    )
+    hint = "Steps after the newest checkpoint were not saved."
+    return Cause(code="stop_forced", message=f"{why}.", hint=hint)
+
+
+def answer(command_id: str, state: State, reason: str) -> dict[str, Any]:
+    """Return the answer to a stop that no rank could give any more."""
+    accepted = state == "stopped"
+    return {"id": command_id, "name": "stop", "step": 0, "accepted": accepted, "message": reason}
+
+
+def what_is_kept(run: RunDirectory, num_steps: int | None) -> str:
+    """Say from which checkpoint the run can go on: the newest whole one, which is the one that Resume takes.
+
+    Args:
+        num_steps: the last step of the run, where it is known.
+    """
+    there = sorted(run.list_checkpoints(), key=lambda item: (item.saved_unix_s, item.step))
+    if not there:
+        return NOTHING_SAVED_HINT
+    whole = manifests.newest_whole(run, sum_bytes=manifests.QUICK_BYTES)
+    if whole is None:
+        return "None of its checkpoints is whole: start it again."
+    damaged = "" if whole == there[-1] else f"The checkpoint of step {there[-1].step} is damaged. "
+    if num_steps is not None and whole.step >= num_steps:
+        return f"{damaged}All {num_steps:,} steps are done and saved: Resume concludes the run."
+    return f"{damaged}Resume goes on from the checkpoint of step {whole.step}."

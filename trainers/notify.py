@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from trainers.autopsy import Cause
-from trainers.contract import events
+from trainers.contract import environment, events
 from trainers.contract.events import State
 from trainers.contract.rundir import RunDirectory
 
-VARIABLE = "DDP_NOTIFY_URLS"
+VARIABLE = environment.NOTIFY_URLS
 TIME_LIMIT_S = 9.0
 TOLD_STATES: frozenset[State] = frozenset({"finished", "failed"})
 NOT_INSTALLED, NOT_AN_ADDRESS, NOT_TAKEN = 3, 4, 5
@@ -50,6 +50,7 @@ def run_ended(run: RunDirectory, state: State, reason: str) -> Cause | None:
         sender = subprocess.run(
             [sys.executable, "-m", "trainers.notify"],
             cwd=Path(__file__).resolve().parent.parent,
+            env=environment.for_a_child(keep=environment.FOR_NOTIFYING),
             input=sentence(run, state, reason).encode("utf-8", errors="replace"),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

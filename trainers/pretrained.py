@@ -24,6 +24,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from trainers.contract.json_files import parse_json
+from trainers.contract.library_words import in_words
 from trainers.data import NotInstalledError
 
 log = logging.getLogger(__name__)
@@ -249,4 +250,4 @@ def _parameters_behind(output: Tensor) -> set[Tensor]:
 
 def in_short(error: Exception) -> str:
     """Return what an error says, on one line and without what is too long to read."""
-    return textwrap.shorten(str(error) or type(error).__name__, 300, placeholder=" …")
+    return textwrap.shorten(in_words(error), 300, placeholder=" …")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 import threading
 import time
 from collections import deque
@@ -18,6 +19,7 @@ from typing import Any
 from trainers.contract.clock import now_unix_s
 from trainers.contract.events import EventFile, State
 from trainers.contract.json_files import parse_json
+from trainers.contract.private_files import ForeignFileError, open_own
 from trainers.contract.rundir import COMMAND_NAMES, CommandName, RunDirectory
 
 log = logging.getLogger(__name__)
@@ -182,9 +184,14 @@ class Reporter(NullReporter):
             return
         if size <= self._commands_offset:
             return
-        with self._commands_path.open("rb") as file:
-            file.seek(self._commands_offset)
-            chunk = file.read(size - self._commands_offset)
+        try:
+            with open_own(self._commands_path) as file:
+                file.seek(self._commands_offset)
+                chunk = file.read(size - self._commands_offset)
+        except ForeignFileError as error:
+            self._commands_offset = sys.maxsize  # said once
+            self.warning("command_unreadable", f"No command is heard: {error}.", "Stop it by its processes.")
+            return
         end = chunk.rfind(b"\n") + 1
         self._commands_offset += end
         for line in chunk[:end].splitlines():

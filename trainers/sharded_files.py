@@ -5,8 +5,10 @@ Imported only for strategies whose ranks hold pieces: it costs a second to impor
 
 from __future__ import annotations
 
-import io
+import logging
 import pickle  # nosec B403
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +16,23 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
-from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
-from torch.distributed.checkpoint.storage import WriteResult
+from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner
 from torch.distributed.tensor import DTensor
 from torch.futures import Future
 
+from trainers import shard_plans
 from trainers.checkpoint_files import CheckpointError, why
+from trainers.contract.library_words import in_words
+from trainers.contract.manifests import DESCRIPTION_OF_SHARDS as _DESCRIPTION
+from trainers.contract.manifests import SHARDS
+from trainers.contract.plain_files import open_plain
+from trainers.distributed import gather_json
+
+log = logging.getLogger(__name__)
+
+_FILE_OF_PIECES = re.compile(r"__[0-9]{1,9}_[0-9]{1,9}\.distcp")
 
 
 def write(state: dict[str, Any], folder: Path, group: dist.ProcessGroup | None) -> None:
@@ -29,31 +41,57 @@ def write(state: dict[str, Any], folder: Path, group: dist.ProcessGroup | None) 
     Raises:
         OSError: when this rank cannot write; the others return, for the caller to tell them.
     """
-    writer = _Writer(folder, sync_files=True)
+    rank = 0 if group is None else dist.get_rank(group)
+    planner, writer = DefaultSavePlanner(), dcp.FileSystemWriter(folder, sync_files=True)
+    planner.set_up_planner(state, storage_meta=writer.storage_meta(), is_coordinator=rank == 0)
+    writer.set_up_storage_writer(rank == 0)
+    # As `dcp.save` does, which would pickle all this and send it round; here every rank makes the whole plan.
+    local = _from_all(
+        lambda: shard_plans.plan_to_json(writer.prepare_local_plan(planner.create_local_plan())), group
+    )
+    if local is None:
+        return
+    plans, metadata = planner.create_global_plan([shard_plans.plan_from_json(plan) for plan in local])
+    plan = planner.finish_plan(writer.prepare_global_plan(plans)[rank])
+    written = _from_all(
+        lambda: [shard_plans.result_to_json(result) for result in writer.write_data(plan, planner).wait()],
+        group,
+    )
+    if written is not None and rank == 0:
+        writer.finish(metadata, [[shard_plans.result_from_json(one) for one in each] for each in written])
+
+
+def _from_all(action: Callable[[], Any], group: dist.ProcessGroup | None) -> list[Any] | None:
+    """Return what an action gives on each rank, a JSON value; None when it failed on another one.
+
+    Raises:
+        OSError: when it failed on this one.
+    """
+    value, failed = None, None
     try:
-        dcp.save(state, storage_writer=writer, process_group=group, no_dist=group is None)
-    except dcp.api.CheckpointException as error:
-        own = error.failures.get(0 if group is None else dist.get_rank(group))
-        if own is not None:
-            raise OSError(writer.problem or why(own[0])) from error
+        value = action()
+    except Exception as error:
+        # Whatever it was: the other ranks wait to hear of it.
+        log.warning("this rank's pieces could not be written", exc_info=True)
+        failed = error
+    answers = [(value, failed is None)] if group is None else gather_json((value, failed is None), group)
+    if failed is not None:
+        raise OSError(why(failed)) from failed
+    return [value for value, _ in answers] if all(is_done for _, is_done in answers) else None
 
 
-def read(state: dict[str, Any], folder: Path, group: dist.ProcessGroup | None) -> None:
+def read(state: dict[str, Any], folder: Path) -> None:
     """Read this rank's pieces into the tensors of `state`, however many ranks wrote them.
 
     Raises:
         ValueError: when the pieces do not fit.
     """
-    reader = DataOnlyReader(folder)
     try:
-        dcp.load(
-            state,
-            storage_reader=reader,
-            process_group=group,
-            no_dist=group is None,
-        )
+        # Each rank reads the description for itself: what is sent round would have to be unpickled.
+        dcp.load(state, storage_reader=DataOnlyReader(folder), no_dist=True)
     except dcp.api.CheckpointException as error:
-        raise ValueError("; ".join(why(failure[0]) for failure in error.failures.values())) from error
+        problems = dict.fromkeys(in_words(failure[0]) for failure in error.failures.values())
+        raise ValueError("; ".join(problems)) from None  # torch's own words come with dangerous advice
 
 
 def gather_weights(folder: Path) -> dict[str, Tensor]:
@@ -80,19 +118,6 @@ def with_piece(value: Tensor, piece: Tensor) -> Tensor:
     return DTensor(piece, value._spec, requires_grad=False)  # noqa: SLF001
 
 
-class _Writer(dcp.FileSystemWriter):
-    """Remembers why it could not write: torch sends the error round, and its cause gets lost on the way."""
-
-    problem: str | None = None
-
-    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
-        try:
-            return super().write_data(plan, planner)
-        except Exception as error:
-            self.problem = why(error)
-            raise
-
-
 class DataOnlyReader(dcp.FileSystemReader):
     """Reads sharded checkpoints without running anything that a file could hold.
 
@@ -100,13 +125,53 @@ class DataOnlyReader(dcp.FileSystemReader):
     """
 
     def read_metadata(self, *_args: Any, **_kwargs: Any) -> Metadata:
-        raw = (Path(self.path) / ".metadata").read_bytes()
-        metadata = _MetadataUnpickler(io.BytesIO(raw)).load()
-        assert isinstance(metadata, Metadata)
+        metadata = _read_description(Path(self.path))
         if metadata.storage_meta is None:
             metadata.storage_meta = StorageMeta()
         metadata.storage_meta.load_id = self.load_id
         return metadata
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        try:
+            return super().read_data(plan, planner)
+        except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, EOFError) as error:
+            raise CheckpointError(f"the pieces in {SHARDS} cannot be read (damaged or altered)") from error
+        except pickle.UnpicklingError as error:
+            raise CheckpointError(f"the pieces in {SHARDS} hold something else than tensors") from error
+
+
+def _read_description(folder: Path) -> Metadata:
+    """Return what a folder of pieces says of itself; it names only plain files in this folder.
+
+    Raises:
+        CheckpointError: when it says anything else.
+    """
+    try:
+        with open_plain(folder / ".metadata") as file:
+            metadata = _MetadataUnpickler(file).load()
+    except (pickle.UnpicklingError, LookupError, TypeError, AttributeError, EOFError, ImportError) as error:
+        raise CheckpointError(f"{_DESCRIPTION} cannot be read (damaged or altered)") from error
+    about = getattr(metadata, "state_dict_metadata", None)
+    pieces = getattr(metadata, "storage_data", None)
+    if not (isinstance(metadata, Metadata) and isinstance(about, dict) and isinstance(pieces, dict)):
+        raise CheckpointError(f"{_DESCRIPTION} describes no tensors (damaged or altered)")
+    if not all(isinstance(value, TensorStorageMetadata) for value in about.values()):
+        raise CheckpointError(f"{_DESCRIPTION} describes something else than tensors (damaged or altered)")
+    for name in {_file_of(piece) for piece in pieces.values()}:
+        open_plain(folder / name).close()
+    return metadata
+
+
+def _file_of(piece: object) -> str:
+    """Return the file a piece lies in."""
+    values = getattr(piece, "__dict__", {})
+    name = values.get("relative_path")
+    are_numbers = all(type(values.get(key)) is int and values[key] >= 0 for key in ("offset", "length"))
+    if not are_numbers or values.get("transform_descriptors") is not None:
+        raise CheckpointError(f"{_DESCRIPTION} does not say where a piece lies (damaged or altered)")
+    if not isinstance(name, str) or not _FILE_OF_PIECES.fullmatch(name):
+        raise CheckpointError(f"{_DESCRIPTION} names {str(name)[:80]!r}, which is no file of a checkpoint")
+    return name
 
 
 class _MetadataUnpickler(pickle.Unpickler):

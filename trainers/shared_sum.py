@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import mmap
 import os
 import select
 import time
@@ -21,7 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainers.distributed import World, gather_objects
+from trainers.contract import memory_file
+from trainers.contract.memory_file import MemoryFile
+from trainers.distributed import World, gather_json
 
 # Large buckets go in pieces: what is shared stays small, and in the processor's cache.
 PIECE_BYTES = 2**20
@@ -43,8 +44,7 @@ class SharedSum:
         self._rank = world.rank
         self._num_ranks = world.world_size
         self._timeout_ms = min(round(timeout_s * 1000), LONGEST_MS)
-        self._memory = os.memfd_create("gradients")
-        os.ftruncate(self._memory, _HALVES * PIECE_BYTES)
+        self._memory = MemoryFile("gradients", _HALVES * PIECE_BYTES)
         self._others = [rank for rank in range(world.world_size) if rank != world.rank]
         self._pipes = {rank: os.pipe() for rank in self._others}
         self._to: dict[int, int] = {}
@@ -59,8 +59,8 @@ class SharedSum:
     def addresses(self) -> dict[str, Any]:
         """Return where the others find this rank's memory and its pipes, as long as this process lives."""
         own = f"/proc/{os.getpid()}/fd"
-        pipes = {rank: f"{own}/{writing}" for rank, (_, writing) in self._pipes.items()}
-        return {"memory": f"{own}/{self._memory}", "pipes": pipes}
+        pipes = {str(rank): f"{own}/{writing}" for rank, (_, writing) in self._pipes.items()}
+        return {"memory": self._memory.address, "pipes": pipes}
 
     def connect(self, addresses: list[dict[str, Any]]) -> None:
         """Open what the others have.
@@ -70,12 +70,10 @@ class SharedSum:
         """
         for rank, address in enumerate(addresses):
             if rank == self._rank:
-                memory = os.dup(self._memory)
+                mapped = self._memory.map()
             else:
-                memory = os.open(address["memory"], os.O_RDWR | os.O_CLOEXEC)
-                self._to[rank] = os.open(address["pipes"][self._rank], os.O_WRONLY | os.O_CLOEXEC)
-            mapped = mmap.mmap(memory, _HALVES * PIECE_BYTES)
-            os.close(memory)
+                mapped = memory_file.map_file(address["memory"])
+                self._to[rank] = os.open(address["pipes"][str(self._rank)], os.O_WRONLY | os.O_CLOEXEC)
             self._regions.append(torch.frombuffer(mapped, dtype=torch.uint8).view(_HALVES, PIECE_BYTES))
 
     def settle(self) -> None:
@@ -103,7 +101,8 @@ class SharedSum:
 
     def close(self) -> None:
         """Give the pipes back: whoever waits for this rank hears that it has gone."""
-        for descriptor in (*self._to.values(), *self._from.values(), self._memory):
+        self._memory.close()
+        for descriptor in (*self._to.values(), *self._from.values()):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
 
@@ -137,15 +136,15 @@ def create(world: World, timeout_s: float) -> SharedSum | None:
         and 1 < world.world_size <= MOST_RANKS
         # Elsewhere the same address is somebody else's.
         and os.environ.get("LOCAL_WORLD_SIZE") == str(world.world_size)
-        and hasattr(os, "memfd_create")
+        and memory_file.is_in_memory()
         and OFF not in os.environ
     )
     if not is_for_them:
         return None
     mine = SharedSum(world, timeout_s)
-    there = gather_objects(mine.addresses(), world)
-    problem = _problem_of(lambda: mine.connect(there))  # type: ignore[arg-type]
-    is_possible = not any(gather_objects(problem, world))
+    there = gather_json(mine.addresses(), world.slow_group)
+    problem = _problem_of(lambda: mine.connect(there))
+    is_possible = not any(gather_json(problem, world.slow_group))
     if is_possible:
         mine.settle()
         return mine

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainers.contract import environment
 from trainers.heartbeat import STACKS_SIGNAL
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -139,7 +140,12 @@ def _by_py_spy(pid: int) -> tuple[tuple[Thread, ...], str]:
         command = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, timeout=PY_SPY_TIMEOUT_S, check=False
+                command,
+                env=environment.for_a_child(),
+                capture_output=True,
+                text=True,
+                timeout=PY_SPY_TIMEOUT_S,
+                check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return (), str(error)

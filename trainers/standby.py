@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from trainers import supervise
-from trainers.contract import lifeline
+from trainers.contract import lifeline, private_files
 from trainers.contract.orders import Order
 from trainers.contract.processes import ProcessTree
 from trainers.contract.rundir import RunDirectory
@@ -33,6 +33,7 @@ def main() -> None:
     parser.add_argument("--nproc-per-node", type=int, required=True)
     options = parser.parse_args()
     folder = options.folder.resolve()
+    private_files.begin(folder.parent.parent)
     folder.mkdir(parents=True)
     # Whoever tidies up sees by it that somebody is still here.
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,6 +1,6 @@
 """A rank before there is a run: it imports everything, waits for its order, and then is a worker.
 
-torchrun --standalone --nproc-per-node N -m trainers.standing_by
+torchrun OPTIONS --nproc-per-node N -m trainers.standing_by
 
 Most of the time from a click to a first step goes into imports; here they are done before the click. It
 holds no GPU: nothing of CUDA is touched until the run says on which device it trains.

@@ -17,17 +17,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from trainers import autopsy, gang, last_words, notify
 from trainers.autopsy import Cause
-from trainers.contract import effort, events, lifeline, tickets
+from trainers.contract import effort, events, lifeline, private_files, tickets
 from trainers.contract.clock import now_unix_s
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile, State
 from trainers.contract.heartbeats import Board
+from trainers.contract.plain_files import open_to_append
 from trainers.contract.processes import ProcessTree
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.escalation import Escalation, Saving
@@ -40,6 +40,7 @@ from trainers.watch import HangWatch
 from trainers.wishes import Wishes
 
 POLL_S = 0.05
+_FOLLOWED = ("state", "command", "plan", "checkpoint")
 SAVING_LOOK_S = 0.5
 
 
@@ -51,6 +52,7 @@ def main() -> None:
     parser.add_argument("--ticket", metavar="TOKEN", help="the place in the line it was started for")
     options = parser.parse_args()
     run = RunDirectory(options.run_dir.resolve())
+    private_files.begin(run.path.parent)
     sys.exit(supervise(run, options.resume, options.ticket))
 
 
@@ -80,7 +82,7 @@ def supervise(
 def redirect_output(run: RunDirectory) -> None:
     """Send what this process says to the run's log: it was started before there was one."""
     run.logs.mkdir(exist_ok=True)
-    fd = os.open(run.logs / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    fd = open_to_append(run.logs / "supervisor.log")
     os.dup2(fd, 1)
     os.dup2(fd, 2)
     os.close(fd)
@@ -95,6 +97,7 @@ class Supervisor:
         self._run = run
         self._resume_step = resume_step
         self._waiting = waiting
+        self._stood_by = False
         self._torchrun_log = run.logs / "torchrun.log"
         self._torchrun_dir = run.logs / "torchrun"
         self._board: Board | None = None
@@ -102,9 +105,13 @@ class Supervisor:
             # Cuts off a half line that a crash left, before anybody's place in the file is noted.
             EventFile(run.events).close()
         self._events_offset = run.events.stat().st_size if run.events.exists() else 0
+        self._first_offset = self._events_offset
         self._wishes = Wishes(run.commands)
+        self._commands_offset = self._wishes.offset
         self._unanswered: list[str] = []
         self._reason = ""
+        self._num_steps: int | None = None
+        self._is_all_saved = False
         self._escalation = Escalation(time.monotonic())
         self._saving_looked_at = 0.0
         self._io_bytes = 0
@@ -126,6 +133,7 @@ class Supervisor:
         lifeline.adopt_orphans()
         home = Home(self._run)
         try:
+            private_files.require_ours(self._run.config)
             config = self._run.read_config()
             torchrun = self._assemble(config).process
         except (OSError, ValueError) as error:
@@ -133,11 +141,24 @@ class Supervisor:
             cause = Cause(code="start_failed", message=f"The job could not be started: {error}", hint=hint)
             self._finish("failed", 1, cause)
             return 1
-        tree, log_cap = ProcessTree(os.getpid(), with_root=False), LogCap(self._run.logs)
+        tree = ProcessTree(os.getpid(), with_root=False)
+        if not self._follow(torchrun, tree, home):
+            return self._abandon(tree)
+        if self._fell_before_it_began():
+            print("ranks that stood by ended before the run began: it is started without them", flush=True)
+            torchrun = self._assemble(config).process
+            if not self._follow(torchrun, tree, home):
+                return self._abandon(tree)
+        self._conclude(torchrun.returncode, [process.pid for process in tree.survivors()])
+        return torchrun.returncode
+
+    def _follow(self, torchrun: subprocess.Popen[bytes], tree: ProcessTree, home: Home) -> bool:
+        """Look after torchrun until it has ended, with all below it; False: the run's directory is gone."""
+        log_cap = LogCap(self._run.logs)
         while torchrun.poll() is None:
             tree.look()
             if home.is_gone():
-                return self._abandon(tree)
+                return False
             log_cap.look()
             # A wish first, then what the run says to it.
             self._follow_commands()
@@ -149,8 +170,12 @@ class Supervisor:
             time.sleep(POLL_S)
         tree.kill()
         self._follow_events()
-        self._conclude(torchrun.returncode, [process.pid for process in tree.survivors()])
-        return torchrun.returncode
+        return True
+
+    def _fell_before_it_began(self) -> bool:
+        """Tell whether ranks that stood by ended before they said a word: one of them was gone already."""
+        is_silent = self._events_offset == self._first_offset
+        return self._stood_by and is_silent and not self._escalation.is_wished and self._hang is None
 
     def _abandon(self, tree: ProcessTree) -> int:
         """End a run whose directory is gone: there is nothing to save to, and nowhere to say so but here."""
@@ -160,12 +185,16 @@ class Supervisor:
 
     def _assemble(self, config: Config) -> Gang:
         """Start torchrun, or give the run to one that stands by."""
-        waiting = self._waiting
-        is_there = waiting is not None and waiting.num_ranks == config.nproc_per_node
-        if waiting is not None and is_there and waiting.process.poll() is None:
-            assembled = waiting.begin(self._run, self._resume_step, self._wishes.offset)
+        waiting, self._waiting = self._waiting, None
+        self._stood_by = (
+            waiting is not None and waiting.num_ranks == config.nproc_per_node and waiting.is_complete
+        )
+        if waiting is not None and self._stood_by:
+            assembled = waiting.begin(self._run, self._resume_step, self._commands_offset)
         else:
-            assembled = gang.start(self._run, config, self._resume_step, self._wishes.offset)
+            if waiting is not None:
+                ProcessTree(os.getpid(), with_root=False).kill()  # what is left of it
+            assembled = gang.start(self._run, config, self._resume_step, self._commands_offset)
         self._torchrun_log, self._torchrun_dir = assembled.log, assembled.details
         if assembled.board is not None:
             self._board = assembled.board
@@ -175,7 +204,12 @@ class Supervisor:
 
     def _follow_events(self) -> None:
         """Bring `status.json` to the state the run says it is in."""
-        batch, self._events_offset = events.read(self._run.events, self._events_offset, ("state", "command"))
+        batch, self._events_offset = events.read(self._run.events, self._events_offset, _FOLLOWED)
+        for event in batch:
+            if event["kind"] == "plan":
+                self._num_steps = event["num_steps"]
+            # The last of all saves: what was to be done is done, and said before.
+            self._is_all_saved |= event["kind"] == "checkpoint" and event.get("reason") == "end"
         answered = {event["id"] for event in batch if event["kind"] == "command"}
         self._unanswered = [wish for wish in self._unanswered if wish not in answered]
         said = [event for event in batch if event["kind"] == "state"]
@@ -261,46 +295,39 @@ class Supervisor:
 
     def _conclude(self, exit_code: int, left_over: Sequence[int] = ()) -> None:
         if left_over:
-            message = f"Processes of this run could not be ended: {', '.join(map(str, left_over))}."
-            hint = "They hang in the kernel (a driver or a network disk); the machine may need a restart."
-            cause = Cause(code="processes_left", message=message, hint=hint)
-            last_words.say(self._run, [("warning", cause.fields())])
+            last_words.say(self._run, [("warning", last_words.left_over(left_over).fields())])
         said = self._status.state
         if said in ("finished", "stopped"):
             # Rank 0 says so after the last save; a process that crashes on its way out takes nothing back.
             self._finish(said, exit_code, None)
+        elif self._is_all_saved:
+            cause = autopsy.explain(self._run, self._torchrun_log, self._torchrun_dir, exit_code)
+            self._finish("finished", exit_code, last_words.fell_after_its_end(cause))
         elif self._hang is not None:
             self._finish("failed", exit_code, self._hang)
         elif self._escalation.is_forced and said == "starting" and not self._escalation.was_told_to_end:
             self._reason = "Stopped while it was starting: nothing had been trained yet."
             self._finish("stopped", exit_code, None)
         elif self._escalation.is_forced:
-            self._finish("stopped", exit_code, self._forced_stop())
+            forced = last_words.forced_stop(by_system=self._escalation.was_told_to_end)
+            self._finish("stopped", exit_code, forced)
         else:
             cause = autopsy.explain(self._run, self._torchrun_log, self._torchrun_dir, exit_code)
             self._finish("failed", exit_code, cause)
 
-    def _forced_stop(self) -> Cause:
-        why = (
-            "The system asked the run to end (SIGTERM)"
-            if self._escalation.was_told_to_end
-            else "The run did not stop by itself in time and was ended by force"
-        )
-        return Cause(
-            code="stop_forced",
-            message=f"{why}.",
-            hint="Steps after the newest checkpoint were not saved.",
-        )
-
     def _finish(self, state: State, exit_code: int, cause: Cause | None) -> None:
         """Write the last events, where rank 0 has not, then the final status."""
-        if cause is not None:
-            cause = replace(cause, hint=f"{cause.hint} {last_words.what_is_kept(self._run)}")
+        is_good = state in ("stopped", "finished")
+        if cause is not None and state != "finished":
+            kept = last_words.what_is_kept(self._run, self._num_steps)
+            cause = replace(cause, hint=f"{cause.hint} {kept}")
         already_said = self._status.state == state
         reason = cause.message if cause else self._reason or "The run ended."
-        words: list[Words] = [("command", _answer(wish, state, reason)) for wish in self._unanswered]
+        words: list[Words] = [
+            ("command", last_words.answer(wish, state, reason)) for wish in self._unanswered
+        ]
         if cause is not None:
-            words.append(("warning" if state == "stopped" else "error", cause.fields()))
+            words.append(("warning" if is_good else "error", cause.fields()))
         if cause is not None or not already_said:
             words.append(("state", {"state": state, "reason": reason}))
         if words:
@@ -309,19 +336,13 @@ class Supervisor:
             self._status,
             state=state,
             exit_code=exit_code,
-            error=None if cause is None or state == "stopped" else f"{cause.message} {cause.hint}",
+            error=None if cause is None or is_good else f"{cause.message} {cause.hint}",
             ended_unix_s=now_unix_s(),
         )
         last_words.insist("status.json", lambda: self._run.write_status(self._status))
         problem = notify.run_ended(self._run, state, reason)
         if problem is not None:
             last_words.say(self._run, [("warning", problem.fields())])
-
-
-def _answer(command_id: str, state: State, reason: str) -> dict[str, Any]:
-    """Return the answer to a stop that no rank could give any more."""
-    accepted = state == "stopped"
-    return {"id": command_id, "name": "stop", "step": 0, "accepted": accepted, "message": reason}
 
 
 if __name__ == "__main__":

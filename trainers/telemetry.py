@@ -1,8 +1,9 @@
 """Device and rank samples, taken by a thread in each rank and brought to rank 0 out of band.
 
-They travel through the job's TCPStore over a connection of their own: when a rank hangs in a
-collective, its thread still answers, and the page still shows who stands at which step. On each machine one
-rank gathers first, so that rank 0 has as many answers to take as there are machines.
+They lie in memory that the ranks of a machine share: when a rank hangs in a collective, its thread still
+writes, and the page still shows who stands at which step. Between machines they travel through the job's
+TCPStore over a connection of its own; on each one rank gathers first, so that rank 0 has as many answers to
+take as there are machines.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainers import heartbeat
+from trainers import heartbeat, sample_board
 from trainers.contract import hardware, heartbeats
-from trainers.distributed import World
+from trainers.contract.memory_file import MemoryFile
+from trainers.distributed import World, gather_json, is_one_machine
 from trainers.reporter import NullReporter
+from trainers.sample_board import SampleBoard
 from trainers.step_clock import StepTimes
 
 log = logging.getLogger(__name__)
@@ -75,16 +78,33 @@ class Telemetry:
         self._reporter = reporter
         self._pulse = pulse
         self._stop = threading.Event()
+        self._board: SampleBoard | None = None
+        self._file: MemoryFile | None = None
         self.thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
     def start(self) -> None:
-        """Begin to sample."""
+        """Begin to sample; every rank must call it.
+
+        Raises:
+            OSError: when the ranks of this machine may not share memory.
+        """
+        world = self._world
+        if world.local_rank == 0:
+            # torchrun numbers the ranks of one machine without gaps.
+            self._board, self._file = sample_board.make(int(os.environ["LOCAL_WORLD_SIZE"]))
+        mine = None if self._file is None else self._file.address
+        address = gather_json(mine, world.slow_group)[world.rank - world.local_rank]
+        if self._board is None:
+            self._board = sample_board.find(address)
         self.thread.start()
 
     def stop(self) -> None:
         """End the thread; the store may go away after this."""
         self._stop.set()
-        self.thread.join(timeout=2 * SAMPLE_EVERY_S)
+        if self.thread.ident is not None:  # else it was never started
+            self.thread.join(timeout=2 * SAMPLE_EVERY_S)
+        if self._file is not None:
+            self._file.close()
 
     def _run(self) -> None:
         try:
@@ -94,22 +114,18 @@ class Telemetry:
                 log.warning("telemetry ended: %s", error)
 
     def _sample_until_stopped(self) -> None:
-        store, world = _own_connection(), self._world
+        board, world = self._board, self._world
+        assert board is not None
         index, reader = _device_reader(world)
-        # torchrun numbers the ranks of one machine without gaps.
-        num_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        num_nodes = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
-        first = world.rank - world.local_rank
-        here = Gatherer(store, [rank_key(rank) for rank in range(first, first + num_here)])
-        everywhere = Gatherer(store, [node_key(node) for node in range(num_nodes)])
+        others = OtherMachines(world) if world.local_rank == 0 and not is_one_machine() else None
         while not self._stop.is_set():
-            store.set(rank_key(world.rank), json.dumps(self._sample(index, reader)))
+            board.write(world.local_rank, self._sample(index, reader))
             if world.local_rank == 0 and not self._stop.wait(GATHER_AFTER_S):
-                samples = here.gather()
-                if num_nodes > 1:
-                    store.set(node_key(world.node), json.dumps(samples))
-                if world.is_main and num_nodes > 1 and not self._stop.wait(GATHER_AFTER_S):
-                    samples = [sample for node in everywhere.gather() for sample in node]
+                samples = board.read()
+                if others is not None:
+                    others.tell(samples)
+                if world.is_main and others is not None and not self._stop.wait(GATHER_AFTER_S):
+                    samples = others.gather()
                 if world.is_main:
                     self.report(samples)
             # On the full second of the clock, everywhere: the samples of one look belong together.
@@ -191,26 +207,35 @@ class Gatherer:
         return bool(self._store.check([key]))
 
 
-def rank_key(rank: int) -> str:
-    """Return under which key a rank leaves its sample."""
-    return f"rank_{rank}"
+class OtherMachines:
+    """What a job's machines tell each other, by a connection of its own to the store torchrun set up."""
+
+    def __init__(self, world: World) -> None:
+        store = dist.TCPStore(
+            os.environ["MASTER_ADDR"],
+            int(os.environ["MASTER_PORT"]),
+            is_master=False,
+            timeout=STORE_TIMEOUT,
+            wait_for_workers=False,
+        )
+        restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        self._store = dist.PrefixStore(f"telemetry/{restarts}", store)
+        self._key = node_key(world.node)
+        num_nodes = int(os.environ["GROUP_WORLD_SIZE"])
+        self._gatherer = Gatherer(self._store, [node_key(node) for node in range(num_nodes)])
+
+    def tell(self, samples: list[dict[str, Any]]) -> None:
+        """Leave what this machine's ranks have."""
+        self._store.set(self._key, json.dumps(samples))
+
+    def gather(self) -> list[dict[str, Any]]:
+        """Return the newest of all machines."""
+        return [sample for node in self._gatherer.gather() for sample in node]
 
 
 def node_key(node: int) -> str:
     """Return under which key the samples of a machine are left."""
     return f"node_{node}"
-
-
-def _own_connection() -> dist.Store:
-    """Open a second connection to the store torchrun set up."""
-    store = dist.TCPStore(
-        os.environ["MASTER_ADDR"],
-        int(os.environ["MASTER_PORT"]),
-        is_master=False,
-        timeout=STORE_TIMEOUT,
-        wait_for_workers=False,
-    )
-    return dist.PrefixStore(f"telemetry/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
 
 
 def _device_reader(world: World) -> tuple[int | None, Any]:

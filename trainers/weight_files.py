@@ -7,10 +7,10 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from trainers import checkpoint_files as files
+from trainers.loaded_state import load_tensors
 
 log = logging.getLogger(__name__)
 
@@ -52,12 +52,10 @@ def read(folder: Path) -> dict[str, Tensor]:
     """Return the weights by name, in host memory.
 
     Raises:
-        CheckpointError: when they are in a format whose package is not installed.
-        ValueError: when the file holds no weights.
+        CheckpointError: when the file holds no weights, or its package is not installed.
     """
     if not (folder / SAFETENSORS).exists():
-        weights: dict[str, Tensor] = torch.load(folder / TORCH, map_location="cpu", weights_only=True)
-        return weights
+        return load_weights(folder / TORCH)
     if not is_safetensors_there():
         raise files.CheckpointError(
             f"{folder.name} holds its weights as {SAFETENSORS}, but safetensors is not installed"
@@ -69,9 +67,21 @@ def read(folder: Path) -> dict[str, Tensor]:
             found: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             metadata = file.metadata() or {}
     except SafetensorError as error:
-        raise ValueError(f"{SAFETENSORS}: {error}") from error
+        raise files.CheckpointError(f"{SAFETENSORS} is not whole or altered ({error})") from error
     tied = {name: found[kept] for name, kept in metadata.items() if name not in found and kept in found}
     return found | tied
+
+
+def load_weights(path: Path) -> dict[str, Tensor]:
+    """Return the weights in a file of torch's.
+
+    Raises:
+        CheckpointError: when it holds something else.
+    """
+    weights = load_tensors(path)
+    if not isinstance(weights, dict):
+        raise files.CheckpointError(f"{path.name} holds no weights by name (damaged or altered)")
+    return weights
 
 
 def is_safetensors_there() -> bool:

@@ -1,6 +1,8 @@
 """What torchrun starts on every rank: build, run, tear down, exit code.
 
-torchrun --standalone --nproc-per-node N -m trainers.worker RUN_DIR [--resume STEP]
+    torchrun OPTIONS --nproc-per-node N -m trainers.worker RUN_DIR [--resume STEP]
+
+The options are those of the command that the page shows (`contract/torchrun.py` says why).
 """
 
 from __future__ import annotations
@@ -16,10 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from trainers import heartbeat
-from trainers.contract import heartbeats, tickets
+from trainers.contract import heartbeats, private_files, tickets
+from trainers.contract.library_words import in_words
 from trainers.contract.lifeline import die_with_parent, parent_by_name
 from trainers.contract.orders import COMMANDS_OFFSET, STOOD_BY, SUPERVISED
+from trainers.contract.plain_files import open_to_append
 from trainers.contract.rundir import RunDirectory
+from trainers.contract.torchrun import by_hand
 
 if TYPE_CHECKING:
     from trainers.distributed import World
@@ -39,9 +44,7 @@ def main() -> int:
     parser.add_argument("--resume", type=int, metavar="STEP", help="go on from the checkpoint of this step")
     options = parser.parse_args()
     if "RANK" not in os.environ:
-        parser.error(
-            "start it with torchrun: torchrun --standalone --nproc-per-node 2 -m trainers.worker RUN_DIR"
-        )
+        parser.error(f"start it with torchrun: {by_hand('trainers.worker', 'RUN_DIR')}")
     run = RunDirectory(options.run_dir.resolve())
     if (problem := why_not(run, options.resume)) is not None:
         sys.exit(problem)
@@ -50,6 +53,7 @@ def main() -> int:
 
 def work(run: RunDirectory, resume_step: int | None) -> int:
     """Be this rank of a run; return the exit code for its process, the traceback being in the log."""
+    private_files.begin(run.path.parent)
     redirect_output(run)
     die_with_parent(parent_by_name())
     heartbeat.begin()
@@ -108,10 +112,22 @@ def redirect_output(run: RunDirectory) -> None:
     run.logs.mkdir(exist_ok=True)
     if rank == 0 and SUPERVISED not in os.environ:
         print(f"training {run.path}; events in events.jsonl, output in logs/rank_*.log", flush=True)
-    fd = os.open(run.rank_log(rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        if is_open_to_the_network():
+            print(
+                "This torchrun answers anybody on the network, and runs what they send. Safe, with 2 ranks:\n"
+                f"  {by_hand('trainers.worker', str(run.path))}",
+                flush=True,
+            )
+    fd = open_to_append(run.rank_log(rank))
     os.dup2(fd, 1)
     os.dup2(fd, 2)
     os.close(fd)
+
+
+def is_open_to_the_network() -> bool:
+    """Tell whether torchrun has opened a store for its ranks, which on one machine they do not use."""
+    is_one_machine = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
+    return is_one_machine and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == str(True)
 
 
 def set_up_log(rank: int) -> None:
@@ -165,7 +181,7 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
         _train(run, resume_step, voice, pulse, world)
     except BaseException as error:
         if lock is not None:
-            voice.state("failed", f"{type(error).__name__}: {error}")
+            voice.state("failed", f"{type(error).__name__}: {in_words(error)}")
         raise
     finally:
         heartbeat.beat(heartbeats.ENDING)

@@ -67,6 +67,20 @@ export function section(title, name, ...children) {
   );
 }
 
+/** Lets a card take news. Where it fails it says so itself: what one file holds must not empty the page. */
+export function guarded(element, update) {
+  const before = element.querySelector(":scope > .ddp-card-failed");
+  try {
+    update();
+    before?.remove();
+  } catch (error) {
+    console.error(error);
+    element.hidden = false;
+    const words = before ?? element.appendChild(el("p", { class: "ddp-empty ddp-card-failed", role: "alert" }));
+    setText(words, `This part cannot be shown (${error.message}). The others can.`);
+  }
+}
+
 const SHAPES = {
   wait: "M8 1.5a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13zm0 2v4.8l3.2 1.9",
   play: "M4 2.5v11l9-5.5z",
@@ -88,6 +102,6 @@ const FILLED = new Set(["play", "pause", "square"]);
 
 /** Returns a small picture; its meaning must also be in words next to it. */
 export function icon(name) {
-  const path = svg("path", { d: SHAPES[name], class: FILLED.has(name) ? "ddp-icon-filled" : "ddp-icon-drawn" });
+  const path = svg("path", { d: SHAPES[name] ?? SHAPES.question, class: FILLED.has(name) ? "ddp-icon-filled" : "ddp-icon-drawn" });
   return svg("svg", { viewBox: "0 0 16 16", class: "ddp-icon", "aria-hidden": "true" }, path);
 }

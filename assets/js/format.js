@@ -3,10 +3,17 @@
 export const UNKNOWN = "–";
 
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
+// What a copied or damaged file says may be any number: no date lies further away, no size or time is below zero.
+const LAST_UNIX_S = 8.64e12;
+const isTime = (value) => isNumber(value) && Math.abs(value) <= LAST_UNIX_S;
+const isAmount = (value) => isNumber(value) && value >= 0;
+// From here on digits say nothing and only make a card wide.
+const TOO_LONG = 1e15;
 
 /** 12,345 */
 export function count(value) {
-  return isNumber(value) ? Math.round(value).toLocaleString("en-GB") : UNKNOWN;
+  if (!isNumber(value)) return UNKNOWN;
+  return Math.abs(value) < TOO_LONG ? Math.round(value).toLocaleString("en-GB") : value.toExponential(2);
 }
 
 /** Three or four significant digits, never an exponent for everyday sizes. */
@@ -27,7 +34,8 @@ export function loss(value) {
 
 /** 87.2% */
 export function percent(fraction, decimals = 1) {
-  return isNumber(fraction) ? `${(fraction * 100).toFixed(decimals)}%` : UNKNOWN;
+  if (!isNumber(fraction)) return UNKNOWN;
+  return Math.abs(fraction) < TOO_LONG ? `${(fraction * 100).toFixed(decimals)}%` : `${number(fraction)} × 100%`;
 }
 
 /** Metrics that are shares of a whole. */
@@ -50,9 +58,10 @@ export function metricLabel(name) {
 
 /** 2.5 MB (decimal units). */
 export function bytes(value) {
-  if (!isNumber(value)) return UNKNOWN;
+  if (!isAmount(value)) return UNKNOWN;
   const [unit, name] = byteUnit(value);
   const scaled = value / unit;
+  if (scaled >= TOO_LONG) return `${scaled.toExponential(2)} ${name}`;
   return `${scaled < 10 && unit > 1 ? scaled.toFixed(1) : Math.round(scaled)} ${name}`;
 }
 
@@ -66,7 +75,8 @@ export function byteUnit(value) {
 
 /** 3.2 ms, 1.25 s: for what one step takes. */
 export function shortTime(seconds) {
-  if (!isNumber(seconds)) return UNKNOWN;
+  if (!isAmount(seconds)) return UNKNOWN;
+  if (seconds >= 1e6) return duration(seconds);
   if (seconds >= 1) return `${seconds.toFixed(2)} s`;
   const ms = seconds * 1000;
   return `${ms >= 10 ? ms.toFixed(0) : ms.toFixed(1)} ms`;
@@ -74,12 +84,12 @@ export function shortTime(seconds) {
 
 /** 370 µs, 3.2 ms: for what a message between ranks takes. */
 export function fineTime(seconds) {
-  return isNumber(seconds) && seconds < 1e-3 ? `${(seconds * 1e6).toFixed(0)} µs` : shortTime(seconds);
+  return isAmount(seconds) && seconds < 1e-3 ? `${(seconds * 1e6).toFixed(0)} µs` : shortTime(seconds);
 }
 
 /** 1.5 GB/s */
 export function rate(bytesPerSecond) {
-  return isNumber(bytesPerSecond) ? `${bytes(bytesPerSecond)}/s` : UNKNOWN;
+  return isAmount(bytesPerSecond) ? `${bytes(bytesPerSecond)}/s` : UNKNOWN;
 }
 
 /** 12 s, 3 min 05 s, 2 h 10 min, 3 d 4 h. */
@@ -90,6 +100,7 @@ export function duration(seconds) {
   if (whole < 60) return `${whole} s`;
   if (whole < 3600) return `${Math.floor(whole / 60)} min ${pad(whole % 60)} s`;
   if (whole < 86400) return `${Math.floor(whole / 3600)} h ${pad(Math.floor((whole % 3600) / 60))} min`;
+  if (whole >= TOO_LONG) return `${(whole / 86400).toExponential(2)} d`;
   return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
 }
 
@@ -98,7 +109,7 @@ export function about(seconds) {
   if (!isNumber(seconds)) return null;
   if (seconds < 45) return "in less than a minute";
   if (seconds < 3600) return `in about ${Math.max(1, Math.round(seconds / 60))} min`;
-  return `in about ${(seconds / 3600).toFixed(1)} h`;
+  return seconds < TOO_LONG ? `in about ${(seconds / 3600).toFixed(1)} h` : null;
 }
 
 /** 1st, 2nd, 3rd, 4th, 11th … */
@@ -109,7 +120,7 @@ export function ordinal(value) {
 
 /** just now, 5 min ago, 3 h ago, yesterday 14:05, 2 Nov 2026. */
 export function ago(unixSeconds, nowMs = Date.now()) {
-  if (!isNumber(unixSeconds)) return UNKNOWN;
+  if (!isTime(unixSeconds)) return UNKNOWN;
   const seconds = nowMs / 1000 - unixSeconds;
   if (seconds < 45) return "just now";
   if (seconds < 3600) return `${Math.max(1, Math.round(seconds / 60))} min ago`;
@@ -120,14 +131,19 @@ export function ago(unixSeconds, nowMs = Date.now()) {
 
 /** 21 Nov 2026, 14:05:09 */
 export function dateTime(unixSeconds) {
-  return isNumber(unixSeconds)
+  return isTime(unixSeconds)
     ? new Date(unixSeconds * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" })
     : UNKNOWN;
 }
 
+/** 2026-11-21T14:05:09.000Z for machines; null where there is no such time. */
+export function isoTime(unixSeconds) {
+  return isTime(unixSeconds) ? new Date(unixSeconds * 1000).toISOString() : null;
+}
+
 /** 14:05:09 */
 export function clock(unixSeconds) {
-  return isNumber(unixSeconds) ? new Date(unixSeconds * 1000).toLocaleTimeString("en-GB") : UNKNOWN;
+  return isTime(unixSeconds) ? new Date(unixSeconds * 1000).toLocaleTimeString("en-GB") : UNKNOWN;
 }
 
 /** 2 CPU ranks, 1 GPU; before the device is known: 2 ranks. */

@@ -221,7 +221,7 @@ export class Header {
     if (LIVE_STATES.has(this.state)) return "The run is going on.";
     if (this.checkpoints.length === 0) return "There is no checkpoint to resume from.";
     const step = this.chosenStep() ?? this.checkpoints[0].step;
-    return this.numSteps !== null && step >= this.numSteps
+    return this.state === "finished" && this.numSteps !== null && step >= this.numSteps
       ? "This checkpoint is the end of the run. To train more, resume from an earlier one or start a run with more epochs."
       : "";
   }

@@ -1,7 +1,7 @@
 // What happened to the run, and the checkpoints that are on disk.
 
 import { el, icon, section, setText, show } from "./dom.js";
-import { bytes, clock, count, dateTime, LIVE_STATES, shortTime, state as stateWords } from "./format.js";
+import { bytes, clock, count, dateTime, isoTime, LIVE_STATES, shortTime, state as stateWords } from "./format.js";
 import { act } from "./header.js";
 import { runAddress } from "./net.js";
 
@@ -63,7 +63,7 @@ export class CheckpointTable {
   enable(button) {
     const step = Number(button.dataset.step);
     const isLive = LIVE_STATES.has(this.state);
-    const isEnd = this.numSteps !== null && step >= this.numSteps;
+    const isEnd = this.state === "finished" && this.numSteps !== null && step >= this.numSteps;
     button.disabled = isLive || isEnd;
     button.title = isLive
       ? "Possible when the run has ended: press Stop first."
@@ -96,7 +96,7 @@ export class EventList {
 
 function eventItem(mark) {
   const [shape, words] = describe(mark);
-  const time = el("time", { datetime: new Date(mark.time_unix_s * 1000).toISOString(), title: dateTime(mark.time_unix_s) });
+  const time = el("time", { datetime: isoTime(mark.time_unix_s), title: dateTime(mark.time_unix_s) });
   setText(time, clock(mark.time_unix_s));
   return el("li", { "data-kind": mark.kind }, time, icon(shape), el("span", {}, words));
 }
@@ -106,7 +106,7 @@ function describe(mark) {
   const hint = mark.hint ? ` ${mark.hint}` : "";
   if (mark.kind === "state") {
     const [shape, word] = stateWords(mark.state);
-    const reason = mark.reason ?? "";
+    const reason = String(mark.reason ?? "");
     const saysIt = reason.toLowerCase().startsWith(word);
     return [shape, saysIt ? reason : `${capital(word)}. ${reason}`];
   }
@@ -120,10 +120,11 @@ function describe(mark) {
 }
 
 function removedWords(steps) {
-  if (steps.length === 0) return "";
+  if (!Array.isArray(steps) || steps.length === 0) return "";
   return ` Deleted to save space: ${steps.length === 1 ? "step" : "steps"} ${steps.map(count).join(", ")}.`;
 }
 
 function capital(word) {
-  return word[0].toUpperCase() + word.slice(1);
+  const text = String(word ?? "");
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }

@@ -36,6 +36,7 @@ class QueueView {
   /** `afterAction()` asks again: a click has changed something. */
   constructor(queue, afterAction) {
     this.paused = el("p", { class: "ddp-queue-paused", role: "status", hidden: true }, icon("pause"), el("span", {}, "The queue is paused: runs that go on do so, nobody starts."));
+    this.trouble = el("p", { class: "ddp-connection", role: "status", hidden: true });
     this.pause = el("button", { type: "button", class: "ddp-button" });
     this.pause.addEventListener("click", async () => {
       await act(this.pause, this.isPaused ? "resume_queue" : "pause_queue");
@@ -47,11 +48,13 @@ class QueueView {
     this.waiting = new WaitingList(queue.rule, afterAction);
     this.running = new RunningList();
     this.limits = new LimitsPanel(afterAction);
-    this.elements = [this.tools, this.paused, this.waiting.element, this.running.element, el("div", { class: "ddp-pair" }, this.handed.element, this.limits.element)];
+    this.elements = [this.trouble, this.tools, this.paused, this.waiting.element, this.running.element, el("div", { class: "ddp-pair" }, this.handed.element, this.limits.element)];
   }
 
   update(queue) {
     this.isPaused = queue.is_paused;
+    show(this.trouble, queue.trouble !== null);
+    setText(this.trouble, queue.trouble === null ? "" : `Nobody starts from the queue now: ${queue.trouble}`);
     show(this.paused, queue.is_paused);
     setText(this.pause, queue.is_paused ? "Resume the queue" : "Pause the queue");
     this.stopAll.update(queue.running.length);

@@ -6,7 +6,7 @@ import { commandPanel } from "./command.js";
 import { ConfigurationPanel } from "./configuration.js";
 import { ConfusionPanel } from "./confusion.js";
 import { DevicesPanel } from "./devices.js";
-import { el, setText, show } from "./dom.js";
+import { el, guarded, setText, show } from "./dom.js";
 import { Header } from "./header.js";
 import { CheckpointTable, EventList } from "./history.js";
 import { InsightStrip } from "./insights.js";
@@ -125,28 +125,31 @@ class RunPage {
     this.noteLoading(payload.loading);
     if (payload.type === "loading") return;
     const { head, ranks, devices } = payload;
-    this.queued.update(head.state);
-    this.board.take(payload, bytes);
+    const letTake = (card, update) => guarded(card.element, () => update(card));
+    letTake(this.queued, (card) => card.update(head.state));
+    letTake(this.board, (card) => card.take(payload, bytes));
     if (devices?.length) {
       this.deviceKind = devices[0].kind;
       this.gpus = devices.filter(({ kind }) => kind === "cuda").map(({ index }) => index);
     }
     this.ranks = ranks ?? this.ranks;
-    this.header.noteMarks(payload.marks);
     const best = head.best?.step ?? null;
     // A resume with another global batch changes it.
     this.header.numSteps = this.checkpoints.numSteps = head.num_steps;
-    this.header.update(head.state, payload.checkpoints, this.deviceKind, best, this.gpus);
-    this.insights.update(payload.insights);
+    letTake(this.header, (card) => {
+      card.noteMarks(payload.marks);
+      card.update(head.state, payload.checkpoints, this.deviceKind, best, this.gpus);
+    });
+    letTake(this.insights, (card) => card.update(payload.insights));
     this.noteHead(head);
-    this.devices.update(this.board.traces, devices, payload.type === "snapshot");
-    this.ranksPanel.update(ranks, payload.insights);
-    this.memory.update(ranks, this.deviceKind);
-    this.sample.update(payload.sample);
-    this.confusion.update(payload.confusion);
-    this.checkpoints.update(payload.checkpoints, head.state, best);
-    this.events.update(payload.marks, payload.type === "snapshot");
-    this.logs.noteMarks(payload.marks);
+    letTake(this.devices, (card) => card.update(this.board.traces, devices, payload.type === "snapshot"));
+    letTake(this.ranksPanel, (card) => card.update(ranks, payload.insights));
+    letTake(this.memory, (card) => card.update(ranks, this.deviceKind));
+    letTake(this.sample, (card) => card.update(payload.sample));
+    letTake(this.confusion, (card) => card.update(payload.confusion));
+    letTake(this.checkpoints, (card) => card.update(payload.checkpoints, head.state, best));
+    letTake(this.events, (card) => card.update(payload.marks, payload.type === "snapshot"));
+    letTake(this.logs, (card) => card.noteMarks(payload.marks));
     if (this.board.traces.isTooLong()) this.stream.refresh();
   }
 
@@ -159,8 +162,8 @@ class RunPage {
   }
 
   showNumbers() {
-    this.progress.update(this.head);
-    this.tiles.update(this.head, this.ranks);
+    guarded(this.progress.element, () => this.progress.update(this.head));
+    guarded(this.tiles.element, () => this.tiles.update(this.head, this.ranks));
     this.tab.update(this.head);
   }
 

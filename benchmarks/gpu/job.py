@@ -147,13 +147,13 @@ def look_into(runs_dir: Path, config: dict[str, Any], look: str, **settings: Any
     out = run.path / "notes.json"
     if look == "waits":
         settings["trace"] = str(run.path / "trace.json")
-    command = rundir.torchrun_command(run.read_config(), run.path)
-    command[command.index("trainers.worker")] = "benchmarks.gpu.rank"
+    arguments = rundir.worker_arguments(run.read_config(), run.path)
+    arguments[arguments.index("trainers.worker")] = "benchmarks.gpu.rank"
     chosen = json.dumps({"look": look, "settings": settings, "out": str(out)})
     log_path = run.logs / "torchrun.log"
     with log_path.open("wb") as log:
         done = subprocess.run(
-            [sys.executable, "-m", "torch.distributed.run", *command[1:]],
+            [sys.executable, "-m", "torch.distributed.run", *arguments],
             cwd=REPOSITORY,
             env={**os.environ, **torchrun_options(run.logs / "torchrun"), LOOK: chosen},
             stdout=log,

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ddp_gui.access import private_files
 from ddp_gui.access.passwords import Hashed
 from ddp_gui.access.people import ROLES, Person, Role
+from ddp_gui.marks import Mark, mark_of
+from trainers.contract import private_files
+from trainers.contract.json_files import read_json, write_json_atomically
 
 FORMAT = 1
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
@@ -55,7 +57,7 @@ class AccountFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
-        self._mark: private_files.Mark | None = None
+        self._mark: Mark | None = None
         self._read: Accounts = {}
 
     def read(self) -> Accounts:
@@ -65,7 +67,10 @@ class AccountFile:
             AccountError: when the file cannot be read or makes no sense.
         """
         try:
-            return _parsed(json.loads(self.path.read_text(encoding="utf-8")))
+            accounts = _parsed(read_json(self.path, must_be_ours=True))
+            if private_files.shut_out_others(self.path):
+                print(f"{self.path} was open to other users of this machine; it is closed to them now.")
+            return accounts
         except FileNotFoundError:
             raise AccountError(f"there is no file {self.path}") from None
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
@@ -73,7 +78,7 @@ class AccountFile:
 
     def find(self, name: str) -> Account | None:
         """Return an account as the file has it now; while that cannot be read, as it had it before."""
-        mark = private_files.mark_of(self.path)
+        mark = mark_of(str(self.path))
         with self._lock:
             if mark != self._mark:
                 self._mark = mark
@@ -90,18 +95,20 @@ class AccountFile:
 
         Raises:
             AccountError: when the file makes no sense.
+            ValueError: when the file or its lock is another user's.
             OSError: when it cannot be written.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        folder = os.open(self.path.parent, os.O_RDONLY)
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Not the folder: whoever may read that may also hold it.
+        lock = private_files.open_lock(self.path.with_name(f".{self.path.name}.lock"))
         try:
             # Two people who add somebody at the same time must not undo each other's work.
-            fcntl.flock(folder, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_EX)
             accounts = self.read() if self.path.exists() else {}
             yield accounts
-            private_files.write_json(self.path, _unparsed(accounts))
+            write_json_atomically(self.path, _unparsed(accounts), mode=0o600)
         finally:
-            os.close(folder)
+            os.close(lock)
 
 
 def checked_name(name: str) -> str:

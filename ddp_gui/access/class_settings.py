@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from trainers.contract.json_files import write_json_atomically
+from trainers.contract import private_files
+from trainers.contract.json_files import read_json, write_json_atomically
 
 # The folder's name can be no run's.
 FOLDER = ".class"
@@ -52,15 +52,18 @@ class ClassSettingsFile:
             OSError: when they cannot be written.
         """
         changed = checked(asdict(self.read()) | values)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_json_atomically(self.path, asdict(changed))
+        private_files.make_folder(self.path.parent)
+        write_json_atomically(self.path, asdict(changed), mode=0o600)
         return changed
 
     def _from_file(self) -> ClassSettings:
         try:
-            return checked(json.loads(self.path.read_text(encoding="utf-8")))
+            return checked(read_json(self.path, must_be_ours=True))
         except FileNotFoundError:
             return ClassSettings()
+        except private_files.ForeignFileError as error:
+            print(f"{error}. Until then nobody sees the runs of others.", flush=True)
+            return STRICTEST
         except (OSError, ValueError, TypeError):
             return STRICTEST
 
@@ -69,6 +72,8 @@ class ClassSettingsFile:
             about = self.path.stat()
         except FileNotFoundError:
             return None
+        except OSError:
+            return 0, 0, 0  # something else lies there: reading it says what holds then
         return about.st_ino, about.st_size, about.st_mtime_ns
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from ddp_gui.door.hosts import network_of
 
 # A class behind one address must not lock itself out, so an address may fail more often than a name.
 FREE_FAILURES_OF_A_NAME = 5
@@ -105,16 +106,3 @@ class LoginLimits:
         """The try was not looked at."""
         self._names.take_back(name)
         self._addresses.take_back(network_of(address))
-
-
-def network_of(address: str) -> str:
-    """Return what one customer of a provider has: an IPv4 address, or the first half of an IPv6 one."""
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return address[:80]
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is not None:
-            return str(found.ipv4_mapped)
-        return str(ipaddress.ip_network((int(found) >> 64 << 64, 64)))
-    return str(found)

@@ -12,6 +12,7 @@ import orjson
 from ddp_gui.access import people
 from ddp_gui.access.login import Login
 from ddp_gui.door.asgi import App, Message, Receive, Scope, Send
+from ddp_gui.door.limits import MAX_AT_ONCE_OF_ONE, AtOnce
 from ddp_gui.pages import login_page
 
 OPEN_PATHS = frozenset({"/login", *(f"/{file}" for file in login_page.FILES)})
@@ -27,6 +28,7 @@ class SessionGate:
     def __init__(self, app: App, login: Login) -> None:
         self._app = app
         self._login = login
+        self._at_once = AtOnce(MAX_AT_ONCE_OF_ONE, "from you")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or ask its sender to log in."""
@@ -41,7 +43,10 @@ class SessionGate:
             await _refuse(scope, headers, path, send)
             return
         scope[people.SCOPE_KEY] = asker = person or people.NOBODY
-        with people.asked_by(asker):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(people.asked_by(asker))
+            if person is not None:
+                stack.enter_context(self._at_once.one_more(person.name))
             if person is not None and scope["method"] == "GET":
                 await self._serve_while_logged_in(token, scope, receive, send)
             else:

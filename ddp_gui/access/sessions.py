@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import secrets
 import threading
 import time
@@ -11,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ddp_gui.access import private_files
 from ddp_gui.access.account_file import Account, AccountFile
 from ddp_gui.access.people import Person
+from trainers.contract.json_files import read_json, write_json_atomically
 
 IDLE_S = 2 * 3600.0
 ABSOLUTE_S = 24 * 3600.0
@@ -97,13 +96,14 @@ class Sessions:
     def _write(self) -> None:
         self._written_unix_s = self._clock()
         try:
-            private_files.write_json(self._path, {key: asdict(each) for key, each in self._sessions.items()})
+            sessions = {key: asdict(each) for key, each in self._sessions.items()}
+            write_json_atomically(self._path, sessions, mode=0o600)
         except OSError as error:
             print(f"{self._path} cannot be written ({error}): a restart of the page logs everybody out.")
 
     def _from_file(self) -> dict[str, Session]:
         try:
-            raw = json.loads(self._path.read_text(encoding="utf-8"))
+            raw = read_json(self._path, must_be_ours=True)
             return {key: Session(**about) for key, about in raw.items()}
         except FileNotFoundError:
             return {}

@@ -8,16 +8,19 @@ nothing is left for the others.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from urllib.parse import urlsplit
 
 from ddp_gui import uploads
 from ddp_gui.door import policies
 from ddp_gui.door.asgi import App, Message, Receive, Refused, Scope, Send, answer
 from ddp_gui.door.gradio_door import UPLOAD
-from ddp_gui.door.hosts import Hosts
+from ddp_gui.door.hosts import Hosts, network_of
 from ddp_gui.door.limits import MAX_BODY_BYTES, AtOnce, check_body, check_headers, drop_body
 
 FORM_BYTES = 100_000  # what a form adds to the file in it
+FROM_ELSEWHERE = (
+    "Requests from another site are not answered. If this page is served over https by a proxy in front of "
+    "it, the proxy must send X-Forwarded-Proto and be named with --proxy-from."
+)
 
 
 class Gate:
@@ -40,18 +43,26 @@ class Gate:
             await self._app(scope, receive, send)
             return
 
+        has_begun = False
+
         async def send_with_headers(message: Message) -> None:
+            nonlocal has_begun
             if message["type"] == "http.response.start":
+                has_begun = True
                 message["headers"] = policies.merged(message.get("headers", []))
             await send(message)
 
         try:
             self._check(scope)
-            with self._at_once.one_more((scope.get("client") or ("",))[0]):
+            with self._at_once.one_more(network_of((scope.get("client") or ("",))[0])):
                 await self._app(scope, receive, send_with_headers)
         except Refused as refused:
             await drop_body(scope, receive)
             await answer(send_with_headers, refused)
+        finally:
+            # A fault of ours goes on to the server under us, which would answer without our headers.
+            if not has_begun:
+                await answer(send_with_headers, Refused(500, "Something went wrong on the server."))
 
     def _check(self, scope: Scope) -> None:
         check_headers(scope)
@@ -63,14 +74,17 @@ class Gate:
         if not scope["path"].startswith("/"):
             raise Refused(400, "An address begins with a slash.")
         if _is_from_elsewhere(scope, {hosts[0].lower(), *self._allowed}):
-            raise Refused(403, "Requests from another site are not answered.")
+            raise Refused(403, FROM_ELSEWHERE)
         is_upload = scope["path"].rstrip("/").endswith(UPLOAD)
         check_body(scope, uploads.MAX_BYTES + FORM_BYTES if is_upload else MAX_BODY_BYTES)
 
 
 def _is_from_elsewhere(scope: Scope, ours: Collection[str]) -> bool:
     """Tell whether another site's page asks; a link that somebody follows to here is welcome."""
-    if any(urlsplit(origin).netloc.lower() not in ours for origin in _values(scope, b"origin")):
+    # What is served over http and what is served over https are two sites, also where they share a name.
+    scheme = scope.get("scheme", "http")
+    origins = {f"{scheme}://{name}" for name in ours}
+    if any(origin.lower() not in origins for origin in _values(scope, b"origin")):
         return True
     # Browsers say more where they trust the way: over TLS, and on this machine itself.
     site = _values(scope, b"sec-fetch-site")

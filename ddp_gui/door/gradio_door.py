@@ -9,39 +9,37 @@ from __future__ import annotations
 import functools
 import gzip
 import re
-from pathlib import Path
 
+import gradio as gr
 from fastapi import FastAPI
 from starlette.routing import Mount
 
-from ddp_gui import uploads
-from ddp_gui.door import policies
+from ddp_gui.door import gradio_sessions, gradio_upload, policies
 from ddp_gui.door.asgi import App, Message, Receive, Refused, Scope, Send, answer
-from ddp_gui.door.sent_values import checked_body
+from ddp_gui.door.sent_values import Functions, checked_body
+from ddp_gui.uploads import Uploads
 
 _NAME = r"[A-Za-z0-9_]+"
 _READ = re.compile(
     r"/|/config/?|/theme\.css|/robots\.txt|/favicon\.ico"
     r"|/assets/[\w.-]+|/static/(js|img|fonts|css)/[\w./-]+"
-    r"|/gradio_api/(info/?|queue/data|upload_progress|startup-events|heartbeat/\w+|theme\.css)"
+    r"|/gradio_api/(info/?|queue/data|startup-events|heartbeat/\w+|theme\.css)"
     rf"|/gradio_api/call/{_NAME}/\w+",
     re.ASCII,
 )
 _WRITE = re.compile(
     rf"/gradio_api/(queue/join/?|upload/?|cancel/?|reset/?|(run|api|call)/{_NAME}/?)", re.ASCII
 )
+_FETCHED = re.compile(rf"/gradio_api/call/{_NAME}/(\w+)", re.ASCII)
+_CALLED = re.compile(rf"/gradio_api/(?:run|api|call)/({_NAME})/?")
 _INLINE_SCRIPT = re.compile(r"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE)
 UPLOAD = "/gradio_api/upload"
 
 
-def close(app: FastAPI, incoming: Path) -> None:
-    """Put the door between an app and the Gradio app that is mounted below its routes.
-
-    Args:
-        incoming: the folder in which uploads arrive.
-    """
+def close(app: FastAPI, demo: gr.Blocks, uploads: Uploads) -> None:
+    """Put the door between an app and the Gradio app that is mounted below its routes."""
     mount = next(route for route in app.routes if isinstance(route, Mount) and route.path == "")
-    mount.app = _Door(mount.app, incoming.resolve())
+    mount.app = _Door(mount.app, demo, uploads)
 
 
 def route_path(scope: Scope) -> str:
@@ -60,39 +58,44 @@ def is_open(method: str, path: str) -> bool:
 class _Door:
     """ASGI middleware around Gradio's app."""
 
-    def __init__(self, gradio: App, incoming: Path) -> None:
+    def __init__(self, gradio: App, demo: gr.Blocks, uploads: Uploads) -> None:
         self._gradio = gradio
-        self._incoming = incoming
+        self._demo = demo
+        self._names = {number: function.api_name for number, function in demo.fns.items()}
+        self._uploads = uploads
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._gradio(scope, receive, send)
             return
+        path = route_path(scope)
         try:
-            receive = await self._checked(scope, receive)
+            if not is_open(scope["method"], path):
+                raise Refused(404, "There is nothing here.")
+            if path.rstrip("/") == UPLOAD:
+                await gradio_upload.take(self._uploads, scope, receive, send)
+                return
+            queue = self._demo._queue  # noqa: SLF001 - no setting of Gradio's bounds it
+            if scope["method"] == "POST":
+                called = _CALLED.fullmatch(path)
+                functions = Functions(
+                    names=self._names,
+                    called=called[1] if called else None,
+                    answers_later=path.startswith("/gradio_api/call/"),
+                )
+                receive = await checked_body(receive, self._uploads.incoming_of_sender(), functions, queue)
+                gradio_sessions.forget_oldest(queue, self._demo.state_holder)
+            elif fetched := _FETCHED.fullmatch(path):
+                gradio_sessions.refuse_others(queue, fetched[1])
+            else:
+                scope = gradio_sessions.own_address(scope, path)
         except Refused as refused:
             await answer(send, refused)
             return
-        if route_path(scope) == "/":
+        if path == "/":
             await _serve_page(self._gradio, scope, receive, send)
         else:
             await self._gradio(scope, receive, send)
-
-    async def _checked(self, scope: Scope, receive: Receive) -> Receive:
-        path = route_path(scope)
-        if not is_open(scope["method"], path):
-            raise Refused(404, "There is nothing here.")
-        if path.rstrip("/") == UPLOAD:
-            if not uploads.has_room(self._incoming, _length(scope)):
-                raise Refused(507, "There is no room for this file on the server now.")
-        elif scope["method"] == "POST":
-            return await checked_body(receive, self._incoming)
-        return receive
-
-
-def _length(scope: Scope) -> int:
-    """Return how long a body is; the gate lets none in that does not say so."""
-    return int(dict(scope["headers"]).get(b"content-length", 0))
 
 
 async def _serve_page(gradio: App, scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""Which names this server answers to, against names that were made to point here (DNS rebinding)."""
+"""Which names this server answers to (against DNS rebinding), and which addresses count as one sender."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import re
 import socket
 from collections.abc import Iterable
 
-_HOST = re.compile(r"(?:\[(?P<number>[0-9A-Fa-f:.]{2,45})\]|(?P<name>[A-Za-z0-9._-]{1,253}))(?::\d{1,5})?")
+_HOST = re.compile(
+    r"(?:\[(?P<number>[0-9A-Fa-f:.]{2,45})\]|(?P<name>[A-Za-z0-9._-]{1,253}))(?::(?P<port>\d{1,5}))?",
+    re.ASCII,
+)
+_LAST_PORT = 65_535
 
 
 class Hosts:
@@ -21,15 +25,31 @@ class Hosts:
     def are_ours(self, host: str) -> bool:
         """Tell whether a Host header names this server; nothing but a name or number and a port is one."""
         match = _HOST.fullmatch(host)
-        if match is None:
+        # What comes after us reads addresses anew: a port or number that is none would be an error there.
+        if match is None or int(match["port"] or 0) > _LAST_PORT:
             return False
-        name = (match["number"] or match["name"]).lower()
-        return name in self._names or _is_number(name)
+        if match["number"]:
+            return _is_number(match["number"], ipaddress.IPv6Address)
+        name = match["name"].lower()
+        return name in self._names or _is_number(name, ipaddress.IPv4Address)
 
 
-def _is_number(name: str) -> bool:
+def _is_number(text: str, kind: type[ipaddress.IPv4Address | ipaddress.IPv6Address]) -> bool:
     try:
-        ipaddress.ip_address(name)
+        kind(text)
     except ValueError:
         return False
     return True
+
+
+def network_of(address: str) -> str:
+    """Return what one customer of a provider has: an IPv4 address, or the first half of an IPv6 one."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address[:80]
+    if isinstance(found, ipaddress.IPv6Address):
+        if found.ipv4_mapped is not None:
+            return str(found.ipv4_mapped)
+        return str(ipaddress.ip_network((int(found) >> 64 << 64, 64)))
+    return str(found)

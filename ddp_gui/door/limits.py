@@ -14,6 +14,8 @@ MAX_BODY_BYTES = 1_000_000
 MAX_DROPPED_BYTES = 8_000_000
 # A room behind one address has thirty pages open, each with its stream and a question now and then.
 MAX_AT_ONCE = 200
+# Of somebody who logged in: a few browsers full of pages. He must not have all that the room has.
+MAX_AT_ONCE_OF_ONE = 50
 _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
 _FRAMING = (b"content-length", b"transfer-encoding")
 
@@ -63,8 +65,9 @@ async def drop_body(scope: Scope, receive: Receive) -> None:
 class AtOnce:
     """Counts the requests of each sender that are being answered, streams too."""
 
-    def __init__(self, most: int = MAX_AT_ONCE) -> None:
+    def __init__(self, most: int = MAX_AT_ONCE, whose: str = "from your address") -> None:
         self._most = most
+        self._whose = whose
         self._counts: Counter[str] = Counter()
 
     @contextmanager
@@ -75,7 +78,7 @@ class AtOnce:
             Refused: when this sender has too many already.
         """
         if self._counts[sender] >= self._most:
-            raise Refused(429, "Too many requests at once from your address. Close some tabs and try again.")
+            raise Refused(429, f"Too many requests at once {self._whose}. Close some tabs and try again.")
         self._counts[sender] += 1
         try:
             yield

@@ -26,6 +26,7 @@ HEADERS: tuple[Header, ...] = (
     (b"permissions-policy", b"camera=(), microphone=(), geolocation=(), payment=(), usb=()"),
 )
 POLICY_HEADER = b"content-security-policy"
+_KEPT_BY = {b"cache-control", b"etag"}
 
 
 def own_page(inline_scripts: Iterable[str] = ()) -> str:
@@ -47,8 +48,15 @@ def merged(headers: Iterable[Header]) -> list[Header]:
     theirs = list(headers)
     names = {name.lower() for name, _ in theirs}
     ours = [*HEADERS] if POLICY_HEADER in names else [*HEADERS, (POLICY_HEADER, DATA.encode())]
+    if not names & _KEPT_BY and not _is_page(theirs):
+        # Neither a file nor a page: somebody's numbers, which the next person at this computer must not find.
+        ours.append((b"cache-control", b"no-store"))
     replaced = {name for name, _ in HEADERS}
     return [(name, value) for name, value in theirs if name.lower() not in replaced] + ours
+
+
+def _is_page(headers: Iterable[Header]) -> bool:
+    return any(name.lower() == b"content-type" and value.startswith(b"text/html") for name, value in headers)
 
 
 def _sources(texts: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainers.contract import processes
 from trainers.contract.processes import ProcessFacts
-from trainers.contract.rundir import RUN_ID_PATTERN
+from trainers.contract.run_ids import RUN_ID_PATTERN
 
 OURS = "trainers."
 LOGS = "logs"

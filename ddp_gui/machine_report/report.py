@@ -88,7 +88,7 @@ class MachineReport:
                 "fewest_ranks": communication.FEWEST_RANKS,
                 "most_ranks": communication.most_ranks(here),
                 "default_ranks": here.default_ranks() if here.num_gpus > 1 else communication.FEWEST_RANKS,
-                "command": communication.shown_command(here),
+                "command": communication.shown_command("N", here),
                 "newest_check_id": self._checks.newest_id,
             },
         }

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from ddp_gui import uploads
 from ddp_gui.api import Api
 from ddp_gui.endpoints import knowing_who_asks
 from ddp_gui.form import Form
 from ddp_gui.own_data import LookError
 from ddp_gui.pages import own_data_words as words
 from ddp_gui.plainly import shown_as_text
+from ddp_gui.uploads import KINDS, Uploads
 from ddp_gui.visible import visible
 
 LAST_COLUMN = ("found by itself", "")
@@ -36,7 +35,7 @@ def add_controls(form: Form) -> Controls:
         with gr.Group():
             form.add_controls("data_path")
         with gr.Row():
-            upload = gr.UploadButton("Upload a file", file_types=list(uploads.KINDS), size="md")
+            upload = gr.UploadButton("Upload a file", file_types=list(KINDS), size="md")
             look = gr.Button("Look at it", size="md", elem_id="look-button")
         with gr.Group(elem_classes="ddp-fold"), gr.Row():
             form.add_controls("data_task", "label_column", "skip_unreadable")
@@ -44,22 +43,22 @@ def add_controls(form: Form) -> Controls:
     return Controls(group=group, upload=upload, look=look, seen=seen)
 
 
-def connect(own: Controls, form: Form, api: Api, incoming: Path, controls: list[Any]) -> list[Any]:
+def connect(own: Controls, form: Form, api: Api, uploads: Uploads, controls: list[Any]) -> list[Any]:
     """Connect the buttons; return the events after which the plan is to be made again."""
     model, label = form.controls["model"], form.controls["label_column"]
 
     @knowing_who_asks
     def take(uploaded: str) -> str:
         try:
-            return str(uploads.keep(uploaded, incoming, api.access.own_uploads()))
+            return str(uploads.keep(uploaded))
         except (ValueError, OSError) as error:
             raise shown_as_text(error) from error
 
-    def look(*values: Any, anew: bool = False) -> tuple[str, Any, Any]:
+    async def look(*values: Any, anew: bool = False) -> tuple[str, Any, Any]:
         raw = form.to_raw(*values)
         asked = {name: raw[name] for name in ASKED}
         try:
-            seen = api.look(asked, anew=anew)
+            seen = await api.look(asked, anew=anew)
         except (ValueError, LookError) as error:
             raise shown_as_text(error) from error
         columns = [(visible(str(column["name"])), str(column["name"])) for column in seen.columns]
@@ -80,12 +79,12 @@ def connect(own: Controls, form: Form, api: Api, incoming: Path, controls: list[
     }
 
     @knowing_who_asks
-    def look_seen(*values: Any) -> tuple[str, Any, Any]:
-        return look(*values)
+    async def look_seen(*values: Any) -> tuple[str, Any, Any]:
+        return await look(*values)
 
     @knowing_who_asks
-    def look_anew(*values: Any) -> tuple[str, Any, Any]:
-        return look(*values, anew=True)
+    async def look_anew(*values: Any) -> tuple[str, Any, Any]:
+        return await look(*values, anew=True)
 
     outputs = [own.seen, label, model]
     taken = own.upload.upload(

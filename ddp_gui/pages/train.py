@@ -8,7 +8,7 @@ from typing import Any
 
 import gradio as gr
 
-from ddp_gui import presets, uploads
+from ddp_gui import presets
 from ddp_gui.advice import warnings_before_start
 from ddp_gui.api import Api
 from ddp_gui.catalogue import Catalogue
@@ -21,6 +21,7 @@ from ddp_gui.plainly import shown_as_text
 from ddp_gui.plan import Plan
 from ddp_gui.runs import RunStore
 from ddp_gui.standby import Standby
+from ddp_gui.uploads import Uploads
 from ddp_gui.visible import visible
 from trainers.contract.config import ConfigError
 
@@ -35,9 +36,11 @@ OPEN_RUN = "(run_id) => { if (run_id) window.location.assign('./run?id=' + encod
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 
-def build(api: Api, store: RunStore, catalogue: Catalogue, machine: Machine, standby: Standby) -> None:
+def build(
+    api: Api, store: RunStore, uploads: Uploads, catalogue: Catalogue, machine: Machine, standby: Standby
+) -> None:
     """Lay the page out inside the Blocks under construction."""
-    TrainPage(api, store, catalogue, machine, standby)
+    TrainPage(api, store, uploads, catalogue, machine, standby)
 
 
 @dataclass
@@ -46,6 +49,7 @@ class TrainPage:
 
     api: Api
     store: RunStore
+    uploads: Uploads
     catalogue: Catalogue
     machine: Machine
     standby: Standby
@@ -142,7 +146,7 @@ class TrainPage:
     def _preview(self, *values: Any) -> tuple[Any, ...]:
         raw = self.form.to_raw(*values)
         try:
-            planned = self.api.plan(raw, may_look=False)
+            planned = self.api.plan(raw)
         except ConfigError as error:
             problems = gr.update(value=words.problems(error, self.form), visible=True)
             return "", "", "", problems, NO_COMMAND, words.pick(self.catalogue, raw)
@@ -227,8 +231,7 @@ class TrainPage:
         }
         dataset.input(self._fit_dataset, [dataset, model], model, **QUIET).then(**fitting)
         model.input(**fitting)
-        incoming = uploads.make_incoming(uploads.folder_beside(self.store.runs_dir))
-        for looked in own_data.connect(self._own, self.form, self.api, incoming, self._controls):
+        for looked in own_data.connect(self._own, self.form, self.api, self.uploads, self._controls):
             looked.then(**fitting).then(self._preview_for_who_asks, self._controls, self._said, **QUIET)
         for other, names in self.form.depending().items():
             shown = [fields[name] for name in names]
@@ -262,9 +265,9 @@ class TrainPage:
             words = f"The form could not be filled in as that run was: {visible(str(error))}"
             return [gr.update(value=words, visible=True), *nothing]
 
-    def _press_start(self, shares_gpus: bool, *values: Any) -> str:
+    async def _press_start(self, shares_gpus: bool, *values: Any) -> str:
         try:
-            started = self.api.start_run(self.form.to_raw(*values), use_occupied_gpus=shares_gpus)
+            started = await self.api.start_run(self.form.to_raw(*values), use_occupied_gpus=shares_gpus)
             return str(started["run_id"])
         except gr.Error as error:
             raise shown_as_text(error) from error

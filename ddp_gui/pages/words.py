@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ddp_gui import launcher
 from ddp_gui import plan as plan_module
 from ddp_gui.catalogue import Catalogue
 from ddp_gui.form import Form
@@ -14,7 +15,7 @@ from ddp_gui.machine import Machine
 from ddp_gui.memory import Prediction
 from ddp_gui.plan import Plan
 from ddp_gui.visible import as_html, visible
-from trainers.contract import rundir
+from trainers.contract import run_ids, rundir
 from trainers.contract.config import ConfigError
 from trainers.contract.rundir import torchrun_command
 
@@ -153,7 +154,7 @@ def machine(machine: Machine) -> str:
 
 def command(plan: Plan, runs_dir: Path) -> str:
     """Return the torchrun command of the job that Start would begin now."""
-    run_dir = runs_dir / rundir.next_run_id(runs_dir, plan.config)
+    run_dir = runs_dir / run_ids.next_run_id(runs_dir, plan.config, launcher.numbering(runs_dir))
     return rundir.shell_words(torchrun_command(plan.config, plan_module.shown_run_dir(run_dir)))
 
 

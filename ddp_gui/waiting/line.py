@@ -8,7 +8,6 @@ half done, the next look at the runs' own files puts right.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -21,8 +20,9 @@ from ddp_gui.waiting import refusals, starter
 from ddp_gui.waiting.devices import Devices
 from ddp_gui.waiting.fairness import decide, in_order
 from ddp_gui.waiting.line_look import LineLook, Seen, waiting_with
+from ddp_gui.waiting.passes import Passes
 from ddp_gui.waiting.person_limits import Limits
-from ddp_gui.waiting.queue_book import Book, BookError, BookKeeper, trim
+from ddp_gui.waiting.queue_book import Book, BookKeeper, trim
 from ddp_gui.waiting.starter import Starter
 from trainers.contract import json_files, tickets
 from trainers.contract.rundir import RunDirectory
@@ -30,7 +30,6 @@ from trainers.contract.tickets import DeviceKind, Ticket
 
 LOOK_EVERY_S = 1.0
 SEARCH_EVERY_S = 30.0
-COMPLAIN_EVERY_S = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +58,8 @@ class Line:
         self._standby = standby
         self._starter = Starter(self._on_end, standby)
         self._on_change = on_change
-        self._wake = threading.Event()
-        self._is_closed = False
+        self._passes = Passes("queue", self._pass)
+        self._searched_at = float("-inf")
         self._has_to_watch = True
         self._told_to_stop: set[str] = set()
         # As it was seen last; to be had without a look at the disk.
@@ -115,7 +114,7 @@ class Line:
     def _go(self, run: RunDirectory, ticket: Ticket) -> Placed:
         """Start a run that was given what it needs; else return its place."""
         if ticket.grant is None:
-            self._wake.set()
+            self._passes.wake()
         else:
             self._starter.launch(run, ticket).result()
             self._note_running(True)
@@ -209,12 +208,21 @@ class Line:
 
     def begin(self) -> None:
         """Watch the line from now on, in a thread, until `close`."""
-        threading.Thread(target=self._watch, name="line", daemon=True).start()
+        self._passes.begin()
 
     def close(self) -> None:
         """End the watching; who waits goes on waiting, and the next page goes on with the line."""
-        self._is_closed = True
-        self._wake.set()
+        self._passes.close()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread that keeps the line is there."""
+        return self._passes.is_alive
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nobody starts from the line now, in words; None while it is looked after."""
+        return self._passes.trouble
 
     def tick(self) -> None:
         """Look who has ended, start whom the rule names, stop who has had enough time."""
@@ -225,8 +233,11 @@ class Line:
                 starter.set_aside(self._run(run_id), error)
             for start in decide(seen.situation, time.time()):
                 ticket = starter.granted(seen.tickets[start.run_id], start, seen.devices)
-                if starter.write_grant(self._run(start.run_id), ticket):
-                    begun[start.run_id] = ticket
+                try:
+                    if starter.write_grant(self._run(start.run_id), ticket):
+                        begun[start.run_id] = ticket
+                except OSError as error:
+                    self._looker.note_stuck(start.run_id, error)
             book.waiting = [run_id for run_id in book.waiting if run_id not in begun]
             book.running += begun
             self.num_waiting = len(book.waiting)
@@ -253,21 +264,14 @@ class Line:
                 with contextlib.suppress(ValueError, OSError):  # it ends by itself at this moment
                     launcher.send(self._run(running.run_id), "stop", save=True, why=why)
 
-    def _watch(self) -> None:
-        searched_at = complained_at = float("-inf")
-        while not self._is_closed:
-            self._wake.clear()
-            try:
-                if time.monotonic() - searched_at > SEARCH_EVERY_S:
-                    self._search()
-                    searched_at = time.monotonic()
-                self.tick()
-            except (OSError, BookError) as error:
-                if time.monotonic() - complained_at > COMPLAIN_EVERY_S:
-                    complained_at = time.monotonic()
-                    print(f"The line does not go on: {error}", flush=True)
-            # Who ends and was started here wakes us; of others, and of time that runs out, nothing tells.
-            self._wake.wait(LOOK_EVERY_S if self._has_to_watch else SEARCH_EVERY_S)
+    def _pass(self) -> float:
+        if time.monotonic() - self._searched_at > SEARCH_EVERY_S:
+            # Before it: a folder that cannot be searched keeps nobody who is known from starting.
+            self._searched_at = time.monotonic()
+            self._search()
+        self.tick()
+        # Who ends and was started here wakes us; of others, and of time that runs out, nothing tells.
+        return LOOK_EVERY_S if self._has_to_watch else SEARCH_EVERY_S
 
     def _search(self) -> None:
         """Find who waits or goes on and is in no book: started by hand, or by a page that was killed."""
@@ -280,7 +284,7 @@ class Line:
             self._standby.note_running(is_anything_running)
 
     def _on_end(self) -> None:
-        self._wake.set()
+        self._passes.wake()
 
     def _run(self, run_id: str) -> RunDirectory:
         return RunDirectory(self._runs_dir / run_id)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +16,7 @@ from ddp_gui.launcher import HANDSHAKE_S
 from ddp_gui.waiting.devices import Devices, DevicesNow
 from ddp_gui.waiting.fairness import Capacity, Running, Situation, Span, Waiting
 from ddp_gui.waiting.queue_book import Book
-from trainers.contract import rundir, tickets
+from trainers.contract import private_files, run_ids, tickets
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import Ticket, TicketError
 
@@ -22,6 +24,8 @@ from trainers.contract.tickets import Ticket, TicketError
 STARTING_S = HANDSHAKE_S + 5.0
 # A file system may give two changes shortly after each other the same time.
 SETTLED_AFTER_NS = 2_000_000_000
+# A run whose folder cannot be written is tried again after this.
+STUCK_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +55,8 @@ class LineLook:
         # Runs somebody started without a page: they are in no book.
         self._by_hand: set[str] = set()
         self._searched: dict[str, int] = {}
+        # Runs in line that could not be started, until when nobody waits for them, and why.
+        self._stuck: dict[str, tuple[float, str]] = {}
 
     def look(self, book: Book, now_unix_s: float) -> Seen:
         """Return who waits and who goes on now."""
@@ -59,6 +65,9 @@ class LineLook:
         devices = self._devices.look()
         for run_id in dict.fromkeys([*book.waiting, *book.running, *self._by_hand]):
             run = RunDirectory(self._runs_dir / run_id)
+            if (why := self._why_stuck(run_id)) is not None:
+                broken[run_id] = why
+                continue
             try:
                 ticket = self._ticket_of(run)
                 if ticket is not None and not _is_starting(run, ticket, now_unix_s):
@@ -107,12 +116,25 @@ class LineLook:
             if self._searched.get(name) == mark:
                 continue
             run = RunDirectory(self._runs_dir / name)
-            if run.queued.exists() or run.is_locked():
-                found.add(name)
+            with contextlib.suppress(OSError):  # it may not be read: nobody is kept waiting for it
+                if run.queued.exists() or run.is_locked():
+                    found.add(name)
         settled_before = time.time_ns() - SETTLED_AFTER_NS
         self._searched = {name: mark for name, mark in marks.items() if mark < settled_before}
         self._by_hand |= found
         return found
+
+    def note_stuck(self, run_id: str, error: OSError) -> None:
+        """Let the others in line start for a while: this run's folder cannot be written."""
+        why = f"It could not be started, because its folder cannot be written ({error.strerror})."
+        self._stuck[run_id] = time.monotonic() + STUCK_S, why
+
+    def _why_stuck(self, run_id: str) -> str | None:
+        until, why = self._stuck.get(run_id, (0.0, ""))
+        if time.monotonic() < until:
+            return why
+        self._stuck.pop(run_id, None)
+        return None
 
     def _ticket_of(self, run: RunDirectory) -> Ticket | None:
         try:
@@ -123,6 +145,8 @@ class LineLook:
         known = self._read.get(run.run_id)
         if known is not None and known[0] == mark:
             return known[1]
+        if not run.config.exists():
+            return None  # whoever made it was killed before it was a run
         ticket = tickets.read_queued(run)
         if ticket is not None:
             self._read[run.run_id] = (mark, ticket)
@@ -209,7 +233,12 @@ def _folders(runs_dir: Path) -> Iterator[tuple[str, int]]:
     try:
         with os.scandir(runs_dir) as entries:
             for entry in entries:
-                if rundir.RUN_ID_PATTERN.fullmatch(entry.name):
-                    yield entry.name, entry.stat().st_mtime_ns
+                # Whatever else lies there, or goes while we look, is no run; another user's run is shown,
+                # but it takes no part in the queue.
+                with contextlib.suppress(OSError):
+                    about = entry.stat(follow_symlinks=False)
+                    is_run = run_ids.RUN_ID_PATTERN.fullmatch(entry.name) and stat.S_ISDIR(about.st_mode)
+                    if is_run and private_files.is_ours(about):
+                        yield entry.name, about.st_mtime_ns
     except FileNotFoundError:
         return

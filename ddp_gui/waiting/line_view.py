@@ -158,6 +158,7 @@ class LineView:
         ]
         return {
             "is_paused": situation.is_paused,
+            "trouble": self._line.trouble,
             "rule": RULE,
             "devices": _devices(look.seen, shown),
             "waiting": waiting,

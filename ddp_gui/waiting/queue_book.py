@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
+import math
 import os
 import threading
 import time
@@ -19,7 +19,8 @@ from typing import Any
 from ddp_gui.waiting import person_limits
 from ddp_gui.waiting.fairness import LATELY_S, Span
 from ddp_gui.waiting.person_limits import Rules
-from trainers.contract import json_files
+from trainers.contract import json_files, private_files
+from trainers.contract.run_ids import RUN_ID_PATTERN
 
 FOLDER = ".class"
 SCHEMA_VERSION = 1
@@ -63,6 +64,8 @@ class BookKeeper:
     def __init__(self, runs_dir: Path) -> None:
         self._folder = runs_dir / FOLDER
         self._path = self._folder / "queue.json"
+        self._lock_path = self._folder / "queue.lock"
+        private_files.renew_lock(self._lock_path)
         self._mutex = threading.Lock()
 
     def read(self) -> Book:
@@ -72,10 +75,10 @@ class BookKeeper:
             BookError: when it makes no sense.
         """
         try:
-            return _parse(json.loads(self._path.read_text(encoding="utf-8")))
+            return _parse(json_files.read_json(self._path, must_be_ours=True))
         except FileNotFoundError:
             return Book()
-        except (OSError, ValueError, LookupError, TypeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise BookError(
                 f"{self._path} cannot be read ({error}). Delete it: the runs that wait keep their tickets, "
                 "limits and order are lost"
@@ -95,12 +98,15 @@ class BookKeeper:
             yield book
             after = book.to_json()
             if after != before:
-                json_files.write_json_atomically(self._path, after)
+                json_files.write_json_atomically(self._path, after, mode=0o600)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._folder / "queue.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            private_files.make_folder(self._folder)
+            descriptor = private_files.open_lock(self._lock_path)
+        except ValueError as error:
+            raise BookError(str(error)) from error
         try:
             deadline = time.monotonic() + LOCK_TIMEOUT_S
             while not _try_to_lock(descriptor):
@@ -130,7 +136,18 @@ def _parse(raw: Any) -> Book:
         raise ValueError(f"schema_version is {raw['schema_version']!r}, but this page knows {SCHEMA_VERSION}")
     return Book(
         is_paused=bool(raw["is_paused"]),
-        **{name: [str(run_id) for run_id in raw[name]] for name in ("first", "waiting", "running")},
-        ended=[Span(**span) for span in raw["ended"]],
+        **{
+            name: [str(run_id) for run_id in raw[name] if RUN_ID_PATTERN.fullmatch(str(run_id))]
+            for name in ("first", "waiting", "running")
+        },
+        ended=[_checked_span(span) for span in raw["ended"]],
         rules=person_limits.parse_rules(raw["limits"]),
     )
+
+
+def _checked_span(raw: Any) -> Span:
+    span = Span(**raw)
+    numbers = (span.num_ranks, span.began_unix_s, span.ended_unix_s)
+    if not isinstance(span.person, str) or not all(math.isfinite(number) for number in numbers):
+        raise ValueError("a span of the wrong kind")
+    return span

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter, HTTPException
+from fastapi import HTTPException
 
 from ddp_gui.access.people import asking
+from ddp_gui.door.workers import Router
 from ddp_gui.runs import RunStore
 from ddp_gui.waiting.line_view import LineView
 from ddp_gui.waiting.queue_book import BookError
 
 
-def make_router(view: LineView, store: RunStore) -> APIRouter:
+def make_router(view: LineView, store: RunStore) -> Router:
     """Return the routes below `/live/queue`."""
-    router = APIRouter(prefix="/live/queue")
+    router = Router(prefix="/live/queue")
 
     @router.get("")
     def look() -> dict[str, Any]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from ddp_gui.access import owners
 from ddp_gui.machine_report import disk
 from ddp_gui.waiting.fairness import Capacity, Situation
 from ddp_gui.waiting.person_limits import Limits, Rules
-from trainers.contract import events, rundir
+from trainers.contract import events, run_ids
 from trainers.contract.config import ConfigError, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import Ticket
@@ -75,22 +76,30 @@ def bytes_by_run(runs_dir: Path, person: str) -> dict[str, int]:
             continue
         for path in folder.iterdir():
             run = RunDirectory(path)
-            is_run = rundir.RUN_ID_PATTERN.fullmatch(path.name.partition("~")[0]) and run.config.is_file()
-            if is_run and (owners.owner_of(run) or "") == person:
-                found[str(path.relative_to(runs_dir))] = disk.taken_bytes(path)
+            with contextlib.suppress(OSError):  # it may not be read: whose it is nobody knows
+                is_run = (
+                    run_ids.RUN_ID_PATTERN.fullmatch(path.name.partition("~")[0]) and run.config.is_file()
+                )
+                if is_run and (owners.owner_of(run) or "") == person:
+                    found[str(path.relative_to(runs_dir))] = disk.taken_bytes(path)
     return found
 
 
 def _largest(runs_dir: Path, sizes: dict[str, int]) -> str:
     """Name the largest runs that can be deleted now."""
-    ended = [
-        name for name in sizes if RunDirectory(runs_dir / name).read_status().state not in events.LIVE_STATES
-    ]
+    ended = [name for name in sizes if _has_ended(RunDirectory(runs_dir / name))]
     largest = sorted(ended, key=lambda name: -sizes[name])[:MAX_NAMED]
     if not largest:
         return "All of them go on now."
     named = [f"{_in_words(name)} ({_size(sizes[name])})" for name in largest]
     return f"The largest: {', '.join(named)}."
+
+
+def _has_ended(run: RunDirectory) -> bool:
+    try:
+        return run.read_status().state not in events.LIVE_STATES
+    except (OSError, ValueError):
+        return False  # what it is its files do not say
 
 
 def _in_words(name: str) -> str:

@@ -20,6 +20,7 @@ from ddp_gui.waiting.devices import DevicesNow
 from ddp_gui.waiting.fairness import Start
 from trainers.contract import json_files, tickets
 from trainers.contract.events import EventFile, State
+from trainers.contract.private_files import ForeignFileError
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.tickets import Grant, Ticket
 
@@ -52,7 +53,11 @@ def granted(ticket: Ticket, start: Start, devices: DevicesNow) -> Ticket:
 
 
 def write_grant(run: RunDirectory, ticket: Ticket) -> bool:
-    """Write a grant into the ticket of a run that waits; tell whether it still did."""
+    """Write a grant into the ticket of a run that waits; tell whether it still did.
+
+    Raises:
+        OSError: when its folder cannot be written.
+    """
     try:
         with holding(run):
             if not run.queued.exists():
@@ -108,7 +113,7 @@ class Starter:
         owned: Future[None] = Future()
         try:
             process = launcher.start_supervisor(run, ticket, self._standby)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             set_aside(run, f"It could not be started: {error}", ticket.grant.token if ticket.grant else None)
             owned.set_exception(LaunchError(f"run {run.run_id} could not be started: {error}"))
             return owned
@@ -125,7 +130,7 @@ class Starter:
         try:
             launcher.wait_until_owned(run, process)
             owned.set_result(None)
-        except (LaunchError, OSError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - somebody waits for the answer, whatever it is
             set_aside(run, str(error), ticket.grant.token)
             owned.set_exception(error)
         # Somebody has to take the exit code of a child, or it stays in the process table as a zombie.
@@ -148,7 +153,11 @@ def _say(run: RunDirectory, state: State, reason: str) -> None:
     words: list[tuple[float, str, dict[str, Any]]] = [
         (time.time(), "state", {"state": state, "reason": reason})
     ]
-    file = EventFile(run.events)
+    try:
+        file = EventFile(run.events)
+    except ForeignFileError as error:
+        print(f"{error}; its status says how run {run.run_id} ended.", flush=True)
+        return
     try:
         file.append(words)
     finally:

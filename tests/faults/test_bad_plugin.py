@@ -82,8 +82,7 @@ def test_rank_that_raises_is_named_with_reason_and_traceback_within_15_s(copy_wi
         model="misbehaves"
     )
     live.wait_for("step", lambda event: event["step"] >= 1)
-    status = live.wait_for_end(DEADLINE_S)
-    live.wait_for_no_process(1.0)
+    status = live.is_over_within(DEADLINE_S)
     assert status.state == "failed", live.story()
     assert status.error is not None
     assert "Rank 1 failed: RuntimeError: the weights are upside down" in status.error, live.story()
@@ -104,8 +103,7 @@ def test_rank_that_exits_without_a_word_is_named(copy_with: CopyWith) -> None:
 def test_rank_that_leaves_in_peace_before_the_end_is_named(copy_with: CopyWith) -> None:
     live = copy_with(misbehaving("raise SystemExit(0)")).start(model="misbehaves")
     live.wait_for("state", is_running)
-    status = live.wait_for_end(DEADLINE_S)
-    live.wait_for_no_process(1.0)
+    status = live.is_over_within(DEADLINE_S)
     assert status.state == "failed", live.story()
     assert status.error is not None and "Rank 1 ended before training was done" in status.error, live.story()
 
@@ -119,8 +117,7 @@ def test_when_all_ranks_leave_without_a_word_the_run_ends_and_says_so(
     }
     live = copy_with(files).start(model="misbehaves", nproc_per_node=1)
     live.wait_for("state", is_running)
-    status = live.wait_for_end(DEADLINE_S)
-    live.wait_for_no_process(1.0)
+    status = live.is_over_within(DEADLINE_S)
     assert status.state == "failed", live.story()
     assert status.error is not None and "The ranks ended before training was done" in status.error, (
         live.story()
@@ -131,24 +128,22 @@ def test_rank_that_is_killed_is_missed_at_once_though_a_process_it_forked_goes_o
     copy_with: CopyWith,
 ) -> None:
     forks = (
-        "self.helper = __import__('multiprocessing').Process(target=__import__('time').sleep, args=(60,)); "
+        "self.helper = __import__('multiprocessing').Process(target=__import__('time').sleep, args=(600,)); "
     )
     live = copy_with(misbehaving(forks + "self.helper.start(); os.kill(os.getpid(), 9)")).start(
         model="misbehaves", hang_timeout_s=60
     )
     live.wait_for("state", is_running)
-    status = live.wait_for_end(DEADLINE_S)
-    live.wait_for_no_process(1.0)
+    status = live.is_over_within(DEADLINE_S)
     assert status.error is not None and "Rank 1 was killed (SIGKILL)" in status.error, live.story()
 
 
 def test_run_that_is_done_ends_also_with_a_thread_that_does_not(copy_with: CopyWith) -> None:
-    threads = "__import__('threading').Thread(target=__import__('time').sleep, args=(60,)).start()"
+    threads = "__import__('threading').Thread(target=__import__('time').sleep, args=(600,)).start()"
     live = copy_with(misbehaving(threads)).start(model="misbehaves", max_steps=20)
     live.wait_for("state", is_running)
-    assert live.wait_for_end(DEADLINE_S).state == "finished", live.story()
+    assert live.is_over_within(DEADLINE_S).state == "finished", live.story()
     assert live.run.read_status().exit_code == 0
-    live.wait_for_no_process(1.0)
 
 
 def test_plugin_that_cannot_be_imported_is_a_warning_by_name_and_training_goes_on(

@@ -26,6 +26,8 @@ LIVE = (
     "a rank exits 0 early",
     "disk full while events are written",
     "run directory deleted",
+    "another user attacks a run",
+    "three rude users",
 )
 DAMAGED = (
     "events file cut or altered",

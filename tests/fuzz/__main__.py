@@ -2,8 +2,8 @@
 
     python -m tests.fuzz events --seconds 600 --corpus /tmp/corpus/events
 
-The targets: events, csv, text, zip, image, parquet. It ends at the first finding, with the input in the
-corpus folder's parent; `--again FILE` runs that one input.
+The targets: events, contract, csv, text, zip, image, parquet. It ends at the first finding, with the input
+in the corpus folder's parent; `--again FILE` runs that one input.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ def of(target: str) -> list[bytes]:
     """Return the examples of one fuzz target."""
     return {
         "events": lambda: [bytes([size]) + event_lines() for size in (0, 6, 255)],
+        "contract": contract_files,
         "csv": lambda: [table(), table(delimiter=";"), texts(), b'a,b\n"x\ny",1\n' * 2],
         "text": lambda: [b"To be, or not to be, that is the question. " * 3, "äöü €𝄞\r\n".encode() * 9],
         "zip": lambda: [image_zip(compressed=False), image_zip(compressed=True)],
@@ -47,6 +48,21 @@ def event_lines() -> bytes:
         for seq, each in enumerate(fields)
     ]
     return "".join(line + "\n" for line in lines).encode()
+
+
+def contract_files() -> list[bytes]:
+    """Return a good file of each kind that is not events, the number of the kind before it."""
+    files: list[object] = [
+        {"schema_version": 3, "dataset": "digits", "model": "mlp", "batch_size": 32, "seed": None},
+        {"schema_version": 1, "state": "running", "pid": 7, "pid_start_time": 1.5, "started_unix_s": 5.0},
+        {"schema_version": 1, "token": "a" * 16, "num_ranks": 2, "asked_unix_s": 1.5, "resume_step": None},
+        {"schema_version": 1, "token": "a" * 16, "num_ranks": 2, "asked_unix_s": 1.5, "granted_unix_s": 2.5},
+        {"schema_version": 1, "tags": ["a"], "note": "x", "name": "n"},
+        {"id": "a1", "time_unix_s": 1.5, "name": "stop", "save": True},
+        {"format_version": 2, "step": 2, "world_size": 2, "files": {"state.json": {"size_bytes": 2}}},
+        {"progress": {"step": 2, "epoch": 0}, "binding": {"num_train": 3}, "scaler": None},
+    ]
+    return [bytes([number]) + json.dumps(file).encode() + b"\n" for number, file in enumerate(files)]
 
 
 def table(delimiter: str = ",") -> bytes:

@@ -8,23 +8,25 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import orjson
 
-from ddp_gui import event_reader, exports, messages
+from ddp_gui import event_reader, exports, messages, remarks
 from ddp_gui.digest import Digest
 from ddp_gui.rows import row_of
 from ddp_gui.run_view import RunView
-from trainers.contract import events
+from trainers.contract import events, manifests, tickets
 from trainers.contract.rundir import RunDirectory
 from trainers.data import DataOptions
 from trainers.owndata import cache, decoding
 from trainers.owndata.dataset import Own
 from trainers.owndata.problems import DataError
 from trainers.owndata.store import META, Prepared
+from trainers.wishes import Wishes
 
 # In memory where the system has such a place: a target runs a hundred times a second.
 FOLDER = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -55,6 +57,46 @@ def read_events(data: bytes) -> None:
         assert events.last_state(run.events) in (None, *events.STATES)
         show(run)
         assert _grown(run.events, content, piece_bytes) == whole
+
+
+# The files of a run that others may have written, beside its events.
+CONTRACT_FILES = (
+    "config.json",
+    "status.json",
+    "queued.json",
+    "granted.json",
+    "notes.json",
+    "commands.jsonl",
+    "checkpoints/step_2/manifest.json",
+    "checkpoints/step_2/state.json",
+)
+
+
+def read_contract(data: bytes) -> None:
+    """Any one of a run's files, the first byte says which: read, or refused by an error with words."""
+    name = CONTRACT_FILES[data[0] % len(CONTRACT_FILES)] if data else CONTRACT_FILES[0]
+    with private_folder() as folder:
+        run = RunDirectory(folder / "run-1")
+        (run.checkpoints / "step_2").mkdir(parents=True)
+        run.config.write_text("{}")
+        (run.path / name).write_bytes(data[1:])
+        wishes = Wishes(run.commands)
+        checkpoints = run.list_checkpoints()
+        for read in (
+            run.read_config,
+            run.read_status,
+            lambda: tickets.read_queued(run),
+            lambda: tickets.read_granted(run),
+            lambda: remarks.read(run),
+            lambda: list(wishes.read()),
+            lambda: manifests.newest_whole(run),
+            *(partial(manifests.find_fault, item) for item in checkpoints),
+            *(partial(manifests.read_state, item) for item in checkpoints),
+        ):
+            try:
+                read()  # type: ignore[operator]
+            except ValueError as error:
+                _says_why(error)
 
 
 def show(run: RunDirectory) -> bytes:
@@ -105,6 +147,7 @@ def read_image(data: bytes) -> None:
 
 TARGETS: Mapping[str, Callable[[bytes], object]] = {
     "events": read_events,
+    "contract": read_contract,
     "csv": lambda data: read_data(data, ".csv"),
     "text": lambda data: read_data(data, ".txt", sequence_length=2),
     "zip": lambda data: read_data(data, ".zip", skip_unreadable=True),

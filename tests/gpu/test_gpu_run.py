@@ -15,7 +15,7 @@ NUM_GPUS = torch.cuda.device_count()
 @pytest.mark.skipif(NUM_GPUS == 0, reason="torch sees no GPU here")
 def test_run_on_every_gpu_finishes_and_reports_each_gpu(launcher: Launcher) -> None:
     live = launcher.start(device="cuda", nproc_per_node=NUM_GPUS, max_steps=200, num_epochs=1000)
-    status = live.wait_for_end(120.0)
+    status = live.wait_for_end(300.0)
     assert status.state == "finished", live.story()
     assert sorted(live.losses()) == list(range(1, 201))
     devices = live.events("devices")[-1]["devices"]
@@ -42,7 +42,7 @@ def test_gpus_tell_how_a_step_divides_by_their_own_clock(launcher: Launcher, num
         entries = [event["ranks"][0] for event in live.events("ranks")]
         return [entry for entry in entries if entry["step_time_s"] is not None]
 
-    wait_until("three measured steps", lambda: len(measured()) >= 3, 120.0)
+    wait_until("three measured steps", lambda: len(measured()) >= 3, 300.0)
     for entry in measured():
         parts = [entry[f"{part}_time_s"] for part in ("data", "forward", "backward", "optimizer")]
         assert sum(parts) == pytest.approx(entry["step_time_s"], rel=0.02), entry
@@ -54,6 +54,6 @@ def test_gpus_tell_how_a_step_divides_by_their_own_clock(launcher: Launcher, num
 @pytest.mark.skipif(NUM_GPUS == 0, reason="torch sees no GPU here")
 def test_more_ranks_than_gpus_fails_in_words(launcher: Launcher) -> None:
     live = launcher.start(device="cuda", nproc_per_node=NUM_GPUS + 1, max_steps=5)
-    status = live.wait_for_end(120.0)
+    status = live.wait_for_end(300.0)
     assert status.state == "failed", live.story()
     assert status.error is not None and f"nproc_per_node is {NUM_GPUS + 1}" in status.error

@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
-from tests.integration.strategy_worker import BASE, Training
+from tests.integration.strategy_worker import BASE, Training, refuse_pickles
 from trainers import build, distributed, registry
 from trainers.checkpoint import Checkpointer, CheckpointError, Outcome, Progress, Saved, newest_whole
 from trainers.contract import config as contract
@@ -131,10 +130,9 @@ def save_for_ever(job: dict[str, Any], world: World) -> dict[str, Any]:
     """Save every step until somebody kills this; go on from the newest whole checkpoint there is."""
     part = Part(job, world)
     run = RunDirectory(Path(job["run"]))
-    newest = [newest_whole(run) if world.is_main else None]
-    dist.broadcast_object_list(newest, src=0)
-    if newest[0] is not None:
-        part.load(newest[0])
+    newest, *_ = _from_all(newest_whole(run) if world.is_main else None, world)
+    if newest is not None:
+        part.load(newest)
     while True:
         part.training.run(part.training.step + 1)
         part.save()
@@ -151,9 +149,12 @@ def _draw() -> list[float]:
 
 def _whole(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return the weights of all ranks together; a stage of a pipeline has its own only."""
-    gathered: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(gathered, weights)
-    return {name: weight for part in gathered for name, weight in part.items()}
+    mine = {name: (str(weight.dtype), weight.tolist()) for name, weight in weights.items()}
+    return {
+        name: torch.tensor(numbers, dtype=getattr(torch, dtype.removeprefix("torch.")))
+        for part in distributed.gather_json(mine, None)
+        for name, (dtype, numbers) in part.items()
+    }
 
 
 def _is_exported(folder: Path, weights: dict[str, torch.Tensor]) -> bool:
@@ -165,7 +166,7 @@ def _is_exported(folder: Path, weights: dict[str, torch.Tensor]) -> bool:
 
 
 def _from_all(value: Any, world: World) -> list[Any]:
-    return distributed.gather_objects(value, world)
+    return distributed.gather_json(value, world.slow_group)
 
 
 DEEDS = {deed.__name__: deed for deed in (save_and_load, load_elsewhere, fail_on_one_rank, save_for_ever)}
@@ -176,6 +177,7 @@ def main() -> None:
     registry.discover_all()
     torch.set_num_threads(1)
     world = distributed.join("cpu")
+    refuse_pickles()
     torch.set_num_threads(1)
     answers: dict[str, Any] = {}
     for name, job in json.loads(Path(sys.argv[2]).read_text(encoding="utf-8")).items():

@@ -12,7 +12,7 @@ from torch import Tensor
 from trainers import worker
 from trainers.parallel import Strategy
 
-DAWDLES_S = 0.04
+DAWDLES_S = 0.1
 
 
 def main() -> None:

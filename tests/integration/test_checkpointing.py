@@ -10,14 +10,13 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.harness import REPOSITORY, wait_until
+from tests.harness import REPOSITORY, START_TIMEOUT_S, torchrun_of, wait_until
 from trainers import checkpoint
 from trainers.contract.rundir import RunDirectory
 
@@ -38,9 +37,7 @@ def _command(num_ranks: int, jobs: dict[str, Any], folder: Path) -> list[str]:
     asked, answer = folder / "jobs.json", folder / "answer.json"
     asked.write_text(json.dumps(jobs), encoding="utf-8")
     answer.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", str(num_ranks)]
-    return [*command, "-m", "tests.integration.checkpoint_worker", str(answer), str(asked)]
+    return torchrun_of(num_ranks, "tests.integration.checkpoint_worker", str(answer), str(asked))
 
 
 def _launch(num_ranks: int, jobs: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -50,7 +47,7 @@ def _launch(num_ranks: int, jobs: dict[str, Any], folder: Path) -> dict[str, Any
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=600,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]
@@ -176,7 +173,7 @@ def _wait_for_step_after(step: int, run: RunDirectory) -> None:
     wait_until(
         f"a checkpoint after step {step}",
         lambda: any(item.step > step for item in run.list_checkpoints()),
-        timeout_s=90,
+        timeout_s=START_TIMEOUT_S,
     )
 
 
@@ -191,4 +188,4 @@ def _kill_all(ranks: subprocess.Popen[bytes], marker: str) -> None:
     for process in doomed:
         process.kill()
     ranks.wait()
-    psutil.wait_procs(doomed, timeout=10)
+    psutil.wait_procs(doomed, timeout=60)

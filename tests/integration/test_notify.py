@@ -69,8 +69,9 @@ def test_a_run_that_ends_by_itself_is_told_and_one_that_is_stopped_is_not(
     launcher: Launcher, listener: Listener
 ) -> None:
     live = launcher.start(max_steps=20, name="night run")
-    live.wait_for("step")
+    live.pause_at_start()
     assert notify.VARIABLE not in live.rank(0).environ(), "tokens are none of the ranks' business"
+    live.ask("resume")
     assert live.wait_for_end().state == "finished", live.story()
     (heard,) = listener.heard
     accuracy = live.events("eval")[-1]["metrics"]["accuracy"]

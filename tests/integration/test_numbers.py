@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.golden.make_golden import CONFIG, LOSSES
-from tests.harness import REPOSITORY, Launcher, LiveRun
+from tests.harness import END_TIMEOUT_S, REPOSITORY, Launcher, LiveRun, torchrun_of
 
 ACROSS_MACHINES = 1e-4
 ACROSS_WORLD_SIZES = 1e-3
@@ -56,16 +55,10 @@ def test_evaluation_on_several_ranks_counts_exactly_what_one_rank_counts(tmp_pat
 
 
 def _evaluate(num_ranks: int, answer: Path) -> dict[str, Any]:
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        str(num_ranks),
-    ]
-    command += ["-m", "tests.integration.evaluate_worker", str(answer)]
-    ended = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=False)
+    command = torchrun_of(num_ranks, "tests.integration.evaluate_worker", str(answer))
+    ended = subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, timeout=END_TIMEOUT_S, check=False
+    )
     assert ended.returncode == 0, ended.stderr[-2000:]
     found: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8"))
     return found

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
+import pytest
+
+from ddp_gui import launcher as page
 from tests.harness import Launcher, LiveRun
-from tests.integration.conftest import REFERENCE_STEPS
+from tests.integration.conftest import REFERENCE
+from trainers.contract.json_files import write_json_atomically
+from trainers.contract.rundir import Status
+
+STEPS_PER_EPOCH = 23
 
 
 def test_stopped_and_resumed_run_gives_the_same_bits_as_an_undisturbed_one(
     finished_run: LiveRun, launcher: Launcher
 ) -> None:
     """Model, optimizer, place in the epoch and the data's order are all what they were."""
-    values = finished_run.run.read_config().to_json() | {"checkpoint_every_steps": 10**6}
+    values = REFERENCE | {"num_epochs": 100_000, "checkpoint_every_steps": 10**6}
     values["eval_every_steps"] = 10**6  # slower evaluation schedules must not change the training either
-    first = launcher.start(**values)
-    first.wait_for_step(1)
+    # Without an end: however fast the machine, it still goes on when it is told to stop.
+    first = launcher.start(**values | {"max_steps": None})
+    first.wait_for_step(STEPS_PER_EPOCH + 1)
     stopped_at = first.ask("stop")["step"]
     assert first.wait_for_end().state == "stopped", first.story()
-    assert stopped_at < REFERENCE_STEPS, "the run was over before it could be stopped"
 
+    ends_at = {"max_steps": stopped_at + 4 * STEPS_PER_EPOCH}
+    write_json_atomically(first.run.config, first.run.read_config().to_json() | ends_at)
     second = launcher.start_run(first.run, resume_step=stopped_at)
     assert second.wait_for_end().state == "finished", second.story()
     assert min(second.losses()) == stopped_at + 1
-    assert first.losses() | second.losses() == finished_run.losses()
-    assert second.events("eval")[-1]["loss"] == finished_run.events("eval")[-1]["loss"]
+    undisturbed = launcher.start(**values | ends_at)
+    assert undisturbed.wait_for_end().state == "finished", undisturbed.story()
+    assert first.losses() | second.losses() == undisturbed.losses()
+    assert second.events("eval")[-1]["loss"] == undisturbed.events("eval")[-1]["loss"]
+    known = finished_run.losses()
+    assert all(loss == known[step] for step, loss in undisturbed.losses().items() if step in known)
 
     whole = [event["seq"] for event in [*first.events()]]
     assert whole == list(range(len(whole))), "the second start numbers on from the first"
@@ -50,6 +63,27 @@ def test_resume_from_a_step_that_was_never_saved_fails_in_plain_words(
     kept = ", ".join(str(item.step) for item in finished_run.run.list_checkpoints())
     assert kept.endswith("600")
     assert f"there is no whole checkpoint of step 123; there are: {kept}." in status.error
+
+
+@pytest.mark.parametrize("by", ["epochs", "max_steps"])
+def test_run_that_was_killed_after_its_last_checkpoint_is_concluded_without_another_step(
+    launcher: Launcher, by: str
+) -> None:
+    """Saved at the last step, so that the epoch was not counted nor its end evaluated yet."""
+    until = {"num_epochs": 1} if by == "epochs" else {"max_steps": 12}
+    first = launcher.start(**until, checkpoint_every_steps=23 if by == "epochs" else 12)
+    assert first.wait_for_end().state == "finished", first.story()
+    num_steps = first.events("plan")[-1]["num_steps"]
+    (kept,) = first.run.list_checkpoints()
+    assert kept.step == num_steps, "saved at the last step, by the schedule"
+    first.run.write_status(Status(state="failed", error="Rank 0 was killed."))
+
+    assert page.pick_checkpoint(first.run, None).step == num_steps
+    second = launcher.start_run(first.run, resume_step=num_steps)
+    assert second.wait_for_end().state == "finished", second.story()
+    assert second.losses() == {}, "nothing was trained"
+    assert second.events("eval")[-1]["loss"] == first.events("eval")[-1]["loss"]
+    assert second.events("state")[-1]["reason"] == f"All {num_steps} steps done."
 
 
 def _copy_of(live: LiveRun, launcher: Launcher):  # type: ignore[no-untyped-def]

@@ -6,6 +6,8 @@ import os
 import subprocess
 
 from tests.harness import (
+    ANSWER_TIMEOUT_S,
+    END_TIMEOUT_S,
     REPOSITORY,
     Launcher,
     LiveRun,
@@ -24,7 +26,7 @@ def test_run_goes_from_starting_over_running_to_finished(finished_run: LiveRun) 
     assert finished_run.states() == ["starting", "running", "finished"], finished_run.story()
     assert (status.state, status.exit_code, status.error) == ("finished", 0, None)
     assert status.started_unix_s is not None and status.ended_unix_s is not None
-    assert 0 < status.ended_unix_s - status.started_unix_s < 60
+    assert 0 < status.ended_unix_s - status.started_unix_s < END_TIMEOUT_S
     assert status.pid == finished_run.supervisor.pid
     assert not finished_run.run.is_locked()
 
@@ -140,7 +142,7 @@ def test_literal_torchrun_command_works_by_hand(launcher: Launcher) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=END_TIMEOUT_S,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-2000:]
@@ -165,9 +167,10 @@ def test_where_forking_is_turned_off_each_rank_has_an_interpreter_and_the_run_is
 ) -> None:
     run = create_run(launcher.runs_dir, **REFERENCE)
     live = launcher.start_run(run, environment={launch.START_METHOD: "spawn"})
-    live.wait_for_step(1)
+    live.pause_at_start()
     assert "trainers.launch" not in live.torchrun().cmdline()
     assert live.rank(0).cmdline() != live.torchrun().cmdline()
+    live.ask("resume")
     assert live.wait_for_end().state == "finished", live.story()
     assert live.losses() == finished_run.losses()
 
@@ -179,7 +182,7 @@ def test_what_kills_a_rank_is_named_also_where_forking_is_turned_off(launcher: L
     live.rank(1).kill()
     status = live.wait_for_end()
     assert status.error is not None and "Rank 1 was killed (SIGKILL)" in status.error, live.story()
-    live.wait_for_no_process(1.0)
+    live.wait_for_no_process(ANSWER_TIMEOUT_S)
 
 
 def test_second_start_of_a_live_run_is_refused_and_two_runs_at_once_do_not_collide(
@@ -191,7 +194,7 @@ def test_second_start_of_a_live_run_is_refused_and_two_runs_at_once_do_not_colli
     assert second.wait_for_end().state == "finished", second.story()
     first.wait_for_step(1)
     intruder = launcher.start_run(first.run)
-    assert intruder.supervisor.wait(timeout=30) != 0
+    assert intruder.supervisor.wait(timeout=END_TIMEOUT_S) != 0
     assert first.run.read_status().state == "running", "the intruder must not touch the live run"
     assert first.run.read_status().pid == first.supervisor.pid
     first.run.append_command("stop", save=False)

@@ -11,11 +11,12 @@ import psutil
 import pytest
 
 from tests.harness import REPOSITORY, Launcher, all_events, create_run, ranks_below, wait_until
+from trainers.contract import processes
 from trainers.contract.orders import Order
 from trainers.contract.rundir import RunDirectory
 
 NUM_RANKS = 2
-END_S = 60.0
+END_S = 180.0
 Begin = Callable[[], subprocess.Popen[bytes]]
 
 
@@ -142,6 +143,60 @@ def test_where_ranks_have_gone_meanwhile_others_are_started(launcher: Launcher, 
     assert run.read_status().state == "finished"
     starting = next(event for event in all_events(run) if event["kind"] == "state")
     assert starting["reason"] == "2 CPU ranks, building mlp."
+
+
+@pytest.mark.parametrize("when", ["before the order", "after the order"])
+def test_a_rank_that_falls_around_the_start_is_replaced(
+    launcher: Launcher, begin: Begin, when: str, folder: Path
+) -> None:
+    """torchrun has not noticed it yet when the order comes."""
+    run = create_run(launcher.runs_dir, max_steps=10)
+    process = begin()
+    rank = rank_of(process, 1)
+    torchrun = psutil.Process(process.pid).children()[0]
+    wait_until("rank 1 standing by", lambda: is_waiting(process, rank), END_S)
+    (torchrun if when == "before the order" else rank).suspend()
+    if when == "before the order":
+        rank.kill()
+        wait_until("its end", lambda: not processes.is_alive(rank.pid), END_S)
+    give(process, run)
+    if when == "after the order":
+        wait_until("its owner", lambda: run.read_status().pid == process.pid, END_S)
+        rank.kill()
+    assert process.wait(END_S) == 0
+    assert run.read_status().state == "finished"
+    starting = next(event for event in all_events(run) if event["kind"] == "state")
+    assert starting["reason"] == "2 CPU ranks, building mlp."
+    assert not [event for event in all_events(run) if event["kind"] in ("error", "warning")]
+    assert not torchrun.is_running() and not folder.exists()
+
+
+def test_a_run_that_cannot_begin_is_not_begun_for_ever(launcher: Launcher, begin: Begin) -> None:
+    run = create_run(launcher.runs_dir, data_path="/nowhere/at/all", dataset="own")
+    process = begin()
+    rank_of(process, 1)
+    give(process, run)
+    assert process.wait(END_S) == 1
+    assert run.read_status().state == "failed"
+    assert [event["kind"] for event in all_events(run)].count("error") == 1
+
+
+def is_waiting(process: subprocess.Popen[bytes], rank: psutil.Process) -> bool:
+    """Tell whether a rank holds its end of the pipe that the order comes by."""
+    return bool(pipes_of(process.pid) & pipes_of(rank.pid))
+
+
+def pipes_of(pid: int) -> set[str]:
+    return {
+        name for path in Path(f"/proc/{pid}/fd").iterdir() if (name := target_of(path)).startswith("pipe:")
+    }
+
+
+def target_of(path: Path) -> str:
+    try:
+        return str(path.readlink())
+    except FileNotFoundError:
+        return ""  # closed meanwhile
 
 
 def is_over(process: psutil.Process) -> bool:

@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from tests.harness import (
+    END_TIMEOUT_S,
     REPOSITORY,
     START_TIMEOUT_S,
     Launcher,
@@ -37,7 +38,7 @@ def share_of_parts(entry: dict[str, Any]) -> float:
 
 
 def test_parts_make_up_the_step(launcher: Launcher) -> None:
-    live = launcher.start(**LONG_STEPS, gradient_accumulation_steps=2, num_epochs=100)
+    live = launcher.start(**LONG_STEPS, gradient_accumulation_steps=2, num_epochs=100_000)
     wait_until("six measured steps", lambda: len(measured(live.events("ranks"), 1)) >= 6, START_TIMEOUT_S)
     for rank in (0, 1):
         entries = measured(live.events("ranks"), rank)
@@ -49,13 +50,19 @@ def test_parts_make_up_the_step(launcher: Launcher) -> None:
 
 
 def test_the_others_wait_for_a_rank_that_is_slow(launcher: Launcher) -> None:
-    run = create_run(launcher.runs_dir, max_steps=120, checkpoint_every_steps=10**6, batch_size=16)
+    run = create_run(launcher.runs_dir, max_steps=60, checkpoint_every_steps=10**6, batch_size=16)
     command = [
         part.replace("trainers.worker", "tests.integration.slow_worker") for part in torchrun_by_hand(run)
     ]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TRAINERS_")}
     ended = subprocess.run(
-        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=90, check=False
+        command,
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=END_TIMEOUT_S,
+        check=False,
     )
     assert ended.returncode == 0, ended.stderr[-2000:]
     quick, slow = (measured(all_events(run), rank) for rank in (0, 1))
@@ -73,7 +80,12 @@ def test_interleaved_passes_and_unseen_waiting_are_null(launcher: Launcher) -> N
         ("zero3", {"wait_time_s"}),
     ):
         live = launcher.start(
-            dataset="austen", model="gpt", strategy=strategy, sequence_length=32, batch_size=8, num_epochs=100
+            dataset="austen",
+            model="gpt",
+            strategy=strategy,
+            sequence_length=32,
+            batch_size=8,
+            num_epochs=100_000,
         )
         event = live.wait_for("ranks", lambda event: bool(measured([event], 1)), timeout_s=START_TIMEOUT_S)
         entry = event["ranks"][1]

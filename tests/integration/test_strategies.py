@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.harness import REPOSITORY
+from tests.harness import REPOSITORY, torchrun_of
 from trainers import registry
 from trainers.contract.config import Config
 from trainers.data import IMAGE_CLASSIFICATION, LANGUAGE_MODELLING, DataSpec
@@ -118,16 +117,13 @@ def _launch(num_ranks: int, jobs: dict[str, Any], folder: Path) -> dict[str, Any
     asked, answer = folder / "jobs.json", folder / "answer.json"
     asked.write_text(json.dumps(jobs), encoding="utf-8")
     answer.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", str(num_ranks)]
-    command += ["-m", "tests.integration.strategy_worker", str(answer), str(asked)]
     ended = subprocess.run(
-        command,
+        torchrun_of(num_ranks, "tests.integration.strategy_worker", str(answer), str(asked)),
         cwd=REPOSITORY,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-3000:]

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 from gradio_client import Client
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from tests.harness import processes_of
 from tools import page_driver
@@ -19,6 +19,8 @@ from tools.page_driver import Server
 from trainers.contract.rundir import RunDirectory
 
 LOCAL = ("http://127.0.0.1", "data:", "blob:")
+# Two cores serve the page, train and draw; only what fails waits so long.
+expect.set_options(timeout=60_000)
 
 
 # Playwright keeps an event loop running in the thread that uses it: no other test may meet it.
@@ -93,6 +95,6 @@ class Watched:
 @pytest.fixture
 def watched(browser: Browser) -> Iterator[Watched]:
     page = browser.new_page(viewport={"width": 1440, "height": 900})
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(60_000)
     yield Watched(page)
     page.close()

@@ -50,7 +50,7 @@ def test_the_first_page(browser: Browser, site: Site, look: str) -> None:
     closed = page.locator("button.label-wrap:not(.open)")
     while closed.count() > 0:
         closed.first.click()
-    page.wait_for_timeout(500)
+    wait_until_still(page)
     _assert_accessible(page)
 
 
@@ -60,7 +60,7 @@ def test_a_run_s_page(browser: Browser, site: Site, which: str, look: str) -> No
     run_id = site.live_run_id if which == "live" else site.ended_run_id
     page = _open(browser, f"{site.address}/run?id={run_id}", look)
     page.wait_for_function("() => (window.ddpDrawLog || []).length > 0")
-    page.wait_for_timeout(500)
+    wait_until_still(page)
     _assert_accessible(page)
 
 
@@ -76,13 +76,22 @@ def test_every_other_page_that_the_first_one_links_to(browser: Browser, site: Si
     for address in sorted(others):
         page = _open(browser, address, look)
         page.locator("h1").first.wait_for()
-        page.wait_for_timeout(1_000)
+        page.wait_for_load_state("networkidle")
+        wait_until_still(page)
         _assert_accessible(page)
+
+
+def wait_until_still(page: Page) -> None:
+    """Wait until nothing folds, slides or fades any more: colours in between are nobody's."""
+    page.wait_for_function(
+        """() => document.getAnimations().every((animation) =>
+          animation.playState !== "running" || animation.effect.getComputedTiming().endTime === Infinity)"""
+    )
 
 
 def _open(browser: Browser, address: str, look: str) -> Page:
     page = page_driver.open_page(browser, address, **LOOKS[look])
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(60_000)
     return page
 
 

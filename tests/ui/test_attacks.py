@@ -5,12 +5,18 @@ docs/security.md lists what is tried here.
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import socket
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from ddp_gui.door import policies
+from ddp_gui.door.gradio_door import UPLOAD
 from tests.ui.attacking import NOT_SERVED, SECRET, ask
 from tools.page_driver import Server
 from trainers.contract import config, rundir
@@ -168,7 +174,7 @@ def test_deep_nesting_harms_nobody(server: Server, depth: int) -> None:
 
 def test_a_huge_body_is_refused_before_it_is_sent(server: Server) -> None:
     host = server.address.removeprefix("http://")
-    with socket.create_connection(host.split(":"), timeout=10) as sender:
+    with socket.create_connection(host.split(":"), timeout=60) as sender:
         head = f"POST /gradio_api/run/start_run HTTP/1.1\r\nHost: {host}\r\nContent-Length: 100000000\r\n\r\n"
         sender.sendall(head.encode() + b"{")
         assert sender.recv(1000).startswith(b"HTTP/1.1 413")
@@ -187,19 +193,113 @@ ASK = "POST /gradio_api/run/list_runs HTTP/1.1\r\nHost: {host}\r\n"
         "GET /live/runs HTTP/1.1\r\nHost : {host}\r\n\r\n",
         f"{ASK}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
         f"{ASK}Content-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        f"{ASK}Content-Length: 2\r\nContent-Length: 2\r\n\r\n{{}}",
+        "GET /live/runs HTTP/1.1\r\nHost: {host}\r\nOrigin: https://{host}\r\n\r\n",
         "GET /live/runs HTTP/1.1\r\n\r\n",
         "GET /live/runs HTTP/1.0\r\n\r\n",
         "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ],
-    ids=range(10),
+    ids=range(12),
 )
 def test_requests_that_are_none_are_refused(server: Server, head: str) -> None:
     host = server.address.removeprefix("http://")
-    with socket.create_connection(host.split(":"), timeout=10) as sender:
+    with socket.create_connection(host.split(":"), timeout=60) as sender:
         sender.sendall(head.replace("{host}", host).encode("latin-1"))
         sender.shutdown(socket.SHUT_WR)
         assert sender.recv(1000)[9:12] in (b"400", b"403", b"404", b"411", b"431", b"")
     assert ask(server, "GET", "/live/runs")[0] == 200
+
+
+CALL = "/gradio_api/run/list_runs"
+NONSENSE: dict[str, tuple[str, str, Any, dict[str, str]]] = {
+    "origin": ("GET", "/live/runs", None, {"Origin": "http://["}),
+    "host's port": ("GET", "/config", None, {"Host": "127.0.0.1:99999"}),
+    "host in brackets": ("GET", "/config", None, {"Host": "[127.0.0.1]"}),
+    "referer": ("GET", "/live/runs", None, {"Referer": "http://[", "Cookie": 'a=b;;=;"\\', "Range": "x"}),
+    "range": ("GET", "/live/assets/css/nav.css", None, {"Range": "bytes=5-1,,9-"}),
+    "range of thousands": ("GET", "/live/assets/css/nav.css", None, {"Range": "bytes=" + "0-," * 9000}),
+    "event": ("GET", "/live/runs/{id}/stream", None, {"Last-Event-ID": "9" * 5000}),
+    "event in other digits": ("GET", "/live/runs/{id}/poll?since=٣", None, {}),
+    "since": ("GET", f"/live/runs/{{id}}/poll?since={'9' * 400}", None, {}),
+    "since too far": ("GET", f"/live/runs/{{id}}/poll?since={2**80}", None, {}),
+    "list since": ("GET", f"/live/runs?since={'9' * 5000}", None, {}),
+    "view": ("GET", "/live/runs/{id}/view?from=nan&to=inf", None, {}),
+    "log": ("GET", f"/live/runs/{{id}}/log/0?offset={2**80}", None, {}),
+    "checkpoint": ("GET", f"/live/runs/{{id}}/checkpoints/{'9' * 5000}/download", None, {}),
+    "export": ("GET", "/live/runs/export.zip?ids=&kind=exe", None, {}),
+    "accept": ("GET", "/", None, {"Accept-Encoding": "\x00gzip", "Accept-Language": ";q=,," * 999}),
+    "length": ("POST", CALL, b"", {"Content-Length": "٣".encode().decode("latin-1")}),
+    "function": ("POST", CALL, {"data": [], "fn_index": -1}, {}),
+    "function by its name": ("POST", "/gradio_api/run/nothing", {"data": []}, {}),
+    "call by its name": ("POST", "/gradio_api/call/nothing", {"data": []}, {}),
+    "joining": ("POST", "/gradio_api/queue/join", {"data": [], "fn_index": -1, "session_hash": "x"}, {}),
+    "session": ("POST", CALL, {"data": [], "session_hash": {"a": 1}}, {}),
+    "trigger": ("POST", CALL, {"data": [], "trigger_id": [1], "event_data": {"a": []}}, {}),
+    "cancel": ("POST", "/gradio_api/cancel", {"session_hash": "x", "fn_index": -1, "event_id": 5}, {}),
+    "reset": ("POST", "/gradio_api/reset", {"event_id": None}, {}),
+    "no object": ("POST", CALL, [1], {}),
+    "type": ("POST", CALL, b"data=1", {"Content-Type": "multipart/form-data"}),
+    "upload without a boundary": ("POST", UPLOAD, b"x", {"Content-Type": "multipart/form-data"}),
+    "upload of another type": ("POST", UPLOAD, b"x", {"Content-Type": "application/json"}),
+    "boundary": ("POST", UPLOAD, b"x", {"Content-Type": "multipart/form-data; boundary=" + "a" * 9000}),
+    "charset": ("POST", UPLOAD, b"x", {"Content-Type": "multipart/form-data; boundary=a; charset=no"}),
+}
+
+
+@pytest.mark.parametrize("asked", NONSENSE.values(), ids=NONSENSE)
+def test_nonsense_is_refused_in_order_and_every_answer_has_the_headers(
+    server: Server, run: RunDirectory, asked: tuple[str, str, Any, dict[str, str]]
+) -> None:
+    method, path, body, headers = asked
+    connection = http.client.HTTPConnection(server.address.removeprefix("http://"), timeout=30)
+    with contextlib.closing(connection):
+        sent = json.dumps(body).encode() if isinstance(body, dict | list) else body
+        connection.putrequest(method, quote(path.replace("{id}", run.run_id), safe="/?=&"), skip_host=True)
+        given = {"Host": connection.host + f":{connection.port}", "Content-Type": "application/json"}
+        for name, value in (given | {"Content-Length": str(len(sent or b""))} | headers).items():
+            connection.putheader(name, value)
+        connection.endheaders(sent)
+        answer = connection.getresponse()
+        assert answer.status < 500, answer.read()
+        for name, _ in (*policies.HEADERS, (policies.POLICY_HEADER, b"")):
+            assert len(answer.headers.get_all(name.decode(), [])) == 1
+        if answer.status >= 400:
+            assert answer.headers["cache-control"] == "no-store"
+
+
+def form(name: str, filename: str, words: bytes, boundary: str = "cut") -> bytes:
+    """Return one part of a form as a browser sends it."""
+    head = f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"{filename}\r\n\r\n'
+    return head.encode() + words + f"\r\n--{boundary}--\r\n".encode()
+
+
+@pytest.mark.parametrize(
+    "filename", ["../../evil.csv", "..", ".", "", "/etc/cron.d/x.csv", "a\\b.csv", "%2e%2e%2fx", ".bashrc"]
+)
+def test_an_upload_lands_in_its_own_place_whatever_it_is_called(
+    server: Server, runs_dir: Path, filename: str
+) -> None:
+    body = form("files", f'; filename="{filename}"', b"a,b")
+    headers = {"Content_Type": "multipart/form-data; boundary=cut"}
+    places = []
+    for _ in range(2):
+        status, words = ask(server, "POST", UPLOAD, body, **headers)
+        assert status == 200, words
+        (path,) = json.loads(words)
+        assert Path(path).read_bytes() == b"a,b" and not Path(path).name.startswith(".")
+        places.append(Path(path).parent)
+    assert len(set(places)) == 2
+    assert {place.parent for place in places} == {runs_dir.parent / "uploads/.incoming/everybody"}
+
+
+def test_a_form_with_more_than_a_file_is_refused_and_leaves_nothing(server: Server, runs_dir: Path) -> None:
+    incoming = runs_dir.parent / "uploads/.incoming"
+    before = set(incoming.rglob("*"))
+    two = form("files", '; filename="a.csv"', b"1")[: -len("--cut--\r\n")]
+    for body in (form("files", "", b"x" * 99_999), two + two + b"--cut--\r\n", two[:60], b""):
+        headers = {"Content_Type": "multipart/form-data; boundary=cut"}
+        assert ask(server, "POST", UPLOAD, body, **headers)[0] == 400
+    assert set(incoming.rglob("*")) == before
 
 
 def test_a_sender_may_not_say_where_the_page_is(server: Server) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.harness import wait_until
+from tests.harness import END_TIMEOUT_S, wait_until
 from tests.ui.conftest import Watched
 from tools.page_driver import Server
 from trainers.contract import events
@@ -21,7 +21,7 @@ SMALL = {"dataset": "digits", "model": "mlp", "device": "cpu", "batch_size": 32,
 
 def open_form(page: Page, server: Server) -> None:
     page.goto(server.address)
-    page.wait_for_selector(".ddp-equation", timeout=30_000)
+    page.wait_for_selector(".ddp-equation")
 
 
 def pick(page: Page, label: str, option: str) -> None:
@@ -76,7 +76,7 @@ def test_fields_of_the_folds_reach_the_run(server: Server, watched: Watched, run
     before = {path.name for path in runs_dir.iterdir()}
     page.get_by_role("button", name="Start").click()
     page.wait_for_url("**/run?id=*")
-    (name,) = {path.name for path in runs_dir.iterdir()} - before
+    (name,) = {path.name for path in runs_dir.iterdir() if not path.name.startswith(".")} - before
     run = RunDirectory(runs_dir / name)
     config = json.loads(run.config.read_text())
     asked = {
@@ -90,7 +90,7 @@ def test_fields_of_the_folds_reach_the_run(server: Server, watched: Watched, run
     }
     assert {field: config[field] for field in asked} == asked
     assert config["early_stopping_patience"] is None and config["keep_last_checkpoints"] == 3
-    wait_until("the end", lambda: run.read_status().state not in events.LIVE_STATES, 60.0)
+    wait_until("the end", lambda: run.read_status().state not in events.LIVE_STATES, END_TIMEOUT_S)
     assert run.read_status().state == "finished", run.read_status().error
 
 
@@ -112,14 +112,14 @@ def test_own_table_by_path_is_looked_at_and_trained_on(
     page.get_by_label("Path of your data").fill(str(tmp_path / "flowers.csv"))
     page.get_by_role("button", name="Look at it").click()
     seen = page.locator("#own-data-seen")
-    expect(seen).to_contain_text("tabular classification", timeout=60_000)
+    expect(seen).to_contain_text("tabular classification")
     expect(seen).to_contain_text("rows; to be predicted:")
     expect(seen).to_contain_text("line 7")
     expect(page.locator(".ddp-problem textarea")).to_have_value(re.compile("'long' in line 7"))
 
     write_table(tmp_path / "flowers.csv")
     page.get_by_role("button", name="Look at it").click()
-    expect(seen).to_contain_text("96 rows to train, 24 to validate", timeout=60_000)
+    expect(seen).to_contain_text("96 rows to train, 24 to validate")
     expect(page.get_by_label("Model", exact=True)).to_have_value("Linear")
     page.get_by_label("Batch per rank").fill("8")
     page.get_by_label("Batch per rank").blur()
@@ -127,7 +127,7 @@ def test_own_table_by_path_is_looked_at_and_trained_on(
     page.get_by_role("button", name="Start").click()
     page.wait_for_url("**/run?id=*")
     run = RunDirectory(runs_dir / page.url.partition("?id=")[2])
-    wait_until("the end", lambda: run.read_status().state not in events.LIVE_STATES, 60.0)
+    wait_until("the end", lambda: run.read_status().state not in events.LIVE_STATES, END_TIMEOUT_S)
     assert run.read_status().state == "finished", run.read_status().error
     accuracies = [e["metrics"]["accuracy"] for e in events.read_all(run.events) if e["kind"] == "eval"]
     assert accuracies[-1] > 0.6
@@ -150,7 +150,7 @@ def test_uploaded_zip_of_images_is_kept_shown_and_its_names_are_text(
     pick(page, "Data set", "Your own data…")
     page.locator("#own-data input[type=file]").set_input_files(archive)
     seen = page.locator("#own-data-seen")
-    expect(seen).to_contain_text("image classification", timeout=60_000)
+    expect(seen).to_contain_text("image classification")
     expect(seen).to_contain_text("Every image becomes 20 × 20 pixels, in colour.")
     expect(seen).to_contain_text("<img src=x onerror=alert(1)>")
     assert page.locator("#own-data-seen img").count() == 12, (

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import httpx
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from gradio_client import Client
@@ -33,10 +34,8 @@ from tests.unit.test_gui_runs import make_run
 from tools import page_driver
 from trainers.contract.rundir import RunDirectory
 
-LONG = {"dataset": "digits", "model": "mlp", "num_epochs": 9000, "nproc_per_node": 1, "device": "cpu"}
+LONG = {"dataset": "digits", "model": "mlp", "num_epochs": 100_000, "nproc_per_node": 1, "device": "cpu"}
 ANNS = "fashion_mnist-cnn-1"
-# Two cores serve the page, train and draw.
-expect.set_options(timeout=30_000)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +74,7 @@ def address(class_dir: Path) -> Iterator[str]:
 def visit(browser: Browser) -> Iterator[BrowserContext]:
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     context.add_init_script("localStorage.setItem('ddp:tour', '\"seen\"')")
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(60_000)
     yield context
     context.close()
 
@@ -277,3 +276,33 @@ def test_a_session_that_was_logged_out_is_of_no_use_to_whoever_kept_it(
     expect(thief.get_by_role("button", name="Log in")).to_be_visible()
     assert [status for _, status, _ in thief.evaluate(ASK, calls)] == [401, 401, 401]
     context.close()
+
+
+def test_who_knows_the_name_of_another_s_session_gets_nothing_of_it(address: str) -> None:
+    with httpx.Client(timeout=60) as ann, httpx.Client(timeout=60) as bob:
+        for client, person in ((ann, ANN), (bob, BOB)):
+            form = {"username": person.name, "password": password_of(person)}
+            assert client.post(f"{address}/login", data=form).is_success
+        gradio = f"{address}/gradio_api"
+        (catalog,) = (
+            each["id"]
+            for each in ann.get(f"{address}/config").json()["dependencies"]
+            if each["api_name"] == "catalog"
+        )
+        call = {"data": [], "fn_index": catalog, "session_hash": "anns"}
+        asked = ann.post(f"{gradio}/queue/join", json=call).json()["event_id"]
+        later = ann.post(f"{gradio}/call/catalog", json={"data": []}).json()["event_id"]
+        data = f"{gradio}/queue/data?session_hash=anns"
+        # Bob knows every name there is.
+        for path in (data, f"{data}&session_hash=ann~anns", f"{gradio}/queue/data?session_hash=ann~anns"):
+            told = bob.get(path).text
+            assert "session_not_found" in told and asked not in told, path
+        assert bob.get(f"{gradio}/call/catalog/{later}").status_code == 404
+        with bob.stream("GET", f"{gradio}/heartbeat/anns") as heartbeat:
+            next(heartbeat.iter_lines())
+        ends = {"session_hash": "anns", "fn_index": catalog, "event_id": asked}
+        assert bob.post(f"{gradio}/cancel", json=ends).status_code == 404
+        assert bob.post(f"{gradio}/reset", json={"event_id": later}).status_code == 404
+        assert bob.post(f"{gradio}/queue/join", json=call | {"session_hash": "ann~anns"}).status_code == 400
+        assert "process_completed" in ann.get(data).text
+        assert "event: complete" in ann.get(f"{gradio}/call/catalog/{later}").text

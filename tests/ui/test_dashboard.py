@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import zipfile
 from pathlib import Path
@@ -12,14 +13,14 @@ import pytest
 from gradio_client import Client
 from playwright.sync_api import Page, expect
 
-from tests.harness import all_events, wait_until
+from tests.harness import ANSWER_TIMEOUT_S, END_TIMEOUT_S, all_events, wait_until
 from tests.ui.conftest import Watched
 from tools.page_driver import Server
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
 
 SMALL = {"dataset": "digits", "model": "mlp", "device": "cpu", "batch_size": 32}
-LONG = {**SMALL, "num_epochs": 5000}
+LONG = {**SMALL, "num_epochs": 100_000}
 PLOT = "document.querySelector('[data-chart=\"loss\"] .js-plotly-plot')"
 NO_MORE_COMES = f"""() => {{
   const now = {PLOT}.data[0].x.length;
@@ -34,7 +35,7 @@ def ended(client: Client, runs_dir: Path) -> RunDirectory:
     """Return a run that has finished, with checkpoints and evaluations."""
     config = {**SMALL, "num_epochs": 4, "name": "the ended one"}
     run = RunDirectory(runs_dir / client.predict(config, api_name="/start_run")["run_id"])
-    wait_until("the end", lambda: run.read_status().state not in events.LIVE_STATES, 90.0)
+    wait_until("the end", lambda: run.read_status().state not in events.LIVE_STATES, END_TIMEOUT_S)
     assert run.read_status().state == "finished", run.read_status().error
     return run
 
@@ -43,7 +44,7 @@ def open_run(watched: Watched, server: Server, run: RunDirectory | str, **query:
     run_id = run if isinstance(run, str) else run.run_id
     more = "".join(f"&{name}={value}" for name, value in query.items())
     watched.page.goto(f"{server.address}/run?id={run_id}{more}")
-    watched.page.wait_for_function(f"() => ({NAMES})().length > 0", timeout=60_000)
+    watched.page.wait_for_function(f"() => ({NAMES})().length > 0")
     return watched.page
 
 
@@ -64,7 +65,7 @@ def test_curves_over_time_logarithmic_and_raw_and_the_choice_is_kept(
     page.get_by_label("Drawn over").select_option("time")
     page.wait_for_function(f"() => {PLOT}.layout.xaxis.type === 'date'")
     page.reload()
-    page.wait_for_function(f"() => {PLOT}?.layout?.xaxis?.type === 'date'", timeout=30_000)
+    page.wait_for_function(f"() => {PLOT}?.layout?.xaxis?.type === 'date'")
     assert page.evaluate(f"() => {PLOT}.layout.yaxis.type") == "log"
     assert "training" in trace_names(page)
     assert watched.complaints == [] and watched.foreign_requests == []
@@ -108,30 +109,40 @@ def test_what_has_grown_is_under_the_pointer_as_soon_as_somebody_points(
     page = open_run(watched, server, run)
     page.mouse.move(1, 1)
     drawn = f"Math.max(...{PLOT}.calcdata.map(points => points.length))"
-    grown_long = f"""() => new Promise(resolve => {{
-      let count = 0, since = 0;
-      const look = () => {{
-        if ({drawn} !== count) [count, since] = [{drawn}, performance.now()];
-        if (performance.now() - since > 1500) resolve(); else setTimeout(look, 20);
-      }};
-      look();
-    }})"""
-    page.evaluate(grown_long)
-    # From here on nothing comes that would be drawn by itself.
-    job = psutil.Process(run.read_status().pid).children(recursive=True)
-    for process in job:
-        process.suspend()
-    try:
+    grown = f"{PLOT}.data[0].x.length > {drawn}"
+    held: list[psutil.Process] = []
+
+    def hold() -> None:
+        held.extend(psutil.Process(run.read_status().pid).children(recursive=True))
+        for process in held:
+            with contextlib.suppress(psutil.NoSuchProcess):  # a helper that has just ended
+                process.suspend()
+
+    def let_go() -> None:
+        for process in held:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.resume()
+        held.clear()
+
+    def has_stopped_with_a_grown_line() -> bool:
+        """Tell whether it has grown; it is drawn whole now and then, also as the last thing."""
+        page.wait_for_function(f"() => {grown}")
+        hold()
         page.wait_for_function(NO_MORE_COMES)
-        before = page.evaluate(f"() => [{drawn}, {PLOT}.data[0].x.length]")
-        assert before[0] < before[1], "no line has grown"
+        if page.evaluate(grown):
+            return True
+        let_go()
+        return False
+
+    try:
+        wait_until("a line that has grown", has_stopped_with_a_grown_line, END_TIMEOUT_S)
+        before = page.evaluate(drawn)
         page.locator("[data-chart=loss] .nsewdrag").first.hover(position={"x": 60, "y": 60})
-        page.wait_for_function(f"before => {drawn} > before", arg=before[0], timeout=5000)
+        page.wait_for_function(f"before => {drawn} > before", arg=before)
     finally:
-        for process in job:
-            process.resume()
+        let_go()
         run.append_command("stop", save=False)
-    wait_until("the end", lambda: run.read_status().state not in events.LIVE_STATES, 30.0)
+    wait_until("the end", lambda: run.read_status().state not in events.LIVE_STATES, END_TIMEOUT_S)
 
 
 def test_a_double_click_shows_the_whole_curve_again(
@@ -215,7 +226,7 @@ def test_configuration_confusion_and_memory_are_shown(
     shown = page.locator(".ddp-confusion td.ddp-right").all_inner_texts()
     diagonal = [newest["confusion"][index][index] for index in range(10)]
     assert [int(text or 0) for text in shown] == diagonal
-    expect(page.locator(".ddp-memory")).to_contain_text("predicted", timeout=30_000)
+    expect(page.locator(".ddp-memory")).to_contain_text("predicted")
 
 
 def test_run_again_fills_the_form_in_as_the_run_was(
@@ -223,7 +234,7 @@ def test_run_again_fills_the_form_in_as_the_run_was(
 ) -> None:
     page = open_run(watched, server, ended)
     page.get_by_role("link", name="Run again with changes").click()
-    expect(page.get_by_label(re.compile("Batch per rank"))).to_have_value("32", timeout=30_000)
+    expect(page.get_by_label(re.compile("Batch per rank"))).to_have_value("32")
     expect(page.locator("#field-num_epochs input")).to_have_value("4")
     expect(page.get_by_label("Model", exact=True)).to_have_value("MLP")
     expect(page.locator("#command")).to_contain_text("the-ended-one-2")
@@ -290,7 +301,7 @@ def test_the_title_shows_progress_and_the_browser_tells_of_the_end(
     page.get_by_role("button", name="Tell me").click()
     expect(page.get_by_role("button", name="Tell me")).to_have_attribute("aria-pressed", "true")
     client.predict(run_id, True, api_name="/stop_run")
-    expect(page.locator(".ddp-pill")).to_have_text("stopped", timeout=30_000)
+    expect(page.locator(".ddp-pill")).to_have_text("stopped")
     page.wait_for_function("() => window.told.length === 1")
     assert page.evaluate("() => window.told[0][0]") == "told was stopped"
     expect(page).to_have_title("stopped · told")
@@ -312,10 +323,10 @@ def test_a_rate_that_is_too_high_is_seen_and_lowered_by_a_click(
     def rates() -> set[float]:
         return {event["lr"] for event in all_events(run) if event["kind"] == "step"}
 
-    wait_until("steps at the lower rate", lambda: 0.1 in rates(), 20.0)
+    wait_until("steps at the lower rate", lambda: 0.1 in rates(), ANSWER_TIMEOUT_S)
     answers: list[dict[str, Any]] = [e for e in all_events(run) if e["kind"] == "command"]
     assert [answer["name"] for answer in answers] == ["set_lr"]
-    page.wait_for_function(f"() => ({NAMES})().includes('command')", timeout=20_000)
+    page.wait_for_function(f"() => ({NAMES})().includes('command')")
 
 
 def test_a_healthy_run_gets_no_remarks(
@@ -333,7 +344,7 @@ def test_a_healthy_run_gets_no_remarks(
         seen.update(page.locator(".ddp-insights li").evaluate_all(codes))
         return run.read_status().state not in events.LIVE_STATES
 
-    wait_until("the end", has_ended, 120.0)
+    wait_until("the end", has_ended, END_TIMEOUT_S)
     assert seen == set()
 
 
@@ -342,7 +353,7 @@ def test_the_tour_has_four_steps_and_is_gone_for_good(server: Server, watched: W
     page.goto(server.address)
     tour = page.get_by_role("region", name="A short tour")
     for number in range(1, 5):
-        expect(tour).to_contain_text(f"{number} of 4", timeout=30_000)
+        expect(tour).to_contain_text(f"{number} of 4")
         assert page.locator(".ddp-tour-target").count() == 1
         tour.get_by_role("button", name="Done" if number == 4 else "Next").click()
     expect(tour).to_be_hidden()

@@ -12,17 +12,17 @@ import pytest
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
-from tests.harness import processes_of, wait_until
+from tests.harness import ANSWER_TIMEOUT_S, START_TIMEOUT_S, processes_of, wait_until
 from tools.page_driver import Server
 from trainers.contract.config import SCHEMA_VERSION, default_values
 from trainers.contract.rundir import RunDirectory
 
-SMALL = {"dataset": "digits", "model": "mlp", "num_epochs": 3000, "nproc_per_node": 2}
+SMALL = {"dataset": "digits", "model": "mlp", "num_epochs": 100_000, "nproc_per_node": 2}
 
 
 def get(server: Server, path: str, **headers: str) -> Any:
     request = urllib.request.Request(server.address + path, headers=headers)
-    with urllib.request.urlopen(request, timeout=10) as response:
+    with urllib.request.urlopen(request, timeout=60) as response:
         return json.load(response)
 
 
@@ -39,19 +39,23 @@ def test_every_endpoint_drives_a_run(client: Client, runs_dir: Path) -> None:
         answer: dict[str, Any] = client.predict(run_id, api_name="/run_status")
         return answer
 
-    wait_until("the run to be running", lambda: status()["state"] == "running" and status()["step"] > 5, 60)
+    wait_until(
+        "the run to be running",
+        lambda: status()["state"] == "running" and status()["step"] > 5,
+        START_TIMEOUT_S,
+    )
     client.predict(run_id, api_name="/checkpoint_run")
-    wait_until("a checkpoint", lambda: status()["checkpoints"], 20)
+    wait_until("a checkpoint", lambda: status()["checkpoints"], ANSWER_TIMEOUT_S)
     client.predict(run_id, api_name="/pause_run")
-    wait_until("the pause", lambda: status()["state"] == "paused", 20)
+    wait_until("the pause", lambda: status()["state"] == "paused", ANSWER_TIMEOUT_S)
     client.predict(run_id, api_name="/resume_run")
-    wait_until("the run to go on", lambda: status()["state"] == "running", 20)
+    wait_until("the run to go on", lambda: status()["state"] == "running", ANSWER_TIMEOUT_S)
     row = client.predict(api_name="/list_runs")[0]
     assert row["run_id"] == run_id, "the newest run comes first"
     assert row["state"] == "running"
     assert {"name", "step", "num_steps"} <= row.keys()
     client.predict(run_id, api_name="/stop_run")
-    wait_until("the stop", lambda: status()["state"] == "stopped", 20)
+    wait_until("the stop", lambda: status()["state"] == "stopped", ANSWER_TIMEOUT_S)
     assert status()["exit_code"] == 0
     assert processes_of(run) == []
 
@@ -111,8 +115,8 @@ def test_the_page_has_no_torch_in_it(server: Server) -> None:
 
 def test_a_stream_gives_a_snapshot_then_what_is_new(server: Server, client: Client) -> None:
     run_id = client.predict(SMALL, api_name="/start_run")["run_id"]
-    wait_until("steps", lambda: client.predict(run_id, api_name="/run_status")["step"] > 5, 60)
-    with urllib.request.urlopen(f"{server.address}/live/runs/{run_id}/stream", timeout=10) as response:
+    wait_until("steps", lambda: client.predict(run_id, api_name="/run_status")["step"] > 5, START_TIMEOUT_S)
+    with urllib.request.urlopen(f"{server.address}/live/runs/{run_id}/stream", timeout=60) as response:
         first = _next_message(response)
         second = _next_message(response)
         while "loss" not in second["traces"]:  # other news came first

@@ -10,9 +10,11 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from benchmarks import made_run
+from ddp_gui.visible import visible
 from tests.hostile_words import ACTING, ENTITIES, NAME, WORDS
 from tests.ui.attacking import ask, assert_only_text
 from tests.ui.conftest import Watched
+from tests.unit.test_gui_visible import MISUSED, NEEDED
 from tools.page_driver import Server
 from trainers.contract import events
 from trainers.contract.json_files import write_json_atomically
@@ -62,7 +64,7 @@ def guarded(browser: Browser) -> Iterator[Watched]:
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.add_init_script("localStorage.setItem('ddp:tour', '\"seen\"')")
     page.on("dialog", lambda dialog: pytest.fail(f"a dialog was opened: {dialog.message}"))
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(60_000)
     yield Watched(page)
     page.close()
 
@@ -179,3 +181,21 @@ def test_a_name_of_a_megabyte_is_refused_in_words(
         ask(server, "POST", "/gradio_api/run/edit_run", {"data": ["plain-1", "a" * 1_000_000, None, None]})[0]
         == 413
     )
+
+
+def test_the_browser_shows_what_the_server_shows(server: Server, watched: Watched) -> None:
+    everything = [chr(number) for number in range(0x110000) if not 0xD800 <= number < 0xE000]
+    pieces = [f"{before}{character}b" for before in ("", "👨") for character in everything]
+    # Many in one text: two million texts would take minutes.
+    texts = ["".join(pieces[start : start + 1024]) for start in range(0, len(pieces), 1024)]
+    texts += [*NEEDED, *MISUSED, "a\u200d" * 50]
+    page = watched.page
+    page.goto(f"{server.address}/runs")
+    shown = page.evaluate(
+        """async (texts) => {
+          const { visible } = await import("./live/assets/js/visible.js");
+          return texts.map(visible);
+        }""",
+        texts,
+    )
+    assert shown == [visible(text) for text in texts]

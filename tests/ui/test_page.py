@@ -10,13 +10,13 @@ import pytest
 from gradio_client import Client
 from playwright.sync_api import Page, expect
 
-from tests.harness import all_events, processes_of, wait_until
+from tests.harness import ANSWER_TIMEOUT_S, START_TIMEOUT_S, all_events, processes_of, wait_until
 from tests.ui.conftest import Watched
 from tools import page_driver
 from tools.page_driver import Server
 from trainers.contract.rundir import RunDirectory
 
-LONG = {"dataset": "digits", "model": "mlp", "num_epochs": 5000, "nproc_per_node": 2}
+LONG = {"dataset": "digits", "model": "mlp", "num_epochs": 100_000, "nproc_per_node": 2}
 LOSS_X = """() => {
   const plot = document.querySelector('[data-chart="loss"] .js-plotly-plot');
   const trace = plot && plot.data && plot.data.find(trace => trace.name.startsWith('training'));
@@ -32,12 +32,12 @@ def loss_steps(page: Page) -> list[int]:
 
 def wait_for_points(page: Page, more_than: int) -> None:
     """Wait until the training curve has more points than this."""
-    page.wait_for_function(f"(count) => ({LOSS_X})().length > count", arg=more_than, timeout=60_000)
+    page.wait_for_function(f"(count) => ({LOSS_X})().length > count", arg=more_than)
 
 
 def wait_for_state(page: Page, word: str) -> None:
     """Wait until the run page says this state."""
-    expect(page.locator(".ddp-pill")).to_have_text(re.compile(word), timeout=60_000)
+    expect(page.locator(".ddp-pill")).to_have_text(re.compile(word))
 
 
 def start_by_endpoint(server: Server, config: dict[str, Any]) -> str:
@@ -56,9 +56,10 @@ def open_run(watched: Watched, server: Server, run_id: str) -> Page:
 def test_start_watch_checkpoint_reload_stop(server: Server, watched: Watched, runs_dir: Path) -> None:
     page = watched.page
     page.goto(server.address)
-    expect(page.locator(".ddp-equation")).to_contain_text("128", timeout=30_000)
+    expect(page.locator(".ddp-equation")).to_contain_text("128")
     shown_command = page.locator("#command .cm-content").inner_text()
-    assert "torchrun --standalone --nproc-per-node 2 -m trainers.worker" in shown_command
+    assert "torchrun --rdzv-backend c10d" in shown_command
+    assert "--nproc-per-node 2 -m trainers.worker" in shown_command
 
     page.get_by_role("button", name="Start").click()
     page.wait_for_url("**/run?id=*")
@@ -70,7 +71,7 @@ def test_start_watch_checkpoint_reload_stop(server: Server, watched: Watched, ru
     wait_for_points(page, first)
 
     page.get_by_role("button", name="Checkpoint", exact=True).click()
-    wait_until("a checkpoint by the button", lambda: _checkpoint_reasons(run) & {"button"}, 20)
+    wait_until("a checkpoint by the button", lambda: _checkpoint_reasons(run) & {"button"}, ANSWER_TIMEOUT_S)
     page.reload()
     wait_for_points(page, first)
     assert loss_steps(page)[0] == 1, "after a reload the curve begins at the first step"
@@ -102,7 +103,7 @@ def test_resume_from_the_page_goes_on_where_it_stopped(
     stopped_at = _last_step(run)
     page.get_by_role("button", name="Resume", exact=True).click()
     wait_for_state(page, "running")
-    wait_until("steps after the resume", lambda: _last_step(run) > stopped_at + 10, 30)
+    wait_until("steps after the resume", lambda: _last_step(run) > stopped_at + 10, START_TIMEOUT_S)
     steps = [event["step"] for event in all_events(run) if event["kind"] == "step"]
     assert steps == list(range(1, len(steps) + 1)), "no step is missing and none is done twice"
     page.get_by_role("button", name="Pause", exact=True).click()
@@ -137,7 +138,9 @@ def test_killing_the_page_changes_nothing_for_the_run(watched: Watched, tmp_path
         server.process.kill()
         server.process.wait()
         before = _last_step(run)
-        wait_until("training going on without the page", lambda: _last_step(run) > before + 20, 30)
+        wait_until(
+            "training going on without the page", lambda: _last_step(run) > before + 20, START_TIMEOUT_S
+        )
     with page_driver.serve(runs_dir, page_driver.NO_STANDBY) as server:
         page = open_run(watched, server, run_id)
         assert loss_steps(page)[0] == 1

@@ -14,16 +14,13 @@ from axe_playwright_python.sync_playwright import Axe
 from gradio_client import Client
 from playwright.sync_api import Page, expect
 
-from tests.harness import wait_until
+from tests.harness import ANSWER_TIMEOUT_S, START_TIMEOUT_S, wait_until
 from tests.ui.conftest import Watched, kill_runs
 from tools import page_driver
 from tools.page_driver import Server
 from trainers.contract.rundir import RunDirectory
 
-LONG = {"dataset": "digits", "model": "mlp", "num_epochs": 5000, "nproc_per_node": 2, "device": "cpu"}
-START_S = 90
-# A loaded machine draws a page late.
-DRAWN_MS = 30_000
+LONG = {"dataset": "digits", "model": "mlp", "num_epochs": 100_000, "nproc_per_node": 2, "device": "cpu"}
 
 
 @contextlib.contextmanager
@@ -71,15 +68,15 @@ def test_who_waits_starts_by_itself_also_when_the_page_was_killed(own_runs: Path
         assert [each["place"] for each in placed] == [1, 2, 3]
         assert placed[1]["message"].startswith("Waiting: 2nd in line")
         page.goto(f"{server.address}/queue")
-        expect(page.locator(".ddp-waiting tbody tr")).to_have_count(3, timeout=DRAWN_MS)
+        expect(page.locator(".ddp-waiting tbody tr")).to_have_count(3)
         assert names_in_line(page) == ["b", "c", "d"]
         page.get_by_role("button", name="Put first: d").click()
-        wait_until("d being first", lambda: names_in_line(page) == ["d", "b", "c"], 20)
+        wait_until("d being first", lambda: names_in_line(page) == ["d", "b", "c"], ANSWER_TIMEOUT_S)
         page.get_by_role("button", name="Take out of the line: b").click()
-        expect(page.locator(".ddp-waiting tbody tr")).to_have_count(2, timeout=DRAWN_MS)
+        expect(page.locator(".ddp-waiting tbody tr")).to_have_count(2)
         look_accessible(page)
         page.goto(f"{server.address}/run?id={placed[2]['run_id']}")
-        expect(page.locator(".ddp-queued")).to_contain_text("1st in line", timeout=DRAWN_MS)
+        expect(page.locator(".ddp-queued")).to_contain_text("1st in line")
         assert watched.complaints == []
         os.kill(server.process.pid, signal.SIGKILL)
         server.process.wait()
@@ -88,12 +85,30 @@ def test_who_waits_starts_by_itself_also_when_the_page_was_killed(own_runs: Path
     with serve(own_runs) as server:
         client = Client(server.address, verbose=False)
         client.predict(first["run_id"], False, api_name="/stop_run")
-        wait_until("the next one running", lambda: waiting.read_status().state == "running", START_S)
+        wait_until("the next one running", lambda: waiting.read_status().state == "running", START_TIMEOUT_S)
         page.goto(f"{server.address}/queue")
-        expect(page.locator(".ddp-going-on tbody tr")).to_contain_text("d", timeout=DRAWN_MS)
+        expect(page.locator(".ddp-going-on tbody tr")).to_contain_text("d")
         page.get_by_role("button", name="Stop all").click()
         page.get_by_role("dialog").get_by_role("button", name="Stop all").click()
-        wait_until("it having stopped", lambda: waiting.read_status().state == "stopped", START_S)
-        expect(page.locator(".ddp-queue-paused")).to_be_visible(timeout=DRAWN_MS)
+        wait_until("it having stopped", lambda: waiting.read_status().state == "stopped", START_TIMEOUT_S)
+        expect(page.locator(".ddp-queue-paused")).to_be_visible()
         assert names_in_line(page) == ["c"], "who waits keeps the place"
         assert "A teacher has stopped all runs." in waiting.events.read_text()
+
+
+def test_the_page_says_that_the_queue_cannot_go_on_and_when_it_can_again(
+    own_runs: Path, watched: Watched
+) -> None:
+    page, lock = watched.page, own_runs / ".class" / "queue.lock"
+    with serve(own_runs) as server:
+        page.goto(f"{server.address}/queue")
+        told = page.locator("main [role=status]", has_text="Nobody starts from the queue now: ")
+        expect(page.locator(".ddp-waiting")).to_be_visible()
+        expect(told).to_be_hidden()
+        lock.unlink(missing_ok=True)
+        lock.mkdir(parents=True)
+        expect(told).to_be_visible()
+        expect(told).to_contain_text("queue.lock")
+        look_accessible(page)
+        lock.rmdir()
+        expect(told).to_be_hidden()

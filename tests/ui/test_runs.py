@@ -17,7 +17,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from benchmarks import made_up_runs
-from tests.harness import wait_until
+from tests.harness import ANSWER_TIMEOUT_S, wait_until
 from tests.ui.conftest import Watched
 from tools import page_driver
 from tools.page_driver import Server
@@ -212,7 +212,7 @@ def test_a_run_that_goes_on_is_not_deleted(page: Page, shelf: Path) -> None:
         run.write_status(run.read_status())
         pill = page.locator(f'[data-run="{run.run_id}"] .ddp-pill')
         page.reload()
-        expect(pill).to_have_text("running", timeout=40_000)
+        expect(pill).to_have_text("running")
         open_menu(page, run.run_id).get_by_role("button", name="Delete").click()
         expect(page.locator(".ddp-toast-error")).to_contain_text("is running: stop it first")
         assert run.config.is_file()
@@ -229,7 +229,7 @@ def test_selecting_some_opens_their_curves_and_differences(page: Page) -> None:
     compare.click()
     expect(page.get_by_role("heading", name="Compare")).to_be_visible()
     assert page.url.endswith(f"?compare={','.join(ids)}")
-    wait_until("three curves", lambda: len(curves(page)) == 3 and all(curves(page)), 20)
+    wait_until("three curves", lambda: len(curves(page)) == 3 and all(curves(page)), ANSWER_TIMEOUT_S)
     expect(page.locator(".ddp-compare-table thead th")).to_have_count(3)
     expect(page.locator(".ddp-compare-table")).to_contain_text("Seed")
     expect(page.locator(".ddp-compare-table")).not_to_contain_text("Epochs")
@@ -241,12 +241,12 @@ def test_selecting_some_opens_their_curves_and_differences(page: Page) -> None:
     ):
         page.get_by_label(label, exact=True).select_option(value)
         expect(page.locator("[data-chart=compare] h3")).to_have_text(title)
-    wait_until("every step of every run", lambda: curves(page) == [130] * 3, 10)
+    wait_until("every step of every run", lambda: curves(page) == [130] * 3, ANSWER_TIMEOUT_S)
     page.get_by_label("Drawn over").select_option("time")
     axis = "() => document.querySelector('.js-plotly-plot').layout.xaxis.type"
-    wait_until("an axis of time", lambda: page.evaluate(axis) == "date", 10)
+    wait_until("an axis of time", lambda: page.evaluate(axis) == "date", ANSWER_TIMEOUT_S)
     page.reload()
-    wait_until("the same after a reload", lambda: len(curves(page)) == 3, 20)
+    wait_until("the same after a reload", lambda: len(curves(page)) == 3, ANSWER_TIMEOUT_S)
     page.go_back()
     expect(rows(page).first).to_be_visible()
 
@@ -323,12 +323,14 @@ def test_a_new_run_does_not_move_what_is_in_sight(page: Page, shelf: Path) -> No
     page.set_viewport_size({"width": 1440, "height": 500})
     page.evaluate("() => window.scrollTo(0, 600)")
     middle = "() => document.elementFromPoint(400, 250).closest('.ddp-list-row').dataset.run"
-    wait_until("rows to be drawn there", lambda: page.evaluate("() => window.scrollY") == 600, 5)
+    wait_until(
+        "rows to be drawn there", lambda: page.evaluate("() => window.scrollY") == 600, ANSWER_TIMEOUT_S
+    )
     page.wait_for_function(f"() => ({middle})() !== null")
     before = page.evaluate(middle)
     total = page.locator(".ddp-shown").inner_text()
     made = made_up_runs.make_one(shelf, 9999, 20, time.time(), random.Random(1))
-    expect(page.locator(".ddp-shown")).not_to_have_text(total, timeout=15_000)
+    expect(page.locator(".ddp-shown")).not_to_have_text(total)
     assert page.evaluate(middle) == before
     page.evaluate("() => window.scrollTo(0, 0)")
     expect(rows(page).first).to_have_attribute("data-run", made)

@@ -47,7 +47,7 @@ class StandIn:
     def end(self) -> None:
         """Let the run finish."""
         self._is_over.set()
-        self._thread.join(10)
+        self._thread.join()
 
     def poll(self) -> int | None:
         return self._returncode
@@ -69,7 +69,7 @@ class StandIn:
             tickets.claim(self.run, self._token)
             self.run.write_status(Status(state="running", pid=self.pid, started_unix_s=time.time()))
             tickets.leave_line(self.run)
-            self._is_over.wait(60)
+            self._is_over.wait()
             self.run.write_status(Status(state="finished", pid=self.pid, ended_unix_s=time.time()))
             self._returncode = 0
         except ValueError as error:
@@ -102,12 +102,12 @@ class Supervisors:
     def end(self, run: RunDirectory) -> None:
         """Let a run finish, and wait until its files say so."""
         self.of(run).end()
-        wait_until("the end", lambda: run.read_status().state == "finished", 10)
+        wait_until("the end", lambda: run.read_status().state == "finished", 60)
 
     def has_begun(self, run: RunDirectory) -> None:
         """Wait until a run goes on and has taken its ticket."""
-        wait_until(f"{run.run_id} running", lambda: run.read_status().state == "running", 10)
-        wait_until("the ticket being taken", lambda: not run.queued.exists(), 10)
+        wait_until(f"{run.run_id} running", lambda: run.read_status().state == "running", 60)
+        wait_until("the ticket being taken", lambda: not run.queued.exists(), 60)
 
     def close(self) -> None:
         for each in self.started:

@@ -59,6 +59,23 @@ def test_any_file_of_events_is_read_alike_and_shown(content: bytes, piece_bytes:
     targets.read_events(bytes([piece_bytes]) + content)
 
 
+@settings(max_examples=200)
+@given(
+    st.integers(0, len(targets.CONTRACT_FILES) - 1),
+    st.one_of(values.map(json.dumps).map(str.encode), st.binary()),
+)
+@example(0, b"[" * 100_000)
+@example(6, b'{"format_version": 2, "files": {"../x": {}}}')
+def test_any_file_of_a_run_is_read_or_refused_in_words(number: int, content: bytes) -> None:
+    targets.read_contract(bytes([number]) + content)
+
+
+@settings(max_examples=200)
+@given(damaged(examples.contract_files()))
+def test_any_damaged_file_of_a_run_is_read_or_refused_in_words(content: bytes) -> None:
+    targets.read_contract(content)
+
+
 own_fields = st.dictionaries(st.text(), values, max_size=3).map(
     lambda fields: {name: value for name, value in fields.items() if name not in events.COMMON_FIELDS}
 )

@@ -17,7 +17,7 @@ from ddp_gui.access import owners
 from ddp_gui.catalogue import Catalogue
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from trainers.contract import config as config_module
-from trainers.contract import events, rundir
+from trainers.contract import events, run_ids, rundir
 from trainers.contract.config import Config, ConfigError
 from trainers.contract.json_files import parse_json
 from trainers.contract.rundir import RunDirectory
@@ -153,8 +153,8 @@ def test_any_remark_fits_or_is_refused_by_name(name: Any, tags: Any, note: Any) 
 @given(st.text(max_size=300), st.sampled_from(["", "digits", "../..", "."]))
 def test_any_name_gives_an_id_that_is_a_folder_of_its_own(name: str, dataset: str) -> None:
     runs_dir = Path("/nowhere/runs")
-    run_id = rundir.next_run_id(runs_dir, Config(name=name, dataset=dataset))
-    assert rundir.RUN_ID_PATTERN.fullmatch(run_id)
+    run_id = run_ids.next_run_id(runs_dir, Config(name=name, dataset=dataset))
+    assert run_ids.RUN_ID_PATTERN.fullmatch(run_id)
     assert (runs_dir / run_id).parent == runs_dir and not run_id.startswith(".")
 
 

@@ -119,6 +119,22 @@ def test_own_exception_comes_before_peers_errors_even_when_those_are_older(remai
     assert cause.traceback == "Traceback of rank 1"
 
 
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("KeyError: 'progress'", "'progress' is missing"),
+        ("Error: it is torn. Set weights_only=False to load it.", "Error: it is torn."),
+    ],
+)
+def test_what_a_library_advises_and_a_bare_name_explain_nothing(
+    remains: Remains, message: str, words: str
+) -> None:
+    remains.summary(0, 1)
+    remains.error_file(0, message)
+    cause = remains.explain()
+    assert words in cause.message and "weights_only" not in cause.message
+
+
 def test_first_of_two_exceptions_is_the_cause(remains: Remains) -> None:
     remains.summary(1, 1, {0: 1})
     remains.error_file(0, "ValueError: later", timestamp=7)

@@ -20,7 +20,7 @@ def catalog() -> dict[str, Any]:
     """Return what a fresh process prints."""
     root = Path(__file__).resolve().parent.parent.parent
     command = [sys.executable, "-m", "trainers.catalog"]
-    ended = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=True)
+    ended = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300, check=True)
     found: dict[str, Any] = json.loads(ended.stdout)
     return found
 

@@ -145,7 +145,7 @@ def test_training_goes_on_while_what_was_is_written(
     write = checkpoint_files.write_tensors
 
     def write_when_allowed(path: Path, state: object) -> None:
-        assert may_write.wait(10)
+        assert may_write.wait(60)
         write(path, state)
 
     monkeypatch.setattr(checkpoint_files, "write_tensors", write_when_allowed)
@@ -168,12 +168,12 @@ def test_step_on_its_way_is_not_waited_for(run: RunDirectory, monkeypatch: pytes
     write = checkpoint_files.write_json
 
     def write_when_allowed(path: Path, value: Any) -> None:
-        assert may_write.wait(10)
+        assert may_write.wait(60)
         write(path, value)
 
     monkeypatch.setattr(checkpoint_files, "write_json", write_when_allowed)
     assert maker.save(Progress(step=1, best_step=1, best_value=0.75), "best") > 0
-    assert maker.save(Progress(step=1), "schedule") == 0.0, "it would wait ten seconds and fail"
+    assert maker.save(Progress(step=1), "schedule") == 0.0, "it would wait a minute and fail"
     may_write.set()
     maker.wait()
     assert len(maker.announced) == 1  # type: ignore[attr-defined]
@@ -382,7 +382,7 @@ def test_checkpoint_of_another_model_is_refused_in_words(run: RunDirectory) -> N
 
 
 def test_checkpoint_can_run_no_code(run: RunDirectory) -> None:
-    """A file that unpickles into a call is refused by torch, even with a manifest that fits."""
+    """A file that unpickles into a call is refused, even with a manifest that fits."""
     save(run)
     path = run.checkpoints / "step_3" / "optimizer.pt"
 
@@ -397,7 +397,7 @@ def test_checkpoint_can_run_no_code(run: RunDirectory) -> None:
         manifest["files"] = sealing.finish(path.parent)
     del manifest["files"]["manifest.json"]
     manifest_path.write_text(json.dumps(manifest))
-    with pytest.raises(Exception, match=r"(?i)weights.only"):
+    with pytest.raises(CheckpointError, match=r"optimizer.pt holds \w+, which is no data"):
         checkpointer_of(run, seed=2).load(3)
     assert not (run.path / "evil_was_here").exists()
 
@@ -556,6 +556,6 @@ def test_sharded_checkpoints_may_hold_tensors_only(tmp_path: Path) -> None:
 
     folder = tmp_path / "shards"
     dcp.save({"model": {"weight": Evil(tmp_path / "evil_was_here")}}, checkpoint_id=folder, no_dist=True)
-    with pytest.raises(ValueError, match=r"BytesStorageMetadata, which is no data|metadata is None"):
-        sharded_files.read({"model": {"weight": torch.zeros(2)}}, folder, None)
+    with pytest.raises(ValueError, match=r"BytesStorageMetadata, which is no data|describes no tensors"):
+        sharded_files.read({"model": {"weight": torch.zeros(2)}}, folder)
     assert not (tmp_path / "evil_was_here").exists()

@@ -69,8 +69,9 @@ def test_time_between_two_measured_sizes_is_on_the_line_between_them() -> None:
 def test_what_a_machine_can_check(here: Machine, backend: str, most: int, command_end: str) -> None:
     assert communication.backend_of(here) == backend
     assert communication.most_ranks(here) == most
-    shown = communication.shown_command(here)
-    assert shown.startswith("torchrun --standalone --nproc-per-node N -m trainers.check_communication")
+    shown = communication.shown_command("N", here)
+    assert shown.startswith("env TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --rdzv-backend c10d ")
+    assert " --nproc-per-node N -m trainers.check_communication" in shown
     assert shown.endswith(command_end)
 
 

@@ -150,3 +150,11 @@ def test_limits_themselves_are_allowed(name: str) -> None:
     assert getattr(config.parse({name: about.maximum}), name) == about.maximum
     if about.minimum is not None:
         assert getattr(config.parse({name: about.minimum}), name) == about.minimum
+
+
+def test_a_crowd_of_fields_is_refused_before_any_is_looked_at() -> None:
+    crowd = {f"f{number}": number for number in range(90_000)}
+    with pytest.raises(ConfigError) as refused:
+        config.parse(crowd)
+    assert [problem.field for problem in refused.value.problems] == ["config"]
+    assert str(refused.value) == "config is '90,000 fields', but allowed is: an object of at most 200 fields."

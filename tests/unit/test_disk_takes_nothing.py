@@ -67,7 +67,7 @@ def test_command_that_cannot_be_written_says_what_can_be_done(
 
 def test_stop_without_saving_needs_no_disk(run: RunDirectory, supervisor: subprocess.Popen[bytes]) -> None:
     launcher.send(run, "stop", save=False)
-    assert supervisor.wait(20) == -signal.SIGTERM
+    assert supervisor.wait(60) == -signal.SIGTERM
 
 
 def test_process_that_only_has_the_number_of_the_supervisor_is_left_alone(

@@ -176,7 +176,7 @@ def test_write_that_fails_leaves_all_or_nothing_and_no_gap(tmp_path: Path, repos
     """A file size limit cuts the write off in the middle of a batch."""
     path = tmp_path / "events.jsonl"
     command = [sys.executable, "-c", WRITE_AGAINST_A_LIMIT, str(path)]
-    ended = subprocess.run(command, cwd=repository, capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run(command, cwd=repository, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
     assert [(event["seq"], event["reason"]) for event in events.read(path)[0]] == [
         (0, "before"),

@@ -95,7 +95,7 @@ def test_process_that_is_left_is_found_also_one_without_the_run_on_its_command_l
 ) -> None:
     script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
     with subprocess.Popen([sys.executable, "-c", script, str(run.path)], stdin=subprocess.PIPE) as parent:
-        wait_until("both", lambda: len(checks.processes_on(run)) == 2, 20.0)
+        wait_until("both", lambda: len(checks.processes_on(run)) == 2, 60.0)
         known = checks.processes_on(run)
         parent.kill()
         parent.wait()
@@ -103,7 +103,7 @@ def test_process_that_is_left_is_found_also_one_without_the_run_on_its_command_l
         assert orphan[0] != parent.pid
         assert parent.stdin is not None
         parent.stdin.close()
-    wait_until("nobody", lambda: not checks.still_alive(known), 20.0)
+    wait_until("nobody", lambda: not checks.still_alive(known), 60.0)
 
 
 def test_scene_whose_promise_is_broken_is_told_with_its_seed(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from tests.unit.class_of import ANN, BOB
 def run_command(file: Path, *words: str, given: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "ddp_gui.accounts", str(file), *words]
     return subprocess.run(
-        command, cwd=REPOSITORY, input=given, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=REPOSITORY, input=given, capture_output=True, text=True, timeout=300, check=False
     )
 
 

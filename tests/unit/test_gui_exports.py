@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import resource
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ddp_gui import exports
+from ddp_gui import exports, numbers
 from tests.unit.test_gui_digest import write_events
 from trainers.contract.rundir import RunDirectory
 
@@ -145,3 +147,37 @@ def test_a_zip_is_made_piece_by_piece(resumed: RunDirectory, monkeypatch: pytest
         assert archive.testzip() is None
         assert archive.namelist() == ["a.csv", "b.csv"]
         assert archive.read("b.csv") == b"".join(exports.csv_pieces(resumed))
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "tfevents"])
+def test_any_number_of_metrics_needs_few_files_and_holds_few_numbers(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    names = [f"metric {number}" for number in range(20_000)]
+    some = [dict.fromkeys(names[start : start + 2_500], 0.5) for start in range(0, len(names), 2_500)]
+    write_events(
+        run, [start(100.0), *(evaluation(at, 101.0 + at, **metrics) for at, metrics in enumerate(some, 1))]
+    )
+    monkeypatch.setattr(numbers, "MAX_CELLS", 40_000)
+    batches = numbers.history(run.events, numbers.survey(run.events))
+    assert [len(batch) for batch in batches] == [2, 2, 2, 2]
+    pieces = {
+        "csv": exports.csv_pieces,
+        "json": lambda run: exports.json_pieces(run, {}),
+        "tfevents": exports.tfevents_pieces,
+    }[kind](run)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 50, limits[1]))
+    try:
+        assert sum(map(len, pieces)) > 20_000 * len("metric 0")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_a_json_of_columns_in_several_pieces_says_the_same(
+    resumed: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = json.loads(b"".join(exports.json_pieces(resumed, {"a": 1})))
+    monkeypatch.setattr(numbers, "MAX_CELLS", 1)
+    monkeypatch.setattr(exports, "ZIP_PIECE_BYTES", 3)
+    assert json.loads(b"".join(exports.json_pieces(resumed, {"a": 1}))) == whole

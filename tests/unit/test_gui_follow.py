@@ -48,7 +48,7 @@ def parsed(event: bytes) -> dict[str, Any]:
 async def until_step(stream: AsyncGenerator[bytes], last: int) -> list[int]:
     """Collect the steps of the loss from a stream until one comes."""
     seen: list[int] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async for event in stream:
             message = parsed(event)
             if message["type"] == "snapshot":
@@ -102,7 +102,7 @@ def test_nothing_is_held_of_a_run_nobody_looks_at(live: RunDirectory) -> None:
         for stream in streams:
             await stream.aclose()
         del view, stream, streams
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while gone() is not None:  # its watcher is being cancelled
                 await asyncio.sleep(0)
                 gc.collect()
@@ -127,7 +127,7 @@ def test_the_stream_of_an_ended_run_ends(tmp_path: Path) -> None:
     view = RunView(make_run(tmp_path), 100)
 
     async def watch() -> list[bytes]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return [event async for event in Followers().of(view).messages(-1, Look())]
 
     *_, snapshot, end = asyncio.run(watch())
@@ -143,7 +143,7 @@ def test_a_long_file_gives_a_first_impression_and_then_every_point(
     view = RunView(make_run(tmp_path, until=5000), 5000)
 
     async def watch() -> list[dict[str, Any]]:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return [parsed(event) async for event in Follower(view).messages(-1, Look())][:-1]
 
     first, *_, whole = asyncio.run(watch())
@@ -159,11 +159,11 @@ def test_an_unreadable_file_ends_the_stream_with_its_reason(live: RunDirectory) 
         await anext(stream)
         live.events.unlink()
         live.events.mkdir()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             async for _ in stream:
                 pass
 
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(ValueError, match="no plain file"):
         asyncio.run(watch())
 
 
@@ -187,7 +187,7 @@ def test_a_viewer_that_does_not_read_is_cut_off(monkeypatch: pytest.MonkeyPatch)
         raise AssertionError
 
     async def serve() -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await EventStream(_some(100))({}, receive, send)
 
     asyncio.run(serve())
@@ -212,7 +212,7 @@ def test_a_viewer_that_leaves_ends_its_stream() -> None:
         return {"type": "http.disconnect"}
 
     async def serve() -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await EventStream(endless())({}, receive, send)
 
     asyncio.run(serve())

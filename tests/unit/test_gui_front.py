@@ -15,9 +15,10 @@ from ddp_gui import options, stream
 from ddp_gui.access import people, session_gate
 from ddp_gui.access.login import Login
 from ddp_gui.access.session_gate import SessionGate
+from ddp_gui.door.asgi import Refused
 from ddp_gui.door.front import Front
 from tests.unit import class_of
-from tests.unit.class_of import ANN, password_of
+from tests.unit.class_of import ANN, BOB, password_of
 
 
 @pytest.mark.parametrize(
@@ -124,11 +125,51 @@ def test_an_open_stream_ends_with_its_session(tmp_path: Path, monkeypatch: pytes
         while not sent:
             await asyncio.sleep(0.01)
         login.end(token)
-        await asyncio.wait_for(serving, 10)
+        await asyncio.wait_for(serving, 60)
 
     asyncio.run(watch())
     assert asked == [ANN]
     assert sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+def test_who_has_opened_too_much_is_refused_and_somebody_else_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_gate, "MAX_AT_ONCE_OF_ONE", 3)
+    login = Login(class_of.make(tmp_path / "accounts.json"), "session")
+    opened: list[str] = []
+
+    async def endless(scope: Any, receive: Any, send: Any) -> None:
+        opened.append(people.asking().name)
+        await asyncio.Event().wait()
+
+    async def ask() -> None:
+        gate = SessionGate(endless, login)
+
+        async def open_one(token: str, method: str = "GET") -> None:
+            headers = [(b"cookie", f"session={token}".encode())]
+            scope = {"type": "http", "method": method, "path": "/live/x", "headers": headers}
+            await gate(scope, None, None)  # type: ignore[arg-type]
+
+        bob = await login.begin("bob", password_of(BOB), "10.0.0.1")
+        ann = await login.begin("ann", password_of(ANN), "10.0.0.1")
+        held = [asyncio.create_task(open_one(bob)) for _ in range(3)]
+        await asyncio.sleep(0)
+        for method in ("GET", "POST"):
+            with pytest.raises(Refused, match="Too many requests at once from you"):
+                await asyncio.wait_for(open_one(bob, method), 30)
+        held.append(asyncio.create_task(open_one(ann)))
+        while "ann" not in opened:
+            await asyncio.sleep(0.01)
+        held.pop(0).cancel()
+        while opened.count("bob") < 4:
+            with contextlib.suppress(Refused, TimeoutError):
+                await asyncio.wait_for(open_one(bob), 0.05)
+        for each in held:
+            each.cancel()
+        await asyncio.gather(*held, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(ask(), 60))
 
 
 def test_a_stream_ends_when_its_run_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

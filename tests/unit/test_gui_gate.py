@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from asyncio import Queue
+from types import SimpleNamespace
 from typing import Any
 
+import gradio as gr
 import pytest
+from gradio.queueing import Event
+from gradio.server_messages import EstimationMessage
+from gradio.state_holder import StateHolder
 
-from ddp_gui.door import limits, policies
+from ddp_gui.access import people
+from ddp_gui.door import gradio_sessions, limits, policies
 from ddp_gui.door.asgi import Refused
 from ddp_gui.door.gate import Gate
 from ddp_gui.door.gradio_door import is_open
+from tests.unit.class_of import BOB
 
 HERE = "localhost:7860"
 
 
-def answer_to(*headers: tuple[str, str], method: str = "GET", path: str = "/live/runs") -> dict[str, Any]:
+def answer_to(
+    *headers: tuple[str, str],
+    method: str = "GET",
+    path: str = "/live/runs",
+    scheme: str = "http",
+    app: Any = None,
+) -> dict[str, Any]:
     """Return the start of the answer to a request through the gate to an app that answers 200."""
 
-    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+    async def fine(_scope: Any, _receive: Any, send: Any) -> None:
         theirs = [(b"x-frame-options", b"ALLOW")]
         await send({"type": "http.response.start", "status": 200, "headers": theirs})
         await send({"type": "http.response.body", "body": b""})
@@ -33,15 +48,20 @@ def answer_to(*headers: tuple[str, str], method: str = "GET", path: str = "/live
 
     raw = [(name.encode(), value.encode()) for name, value in headers]
     scope = {"type": "http", "method": method, "path": path, "headers": raw, "client": ("10.0.0.1", 5)}
-    asyncio.run(Gate(app, "lab.example")(scope, receive, send))
+    with contextlib.suppress(ZeroDivisionError):
+        asyncio.run(
+            Gate(app or fine, "lab.example", ["proxy.example"])(scope | {"scheme": scheme}, receive, send)
+        )
     assert len([name for name, _ in sent[0]["headers"] if name == b"x-frame-options"]) == 1
     assert (b"x-frame-options", b"DENY") in sent[0]["headers"]
     assert any(name == policies.POLICY_HEADER for name, _ in sent[0]["headers"])
     return dict(sent[0])
 
 
-def status_of(*headers: tuple[str, str], method: str = "GET", path: str = "/live/runs") -> int:
-    return int(answer_to(*headers, method=method, path=path)["status"])
+def status_of(
+    *headers: tuple[str, str], method: str = "GET", path: str = "/live/runs", scheme: str = "http"
+) -> int:
+    return int(answer_to(*headers, method=method, path=path, scheme=scheme)["status"])
 
 
 @pytest.mark.parametrize(
@@ -53,10 +73,44 @@ def status_of(*headers: tuple[str, str], method: str = "GET", path: str = "/live
         ("[::1]:7860", None),
         ("192.168.1.5:7860", "http://192.168.1.5:7860"),
         ("lab.example", "https://lab.example"),
+        # A proxy that asks by another name than browsers do.
+        ("127.0.0.1:7860", "https://proxy.example"),
     ],
 )
 def test_our_own_page_is_let_in(host: str, origin: str | None) -> None:
-    assert status_of(("host", host), *([("origin", origin)] if origin else [])) == 200
+    scheme = origin.partition(":")[0] if origin else "http"
+    assert status_of(("host", host), *([("origin", origin)] if origin else []), scheme=scheme) == 200
+
+
+@pytest.mark.parametrize(("scheme", "other"), [("http", "https"), ("https", "http")])
+def test_the_same_name_by_another_scheme_is_another_site(scheme: str, other: str) -> None:
+    for host, name in ((HERE, HERE), (HERE, "proxy.example"), ("lab.example", "lab.example")):
+        assert status_of(("host", host), ("origin", f"{scheme}://{name}"), scheme=scheme) == 200
+        assert status_of(("host", host), ("origin", f"{other}://{name}"), scheme=scheme) == 403
+
+
+def test_a_fault_of_ours_is_answered_with_the_headers() -> None:
+    async def faulty(_scope: Any, _receive: Any, _send: Any) -> None:
+        raise ZeroDivisionError
+
+    assert answer_to(("host", HERE), app=faulty)["status"] == 500
+
+
+@pytest.mark.parametrize(
+    ("theirs", "kept"),
+    [
+        ([(b"content-type", b"application/json")], [b"no-store"]),
+        ([(b"content-type", b"text/event-stream"), (b"Cache-Control", b"no-cache")], [b"no-cache"]),
+        ([(b"content-type", b"application/javascript"), (b"etag", b"a")], []),
+        ([(b"content-type", b"text/html; charset=utf-8")], []),
+        ([], [b"no-store"]),
+    ],
+)
+def test_numbers_are_not_kept_by_browsers_unless_they_say_how(
+    theirs: list[tuple[bytes, bytes]], kept: list[bytes]
+) -> None:
+    found = [value for name, value in policies.merged(theirs) if name.lower() == b"cache-control"]
+    assert found == kept
 
 
 @pytest.mark.parametrize(
@@ -80,6 +134,12 @@ def test_our_own_page_is_let_in(host: str, origin: str | None) -> None:
         "[::1%25evil]",
         "[::ffff:evil]",
         "localhost\x00",
+        "localhost:65536",
+        "127.0.0.1:99999",
+        "[127.0.0.1]",
+        "[::1",
+        "[localhost]",
+        "１２７.0.0.1",
         " localhost",
         "",
     ],
@@ -105,6 +165,13 @@ def test_two_names_or_none_are_refused() -> None:
         "",
         "file://",
         "chrome-extension://localhost",
+        "http://[",
+        "http://[::1",
+        "//localhost:7860",
+        "localhost:7860",
+        "http://localhost:7860/",
+        "http://localhost:7860 http://localhost:7860",
+        "ws://localhost:7860",
     ],
 )
 def test_other_origins_are_refused(origin: str) -> None:
@@ -217,6 +284,7 @@ def test_gradio_answers_what_the_page_needs(method: str, path: str) -> None:
     ("method", "path"),
     [
         ("GET", "/gradio_api/file=/etc/passwd"),
+        ("GET", "/gradio_api/upload_progress"),
         ("HEAD", "/gradio_api/file=/etc/passwd"),
         ("GET", "/gradio_api/proxy=http://127.0.0.1/"),
         ("GET", "/assets/../../../etc/passwd"),
@@ -233,3 +301,56 @@ def test_gradio_answers_what_the_page_needs(method: str, path: str) -> None:
 )
 def test_gradio_answers_nothing_else(method: str, path: str) -> None:
     assert not is_open(method, path)
+
+
+def test_answers_that_nobody_fetches_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradio_sessions, "MAX_SESSIONS", 3)
+    with gr.Blocks() as demo:
+        pass
+    queue = demo._queue
+    for number in range(9):
+        queue.pending_messages_per_session[f"s{number}"] = Queue()
+        queue.pending_event_ids_session[f"s{number}"] = {f"e{number}"}
+        queue.event_ids_to_events[f"e{number}"] = None  # type: ignore[assignment]
+        gradio_sessions.forget_oldest(queue)
+    for held in (queue.pending_messages_per_session, queue.pending_event_ids_session):
+        assert list(held) == ["s6", "s7", "s8"]
+    assert list(queue.event_ids_to_events) == ["e6", "e7", "e8"]
+
+
+def test_who_begins_many_sessions_loses_his_own_and_nobody_else_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradio_sessions, "MAX_SESSIONS", 5)
+    with gr.Blocks() as demo:
+        pass
+    queue, states = demo._queue, StateHolder()
+    for session in ("ann~a", "eve~a", *(f"bob~{number}" for number in range(40))):
+        queue.pending_messages_per_session[session] = Queue()
+        states.session_data[session] = None  # type: ignore[assignment]
+        gradio_sessions.forget_oldest(queue, states)
+    left = ["ann~a", "eve~a", "bob~37", "bob~38", "bob~39"]
+    assert list(queue.pending_messages_per_session) == list(states.session_data) == left
+
+
+def test_what_one_person_asks_for_and_never_fetches_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradio_sessions, "MAX_UNFETCHED", 10)
+    with gr.Blocks() as demo:
+        gr.Button().click(lambda: None)
+    queue, events = demo._queue, []
+    # A window that has fetched all it asked for.
+    queue.pending_messages_per_session["bob~open"] = Queue()
+    queue.pending_event_ids_session["bob~open"] = set()
+    with people.asked_by(BOB):
+        for session in ("ann~a", *(f"bob~{number}" for number in range(4))):
+            queue.pending_messages_per_session[session] = Queue()
+            queue.pending_event_ids_session[session] = set()
+            for _ in range(4):
+                event = Event(session, demo.fns[0], SimpleNamespace(), None)  # type: ignore[arg-type]
+                queue.pending_event_ids_session[session].add(event._id)
+                queue.event_ids_to_events[event._id] = event
+                events.append(event)
+            gradio_sessions.forget_oldest(queue)
+    assert list(queue.pending_messages_per_session) == ["bob~open", "ann~a", "bob~2", "bob~3"]
+    for event in events:
+        # As Gradio does for all who wait, in the task on which everybody depends.
+        queue.send_message(event, EstimationMessage(rank=0, queue_size=1))
+    assert [messages.qsize() for messages in queue.pending_messages_per_session.values()] == [0, 4, 4, 4]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from ddp_gui import look_process
 from ddp_gui.look_process import LookError
 from ddp_gui.own_data import OwnData
+from tests.harness import wait_until
 from trainers.contract import config as config_module
 from trainers.contract.config import ConfigError
 
@@ -33,10 +36,18 @@ STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 def test_look_that_takes_too_long_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handler: str
 ) -> None:
-    monkeypatch.setattr(look_process, "END_S", 0.5 if handler == STUBBORN else 30.0)
+    class Begun(subprocess.Popen[bytes]):
+        """Is timed from when it has made its mark: how long Python takes to start is not the matter."""
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            wait_until("its mark", (tmp_path / "half").exists, 60)
+
+    monkeypatch.setattr(look_process.subprocess, "Popen", Begun)
+    monkeypatch.setattr(look_process, "END_S", 0.5 if handler == STUBBORN else 60.0)
     script = LEAVES_A_MARK_AND_WAITS.format(handler=handler)
     with pytest.raises(LookError, match="took more than"):
-        look_process._answer_of([sys.executable, "-c", script, str(tmp_path)], 2.0)
+        look_process._answer_of([sys.executable, "-c", script, str(tmp_path)], 0.3)
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
     assert (tmp_path / "half").exists() == (handler == STUBBORN)
 

@@ -76,7 +76,7 @@ def test_the_needs_are_asked_for_once_and_nobody_waits(
 
     def ask(module: str) -> dict[str, Any]:
         asked.append(module)
-        may_answer.wait(10)
+        may_answer.wait(60)
         return {"models": {"cnn": {"small": {"digits": NEEDS}}}}
 
     monkeypatch.setattr(asking, "ask", ask)
@@ -85,13 +85,13 @@ def test_the_needs_are_asked_for_once_and_nobody_waits(
     assert source.of("cnn", "small", "digits") is None
     may_answer.set()
     assert source._asking is not None
-    source._asking.join(10)
+    source._asking.join(60)
     assert source.of("cnn", "small", "digits") == NEEDS
     assert source.of("cnn", "huge", "digits") is None
     assert asked == ["trainers.memory"]
     again = NeedsSource(tmp_path / "memory.json")
     again.ask_ahead()
     assert again._asking is not None
-    again._asking.join(10)
+    again._asking.join(60)
     assert again.of("cnn", "small", "digits") == NEEDS
     assert asked == ["trainers.memory"], "kept over a restart"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,13 +22,13 @@ from ddp_gui.run_view import RunView
 from ddp_gui.runs import RunStore, total_steps
 from ddp_gui.waiting.line import Line
 from ddp_gui.waiting.line_view import LineView
+from tests.unit.checkpoints import leave_checkpoint
 from tests.unit.stand_in import FOUR_GPUS, FakeDevices, Supervisors, supervisors  # noqa: F401 - a fixture
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from trainers.contract import config as config_module
 from trainers.contract import rundir
 from trainers.contract.config import Config, ConfigError
 from trainers.contract.event_lines import encode
-from trainers.contract.json_files import write_json_atomically
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.sharding import ShardedBatches
 
@@ -83,15 +84,6 @@ def start(tmp_path: Path) -> Callable[[plan.Plan], RunDirectory]:
     return lambda planned: launcher.create(tmp_path / "runs", planned, "")
 
 
-def save(run: RunDirectory, num_train: int = 8000, **progress: int) -> None:
-    """Leave a checkpoint the way training does."""
-    folder = run.checkpoints / f"step_{progress['step']}"
-    folder.mkdir()
-    write_json_atomically(folder / "state.json", {"progress": progress, "binding": {"num_train": num_train}})
-    manifest = {"saved_unix_s": progress["step"], "files": {}}
-    write_json_atomically(folder / "manifest.json", manifest)
-
-
 def planned(catalogue: Catalogue, **raw: Any) -> plan.Plan:  # noqa: F811
     return plan.make(plan.parse(raw, LAPTOP), catalogue, LAPTOP)
 
@@ -118,7 +110,7 @@ def test_a_resume_begins_with_another_number_of_ranks(
     start: Callable[[plan.Plan], RunDirectory],
 ) -> None:
     run = start(planned(catalogue, batch_size=100, nproc_per_node=2, num_epochs=3))
-    save(run, step=60, epoch=1, samples_in_epoch=4000)
+    leave_checkpoint(run, step=60, epoch=1, samples_in_epoch=4000)
     after = planned(catalogue, batch_size=100, nproc_per_node=1, num_epochs=3)
     assert launcher.checkpoint_to_go_on_from(run, None, after).step == 60
 
@@ -130,9 +122,11 @@ def test_the_end_is_where_the_data_of_the_checkpoint_ends(
     """A model's own tokenizer makes more samples of a text than the page knows of."""
     expected = planned(catalogue, batch_size=100, nproc_per_node=2, num_epochs=1)  # 40 steps
     run = start(expected)
-    save(run, num_train=16_000, step=50, epoch=0, samples_in_epoch=10_000)
+    leave_checkpoint(run, num_train=16_000, step=50, epoch=0, samples_in_epoch=10_000)
     assert launcher.checkpoint_to_go_on_from(run, None, expected).step == 50
-    save(run, num_train=16_000, step=80, epoch=1, samples_in_epoch=0)
+    leave_checkpoint(run, num_train=16_000, step=80, epoch=1, samples_in_epoch=0)
+    assert launcher.checkpoint_to_go_on_from(run, None, expected).step == 80, "to be concluded"
+    run.write_status(Status(state="finished"))
     with pytest.raises(ValueError, match="has done all of its 80 steps"):
         launcher.checkpoint_to_go_on_from(run, None, expected)
 
@@ -142,11 +136,12 @@ def test_a_larger_batch_is_not_taken_for_the_end_of_the_run(
     start: Callable[[plan.Plan], RunDirectory],
 ) -> None:
     run = start(planned(catalogue, batch_size=100, nproc_per_node=1, num_epochs=2))  # 160 steps
-    save(run, step=120, epoch=1, samples_in_epoch=4000)
+    leave_checkpoint(run, step=120, epoch=1, samples_in_epoch=4000)
     after = planned(catalogue, batch_size=100, nproc_per_node=4, num_epochs=2)
     assert after.num_steps == 40
     assert launcher.checkpoint_to_go_on_from(run, None, after).step == 120
-    save(run, step=130, epoch=2, samples_in_epoch=0)
+    leave_checkpoint(run, step=130, epoch=2, samples_in_epoch=0)
+    run.write_status(Status(state="finished"))
     with pytest.raises(ValueError, match="has done all of its 130 steps"):
         launcher.checkpoint_to_go_on_from(run, None, after)
 
@@ -200,19 +195,19 @@ def test_a_run_of_more_gpus_than_there_are_here_goes_on_with_fewer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = start(planned(catalogue, nproc_per_node=4, batch_size=32))
-    save(run, step=5, epoch=0, samples_in_epoch=640)
+    leave_checkpoint(run, step=5, epoch=0, samples_in_epoch=640)
     run.write_status(Status(state="stopped"))
     store = RunStore(run.path.parent, cast("CatalogueSource", SimpleNamespace(get=lambda: catalogue)))
     monkeypatch.setattr(api.machine, "look", lambda: Machine(num_gpus=2, num_cores=8))
     line = Line(store.runs_dir, FakeDevices(None, FOUR_GPUS[:2]), store.look_again)
     page = api.Api(store, line, LineView(line, store), DataAccess(store.runs_dir))
-    answer = page.resume_run(run.run_id, None, 2)
+    answer = asyncio.run(page.resume_run(run.run_id, None, 2))
     assert answer["message"] == "Going on from step 5."
     config = run.read_config()
     assert (config.nproc_per_node, config.batch_size) == (2, 64)
     supervisors.end(run)
     with pytest.raises(gr.Error, match="nproc_per_node is 4, but allowed is"):
-        page.resume_run(run.run_id, None, 4)
+        asyncio.run(page.resume_run(run.run_id, None, 4))
 
 
 def test_what_is_noted_is_plain_json_beside_the_configuration(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from pathlib import Path
 from typing import Any
@@ -44,19 +45,23 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return paths
 
 
+def look_at(own: OwnData, config: config_module.Config, *, anew: bool = False) -> Look:
+    return asyncio.run(own.look(config, anew=anew))
+
+
 def test_data_is_looked_at_again_only_when_it_changed_or_one_says_so(
     tmp_path: Path, asked: list[str]
 ) -> None:
     (tmp_path / "cats").mkdir()
     own, config = OwnData(), config_module.parse({"dataset": "own", "data_path": str(tmp_path)})
     assert own.remembered(config) is None
-    first = own.look(config)
-    assert own.look(config) is first and own.remembered(config) is first
+    first = look_at(own, config)
+    assert look_at(own, config) is first and own.remembered(config) is first
     assert len(asked) == 1
     (tmp_path / "cats" / "1.png").write_bytes(b"x")
     assert own.remembered(config) is None, "a picture came into a class folder"
-    own.look(config)
-    own.look(config, anew=True)
+    look_at(own, config)
+    look_at(own, config, anew=True)
     assert len(asked) == 3
     other = config_module.parse({"dataset": "own", "data_path": str(tmp_path), "label_column": "kind"})
     assert own.remembered(other) is None, "asked for another label"
@@ -64,14 +69,14 @@ def test_data_is_looked_at_again_only_when_it_changed_or_one_says_so(
 
 def test_nothing_to_look_at_is_said_by_name(asked: list[str]) -> None:
     with pytest.raises(ConfigError, match="data_path is '', but allowed is: the path of a folder or zip"):
-        OwnData().look(config_module.parse({"dataset": "own"}))
+        look_at(OwnData(), config_module.parse({"dataset": "own"}))
     assert asked == []
 
 
 def test_memory_of_looks_is_bounded(tmp_path: Path, asked: list[str]) -> None:
     own = OwnData()
     for number in range(own_data.MAX_REMEMBERED + 5):
-        own.look(config_module.parse({"dataset": "own", "data_path": str(tmp_path / str(number))}))
+        look_at(own, config_module.parse({"dataset": "own", "data_path": str(tmp_path / str(number))}))
     assert len(own._seen) == own_data.MAX_REMEMBERED
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ddp_gui import launcher
 from ddp_gui.access import owners, people
 from ddp_gui.access.people import EVERYBODY, NOBODY, Person
 from ddp_gui.shelf_api import ShelfApi
@@ -13,6 +14,8 @@ from ddp_gui.shown_runs import HIDDEN_RUN, without_hidden
 from ddp_gui.summary import describe_configuration
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.test_gui_runs import make_run, store_of
+from trainers.contract import run_ids, rundir
+from trainers.contract.config import Config
 
 ANN = Person(name="ann", role="student")
 BOB = Person(name="bob", role="student")
@@ -69,6 +72,39 @@ def test_a_hidden_run_is_as_one_that_is_not_there(store) -> None:
         with people.asked_by(person):
             assert {row["run_id"] for row in store.rows()} == seen
             assert {row["run_id"] for row in store.changes().rows} == seen
+
+
+def create_as(person: Person, runs_dir: Path, **values: str) -> str:
+    """Create a run as this person, and return its id, which was told before."""
+    config = Config(**values)
+    with people.asked_by(person):
+        told = run_ids.next_run_id(runs_dir, config, launcher.numbering(runs_dir))
+        made = rundir.create(
+            runs_dir, config, lambda run: owners.note_owner(run, person.name), launcher.numbering(runs_dir)
+        )
+    assert made.run_id == told
+    return told
+
+
+def test_the_number_of_a_new_run_tells_nothing_of_hidden_ones(store) -> None:
+    assert create_as(BOB, store.runs_dir) == "fashion_mnist-cnn-3"
+    store.class_settings.change(everyone_sees=False)
+    assert create_as(ANN, store.runs_dir) == "fashion_mnist-cnn-2-ann"
+    assert create_as(ANN, store.runs_dir) == "fashion_mnist-cnn-3-ann"
+    assert create_as(BOB, store.runs_dir) == "fashion_mnist-cnn-4-bob"
+    assert create_as(BOB, store.runs_dir, name="ann's secret") == "ann-s-secret-1-bob"
+    assert create_as(TEACHER, store.runs_dir) == "fashion_mnist-cnn-4"
+    # Nobody's number depends on what others did meanwhile.
+    assert create_as(ANN, store.runs_dir) == "fashion_mnist-cnn-4-ann"
+
+
+def test_ids_do_not_collide_whatever_people_call_their_runs(store) -> None:
+    store.class_settings.change(everyone_sees=False)
+    (store.runs_dir / "x-1-bob").mkdir()  # somebody else's, by whatever way it came here
+    assert create_as(BOB, store.runs_dir, name="x-1-bob") == "x-1-bob-1-bob"
+    with people.asked_by(BOB):
+        made = rundir.create(store.runs_dir, Config(name="x"), numbering=launcher.numbering(store.runs_dir))
+    assert made.run_id == "x-2-bob"
 
 
 def test_pages_learn_at_once_that_runs_were_hidden(store) -> None:

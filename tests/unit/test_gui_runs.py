@@ -14,6 +14,7 @@ import pytest
 from ddp_gui import launcher, messages
 from ddp_gui.catalogue import Catalogue
 from ddp_gui.runs import RunStore, status_values
+from tests.unit.checkpoints import leave_checkpoint
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.test_gui_series import evaluation, state, step
 from trainers.contract import config, rundir
@@ -102,7 +103,9 @@ def test_a_chosen_checkpoint_must_be_there(tmp_path: Path) -> None:
         (folder / "manifest.json").write_text(json.dumps(manifest))
     assert launcher.pick_checkpoint(run, None).step == 10, "newest is what was saved last"
     assert launcher.pick_checkpoint(run, 20).step == 20
-    with pytest.raises(ValueError, match="checkpoint_step is 15, but allowed is: one of 10, 20"):
+    leave_checkpoint(run, 5)
+    assert launcher.pick_checkpoint(run, None).step == 5, "of the others no file is there"
+    with pytest.raises(ValueError, match="checkpoint_step is 15, but allowed is: one of 5, 10, 20"):
         launcher.pick_checkpoint(run, 15)
 
 

@@ -12,8 +12,9 @@ import pytest
 from ddp_gui.access import login_limits, sessions
 from ddp_gui.access.account_file import Account, AccountFile
 from ddp_gui.access.login import Login, LoginError
-from ddp_gui.access.login_limits import LoginLimits, TooManyTriesError, network_of
+from ddp_gui.access.login_limits import LoginLimits, TooManyTriesError
 from ddp_gui.access.sessions import Sessions
+from ddp_gui.door.hosts import network_of
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB, password_of
 

@@ -6,7 +6,6 @@ import fcntl
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +19,7 @@ from tests.harness import wait_until
 from trainers.contract.orders import Order
 
 LISTENER = "import sys; open(sys.argv[1], 'w').write(sys.stdin.readline())"
-SOON_S = 10.0
+SOON_S = 60.0
 
 
 @pytest.fixture
@@ -60,6 +59,8 @@ def kept(
     monkeypatch.setattr(module.hardware, "num_cores", lambda: 8)
     monkeypatch.setattr(module, "LOOK_EVERY_S", 0.02)
     made = Standby(tmp_path / "runs")
+    look_after, made.looks = made._look_after, []  # type: ignore[attr-defined]
+    monkeypatch.setattr(made, "_look_after", lambda: made.looks.append(look_after()))
     made.begin()
     made.note_running(False)
     yield made
@@ -71,8 +72,15 @@ def has(kept: Standby, num_ranks: int | None) -> bool:
     return (found is None) if num_ranks is None else (found is not None and found["num_ranks"] == num_ranks)
 
 
+def let_look(kept: Standby) -> None:
+    """Wait until whoever looks after them has looked twice from its beginning to its end."""
+    looks: list[None] = kept.looks  # type: ignore[attr-defined]
+    before = len(looks)
+    wait_until("further looks", lambda: len(looks) >= before + 3, SOON_S)
+
+
 def test_as_many_stand_by_as_were_chosen_last(kept: Standby) -> None:
-    time.sleep(0.1)
+    let_look(kept)
     assert kept.look() is None, "nobody has chosen yet"
     kept.expect(2)
     wait_until("two", lambda: has(kept, 2), SOON_S)
@@ -90,7 +98,7 @@ def test_they_hear_the_order_and_the_next_run_finds_none(kept: Standby, heard: P
     assert process is not None and process.wait(SOON_S) == 0
     assert Order.from_line(heard.read_bytes()) == order
     assert kept.take(2, order) is None
-    time.sleep(0.1)
+    let_look(kept)
     assert kept.look() is None, "a run goes on now"
 
 
@@ -138,24 +146,29 @@ def test_they_are_let_go(
 def test_there_are_none_without_room_for_them(kept: Standby, memory: SimpleNamespace) -> None:
     memory.available = 2 * 10**9
     kept.expect(8)
-    time.sleep(0.2)
+    let_look(kept)
     assert kept.look() is None
 
 
 def test_there_are_never_more_than_cores(kept: Standby) -> None:
     kept.expect(9)
-    time.sleep(0.2)
+    let_look(kept)
     assert kept.look() is None
     kept.expect(8)
     wait_until("eight", lambda: has(kept, 8), SOON_S)
 
 
-def test_there_are_none_where_they_are_not_wanted(tmp_path: Path, code: object) -> None:
+def test_there_are_none_where_they_are_not_wanted(
+    tmp_path: Path, code: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody looks after them: there is no thread that could start some later."""
+    begun: list[Any] = []
+    monkeypatch.setattr(module.threading, "Thread", lambda **about: begun.append(about))
     off = Standby(tmp_path / "runs", is_on=False)
     off.begin()
     off.note_running(False)
     off.expect(2)
-    time.sleep(0.2)
+    assert begun == []
     assert off.look() is None and off.take(2, Order(run_dir="/runs/a")) is None
     assert not (tmp_path / "runs").exists()
 

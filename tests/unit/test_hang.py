@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -173,13 +174,21 @@ def test_beats_travel_over_the_board_and_a_rank_without_one_beats_into_the_void(
 
 
 def test_effort_tells_work_from_waiting_and_knows_a_stopped_process() -> None:
-    program = "import sys\nfor line in sys.stdin:\n    sum(range(20_000_000))"
-    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, text=True) as process:
-        assert process.stdin is not None
-        process.stdin.write("work\n")
-        process.stdin.flush()
-        wait_until("work", lambda: (found := effort.look(process.pid)) and found.cpu_s > 0.2, 20)
-        os.kill(process.pid, 19)
-        wait_until("a stop", lambda: (found := effort.look(process.pid)) and found.is_stopped, 10)
-        process.kill()
+    # It works until it is stopped: how much work lasts long enough to be seen is another on each machine.
+    program = "print('waiting', flush=True)\ninput()\nwhile True:\n    pass"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", program], text=True, **pipes) as process:
+        try:
+            assert process.stdin is not None and process.stdout is not None
+            assert process.stdout.readline() == "waiting\n"
+            waiting = effort.look(process.pid)
+            assert waiting is not None and not waiting.is_stopped
+            process.stdin.write("work\n")
+            process.stdin.flush()
+            worked_s = waiting.cpu_s + 0.2
+            wait_until("work", lambda: (found := effort.look(process.pid)) and found.cpu_s > worked_s, 60)
+            os.kill(process.pid, signal.SIGSTOP)
+            wait_until("a stop", lambda: (found := effort.look(process.pid)) and found.is_stopped, 60)
+        finally:
+            process.kill()
     assert effort.look(process.pid) is None

@@ -46,7 +46,7 @@ def faults_a_step(how: str) -> float:
         env=os.environ | fixed,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     return float(ended.stdout)

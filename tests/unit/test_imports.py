@@ -19,7 +19,7 @@ def brought_by(module: str, suspects: tuple[str, ...], root: Path) -> set[str]:
     """Return which of the suspects are loaded after importing a module in a new process."""
     code = f"import {module}, sys; print(*sys.modules)"
     ended = subprocess.run(
-        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, timeout=300, check=False
     )
     assert ended.returncode == 0, ended.stderr
     loaded = {name.partition(".")[0] for name in ended.stdout.split()}

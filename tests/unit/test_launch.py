@@ -22,7 +22,7 @@ from trainers import launch
 from trainers.contract import config, hardware, lifeline, rundir
 from trainers.contract.torchrun import rank_exit_codes
 
-COMMAND = rundir.torchrun_command(config.parse({"nproc_per_node": 2}), "runs/x-1", 40)[1:]
+COMMAND = rundir.worker_arguments(config.parse({"nproc_per_node": 2}), "runs/x-1", 40)
 
 
 @pytest.fixture(autouse=True)
@@ -116,7 +116,7 @@ def test_the_end_of_every_rank_is_told_though_torchrun_names_one(
     launch.note_every_end()
     ranks = torch.multiprocessing.start_processes(_end_with, args=([1, 9],), nprocs=2, join=False)
     for process in ranks.processes:
-        wait_until("its end", lambda process=process: is_zombie(process), 20.0)
+        wait_until("its end", lambda process=process: is_zombie(process), 60.0)
     with pytest.raises(ProcessExitedException):
         ranks.join(-1)
     assert rank_exit_codes(capsys.readouterr().out) == {0: 1, 1: 9}
@@ -127,7 +127,7 @@ def test_when_all_have_left_without_a_word_torchrun_ends(monkeypatch: pytest.Mon
     launch.note_every_end()
     ranks = torch.multiprocessing.start_processes(_end_with, args=([0, 0],), nprocs=2, join=False)
     with pytest.raises(SystemExit) as ended:
-        wait_until("the end of torchrun", lambda: ranks.join(-1) and None, 20.0)
+        wait_until("the end of torchrun", lambda: ranks.join(-1) and None, 60.0)
     assert ended.value.code == 0
 
 

@@ -57,7 +57,7 @@ def test_a_live_run_is_owned_and_grows_until_it_is_told_to_end(tmp_path: Path) -
     with live_run(tmp_path / "live", 50) as run:
         assert run.read_status().state == "running"
         assert run.read_status().pid != os.getpid()
-        wait_until("steps beyond the history", lambda: _newest_step(run) > 52, 10)
+        wait_until("steps beyond the history", lambda: _newest_step(run) > 52, 60)
     assert run.read_status().state == "stopped"
     assert not run.is_locked()
 

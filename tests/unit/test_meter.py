@@ -153,6 +153,7 @@ def test_all_ranks_hear_that_a_sample_is_due_and_it_is_due_once(monkeypatch: pyt
 
 
 def test_a_sample_that_took_long_is_not_asked_for_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    pass_time(monkeypatch, 0.0)
     main = StepMeter(world_of(1), Notebook())
     main.note_sample(5.0)
     pass_time(monkeypatch, meter.SAMPLE_EVERY_S + 1)
@@ -167,6 +168,7 @@ def test_a_sample_that_took_long_is_not_asked_for_again_soon(monkeypatch: pytest
 
 
 def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Move the meter's clock on, and let it stand still from then on."""
     now = time.monotonic()
     monkeypatch.setattr(meter.time, "monotonic", lambda: now + seconds)
 

@@ -179,8 +179,8 @@ def test_what_goes_wrong_is_one_warning_in_plain_words(
 def test_a_service_that_hangs_is_given_up(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notify, "TIME_LIMIT_S", 0.5)
     began = time.monotonic()
-    (warning,) = finish(run, monkeypatch, "import time; time.sleep(60)")
-    assert time.monotonic() - began < 5
+    (warning,) = finish(run, monkeypatch, "import time; time.sleep(600)")
+    assert time.monotonic() - began < 60, "given up, not waited for"
     assert "longer than" in warning["message"]
     assert notify.TIME_LIMIT_S < 10
 

@@ -17,6 +17,7 @@ from tests.unit.own_files import (
     own_cache,  # noqa: F401 - a fixture
     write,
 )
+from trainers.contract import private_files
 from trainers.data import DataOptions
 from trainers.owndata import cache
 from trainers.owndata.images import Images
@@ -130,7 +131,7 @@ def test_two_processes_at_once_prepare_once(pets: Path, repository: Path) -> Non
         subprocess.Popen(command, cwd=repository, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    outputs = [process.communicate(timeout=60) for process in both]
+    outputs = [process.communicate(timeout=300) for process in both]
     assert [process.returncode for process in both] == [0, 0], outputs
     words = "".join(output for output, _ in outputs)
     assert words.count("ROWS 20") == 2 and words.count("PREPARES") == 1, outputs
@@ -159,11 +160,15 @@ def test_cache_folder_is_where_it_was_put_or_said(tmp_path: Path, monkeypatch: p
     with pytest.raises(DataError, match="TRAINERS_CACHE"):
         cache.cache_folder()
     monkeypatch.delenv(cache.CACHE_VARIABLE)
-    monkeypatch.setattr(cache, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(private_files, "REPOSITORY", tmp_path)
     assert cache.cache_folder() == tmp_path / ".cache" / "prepared"
-    monkeypatch.setattr(cache, "REPOSITORY", tmp_path / "file")
-    monkeypatch.setattr(cache.tempfile, "gettempdir", lambda: str(tmp_path))
-    assert cache.cache_folder() == tmp_path / f"trainers-prepared-{os.getuid()}"
+    monkeypatch.setattr(private_files, "REPOSITORY", tmp_path / "file")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
+    beside, folder = tmp_path / "mine", cache.cache_folder()
+    assert folder.parent.parent == beside and folder.name == "prepared"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(DataError, match="TRAINERS_CACHE"):
+        cache.cache_folder()
 
 
 def test_map_gives_its_pages_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

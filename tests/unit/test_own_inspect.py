@@ -132,7 +132,7 @@ def test_command_prints_one_object_even_of_names_that_are_no_unicode(
     path = make_images(tmp_path / "d", {"a": 3, "b": 3})
     (path / "a").rename(path / os.fsdecode(b"\xff\xfe"))
     command = [sys.executable, "-m", "trainers.inspect_data", "--path", str(path), "--task", "auto"]
-    ended = subprocess.run(command, cwd=repository, capture_output=True, timeout=60, check=True)
+    ended = subprocess.run(command, cwd=repository, capture_output=True, timeout=300, check=True)
     seen = json.loads(ended.stdout)
     assert seen["ok"] and sorted(seen["preview"]["class_counts"].values()) == [3, 3]
     assert "prepared in" in ended.stderr.decode()

@@ -26,7 +26,7 @@ from tests.unit.own_files import (
 from trainers.owndata import decoding, pool
 from trainers.owndata.problems import DataError
 
-GONE_WITHIN_S = 10.0
+GONE_WITHIN_S = 60.0
 
 # Prints the process ids of its workers, then works for ever.
 FOREVER = """

@@ -21,6 +21,7 @@ from tests.unit.own_files import (
 from trainers.data import NotInstalledError
 from trainers.owndata import table_rows
 from trainers.owndata import tables as tables_module
+from trainers.owndata.problems import DataError
 from trainers.owndata.splits import MappedRowsSplit
 from trainers.tables import TableSplit
 from trainers.text import TextSplit
@@ -361,3 +362,73 @@ def test_parquet_gives_the_same_as_csv(tmp_path: Path) -> None:
     one, other = own(path), own(tmp_path / "t.parquet")
     assert one.spec().feature_names == other.spec().feature_names
     assert torch.equal(table_of(one), table_of(other))
+
+
+def numbers_table(path: Path, *odd: str, where: str = "x", line: int = 7) -> Path:
+    """Write a table of numbers to predict, with odd values from one line on."""
+    rows = [[f"{1.5 * index}", f"{index % 7}.5"] for index in range(40)]
+    for index, value in enumerate(odd):
+        rows[line - 2 + index][where == "y"] = value
+    return write(path, "x,y", *(",".join(row) for row in rows))
+
+
+@pytest.mark.parametrize("value", ["1e308", "-1e308", "1e39", "1e400", "-inf", "Infinity", "9" * 400])
+@pytest.mark.parametrize("where", ["x", "y"])
+def test_a_number_too_large_to_compute_with_is_refused_by_column_and_line(
+    tmp_path: Path, value: str, where: str
+) -> None:
+    path = numbers_table(tmp_path / "t.csv", value, where=where)
+    found = fault(path, task="tabular_regression")
+    assert found.where == f"column '{where}'" and found.line == 7
+    assert "1 of its numbers are too large to compute with" in found.message and "1e+38" in found.hint
+    split = own(path, task="tabular_regression", skip_unreadable=True).load(CPU)[0]
+    inputs, targets = split.batch(torch.arange(len(split)))
+    assert inputs.isfinite().all() and targets.isfinite().all()
+
+
+def test_a_column_of_nothing_but_too_large_numbers_is_no_category(tmp_path: Path) -> None:
+    path = numbers_table(tmp_path / "t.csv", *[f"{index}.5e300" for index in range(1, 41)], line=2)
+    assert "40 of its numbers are too large" in fault(path, task="tabular_regression").message
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_the_largest_and_the_smallest_numbers_stay_finite(tmp_path: Path, normalise: bool) -> None:
+    rows = [f"{(-1) ** i}e38,{i}e-30,{1e38 * (-1) ** i * (i + 1) / 40}" for i in range(40)]
+    data = own(write(tmp_path / "t.csv", "a,b,y", *rows), normalise=normalise)
+    for split in data.load(CPU):
+        assert isinstance(split, TableSplit)
+        inputs, targets = split.batch(torch.arange(len(split)))
+        assert inputs.isfinite().all() and targets.isfinite().all()
+        assert (inputs.double().std(0) > 0).all(), "they can be told apart"
+        assert split.feature_mean.isfinite().all() and split.feature_std.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "values", [("1e-310", "2e-310"), ("9007199254740993", "9007199254740992"), ("0", "5e-324")]
+)
+def test_numbers_that_cannot_be_told_apart_are_left_out_or_refused(
+    tmp_path: Path, values: tuple[str, str]
+) -> None:
+    odd = [values[index % 2] for index in range(40)]
+    rows = [f"{i * 1.5},{odd[i]},{i % 7}.5" for i in range(40)]
+    path = write(tmp_path / "x.csv", "x,odd,y", *rows)
+    (note,) = notes(path, task="tabular_regression")
+    assert note.where == "column 'odd'" and "told apart in the computations. It is left out" in note.message
+    assert own(path, task="tabular_regression").spec().feature_names == ("x",)
+    assert "told apart" in fault(path, label_column="odd", task="tabular_regression").message
+
+
+def test_a_number_far_off_those_that_are_trained_on_is_refused(tmp_path: Path) -> None:
+    """Standardised by the rows that are trained on, it would be infinite."""
+    found = []
+    for line in range(2, 42):
+        rows = [f"{index % 2}e-30,{index % 7}.5" for index in range(40)]
+        rows[line - 2] = f"1e38,{line % 7}.5"
+        path = write(tmp_path / f"{line}.csv", "x,y", *rows)
+        try:
+            for split in own(path, task="tabular_regression").load(CPU):
+                assert split.batch(torch.arange(len(split)))[0].isfinite().all()
+        except DataError as error:
+            found.append(str(error))
+    assert len(found) == 8, "those that are for validation"
+    assert all("column 'x': a number lies" in words for words in found)

@@ -136,13 +136,13 @@ def test_slow_disk_thins_steps_says_so_and_keeps_everything_else(
 
     def slow_append(file: EventFile, batch: Iterable[Any]) -> int:
         is_writing.set()
-        assert may_write.wait(20)
+        assert may_write.wait(60)
         return append(file, batch)
 
     monkeypatch.setattr(EventFile, "append", slow_append)
     voice = Reporter(run)
     voice.state("running", "")
-    assert is_writing.wait(20)
+    assert is_writing.wait(60)
     for number in range(1, 101):
         voice.steps(batch_of(number))
         voice.event("checkpoint", step=number)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from trainers.contract import json_files, rundir
+from trainers.contract import json_files, run_ids, rundir
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory, Status
@@ -90,7 +90,7 @@ def test_live_state_without_an_owner_is_lost_and_says_why(run: RunDirectory, rep
     manifest.parent.mkdir(parents=True)
     manifest.write_text("{}")
     lost = run.read_status()
-    assert lost.error is not None and "Resume continues from the newest checkpoint." in lost.error
+    assert lost.error is not None and "Resume continues from the newest whole checkpoint." in lost.error
 
 
 @pytest.mark.parametrize("state", ["finished", "stopped", "failed"])
@@ -172,7 +172,7 @@ def test_create_numbers_runs_and_never_reuses_a_directory(tmp_path: Path) -> Non
     assert plain.run_id == "fashion_mnist-cnn-1"
     assert plain.read_config() == Config()
     (tmp_path / "runs" / "my-run-41").mkdir()
-    assert rundir.next_run_id(tmp_path / "runs", Config(name="my run")) == "my-run-42"
+    assert run_ids.next_run_id(tmp_path / "runs", Config(name="my run")) == "my-run-42"
 
 
 def test_two_creators_at_once_get_different_runs(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_two_creators_at_once_get_different_runs(tmp_path: Path) -> None:
 def test_no_name_leads_out_of_the_runs_directory(tmp_path: Path, name: str) -> None:
     run = rundir.create(tmp_path / "runs", Config(name=name))
     assert run.path.parent == tmp_path / "runs"
-    assert rundir.RUN_ID_PATTERN.fullmatch(run.run_id)
+    assert run_ids.RUN_ID_PATTERN.fullmatch(run.run_id)
     assert rundir.open_run(tmp_path / "runs", run.run_id).read_config().name == name
 
 
@@ -201,7 +201,7 @@ def test_no_name_leads_out_of_the_runs_directory(tmp_path: Path, name: str) -> N
 def test_no_data_set_or_model_leads_out_of_the_runs_directory(tmp_path: Path, dataset: str) -> None:
     run = rundir.create(tmp_path / "runs", Config(dataset=dataset, model=dataset))
     assert run.path.parent == tmp_path / "runs"
-    assert rundir.RUN_ID_PATTERN.fullmatch(run.run_id)
+    assert run_ids.RUN_ID_PATTERN.fullmatch(run.run_id)
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,10 @@ def test_checkpoint_is_listed_only_with_a_readable_manifest(run: RunDirectory) -
 
 def test_literal_command_is_torchruns_own() -> None:
     command = rundir.torchrun_command(Config(nproc_per_node=4), "runs/x-1")
-    assert " ".join(command) == "torchrun --standalone --nproc-per-node 4 -m trainers.worker runs/x-1"
+    assert rundir.shell_words(command) == (
+        "env TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --rdzv-backend c10d --rdzv-conf "
+        "store_type=file,keep_alive_interval=3600 --nproc-per-node 4 -m trainers.worker runs/x-1"
+    )
     assert rundir.torchrun_command(Config(), "x", 70)[-2:] == ["--resume", "70"]
 
 

@@ -144,9 +144,9 @@ from trainers import heartbeat
 heartbeat.begin()
 
 def stands_here():
-    time.sleep(60)
+    time.sleep(600)
 
-threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
 print("ready", flush=True)
 stands_here()
 """
@@ -164,7 +164,7 @@ def test_stacks_of_a_real_process(by: str, tmp_path: Path, monkeypatch: pytest.M
         ) as process,
     ):
         try:
-            wait_until("the process", lambda: b"ready" in log.read_bytes(), 30)
+            wait_until("the process", lambda: b"ready" in log.read_bytes(), 60)
             found = stacks.read(process.pid, log)
             if by == "py-spy" and not found.source.startswith("Read by py-spy"):
                 pytest.skip(f"py-spy may not look here: {found.source}")

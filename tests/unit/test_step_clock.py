@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+import timeit
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -144,18 +146,32 @@ def test_on_a_gpu_only_reported_steps_are_measured_and_by_the_gpus_own_time(
 
 
 def test_a_step_costs_next_to_nothing() -> None:
-    """Measured: about 3 µs on a laptop's core; the limit leaves room for a busy machine."""
+    """Measured: twice what it takes to read and note the time as often as it has to, a microsecond or three.
+
+    Told against that, not against a clock: a machine may be ten times slower than another.
+    """
     clock = StepClock(nn.Linear(2, 1), CPU, measures_wait=True)
-    rounds = []
-    for _ in range(20):
-        began = time.perf_counter()
-        for _ in range(100):
-            clock.begin_step(is_reported=False, stood_still_s=0.0)
-            clock.data_fetched()
-            clock.forward_done()
-            clock.backward_done()
-            clock.optimizer_done()
-            clock.end_step()
-        rounds.append((time.perf_counter() - began) / 100)
-    assert min(rounds) < 30e-6
-    print(f"{min(rounds) * 1e6:.1f} µs a step")
+    times: list[float] = []
+
+    def step() -> None:
+        clock.begin_step(is_reported=False, stood_still_s=0.0)
+        clock.data_fetched()
+        clock.forward_done()
+        clock.backward_done()
+        clock.optimizer_done()
+        clock.end_step()
+
+    def note_the_time() -> None:
+        times.append(time.perf_counter())
+
+    def note_six_times() -> None:
+        for _ in range(6):
+            note_the_time()
+        times.clear()
+
+    def takes_s(work: Callable[[], None]) -> float:
+        """Return what a call takes while nobody else has the core."""
+        return min(timeit.repeat(work, timer=time.perf_counter, number=100, repeat=20)) / 100
+
+    assert takes_s(step) < 10 * takes_s(note_six_times)
+    print(f"{takes_s(step) * 1e6:.1f} µs a step")

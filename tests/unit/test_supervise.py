@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from ddp_gui import launcher
 from tests.harness import all_events
+from tests.unit.checkpoints import leave_checkpoint
 from trainers import supervise
 from trainers.autopsy import Cause
 from trainers.contract import json_files, rundir
@@ -118,12 +120,59 @@ def test_hint_says_which_checkpoint_is_kept_or_that_there_is_none(run: RunDirect
     error = conclude(run, 0, "running").error
     assert error is not None and "Nothing was saved yet" in error
     for step, saved_unix_s in ((40, 1.0), (30, 2.0)):
-        folder = run.checkpoints / f"step_{step}"
-        folder.mkdir(parents=True)
-        manifest = {"files": {}, "saved_unix_s": saved_unix_s}
-        json_files.write_json_atomically(folder / "manifest.json", manifest)
+        leave_checkpoint(run, step, saved_unix_s=saved_unix_s)
     error = conclude(run, 0, "running").error
     assert error is not None and "Resume goes on from the checkpoint of step 30." in error
+
+
+def test_hint_names_the_checkpoint_that_resume_really_takes(run: RunDirectory) -> None:
+    for step in (20, 30):
+        leave_checkpoint(run, step)
+    (run.checkpoints / "step_30" / "optimizer.pt").write_bytes(b"damaged")
+    error = conclude(run, 0, "running").error
+    words = "The checkpoint of step 30 is damaged. Resume goes on from the checkpoint of step 20."
+    assert error is not None and words in error
+    assert launcher.pick_checkpoint(run, None).step == 20
+    (run.checkpoints / "step_20" / "optimizer.pt").unlink()
+    error = conclude(run, 0, "running").error
+    assert error is not None and "None of its checkpoints is whole: start it again." in error
+
+
+def say_what(run: RunDirectory, *words: tuple[str, dict[str, Any]]) -> None:
+    """Let rank 0 report these events."""
+    file = EventFile(run.events)
+    file.append([(1.0, kind, fields) for kind, fields in words])
+    file.close()
+
+
+def test_hint_of_a_run_that_has_done_all_its_steps_says_so(run: RunDirectory) -> None:
+    leave_checkpoint(run, 1200)
+    subject = Supervisor(run, None)
+    say_what(run, ("plan", {"num_train": 9, "num_steps": 1200}))
+    say(run, "running")
+    subject._follow_events()
+    subject._conclude(-9)
+    status = run.read_status()
+    assert status.state == "failed" and status.error is not None
+    assert "All 1,200 steps are done and saved: Resume concludes the run." in status.error
+
+
+def test_run_that_is_killed_after_its_last_save_is_finished(run: RunDirectory) -> None:
+    subject = Supervisor(run, None)
+    state = ("state", {"state": "running", "reason": ""})
+    say_what(run, state, ("checkpoint", {"step": 12, "reason": "end"}))
+    subject._follow_events()
+    subject._conclude(-9)
+    status = run.read_status()
+    assert (status.state, status.error, status.exit_code) == ("finished", None, -9)
+    *_, warning, end = all_events(run)
+    assert warning["code"] == "fell_after_its_end" and "was killed" in warning["message"]
+    assert (end["state"], end["reason"]) == ("finished", warning["message"])
+
+
+def test_the_last_save_of_an_earlier_start_says_nothing_about_this_one(run: RunDirectory) -> None:
+    say_what(run, ("checkpoint", {"step": 12, "reason": "end"}))
+    assert conclude(run, -9, "running").state == "failed"
 
 
 def test_stop_that_is_not_heard_is_sigterm_then_sigkill(

@@ -29,6 +29,7 @@ TASKS = (
 SCHEMA_VERSION = 3
 READABLE_VERSIONS = (1, 2, 3)  # what later ones added has defaults, so older configurations mean the same
 MAX_NAME_COMPARED = 100
+MAX_FIELDS = 200
 
 # How many ranks hold one copy of the model between them; every strategy says which.
 RanksPerReplica = Literal["one", "all", "tensor_parallel_size"]
@@ -511,6 +512,10 @@ def parse(raw: Mapping[str, Any]) -> Config:
     if not isinstance(raw, Mapping):
         raise ConfigError([Problem(field="config", value=raw, allowed="one JSON object of fields")])
     known = settings()
+    # Finding out what each unknown one was meant to be takes its time.
+    if len(raw) > MAX_FIELDS:
+        allowed = f"an object of at most {MAX_FIELDS} fields"
+        raise ConfigError([Problem(field="config", value=f"{len(raw):,} fields", allowed=allowed)])
     types_by_name = _types()
     problems = []
     values = {}

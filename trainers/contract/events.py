@@ -16,8 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from trainers.contract import event_check
+from trainers.contract import event_check, private_files
 from trainers.contract.event_lines import encode
+from trainers.contract.plain_files import open_plain
 
 Event = dict[str, Any]
 State = Literal[
@@ -94,7 +95,7 @@ def read(path: Path, offset: int = 0, kinds: tuple[str, ...] = ()) -> tuple[list
     """
     marks = [b'"kind":"%b"' % kind.encode() for kind in kinds]
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             file.seek(offset)
             chunk = file.read(MAX_LINE_BYTES)
     except FileNotFoundError:
@@ -113,7 +114,7 @@ def read(path: Path, offset: int = 0, kinds: tuple[str, ...] = ()) -> tuple[list
 def last(path: Path) -> Event | None:
     """Return the newest whole event without reading the whole file."""
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             size = file.seek(0, os.SEEK_END)
             block = 64 * 1024
             while True:
@@ -153,7 +154,7 @@ def last_state(path: Path) -> State | None:
     mark = b'"kind":"state"'
     rest = b""
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             end = file.seek(0, os.SEEK_END)
             while end > 0:
                 start = max(0, end - _BLOCK_BYTES)
@@ -187,7 +188,7 @@ class EventFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._fd = private_files.open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o640)
         self._size = -1
         self.next_seq = 0
         with self._alone():

@@ -7,9 +7,11 @@ by a clock of its own, so that neither the ranks' clocks nor a half-written plac
 
 from __future__ import annotations
 
-import mmap
 import os
 from dataclasses import dataclass
+
+from trainers.contract import memory_file
+from trainers.contract.memory_file import MemoryFile
 
 ADDRESS = "TRAINERS_HEARTBEATS"
 
@@ -68,15 +70,14 @@ class Board:
     """The supervisor's side: every rank's place, to be read."""
 
     def __init__(self, num_ranks: int) -> None:
-        self._fd = os.memfd_create("heartbeats")
-        os.ftruncate(self._fd, num_ranks * _PLACE_BYTES)
-        self._numbers = memoryview(mmap.mmap(self._fd, num_ranks * _PLACE_BYTES)).cast("Q")
+        self._file = MemoryFile("heartbeats", num_ranks * _PLACE_BYTES)
+        self._numbers = memoryview(self._file.map()).cast("Q")
         self.num_ranks = num_ranks
 
     @property
     def address(self) -> str:
         """Where the ranks find it, as long as this process lives; it is gone with it."""
-        return f"/proc/{os.getpid()}/fd/{self._fd}"
+        return self._file.address
 
     def read(self, rank: int) -> Beat | None:
         """Return a rank's newest beat; None before its first."""
@@ -99,8 +100,7 @@ class Place:
         if address is None:
             self._numbers = memoryview(bytearray(_PLACE_BYTES)).cast("Q")
         else:
-            with open(address, "r+b") as file:  # noqa: PTH123 - a descriptor of another process, no path
-                board = memoryview(mmap.mmap(file.fileno(), 0)).cast("Q")
+            board = memoryview(memory_file.map_file(address)).cast("Q")
             self._numbers = board[rank * _NUMBERS : (rank + 1) * _NUMBERS]
         self._numbers[_PID] = os.getpid()
 
@@ -114,4 +114,4 @@ class Place:
 
 def can_be_watched() -> bool:
     """Tell whether this system has what the board needs: Linux does."""
-    return hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd")  # noqa: PTH112
+    return memory_file.is_in_memory()

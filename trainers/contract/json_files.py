@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainers.contract.plain_files import open_plain
+from trainers.contract.private_files import open_own
 
 MAX_JSON_BYTES = 64 * 2**20
 MAX_WHOLE_NUMBER = 2**63
@@ -20,14 +21,18 @@ _ODD = re.compile(r"\\u[dD][89a-fA-F]|\d{19}")
 _HALF = re.compile("[\ud800-\udfff]")
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, *, must_be_ours: bool = False) -> Any:
     """Return the value of a JSON file.
+
+    Args:
+        must_be_ours: it is believed, not only shown.
 
     Raises:
         OSError: when it cannot be read.
+        ForeignFileError: when it must be ours, and another user owns it.
         ValueError: when it is not JSON, no plain file, far too large, or so deep that it cannot be held.
     """
-    with open_plain(path) as file:
+    with open_own(path) if must_be_ours else open_plain(path) as file:
         content = file.read(MAX_JSON_BYTES + 1)
     if len(content) > MAX_JSON_BYTES:
         raise ValueError(f"{path.name} is larger than {MAX_JSON_BYTES // 2**20} MB")

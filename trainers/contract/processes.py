@@ -50,6 +50,14 @@ def look_at(pid: int) -> ProcessFacts | None:
         return None
 
 
+def is_alive(pid: int) -> bool:
+    """Tell whether there is a process of this id that has not ended; a zombie has."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
 def _user(process: psutil.Process) -> str | None:
     try:
         return process.username()

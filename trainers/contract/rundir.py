@@ -17,21 +17,23 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainers.contract import config as config_module
-from trainers.contract import events, plain_files
+from trainers.contract import events, plain_files, private_files
 from trainers.contract import status as status_file
 from trainers.contract.config import Config
 from trainers.contract.event_lines import encode
 from trainers.contract.json_files import read_json, remove_half_written, write_json_atomically
+from trainers.contract.run_ids import RUN_ID_PATTERN, Numbering, next_run_ids
 from trainers.contract.status import LOST_MESSAGE, NOTHING_SAVED_HINT, RESUME_HINT, Status, StatusError
+from trainers.contract.torchrun import literal_command, torchrun_arguments
 
 __all__ = ["Checkpoint", "CommandName", "RunDirectory", "Status"]
 
 CommandName = Literal["stop", "checkpoint", "pause", "resume", "set_lr"]
 COMMAND_NAMES: tuple[CommandName, ...] = ("stop", "checkpoint", "pause", "resume", "set_lr")
-RUN_ID_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-
 _STEP_DIRECTORY = re.compile(r"step_([0-9]{1,15})")
 _LAUNCH_GRACE_S = 20.0
+# The year 9999.
+_LATEST_UNIX_S = 253_402_300_800.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,24 +133,34 @@ class RunDirectory:
     def is_locked(self) -> bool:
         """Tell whether a process owns this run now."""
         try:
-            fd = os.open(self.lock, os.O_RDONLY)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            with plain_files.open_plain(self.lock) as file:
+                if os.fstat(file.fileno()).st_uid not in (0, self.path.stat().st_uid):
+                    return False  # put there by somebody else
+                private_files.shut_out_others(file.fileno())
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
-        finally:
-            os.close(fd)
+        except PermissionError:
+            return private_files.is_locked_by_sight(self.lock)  # another user's, and he lets us read the run
+        except (OSError, ValueError):
+            return False  # there is none, or what lies there is no lock anybody could take
         return False
 
     def acquire_lock(self) -> int:
         """Take the run's lock for the life of this process and return its descriptor.
 
         Raises:
-            ValueError: when another process owns the run.
+            ValueError: when another process owns the run, or another user its folder or lock.
+            OSError: when there can be no lock: nothing can be written, or it is no plain file.
         """
-        fd = os.open(self.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        private_files.require_ours(self.path)
+        private_files.shut_out_others(self.path, private_files.run_mode(self.path.parent))
+        try:
+            fd = private_files.open_lock(self.lock)
+        except private_files.ForeignFileError:
+            raise
+        except ValueError as error:
+            raise OSError(errno.EINVAL, str(error), str(self.lock)) from error
         # A reader that looks holds the lock shared for microseconds: that is not an owner.
         deadline = time.monotonic() + 1.0
         while True:
@@ -162,10 +174,16 @@ class RunDirectory:
                 time.sleep(0.01)
 
     def append_command(self, name: CommandName, **arguments: Any) -> str:
-        """Ask the run for something and return the command's id."""
+        """Ask the run for something and return the command's id.
+
+        Raises:
+            ValueError: when the run is another user's.
+            OSError: when it cannot be written.
+        """
+        private_files.require_ours(self.path)
         command_id = uuid.uuid4().hex[:12]
         line = encode({"id": command_id, "time_unix_s": time.time(), "name": name, **arguments})
-        fd = os.open(self.commands, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        fd = private_files.open_descriptor(self.commands, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
             size = os.fstat(fd).st_size
             # A line that a full disk cut short is ended first: else this one would be a part of it.
@@ -189,13 +207,17 @@ class RunDirectory:
                 continue
             if not (isinstance(size, int) and math.isfinite(saved_unix_s)):
                 continue
+            if not 0 <= saved_unix_s < _LATEST_UNIX_S:
+                saved_unix_s = 0.0  # what is saved later must be able to be newer
             found.append(Checkpoint(step=step, path=path, size_bytes=size, saved_unix_s=saved_unix_s))
         return sorted(found, key=lambda item: item.step)
 
     def _step_directories(self) -> Iterator[tuple[int, Path]]:
-        if not self.checkpoints.is_dir():
-            return
-        for path in self.checkpoints.iterdir():
+        try:
+            there = list(self.checkpoints.iterdir())
+        except OSError:
+            return  # there is none, or none that may be read
+        for path in there:
             match = _STEP_DIRECTORY.fullmatch(path.name)
             if match and not path.is_symlink():
                 yield int(match[1]), path
@@ -229,18 +251,21 @@ class RunDirectory:
 
 
 def create(
-    runs_dir: Path, config: Config, fill: Callable[[RunDirectory], None] | None = None
+    runs_dir: Path,
+    config: Config,
+    fill: Callable[[RunDirectory], None] | None = None,
+    numbering: Numbering | None = None,
 ) -> RunDirectory:
     """Make a new run directory; never one that exists.
 
     Args:
         fill: writes what else is in it from the beginning. `config.json` comes last and makes it a run.
     """
-    runs_dir.mkdir(parents=True, exist_ok=True)
-    while True:
-        run = RunDirectory(runs_dir / next_run_id(runs_dir, config))
+    runs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for run_id in next_run_ids(runs_dir, config, numbering):
+        run = RunDirectory(runs_dir / run_id)
         try:
-            run.path.mkdir()
+            run.path.mkdir(mode=private_files.run_mode(runs_dir))
         except FileExistsError:
             continue
         run.logs.mkdir()
@@ -249,23 +274,7 @@ def create(
             fill(run)
         write_json_atomically(run.config, config.to_json())
         return run
-
-
-def next_run_id(runs_dir: Path, config: Config) -> str:
-    """Return the id the next run with this configuration gets: its name, or data set and model, numbered."""
-    stem = _slug(config.name) or _slug(f"{config.dataset}-{config.model}") or "run"
-    taken = re.compile(re.escape(stem) + r"-(\d{1,9})")
-    try:
-        names = os.listdir(runs_dir)
-    except FileNotFoundError:
-        names = []
-    numbers = [int(match[1]) for match in map(taken.fullmatch, names) if match]
-    return f"{stem}-{max(numbers, default=0) + 1}"
-
-
-def _slug(text: str) -> str:
-    """Return a text as part of a folder's name: nothing in it can lead out of the runs directory."""
-    return re.sub(r"[^a-z0-9_]+", "-", text.lower())[:40].strip("-_")
+    raise AssertionError("numbers do not end")
 
 
 def open_run(runs_dir: Path, run_id: str) -> RunDirectory:
@@ -288,7 +297,8 @@ def find_run(runs_dir: Path, run_id: str) -> RunDirectory:
     if not isinstance(run_id, str) or not RUN_ID_PATTERN.fullmatch(run_id):
         raise ValueError(f"run_id is {str(run_id)[:80]!r}, but allowed is: the id of a run in the list")
     run = RunDirectory(runs_dir / run_id)
-    if not run.config.is_file():
+    # Not `Path.is_file`, which lets an error through where the folder may not be entered.
+    if not os.path.isfile(run.config):  # noqa: PTH113
         raise no_such_run(run_id)
     return run
 
@@ -305,6 +315,10 @@ def shell_words(command: list[str]) -> str:
 
 def torchrun_command(config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
     """Return the literal command that trains this run."""
-    command = ["torchrun", "--standalone", "--nproc-per-node", str(config.nproc_per_node)]
-    command += ["-m", "trainers.worker", str(run_dir)]
-    return command if resume_step is None else [*command, "--resume", str(resume_step)]
+    return literal_command(worker_arguments(config, run_dir, resume_step))
+
+
+def worker_arguments(config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
+    """Return torchrun's arguments in the literal command."""
+    resume = [] if resume_step is None else ["--resume", str(resume_step)]
+    return torchrun_arguments(config.nproc_per_node, "trainers.worker", str(run_dir), *resume)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 from trainers.contract import events
 from trainers.contract.events import State
 from trainers.contract.json_files import read_json
+from trainers.contract.plain_files import descriptor_of_plain
 
 SCHEMA_VERSION = 1
 
@@ -19,7 +21,7 @@ LOST_MESSAGE = (
     "The process that looked after this run is gone, so the run ended without a last word "
     "(killed, or the machine restarted)."
 )
-RESUME_HINT = "Resume continues from the newest checkpoint."
+RESUME_HINT = "Resume continues from the newest whole checkpoint."
 NOTHING_SAVED_HINT = "Nothing was saved yet: start it again."
 DAMAGED_MESSAGE = (
     "The status file of this run is damaged, so its state is what its events say. Resume writes a new one."
@@ -55,8 +57,8 @@ def write_over(path: Path, status: Status) -> None:
         OSError: when the disk does not take even that.
     """
     data = json.dumps(to_json(status), indent=2, ensure_ascii=False).encode()
-    with path.open("r+b", buffering=0) as file:
-        file.write(data.ljust(path.stat().st_size))
+    with os.fdopen(descriptor_of_plain(path, os.O_RDWR), "r+b", buffering=0) as file:
+        file.write(data.ljust(os.fstat(file.fileno()).st_size))
         file.truncate(len(data))
 
 

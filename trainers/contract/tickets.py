@@ -109,7 +109,7 @@ def leave_line(run: RunDirectory) -> None:
 
 def _read(path: Path) -> Ticket | None:
     try:
-        return _checked(read_json(path))
+        return _checked(read_json(path, must_be_ours=True))
     except FileNotFoundError:
         return None
     except (ValueError, LookupError, TypeError, AttributeError) as error:

@@ -1,11 +1,26 @@
-"""What both halves need to know of torchrun: how to start it, and what its last summary says."""
+"""What both halves need to know of torchrun: how to start it, and what its last summary says.
+
+On one machine torchrun and its ranks meet in files that nobody else can open. `--standalone` would open a
+store on all interfaces, which answers everybody, and unpickle what it finds there.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from trainers.contract.memory_file import MemoryFile
+
+# Where the ranks of one machine find their store.
+STORE = "TRAINERS_STORE"
+
+# Without it torchrun opens a store for its ranks, on all interfaces.
+_NO_PORT = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+# The store only grows, so torchrun says seldom that it lives: on one machine nobody else wants to know.
+_RENDEZVOUS = ("--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file,keep_alive_interval=3600")
 
 _SUMMARY_RANK = re.compile(
     r"rank\s*:\s*(?P<rank>\d+) \(local_rank: \d+\)\s*\n\s*exitcode\s*:\s*(?P<code>-?\d+)"
@@ -21,10 +36,42 @@ def torchrun_program() -> list[str]:
     return [str(beside_python)] if beside_python.exists() else [sys.executable, "-m", "torch.distributed.run"]
 
 
+def torchrun_arguments(num_ranks: int | str, module: str, *arguments: str) -> list[str]:
+    """Return the arguments by which torchrun starts a module on ranks of this machine."""
+    return [*_RENDEZVOUS, "--nproc-per-node", str(num_ranks), "-m", module, *arguments]
+
+
+def literal_command(arguments: list[str], program: Sequence[str] = ("torchrun",)) -> list[str]:
+    """Return the command that does the same by hand."""
+    return ["env", *(f"{name}={value}" for name, value in _NO_PORT.items()), *program, *arguments]
+
+
+def by_hand(module: str, *arguments: str) -> str:
+    """Return, as one would type it, what starts a module on two ranks of this machine."""
+    return shlex.join(literal_command(torchrun_arguments(2, module, *arguments)))
+
+
 def torchrun_options(log_dir: Path) -> Mapping[str, str]:
-    """Return options for the environment: so the command itself stays the literal one."""
+    """Return options for the environment: so the arguments stay those of the literal command."""
     # One machine: a host name that does not resolve (offline, VPN) must not matter.
-    return {"PET_LOG_DIR": str(log_dir), "PET_LOCAL_ADDR": "127.0.0.1"}
+    return {"PET_LOG_DIR": str(log_dir), "PET_LOCAL_ADDR": "127.0.0.1", **_NO_PORT}
+
+
+class RendezvousFiles:
+    """The files in which torchrun and its ranks find each other; they go with this process, or before."""
+
+    def __init__(self) -> None:
+        self._agents, self._ranks = MemoryFile("rendezvous"), MemoryFile("store")
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What torchrun and its ranks are told of them."""
+        return {"PET_RDZV_ENDPOINT": self._agents.address, STORE: self._ranks.address}
+
+    def close(self) -> None:
+        """Give them up."""
+        self._agents.close()
+        self._ranks.close()
 
 
 def told_end(rank: int, exit_code: int) -> str:

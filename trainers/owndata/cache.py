@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from trainers.contract import private_files
 from trainers.contract.json_files import sync_directory
 from trainers.data import Tokenizer
 from trainers.owndata import folders, limits
@@ -31,7 +32,6 @@ log = logging.getLogger(__name__)
 
 FORMAT_VERSION = 2  # another one for every change of what is prepared
 CACHE_VARIABLE = "TRAINERS_CACHE"
-REPOSITORY = Path(__file__).resolve().parent.parent.parent
 UNUSED_DAYS = 30
 MAX_BYTES = 200 * 10**9  # of all together; what was used within a day stays beyond it
 _USED = "used"
@@ -42,25 +42,21 @@ Meta = dict[str, Any]
 
 
 def cache_folder() -> Path:
-    """Return where prepared data is kept: TRAINERS_CACHE, else beside the program, else a temporary folder.
+    """Return where prepared data is kept: TRAINERS_CACHE, else beside the program, else in the user's cache.
 
     Raises:
-        DataError: when TRAINERS_CACHE names a place that cannot be written to.
+        DataError: when none of them can be written to.
     """
     if wanted := os.environ.get(CACHE_VARIABLE):
         folder = Path(wanted).expanduser().resolve()
         if not _is_writable(folder):
             raise _refused(folder, "it cannot be written to.", f"Set {CACHE_VARIABLE} to another folder.")
         return folder
-    beside = REPOSITORY / ".cache" / "prepared"
-    if _is_writable(beside):
-        return beside
-    aside = Path(tempfile.gettempdir()) / f"trainers-prepared-{os.getuid()}"
-    aside.mkdir(mode=0o700, exist_ok=True)
-    # In a shared place another user could have made it first; what lies there is not to be trusted.
-    if aside.stat().st_uid != os.getuid():
-        raise _refused(aside, "it belongs to somebody else.", f"Set {CACHE_VARIABLE} to another folder.")
-    return aside
+    found = private_files.cache_folder("prepared")
+    if found is None:
+        beside = private_files.REPOSITORY / ".cache"
+        raise _refused(beside, "it cannot be written to.", f"Set {CACHE_VARIABLE} to another folder.")
+    return found
 
 
 def fingerprint(path: Path, options: Mapping[str, object]) -> str:
@@ -142,19 +138,26 @@ def _make(cache: Path, name: str, make: Callable[[Path], Meta]) -> Prepared:
 
 def _open(folder: Path) -> Prepared | None:
     try:
+        private_files.require_ours(folder)
         prepared = Prepared(folder)
         if not prepared.is_whole():
             return None
+    except private_files.ForeignFileError as error:
+        raise _refused(folder, f"{error}.", f"Or set {CACHE_VARIABLE} to a folder of your own.") from error
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None
-    with contextlib.suppress(PermissionError):  # somebody else's cache: it is read all the same
+    with contextlib.suppress(PermissionError):  # root has prepared it
         (folder / _USED).touch()
     return prepared
 
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    with path.open("a") as file:
+    try:
+        lock = private_files.open_lock(path)
+    except private_files.ForeignFileError as error:
+        raise _refused(path, f"{error}.", f"Or set {CACHE_VARIABLE} to a folder of your own.") from error
+    with os.fdopen(lock, "r+b") as file:
         said = time.monotonic()
         while True:
             try:
@@ -178,9 +181,9 @@ def _remove_leftovers(cache: Path, name: str) -> None:
 
 def _is_free(lock: Path) -> bool:
     try:
-        with lock.open("a") as file:
+        with os.fdopen(private_files.open_lock(lock), "r+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except (OSError, private_files.ForeignFileError):
         return False
     return True
 
@@ -217,7 +220,7 @@ def _files(path: Path) -> Iterator[tuple[str, int, int]]:
 
 def _is_writable(folder: Path) -> bool:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return True
     except OSError:

@@ -26,6 +26,11 @@ MIN_TEXT_WORDS = 4.0
 MIXED_FROM = 0.8  # this share of numbers: the rest are probably mistakes
 MIN_FOR_IDENTIFIER = 10
 NUM_EXAMPLES = 5
+# A model computes with numbers of 32 bits, which end at 3.4e38.
+LARGEST_NUMBER = 1e38
+# Nor can it tell numbers apart that differ by less than this, or by so small a share of their size.
+SMALLEST_SPREAD = float(np.finfo(np.float32).tiny)
+SMALLEST_SHARE = 2.0**-44
 ID_NAMES = ("id", "ids", "index", "uuid", "guid", "key", "row")
 
 Numbers = npt.NDArray[np.float64]
@@ -39,6 +44,8 @@ class Column:
         self.counts: Counter[str] = Counter()
         self.missing_lines: list[int] = []
         self.not_numbers: list[tuple[int, str]] = []
+        self.too_large: list[tuple[int, str]] = []
+        self.num_too_large = 0
         self.num_missing = self.num_present = self.num_numbers = 0
         self.has_more_values = False
         self.all_whole = True
@@ -84,16 +91,24 @@ class Column:
         return not self._has_duplicates and (self.has_more_values or len(self.counts) == self.num_present)
 
     @property
+    def is_too_close(self) -> bool:
+        """Whether its numbers differ, but by less than is left of it in the computations."""
+        spread = self.numbers.highest - self.numbers.lowest
+        size = max(abs(self.numbers.highest), abs(self.numbers.lowest))
+        return self.num_numbers > 0 and spread < max(SMALLEST_SPREAD, SMALLEST_SHARE * size)
+
+    @property
     def kind(self) -> str:
         """What the column holds."""
         if self.num_present == 0:
             return EMPTY
         if self.num_distinct == 1 and not self.num_missing:
             return CONSTANT
-        if self.num_numbers == self.num_present:
-            is_id = self.all_different and self.all_whole and self.num_present >= MIN_FOR_IDENTIFIER
+        if self.num_numbers + self.num_too_large == self.num_present:
+            is_whole = self.all_whole and not self.num_too_large
+            is_id = self.all_different and is_whole and self.num_present >= MIN_FOR_IDENTIFIER
             return IDENTIFIER if is_id and (self._counts_up or _is_id_name(self.name)) else NUMBER
-        if self.num_numbers >= MIXED_FROM * self.num_present:
+        if self.num_numbers + self.num_too_large >= MIXED_FROM * self.num_present:
             return MIXED
         mostly_different = self.has_more_values or self.num_distinct > 0.5 * self.num_present
         if self.words.mean >= MIN_TEXT_WORDS and mostly_different:
@@ -133,6 +148,10 @@ class Column:
             number = parse_numbers([value], decimal_comma=self._decimal_comma)
             if number is not None:
                 found.append(number[0])
+            elif is_too_large(value, decimal_comma=self._decimal_comma):
+                self.num_too_large += 1
+                if len(self.too_large) < NUM_EXAMPLES:
+                    self.too_large.append((line, value))
             elif len(self.not_numbers) < NUM_EXAMPLES:
                 self.not_numbers.append((line, value))
         return np.array(found, dtype=np.float64)
@@ -189,7 +208,20 @@ class Thinned:
 
 
 def parse_numbers(values: Sequence[str], *, decimal_comma: bool) -> Numbers | None:
-    """Return texts as finite numbers, or None when any is none."""
+    """Return texts as numbers that can be computed with, or None when any is none."""
+    numbers = _read_numbers(values, decimal_comma=decimal_comma)
+    if numbers is None or not (np.abs(numbers) <= LARGEST_NUMBER).all():  # NaN is none either
+        return None
+    return numbers
+
+
+def is_too_large(value: str, *, decimal_comma: bool) -> bool:
+    """Tell whether a text is a number, but one that is too large to be computed with."""
+    numbers = _read_numbers([value], decimal_comma=decimal_comma)
+    return numbers is not None and bool(abs(numbers[0]) > LARGEST_NUMBER)
+
+
+def _read_numbers(values: Sequence[str], *, decimal_comma: bool) -> Numbers | None:
     joined = "".join(values)
     # Python reads 1_000 and digits of any script; such a thing in a table is rather a name.
     if "_" in joined or not joined.isascii():
@@ -197,10 +229,9 @@ def parse_numbers(values: Sequence[str], *, decimal_comma: bool) -> Numbers | No
     if decimal_comma and "," in joined:
         values = [value.replace(",", ".") if value.count(",") == 1 else value for value in values]
     try:
-        numbers = np.array(list(map(float, values)), dtype=np.float64)
+        return np.array(list(map(float, values)), dtype=np.float64)
     except ValueError:
         return None
-    return numbers if np.isfinite(numbers).all() else None
 
 
 def is_missing(value: str) -> bool:

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from trainers.data import TABULAR_REGRESSION
 from trainers.owndata.cache import require_space
-from trainers.owndata.columns import Numbers, is_missing, parse_numbers
+from trainers.owndata.columns import LARGEST_NUMBER, Numbers, is_missing, parse_numbers
+from trainers.owndata.problems import quoted
 from trainers.owndata.progress import Progress
 from trainers.owndata.rows import Rows, split_rows
 from trainers.owndata.store import ArrayWriter, MappedArray, write_array
@@ -21,6 +22,10 @@ from trainers.owndata.table_rows import Table
 
 _ROWS_AT_ONCE = 8192
 RAW = "raw"
+
+
+class TooFarError(Exception):
+    """A number becomes infinite when it is standardised; says in which column, and how far off it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +59,7 @@ def write_features(table: Table, plan: Plan, folder: Path, num_rows: int) -> tup
     centre, spread = (0.0, 1.0)
     if labels is None:
         centre, spread = float(targets[train].mean()), float(targets[train].std()) or 1.0
-        targets = ((targets - centre) / spread).astype(np.float32)
+        targets = _as_floats((targets - centre) / spread, plan.label_name)
     writer = ArrayWriter(folder, "inputs", "<f4", (width,))
     progress = Progress("rows written", len(raw))
     for start in range(0, len(raw), _ROWS_AT_ONCE):
@@ -172,10 +177,23 @@ def _expand(
             parts.append((column[:, None] == kinds).astype(np.float32))
         else:
             scaled = np.where(is_gone, 0.0, (column - mean[place]) / std[place])
-            parts.append(scaled[:, None].astype(np.float32))
+            parts.append(_as_floats(scaled, feature.name)[:, None])
         if feature.has_missing:
             parts.append(is_gone[:, None].astype(np.float32))
     return np.concatenate(parts, axis=1)
+
+
+def _as_floats(values: Numbers, name: str) -> npt.NDArray[np.float32]:
+    """Return standardised numbers as a model reads them.
+
+    Raises:
+        TooFarError: when one lies so far from those that are trained on that it becomes infinite.
+    """
+    if not (np.abs(values) <= LARGEST_NUMBER).all():
+        away = float(np.abs(values).max())
+        message = f"a number lies {away:.2g} times the usual deviation off the others: too far."
+        raise TooFarError(f"column {quoted(name)}", message)
+    return values.astype(np.float32)
 
 
 def _by_number(features: Sequence[Feature], values: Numbers, of_category: float) -> list[float]:

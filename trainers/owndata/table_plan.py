@@ -9,7 +9,17 @@ from dataclasses import dataclass
 
 from trainers.data import TABULAR_CLASSIFICATION, TABULAR_REGRESSION, TEXT_CLASSIFICATION, DataOptions
 from trainers.owndata import classes
-from trainers.owndata.columns import CATEGORY, CONSTANT, EMPTY, IDENTIFIER, MIXED, NUMBER, TEXT, Column
+from trainers.owndata.columns import (
+    CATEGORY,
+    CONSTANT,
+    EMPTY,
+    IDENTIFIER,
+    LARGEST_NUMBER,
+    MIXED,
+    NUMBER,
+    TEXT,
+    Column,
+)
 from trainers.owndata.problems import Problems, listed, quoted
 
 LABEL_NAMES = ("label", "labels", "target", "class")
@@ -21,6 +31,7 @@ MAX_ONE_HOT = 32
 MIN_ROWS = 10
 MOST_IN_OTHER = 0.5
 TASKS = (TABULAR_CLASSIFICATION, TABULAR_REGRESSION, TEXT_CLASSIFICATION)
+TOO_CLOSE = "its numbers differ by less than can be told apart in the computations."
 OTHER = "other"
 MISSING_NAME = "missing"
 
@@ -190,15 +201,16 @@ def _check_label(label: Column, task: str, *, skip: bool, problems: Problems) ->
         line = label.missing_lines[0]
         problems.unreadable(where, message, "Fill them in or delete the rows.", skip=skip, line=line)
     if task == TABULAR_REGRESSION:
-        if label.num_numbers < label.num_present:
-            _fault_not_numbers(label, skip, problems)
+        _check_numbers(label, skip, problems)
         if label.num_numbers < MIN_ROWS:
             message = f"it has {label.num_numbers} numbers; {MIN_ROWS} are the least."
             problems.fault(where, message, "Add rows, or choose another label column.")
-        elif label.numbers.lowest == label.numbers.highest:
+        elif label.num_distinct == 1:
             problems.fault(where, "all its numbers are the same.", "Choose another label column.")
+        elif label.is_too_close:
+            problems.fault(where, TOO_CLOSE, "Subtract what they have in common, or choose another unit.")
     elif label.kind == MIXED and label.num_distinct > MAX_NUMBER_CLASSES:
-        _fault_not_numbers(label, skip, problems)
+        _check_numbers(label, skip, problems)
 
 
 def _feature(index: int, column: Column, skip: bool, problems: Problems) -> Feature | None:
@@ -213,8 +225,13 @@ def _feature(index: int, column: Column, skip: bool, problems: Problems) -> Feat
         }[kind]
         problems.note(where, f"{why} It is left out.")
         return None
-    if kind == MIXED:
-        _fault_not_numbers(column, skip, problems)
+    if kind in (NUMBER, MIXED):
+        _check_numbers(column, skip, problems)
+        if column.is_too_close:
+            problems.note(
+                where, f"{TOO_CLOSE} It is left out.", "Subtract what they have in common, to use it."
+            )
+            return None
     has_missing = column.num_missing > 0
     if kind in (NUMBER, MIXED):
         _note_missing(column, "Taken as the mean, with a column that says so.", problems)
@@ -238,8 +255,20 @@ def _most_common(counts: Counter[str]) -> tuple[str, ...]:
     return tuple(classes.sort_classes(by_count[: MAX_ONE_HOT - 1]))
 
 
+def _check_numbers(column: Column, skip: bool, problems: Problems) -> None:
+    """Tell of the values of a column of numbers that are none, or too large ones."""
+    if column.num_too_large:
+        examples = ", ".join(f"{quoted(value)} in line {line:,}" for line, value in column.too_large)
+        message = f"{column.num_too_large:,} of its numbers are too large to compute with: {examples}."
+        hint = f"Mend them, or take another unit; numbers up to {LARGEST_NUMBER:g} can be used."
+        where, line = f"column {quoted(column.name)}", column.too_large[0][0]
+        problems.unreadable(where, message, hint, skip=skip, line=line)
+    if column.not_numbers:
+        _fault_not_numbers(column, skip, problems)
+
+
 def _fault_not_numbers(column: Column, skip: bool, problems: Problems) -> None:
-    rest = column.num_present - column.num_numbers
+    rest = column.num_present - column.num_numbers - column.num_too_large
     examples = ", ".join(f"{quoted(value)} in line {line:,}" for line, value in column.not_numbers[:5])
     message = f"{column.num_numbers:,} of its values are numbers and {rest:,} are not: {examples}."
     line = column.not_numbers[0][0]

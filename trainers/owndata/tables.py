@@ -14,9 +14,9 @@ from trainers.data import TABULAR_REGRESSION, TEXT_CLASSIFICATION, DataOptions, 
 from trainers.owndata.cache import tokenizer_fingerprint
 from trainers.owndata.classes import FEW_PER_CLASS, MIN_PER_CLASS, check_counts
 from trainers.owndata.columns import Column
-from trainers.owndata.features import feature_names, rows_of, write_features
+from trainers.owndata.features import TooFarError, feature_names, rows_of, write_features
 from trainers.owndata.kind import SMALL_BYTES
-from trainers.owndata.problems import Problems
+from trainers.owndata.problems import DataError, Problems
 from trainers.owndata.progress import Progress
 from trainers.owndata.splits import MappedRowsSplit, whole
 from trainers.owndata.store import MappedArray, Prepared
@@ -132,7 +132,12 @@ class TableData:
         assert plan is not None, "a look without a plan has faults"
         about = {"task": plan.task, "class_names": list(plan.class_names)}
         if plan.task != TEXT_CLASSIFICATION:
-            arrays, scale = write_features(look.table, plan, folder, look.num_rows)
+            try:
+                arrays, scale = write_features(look.table, plan, folder, look.num_rows)
+            except TooFarError as error:
+                where, message = error.args
+                problems.fault(where, message, "Mend it, or take it out.")
+                raise DataError(str(self._path), problems.shown, problems.num_faults) from error
             self._check_classes(folder, arrays, plan, problems)
             names = feature_names(plan)
             return {"arrays": arrays, "feature_names": names, "scale": vars(scale), **about}

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainers.contract.config import Config, RanksPerReplica
-from trainers.distributed import World
+from trainers.distributed import World, gather_json
 from trainers.parallel import MemoryShares
 from trainers.registry import register_strategy
 from trainers.sharded import ShardedStrategy, has_batch_norm
@@ -44,8 +44,9 @@ class Pipeline(ShardedStrategy):
         super().__init__(config, world)
         self._is_last = world.rank == world.world_size - 1
         self._loss: _LossOfPieces | None = None
-        self._forward_only: dict[tuple[int, ...], ScheduleGPipe] = {}
-        self._score_shapes: dict[tuple[int, ...], tuple[tuple[int, ...], torch.dtype]] = {}
+        self._schedule: ScheduleGPipe | None = None
+        # By the shape of a batch: what runs it, and what the last stage gives for it.
+        self._forward_only: dict[tuple[int, ...], tuple[ScheduleGPipe, Tensor]] = {}
 
     @classmethod
     def why_not(cls, network: nn.Module) -> str | None:
@@ -75,7 +76,6 @@ class Pipeline(ShardedStrategy):
         own = {*self.network.parameters(), *self.network.buffers()}
         named = [*network.named_parameters(), *network.named_buffers()]
         self._names: dict[Tensor, str] = {tensor: name for name, tensor in named if tensor in own}
-        self._schedule = self._make_schedule(self.config.pipeline_microbatches, self._loss_of_piece)
 
     def forward_backward(self, inputs: Tensor, loss_of: LossOf, scale: Tensor | None = None) -> Tensor:
         """Run one batch through the pipeline; the last rank returns the loss, for all ranks of the mean.
@@ -85,6 +85,9 @@ class Pipeline(ShardedStrategy):
         assert scale is None, "the stages would each scale their own part"
         num_pieces = self.config.pipeline_microbatches
         whole = _fill_up(inputs, self.config.batch_size)
+        if self._schedule is None:
+            piece = whole[: self.config.batch_size // num_pieces]
+            self._schedule, _ = self._make_schedule(piece, num_pieces, self._loss_of_piece)
         arguments = (whole,) if self.world.is_main else ()
         if not self._is_last:
             self._schedule.step(*arguments)
@@ -100,17 +103,12 @@ class Pipeline(ShardedStrategy):
         """Return the model's output on every rank; the last one sends it to the others."""
         shape = tuple(inputs.shape)
         if shape not in self._forward_only:
-            self._forward_only[shape] = self._make_schedule(1)
+            self._forward_only[shape] = self._make_schedule(inputs, 1)
+        schedule, like_output = self._forward_only[shape]
         arguments = (inputs,) if self.world.is_main else ()
-        output = self._forward_only[shape].step(*arguments)
-        if shape not in self._score_shapes:
-            about = [(tuple(output.shape), output.dtype) if output is not None else None]
-            dist.broadcast_object_list(about, src=self.world.world_size - 1, device=self.world.device)
-            assert about[0] is not None
-            self._score_shapes[shape] = about[0]
-        size, dtype = self._score_shapes[shape]
+        output = schedule.step(*arguments)
         if output is None:
-            output = torch.empty(size, dtype=dtype, device=self.world.device)
+            output = torch.empty_like(like_output)
         scores: Tensor = output.detach().contiguous()
         dist.broadcast(scores, src=self.world.world_size - 1)
         return scores
@@ -135,15 +133,41 @@ class Pipeline(ShardedStrategy):
         """Do nothing: every buffer lies on one rank."""
 
     def _make_schedule(
-        self, num_pieces: int, loss: Callable[[Tensor, Tensor], Tensor] | None = None
-    ) -> ScheduleGPipe:
-        """Return what runs a batch of one shape through the stages; without a loss forward only."""
+        self, piece: Tensor, num_pieces: int, loss: Callable[[Tensor, Tensor], Tensor] | None = None
+    ) -> tuple[ScheduleGPipe, Tensor]:
+        """Return what runs pieces like this through the stages, and a tensor that looks like the last one's.
+
+        Without a loss it runs forward only. Every rank must call it. Told what each stage takes and gives,
+        torch does not ask the other ranks, which it would do in pickles.
+        """
         from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
         world = self.world
         part = _Autocast(self.network, lambda: self.autocast())
-        stage = PipelineStage(part, world.rank, world.world_size, world.device)
-        return ScheduleGPipe(stage, num_pieces, loss_fn=loss, scale_grads=False)
+        shapes = self._try_stages(part, piece)
+        takes, gives = (_like(shape, world.device) for shape in shapes[world.rank : world.rank + 2])
+        if loss is not None:
+            gives.requires_grad_()
+            if not world.is_main:
+                takes.requires_grad_()
+        stage = PipelineStage(
+            part, world.rank, world.world_size, world.device, input_args=takes, output_args=gives
+        )
+        schedule = ScheduleGPipe(stage, num_pieces, loss_fn=loss, scale_grads=False)
+        return schedule, _like(shapes[-1], world.device)
+
+    def _try_stages(self, part: nn.Module, piece: Tensor) -> list[Any]:
+        """Return how a piece looks before the first stage and after each, found by a forward pass."""
+        world = self.world
+        shapes = [_shape_of(piece)]
+        devices = [world.device] if world.device.type == "cuda" else []
+        for rank in range(world.world_size):
+            mine = None
+            if rank == world.rank:
+                with torch.no_grad(), torch.random.fork_rng(devices=devices):
+                    mine = _shape_of(part(piece if rank == 0 else _like(shapes[-1], world.device)))
+            shapes.append(gather_json(mine, world.slow_group)[rank])
+        return shapes
 
     def _loss_of_piece(self, output: Tensor, number: Tensor) -> Tensor:
         assert self._loss is not None
@@ -195,9 +219,6 @@ class _LossOfPieces:
 
     def gradient(self, number: int) -> Tensor:
         """Return the gradient of the loss with respect to a piece's output."""
-        if len(self._outputs) < self._num_pieces:
-            # The stage tries out shapes with one piece before its first batch.
-            return torch.zeros_like(self._outputs[number])
         if not self._gradients:
             pieces = [self._outputs[index].requires_grad_() for index in range(self._num_pieces)]
             with torch.enable_grad():
@@ -219,6 +240,17 @@ class _PieceOfLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         return ctx.loss.gradient(ctx.number) * gradient, None, None
+
+
+def _shape_of(tensor: Tensor) -> Any:
+    """Return as JSON how a tensor looks."""
+    return list(tensor.shape), list(tensor.stride()), str(tensor.dtype).removeprefix("torch.")
+
+
+def _like(shape: Any, device: torch.device) -> Tensor:
+    """Return a tensor of zeros that looks so."""
+    size, stride, dtype = shape
+    return torch.empty_strided(size, stride, dtype=getattr(torch, dtype), device=device).zero_()
 
 
 def _fill_up(inputs: Tensor, num_samples: int) -> Tensor:

@@ -59,7 +59,7 @@ def _kill_all(trial: Trial) -> None:
     for process in family:
         process.kill()
     live.reap()
-    trial.ends(live.run, "lost", says="Resume continues from the newest checkpoint|[Ss]tart it again")
+    trial.ends(live.run, "lost", says="Resume continues from the newest whole checkpoint|[Ss]tart it again")
 
 
 def _stop_supervisor(trial: Trial) -> None:

@@ -1,0 +1,160 @@
+"""Another user of this machine attacks a job: they get nothing of it, and run nothing as its user."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ddp_gui.communication import CommunicationChecks
+from ddp_gui.machine import Machine
+from tests.harness import (
+    REPOSITORY,
+    LiveRun,
+    all_events,
+    create_run,
+    processes_of,
+    torchrun_by_hand,
+    wait_until,
+)
+from tests.port_attacker import LOOPBACK, attack, family
+from trainers.gang import WaitingGang
+
+END_S = 60.0
+NUM_RANKS = 2
+SUPERVISOR_AND_TORCHRUN = 2
+
+Victim = Callable[[Path], AbstractContextManager[list[int]]]
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0, reason="becoming another user needs root: run the tests as root to attack a job"
+)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """Return a folder that every user may write to and reach."""
+    with tempfile.TemporaryDirectory(prefix="open-", dir="/var/tmp") as folder:
+        Path(folder).chmod(0o777)
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def supervised(folder: Path) -> Iterator[list[int]]:
+    """Give the processes of a run as the page starts it; it goes on after the attack."""
+    live = LiveRun(create_run(folder / "runs", num_epochs=100_000), None, REPOSITORY)
+    try:
+        live.wait_for_step(10)
+        yield family(live.supervisor.pid)
+        live.wait_for_step(max(live.losses()) + 100)
+        live.ask("stop", save=False)
+        assert live.wait_for_end().state == "stopped"
+    finally:
+        live.kill()
+
+
+@contextlib.contextmanager
+def by_hand(folder: Path) -> Iterator[list[int]]:
+    """Give the processes of a run that was started by the command on the page."""
+    run = create_run(folder / "runs", num_epochs=100_000)
+    process = subprocess.Popen(torchrun_by_hand(run), cwd=REPOSITORY)
+
+    def newest_step() -> int:
+        assert process.poll() is None, "it goes on"
+        return max((event["step"] for event in all_events(run) if event["kind"] == "step"), default=0)
+
+    try:
+        wait_until("a step", newest_step, END_S)
+        yield family(process.pid)
+        attacked_at = newest_step()
+        wait_until("more steps", lambda: newest_step() > attacked_at + 100, END_S)
+        run.append_command("stop", save=False)
+        assert process.wait(END_S) == 0
+    finally:
+        for left in processes_of(run):
+            left.kill()
+        process.kill()
+        process.wait()
+
+
+@contextlib.contextmanager
+def waiting(folder: Path) -> Iterator[list[int]]:
+    """Give the processes of ranks that stand by, with no run going on."""
+    held = WaitingGang(folder / "standby", NUM_RANKS)
+    try:
+        wait_until("ranks that stand by", lambda: held.is_ready, END_S)
+        yield family(held.process.pid)
+        assert held.process.poll() is None, "they go on standing by"
+    finally:
+        for pid in reversed(family(held.process.pid)):
+            psutil.Process(pid).kill()
+        held.process.wait()
+        held.put_away(None)
+
+
+@contextlib.contextmanager
+def checking(_folder: Path) -> Iterator[list[int]]:
+    """Give the processes of a communication check, of the size that takes longest."""
+    checks = CommunicationChecks()
+    own = set(family(os.getpid()))
+    check = checks.start(NUM_RANKS, Machine(num_gpus=0, num_cores=NUM_RANKS))
+    try:
+        wait_until("a first size", lambda: check.lines or check.error, END_S)
+        yield [pid for pid in family(os.getpid()) if pid not in own]
+        check.has_ended.wait(END_S)
+        assert (check.state, check.error) == ("done", None)
+    finally:
+        checks.close()
+
+
+@pytest.mark.parametrize("victim", [supervised, by_hand, waiting, checking])
+def test_another_user_gets_nothing_of_a_job(victim: Victim, tmp_path: Path, open_folder: Path) -> None:
+    with victim(tmp_path) as pids:
+        assert len(pids) >= NUM_RANKS + 1, "torchrun and its ranks"
+        report = attack(pids, open_folder)
+        assert set(report["ports"].values()) <= LOOPBACK, "nothing listens to the network"
+        assert report["stores"] == {}, "no port answers as a store"
+        assert report["opened"] == [], "descriptors, environments and memories are theirs alone"
+    assert list(open_folder.iterdir()) == [], "what was planted has not been run"
+
+
+def test_the_attack_works_where_the_door_is_open(open_folder: Path) -> None:
+    """The control: torchrun as its documentation starts it can be made to run what another user planted."""
+    arguments = ["--standalone", "--nproc-per-node", "1", "--no-python", "sleep", "100"]
+    process = subprocess.Popen([sys.executable, "-m", "torch.distributed.run", *arguments], cwd=REPOSITORY)
+    try:
+        wait_until("its rank", lambda: len(family(process.pid)) > 1, END_S)
+        report = attack(family(process.pid), open_folder)
+        assert not set(report["ports"].values()) <= LOOPBACK
+        assert report["stores"], "a store answered"
+        wait_until("what was planted", lambda: list(open_folder.iterdir()), END_S)
+        assert {path.stat().st_uid for path in open_folder.iterdir()} == {os.getuid()}
+    finally:
+        for pid in reversed(family(process.pid)):
+            psutil.Process(pid).kill()
+        process.wait()
+
+
+def test_nothing_of_the_rendezvous_is_left_by_a_job_that_was_killed(tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    run = create_run(tmp_path / "runs", num_epochs=100_000)
+    live = LiveRun(run, None, REPOSITORY, {"TMPDIR": str(temporary)})
+    try:
+        live.wait_for_step(10)
+    finally:
+        live.kill()
+    left = [path for folder in (temporary, run.path) for path in folder.rglob("*") if path.is_file()]
+    assert left, "the run's own files"
+    assert [
+        path.name for path in left if path.name == "store" or b"torch.rendezvous" in path.read_bytes()
+    ] == []
+    assert list(temporary.iterdir()) == []

@@ -1,0 +1,53 @@
+"""What libraries advise is not passed on: some of it is dangerous, and none is for a page."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from trainers.contract.library_words import in_words, without_advice
+
+WORDS = {
+    "Weights only load failed. Re-running `torch.load` with `weights_only` set to `False` will likely "
+    "succeed, but it can result in arbitrary code execution. Only if you got it from a trusted source.": (
+        "Weights only load failed."
+    ),
+    "Object arrays cannot be loaded when allow_pickle=False": "",
+    "The repository contains custom code.\nPlease pass the argument `trust_remote_code=True` to allow it.": (
+        "The repository contains custom code."
+    ),
+    "CUDA out of memory. Tried to allocate 2 GiB. If fragmented try PYTORCH_CUDA_ALLOC_CONF=x.": (
+        "CUDA out of memory. Tried to allocate 2 GiB."
+    ),
+    "NCCL error: unhandled (run with NCCL_DEBUG=INFO for details)": "NCCL error: unhandled",
+    "For debugging consider passing CUDA_LAUNCH_BLOCKING=1\nan illegal access": "an illegal access",
+    "a plain sentence. And another: with words.": "a plain sentence. And another: with words.",
+    "": "",
+}
+
+
+@pytest.mark.parametrize(("text", "left"), WORDS.items())
+def test_advice_is_left_out_and_all_else_stays(text: str, left: str) -> None:
+    assert without_advice(text) == left
+
+
+def test_torchs_own_text_of_today_has_none_left(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    torch.save(torch.nn.Linear(1, 1), tmp_path / "a.pt")
+    with pytest.raises(Exception, match="weights_only") as caught:
+        torch.load(tmp_path / "a.pt", weights_only=True)
+    left = without_advice(str(caught.value))
+    assert "weights_only" not in left and "safe_globals" not in left and "trusted" not in left
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (KeyError("progress"), "'progress' is missing"),
+        (KeyError(), "something is missing"),
+        (EOFError(), "EOFError"),
+        (ValueError("allow_pickle=True"), "ValueError"),
+        (ValueError("it is torn"), "it is torn"),
+    ],
+)
+def test_an_error_is_told_in_words(error: Exception, words: str) -> None:
+    assert in_words(error) == words

@@ -1,0 +1,128 @@
+"""Files in memory that the processes of a job share, and the samples that lie in one."""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import os
+import random
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from trainers import sample_board
+from trainers.contract import memory_file
+from trainers.contract.memory_file import MemoryFile
+from trainers.contract.torchrun import STORE, RendezvousFiles
+from trainers.sample_board import PLACE_BYTES, SampleBoard
+
+only_in_memory = pytest.mark.skipif(not memory_file.is_in_memory(), reason="this system has no memory files")
+
+
+def test_another_process_shares_it_and_it_goes_with_its_owner() -> None:
+    file = MemoryFile("one", 16)
+    content, address = file.map(), file.address
+
+    def write() -> None:
+        memory_file.map_file(address)[:5] = b"hello"
+
+    other = multiprocessing.get_context("fork").Process(target=write)
+    other.start()
+    other.join()
+    assert other.exitcode == 0
+    assert content[:5] == b"hello"
+    file.close()
+    assert content[:5] == b"hello", "who has mapped it keeps it"
+    with pytest.raises(FileNotFoundError):
+        memory_file.map_file(address)
+    file.close()  # a second time is no error
+
+
+@only_in_memory
+def test_where_torchrun_and_its_ranks_meet_is_on_no_disk() -> None:
+    first, second = RendezvousFiles(), RendezvousFiles()
+    addresses = [*first.environment.values(), *second.environment.values()]
+    assert set(first.environment) == {"PET_RDZV_ENDPOINT", STORE}
+    inodes = {(about.st_dev, about.st_ino) for about in map(os.stat, addresses)}
+    assert len(inodes) == 4, "new ones for each start"
+    assert all(str(Path(address).readlink()).startswith("/memfd:") for address in addresses)
+    first.close()
+    assert [Path(address).exists() for address in addresses] == [False, False, True, True]
+    second.close()
+
+
+def test_where_a_system_has_none_it_is_a_file_of_its_owner_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(memory_file, "is_in_memory", lambda: False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    one, two = MemoryFile("store", 8), MemoryFile("store", 8)
+    assert one.address != two.address
+    assert stat.S_IMODE(Path(one.address).stat().st_mode) == 0o600
+    memory_file.map_file(one.address)[:2] = b"ab"
+    assert one.map()[:2] == b"ab"
+    one.close()
+    two.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_board_gives_the_newest_of_each_place() -> None:
+    board, file = sample_board.make(3)
+    assert board.read() == []
+    sample_board.find(file.address).write(2, {"step": 7})
+    board.write(0, {"step": 9, "name": "ü"})
+    assert board.read() == [{"step": 9, "name": "ü"}, {"step": 7}]
+    board.write(0, {"step": 10})
+    assert board.read() == [{"step": 10}, {"step": 7}], "a shorter one leaves nothing of a longer one"
+    file.close()
+
+
+def test_what_is_half_written_counts_the_next_time() -> None:
+    content = mmap.mmap(-1, 2 * PLACE_BYTES)
+    board = SampleBoard(content)
+    board.write(0, [1, 2, 3])
+    board.write(1, "other")
+    assert board.read() == [[1, 2, 3], "other"]
+    whole = content[:PLACE_BYTES]
+    draw = random.Random(0)
+    for _ in range(300):
+        position = draw.randrange(len(b"....----[1, 2, 3]"))
+        content[position] ^= 1 + draw.randrange(255)
+        assert board.read() == [[1, 2, 3], "other"], "the last that was whole stays"
+        content[:PLACE_BYTES] = whole
+    content[:4] = (2**32 - 1).to_bytes(4, "little")
+    assert board.read() == [[1, 2, 3], "other"], "a length beyond the place"
+
+
+def test_a_sample_is_never_seen_torn() -> None:
+    board, file = sample_board.make(1)
+    reader, is_over = sample_board.find(file.address), threading.Event()
+
+    def write() -> None:
+        for step in range(20_000):
+            board.write(0, {"step": step, "again": [step] * (step % 200)})
+        is_over.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    steps = []
+    while not is_over.is_set():
+        for sample in reader.read():
+            assert set(sample["again"]) <= {sample["step"]}
+            steps.append(sample["step"])
+    writer.join()
+    assert reader.read()[0]["step"] == 19_999
+    assert steps == sorted(steps)
+    file.close()
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    board, file = sample_board.make(2)
+    board.write(1, "neighbour")
+    with pytest.raises(ValueError, match="does not fit"):
+        board.write(0, "x" * PLACE_BYTES)
+    board.write(0, "x" * (PLACE_BYTES - 10))
+    assert board.read() == ["x" * (PLACE_BYTES - 10), "neighbour"]
+    file.close()
