@@ -31,15 +31,22 @@ def main() -> None:
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+    from ddp_gui import asking, usable_gpus
     from ddp_gui.catalogue import CatalogueError, CatalogueSource, default_cache_file
 
     catalogue = CatalogueSource(default_cache_file())
-    # Asking what there is and importing Gradio both take seconds: side by side.
-    asking = threading.Thread(target=_ask_ahead, args=(catalogue,), daemon=True)
-    asking.start()
+    gpus_file = asking.default_cache_file("usable_gpus")
+    # Asking what there is and importing Gradio all take seconds: side by side.
+    threads = [
+        threading.Thread(target=_ask_ahead, args=(catalogue,), daemon=True),
+        threading.Thread(target=usable_gpus.settle, args=(gpus_file,), daemon=True),
+    ]
+    for thread in threads:
+        thread.start()
     from ddp_gui.server import serve
 
-    asking.join()
+    for thread in threads:
+        thread.join()
     try:
         serve(options, catalogue)
     except (ValueError, CatalogueError) as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_gui.paths import REPOSITORY
-from trainers.contract import environment, private_files
+from trainers.contract import cuda_environment, environment, private_files
 from trainers.contract.json_files import read_json, write_json_atomically
 from trainers.contract.library_words import without_advice
 
@@ -25,8 +25,11 @@ class AskError(RuntimeError):
     """The training process did not answer; says its last words."""
 
 
-def ask(module: str) -> dict[str, Any]:
+def ask(module: str, *, sees_gpus: bool = False) -> dict[str, Any]:
     """Return the JSON that `python -m MODULE` prints.
+
+    Args:
+        sees_gpus: it may call CUDA; else a GPU cannot be opened by accident.
 
     Raises:
         AskError: when it fails.
@@ -37,7 +40,7 @@ def ask(module: str) -> dict[str, Any]:
         answer = subprocess.run(
             [*lifeline, sys.executable, "-m", module],
             cwd=REPOSITORY,
-            env=environment.for_a_child(),
+            env=environment.for_a_child({} if sees_gpus else cuda_environment.none_visible()),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=ASK_TIMEOUT_S,

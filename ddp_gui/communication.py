@@ -19,7 +19,7 @@ from typing import Any, Literal
 from ddp_gui.check_words import explain_failure
 from ddp_gui.machine import Machine
 from ddp_gui.paths import REPOSITORY
-from trainers.contract import environment
+from trainers.contract import cuda_environment, environment
 from trainers.contract.processes import ProcessTree
 from trainers.contract.rundir import shell_words
 from trainers.contract.torchrun import (
@@ -219,12 +219,13 @@ class CommunicationChecks:
 
 
 def _start(check: Check, folder: Path, said: Path, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    gpus = cuda_environment.none_visible() if check.backend == "gloo" else {}
     lifeline = [sys.executable, "-m", "trainers.contract.lifeline", str(os.getpid())]
     with said.open("ab") as stdout, (folder / "output.log").open("ab") as stderr:
         return subprocess.Popen(
             [*lifeline, *torchrun_program(), *check.arguments],
             cwd=REPOSITORY,
-            env=environment.for_a_child({**torchrun_options(folder / "torchrun"), **variables}),
+            env=environment.for_a_child({**torchrun_options(folder / "torchrun"), **variables, **gpus}),
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,

@@ -137,10 +137,11 @@ class Form:
     def _words(self, name: str, setting: Setting) -> tuple[str, str]:
         if self._machine.num_gpus == 0:
             most = self._machine.max_cpu_ranks
+            there = "No GPU here" if self._machine.gpu_obstacle is None else "The GPUs here cannot be used"
             on_cpu = {
                 "nproc_per_node": (
                     f"CPU ranks (up to {most})",
-                    "No GPU here: each rank is a process on the CPU.",
+                    f"{there}: each rank is a process on the CPU.",
                 ),
                 "batch_size": ("Batch per rank", "Samples each rank works through in one step."),
             }

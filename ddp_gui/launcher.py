@@ -16,7 +16,15 @@ from ddp_gui.access.class_settings import ClassSettingsFile
 from ddp_gui.paths import REPOSITORY
 from ddp_gui.plan import Plan
 from ddp_gui.standby import Standby
-from trainers.contract import environment, events, manifests, private_files, processes, rundir
+from trainers.contract import (
+    cuda_environment,
+    environment,
+    events,
+    manifests,
+    private_files,
+    processes,
+    rundir,
+)
 from trainers.contract.orders import Order
 from trainers.contract.plain_files import open_plain, open_to_append
 from trainers.contract.run_ids import Numbering
@@ -171,7 +179,7 @@ def start_supervisor(
     command = [sys.executable, "-m", "trainers.supervise", str(run.path.resolve()), "--ticket", grant.token]
     if ticket.resume_step is not None:
         command += ["--resume", str(ticket.resume_step)]
-    more = {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in grant.gpus)} if grant.gpus else {}
+    more = cuda_environment.only(gpu.uuid for gpu in grant.gpus)  # of none on the CPU: it sees none
     order = Order(
         run_dir=str(run.path.resolve()), resume_step=ticket.resume_step, ticket=grant.token, environment=more
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 from ddp_gui.door.slow_process import make_nice
 from ddp_gui.paths import REPOSITORY
-from trainers.contract import environment
+from trainers.contract import cuda_environment, environment
 from trainers.contract.config import Config
 from trainers.contract.library_words import without_advice
 
@@ -50,7 +50,7 @@ def _answer_of(command: list[str], time_limit_s: float) -> dict[str, Any]:
     with subprocess.Popen(
         command,
         cwd=REPOSITORY,
-        env=environment.for_a_child(),
+        env=environment.for_a_child(cuda_environment.none_visible()),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

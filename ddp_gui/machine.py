@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainers.contract import hardware, host
+from trainers.contract import cuda_environment, hardware, host
+from trainers.contract.cuda_environment import Obstacle
 
 FEWEST_CPU_RANKS_OFFERED = 4
 CPU_RANKS_BY_DEFAULT = 2
@@ -21,6 +22,8 @@ class Machine:
     memory_bytes: int | None = None
     # As many CPU ranks are handed out at once; None is as many as are asked for.
     most_cpu_ranks: int | None = None
+    # Why GPUs that are there cannot be used; they are not counted.
+    gpu_obstacle: Obstacle | None = None
 
     @property
     def max_cpu_ranks(self) -> int:
@@ -53,6 +56,9 @@ class Machine:
     def describe(self) -> str:
         """Say in a sentence what there is."""
         cores = f"{self.num_cores} CPU core{'s' if self.num_cores != 1 else ''}"
+        if self.gpu_obstacle is not None:
+            why = f"{self.gpu_obstacle.reason} {self.gpu_obstacle.remedy}"
+            return f"The GPUs here cannot be used, so ranks run on the CPU ({cores}). {why}"
         if self.num_gpus == 0:
             return f"No GPU here: ranks run on the CPU ({cores}), as real processes that talk over gloo."
         names = ", ".join(sorted(set(self.gpu_names))) or "GPU"
@@ -69,4 +75,5 @@ def look() -> Machine:
         gpu_names=tuple(gpu.name or "GPU" for gpu in gpus),
         gpu_memory_bytes=min(sizes, default=None),
         memory_bytes=host.memory_bytes()[1],
+        gpu_obstacle=cuda_environment.obstacle(),
     )

@@ -190,7 +190,10 @@ def _strategy_problems(config: Config, model: Model) -> list[Problem]:
 def _too_many_ranks(config: Config, machine: Machine) -> list[Problem]:
     kind = machine.device_kind(config.device)
     if kind == "cuda" and machine.num_gpus == 0:
-        return [Problem(field="device", value="cuda", allowed="auto or cpu: this machine has no GPU")]
+        why = "this machine has no GPU"
+        if (obstacle := machine.gpu_obstacle) is not None:
+            why = f"no GPU here can be used. {obstacle.reason} {obstacle.remedy}"
+        return [Problem(field="device", value="cuda", allowed=f"auto or cpu: {why}")]
     most = machine.max_ranks(config.device)
     if config.nproc_per_node <= most:
         return []

@@ -135,7 +135,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     checks = CommunicationChecks()
     standby = Standby(options.runs_dir, is_on=options.keeps_standby)
     report = MachineReport(options.runs_dir, catalogue, checks, standby)
-    devices = Devices(options.runs_dir, options.handed_out_cpu_ranks)
+    devices = Devices(options.runs_dir, options.handed_out_cpu_ranks, standby.processes)
     line = Line(options.runs_dir, devices, store.look_again, standby)
     view = LineView(line, store)
     folder = uploads.folder_beside(options.runs_dir)

@@ -27,7 +27,7 @@ from ddp_gui.waiting.passes import Passes
 from trainers.contract import environment, hardware, private_files
 from trainers.contract.orders import Order
 from trainers.contract.plain_files import descriptor_of_plain
-from trainers.contract.processes import memory_bytes
+from trainers.contract.processes import ProcessTree, memory_bytes
 
 FOLDER = ".standby"
 LOCK = "lock"
@@ -59,6 +59,8 @@ class Standby:
         # Until somebody has looked.
         self._is_anything_running = True
         self._kept: _Kept | None = None
+        # Were let go, and take a moment to end.
+        self._ending: list[subprocess.Popen[bytes]] = []
         self._num_ranks = 0
         self._expected_at = float("-inf")
         self._not_before = float("-inf")
@@ -121,6 +123,18 @@ class Standby:
             held = sum(memory_bytes(pid) or 0 for pid in family)
             return {"num_ranks": kept.num_ranks, "memory_bytes": held}
         return None
+
+    def processes(self) -> dict[int, float]:
+        """Return all processes of those that stand by, or are being let go, and when each was started."""
+        with self._lock:
+            self._ending = [process for process in self._ending if process.poll() is None]
+            roots = [*self._ending, *([] if self._kept is None else [self._kept.process])]
+        found = dict[int, float]()
+        for root in roots:
+            tree = ProcessTree(root.pid)
+            tree.look(now=True)
+            found |= tree.start_times()
+        return found
 
     def _tend(self) -> float:
         if not self._is_swept:
@@ -190,6 +204,7 @@ class Standby:
         assert kept.process.stdin is not None
         with contextlib.suppress(OSError):
             kept.process.stdin.close()
+        self._ending.append(kept.process)
         threading.Thread(target=kept.process.wait, name="standby-end", daemon=True).start()
 
 

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from trainers import checkpoint, compiling, memory_format, precision, recipe, registry
 from trainers.checkpoint import Checkpointer, Progress
-from trainers.contract import hardware
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.data import DataOptions, Dataset, DataSpec, Split, digest
@@ -264,9 +263,9 @@ def _say_what_is_wrong(config: Config, world: World, reporter: NullReporter) -> 
     for plugin in registry.discover_all():
         hint = "It cannot be picked until it is mended."
         reporter.warning("plugin_broken", f"{plugin.module} cannot be used: {plugin.message}", hint)
-    if config.device == "auto" and world.device.type == "cpu" and (num_gpus := hardware.num_gpus()):
-        message = f"This machine has {num_gpus} GPU(s), but torch cannot use them: the run is on the CPU."
-        reporter.warning("no_cuda", message, "Usually the driver is too old or torch is a build for the CPU.")
+    if (obstacle := world.gpu_obstacle) is not None:
+        message = f"The run is on the CPU, though there are GPUs. {obstacle.reason}"
+        reporter.warning("no_cuda", message, obstacle.remedy)
     if config.precision == "tf32" and world.device.type == "cpu":
         reporter.warning(
             "tf32_idle", "TF32 does nothing on the CPU: the run is in fp32.", "Choose bf16, or leave it."

@@ -19,7 +19,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trainers import host_memory
+from trainers import devices, host_memory
+from trainers.contract.cuda_environment import Obstacle
 from trainers.contract.torchrun import STORE
 
 COLLECTIVE_TIMEOUT = timedelta(seconds=60)
@@ -31,7 +32,8 @@ SLOW_TIMEOUT = timedelta(minutes=30)
 class World:
     """This rank's place among the others, and its device; `slow_group` is for talk about files.
 
-    `slow_timeout` is how long a rank waits in such talk.
+    `slow_timeout` is how long a rank waits in such talk; `gpu_obstacle` is why it is not on a GPU, where
+    there are some.
     """
 
     rank: int
@@ -41,6 +43,7 @@ class World:
     device: torch.device
     slow_group: dist.ProcessGroup | None = None
     slow_timeout: timedelta = SLOW_TIMEOUT
+    gpu_obstacle: Obstacle | None = None
 
     @property
     def is_main(self) -> bool:
@@ -52,34 +55,21 @@ class World:
         return values
 
 
-def choose_device(wanted: str, local_rank: int, local_world_size: int) -> torch.device:
-    """Return this rank's device.
-
-    Raises:
-        ValueError: when there are fewer GPUs than ranks.
-    """
-    num_gpus = torch.cuda.device_count() if wanted != "cpu" else 0
-    if wanted == "cpu" or (wanted == "auto" and num_gpus == 0):
-        return torch.device("cpu")
-    if num_gpus < local_world_size:
-        raise ValueError(
-            f"nproc_per_node is {local_world_size}, but torch sees {num_gpus} GPU(s) here: "
-            f"choose at most {num_gpus}, or device cpu"
-        )
-    return torch.device("cuda", local_rank)
-
-
 def join(wanted_device: str, timeout: timedelta = COLLECTIVE_TIMEOUT) -> World:
     """Join the group torchrun set up: NCCL between GPUs, gloo between CPU ranks.
 
     Args:
         timeout: a collective that waits longer for another rank is an error.
+
+    Raises:
+        ValueError: when the device that is wanted cannot be had, or is not the one this rank was given.
     """
     local_rank = int(os.environ["LOCAL_RANK"])
     local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
-    device = choose_device(wanted_device, local_rank, local_world_size)
+    choice = devices.choose(wanted_device, local_rank, local_world_size)
+    device = choice.device
     if device.type == "cuda":
-        torch.cuda.set_device(device)
+        devices.hold(device)
     else:
         # The ranks share the cores: each takes its part, where torchrun's default is one thread.
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -91,12 +81,12 @@ def join(wanted_device: str, timeout: timedelta = COLLECTIVE_TIMEOUT) -> World:
         store = dist.FileStore(str(local_store()))
         store.set_timeout(timeout)
     dist.init_process_group(
-        backend="nccl" if device.type == "cuda" else "gloo",
+        backend=choice.backend,
         timeout=timeout,
         store=store,
         rank=int(os.environ["RANK"]),
         world_size=int(os.environ["WORLD_SIZE"]),
-        device_id=device if device.type == "cuda" else None,
+        device_id=device if choice.backend == "nccl" else None,
     )
     slow_timeout = max(SLOW_TIMEOUT, timeout)
     slow_group = dist.new_group(backend="gloo", timeout=slow_timeout)
@@ -108,6 +98,7 @@ def join(wanted_device: str, timeout: timedelta = COLLECTIVE_TIMEOUT) -> World:
         world_size=dist.get_world_size(),
         node=int(os.environ.get("GROUP_RANK", "0")),
         device=device,
+        gpu_obstacle=choice.obstacle,
     )
 
 

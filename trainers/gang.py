@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainers import launch
-from trainers.contract import environment, heartbeats, orders, plain_files, processes
+from trainers.contract import cuda_environment, environment, heartbeats, orders, plain_files, processes
 from trainers.contract.config import Config
 from trainers.contract.heartbeats import Board
 from trainers.contract.orders import COMMANDS_OFFSET, STOOD_BY, SUPERVISED, Order, Pipes
@@ -99,8 +99,7 @@ class WaitingGang:
         log = run.logs / _LOG
         (self._folder / _LOG).replace(log)
         variables = {COMMANDS_OFFSET: str(commands_offset), STOOD_BY: "1"}
-        if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
-            variables["CUDA_VISIBLE_DEVICES"] = visible
+        variables |= {name: os.environ[name] for name in cuda_environment.OF_A_RUN if name in os.environ}
         order = Order(run_dir=str(run.path), resume_step=resume_step, environment=variables)
         self._pipes.tell(order)
         return Gang(process=self.process, log=log, details=self._folder / _DETAILS, board=self._board)

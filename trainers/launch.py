@@ -17,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from trainers.contract import hardware, lifeline
+from trainers.contract import gpu_signs, lifeline
 from trainers.contract.torchrun import told_end
 
 FIRST_OF_A_RANK = Path(__file__).resolve().with_name("forked_rank.py")
@@ -41,8 +41,7 @@ START_METHOD = "PET_START_METHOD"
 def can_fork() -> bool:
     """Tell whether ranks may be forked here: on Linux, where no GPU can be in the game."""
     is_wanted = os.environ.get(START_METHOD, "fork") == "fork"
-    has_gpu = hardware.num_nvidia_cards() > 0 or hardware.num_gpus() > 0
-    return is_wanted and sys.platform.startswith("linux") and not has_gpu
+    return is_wanted and sys.platform.startswith("linux") and not gpu_signs.may_have_gpu()
 
 
 def forking(arguments: Sequence[str]) -> list[str]:

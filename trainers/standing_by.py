@@ -3,7 +3,8 @@
 torchrun OPTIONS --nproc-per-node N -m trainers.standing_by
 
 Most of the time from a click to a first step goes into imports; here they are done before the click. It
-holds no GPU: nothing of CUDA is touched until the run says on which device it trains.
+holds no GPU: nothing of CUDA is called until the run says which device is its own, and the driver has not
+read CUDA_VISIBLE_DEVICES before (`contract/cuda_environment.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 from pathlib import Path
 
 from trainers import heartbeat, launch, worker
-from trainers.contract import orders
+from trainers.contract import gpu_signs, orders
 from trainers.contract.heartbeats import STANDING_BY
 from trainers.contract.lifeline import die_with_parent, parent_by_name
 from trainers.contract.rundir import RunDirectory
@@ -33,10 +34,8 @@ def main() -> int:
 
 
 def get_ready() -> None:
-    """Import what any run needs, and go through one small step: much of torch is made at its first use."""
+    """Import what any run needs; where no GPU can be, also go through one small step on the CPU."""
     import torch
-    from torch.nn import functional
-    from torch.nn.utils import get_total_norm
 
     from trainers import registry
 
@@ -45,6 +44,21 @@ def get_ready() -> None:
     libraries = {library for strategy in registry.strategies().values() for library in strategy.libraries}
     for name in [*launch.NEEDED_BY_ANY_RUN, *libraries]:
         importlib.import_module(name)
+    if not gpu_signs.may_have_gpu():
+        _go_through_a_step()
+
+
+def _go_through_a_step() -> None:
+    """Take one small step: much of torch is made at its first use.
+
+    Not beside a GPU, though all is on the CPU: `AdamW.step` asks for the current stream of the
+    accelerator, which opens a CUDA context on GPU 0 (torch 2.13, `optim/optimizer.py`,
+    `_accelerator_graph_capture_health_check`).
+    """
+    import torch
+    from torch.nn import functional
+    from torch.nn.utils import get_total_norm
+
     network = torch.nn.Linear(4, 4)
     optimizer = torch.optim.AdamW(network.parameters(), fused=True)
     functional.cross_entropy(network(torch.zeros(2, 4)), torch.zeros(2, dtype=torch.long)).backward()

@@ -153,10 +153,13 @@ export class Handed {
   constructor() {
     this.gpus = el("ul", { class: "ddp-queue-gpus" });
     this.cpu = el("p", {});
-    this.element = section("What is handed out", "handed-out", this.gpus, this.cpu);
+    this.note = el("p", {});
+    this.element = section("What is handed out", "handed-out", this.gpus, this.cpu, this.note);
   }
 
-  update({ gpus, cpu_ranks: cpuRanks, cpu_ranks_used: used }) {
+  update({ gpus, cpu_ranks: cpuRanks, cpu_ranks_used: used, note }) {
+    setText(this.note, note ?? "");
+    show(this.note, Boolean(note));
     const words = gpus.map(gpuWords);
     if (JSON.stringify(words) !== this.shown) {
       this.shown = JSON.stringify(words);

@@ -14,7 +14,8 @@ from typing import Any
 from ddp_gui.catalogue import Catalogue
 from ddp_gui.machine_report.versions import installed_version
 from ddp_gui.paths import REPOSITORY
-from trainers.contract import hardware
+from trainers.contract import cuda_environment, gpu_signs, hardware
+from trainers.contract.cuda_environment import Obstacle
 
 FINETUNE_REQUIREMENTS = REPOSITORY / "requirements-finetune.txt"
 LITTLE_DISK_BYTES = 5 * 10**9
@@ -57,7 +58,7 @@ def gpus() -> list[Missing]:
     ]
     problem = hardware.nvml_problem()
     if problem is None:
-        return found + torch_without_cuda(hardware.num_gpus(), installed_version("torch"))
+        return [*found, *unusable(cuda_environment.obstacle()), *what_is_unclear(hardware.num_gpus())]
     return [*found, _no_driver(problem, hardware.num_nvidia_cards())]
 
 
@@ -91,18 +92,51 @@ def _no_driver(problem: hardware.NvmlProblem, num_cards: int) -> Missing:
     return Missing(what="A GPU", meaning=meaning, command="docker run --gpus all IMAGE")
 
 
-def torch_without_cuda(num_gpus: int, version: str | None) -> list[Missing]:
-    """Say that GPUs lie idle because torch was built for the CPU."""
-    if num_gpus == 0 or version is None or not version.endswith("+cpu"):
+def unusable(obstacle: Obstacle | None) -> list[Missing]:
+    """Say why GPUs lie idle that training cannot use, as training itself has found out."""
+    if obstacle is None:
         return []
+    version = installed_version("torch") or ""
+    is_for_cpus = version.endswith("+cpu")
+    needed = f"torch=={version.removesuffix('+cpu')}"
+    how = "Install one for GPUs." if is_for_cpus else obstacle.remedy
     return [
         Missing(
-            what="PyTorch for GPUs",
-            meaning=f"The one installed ({version}) was built for CPUs only, so the GPUs lie idle.",
-            command=pip("install", "--force-reinstall", f"torch=={version.removesuffix('+cpu')}"),
+            what="PyTorch for GPUs" if is_for_cpus else "GPUs that can be used",
+            meaning=f"{obstacle.reason} {how} Then start the page again.",
+            command=pip("install", "--force-reinstall", needed) if is_for_cpus else None,
             is_problem=True,
         )
     ]
+
+
+def what_is_unclear(num_gpus: int) -> list[Missing]:
+    """Say what of the GPUs cannot be told from here: which are meant, or who is on them."""
+    found = []
+    if hardware.names_are_unclear():
+        found.append(
+            Missing(
+                what="Clear names of GPUs",
+                meaning=(
+                    "CUDA_VISIBLE_DEVICES names GPUs by CUDA's own order, the fastest first. They differ, "
+                    "so that the ones meant cannot be told from here. Name them by UUID (nvidia-smi -L), or "
+                    "set CUDA_DEVICE_ORDER=PCI_BUS_ID, and start the page again."
+                ),
+                is_problem=True,
+            )
+        )
+    if num_gpus and not gpu_signs.sees_all_processes():
+        found.append(
+            Missing(
+                what="Who else is on the GPUs",
+                meaning=(
+                    "This page runs in a container, where programs outside it cannot be seen: a GPU that is "
+                    "handed out may be in use. Let the container share the machine's processes to see them."
+                ),
+                command="docker run --pid=host IMAGE",
+            )
+        )
+    return found
 
 
 def little_disk(folder: Path) -> list[Missing]:

@@ -18,7 +18,7 @@ from ddp_gui.machine_report.owners import Owners
 from ddp_gui.machine_report.slow_look import SlowLook
 from ddp_gui.machine_report.versions import list_versions
 from ddp_gui.standby import Standby
-from trainers.contract import hardware, host, processes
+from trainers.contract import gpu_signs, hardware, host, processes
 from trainers.contract.host import CoreReader
 
 SAMPLE_EVERY_S = 1.0
@@ -105,6 +105,8 @@ class MachineReport:
     def _gpu(self, index: int, handle: Any | None) -> dict[str, Any]:
         reading = hardware.Reading() if handle is None else hardware.read_gpu(handle)
         found = None if handle is None else hardware.gpu_processes(handle)
+        if not found and not gpu_signs.sees_all_processes():
+            found = None  # from inside a container nobody's being there cannot be seen
         users = None if found is None else [self._gpu_user(process) for process in found]
         return {"index": index, "answers": handle is not None, **vars(reading), "processes": users}
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ddp_gui.machine_report.owners import Owners
-from trainers.contract import hardware, processes
+from trainers.contract import cuda_environment, gpu_signs, hardware, processes
 from trainers.contract.tickets import GrantedGpu
 
 
@@ -24,11 +24,15 @@ NOBODY = Users()
 
 @dataclass(frozen=True, kw_only=True)
 class DevicesNow:
-    """The GPUs a run started here could have, who is on them, and the CPU ranks; None is no limit."""
+    """The GPUs a run started here could have, who is on them, and the CPU ranks; None is no limit.
+
+    `note` says what stands in the way of GPUs, or of seeing who is on them.
+    """
 
     gpus: tuple[GrantedGpu, ...] = ()
     users: Mapping[str, Users]
     cpu_ranks: int | None = None
+    note: str | None = None
 
     def users_of(self, uuid: str) -> Users:
         """Return who computes on a GPU."""
@@ -40,10 +44,17 @@ class DevicesNow:
 
 
 class Devices:
-    """Looks at the machine's GPUs; the CPU ranks are as many as the page was told to hand out."""
+    """Looks at the machine's GPUs; the CPU ranks are as many as the page was told to hand out.
 
-    def __init__(self, runs_dir: Path, cpu_ranks: int | None) -> None:
+    Args:
+        waiting: the processes of the ranks that wait for a run, with when each was started: nobody's.
+    """
+
+    def __init__(
+        self, runs_dir: Path, cpu_ranks: int | None, waiting: Callable[[], Mapping[int, float]] = dict
+    ) -> None:
         self._owners = Owners(runs_dir)
+        self._waiting = waiting
         self.cpu_ranks = cpu_ranks
 
     def look(self) -> DevicesNow:
@@ -53,6 +64,7 @@ class Devices:
             gpus=tuple(GrantedGpu(index=gpu.index, uuid=gpu.uuid) for gpu in visible),
             users={gpu.uuid: self._users_of(gpu) for gpu in visible},
             cpu_ranks=self.cpu_ranks,
+            note=_note(bool(visible)),
         )
 
     def _users_of(self, gpu: hardware.VisibleGpu) -> Users:
@@ -65,9 +77,14 @@ class Devices:
             run_id = self._owners.run_of(process.pid)
             if run_id is not None:
                 runs.add(run_id)
-            else:
+            elif not self._waits_for_a_run(process.pid):
                 others.append(_in_words(process))
         return Users(runs=frozenset(runs), others=tuple(others))
+
+    def _waits_for_a_run(self, pid: int) -> bool:
+        started_unix_s = self._waiting().get(pid)
+        facts = processes.look_at(pid)
+        return facts is not None and facts.started_unix_s == started_unix_s
 
 
 def _in_words(process: hardware.GpuProcess) -> str:
@@ -75,3 +92,14 @@ def _in_words(process: hardware.GpuProcess) -> str:
     name = (process.name if facts is None else facts.name) or "a process"
     user = None if facts is None else facts.user
     return f"{name} of {user} (pid {process.pid})" if user else f"{name} (pid {process.pid})"
+
+
+def _note(has_gpus: bool) -> str | None:
+    if (obstacle := cuda_environment.obstacle()) is not None:
+        return f"No GPU is handed out. {obstacle.reason} {obstacle.remedy}"
+    if not has_gpus or gpu_signs.sees_all_processes():
+        return None
+    return (
+        "This page runs in a container, where programs outside it cannot be seen: a GPU that is handed out "
+        "may be in use."
+    )

@@ -214,7 +214,12 @@ def _devices(seen: Seen, shown: _Shown) -> dict[str, Any]:
         for gpu in seen.devices.gpus
     ]
     used = sum(run.num_ranks for run in running if run.kind == "cpu")
-    return {"gpus": gpus, "cpu_ranks": seen.devices.cpu_ranks, "cpu_ranks_used": used}
+    return {
+        "gpus": gpus,
+        "cpu_ranks": seen.devices.cpu_ranks,
+        "cpu_ranks_used": used,
+        "note": seen.devices.note,
+    }
 
 
 def in_words(place: int, starts_in_s: float | None) -> str:
@@ -263,7 +268,8 @@ def _why_never(run: Waiting, needs: str, seen: Seen) -> str:
             f"It needs {needs}, but only {capacity.cpu_ranks} are handed out here: take it out of the line."
         )
     if run.num_ranks > len(capacity.gpus):
-        return f"It needs {needs}, but there are {len(capacity.gpus)} here: take it out of the line."
+        why = "" if seen.devices.note is None else f" {seen.devices.note}"
+        return f"It needs {needs}, but there are {len(capacity.gpus)} here: take it out of the line.{why}"
     users = [
         f"GPU {gpu.index}: {', '.join(others)}"
         for gpu in seen.devices.gpus

@@ -1,14 +1,14 @@
-"""Devices: a reading that cannot be had is None, and a GPU that is not there is said in words."""
+"""Devices: a reading that cannot be had is None, and which GPUs may be seen is told as CUDA tells it."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import pytest
-import torch
 
-from trainers import distributed
-from trainers.contract import hardware
+from tests.unit.fake_gpus import FakeGpu, FakeNvml
+from trainers.contract import cuda_environment, hardware
 
 
 def test_without_nvml_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,66 +34,84 @@ def test_own_process_is_read_on_the_cpu() -> None:
     assert reading.temperature_celsius is None and reading.power_watts is None
 
 
-class FakeNvml:
-    """A driver of which some questions fail, the way NVML's do."""
+def use(monkeypatch: pytest.MonkeyPatch, *gpus: FakeGpu) -> None:
+    monkeypatch.setattr(hardware, "_nvml", lambda: FakeNvml(gpus))
 
-    NVMLError = RuntimeError
-    NVML_TEMPERATURE_GPU = 0
 
-    def __init__(self, count: int) -> None:
-        self.count = count
+def box(num_gpus: int) -> list[FakeGpu]:
+    return [FakeGpu(uuid=f"GPU-{'abcdefgh'[index]}000") for index in range(num_gpus)]
 
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802 - NVML's names
-        return self.count
 
-    def nvmlDeviceGetName(self, handle: object) -> bytes:  # noqa: N802
-        return b"NVIDIA Test"
-
-    def _fail(self, *_: object) -> None:
-        raise RuntimeError("Not Supported")
-
-    nvmlDeviceGetUtilizationRates = nvmlDeviceGetMemoryInfo = nvmlDeviceGetTemperature = _fail  # noqa: N815
-
-    def nvmlDeviceGetPowerUsage(self, handle: object) -> int:  # noqa: N802
-        return 61_500
+@pytest.fixture(autouse=True)
+def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a test makes of them, the variables are as they were afterwards."""
+    for name in (cuda_environment.VISIBLE, cuda_environment.ORDER, cuda_environment.OBSTACLE):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
 
 
 @pytest.mark.parametrize(
-    ("visible", "expected"), [(None, 8), ("0,1", 2), ("", 0), ("-1", 0), ("3", 1), ("0,1,2,3,4,5,6,7,8,9", 8)]
+    ("visible", "expected"),
+    [
+        (None, 8),
+        ("0,1", 2),
+        ("", 0),
+        ("-1", 0),
+        ("3", 1),
+        ("0,1,2,3,4,5,6,7,8,9", 8),
+        ("0,-1,1", 1),
+        ("0,,1", 1),
+        ("9,0", 0),
+        ("1,1", 0),
+        ("GPU-a,GPU-c000", 2),
+        ("GPU-", 0),
+        ("nonsense", 0),
+    ],
 )
-def test_only_visible_gpus_are_counted(
+def test_gpus_are_counted_as_cuda_reads_their_names(
     monkeypatch: pytest.MonkeyPatch, visible: str | None, expected: int
 ) -> None:
-    monkeypatch.setattr(hardware, "_nvml", lambda: FakeNvml(8))
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    use(monkeypatch, *box(8))
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert hardware.num_gpus() == expected
+    assert hardware.num_gpus() == len(hardware.gpu_handles()) == expected
+
+
+def test_handles_are_those_of_the_visible_gpus_not_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus = box(3)
+    use(monkeypatch, *gpus)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,1")
+    assert hardware.gpu_handles() == [gpus[1], gpus[2]]
+
+
+@pytest.mark.parametrize(
+    ("order", "visible", "names", "is_unclear"),
+    [
+        (None, "0", ("Fast", "Slow"), True),
+        ("FASTEST_FIRST", "1", ("Fast", "Slow"), True),
+        ("PCI_BUS_ID", "1", ("Fast", "Slow"), False),
+        (None, "1", ("Fast", "Fast"), False),
+        (None, None, ("Fast", "Slow"), False),
+        (None, "GPU-a000", ("Fast", "Slow"), False),
+    ],
+)
+def test_indices_of_cudas_own_order_are_unclear_among_different_gpus(
+    monkeypatch: pytest.MonkeyPatch,
+    order: str | None,
+    visible: str | None,
+    names: tuple[str, ...],
+    is_unclear: bool,
+) -> None:
+    use(monkeypatch, *(replace(gpu, name=name) for gpu, name in zip(box(2), names, strict=True)))
+    for variable, value in (("CUDA_DEVICE_ORDER", order), ("CUDA_VISIBLE_DEVICES", visible)):
+        if value is not None:
+            monkeypatch.setenv(variable, value)
+    assert hardware.names_are_unclear() == is_unclear
 
 
 def test_question_a_gpu_cannot_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "_nvml", lambda: FakeNvml(1))
-    reading = hardware.read_gpu(object())
-    assert reading == hardware.Reading(name="NVIDIA Test", power_watts=61.5)
-
-
-def test_more_ranks_than_gpus_is_refused_naming_field_value_and_limit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    with pytest.raises(
-        ValueError, match=r"nproc_per_node is 3, but torch sees 2 GPU.*at most 2, or device cpu"
-    ):
-        distributed.choose_device("auto", 0, 3)
-    assert distributed.choose_device("auto", 1, 2) == torch.device("cuda", 1)
-    assert distributed.choose_device("cpu", 1, 2) == torch.device("cpu")
-
-
-def test_without_a_gpu_auto_is_the_cpu_and_cuda_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert distributed.choose_device("auto", 0, 4) == torch.device("cpu")
-    with pytest.raises(ValueError, match="torch sees 0 GPU"):
-        distributed.choose_device("cuda", 0, 1)
+    use(monkeypatch, *box(1))
+    assert hardware.read_gpu(box(1)[0]) == hardware.Reading(name="NVIDIA Fake 80GB")
 
 
 def test_cores_counted_are_those_this_process_may_use() -> None:

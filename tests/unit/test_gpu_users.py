@@ -28,6 +28,9 @@ class FakeDriver:
             raise RuntimeError("GPU is lost")
         return "handle 0"
 
+    def nvmlDeviceGetUUID(self, handle: str) -> str:  # noqa: N802
+        return "GPU-0000"
+
     def _answer(self, name: str) -> Any:
         if self.lists[name] is None:
             raise RuntimeError("Not Supported")

@@ -24,7 +24,8 @@ from ddp_gui.machine_report.report import MachineReport
 from ddp_gui.machine_report.slow_look import SlowLook
 from ddp_gui.standby import Standby
 from tests.harness import wait_until
-from trainers.contract import hardware, processes
+from trainers.contract import gpu_signs, hardware, processes
+from trainers.contract.cuda_environment import Obstacle
 from trainers.contract.hardware import GpuProcess, Reading
 
 DAY_S = 86_400.0
@@ -176,15 +177,20 @@ def test_no_driver_is_explained_by_what_is_in_the_machine(monkeypatch: pytest.Mo
 
 
 def test_silent_gpus_and_a_torch_without_cuda_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "all_gpus", lambda: {0: object(), 3: None})
+    monkeypatch.setattr(hardware, "all_gpus", lambda: {3: None})
     monkeypatch.setattr(hardware, "nvml_problem", lambda: None)
-    monkeypatch.setattr(hardware, "num_gpus", lambda: 1)
     monkeypatch.setattr(missing, "installed_version", lambda package: "2.13.0+cpu")
-    silent, torch = missing.gpus()
+    (silent,) = missing.gpus()
     assert silent.what == "GPU 3 does not answer"
+    for_cpus = Obstacle(reason="This torch (2.13.0+cpu) was built for CPUs only.", remedy="Install one: pip")
+    (torch,) = missing.unusable(for_cpus)
     assert torch.command is not None and torch.command.endswith("pip install --force-reinstall torch==2.13.0")
-    assert missing.torch_without_cuda(0, "2.13.0+cpu") == []
-    assert missing.torch_without_cuda(1, "2.13.0") == []
+    assert for_cpus.reason in torch.meaning
+    monkeypatch.setattr(missing, "installed_version", lambda package: "2.13.0")
+    (driver,) = missing.unusable(Obstacle(reason="The driver is too old.", remedy="Install another."))
+    assert driver.command is None
+    assert driver.meaning == "The driver is too old. Install another. Then start the page again."
+    assert missing.unusable(None) == []
 
 
 def test_absent_packages_come_with_the_exact_command(tmp_path: Path) -> None:
@@ -264,9 +270,11 @@ def test_the_report_is_json_and_says_who_uses_a_made_up_gpu(
     theirs = GpuProcess(pid=os.getpid(), memory_used_bytes=None)
     unseen = GpuProcess(pid=2**22 + 1, name="game")
     monkeypatch.setattr(hardware, "all_gpus", lambda: {0: "handle", 1: None})
+    monkeypatch.setattr(hardware, "visible_gpus", list)
     monkeypatch.setattr(hardware, "read_gpu", lambda handle: Reading(name="Fake", utilization_percent=12.0))
     monkeypatch.setattr(hardware, "gpu_processes", lambda handle: [ours, theirs, unseen])
     report = make_report(tmp_path / "runs")
+    monkeypatch.setattr(gpu_signs, "sees_all_processes", lambda: True)
     found = wait_until("the run", lambda: _with_runs(report), 60)
     assert json.loads(json.dumps(found)) == found
     first, silent = found["gpus"]
@@ -280,6 +288,10 @@ def test_the_report_is_json_and_says_who_uses_a_made_up_gpu(
     assert found["disk"]["forecast"]["state"] == "measuring"
     assert found["missing"][0]["what"] == "The catalogue", "what is broken comes first"
     assert report.look() is report.look(), "people who look at once share one report"
+    monkeypatch.setattr(hardware, "gpu_processes", lambda handle: [])
+    assert report._gpu(0, "handle")["processes"] == []
+    monkeypatch.setattr(gpu_signs, "sees_all_processes", lambda: False)
+    assert report._gpu(0, "handle")["processes"] is None, "from inside a container nobody's absence is seen"
 
 
 def make_report(runs_dir: Path) -> MachineReport:

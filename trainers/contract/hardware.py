@@ -13,6 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
+from trainers.contract import cuda_environment
+
 NvmlProblem = Literal["no_library", "no_driver", "mismatch", "other"]
 
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
@@ -96,37 +98,61 @@ def _psutil() -> ModuleType | None:
 
 def num_gpus() -> int:
     """Return how many GPUs a job started here would see."""
-    nvml = _nvml()
-    if nvml is None:
-        return 0
-    try:
-        count = int(nvml.nvmlDeviceGetCount())
-    except nvml.NVMLError:
-        return 0
-    visible = _visible_names()
-    return count if visible is None else min(count, len(visible))
-
-
-def _visible_names() -> list[str] | None:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves, by index or UUID; None where it leaves all."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return None
-    return [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
+    return len(visible_gpus())
 
 
 def visible_gpus() -> list[VisibleGpu]:
-    """Return the GPUs a job started here would see and that answer, in the order of their indices."""
-    found = []
-    wanted = _visible_names()
+    """Return the GPUs a job started here would see and that answer, in the order of their indices.
+
+    Indices in CUDA_VISIBLE_DEVICES are taken for NVML's: `names_are_unclear` tells where they may not be.
+    """
+    there = _gpus_by_index()
+    names = cuda_environment.visible_names()
+    if names is None:
+        return [gpu for gpu in there.values() if gpu is not None]
+    found, parts = [], []
+    for place, name in enumerate(names):
+        if name.startswith(cuda_environment.MIG):
+            parts.append(VisibleGpu(index=place, uuid=name, handle=None))
+            continue
+        meant = [index for index, gpu in there.items() if _is_meant(name, index, gpu)]
+        if len(meant) != 1:
+            break  # CUDA sees none of those that come after a name it does not know
+        found.append(there[meant[0]])
+    answering = [gpu for gpu in found if gpu is not None]
+    return sorted(answering, key=lambda gpu: gpu.index) + parts
+
+
+def _gpus_by_index() -> dict[int, VisibleGpu | None]:
+    """Return every GPU of the machine by index; None is one that is silent."""
+    found: dict[int, VisibleGpu | None] = {}
     for index, handle in all_gpus().items():
         uuid = None if handle is None else _uuid_of(handle)
-        if uuid is None:
-            continue
-        if wanted is None or any(name == str(index) or uuid.startswith(name) for name in wanted):
-            found.append(VisibleGpu(index=index, uuid=uuid, handle=handle))
-    parts = [(place, name) for place, name in enumerate(wanted or []) if name.startswith("MIG-")]
-    return found + [VisibleGpu(index=place, uuid=name, handle=None) for place, name in parts]
+        found[index] = None if uuid is None else VisibleGpu(index=index, uuid=uuid, handle=handle)
+    return found
+
+
+def all_uuids() -> list[str]:
+    """Return the UUID of every GPU of the machine that answers, also of those hidden from runs."""
+    return [gpu.uuid for gpu in _gpus_by_index().values() if gpu is not None]
+
+
+def _is_meant(name: str, index: int, gpu: VisibleGpu | None) -> bool:
+    """Tell whether a name is this GPU's: its index, or its UUID as far as it is written out."""
+    return name == str(index) or (
+        gpu is not None and name.startswith(cuda_environment.GPU) and gpu.uuid.startswith(name)
+    )
+
+
+def names_are_unclear() -> bool:
+    """Tell whether indices in CUDA_VISIBLE_DEVICES may mean other GPUs to CUDA than to NVML.
+
+    CUDA puts the fastest first, which cannot be asked of NVML; among equal ones both count alike.
+    """
+    if not cuda_environment.names_by_index():
+        return False
+    kinds = {read_gpu(handle).name for handle in all_gpus().values() if handle is not None}
+    return len(kinds) > 1
 
 
 def _uuid_of(handle: Any) -> str | None:
@@ -189,12 +215,14 @@ def num_cores() -> int:
 
 
 def gpu_handles() -> list[Any]:
-    """Return a handle for every GPU of the machine that answers, for `read_gpu`."""
-    nvml = _nvml()
-    if nvml is None:
-        return []
-    handles = [_handle_at(nvml, index) for index in range(num_gpus())]
-    return [handle for handle in handles if handle is not None]
+    """Return a handle for every GPU a job started here would see, for `read_gpu`."""
+    return [gpu.handle for gpu in visible_gpus() if gpu.handle is not None]
+
+
+def named(uuid: str) -> str:
+    """Return a GPU's UUID as NVML and CUDA_VISIBLE_DEVICES write it; torch leaves the beginning out."""
+    is_named = uuid.startswith((cuda_environment.GPU, cuda_environment.MIG))
+    return uuid if is_named else f"{cuda_environment.GPU}{uuid}"
 
 
 def gpu_handle(uuid: str) -> Any | None:
@@ -203,9 +231,31 @@ def gpu_handle(uuid: str) -> Any | None:
     if nvml is None:
         return None
     try:
-        return nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith("GPU-") else f"GPU-{uuid}")
+        return nvml.nvmlDeviceGetHandleByUUID(named(uuid))
     except nvml.NVMLError:
         return None
+
+
+def compute_capability(handle: Any) -> tuple[int, int] | None:
+    """Return a GPU's compute capability, as (9, 0), without calling CUDA; None where it is not said."""
+    nvml = _nvml()
+    assert nvml is not None, "a handle comes from NVML"
+    try:
+        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+    except nvml.NVMLError:
+        return None
+    return int(major), int(minor)
+
+
+def is_divided(handle: Any) -> bool:
+    """Tell whether a GPU is in parts (MIG): then what CUDA sees of it is a part, with a UUID of its own."""
+    nvml = _nvml()
+    assert nvml is not None, "a handle comes from NVML"
+    try:
+        current, _pending = nvml.nvmlDeviceGetMigMode(handle)
+    except nvml.NVMLError:  # a model without
+        return False
+    return bool(current)
 
 
 def read_gpu(handle: Any) -> Reading:

@@ -137,6 +137,14 @@ class ProcessTree:
                 continue
         return alive
 
+    def start_times(self) -> dict[int, float]:
+        """Return when each of those that still run was started, by its number."""
+        found = {}
+        for process in self.survivors():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                found[process.pid] = process.create_time()
+        return found
+
     def kill(self) -> None:
         """SIGKILL every survivor, and what it started meanwhile, until none is left or it takes too long."""
         deadline = time.monotonic() + KILL_WAIT_S

@@ -1,0 +1,74 @@
+"""Which GPUs training can use here: asked of torch once, in a process of its own, before the page is served.
+
+The answer goes into this process's own environment, so that the page and all that it starts see the same
+GPUs, by UUID: those, or none and why.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from ddp_gui import asking
+from ddp_gui.asking import AskError
+from trainers.contract import cuda_environment, hardware
+from trainers.contract.cuda_environment import Obstacle
+
+MODULE = "trainers.usable_gpus"
+
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+def settle(cache_file: Path | None) -> None:
+    """Let this process, and all that it starts, see the GPUs that can be used, and no others.
+
+    Where the driver names none, nothing is asked.
+    """
+    visible = hardware.visible_gpus()
+    if visible:
+        divided = any(gpu.handle is None or hardware.is_divided(gpu.handle) for gpu in visible)
+        known = () if divided else hardware.all_uuids()
+        os.environ.update(variables_for(_answer(cache_file), known))
+
+
+def variables_for(answer: Mapping[str, Any], known: Collection[str]) -> dict[str, str]:
+    """Return what the answer means for the environment.
+
+    Args:
+        known: the GPUs that can be told by their UUID; parts of GPUs (MIG) are left as they were named.
+    """
+    if answer["obstacle"] is not None:
+        return cuda_environment.with_obstacle(Obstacle(**answer["obstacle"]))
+    uuids = answer["uuids"]
+    return cuda_environment.only(uuids) if uuids and set(uuids) <= set(known) else {}
+
+
+def _answer(cache_file: Path | None) -> Mapping[str, Any]:
+    """Ask, or remember what was answered on the same machine since it was started.
+
+    Only a good answer is kept: a bad one is what somebody is about to mend.
+    """
+    machine = _machine()
+    kept = asking.remembered(cache_file)
+    if kept is not None and kept.get("machine") == machine:
+        return kept
+    try:
+        answer = {**asking.ask(MODULE, sees_gpus=True), "machine": machine}
+    except AskError as error:
+        remedy = "Restart the machine; if that does not help, install NVIDIA's driver anew."
+        return {"obstacle": {"reason": f"Torch could not be asked for GPUs: {error}.", "remedy": remedy}}
+    if answer["obstacle"] is None:
+        asking.remember(cache_file, answer)
+    return answer
+
+
+def _machine() -> list[Any]:
+    """Return what an answer depends on beside files: GPUs, driver, what may be seen, and this boot."""
+    try:
+        boot = _BOOT.read_text(encoding="ascii").strip()
+    except OSError:
+        boot = ""
+    named = [os.environ.get(name) for name in cuda_environment.OF_A_RUN]
+    return [hardware.all_uuids(), list(hardware.driver_versions()), named, boot]

@@ -1,0 +1,109 @@
+"""What the page's children may see of GPUs: what they were given, by UUID, and on the CPU none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ddp_gui import asking, communication, launcher, look_process
+from ddp_gui.communication import Check
+from trainers import gang, launch
+from trainers.contract import config, cuda_environment, rundir
+from trainers.contract.orders import Order
+from trainers.contract.tickets import Grant, GrantedGpu, Ticket
+
+TWO = (GrantedGpu(index=3, uuid="GPU-c"), GrantedGpu(index=0, uuid="GPU-a"))
+
+
+class Started(Exception):  # noqa: N818 - it is no error
+    """Stands for a process: how it would have been started."""
+
+    def __init__(self, *command: Any, **options: Any) -> None:
+        super().__init__()
+        self.visible = options["env"].get("CUDA_VISIBLE_DEVICES")
+        self.order = options["env"].get("CUDA_DEVICE_ORDER")
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page itself may see all GPUs, and starts nothing."""
+    for name in cuda_environment.OF_A_RUN:
+        monkeypatch.delenv(name, raising=False)
+
+    def start(*command: Any, **options: Any) -> None:
+        raise Started(*command, **options)
+
+    for module in (asking, communication, launcher, look_process, gang):
+        fake = SimpleNamespace(**(vars(module.subprocess) | {"Popen": start, "run": start}))
+        monkeypatch.setattr(module, "subprocess", fake)
+
+
+def ticket(kind: Any, *gpus: GrantedGpu) -> Ticket:
+    grant = Grant(token="t", granted_unix_s=1.0, gpus=gpus)
+    return Ticket(person="", kind=kind, num_ranks=2, asked_unix_s=1.0, grant=grant)
+
+
+@pytest.mark.parametrize(
+    ("kind", "gpus", "visible"), [("cuda", TWO, "GPU-c,GPU-a"), ("cpu", (), "")], ids=["cuda", "cpu"]
+)
+def test_a_run_sees_what_it_was_granted_and_on_the_cpu_nothing(
+    tmp_path: Path, kind: str, gpus: tuple[GrantedGpu, ...], visible: str
+) -> None:
+    run = rundir.create(tmp_path, config.parse({}))
+    with pytest.raises(Started) as cold:
+        launcher.start_supervisor(run, ticket(kind, *gpus))
+    assert (cold.value.visible, cold.value.order) == (visible, "PCI_BUS_ID")
+    taken: list[Order] = []
+    standby: Any = SimpleNamespace(take=lambda _ranks, order: taken.append(order) or "taken")
+    assert launcher.start_supervisor(run, ticket(kind, *gpus), standby) == "taken"
+    assert taken[0].environment == {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+@pytest.mark.parametrize("visible", ["GPU-c,GPU-a", ""])
+def test_ranks_that_wait_hear_it_with_their_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, visible: str
+) -> None:
+    """Also that they may see none: an empty list is a list."""
+    run = rundir.create(tmp_path, config.parse({}))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    told: list[Order] = []
+    waiting: Any = object.__new__(gang.WaitingGang)
+    waiting._folder, waiting._board, waiting.process = tmp_path, None, None
+    (tmp_path / "torchrun.log").touch()
+    waiting._pipes = SimpleNamespace(tell=told.append)
+    waiting.begin(run, None, 0)
+    assert told[0].environment["CUDA_VISIBLE_DEVICES"] == visible
+    assert told[0].environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+
+
+@pytest.mark.parametrize(("backend", "visible"), [("gloo", ""), ("nccl", None)])
+def test_a_check_on_cpu_ranks_opens_no_gpu(tmp_path: Path, backend: str, visible: str | None) -> None:
+    check = Check(check_id="c", num_ranks=2, backend=backend, arguments=[], busy_with=(), started_unix_s=1.0)
+    with pytest.raises(Started) as started:
+        communication._start(check, tmp_path, tmp_path / "said", {})
+    assert started.value.visible == visible
+
+
+def test_what_only_asks_or_looks_at_data_opens_no_gpu() -> None:
+    with pytest.raises(Started) as asked:
+        asking.ask("trainers.memory")
+    with pytest.raises(Started) as looked:
+        look_process._answer_of([], 1.0)
+    assert asked.value.visible == looked.value.visible == ""
+    with pytest.raises(Started) as about_gpus:
+        asking.ask("trainers.usable_gpus", sees_gpus=True)
+    assert about_gpus.value.visible is None
+
+
+def test_ranks_started_by_a_supervisor_inherit_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run = rundir.create(tmp_path, config.parse({}))
+    monkeypatch.setattr(launch, "can_fork", lambda: False)
+    monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(Started) as started:
+        gang.start(run, run.read_config(), None, 0)
+    assert started.value.visible == ""
