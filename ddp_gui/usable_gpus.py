@@ -30,7 +30,10 @@ def settle(cache_file: Path | None) -> None:
     if visible:
         divided = any(gpu.handle is None or hardware.is_divided(gpu.handle) for gpu in visible)
         known = () if divided else hardware.all_uuids()
-        os.environ.update(variables_for(_answer(cache_file), known))
+        answer = _answer(cache_file)
+        for name in answer.get("left_out", ()):
+            print(f"{name} is left out: this torch has no programs for it.", flush=True)
+        os.environ.update(variables_for(answer, known))
 
 
 def variables_for(answer: Mapping[str, Any], known: Collection[str]) -> dict[str, str]:

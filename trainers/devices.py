@@ -22,8 +22,6 @@ from trainers.contract.hardware import VisibleGpu
 FIRST_DRIVER = {13: 580, 12: 525, 11: 450}
 MAX_WORDS = 300
 
-_OTHERWISE = "Until then choose device cpu."
-
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
@@ -47,7 +45,8 @@ def choose(wanted: str, local_rank: int, num_local_ranks: int) -> Choice:
     if num_gpus == 0 and wanted == "auto":
         return _on_the_cpu(obstacle)
     if obstacle is not None:
-        raise ValueError(f"device is {wanted}, but no GPU can be used. {obstacle.reason} {obstacle.remedy}")
+        why = f"{obstacle.reason} {obstacle.remedy}"
+        raise ValueError(f"device is {wanted}, but no GPU can be used. {why} Or choose device cpu")
     if cuda_environment.shares_one_gpu() and num_gpus > 0:
         return Choice(device=torch.device("cuda", local_rank % num_gpus))
     if num_gpus < num_local_ranks:
@@ -89,7 +88,7 @@ def hold(device: torch.device) -> None:
     capability = (properties.major, properties.minor)
     if not is_covered(capability, torch.cuda.get_arch_list()):
         unsupported = _unsupported([f"{properties.name} ({device})"])
-        raise ValueError(f"{unsupported.reason} {unsupported.remedy}")
+        raise ValueError(f"{unsupported.reason} {unsupported.remedy} Or choose device cpu")
     _require_given(device.index, properties)
 
 
@@ -162,7 +161,7 @@ def _unsupported(names: Sequence[str]) -> Obstacle:
         reason=f"This torch ({torch.__version__}) has no programs for {unsupported}: only for {supported}.",
         remedy=(
             "Install a torch that was built for this card (an older card needs an older one), or name other "
-            f"GPUs in {cuda_environment.VISIBLE}. {_OTHERWISE}"
+            f"GPUs in {cuda_environment.VISIBLE}."
         ),
     )
 
@@ -171,7 +170,7 @@ def _built_for_the_cpu() -> Obstacle:
     version = torch.__version__.partition("+")[0]
     return Obstacle(
         reason=f"This torch ({torch.__version__}) was built for CPUs only.",
-        remedy=f"Install one for GPUs: pip install --force-reinstall torch=={version}",
+        remedy=f"Install one for GPUs (pip install --force-reinstall torch=={version}).",
     )
 
 
@@ -192,13 +191,13 @@ def explain(error: str, built_for: str | None, driver: str | None) -> Obstacle:
         driver: the version of NVIDIA's driver, where it can be asked.
     """
     said = " ".join(error.split())[:MAX_WORDS]
-    again = f"install NVIDIA's driver anew. {_OTHERWISE}"
+    again = "install NVIDIA's driver anew."
     if "driver on your system is too old" in said or "driver version is insufficient" in said:
         return _driver_too_old(built_for, driver)
-    if "802" in said or "system not yet initialized" in said:
+    if "system not yet initialized" in said:
         reason = "The service that sets up the links between the GPUs (NVSwitch) does not run: error 802."
         start = "sudo systemctl start nvidia-fabricmanager"
-        remedy = f"Start it, in the same version as the driver: {start}. {_OTHERWISE}"
+        remedy = f"Start it, in the same version as the driver: {start}."
     elif "Found no NVIDIA driver" in said:
         reason = "CUDA's own part of the driver (libcuda) is not there, though the GPUs can be asked."
         lists = "NVIDIA_DRIVER_CAPABILITIES must list compute, besides utility"
@@ -217,5 +216,5 @@ def _driver_too_old(built_for: str | None, driver: str | None) -> Obstacle:
             f"NVIDIA's driver ({driver or 'of unknown version'}) is too old for this torch "
             f"({torch.__version__}), which was built for CUDA {built_for}."
         ),
-        remedy=f"Install {newer}, or a torch built for an older CUDA that this driver runs. {_OTHERWISE}",
+        remedy=f"Install {newer}, or a torch built for an older CUDA that this driver runs.",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,9 @@ from pathlib import Path
 from ddp_gui.machine_report.owners import Owners
 from trainers.contract import cuda_environment, gpu_signs, hardware, processes
 from trainers.contract.tickets import GrantedGpu
+
+# Gives processes by number, with when each was started.
+Waiting = Callable[[], Mapping[int, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,9 +54,7 @@ class Devices:
         waiting: the processes of the ranks that wait for a run, with when each was started: nobody's.
     """
 
-    def __init__(
-        self, runs_dir: Path, cpu_ranks: int | None, waiting: Callable[[], Mapping[int, float]] = dict
-    ) -> None:
+    def __init__(self, runs_dir: Path, cpu_ranks: int | None, waiting: Waiting = dict) -> None:
         self._owners = Owners(runs_dir)
         self._waiting = waiting
         self.cpu_ranks = cpu_ranks
@@ -60,14 +62,15 @@ class Devices:
     def look(self) -> DevicesNow:
         """Return what there is now."""
         visible = hardware.visible_gpus()
+        waiting = functools.cache(self._waiting)  # is asked where there are others, and once a look
         return DevicesNow(
             gpus=tuple(GrantedGpu(index=gpu.index, uuid=gpu.uuid) for gpu in visible),
-            users={gpu.uuid: self._users_of(gpu) for gpu in visible},
+            users={gpu.uuid: self._users_of(gpu, waiting) for gpu in visible},
             cpu_ranks=self.cpu_ranks,
             note=_note(bool(visible)),
         )
 
-    def _users_of(self, gpu: hardware.VisibleGpu) -> Users:
+    def _users_of(self, gpu: hardware.VisibleGpu, waiting: Waiting) -> Users:
         if gpu.handle is None:
             return NOBODY
         runs, others = set(), []
@@ -77,14 +80,15 @@ class Devices:
             run_id = self._owners.run_of(process.pid)
             if run_id is not None:
                 runs.add(run_id)
-            elif not self._waits_for_a_run(process.pid):
+            elif not _waits_for_a_run(process.pid, waiting()):
                 others.append(_in_words(process))
         return Users(runs=frozenset(runs), others=tuple(others))
 
-    def _waits_for_a_run(self, pid: int) -> bool:
-        started_unix_s = self._waiting().get(pid)
-        facts = processes.look_at(pid)
-        return facts is not None and facts.started_unix_s == started_unix_s
+
+def _waits_for_a_run(pid: int, waiting: Mapping[int, float]) -> bool:
+    """Tell whether a process is one of those that wait for a run, and not another with its number."""
+    facts = processes.look_at(pid)
+    return facts is not None and facts.started_unix_s == waiting.get(pid)
 
 
 def _in_words(process: hardware.GpuProcess) -> str:

@@ -122,7 +122,9 @@ def test_a_driver_that_is_too_old_means_cpu_ranks_and_says_what_to_do(
     assert "driver 580 or newer" in choice.obstacle.remedy
     assert os.environ[cuda_environment.VISIBLE] == ""
     monkeypatch.delenv(cuda_environment.VISIBLE)
-    with pytest.raises(ValueError, match=r"device is cuda, but no GPU can be used.*too old.*580 or newer"):
+    with pytest.raises(
+        ValueError, match=r"device is cuda, but no GPU can be used.*too old.*580 or newer.*device cpu"
+    ):
         devices.choose("cuda", 0, 1)
 
 
@@ -136,7 +138,7 @@ def test_a_driver_that_is_too_old_means_cpu_ranks_and_says_what_to_do(
 )
 def test_what_cuda_says_at_its_start_is_explained(error: str, reason: str, remedy: str) -> None:
     found = devices.explain(error, "12.8", None)
-    assert reason in found.reason and remedy in found.remedy and "device cpu" in found.remedy
+    assert reason in found.reason and remedy in found.remedy
 
 
 def test_the_torch_of_this_environment_says_itself_that_it_is_for_the_cpu(
