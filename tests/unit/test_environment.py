@@ -37,6 +37,7 @@ PLAIN = {
     "PWD": "/home/a",
     "LANG": "C.UTF-8",
     "CUDA_VISIBLE_DEVICES": "0,1",
+    "TRAINERS_SHARE_ONE_GPU": "1",
     "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HOME": "/cache",

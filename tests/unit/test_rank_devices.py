@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.unit.fake_gpus import FakeGpu, FakeNvml
 from trainers import build, devices, distributed, usable_gpus
 from trainers.contract import config, cuda_environment, hardware
 from trainers.contract.cuda_environment import Obstacle
+from trainers.contract.torchrun import STORE
 
 FIRST = FakeGpu(uuid="GPU-aaaa1111-2222")
 SECOND = FakeGpu(uuid="GPU-bbbb1111-2222")
@@ -107,6 +109,26 @@ def test_the_switch_for_tests_lets_ranks_share_a_gpu_over_gloo(monkeypatch: pyte
     chosen = [devices.choose("auto", rank, 4) for rank in range(4)]
     assert [choice.device.index for choice in chosen] == [0, 1, 0, 1]
     assert {choice.backend for choice in chosen} == {"gloo"}
+
+
+@pytest.mark.parametrize(("is_shared", "backend"), [(True, "gloo"), (False, "nccl")])
+def test_the_group_is_joined_as_the_device_asks_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_shared: bool, backend: str
+) -> None:
+    FakeCuda(monkeypatch, FIRST, SECOND)
+    place = {"RANK": 1, "WORLD_SIZE": 2, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2, STORE: tmp_path / "store"}
+    for name, value in place.items():
+        monkeypatch.setenv(name, str(value))
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setenv("TRAINERS_SHARE_ONE_GPU", str(int(is_shared)))
+    joined: list[dict[str, Any]] = []
+    monkeypatch.setattr(distributed.dist, "init_process_group", lambda **how: joined.append(how))
+    for name in ("new_group", "get_rank", "get_world_size"):
+        monkeypatch.setattr(distributed.dist, name, lambda **_: 1)
+    world = distributed.join("cuda")
+    assert world.device == torch.device("cuda", 1)
+    assert (joined[0]["backend"], joined[0]["device_id"]) == (backend, None if is_shared else world.device)
 
 
 # A GPU that cannot be used

@@ -1,68 +1,63 @@
-"""A rank that waits for a run calls nothing of CUDA, told by torch's own Python on a made-up CUDA build."""
+"""A rank that waits for a run calls nothing of CUDA, and one on the CPU lets it see no GPU."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 
 from tests.harness import REPOSITORY
+from tests.unit.fake_cuda_build import calls_of
 from trainers.contract import gpu_signs, hardware
+from trainers.contract.torchrun import STORE
 
-# Torch for the CPU, told that it was built for CUDA: what it would call of the driver is noted, and answered.
-ON_A_FAKE_CUDA_BUILD = """
-import json, sys, types
-import torch
+GET_READY = """
 from trainers import standing_by
-from trainers.contract import gpu_signs
-
-calls = []
-
-def note(owner, name, answer):
-    def noted(*arguments, **options):
-        calls.append(name)
-        return answer(*arguments, **options)
-    setattr(owner, name, noted)
-
-note(torch.Tensor, "backward", torch.Tensor.backward)
-note(torch.optim.AdamW, "step", torch.optim.AdamW.step)
-note(torch._C, "_cuda_getDeviceCount", lambda: 1)
-note(torch._C, "_cuda_init", lambda: None)
-note(torch._C, "_cuda_getCurrentRawStream", lambda *_: 0)
-note(torch._C, "_accelerator_getDeviceIndex", lambda *_: 0)
-note(torch._C, "_accelerator_getStream", lambda *_: types.SimpleNamespace(is_capturing=lambda: False))
-torch._C._accelerator_getAccelerator = lambda: torch.device("cuda")
-torch.cuda._is_compiled = lambda: True
 gpu_signs.may_have_gpu = lambda: sys.argv[1] == "a GPU"
 standing_by.get_ready()
-print(json.dumps([*calls, *(["initialised"] if torch.cuda.is_initialized() else [])]))
 """
-
-
-def called_beside(machine: str) -> list[str]:
-    command = [sys.executable, "-c", ON_A_FAKE_CUDA_BUILD, machine]
-    told = subprocess.run(command, cwd=REPOSITORY, env=dict(os.environ), capture_output=True, check=True)
-    found: list[str] = json.loads(told.stdout.splitlines()[-1])
-    return found
+# What a rank does with its order, and then in its first step.
+BE_OF_A_RUN = """
+from trainers import distributed
+os.environ.update(json.loads(sys.argv[2]))
+assert distributed.join(sys.argv[3]).device.type == "cpu"
+network = torch.nn.Linear(4, 4)
+optimizer = torch.optim.AdamW(network.parameters())
+network(torch.zeros(2, 4)).sum().backward()
+optimizer.step()
+"""
+ONLY_RANK = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
 
 
 def test_beside_a_gpu_a_waiting_rank_only_imports() -> None:
-    assert called_beside("a GPU") == []
+    assert calls_of(GET_READY, "a GPU") == []
 
 
 def test_a_step_on_the_cpu_would_open_the_gpu_hence_none_is_taken_beside_one() -> None:
     """If this fails, torch has changed: then a waiting rank may take its step everywhere."""
-    called = called_beside("no GPU")
+    called = [name for name, _ in calls_of(GET_READY, "no GPU")]
     assert called[:2] == ["backward", "step"]
     assert "_accelerator_getStream" in called, "what AdamW asks of the GPU, with all its tensors on the CPU"
 
 
-def test_signs_of_a_gpu_are_its_driver_its_files_and_the_bus(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: object
+@pytest.mark.parametrize(
+    ("script", "order", "device"),
+    [
+        (GET_READY + BE_OF_A_RUN, '{"CUDA_VISIBLE_DEVICES": ""}', "auto"),
+        (BE_OF_A_RUN, "{}", "cpu"),
+    ],
+    ids=["it waited, and the page hides the GPUs", "by hand"],
+)
+def test_whenever_a_rank_on_the_cpu_calls_cuda_it_sees_no_gpu(
+    tmp_path: Path, script: str, order: str, device: str
 ) -> None:
+    variables = ONLY_RANK | {STORE: str(tmp_path / "store")}
+    called = calls_of(script, "a GPU", order, device, **variables)
+    assert "_cuda_getDeviceCount" in [name for name, _ in called], "AdamW does call it"
+    assert {visible for _, visible in called} == {""}
+
+
+def test_signs_of_a_gpu_are_its_driver_its_files_and_the_bus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_signs, "_DEVICE_FILES", ())
     monkeypatch.setattr(hardware, "num_nvidia_cards", lambda: 0)
     monkeypatch.setattr(hardware, "num_gpus", lambda: 0)

@@ -1,0 +1,52 @@
+"""Torch for the CPU, told that it was built for CUDA: what its own Python asks the driver is noted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from tests.harness import REPOSITORY
+
+# Each call with what CUDA_VISIBLE_DEVICES was then. The driver that is made up here names one GPU.
+PREAMBLE = """
+import json, os, sys, types
+import torch
+from trainers.contract import gpu_signs
+
+calls = []
+
+def note(owner, name, answer):
+    def noted(*arguments, **options):
+        calls.append([name, os.environ.get("CUDA_VISIBLE_DEVICES")])
+        return answer(*arguments, **options)
+    setattr(owner, name, noted)
+
+note(torch.Tensor, "backward", torch.Tensor.backward)
+note(torch.optim.AdamW, "step", torch.optim.AdamW.step)
+note(torch._C, "_cuda_getDeviceCount", lambda: 1)
+note(torch._C, "_cuda_init", lambda: None)
+note(torch._C, "_cuda_getCurrentRawStream", lambda *_: 0)
+note(torch._C, "_accelerator_getDeviceIndex", lambda *_: 0)
+note(torch._C, "_accelerator_getStream", lambda *_: types.SimpleNamespace(is_capturing=lambda: False))
+torch._C._accelerator_getAccelerator = lambda: torch.device("cuda")
+torch.cuda._is_compiled = lambda: True
+torch.backends.cuda.is_built = lambda: True
+"""
+
+
+def calls_of(script: str, *arguments: str, **variables: str) -> list[tuple[str, str | None]]:
+    """Return what a script on such a build calls, each with what CUDA_VISIBLE_DEVICES was then."""
+    program = f"{PREAMBLE}\n{script}\nprint(json.dumps(calls), flush=True)\nos._exit(0)\n"
+    environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    told = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=REPOSITORY,
+        env=environment | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stderr
+    return [(name, visible) for name, visible in json.loads(told.stdout.splitlines()[-1])]
