@@ -21,6 +21,8 @@ from trainers.contract.heartbeats import BUILDING, BUSY_FACTOR, ENDING, STARTING
 
 # Between two looks more time than this may be ours (stopped, a suspended machine): no rank's silence.
 LONGEST_LOOK_S = 2.0
+# A rank that has done nothing for so long is not busy.
+BUSY_UNTIL_S = 1.0
 # Of a core; a rank that only waits takes one or two hundredths.
 WORKING_SHARE = 0.15
 # The same, with the time its threads stood in line for a core: one that computes wants one all the time.
@@ -100,6 +102,14 @@ def suspect(watches: Sequence[RankWatch], limit_s: float) -> Suspicion | None:
     if not doubtful and not may_be_deadlock:
         return None
     return Suspicion(ranks=tuple(doubtful), is_certain=False, may_be_deadlock=may_be_deadlock)
+
+
+def busy(watches: Sequence[RankWatch]) -> list[RankWatch]:
+    """Return the ranks that have beaten or worked just now; none where one was stopped: the others wait."""
+    taking_part = [watch for watch in watches if watch.counts]
+    if any(watch.is_stopped for watch in taking_part):
+        return []
+    return [watch for watch in taking_part if watch.beat is not None and watch.idle_s < BUSY_UNTIL_S]
 
 
 def counted_s(passed_s: float) -> float:

@@ -46,17 +46,37 @@ class HangWatch:
 
     def look(self) -> Cause | None:
         """Look when it is time; return a hang once, and again only after the ranks have gone on."""
+        passed_s = self.follow()
+        if passed_s is None:
+            return None
+        suspicion = hang.suspect(self._watches, self._limit_s)
+        if suspicion is None or self.found is not None or not self._is_time_to_ask(suspicion, passed_s):
+            return None
+        self.found = self._examine(suspicion)
+        return self.found
+
+    def follow(self) -> float | None:
+        """See what the ranks do, when it is time; return how much time that speaks for."""
         now = time.monotonic()
         if now - self._looked_at < LOOK_EVERY_S:
             return None
         passed_s, self._looked_at = hang.counted_s(now - self._looked_at), now
         for watch in self._watches:
             self._look_at(watch, passed_s)
-        suspicion = hang.suspect(self._watches, self._limit_s)
-        if suspicion is None or self.found is not None or not self._is_time_to_ask(suspicion, passed_s):
-            return None
-        self.found = self._examine(suspicion)
-        return self.found
+        return passed_s
+
+    def is_at_work(self) -> bool:
+        """Tell whether a rank gets on or works, so that a wish may still be heard.
+
+        On a GPU one that takes a core may only be waiting: there its stack says so, and where it cannot be
+        read, it is not at work.
+        """
+        busy = hang.busy(self._watches)
+        silent_on_gpu = [watch for watch in busy if watch.is_on_gpu and watch.silent_s > QUIET_FOR_S]
+        if len(silent_on_gpu) < len(busy):
+            return True
+        standing = [stacks.read_at_once(watch.beat.pid) for watch in silent_on_gpu if watch.beat]
+        return any(found is not None and not found.is_waiting for found in standing)
 
     @property
     def has_passed(self) -> bool:

@@ -173,6 +173,19 @@ def test_child_that_ends_takes_its_seconds_with_it() -> None:
     assert job.watches[0].idle_s == 0.0
 
 
+def test_ranks_at_work_are_those_that_beat_or_work_and_none_where_one_is_stopped() -> None:
+    job = Job()
+    job.pass_seconds(10, working=(0,))
+    assert [watch.rank for watch in hang.busy(job.watches)] == [0]
+    job.pass_second(beating=(1,), working=(0,))
+    assert [watch.rank for watch in hang.busy(job.watches)] == [0, 1]
+    job.pass_second(stopped=(1,), working=(0,))
+    assert hang.busy(job.watches) == []
+    asleep = Job()
+    asleep.pass_seconds(4)
+    assert hang.busy(asleep.watches) == []
+
+
 needs_board = pytest.mark.skipif(not heartbeats.can_be_watched(), reason="no memory files here")
 
 

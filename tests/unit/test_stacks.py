@@ -12,8 +12,10 @@ import pytest
 from tests.harness import REPOSITORY, wait_until
 from trainers import stacks, watch
 from trainers.collectives import Collective, Group, gaps
+from trainers.contract.config import Config
 from trainers.contract.effort import Effort
-from trainers.contract.heartbeats import COMPUTING, Beat
+from trainers.contract.heartbeats import COMPUTING, Beat, Board
+from trainers.contract.rundir import RunDirectory
 from trainers.hang import RankWatch, Suspicion
 from trainers.stacks import Frame, Stacks, Thread
 
@@ -159,6 +161,34 @@ def test_hang_without_any_stack_is_told_all_the_same() -> None:
     culprits = watch.culprits_of(Suspicion(ranks=(0, 1), is_certain=True), watches(), {})
     cause = watch.describe(culprits, watches(), {})
     assert "no rank goes on" in cause.message and cause.traceback is None
+
+
+@pytest.mark.parametrize(
+    ("is_on_gpu", "stands", "is_at_work"),
+    [
+        (False, standing(IN_SYNCHRONIZE, IN_LOOP), True),
+        (True, standing(IN_SYNCHRONIZE, IN_LOOP), False),
+        (True, standing(IN_LINEAR, IN_LOOP), True),
+        (True, None, False),
+    ],
+    ids=["a core", "a core, but it waits for its GPU", "a core, for its own", "unreadable"],
+)
+def test_rank_that_takes_a_core_is_at_work_unless_it_waits_for_its_gpu(
+    run: RunDirectory,
+    monkeypatch: pytest.MonkeyPatch,
+    is_on_gpu: bool,
+    stands: Stacks | None,
+    is_at_work: bool,
+) -> None:
+    monkeypatch.setattr(stacks, "read_at_once", lambda _pid: stands)
+    subject = watch.HangWatch(run, Config(), Board(1))
+    beat = Beat(count=9, pid=1, step=4, doing=COMPUTING, is_on_gpu=is_on_gpu)
+    subject._watches = [RankWatch(0, beat=beat, silent_s=10.0, idle_s=0.0)]
+    assert subject.is_at_work() is is_at_work
+    subject._watches = [RankWatch(0, beat=beat, silent_s=10.0, idle_s=10.0)]
+    assert not subject.is_at_work()
+    subject._watches = [RankWatch(0, beat=beat)]
+    assert subject.is_at_work(), "it beats"
 
 
 ALL_REDUCE = Collective(number=418, name="all-reduce", dtype="float32", num_bytes=1_200_000)
