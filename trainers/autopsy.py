@@ -14,17 +14,12 @@ from trainers.contract import events
 from trainers.contract.library_words import without_advice
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.torchrun import first_failed_rank, rank_exit_codes
+from trainers.rank_log import OUT_OF_MEMORY, PEER_ERRORS, TIMEOUT_ERRORS, fatal_words, gpu_hint
 
-# What a healthy rank says when another one has gone: a consequence, never the cause.
-PEER_ERRORS = re.compile(
-    r"connection closed by peer|connection reset by peer|broken pipe|remote process (has )?exited"
-    r"|connection refused|socket closed|NCCL (communicator|error).*(abort|remote)|recvValue failed",
-    re.IGNORECASE,
-)
-TIMEOUT_ERRORS = re.compile(
-    r"timed out waiting \d+ ?ms|wait timeout after|collective operation timeout", re.IGNORECASE
-)
-OUT_OF_MEMORY = re.compile(r"out of memory|memoryerror|(can't|cannot) allocate memory", re.IGNORECASE)
+# What may also be the noise of a peer that has gone, in words that nobody has foreseen.
+_OF_A_CONNECTION = re.compile(r"\w*(Runtime|Dist\w*|Connection\w*|Timeout|OS|BrokenPipe|EOF)Error\b")
+# torchrun's own line about a rank that its SIGTERM did not end.
+_KILLED_BY_TORCHRUN = "forcefully exiting via"
 TO_END_A_RUN = "To end a run, use Stop: it saves first."
 TOLD_TO_END = re.compile(r"got signal: (15|2)\b")
 _BARE_KEY_ERROR = re.compile(r"KeyError: (.{1,200})")
@@ -73,13 +68,29 @@ def explain(run: RunDirectory, torchrun_log: Path, torchrun_dir: Path, exit_code
     causes = [failure for failure in failures if not failure.is_consequence]
     if not causes:
         return _lost_somebody(run, failures, first_failed_rank(_tail(torchrun_log)))
-    # A killed rank comes before any exception: it is what its peers stumbled over.
-    first = min(causes, key=lambda failure: (not failure.was_killed, failure.time_unix_s))
+    first = _first(causes, _tail(torchrun_log))
     if first.was_killed:
         return _killed(first)
     if TIMEOUT_ERRORS.search(first.message):
         return _timed_out(run, first, failures)
     return _raised(first)
+
+
+def _first(causes: list[_Failure], torchruns_words: str) -> _Failure:
+    """Return the cause of the others; a killed rank is what its peers stumbled over.
+
+    But not one that aborted, or that torchrun killed, because another one had failed.
+    """
+    raised = [failure for failure in causes if not failure.was_killed]
+    first_rank = first_failed_rank(torchruns_words)
+    for failure in raised:
+        if failure.rank == first_rank and not _OF_A_CONNECTION.match(failure.message):
+            return failure
+    after = {-signal.SIGABRT} | ({-signal.SIGKILL} if _KILLED_BY_TORCHRUN in torchruns_words else set())
+    own = [
+        failure for failure in causes if not (raised and failure.was_killed and failure.exit_code in after)
+    ]
+    return min(own, key=lambda failure: (not failure.was_killed, failure.time_unix_s))
 
 
 def signal_name(exit_code: int) -> str:
@@ -98,11 +109,8 @@ def _failures(run: RunDirectory, torchrun_log: Path, torchrun_dir: Path) -> list
         by_rank[failure.rank] = failure
     for rank, exit_code in exit_codes.items():
         if rank not in by_rank:
-            # NCCL's watchdog aborts the rank that waited: its words are in the log, not in an error file.
-            watchdog = (
-                TIMEOUT_ERRORS.search(_tail(run.rank_log(rank))) if exit_code == -signal.SIGABRT else None
-            )
-            message = watchdog[0] if watchdog else ""
+            # NCCL's watchdog aborts a rank: its words are in the log, not in an error file.
+            message = fatal_words(_tail(run.rank_log(rank))) if exit_code == -signal.SIGABRT else ""
             by_rank[rank] = _Failure(
                 rank=rank, exit_code=exit_code, message=message, traceback=None, time_unix_s=0.0
             )
@@ -155,13 +163,15 @@ def _killed(failure: _Failure) -> Cause:
 def _raised(failure: _Failure) -> Cause:
     message = failure.message or f"it ended with exit code {failure.exit_code} and said nothing"
     out_of_memory = OUT_OF_MEMORY.search(message) is not None
-    hint = (
-        "Choose a smaller batch per GPU or a smaller model, then start again."
-        if out_of_memory
-        else f"The traceback and logs/rank_{failure.rank}.log show where."
-    )
+    of_gpu = gpu_hint(message)
+    if out_of_memory:
+        hint = "Choose a smaller batch per GPU or a smaller model, then start again."
+    else:
+        if of_gpu:
+            message = message.splitlines()[0]  # CUDA's own advice follows
+        hint = of_gpu or f"The traceback and logs/rank_{failure.rank}.log show where."
     return Cause(
-        code="out_of_memory" if out_of_memory else "rank_raised",
+        code="out_of_memory" if out_of_memory else "gpu_error" if of_gpu else "rank_raised",
         message=f"Rank {failure.rank} failed: {message}" + ("" if message.endswith((".", "!", "?")) else "."),
         hint=hint,
         rank=failure.rank,

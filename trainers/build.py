@@ -30,6 +30,7 @@ from trainers.registry import ModelEntry, ModelOptions
 from trainers.reporter import NullReporter
 from trainers.sharding import ShardedBatches
 from trainers.step_clock import StepClock
+from trainers.step_start import StepStart
 from trainers.telemetry import Pulse
 
 log = logging.getLogger(__name__)
@@ -139,6 +140,7 @@ def build_job(
         num_parameters=size,
         global_batch=config.global_batch(strategy.num_replicas),
         answers=answers,
+        step_start=StepStart(strategy.network, world.device),
     )
 
 

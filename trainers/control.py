@@ -40,10 +40,34 @@ def obey(job: Job, command: Command) -> str:
 def evaluate_unless_stopped(job: Job) -> str:
     """Evaluate, or break that off for a stop; return `running` or `stopped`."""
     while not evaluate(job):
-        # Somebody wants to stop: what was asked before that comes first, and a stop may be refused.
-        while (command := job.meter.report()) is not None:
-            if obey(job, command) == "stopped":
-                return "stopped"
+        if _obey_all(job) == "stopped":
+            return "stopped"
+    return "running"
+
+
+def obey_within_step(job: Job) -> str:
+    """Between two micro-batches of a long step, see whether somebody wants to stop; every rank must call it.
+
+    The step is left then: saved is the one before it, as if this one had not begun. Where the stop is
+    refused, the step goes on. Returns `running` or `stopped`.
+    """
+    if not job.step_start.is_noted:
+        return "running"  # a step that is over soon
+    is_wanted = job.meter.should_leave_step()
+    job.clock.leave_out(0.0)  # what this took is no fetching of data
+    if not is_wanted:
+        return "running"
+    with job.step_start.put_back():
+        outcome = _obey_all(job)
+    job.clock.leave_out(job.take_stood_still_s())
+    return outcome
+
+
+def _obey_all(job: Job) -> str:
+    """Obey all that was asked: what came before a stop is first, and the stop may be refused."""
+    while (command := job.meter.report()) is not None:
+        if obey(job, command) == "stopped":
+            return "stopped"
     return "running"
 
 

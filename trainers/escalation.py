@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +17,9 @@ STOP_GRACE_S = 8.0
 SAVE_GRACE_S = 4.0
 LATEST_S = 11.0
 TERM_GRACE_S = 2.0
+# A run at work, that compiles say, is waited for; so long after its last sign of life, and no longer at all.
+LIFE_GRACE_S = 3.0
+LONGEST_WORK_S = 120.0
 # A run that has said its last word and does not end: from then, and from a wish to stop.
 EXIT_GRACE_S = 30.0
 STOPPED_EXIT_S = 9.5
@@ -42,6 +46,7 @@ class Escalation:
         self._changed_at = now
         self._saving = Saving()
         self._grown_at = self._moved_at = 0.0
+        self._alive_at = -math.inf
         self._terminated_at: float | None = None
         self.was_told_to_end = False
 
@@ -63,10 +68,27 @@ class Escalation:
     def take_back(self) -> None:
         """Note that a stop was refused, and the run goes on."""
         self._wished_at = self._unsaved_at = None
+        self._alive_at = -math.inf
 
     def state_changed(self, at: float) -> None:
         """Note that the run is in a new state."""
         self._changed_at = at
+
+    def note_life(self, at: float) -> None:
+        """Note that the run is at work, and so may still come to where it hears the wish."""
+        if self._wished_at is not None and at < self._wished_at + LONGEST_WORK_S:
+            self._alive_at = at
+
+    def depends_on_life(self, state: State, now: float) -> bool:
+        """Tell whether force will soon be used, unless the run is at work."""
+        if self._wished_at is None or self._unsaved_at is not None or self.is_forced:
+            return False
+        since_s = now - self._wished_at
+        return state in ("running", "paused") and STOP_GRACE_S - LIFE_GRACE_S <= since_s < LONGEST_WORK_S
+
+    def is_overdue(self, now: float) -> bool:
+        """Tell whether the wish should have been heard by now."""
+        return self._wished_at is not None and now > self._wished_at + STOP_GRACE_S
 
     def note_saving(self, saving: Saving, at: float) -> None:
         """Take a look at the checkpoint that is being written."""
@@ -96,9 +118,12 @@ class Escalation:
         if self._unsaved_at is not None:
             return self._unsaved_at + STOP_GRACE_S
         deadline = max(self._wished_at, self._moved_at) + STOP_GRACE_S
-        if state == "stopping":
-            deadline = max(deadline, min(self._changed_at + SAVE_GRACE_S, self._wished_at + LATEST_S))
-        return deadline
+        if state != "stopping":
+            return max(deadline, self._alive_at + LIFE_GRACE_S)
+        # One that was at work until it heard the wish has its time to save from then.
+        is_late = self._changed_at > self._alive_at + LIFE_GRACE_S
+        latest = self._wished_at + LATEST_S if is_late else math.inf
+        return max(deadline, min(self._changed_at + SAVE_GRACE_S, latest))
 
     def _exit_deadline(self) -> float:
         if self._wished_at is None:

@@ -6,7 +6,9 @@ neither computes, nor reads or writes, nor waits for a disk. Then:
 - a rank whose process was stopped (SIGSTOP) and is silent for the limit: a hang;
 - every rank idle for the limit, or silent for thirty times the limit whatever it does: a hang;
 - some ranks idle for the limit while others are alive: they may only be waiting for those. Where they
-  stand decides, so the stacks have to be looked at.
+  stand decides, so the stacks have to be looked at;
+- every rank silent for the limit, and they drive GPUs: a rank that waits for its GPU takes a whole core, so
+  that what the processes do tells nothing. They hang where a collective cannot end.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from trainers.contract.heartbeats import BUILDING, BUSY_FACTOR, ENDING, STARTING
 
 # Between two looks more time than this may be ours (stopped, a suspended machine): no rank's silence.
 LONGEST_LOOK_S = 2.0
+# A rank that has done nothing for so long is not busy.
+BUSY_UNTIL_S = 1.0
 # Of a core; a rank that only waits takes one or two hundredths.
 WORKING_SHARE = 0.15
 # The same, with the time its threads stood in line for a core: one that computes wants one all the time.
@@ -53,6 +57,10 @@ class RankWatch:
         return self.effort is not None and self.effort.is_stopped
 
     @property
+    def is_on_gpu(self) -> bool:
+        return self.beat is not None and self.beat.is_on_gpu
+
+    @property
     def counts(self) -> bool:
         """Tell whether it still takes part."""
         return not self.is_gone and (self.beat is None or self.beat.doing != ENDING)
@@ -64,10 +72,14 @@ class RankWatch:
 
 @dataclass(frozen=True, kw_only=True)
 class Suspicion:
-    """Ranks that may hang; it is certain, or their stacks must say so."""
+    """Ranks that may hang; it is certain, or their stacks must say so.
+
+    `may_be_deadlock`: every rank is silent on its GPU, and their collectives must say so.
+    """
 
     ranks: tuple[int, ...]
     is_certain: bool
+    may_be_deadlock: bool = False
 
 
 def suspect(watches: Sequence[RankWatch], limit_s: float) -> Suspicion | None:
@@ -86,7 +98,18 @@ def suspect(watches: Sequence[RankWatch], limit_s: float) -> Suspicion | None:
         return Suspicion(ranks=everybody, is_certain=True)
     # While a job is built, ranks wait for each other in many ways.
     doubtful = [rank for rank in idle if not watches[rank].is_building]
-    return Suspicion(ranks=tuple(doubtful), is_certain=False) if doubtful else None
+    may_be_deadlock = all(watch.silent_s >= limit_s and watch.is_on_gpu for watch in taking_part)
+    if not doubtful and not may_be_deadlock:
+        return None
+    return Suspicion(ranks=tuple(doubtful), is_certain=False, may_be_deadlock=may_be_deadlock)
+
+
+def busy(watches: Sequence[RankWatch]) -> list[RankWatch]:
+    """Return the ranks that have beaten or worked just now; none where one was stopped: the others wait."""
+    taking_part = [watch for watch in watches if watch.counts]
+    if any(watch.is_stopped for watch in taking_part):
+        return []
+    return [watch for watch in taking_part if watch.beat is not None and watch.idle_s < BUSY_UNTIL_S]
 
 
 def counted_s(passed_s: float) -> float:

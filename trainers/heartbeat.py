@@ -7,6 +7,7 @@ import faulthandler
 import os
 import signal
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 
 from trainers.contract.config import Config
@@ -49,3 +50,14 @@ def patience(config: Config) -> timedelta:
 def beat(doing: int, step: int | None = None) -> None:
     """Say that this rank goes on: with what, and the newest step it has done."""
     _place.beat(doing, step)
+
+
+def note_gpu() -> None:
+    """Say that this rank drives a GPU: waiting for it looks like work."""
+    _place.note_gpu()
+
+
+def answer_when_asked(say: Callable[[], bytes]) -> None:
+    """Tell the supervisor, when it asks, which collectives this rank is in; any thread may call it."""
+    if _place.is_asked:
+        _place.answer(say())

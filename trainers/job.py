@@ -24,6 +24,7 @@ from trainers.precision import Precision
 from trainers.recipe import LearningRate
 from trainers.reporter import Command, NullReporter
 from trainers.step_clock import StepClock
+from trainers.step_start import StepStart
 from trainers.telemetry import Pulse
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class Job:
     num_parameters: int
     global_batch: int
     answers: SaveAnswers
+    step_start: StepStart
     stood_still_s: float = 0.0
     stopped_because: str = ""
 
@@ -90,6 +92,18 @@ class Job:
         """Return how long training stood still since the last call."""
         seconds, self.stood_still_s = self.stood_still_s, 0.0
         return seconds
+
+    def note_step_start(self) -> None:
+        """Make it possible to leave the step in its middle, where it is a long one of several micro-batches.
+
+        The very first step has nothing before it that could be saved.
+        """
+        if self.config.gradient_accumulation_steps == 1:
+            return
+        if self.meter.reports_every_step and self.progress.step > 0:
+            self.step_start.note()
+        else:
+            self.step_start.forget()
 
     @property
     def has_reached_max_steps(self) -> bool:

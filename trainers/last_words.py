@@ -88,6 +88,13 @@ def forced_stop(*, by_system: bool) -> Cause:
     return Cause(code="stop_forced", message=f"{why}.", hint=hint)
 
 
+def stop_waits() -> Cause:
+    """Say that a wish to stop has not been heard, because the ranks are at work."""
+    message = "The ranks are still at work on a step, so the stop waits for them: at most two minutes."
+    hint = "A stop without saving ends the run at once."
+    return Cause(code="stop_waits", message=message, hint=hint)
+
+
 def answer(command_id: str, state: State, reason: str) -> dict[str, Any]:
     """Return the answer to a stop that no rank could give any more."""
     accepted = state == "stopped"

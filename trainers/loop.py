@@ -8,7 +8,7 @@ import torch
 
 from trainers import heartbeat
 from trainers.contract.heartbeats import COMPUTING, FETCHING, STEPPING
-from trainers.control import evaluate_unless_stopped, obey, stay_paused
+from trainers.control import evaluate_unless_stopped, obey, obey_within_step, stay_paused
 from trainers.job import Job, sample_now_and_then, save, save_and_wait
 
 log = logging.getLogger(__name__)
@@ -23,6 +23,7 @@ def train(job: Job) -> str:
         job.take_stood_still_s()  # what stood still between the epochs belongs to no step
         loss: torch.Tensor | None = None
         clock.begin_step(is_reported=meter.is_report_due())
+        job.note_step_start()
         for batch in job.loader.epoch(progress.epoch, progress.samples_in_epoch):
             clock.data_fetched()
             heartbeat.beat(COMPUTING)
@@ -32,8 +33,10 @@ def train(job: Job) -> str:
             loss = share if loss is None else loss + share
             clock.backward_done()
             heartbeat.beat(STEPPING if batch.is_last else FETCHING)
-            if not batch.is_last:
-                continue  # gradients add up over several batches before a step
+            if not batch.is_last:  # gradients add up over several batches before a step
+                if obey_within_step(job) == "stopped":
+                    return "stopped"
+                continue
             job.precision.unscale(job.optimizer)
             meter.note_gradients(gradient_norm(job))
             lr = job.rate.apply(job.optimizer, position(job), progress.learning_rate)
@@ -68,6 +71,7 @@ def train(job: Job) -> str:
             heartbeat.beat(FETCHING)
             # A report belongs to the step after it; what stands still for good reason to none.
             clock.begin_step(is_reported=meter.is_report_due(), stood_still_s=job.take_stood_still_s())
+            job.note_step_start()
         else:
             command = meter.report()
             if config.eval_every_steps is None and evaluate_unless_stopped(job) == "stopped":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -43,13 +44,16 @@ class StepMeter:
         self._sampled_at = time.monotonic()
         self._sample_every_s = SAMPLE_EVERY_S
         self.is_sample_due = False
-        self._num_batches = 0
-        self._agree_every = 1
-        self._agreed_at = time.monotonic()
+        self._in_evaluation, self._in_step = _Pieces(), _Pieces()
 
     def is_report_due(self) -> bool:
         """Tell whether the step under way ends with a report."""
         return len(self._steps) + 1 >= self._interval
+
+    @property
+    def reports_every_step(self) -> bool:
+        """Whether steps are so long that each is reported; all ranks say the same."""
+        return self._interval == 1
 
     def settle(self) -> None:
         """On the step of a report wait for the GPU, so that the time of its work falls into these steps.
@@ -109,22 +113,28 @@ class StepMeter:
 
         For long work in pieces, an evaluation say: every rank calls it after each piece, and as often.
         """
-        self._num_batches += 1
-        if self._num_batches < self._agree_every:
+        return self._agree_on_a_stop(self._in_evaluation)
+
+    def should_leave_step(self) -> bool:
+        """Tell the same between the micro-batches of a step; a report is such an agreement, too."""
+        return self._agree_on_a_stop(self._in_step)
+
+    def _agree_on_a_stop(self, pieces: _Pieces) -> bool:
+        pieces.num_done += 1
+        if pieces.num_done < pieces.agree_every:
             return False
-        num_batches, self._num_batches = self._num_batches, 0
-        now = time.monotonic()
-        took_s, self._agreed_at = (now - self._agreed_at) / num_batches, now
+        num_done = pieces.num_done
+        took_s = pieces.begin_anew() / num_done
         message = torch.zeros(2, dtype=torch.float64, device=self._world.device)
         if self._world.is_main:
             every = max(
-                1, min(MAX_BATCHES_PER_AGREEMENT, 2 * num_batches, round(AGREE_EVERY_S / max(took_s, 1e-6)))
+                1, min(MAX_BATCHES_PER_AGREEMENT, 2 * num_done, round(AGREE_EVERY_S / max(took_s, 1e-6)))
             )
             message = torch.tensor([float(self._reporter.wants_stop()), every], dtype=torch.float64).to(
                 message.device
             )
         wants_stop, every_batches = self._world.sum(message).tolist()
-        self._agree_every = int(every_batches)
+        pieces.agree_every = int(every_batches)
         return bool(wants_stop)
 
     def _reduce(self, command: Command | None) -> Command | None:
@@ -143,6 +153,7 @@ class StepMeter:
         self.is_sample_due = bool(sample_is_due)
         if count:
             self._emit([value / self._world.world_size for value in values[:count]], waited_s)
+        self._in_step.begin_anew()
         return agreed
 
     def _emit(self, losses: list[float], waited_s: float) -> None:
@@ -162,6 +173,21 @@ class StepMeter:
             return self._interval
         seconds_per_step = max(sum(step[4] for step in self._steps), 1e-6) / len(self._steps)
         return max(1, min(MAX_STEPS_PER_REPORT, round(REPORT_EVERY_S / seconds_per_step)))
+
+
+@dataclass
+class _Pieces:
+    """Long work in pieces: how many were done since all ranks agreed, and after how many they do again."""
+
+    num_done: int = 0
+    agree_every: int = 1
+    agreed_at: float = field(default_factory=time.monotonic)
+
+    def begin_anew(self) -> float:
+        """Count from now on; return the seconds since it was counted from."""
+        now = time.monotonic()
+        took_s, self.agreed_at, self.num_done = now - self.agreed_at, now, 0
+        return took_s
 
 
 class _HostLosses:

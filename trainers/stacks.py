@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import linecache
 import os
 import re
 import shutil
@@ -30,9 +31,13 @@ ANSWER_POLL_S = 0.1
 
 _THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$")
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.+)$')
-# Where a rank stands that waits for the others: in a collective, or in backward, which has one in it.
+# Where a rank stands that waits for the others: in a collective, or in backward, which has one in it; or for
+# its GPU, whose work has collectives in it.
 _WAITING_FILES = ("/torch/distributed/", "/trainers/shared_sum.py")
 _WAITING_FUNCTIONS = ("_engine_run_backward",)
+_GPU_FILES, _GPU_FUNCTIONS = "/torch/cuda/", ("synchronize", "elapsed_time")
+# What reads from the device is compiled: it is no call that a stack shows, but a line.
+_READS_DEVICE = re.compile(r"\.(item|tolist|cpu|synchronize)\(")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +53,14 @@ class Frame:
 
     @property
     def is_waiting(self) -> bool:
-        return any(part in self.file for part in _WAITING_FILES) or self.function in _WAITING_FUNCTIONS
+        is_for_gpu = _GPU_FILES in self.file and self.function in _GPU_FUNCTIONS
+        is_known = any(part in self.file for part in _WAITING_FILES) or self.function in _WAITING_FUNCTIONS
+        return is_known or is_for_gpu
+
+    @property
+    def reads_device(self) -> bool:
+        """Tell whether its line takes something from the device, and so waits for all the work before it."""
+        return _READS_DEVICE.search(linecache.getline(self.file, self.line)) is not None
 
     @property
     def is_ours(self) -> bool:
@@ -69,8 +81,8 @@ class Thread:
     @property
     def is_waiting(self) -> bool:
         """Tell whether it waits for other ranks: nothing but torch's own is below that call."""
-        for frame in self.frames:
-            if frame.is_waiting:
+        for number, frame in enumerate(self.frames):
+            if frame.is_waiting or (number == 0 and frame.reads_device):
                 return True
             if frame.is_ours:
                 return False
@@ -124,6 +136,12 @@ def read(pid: int, rank_log: Path) -> Stacks:
     if threads:
         return Stacks(threads=threads, source=f"Told by the rank itself (py-spy could not look: {problem}).")
     return Stacks(threads=(), source=f"Its stacks could not be read: {problem}; it does not answer either.")
+
+
+def read_at_once(pid: int) -> Stacks | None:
+    """Return the stacks of a rank's process as they can be read without its help; None where they cannot."""
+    threads, _ = _by_py_spy(pid)
+    return Stacks(threads=threads, source="Read by py-spy.") if threads else None
 
 
 def _saves(thread: Thread) -> bool:

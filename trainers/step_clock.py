@@ -71,6 +71,11 @@ class StepClock:
             self._time.restart()
         self._mark("begin")
 
+    def leave_out(self, stood_still_s: float) -> None:
+        """Note that training stood still within the step; the next batch is fetched from now on."""
+        self._began += stood_still_s
+        self._fetching_since = time.perf_counter()
+
     def data_fetched(self) -> None:
         """Note that a batch is there."""
         self.data_time_s += time.perf_counter() - self._fetching_since

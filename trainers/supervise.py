@@ -42,6 +42,7 @@ from trainers.wishes import Wishes
 POLL_S = 0.05
 _FOLLOWED = ("state", "command", "plan", "checkpoint")
 SAVING_LOOK_S = 0.5
+LIFE_LOOK_S = 1.5
 
 
 def main() -> None:
@@ -113,10 +114,11 @@ class Supervisor:
         self._num_steps: int | None = None
         self._is_all_saved = False
         self._escalation = Escalation(time.monotonic())
-        self._saving_looked_at = 0.0
+        self._saving_looked_at = self._life_looked_at = 0.0
         self._io_bytes = 0
         self._watch: HangWatch | None = None
         self._waits_for_ever = False
+        self._has_said_it_waits = False
         self._hang: Cause | None = None
         self._status_is_saved = False
         me = psutil.Process()
@@ -245,12 +247,26 @@ class Supervisor:
         if self._escalation.is_wished and now - self._saving_looked_at >= SAVING_LOOK_S:
             self._saving_looked_at = now
             self._escalation.note_saving(self._look_at_saving(), now)
+        self._note_life(now)
         action = self._escalation.decide(self._status.state, now)
         if action == "terminate":
             tree.look(now=True)
             torchrun.terminate()
         elif action == "kill":
             tree.kill()
+
+    def _note_life(self, now: float) -> None:
+        """See whether the run is at work, where that decides about force; say once that it is waited for."""
+        is_due = now - self._life_looked_at >= LIFE_LOOK_S
+        if self._watch is None or not is_due or not self._escalation.depends_on_life(self._status.state, now):
+            return
+        self._life_looked_at = now
+        if not self._watch.is_at_work():
+            return
+        self._escalation.note_life(now)
+        if self._escalation.is_overdue(now) and not self._has_said_it_waits:
+            self._has_said_it_waits = True
+            self._say_while_it_lives(last_words.stop_waits())
 
     def _look_at_saving(self) -> Saving:
         num_bytes = self._run.bytes_being_saved()
@@ -267,7 +283,10 @@ class Supervisor:
     def _look_for_hang(self, tree: ProcessTree) -> None:
         """End a run that hangs, or say so and go on waiting, as its configuration says."""
         watch = self._watch
-        if watch is None or self._escalation.is_wished or self._status.state not in events.LIVE_STATES:
+        if watch is None or self._status.state not in events.LIVE_STATES:
+            return
+        if self._escalation.is_wished:
+            watch.follow()
             return
         found = watch.look()
         if found is not None and not self._waits_for_ever:

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainers import heartbeat, sample_board
+from trainers import flight_recorder, heartbeat, sample_board
 from trainers.contract import hardware, heartbeats
 from trainers.contract.memory_file import MemoryFile
 from trainers.distributed import World, gather_json, is_one_machine
@@ -119,6 +119,7 @@ class Telemetry:
         index, reader = _device_reader(world)
         others = OtherMachines(world) if world.local_rank == 0 and not is_one_machine() else None
         while not self._stop.is_set():
+            heartbeat.answer_when_asked(flight_recorder.say)
             board.write(world.local_rank, self._sample(index, reader))
             if world.local_rank == 0 and not self._stop.wait(GATHER_AFTER_S):
                 samples = board.read()

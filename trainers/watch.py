@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
-from trainers import hang, stacks
+from trainers import collectives, hang, stacks
 from trainers.autopsy import Cause
+from trainers.collectives import Gap, Group, Views
 from trainers.contract import effort
 from trainers.contract.config import Config
 from trainers.contract.heartbeats import Board
@@ -23,6 +24,12 @@ QUIET_FOR_S = 2.0
 MAX_TRACEBACK = 20_000
 MOST_NAMED = 8
 MOST_READ_AT_ONCE = 64
+# A rank hears a question once a second, also while it hangs; one that was stopped does not.
+ANSWER_WITHIN_S = 2.5
+ANSWER_POLL_S = 0.05
+SAME_COLLECTIVES = (
+    "All ranks must call the same collectives in the same order: look for one that not all reach."
+)
 
 
 class HangWatch:
@@ -39,17 +46,37 @@ class HangWatch:
 
     def look(self) -> Cause | None:
         """Look when it is time; return a hang once, and again only after the ranks have gone on."""
+        passed_s = self.follow()
+        if passed_s is None:
+            return None
+        suspicion = hang.suspect(self._watches, self._limit_s)
+        if suspicion is None or self.found is not None or not self._is_time_to_ask(suspicion, passed_s):
+            return None
+        self.found = self._examine(suspicion)
+        return self.found
+
+    def follow(self) -> float | None:
+        """See what the ranks do, when it is time; return how much time that speaks for."""
         now = time.monotonic()
         if now - self._looked_at < LOOK_EVERY_S:
             return None
         passed_s, self._looked_at = hang.counted_s(now - self._looked_at), now
         for watch in self._watches:
             self._look_at(watch, passed_s)
-        suspicion = hang.suspect(self._watches, self._limit_s)
-        if suspicion is None or self.found is not None or not self._is_time_to_ask(suspicion, passed_s):
-            return None
-        self.found = self._examine(suspicion)
-        return self.found
+        return passed_s
+
+    def is_at_work(self) -> bool:
+        """Tell whether a rank gets on or works, so that a wish may still be heard.
+
+        On a GPU one that takes a core may only be waiting: there its stack says so, and where it cannot be
+        read, it is not at work.
+        """
+        busy = hang.busy(self._watches)
+        silent_on_gpu = [watch for watch in busy if watch.is_on_gpu and watch.silent_s > QUIET_FOR_S]
+        if len(silent_on_gpu) < len(busy):
+            return True
+        standing = [stacks.read_at_once(watch.beat.pid) for watch in silent_on_gpu if watch.beat]
+        return any(found is not None and not found.is_waiting for found in standing)
 
     @property
     def has_passed(self) -> bool:
@@ -78,11 +105,14 @@ class HangWatch:
         return True
 
     def _examine(self, suspicion: Suspicion) -> Cause | None:
+        self._board.ask()
+        asked_at = time.monotonic()
         standing = self._stacks()
-        culprits = culprits_of(suspicion, self._watches, standing)
+        views = self._views(asked_at + ANSWER_WITHIN_S)
+        culprits = culprits_of(suspicion, self._watches, standing, views)
         if not culprits:
             return None
-        cause = describe(culprits, self._watches, standing)
+        cause = describe(culprits, self._watches, standing, collectives.gaps(views))
         dump = self._keep(cause, standing)
         where = "" if dump is None else f" Every rank's stack is in logs/{dump.name}."
         return replace(cause, hint=f"{cause.hint}{where}")
@@ -94,6 +124,21 @@ class HangWatch:
                 rank: pool.submit(stacks.read, pid, self._run.rank_log(rank)) for rank, pid in there.items()
             }
         return {rank: future.result() for rank, future in asked.items()}
+
+    def _views(self, deadline: float) -> Views:
+        """Return what the ranks say of their collectives; who does not answer in time is left out."""
+        views: dict[int, Sequence[Group]] = {}
+        waited_for = {watch.rank for watch in self._watches if watch.counts and not watch.is_stopped}
+        while waited_for:
+            said = {rank: answer for rank in waited_for if (answer := self._board.answer(rank)) is not None}
+            views |= {
+                rank: found for rank, answer in said.items() if (found := collectives.from_bytes(answer))
+            }
+            waited_for -= said.keys()
+            if time.monotonic() > deadline:
+                break
+            time.sleep(ANSWER_POLL_S)
+        return views
 
     def _keep(self, cause: Cause, standing: Mapping[int, Stacks]) -> Path | None:
         path = self._run.logs / time.strftime("hang_%Y%m%d-%H%M%S.txt", time.gmtime())
@@ -112,21 +157,50 @@ class HangWatch:
 
 
 def culprits_of(
-    suspicion: Suspicion, watches: Sequence[RankWatch], standing: Mapping[int, Stacks]
+    suspicion: Suspicion,
+    watches: Sequence[RankWatch],
+    standing: Mapping[int, Stacks],
+    views: Views | None = None,
 ) -> tuple[int, ...]:
     """Return the ranks the others wait for; all of them where they wait for each other; none: no hang."""
+    views = views or {}
     stopped = tuple(rank for rank in suspicion.ranks if watches[rank].is_stopped)
     if stopped:
         return stopped
     known = [rank for rank in suspicion.ranks if rank in standing and standing[rank].threads]
     astray = tuple(rank for rank in known if not standing[rank].is_waiting)
+    gaps = collectives.gaps(views)
     if not suspicion.is_certain:
-        return astray
+        is_deadlock = suspicion.may_be_deadlock and _is_deadlock(gaps, standing, views)
+        return astray or (is_deadlock and (collectives.blamed(gaps) or _all_in(gaps))) or ()
     not_begun = tuple(rank for rank in suspicion.ranks if watches[rank].beat is None)
-    return not_begun or astray or suspicion.ranks
+    return not_begun or astray or collectives.blamed(gaps) or suspicion.ranks
 
 
-def describe(culprits: Sequence[int], watches: Sequence[RankWatch], standing: Mapping[int, Stacks]) -> Cause:
+def _is_deadlock(gaps: Sequence[Gap], standing: Mapping[int, Stacks], views: Views) -> bool:
+    """Tell whether a collective never ends: its ranks mean different things, or who is missing waits, too.
+
+    One that is missing and waits for nobody may still come.
+    """
+    return any(gap.is_mismatch for gap in gaps) or any(
+        all(_waits_for_others(rank, standing, views) for rank in gap.missing) for gap in gaps
+    )
+
+
+def _waits_for_others(rank: int, standing: Mapping[int, Stacks], views: Views) -> bool:
+    return rank in standing and standing[rank].is_waiting and collectives.is_in_one(rank, views)
+
+
+def _all_in(gaps: Sequence[Gap]) -> tuple[int, ...]:
+    return tuple(sorted({rank for gap in gaps for rank in (*gap.waiting, *gap.missing)}))
+
+
+def describe(
+    culprits: Sequence[int],
+    watches: Sequence[RankWatch],
+    standing: Mapping[int, Stacks],
+    gaps: Sequence[Gap] = (),
+) -> Cause:
     """Say in plain words who hangs, since when and where, and what to do."""
     silent_s = min(watches[rank].silent_s for rank in culprits)
     places = "; ".join(_place(rank, watches, standing) for rank in culprits[:MOST_NAMED])
@@ -135,14 +209,16 @@ def describe(culprits: Sequence[int], watches: Sequence[RankWatch], standing: Ma
         hint = "Somebody or something paused the process; what did so can let it go on (SIGCONT)."
     elif len(culprits) > 1 and all(rank in standing and standing[rank].is_waiting for rank in culprits):
         why = "the ranks wait for each other, each for something else"
-        hint = "All ranks must call the same collectives in the same order: look for one that not all reach."
+        hint = SAME_COLLECTIVES
     elif len(culprits) == len(watches):
         why = "no rank goes on"
         hint = "Look at the lines they stand on."
     else:
         why = f"{_ranks(culprits, 'stands still', 'stand still')}, and the others wait"
-        hint = "Look at the line it stands on."
-    message = f"The run hangs: {why}. Nothing has come for {silent_s:.0f} s: {places}."
+        is_mismatch = any(gap.is_mismatch for gap in gaps)
+        hint = SAME_COLLECTIVES if is_mismatch else "Look at the line it stands on."
+    in_what = "".join(f" {words[0].upper()}{words[1:]}." for gap in gaps[:MOST_NAMED] if (words := str(gap)))
+    message = f"The run hangs: {why}. Nothing has come for {silent_s:.0f} s: {places}.{in_what}"
     rank = _behind(culprits, watches)
     traceback = standing[rank].text()[:MAX_TRACEBACK] if rank in standing else None
     return Cause(code="hang", message=message, hint=hint, rank=rank, traceback=traceback)

@@ -160,6 +160,8 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
     config = run.read_config()
     world = distributed.join(config.device, heartbeat.patience(config))
     heartbeat.beat(heartbeats.BUILDING)
+    if world.device.type == "cuda":
+        heartbeat.note_gpu()
     set_up_log(world.rank)
     log.info("process %d, rank %d of %d, on %s", os.getpid(), world.rank, world.world_size, world.device)
     lock = None

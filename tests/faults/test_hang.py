@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 from tests.faults.test_bad_plugin import CopyWith, copy_with, misbehaving
@@ -56,6 +57,21 @@ def test_rank_that_sleeps_for_ever_is_named_and_not_the_one_that_waits_for_it(co
     assert "rank 1 stands still, and the others wait" in message
     assert "rank 1 stands at step 5" in message and "models/misbehaves.py:" in message
     assert "forward" in message and "rank 0" not in message
+
+
+def test_collective_that_a_sleeping_rank_never_entered_is_named(copy_with: CopyWith) -> None:
+    """By torch's flight recorder, over gloo: gradients of this strategy do not go through shared memory."""
+    live = copy_with(misbehaving("time.sleep(3600)")).start(
+        model="misbehaves", strategy="zero2", hang_timeout_s=LIMIT_S
+    )
+    live.wait_for("step", lambda event: event["step"] >= 1)
+    error = wait_for_hang(live)
+    assert error["rank"] == 1
+    message = str(error["message"])
+    assert "rank 1 stands still, and the others wait" in message
+    said = re.search(r"Rank 1 never entered ([a-z-]+) \d+ \(float32, .*\), in which rank 0 waits\.", message)
+    assert said is not None, live.story()
+    assert "Rank 1 never entered" in dump_of(live)
 
 
 def test_collective_that_one_rank_skips_is_told_as_waiting_for_each_other(copy_with: CopyWith) -> None:

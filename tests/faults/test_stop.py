@@ -11,7 +11,7 @@ import pytest
 
 import ddp_gui.launcher
 from tests.faults.test_bad_plugin import CopyWith, copy_with, misbehaving
-from tests.harness import START_TIMEOUT_S, Launcher, wait_until
+from tests.harness import START_TIMEOUT_S, Launcher, create_run, wait_until
 
 __all__ = ["copy_with"]
 
@@ -88,3 +88,102 @@ def test_stop_during_a_long_evaluation_leaves_it_and_saves_the_step(
     assert live.wait_for_end(DEADLINE_S).state == "stopped", live.story()
     assert live.events("eval") == [] and live.events("warning") == []
     assert [item.step for item in live.run.list_checkpoints()] == [5]
+
+
+ACCUMULATES = '''
+"""A model whose batches take their time, with all that a forward pass changes besides gradients."""
+
+import math
+import os
+import time
+
+from torch import nn
+
+from trainers.registry import register_model
+
+
+class Accumulates(nn.Module):
+    def __init__(self, spec):
+        super().__init__()
+        self.network = nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(math.prod(spec.input_shape), 8),
+            nn.BatchNorm1d(8),
+            nn.Dropout(),
+            nn.Linear(8, 10),
+        )
+        self.num_batches = 0
+
+    def forward(self, x):
+        self.num_batches += self.training
+        if self.num_batches == ONE_OF_STEP_THREE and "SLOWLY" in os.environ:
+            open(os.environ["SLOWLY"], "a").close()
+        if self.training and "SLOWLY" in os.environ:
+            time.sleep(0.3)
+        return self.network(x)
+
+
+@register_model("accumulates", label="A", description="For a test.", tasks=("image_classification",))
+def build(spec, options):
+    return Accumulates(spec)
+'''
+ACCUMULATED = 20
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "zero2"])
+def test_stop_within_a_long_step_leaves_it_and_resumes_with_the_same_bits(
+    copy_with: CopyWith, tmp_path: Path, strategy: str
+) -> None:
+    """Each takes six seconds: twenty batches of 0.3 s."""
+    text = ACCUMULATES.replace("ONE_OF_STEP_THREE", str(2 * ACCUMULATED + 3))
+    launcher = copy_with({"trainers/models/accumulates.py": text})
+    values = {"model": "accumulates", "strategy": strategy, "gradient_accumulation_steps": ACCUMULATED}
+    values |= {"batch_size": 4, "max_steps": 5, "eval_every_steps": 10**6, "checkpoint_every_steps": 10**6}
+    in_step_three = tmp_path / "in step three"
+    first = launcher.start_run(
+        create_run(launcher.runs_dir, **values), environment={"SLOWLY": str(in_step_three)}
+    )
+    first.wait_for_step(2)
+    wait_until("the third step", in_step_three.exists, START_TIMEOUT_S)
+    asked_at = time.monotonic()
+    answer = first.ask("stop")
+    assert answer["accepted"] and answer["step"] == 2, first.story()
+    assert first.is_over_within(DEADLINE_S - (time.monotonic() - asked_at)).state == "stopped", first.story()
+    assert first.events("warning") == [], first.story()
+    assert [item.step for item in first.run.list_checkpoints()] == [2]
+
+    second = launcher.start_run(first.run, resume_step=2)
+    assert second.wait_for_end().state == "finished", second.story()
+    undisturbed = launcher.start(**values)
+    assert undisturbed.wait_for_end().state == "finished", undisturbed.story()
+    assert first.losses() | second.losses() == undisturbed.losses(), first.story()
+    assert second.events("eval")[-1]["loss"] == undisturbed.events("eval")[-1]["loss"]
+
+
+def test_stop_during_a_long_step_without_a_break_waits_for_it_and_saves(
+    copy_with: CopyWith, tmp_path: Path
+) -> None:
+    """As where a step is compiled: rank 1 works on one batch for longer than a stop is waited for."""
+    begun = tmp_path / "begun"
+    works = "any(time.monotonic() > end for end in [time.monotonic() + 14] for _ in iter(int, 1))"
+    live = copy_with(misbehaving(f"(open({str(begun)!r}, 'w').close(), {works})")).start(
+        model="misbehaves", checkpoint_every_steps=10**6, eval_every_steps=10**6, num_epochs=100_000
+    )
+    wait_until("the long step", begun.exists, START_TIMEOUT_S)
+    live.run.append_command("stop")
+    assert live.wait_for_end().state == "stopped", live.story()
+    assert [event["code"] for event in live.events("warning")] == ["stop_waits"], live.story()
+    (kept,) = live.run.list_checkpoints()
+    assert kept.step >= 5, live.story()
+
+
+def test_stop_of_a_run_in_which_a_rank_sleeps_is_forced_in_time(copy_with: CopyWith, tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    live = copy_with(misbehaving(f"(open({str(begun)!r}, 'w').close(), time.sleep(3600))")).start(
+        model="misbehaves", checkpoint_every_steps=10**6, hang_timeout_s=600
+    )
+    wait_until("the rank's sleep", begun.exists, START_TIMEOUT_S)
+    live.run.append_command("stop")
+    # On a crowded machine a rank that stands in line for a core may look at work for some seconds more.
+    assert live.is_over_within(2 * DEADLINE_S).state == "stopped", live.story()
+    assert [event["code"] for event in live.events("warning")][-1] == "stop_forced", live.story()

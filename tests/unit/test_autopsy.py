@@ -56,6 +56,36 @@ TIMED_OUT = (
     "Timed out waiting 60000ms for recv operation to complete"
 )
 
+# Samples of log ends, written after the messages in torch's ProcessGroupNCCL.cpp, CUDAException.cpp and
+# NCCL's transport; none was taken from a machine with a GPU.
+SAMPLE_START = "05:09:31 rank {rank}: process 430{rank}, rank {rank} of 2, on cuda:{rank}\n"
+SAMPLE_WATCHDOG = (
+    "[rank{rank}]:[E1121 05:10:00.1 ProcessGroupNCCL.cpp:2057] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] "
+    "Process group watchdog thread terminated with exception: {why}\n"
+)
+SAMPLE_ASSERT = (
+    "CUDA error: device-side assert triggered\n"
+    "CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below "
+    "might be incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1\n"
+    "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+)
+SAMPLE_PEER_EXITED = (
+    "NCCL error: remote process exited or there was a network error, NCCL version 2.27.5\n"
+    "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
+    "prematurely.\n"
+    "Last error:\nsocketProgress: Connection closed by remote peer localhost<45011>\n"
+)
+SAMPLE_ABORTED = "NCCL communicator was aborted on rank {rank}."
+SAMPLE_TIMEOUT = (
+    "[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=418, OpType=ALLREDUCE, "
+    "NumelIn=327680, NumelOut=327680, Timeout(ms)=60000) ran for 60051 milliseconds before timing out."
+)
+SAMPLE_TERMINATE = "terminate called after throwing an instance of 'c10::DistBackendError'\n  what():  {why}"
+SAMPLE_FORCED = (
+    "W1121 05:10:32.1 4242 torch/distributed/elastic/multiprocessing/api.py:1048] "
+    "Unable to shutdown process 4300 via 15, forcefully exiting via 9\n"
+)
+
 
 class Remains:
     """What a failed run leaves in its logs folder."""
@@ -77,6 +107,12 @@ class Remains:
         path.parent.mkdir(parents=True)
         about = {"py_callstack": f"Traceback of rank {rank}", "timestamp": str(timestamp)}
         path.write_text(json.dumps({"message": {"message": message, "extraInfo": about}}))
+
+    def log_end(self, rank: int, why: str) -> None:
+        """Add to a rank's log what NCCL's watchdog says before it aborts."""
+        sample = SAMPLE_START + SAMPLE_WATCHDOG + SAMPLE_TERMINATE
+        with self.run.rank_log(rank).open("a") as log:
+            log.write(sample.format(rank=rank, why=why.format(rank=rank)))
 
     def explain(self, exit_code: int = 1) -> Cause:
         """Ask for the cause."""
@@ -133,6 +169,85 @@ def test_what_a_library_advises_and_a_bare_name_explain_nothing(
     remains.error_file(0, message)
     cause = remains.explain()
     assert words in cause.message and "weights_only" not in cause.message
+
+
+@pytest.mark.parametrize("peers_words", [SAMPLE_PEER_EXITED, SAMPLE_ABORTED])
+def test_rank_that_its_own_gpu_aborted_is_the_cause_and_not_the_one_that_missed_it(
+    remains: Remains, peers_words: str
+) -> None:
+    remains.summary(0, -6, {1: -6})
+    remains.log_end(0, peers_words)
+    remains.log_end(1, SAMPLE_ASSERT + SAMPLE_PEER_EXITED)
+    cause = remains.explain()
+    assert (cause.code, cause.rank) == ("gpu_error", 1)
+    assert cause.message == "Rank 1 failed: CUDA error: device-side assert triggered."
+    assert "out of range" in cause.hint and "CUDA_LAUNCH_BLOCKING=1" in cause.hint
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        ("CUDA error: an illegal memory access was encountered", "CUDA_LAUNCH_BLOCKING=1"),
+        ("CUDA error: uncorrectable ECC error encountered", "Xid"),
+        ("NCCL error: unhandled cuda error, NCCL version 2.27.5", "CUDA_LAUNCH_BLOCKING=1"),
+    ],
+)
+@pytest.mark.parametrize("is_aborted", [True, False])
+def test_error_of_a_gpu_is_named_with_what_to_do(
+    remains: Remains, error: str, hint: str, is_aborted: bool
+) -> None:
+    remains.summary(1, -6 if is_aborted else 1, {0: -15})
+    if is_aborted:
+        remains.log_end(1, error)
+    else:
+        remains.error_file(1, f"torch.AcceleratorError: {error}\nFor debugging consider passing more")
+    cause = remains.explain()
+    assert (cause.code, cause.rank) == ("gpu_error", 1)
+    assert cause.message.endswith(f"{error}.") and hint in cause.hint
+
+
+def test_full_memory_of_a_gpu_in_a_log_says_what_to_do(remains: Remains) -> None:
+    remains.summary(1, -6)
+    remains.log_end(1, "CUDA error: out of memory")
+    assert (remains.explain().code, remains.explain().rank) == ("out_of_memory", 1)
+
+
+def test_ranks_that_nccl_aborted_because_one_left_name_that_one(remains: Remains) -> None:
+    remains.summary(0, -6)
+    remains.log_end(0, SAMPLE_PEER_EXITED)
+    assert (remains.explain().code, remains.explain().rank) == ("rank_left", 1)
+
+
+def test_watchdog_that_waited_in_vain_names_the_rank_that_did_not_come(remains: Remains) -> None:
+    remains.summary(0, -6, {1: -15})
+    remains.log_end(0, SAMPLE_TIMEOUT)
+    assert (remains.explain().code, remains.explain().rank) == ("collective_timeout", 1)
+
+
+def test_what_an_earlier_start_left_in_a_log_is_no_cause(remains: Remains) -> None:
+    remains.summary(0, -6, {1: -9})
+    remains.log_end(0, SAMPLE_ASSERT)
+    remains.log_end(0, SAMPLE_PEER_EXITED)
+    assert (remains.explain().code, remains.explain().rank) == ("rank_killed", 1)
+
+
+def test_aborted_rank_does_not_outrank_an_exception(remains: Remains) -> None:
+    remains.summary(0, -6, {1: 1})
+    remains.error_file(1, "RuntimeError: the weights are upside down")
+    assert (remains.explain().code, remains.explain().rank) == ("rank_raised", 1)
+
+
+def test_rank_that_torchrun_killed_does_not_outrank_an_exception(remains: Remains) -> None:
+    remains.summary(0, -9, {1: 1})
+    remains.log.write_text(SAMPLE_FORCED + remains.log.read_text())
+    remains.error_file(1, "RuntimeError: the weights are upside down")
+    assert (remains.explain().code, remains.explain().rank) == ("rank_raised", 1)
+
+
+def test_exception_that_torchrun_saw_first_comes_before_a_killed_rank(remains: Remains) -> None:
+    remains.summary(1, 1, {0: -9})
+    remains.error_file(1, "ValueError: no such thing")
+    assert (remains.explain().code, remains.explain().rank) == ("rank_raised", 1)
 
 
 def test_first_of_two_exceptions_is_the_cause(remains: Remains) -> None:

@@ -11,6 +11,8 @@ from trainers.escalation import (
     EXIT_GRACE_S,
     FLUSH_S,
     LATEST_S,
+    LIFE_GRACE_S,
+    LONGEST_WORK_S,
     SAVE_GRACE_S,
     STOP_GRACE_S,
     TERM_GRACE_S,
@@ -152,3 +154,62 @@ def test_wishes_are_the_whole_lines_that_say_stop(tmp_path: Path) -> None:
     assert third.late_s == 0.0
     assert (first.save, first.late_s) == (False, MOST_LATE_S)
     assert (second.save, second.late_s) == (True, 0.0)
+
+
+def at_work_until(subject: Escalation, state: State, until_s: float, *, look_every_s: float = 2.0) -> float:
+    """Return how long after the click force is used first on a run that is at work for so long."""
+    looked_at = CLICK_S
+    for tenth in range(3000):
+        now = CLICK_S + tenth / 10
+        if (
+            subject.depends_on_life(state, now)
+            and now - looked_at >= look_every_s
+            and now < CLICK_S + until_s
+        ):
+            looked_at = now
+            subject.note_life(now)
+        if subject.decide(state, now) != "wait":
+            return now - CLICK_S
+    return float("inf")
+
+
+@pytest.mark.parametrize("state", ["running", "paused"])
+def test_run_at_work_is_waited_for_and_forced_soon_after_it_freezes(state: State) -> None:
+    at = at_work_until(wished(), state, 60.0)
+    assert 60.0 <= at <= 60.0 + LIFE_GRACE_S + 0.1
+    assert at_work_until(wished(), state, 0.0) == pytest.approx(STOP_GRACE_S, abs=0.2)
+    assert at_work_until(wished(), state, 7.0) <= MOST_S - TERM_GRACE_S - 1, "frozen as one looked"
+
+
+def test_run_at_work_is_not_waited_for_for_ever_nor_without_saving() -> None:
+    at = at_work_until(wished(), "running", 10_000.0)
+    assert LONGEST_WORK_S <= at <= LONGEST_WORK_S + LIFE_GRACE_S + 0.1
+    assert at_work_until(wished(save=False), "running", 10_000.0) == pytest.approx(STOP_GRACE_S, abs=0.2)
+
+
+def test_run_that_was_at_work_until_it_heard_the_wish_has_its_time_to_save() -> None:
+    subject = wished()
+    subject.note_life(CLICK_S + 59.0)
+    subject.state_changed(CLICK_S + 60.0)
+    at = first_force(subject, "stopping")
+    assert at is not None and at == pytest.approx(60.0 + SAVE_GRACE_S, abs=0.2)
+
+
+def test_second_stop_without_saving_ends_the_waiting_for_work() -> None:
+    subject = wished()
+    for second in range(5, 40):
+        subject.note_life(CLICK_S + second)
+    assert subject.decide("running", CLICK_S + 40) == "wait"
+    subject.wish(CLICK_S + 40, save=False)
+    assert not subject.depends_on_life("running", CLICK_S + 41)
+    assert subject.decide("running", CLICK_S + 40 + STOP_GRACE_S + 0.1) == "terminate"
+
+
+def test_life_before_a_wish_or_of_one_that_was_taken_back_counts_for_nothing() -> None:
+    subject = Escalation(0.0)
+    subject.note_life(CLICK_S - 1)
+    subject.wish(CLICK_S, save=True)
+    subject.note_life(CLICK_S + 50)
+    subject.take_back()
+    subject.wish(CLICK_S, save=True)
+    assert first_force(subject, "running") == pytest.approx(STOP_GRACE_S, abs=0.2)

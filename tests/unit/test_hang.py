@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -29,6 +30,7 @@ class Job:
         self.cpu_s = [0.0] * num_ranks
         self.in_line_s = [0.0] * num_ranks
         self.doing = [heartbeats.COMPUTING] * num_ranks
+        self.is_on_gpu = False
 
     def pass_second(
         self,
@@ -46,6 +48,7 @@ class Job:
             self.cpu_s[rank] += 0.0 if rank in stopped else 0.5 if rank in working else IDLE
             self.in_line_s[rank] += 0.95 if rank in in_line else 0.0
             beat = Beat(count=self.counts[rank], pid=1, step=4, doing=self.doing[rank])
+            beat = replace(beat, is_on_gpu=self.is_on_gpu)
             used = Effort(
                 cpu_s=self.cpu_s[rank],
                 wanted_s=self.cpu_s[rank] + self.in_line_s[rank],
@@ -112,6 +115,21 @@ def test_nobody_is_waited_for_for_ever() -> None:
     assert second == pytest.approx(BUSY_FACTOR * LIMIT_S, abs=2)
 
 
+def test_silence_of_all_ranks_on_gpus_is_looked_into_at_the_limit_though_their_processes_work() -> None:
+    job = Job()
+    job.is_on_gpu = True
+    job.pass_second(beating=(0, 1))
+    second, found = job.pass_seconds(60, working=(0, 1))
+    assert found == Suspicion(ranks=(), is_certain=False, may_be_deadlock=True)
+    assert LIMIT_S <= second <= LIMIT_S + 2
+
+
+def test_silence_on_gpus_while_one_rank_beats_is_none() -> None:
+    job = Job()
+    job.is_on_gpu = True
+    assert job.pass_seconds(100, working=(1,), beating=(0,)) == (100, None)
+
+
 def test_rank_that_waits_for_one_that_builds_is_none() -> None:
     job = Job()
     job.doing = [heartbeats.BUILDING, heartbeats.BUILDING]
@@ -155,6 +173,19 @@ def test_child_that_ends_takes_its_seconds_with_it() -> None:
     assert job.watches[0].idle_s == 0.0
 
 
+def test_ranks_at_work_are_those_that_beat_or_work_and_none_where_one_is_stopped() -> None:
+    job = Job()
+    job.pass_seconds(10, working=(0,))
+    assert [watch.rank for watch in hang.busy(job.watches)] == [0]
+    job.pass_second(beating=(1,), working=(0,))
+    assert [watch.rank for watch in hang.busy(job.watches)] == [0, 1]
+    job.pass_second(stopped=(1,), working=(0,))
+    assert hang.busy(job.watches) == []
+    asleep = Job()
+    asleep.pass_seconds(4)
+    assert hang.busy(asleep.watches) == []
+
+
 needs_board = pytest.mark.skipif(not heartbeats.can_be_watched(), reason="no memory files here")
 
 
@@ -171,6 +202,30 @@ def test_beats_travel_over_the_board_and_a_rank_without_one_beats_into_the_void(
     assert beat is not None and beat.words == "saving"
     assert board.read(0) is None and board.read(2) is None
     Place(None, 5).beat(heartbeats.SAVING)
+
+
+@needs_board
+def test_question_is_answered_by_those_who_listen_and_what_is_too_long_is_not_said() -> None:
+    board = Board(3)
+    places = [Place(board.address, rank) for rank in range(3)]
+    assert not any(place.is_asked for place in places) and board.answer(1) is None
+    board.ask()
+    assert [board.answer(rank) for rank in range(3)] == [None, None, None]
+    assert all(place.is_asked for place in places)
+    places[1].answer(b"[1, 2]")
+    places[2].answer(b"x" * (heartbeats.MAX_ANSWER_BYTES + 1))
+    assert [board.answer(rank) for rank in range(3)] == [None, b"[1, 2]", b""]
+    assert not places[1].is_asked
+    board.ask()
+    assert board.answer(1) is None, "that was the answer to another question"
+    assert [board.read(rank) for rank in range(3)] == [None, None, None], "an answer is no beat"
+    places[0].note_gpu()
+    for place in places:
+        place.beat(heartbeats.COMPUTING)
+    assert [(beat := board.read(rank)) and beat.is_on_gpu for rank in range(3)] == [True, False, False]
+    lone = Place(None, 5)
+    assert not lone.is_asked
+    lone.answer(b"nobody hears")
 
 
 def test_effort_tells_work_from_waiting_and_knows_a_stopped_process() -> None:

@@ -190,3 +190,31 @@ def test_flush_reports_the_steps_so_far_and_hears_nothing() -> None:
     assert notebook.commands, "the command waits for the next report"
     subject.flush()
     assert len(notebook.written) == 4
+
+
+class Patient(Notebook):
+    """Wants to stop, and says so when asked."""
+
+    num_asked = 0
+
+    def wants_stop(self) -> bool:
+        self.num_asked += 1
+        return True
+
+
+def test_report_is_an_agreement_too_so_that_short_steps_need_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(meter, "AGREE_EVERY_S", 1e9)  # however slow this machine is
+    notebook = Patient()
+    subject = StepMeter(world_of(1), notebook)
+    assert subject.reports_every_step
+    assert subject.should_leave_step() and notebook.num_asked == 1
+    for _ in range(40):  # after quick pieces it asks seldom
+        subject.should_leave_step()
+    asked = notebook.num_asked
+    for step in range(1, 200):
+        assert not subject.should_leave_step()
+        run_steps(subject, 1, step_time_s=5.0, first=step)
+    assert notebook.num_asked == asked
+    assert subject.should_break_off(), "the batches of an evaluation have a pace of their own"

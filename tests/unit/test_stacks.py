@@ -11,8 +11,11 @@ import pytest
 
 from tests.harness import REPOSITORY, wait_until
 from trainers import stacks, watch
+from trainers.collectives import Collective, Group, gaps
+from trainers.contract.config import Config
 from trainers.contract.effort import Effort
-from trainers.contract.heartbeats import COMPUTING, Beat
+from trainers.contract.heartbeats import COMPUTING, Beat, Board
+from trainers.contract.rundir import RunDirectory
 from trainers.hang import RankWatch, Suspicion
 from trainers.stacks import Frame, Stacks, Thread
 
@@ -22,6 +25,9 @@ IN_LOOP = Frame(file=f"{REPOSITORY}/trainers/loop.py", line=31, function="train"
 IN_LINEAR = Frame(file=f"{LIBRARY}/nn/modules/linear.py", line=125, function="forward")
 IN_BARRIER = Frame(file=f"{LIBRARY}/distributed/distributed_c10d.py", line=9, function="barrier")
 IN_BACKWARD = Frame(file=f"{LIBRARY}/autograd/graph.py", line=979, function="_engine_run_backward")
+IN_SYNCHRONIZE = Frame(file=f"{LIBRARY}/cuda/__init__.py", line=1, function="synchronize")
+IN_EVENT = Frame(file=f"{LIBRARY}/cuda/streams.py", line=1, function="synchronize")
+IN_CUDA_INIT = Frame(file=f"{LIBRARY}/cuda/__init__.py", line=1, function="_lazy_init")
 JOINING = (
     Frame(file="/usr/lib/python3.11/threading.py", line=1, function="_wait_for_tstate_lock"),
     Frame(file="/usr/lib/python3.11/threading.py", line=2, function="join"),
@@ -56,13 +62,46 @@ def watches(*stopped: int, num_ranks: int = 2) -> list[RankWatch]:
         ((IN_BARRIER, ASLEEP, IN_LOOP), True),
         ((IN_BACKWARD, IN_LOOP), True),
         ((ASLEEP, IN_BACKWARD, IN_LOOP), False),
+        ((IN_SYNCHRONIZE, IN_LOOP), True),
+        ((IN_EVENT, IN_LOOP), True),
+        ((IN_CUDA_INIT, IN_LOOP), False),
     ],
-    ids=["own code", "computes for own code", "collective", "backward", "own code within backward"],
+    ids=[
+        "own code",
+        "computes for own code",
+        "collective",
+        "backward",
+        "own code within backward",
+        "device",
+        "event",
+        "driver",
+    ],
 )
 def test_rank_waits_for_the_others_where_nothing_of_its_own_lies_between(
     frames: tuple[Frame, ...], waits: bool
 ) -> None:
     assert standing(*frames).is_waiting is waits
+
+
+def line_of(path: Path, words: str) -> int:
+    """Return the number of the line of a file that has these words."""
+    return next(n for n, line in enumerate(path.read_text().splitlines(), 1) if words in line)
+
+
+@pytest.mark.parametrize(
+    ("file", "words", "waits"),
+    [
+        ("trainers/meter.py", ".tolist()", True),
+        ("trainers/metrics.py", ".tolist()", True),
+        ("trainers/loop.py", "strategy.model.train()", False),
+    ],
+)
+def test_line_that_reads_from_the_device_waits_for_it(file: str, words: str, waits: bool) -> None:
+    """What reads is compiled, so that the innermost call on the stack is this line's."""
+    path = REPOSITORY / file
+    reading = Frame(file=str(path), line=line_of(path, words), function="f")
+    assert standing(reading, IN_LOOP).is_waiting is waits
+    assert not standing(ASLEEP, reading, IN_LOOP).is_waiting, "it stands in what that line calls"
 
 
 def test_rank_that_waits_for_its_own_save_stands_where_the_save_stands() -> None:
@@ -122,6 +161,95 @@ def test_hang_without_any_stack_is_told_all_the_same() -> None:
     culprits = watch.culprits_of(Suspicion(ranks=(0, 1), is_certain=True), watches(), {})
     cause = watch.describe(culprits, watches(), {})
     assert "no rank goes on" in cause.message and cause.traceback is None
+
+
+@pytest.mark.parametrize(
+    ("is_on_gpu", "stands", "is_at_work"),
+    [
+        (False, standing(IN_SYNCHRONIZE, IN_LOOP), True),
+        (True, standing(IN_SYNCHRONIZE, IN_LOOP), False),
+        (True, standing(IN_LINEAR, IN_LOOP), True),
+        (True, None, False),
+    ],
+    ids=["a core", "a core, but it waits for its GPU", "a core, for its own", "unreadable"],
+)
+def test_rank_that_takes_a_core_is_at_work_unless_it_waits_for_its_gpu(
+    run: RunDirectory,
+    monkeypatch: pytest.MonkeyPatch,
+    is_on_gpu: bool,
+    stands: Stacks | None,
+    is_at_work: bool,
+) -> None:
+    monkeypatch.setattr(stacks, "read_at_once", lambda _pid: stands)
+    subject = watch.HangWatch(run, Config(), Board(1))
+    beat = Beat(count=9, pid=1, step=4, doing=COMPUTING, is_on_gpu=is_on_gpu)
+    subject._watches = [RankWatch(0, beat=beat, silent_s=10.0, idle_s=0.0)]
+    assert subject.is_at_work() is is_at_work
+    subject._watches = [RankWatch(0, beat=beat, silent_s=10.0, idle_s=10.0)]
+    assert not subject.is_at_work()
+    subject._watches = [RankWatch(0, beat=beat)]
+    assert subject.is_at_work(), "it beats"
+
+
+ALL_REDUCE = Collective(number=418, name="all-reduce", dtype="float32", num_bytes=1_200_000)
+BROADCAST = Collective(number=418, name="broadcast", dtype="float32", num_bytes=40)
+BEFORE = Collective(number=417, name="all-reduce", dtype="float32", num_bytes=40)
+DEADLOCK = Suspicion(ranks=(), is_certain=False, may_be_deadlock=True)
+
+
+def view(newest: Collective, *, is_in_it: bool = True, num_ranks: int = 3, name: str = "0") -> Group:
+    """Return what a rank knows of a group of all ranks."""
+    ranks = tuple(range(num_ranks))
+    return Group(name=name, ranks=ranks, newest=newest, unfinished=newest if is_in_it else None)
+
+
+def test_rank_in_another_collective_than_the_many_is_the_one_on_gpus_too() -> None:
+    there = {rank: standing(IN_SYNCHRONIZE, IN_LOOP) for rank in range(3)}
+    views = {0: [view(ALL_REDUCE)], 1: [view(ALL_REDUCE)], 2: [view(BROADCAST)]}
+    seen = watches(num_ranks=3)
+    culprits = watch.culprits_of(DEADLOCK, seen, there, views)
+    assert culprits == (2,)
+    cause = watch.describe(culprits, seen, there, gaps(views))
+    assert cause.rank == 2 and "same collectives" in cause.hint
+    assert cause.message.endswith(
+        "Rank 0 is in all-reduce 418 (float32, 1.2 MB); rank 1 is in all-reduce 418 (float32, 1.2 MB); "
+        "rank 2 is in broadcast 418 (float32, 40 bytes)."
+    )
+
+
+def test_rank_that_waits_in_another_group_is_the_one_the_many_wait_for() -> None:
+    there = {rank: standing(IN_SYNCHRONIZE, IN_LOOP) for rank in range(3)}
+    elsewhere = Group(name="1", ranks=(1, 2), newest=BROADCAST, unfinished=BROADCAST)
+    views = {
+        0: [view(ALL_REDUCE)],
+        1: [view(ALL_REDUCE), Group(name="1", ranks=(1, 2))],
+        2: [view(BEFORE, is_in_it=False), elsewhere],
+    }
+    assert watch.culprits_of(DEADLOCK, watches(num_ranks=3), there, views) == (2,)
+    assert "rank 2 never entered all-reduce 418 (float32, 1.2 MB), in which ranks 0 and 1 wait" in [
+        str(gap) for gap in gaps(views)
+    ]
+
+
+def test_slow_work_on_gpus_is_no_deadlock() -> None:
+    """All have entered the same, and their GPUs have not come to it yet; or one may still come."""
+    there = {rank: standing(IN_SYNCHRONIZE, IN_LOOP) for rank in range(3)}
+    same = {rank: [view(ALL_REDUCE)] for rank in range(3)}
+    assert watch.culprits_of(DEADLOCK, watches(num_ranks=3), there, same) == ()
+    late = same | {2: [view(BEFORE, is_in_it=False)]}
+    assert watch.culprits_of(DEADLOCK, watches(num_ranks=3), there, late) == ()
+    assert watch.culprits_of(DEADLOCK, watches(num_ranks=3), there, {}) == (), (
+        "and where nobody says anything"
+    )
+
+
+def test_rank_that_never_came_is_named_with_what_it_missed() -> None:
+    there = {0: standing(IN_BARRIER, IN_LOOP), 1: standing(ASLEEP, IN_LOOP)}
+    views = {0: [view(ALL_REDUCE, num_ranks=2)], 1: [view(BEFORE, is_in_it=False, num_ranks=2)]}
+    cause = watch.describe((1,), watches(), there, gaps(views))
+    assert cause.message.endswith(
+        "Rank 1 never entered all-reduce 418 (float32, 1.2 MB), in which rank 0 waits."
+    )
 
 
 def test_py_spys_words_are_read() -> None:

@@ -49,9 +49,18 @@ class FakeWatch:
     finds: Cause | None = None
     has_passed = False
     num_forgotten = 0
+    num_followed = 0
+    works = False
 
     def look(self) -> Cause | None:
         return self.finds
+
+    def follow(self) -> float | None:
+        self.num_followed += 1
+        return 1.0
+
+    def is_at_work(self) -> bool:
+        return self.works
 
     def forget(self) -> None:
         self.num_forgotten += 1
@@ -189,6 +198,27 @@ def test_stop_that_is_not_heard_is_sigterm_then_sigkill(
     pass_time(monkeypatch, TERM_GRACE_S + 1)
     subject._escalate(torchrun, tree)  # type: ignore[arg-type]
     assert (torchrun.num_terminated, tree.num_killed) == (1, 1)
+
+
+def test_stop_of_a_run_at_work_is_waited_for_and_said_so_once(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torchrun, tree, subject = escalation(run, monkeypatch, "running")
+    subject._watch = watch = FakeWatch()  # type: ignore[assignment]
+    watch.works = True
+    run.append_command("stop")
+    subject._follow_commands()
+    for _ in range(20):
+        subject._escalate(torchrun, tree)  # type: ignore[arg-type]
+        subject._look_for_hang(tree)  # type: ignore[arg-type]
+        pass_time(monkeypatch, 2.0)
+    assert torchrun.num_terminated == 0 and watch.num_followed == 20
+    warnings = [event for event in all_events(run) if event["kind"] == "warning"]
+    assert [event["code"] for event in warnings] == ["stop_waits"]
+    watch.works = False
+    pass_time(monkeypatch, STOP_GRACE_S)
+    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
+    assert torchrun.num_terminated == 1
 
 
 def test_save_that_grows_is_waited_for(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

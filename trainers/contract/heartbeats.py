@@ -46,19 +46,25 @@ DOING = (
 # A rank that computes or reads without a beat is not idle; but nobody waits for it for ever.
 BUSY_FACTOR = 30
 
-_COUNT, _PID, _STEP, _DOING = range(4)
+_COUNT, _PID, _STEP, _DOING, _ON_GPU, _ASKED, _ANSWERED, _ANSWER_BYTES = range(8)
 _NUMBERS = 8
 _PLACE_BYTES = _NUMBERS * 8
+# What a rank may say of the collectives it is in; a few hundred bytes for each process group.
+MAX_ANSWER_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
 class Beat:
-    """A rank's newest beat; `step` is the last one it has done, `doing` a place in `DOING`."""
+    """A rank's newest beat; `step` is the last one it has done, `doing` a place in `DOING`.
+
+    `is_on_gpu`: while it waits for its GPU, and so for others, it takes a whole core: that is no work.
+    """
 
     count: int
     pid: int
     step: int
     doing: int
+    is_on_gpu: bool = False
 
     @property
     def words(self) -> str:
@@ -70,8 +76,10 @@ class Board:
     """The supervisor's side: every rank's place, to be read."""
 
     def __init__(self, num_ranks: int) -> None:
-        self._file = MemoryFile("heartbeats", num_ranks * _PLACE_BYTES)
-        self._numbers = memoryview(self._file.map()).cast("Q")
+        self._file = MemoryFile("heartbeats", num_ranks * (_PLACE_BYTES + MAX_ANSWER_BYTES))
+        self._bytes = memoryview(self._file.map())
+        self._numbers = self._bytes[: num_ranks * _PLACE_BYTES].cast("Q")
+        self._num_asked = 0
         self.num_ranks = num_ranks
 
     @property
@@ -85,7 +93,27 @@ class Board:
         numbers = self._numbers[start : start + _NUMBERS]
         if numbers[_COUNT] == 0:
             return None
-        return Beat(count=numbers[_COUNT], pid=numbers[_PID], step=numbers[_STEP], doing=numbers[_DOING])
+        return Beat(
+            count=numbers[_COUNT],
+            pid=numbers[_PID],
+            step=numbers[_STEP],
+            doing=numbers[_DOING],
+            is_on_gpu=bool(numbers[_ON_GPU]),
+        )
+
+    def ask(self) -> None:
+        """Ask every rank which collectives it is in."""
+        self._num_asked += 1
+        for rank in range(self.num_ranks):
+            self._numbers[rank * _NUMBERS + _ASKED] = self._num_asked
+
+    def answer(self, rank: int) -> bytes | None:
+        """Return what a rank says to the newest question; None: not yet, and perhaps never."""
+        numbers = self._numbers[rank * _NUMBERS : (rank + 1) * _NUMBERS]
+        if self._num_asked == 0 or numbers[_ANSWERED] != self._num_asked:
+            return None
+        room = _room_for_answer(self._bytes, self.num_ranks, rank)
+        return bytes(room[: numbers[_ANSWER_BYTES]])
 
 
 class Place:
@@ -98,10 +126,12 @@ class Place:
             OSError: when there is no board at this address.
         """
         if address is None:
-            self._numbers = memoryview(bytearray(_PLACE_BYTES)).cast("Q")
+            board, num_ranks, rank = memoryview(bytearray(_PLACE_BYTES + MAX_ANSWER_BYTES)), 1, 0
         else:
-            board = memoryview(memory_file.map_file(address)).cast("Q")
-            self._numbers = board[rank * _NUMBERS : (rank + 1) * _NUMBERS]
+            board = memoryview(memory_file.map_file(address))
+            num_ranks = len(board) // (_PLACE_BYTES + MAX_ANSWER_BYTES)
+        self._numbers = board[rank * _PLACE_BYTES : (rank + 1) * _PLACE_BYTES].cast("Q")
+        self._room = _room_for_answer(board, num_ranks, rank)
         self._numbers[_PID] = os.getpid()
 
     def beat(self, doing: int, step: int | None = None) -> None:
@@ -110,6 +140,28 @@ class Place:
             self._numbers[_STEP] = step
         self._numbers[_DOING] = doing
         self._numbers[_COUNT] += 1
+
+    def note_gpu(self) -> None:
+        """Say that this rank drives a GPU."""
+        self._numbers[_ON_GPU] = 1
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the supervisor waits for an answer."""
+        return self._numbers[_ASKED] != self._numbers[_ANSWERED]
+
+    def answer(self, said: bytes) -> None:
+        """Answer the supervisor's newest question; what is too long for its room is not said."""
+        asked = self._numbers[_ASKED]
+        said = said if len(said) <= MAX_ANSWER_BYTES else b""
+        self._room[: len(said)] = said
+        self._numbers[_ANSWER_BYTES] = len(said)
+        self._numbers[_ANSWERED] = asked
+
+
+def _room_for_answer(board: memoryview, num_ranks: int, rank: int) -> memoryview:
+    start = num_ranks * _PLACE_BYTES + rank * MAX_ANSWER_BYTES
+    return board[start : start + MAX_ANSWER_BYTES]
 
 
 def can_be_watched() -> bool:

@@ -11,7 +11,12 @@ import psutil
 
 TREE_LOOK_S = 0.5
 KILL_WAIT_S = 3.0
+# After SIGKILL the driver takes a process's GPU contexts and pinned memory apart before it is gone.
+GPU_KILL_WAIT_S = 30.0
 KILL_POLL_S = 0.02
+
+# NVIDIA's driver, AMD's.
+_GPU_FILES = ("/dev/nvidia", "/dev/kfd")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +92,15 @@ def output_of(pid: int) -> Path | None:
         return None
 
 
+def holds_gpu(pid: int) -> bool:
+    """Tell whether a process has a GPU's driver open; no where that is hidden, or it ends already."""
+    for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
+        with contextlib.suppress(OSError):  # closed meanwhile
+            if str(descriptor.readlink()).startswith(_GPU_FILES):
+                return True
+    return False
+
+
 def memory_bytes(pid: int) -> int | None:
     """Return a process's memory, pages it shares counted in equal parts; None where that is hidden.
 
@@ -112,6 +126,7 @@ class ProcessTree:
         self._with_root = with_root
         self._known: set[psutil.Process] = set()
         self._looked_at = 0.0
+        self._gpu_killed_at: float | None = None
 
     def look(self, *, now: bool = False) -> None:
         """Remember who is there, at most every half second."""
@@ -146,15 +161,29 @@ class ProcessTree:
         return found
 
     def kill(self) -> None:
-        """SIGKILL every survivor, and what it started meanwhile, until none is left or it takes too long."""
-        deadline = time.monotonic() + KILL_WAIT_S
+        """SIGKILL every survivor, and what it started meanwhile, until none is left or it takes too long.
+
+        What held a GPU may take longer, counted from the first SIGKILL.
+        """
+        began = time.monotonic()
         while True:
             self.look(now=True)
             survivors = self.survivors()
+            if not survivors:
+                self._gpu_killed_at = None
+                return
+            if self._gpu_killed_at is None and any(holds_gpu(process.pid) for process in survivors):
+                self._gpu_killed_at = began
             for process in survivors:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
-            if not survivors or time.monotonic() > deadline:
+            if time.monotonic() > self._kill_deadline(began):
                 return
             # Not psutil's wait: it would take the exit code that belongs to whoever started the process.
             time.sleep(KILL_POLL_S)
+
+    def _kill_deadline(self, began: float) -> float:
+        deadline = began + KILL_WAIT_S
+        if self._gpu_killed_at is None:
+            return deadline
+        return max(deadline, self._gpu_killed_at + GPU_KILL_WAIT_S)

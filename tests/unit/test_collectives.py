@@ -1,0 +1,97 @@
+"""Who waits in which collective for whom, and what torch's flight recorder looks like here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from trainers import collectives, flight_recorder
+from trainers.collectives import Collective, Gap, Group
+
+FIRST = Collective(number=1, name="all-reduce", dtype="float32", num_bytes=8)
+SECOND = Collective(number=2, name="all-reduce", dtype="float32", num_bytes=1_200_000)
+OTHER_SIZE = Collective(number=2, name="all-reduce", dtype="float32", num_bytes=16)
+
+
+def view(newest: Collective | None, unfinished: Collective | None = None, num_ranks: int = 3) -> list[Group]:
+    """Return what a rank says whose only group is of all ranks."""
+    return [Group(name="0", ranks=tuple(range(num_ranks)), newest=newest, unfinished=unfinished)]
+
+
+def test_nobody_is_missing_where_all_are_in_the_same_or_have_left_it() -> None:
+    assert collectives.gaps({}) == ()
+    assert collectives.gaps({rank: view(SECOND) for rank in range(3)}) == ()
+    assert collectives.gaps({rank: view(SECOND, SECOND) for rank in range(3)}) == ()
+    left_it = {0: view(SECOND, SECOND), 1: view(SECOND, SECOND), 2: view(SECOND)}
+    assert collectives.gaps(left_it) == ()
+
+
+def test_one_that_never_came_is_missing_and_one_that_says_nothing_is_not() -> None:
+    (gap,) = collectives.gaps({0: view(SECOND, SECOND), 2: view(FIRST)})
+    assert gap == Gap(waiting={0: SECOND}, missing=(2,))
+    assert str(gap) == "rank 2 never entered all-reduce 2 (float32, 1.2 MB), in which rank 0 waits"
+    (gap,) = collectives.gaps({0: view(SECOND, FIRST), 1: view(FIRST, FIRST), 2: view(None)})
+    assert gap == Gap(waiting={0: FIRST, 1: FIRST}, missing=(2,)), "the first unfinished one counts"
+    assert collectives.blamed([gap]) == (2,)
+
+
+def test_same_number_and_another_size_is_a_mismatch() -> None:
+    found = collectives.gaps(
+        {0: view(SECOND, SECOND), 1: view(OTHER_SIZE, OTHER_SIZE), 2: view(SECOND, SECOND)}
+    )
+    assert [gap.is_mismatch for gap in found] == [True]
+    assert collectives.blamed(found) == (1,)
+    two = collectives.gaps({0: view(SECOND, SECOND, 2), 1: view(OTHER_SIZE, OTHER_SIZE, 2)})
+    assert collectives.blamed(two) == (), "one against one"
+
+
+def test_what_a_rank_says_travels_as_bytes_and_nonsense_says_nothing() -> None:
+    said = tuple(view(SECOND, FIRST))
+    assert collectives.from_bytes(collectives.to_bytes(said)) == said
+    for nonsense in (b"", b"{", b"[3]", b'[{"name": "0"}]', b"null", b"\xff"):
+        assert collectives.from_bytes(nonsense) is None
+
+
+@pytest.fixture
+def lone_group(tmp_path: Path) -> Iterator[None]:
+    """A process group of one rank, which finishes what it begins."""
+    store = dist.FileStore(str(tmp_path / "store"), 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=timedelta(seconds=60))
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("lone_group")
+def test_torchs_own_recorder_says_what_was_entered_and_left() -> None:
+    """A pin: where torch changes its private function, this fails, and hangs are told without it."""
+    dist.all_reduce(torch.zeros(250_000))
+    dist.broadcast(torch.zeros(3, dtype=torch.int64), 0)
+    found = flight_recorder.groups()
+    assert found is not None
+    (group,) = found
+    assert group.ranks == (0,) and group.unfinished is None
+    assert group.newest is not None
+    assert (group.newest.name, group.newest.dtype, group.newest.num_bytes) == ("broadcast", "int64", 24)
+    raw = json.loads(flight_recorder.c10d._dump_fr_trace_json())  # type: ignore[attr-defined]
+    names = {"profiling_name", "process_group", "collective_seq_id", "op_id", "is_p2p", "retired"}
+    assert names | {"input_dtypes", "input_sizes"} <= raw["entries"][-1].keys()
+    assert raw["entries"][-1]["profiling_name"] == "gloo:broadcast"
+    assert collectives.from_bytes(flight_recorder.say()) == found
+
+
+@pytest.mark.usefixtures("lone_group")
+def test_without_torchs_functions_or_in_another_shape_nothing_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dist.all_reduce(torch.zeros(4))
+    monkeypatch.setattr(flight_recorder, "_collective", lambda entry: entry["of another torch"])
+    assert flight_recorder.say() == b""
+    for name in flight_recorder._FUNCTIONS:
+        monkeypatch.delattr(flight_recorder.c10d, name, raising=False)
+    assert flight_recorder.groups() is None and flight_recorder.say() == b""
