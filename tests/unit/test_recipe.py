@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from types import SimpleNamespace
 from typing import Any
 
@@ -130,9 +129,9 @@ def compiled(backend: Any) -> tuple[nn.Module, str | None]:
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
     objective = Objective(spec_of(IMAGE_CLASSIFICATION, 3))
     inputs, targets = torch.randn(16, 4), torch.randint(0, 3, (16,))
-    problem = compiling.try_compile(
-        model, inputs, targets, objective, world_of(1), contextlib.nullcontext, backend=backend
-    )
+    strategy = Strategy(Config(), world_of(1))
+    strategy.wrap(model)
+    problem = compiling.try_compile(strategy, inputs, targets, objective, backend=backend)
     return model, problem
 
 
