@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainers.contract.config import Config
 from trainers.objective import Objective
 from trainers.parallel import Strategy
 
@@ -58,6 +59,11 @@ def _why_it_fails(strategy: Strategy, inputs: Tensor, targets: Tensor, objective
         except Exception as error:  # noqa: BLE001 - a compiler fails in its own ways; the run goes on without
             return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     return None
+
+
+def uncompiled(config: Config) -> contextlib.AbstractContextManager[object]:
+    """Return the context in which nothing is compiled, and what is compiled runs as it was written."""
+    return torch.compiler.set_stance("force_eager") if config.compile else contextlib.nullcontext()
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
@@ -30,8 +31,8 @@ class StepClock:
     """Is told of the end of each part of a step, and says how long the parts took.
 
     On the CPU every step is measured. A GPU's host only hands out work, so there the borders are moments
-    of the GPU itself, of the steps that end with a report: the wait for the GPU that comes with one makes
-    them readable at no further cost.
+    of the GPU itself, of the steps that end with a report. They are read at the end of a later step, when the
+    GPU has come past them; nobody waits for that.
 
     Backward reaches the first layer last, so the hook of the first parameter marks the end of a rank's own
     gradients; from there to the end of backward it waits for the others.
@@ -46,6 +47,8 @@ class StepClock:
         self.newest: Callable[[], StepTimes] = StepTimes
         self._is_gpu = device.type == "cuda"
         self._time: _Time = _GpuTime() if self._is_gpu else _HostTime()
+        self._other_time: _Time = _GpuTime() if self._is_gpu else self._time
+        self._unread: _Unread | None = None
         self._is_measured = False
         self._marks: list[tuple[str, Any]] = []
         self._own_done: Any = None
@@ -90,16 +93,22 @@ class StepClock:
         self._mark("optimizer")
 
     def end_step(self) -> None:
-        """End the step; on a GPU, after its work was waited for where the step is reported."""
+        """End the step; of a GPU's, read how an earlier one divides."""
         self._ended = time.perf_counter()
         self.step_time_s = self._ended - self._began
+        if self._unread is not None and self._unread.moments.is_past(self._unread.last):
+            times = self._unread.divided()
+            self.newest = lambda: times
+            self._unread = None
         if not self._is_measured:
             return
-        self.newest = partial(_divided, self._marks, self._own_done, self.step_time_s, self._time)
-        if self._is_gpu:
-            # The moments serve again for the next step.
-            times = self.newest()
-            self.newest = lambda: times
+        divided = partial(_divided, self._marks, self._own_done, self.step_time_s, self._time)
+        if not self._is_gpu:
+            self.newest = divided
+            return
+        self._unread = _Unread(divided=divided, last=self._marks[-1][1], moments=self._time)
+        # The moments of one step serve again while the GPU has yet to come to those of another.
+        self._time, self._other_time = self._other_time, self._time
 
     def _mark(self, part: str) -> None:
         if self._is_measured:
@@ -131,6 +140,15 @@ def _divided(
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Unread:
+    """A measured step whose end the GPU may not have come to."""
+
+    divided: Callable[[], StepTimes]
+    last: Any
+    moments: _Time
+
+
 class _Time(Protocol):
     """Moments, and the seconds between two of them."""
 
@@ -141,6 +159,8 @@ class _Time(Protocol):
     def now(self) -> Any: ...
 
     def between(self, earlier: Any, later: Any) -> float: ...
+
+    def is_past(self, moment: Any) -> bool: ...
 
 
 class _HostTime:
@@ -155,6 +175,9 @@ class _HostTime:
 
     def between(self, earlier: float, later: float) -> float:
         return later - earlier
+
+    def is_past(self, moment: float) -> bool:
+        return moment <= time.perf_counter()
 
 
 class _GpuTime:
@@ -180,3 +203,7 @@ class _GpuTime:
     def between(self, earlier: torch.cuda.Event, later: torch.cuda.Event) -> float:
         elapsed_ms: float = earlier.elapsed_time(later)
         return elapsed_ms / 1000
+
+    def is_past(self, moment: torch.cuda.Event) -> bool:
+        is_past: bool = moment.query()
+        return is_past
