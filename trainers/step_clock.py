@@ -96,7 +96,7 @@ class StepClock:
         """End the step; of a GPU's, read how an earlier one divides."""
         self._ended = time.perf_counter()
         self.step_time_s = self._ended - self._began
-        if self._unread is not None and self._unread.moments.is_past(self._unread.last):
+        if self._unread is not None and self._unread.last.query():
             times = self._unread.divided()
             self.newest = lambda: times
             self._unread = None
@@ -106,7 +106,7 @@ class StepClock:
         if not self._is_gpu:
             self.newest = divided
             return
-        self._unread = _Unread(divided=divided, last=self._marks[-1][1], moments=self._time)
+        self._unread = _Unread(divided=divided, last=self._marks[-1][1])
         # The moments of one step serve again while the GPU has yet to come to those of another.
         self._time, self._other_time = self._other_time, self._time
 
@@ -142,11 +142,10 @@ def _divided(
 
 @dataclass(frozen=True, kw_only=True)
 class _Unread:
-    """A measured step whose end the GPU may not have come to."""
+    """A measured step whose last event the GPU may not have come to."""
 
     divided: Callable[[], StepTimes]
-    last: Any
-    moments: _Time
+    last: torch.cuda.Event
 
 
 class _Time(Protocol):
@@ -159,8 +158,6 @@ class _Time(Protocol):
     def now(self) -> Any: ...
 
     def between(self, earlier: Any, later: Any) -> float: ...
-
-    def is_past(self, moment: Any) -> bool: ...
 
 
 class _HostTime:
@@ -175,9 +172,6 @@ class _HostTime:
 
     def between(self, earlier: float, later: float) -> float:
         return later - earlier
-
-    def is_past(self, moment: float) -> bool:
-        return moment <= time.perf_counter()
 
 
 class _GpuTime:
@@ -203,7 +197,3 @@ class _GpuTime:
     def between(self, earlier: torch.cuda.Event, later: torch.cuda.Event) -> float:
         elapsed_ms: float = earlier.elapsed_time(later)
         return elapsed_ms / 1000
-
-    def is_past(self, moment: torch.cuda.Event) -> bool:
-        is_past: bool = moment.query()
-        return is_past
