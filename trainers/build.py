@@ -58,7 +58,7 @@ def build_job(
             f"{config.nproc_per_node}: start as many, or write {world.world_size} there"
         )
     _say_what_is_wrong(config, world, reporter)
-    set_seed(config, world)
+    set_seed(config)
     model_entry = pick(registry.models(), config.model, "model")
     options = ModelOptions(
         size=config.model_size, pretrained_path=config.pretrained_path, offline=config.hub_offline
@@ -70,6 +70,7 @@ def build_job(
             f"model {config.model} cannot do {spec.task}, which data set {config.dataset} is for"
         )
     strategy = make_strategy(config, world)
+    choose_convolutions(config, strategy)
     train, validation = dataset.load(data_device(config, spec, world.device))
     for library in strategy.libraries:
         importlib.import_module(library)
@@ -88,9 +89,9 @@ def build_job(
     strategy.autocast = bits.autocast
     if strategy.takes_any_layout:
         memory_format.put_channels_last(network, world.device, config.precision)
-    if config.compile:
-        _compile(network, config, strategy, objective, train, world, reporter)
     strategy.wrap(network)
+    if config.compile:
+        _compile(config, strategy, objective, train, reporter)
     optimizer = recipe.make_optimizer(config, strategy)
     answers = SaveAnswers(reporter)
     if world.is_main:
@@ -235,7 +236,7 @@ def sync_batchnorm(network: nn.Module, config: Config, world: World, reporter: N
     return converted
 
 
-def set_seed(config: Config, world: World) -> None:
+def set_seed(config: Config) -> None:
     """Seed every generator, the same on all ranks, so that all build the same weights."""
     random.seed(config.seed)
     torch.manual_seed(config.seed)
@@ -243,9 +244,15 @@ def set_seed(config: Config, world: World) -> None:
         # cuBLAS wants its workspace fixed for this (CUDA documentation, "Results reproducibility").
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-        torch.backends.cudnn.benchmark = False
-    elif world.device.type == "cuda":
-        torch.backends.cudnn.benchmark = True
+
+
+def choose_convolutions(config: Config, strategy: Strategy) -> None:
+    """Let cuDNN try its algorithms and keep the fastest, where ranks may choose differently.
+
+    Two ranks that time them need not find the same one, and another one gives other bits.
+    """
+    may_differ = not (config.deterministic or strategy.keeps_copies_without_sync)
+    torch.backends.cudnn.benchmark = strategy.world.device.type == "cuda" and may_differ
 
 
 def pick(table: Mapping[str, Entry], name: str, field: str) -> Entry:
@@ -289,18 +296,12 @@ def _first_batch(config: Config, train: Split, world: World) -> tuple[Tensor, Te
 
 
 def _compile(
-    network: nn.Module,
-    config: Config,
-    strategy: Strategy,
-    objective: Objective,
-    train: Split,
-    world: World,
-    reporter: NullReporter,
+    config: Config, strategy: Strategy, objective: Objective, train: Split, reporter: NullReporter
 ) -> None:
     problem: str | None = f"it is not offered with strategy {strategy.name}"
     if not strategy.is_sharded and not strategy.is_collective:
-        inputs, targets = _first_batch(config, train, world)
-        problem = compiling.try_compile(network, inputs, targets, objective, world, strategy.autocast)
+        inputs, targets = _first_batch(config, train, strategy.world)
+        problem = compiling.try_compile(strategy, inputs, targets, objective)
     if problem is None:
         log.info("compiled %s", config.model)
         return

@@ -166,6 +166,7 @@ class Checkpointer:
             self._preparation.start()
 
     def _reserve(self, live: dict[str, Any]) -> None:
+        self._world.use_device()
         try:
             self._copies.reserve(live)
         except (RuntimeError, MemoryError) as error:
@@ -199,6 +200,7 @@ class Checkpointer:
 
     def _write(self, snapshot: Snapshot) -> None:
         """Write, note what came of it and tell; the body of the writing thread."""
+        self._world.use_device()
         outcome = self._writer.write(snapshot)
         if isinstance(outcome, Saved):
             self._saved.add(outcome.step)

@@ -49,6 +49,11 @@ class World:
     def is_main(self) -> bool:
         return self.rank == 0
 
+    def use_device(self) -> None:
+        """Make this rank's GPU that of the calling thread: in a new thread it is the first one."""
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+
     def sum(self, values: Tensor) -> Tensor:
         """Add up a tensor over all ranks, in place; every rank must call it."""
         dist.all_reduce(values)

@@ -15,6 +15,8 @@ from trainers.contract.heartbeats import ADDRESS, BUSY_FACTOR, STARTING, Place
 
 STACKS_SIGNAL = signal.SIGUSR2
 UNWATCHED_PATIENCE = timedelta(seconds=60)
+# One rank may find in a cache what another compiles: an evaluation's shapes, an uneven last batch.
+COMPILERS_PATIENCE = timedelta(minutes=10)
 FOR_EVER = timedelta(days=30)
 
 _PR_SET_PTRACER = 0x59616D61
@@ -41,7 +43,7 @@ def patience(config: Config) -> timedelta:
     Where a supervisor listens, it finds a hang sooner, says more, and knows a long step for what it is.
     """
     if ADDRESS not in os.environ:
-        return UNWATCHED_PATIENCE
+        return COMPILERS_PATIENCE if config.compile else UNWATCHED_PATIENCE
     if config.on_hang == "wait":
         return FOR_EVER
     return timedelta(seconds=BUSY_FACTOR * config.hang_timeout_s) + UNWATCHED_PATIENCE

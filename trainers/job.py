@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from trainers import heartbeat, objective, samples
+from trainers import compiling, heartbeat, objective, samples
 from trainers.checkpoint import Checkpointer, CheckpointError, Outcome, Progress
 from trainers.contract import events
 from trainers.contract.config import Config
@@ -167,6 +167,7 @@ def evaluate(job: Job) -> bool:
     if progress.evaluated_step == progress.step:
         return True
     started = time.perf_counter()
+    job.meter.finish_report()
     heartbeat.beat(EVALUATING)
     found = objective.evaluate(
         job.strategy,
@@ -206,7 +207,10 @@ def sample_now_and_then(job: Job) -> None:
 
 @torch.no_grad()
 def take_sample(job: Job) -> None:
-    """Ask the model; rank 0 alone where the whole model lies on it, else all ranks together."""
+    """Ask the model; rank 0 alone where the whole model lies on it, else all ranks together.
+
+    Nothing is compiled for it: the others wait meanwhile, and not for as long as a compiler can take.
+    """
     started = time.perf_counter()
     heartbeat.beat(SAMPLING)
     if not (job.world.is_main or job.strategy.is_collective):
@@ -215,14 +219,15 @@ def take_sample(job: Job) -> None:
     network = job.strategy.network
     network.eval()
     try:
-        taken = samples.take(
-            job.strategy.scores,
-            job.spec,
-            job.validation,
-            device=job.world.device,
-            seed=job.config.seed,
-            time_limit_s=None if job.strategy.is_collective else SAMPLE_TIME_LIMIT_S,
-        )
+        with compiling.uncompiled(job.config):
+            taken = samples.take(
+                job.strategy.scores,
+                job.spec,
+                job.validation,
+                device=job.world.device,
+                seed=job.config.seed,
+                time_limit_s=None if job.strategy.is_collective else SAMPLE_TIME_LIMIT_S,
+            )
     except (RuntimeError, ValueError, LookupError) as error:
         # Only a picture for people: it must not end a run.
         job.reporter.warning("no_sample", f"No sample could be taken: {error}", "Training is not affected.")

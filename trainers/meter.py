@@ -2,13 +2,16 @@
 
 The same small all-reduce carries rank 0's command to everyone, so that a command takes effect at a step
 all ranks agree on and costs no collective of its own. Losses stay on the device until then.
+
+A GPU's host begins a report, hands out the next step, and reads the report only then: the GPU always has work
+while its host waits. Every rank reads it at the same step, so a command still takes effect on all at once.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -17,6 +20,7 @@ from trainers import heartbeat
 from trainers.contract.heartbeats import REPORTING
 from trainers.contract.rundir import COMMAND_NAMES
 from trainers.distributed import World
+from trainers.losses import DeviceLosses, HostLosses
 from trainers.reporter import Command, NullReporter, StepBatch, StepNote
 
 REPORT_EVERY_S = 0.1
@@ -26,21 +30,29 @@ MAX_BATCHES_PER_AGREEMENT = 512
 SAMPLE_EVERY_S = 10.0
 SAMPLE_SHARE = 0.02  # samples take at most this part of the time
 _NUM_EXTRAS = 5
+SLOTS = MAX_STEPS_PER_REPORT + _NUM_EXTRAS
 
 
 class StepMeter:
-    """Collects steps; `step_done` returns a command at the step it takes effect."""
+    """Collects steps; `step_done` returns a command at the step it takes effect.
 
-    def __init__(self, world: World, reporter: NullReporter) -> None:
+    Args:
+        reads_late: a report is read when the next step has been handed out; None: on a GPU.
+    """
+
+    def __init__(self, world: World, reporter: NullReporter, *, reads_late: bool | None = None) -> None:
         self._world = world
         self._reporter = reporter
         self._is_async = world.device.type == "cuda"
-        self._losses: _DeviceLosses | _HostLosses = (
-            _DeviceLosses(world.device) if self._is_async else _HostLosses()
+        self._reads_late = self._is_async if reads_late is None else reads_late
+        self._losses: DeviceLosses | HostLosses = (
+            DeviceLosses(world.device, SLOTS) if self._reads_late else HostLosses()
         )
         self._steps: list[StepNote] = []
         self._interval = 1
         self._grad_norm: Tensor | None = None
+        self._unread: _Report | None = None
+        self._agreed = _Agreement(interval=1)
         self._sampled_at = time.monotonic()
         self._sample_every_s = SAMPLE_EVERY_S
         self.is_sample_due = False
@@ -55,13 +67,19 @@ class StepMeter:
         """Whether steps are so long that each is reported; all ranks say the same."""
         return self._interval == 1
 
-    def settle(self) -> None:
-        """On the step of a report wait for the GPU, so that the time of its work falls into these steps.
+    @property
+    def has_unread_report(self) -> bool:
+        """Whether a report is under way that the step under way will read."""
+        return self._unread is not None
 
-        The report itself would wait a moment later; on the CPU there is nothing to wait for.
+    def settle(self) -> None:
+        """Read the report that the step before has begun, now that all of this step is handed out.
+
+        A GPU's host waits for it here, with the next step's work before the GPU; so the time that the GPU
+        takes falls into the steps.
         """
-        if self._is_async and self.is_report_due():
-            torch.cuda.synchronize(self._world.device)
+        if self._unread is not None:
+            self._read(self._unread)
 
     def note_gradients(self, norm: Tensor | None) -> None:
         """Take the gradients' norm; the newest one goes with the next report."""
@@ -73,6 +91,10 @@ class StepMeter:
         self._sample_every_s = max(SAMPLE_EVERY_S, took_s / SAMPLE_SHARE)
         self._sampled_at = time.monotonic()
         self.is_sample_due = False
+        # What was agreed on, or is about to be, has just been taken.
+        self._agreed = replace(self._agreed, is_sample_due=False)
+        if self._unread is not None:
+            self._unread.asks_for_sample = False
 
     def step_done(
         self,
@@ -93,20 +115,35 @@ class StepMeter:
         """
         self._losses.add(loss)
         self._steps.append((step, epoch, lr, num_global, step_time_s, data_time_s))
-        self.is_sample_due = False
-        return self.report() if len(self._steps) >= self._interval else None
+        if len(self._steps) >= self._interval:
+            self._unread = self._begin()
+        if not self._reads_late or self._agreed.command is not None:
+            self.finish_report()  # whoever obeys a command finds every step reported
+        return self._take_agreed()
+
+    def finish_report(self) -> None:
+        """Read the report under way, if there is one: what comes now is no step."""
+        if self._unread is not None:
+            self._read(self._unread, is_between_steps=True)
 
     def flush(self) -> None:
         """Report the steps so far without hearing commands: a checkpoint is never ahead of its curve."""
+        self.finish_report()
         if self._steps:
-            self._reduce(None)
+            self._unread = self._begin(hears=False)
+            self.finish_report()
+        self._interval = self._agreed.interval
+        self.is_sample_due = self.is_sample_due or self._agreed.is_sample_due
 
     def report(self) -> Command | None:
         """Average the losses since the last report over the ranks, and agree on a command.
 
         Every rank must call it at the same step. Also the way to hear commands while paused.
         """
-        return self._reduce(self._reporter.poll_command())
+        self.finish_report()
+        self._unread = self._begin()
+        self.finish_report()
+        return self._take_agreed()
 
     def should_break_off(self) -> bool:
         """Tell all ranks alike, now and then, whether somebody wants the run to stop.
@@ -137,35 +174,58 @@ class StepMeter:
         pieces.agree_every = int(every_batches)
         return bool(wants_stop)
 
-    def _reduce(self, command: Command | None) -> Command | None:
+    def _begin(self, *, hears: bool = True) -> _Report:
+        """Begin to add up what there is over all ranks; a command that is not obeyed yet comes first."""
         heartbeat.beat(REPORTING)
-        count = len(self._steps)
+        command = self._reporter.poll_command() if hears and self._agreed.command is None else None
         extras = [0.0] * _NUM_EXTRAS
         if self._world.is_main:
             wants_sample = time.monotonic() - self._sampled_at > self._sample_every_s
             extras = [*_encode(command, self._next_interval()), float(wants_sample)]
-        message = self._losses.taken_with(extras)
-        waiting_since = time.perf_counter()
-        values = self._world.sum(message).tolist()
-        waited_s = time.perf_counter() - waiting_since if self._is_async else 0.0
-        *decision, sample_is_due = values[count:]
-        agreed, self._interval = _decode(decision, command)
-        self.is_sample_due = bool(sample_is_due)
-        if count:
-            self._emit([value / self._world.world_size for value in values[:count]], waited_s)
-        self._in_step.begin_anew()
-        return agreed
-
-    def _emit(self, losses: list[float], waited_s: float) -> None:
-        norm = None if self._grad_norm is None else float(self._grad_norm)
-        # Whoever writes makes events of them: that is not training's work.
-        self._reporter.steps(
-            StepBatch(
-                notes=self._steps, losses=losses, grad_norm=norm, waited_s=waited_s, is_async=self._is_async
-            )
+        message = self._world.sum(self._losses.taken_with(extras))
+        report = _Report(
+            steps=self._steps,
+            command=command,
+            has_norm=self._grad_norm is not None,
+            numbers=self._losses.sent(message, self._grad_norm),
         )
         self._steps = []
         self._grad_norm = None
+        self._in_step.begin_anew()
+        return report
+
+    def _read(self, report: _Report, *, is_between_steps: bool = False) -> None:
+        """Wait for a report, hand its losses to whoever writes them, and keep what all ranks agree on."""
+        heartbeat.beat(REPORTING)
+        self._unread = None
+        waiting_since = time.perf_counter()
+        *values, norm = report.numbers()
+        waited_s = time.perf_counter() - waiting_since if self._is_async and is_between_steps else 0.0
+        count = len(report.steps)
+        *decision, sample_is_due = values[count:]
+        command, interval = _decode(decision, report.command)
+        self._agreed = _Agreement(
+            interval=interval,
+            command=command or self._agreed.command,
+            is_sample_due=bool(sample_is_due) and report.asks_for_sample,
+        )
+        if count:
+            # Whoever writes makes events of them: that is not training's work.
+            self._reporter.steps(
+                StepBatch(
+                    notes=report.steps,
+                    losses=[value / self._world.world_size for value in values[:count]],
+                    grad_norm=norm if report.has_norm else None,
+                    waited_s=waited_s,
+                    is_async=self._is_async,
+                )
+            )
+
+    def _take_agreed(self) -> Command | None:
+        """Let what was agreed on take effect: the interval and a sample here, the command at the caller's."""
+        agreed, self._agreed = self._agreed, _Agreement(interval=self._agreed.interval)
+        self._interval, self.is_sample_due = agreed.interval, agreed.is_sample_due
+        return agreed.command
 
     def _next_interval(self) -> int:
         """Choose the steps until the next report from the speed since the last one."""
@@ -173,6 +233,17 @@ class StepMeter:
             return self._interval
         seconds_per_step = max(sum(step[4] for step in self._steps), 1e-6) / len(self._steps)
         return max(1, min(MAX_STEPS_PER_REPORT, round(REPORT_EVERY_S / seconds_per_step)))
+
+
+@dataclass(kw_only=True)
+class _Report:
+    """A report that has begun; `numbers` waits for them: losses, what is agreed on, the gradients' norm."""
+
+    steps: list[StepNote]
+    command: Command | None
+    has_norm: bool
+    numbers: Callable[[], list[float]]
+    asks_for_sample: bool = True
 
 
 @dataclass
@@ -190,40 +261,13 @@ class _Pieces:
         return took_s
 
 
-class _HostLosses:
-    """Losses of steps as numbers: on the CPU they are there, and there is nothing to wait for."""
+@dataclass(frozen=True, kw_only=True)
+class _Agreement:
+    """What all ranks have read in a report."""
 
-    def __init__(self) -> None:
-        self._values: list[float] = []
-
-    def add(self, loss: Tensor) -> None:
-        """Note a step's loss."""
-        self._values.append(loss.item())
-
-    def taken_with(self, extras: Sequence[float]) -> Tensor:
-        """Return the losses and these numbers in one float64 tensor, and begin anew."""
-        taken, self._values = self._values, []
-        return torch.tensor([*taken, *extras], dtype=torch.float64)
-
-
-class _DeviceLosses:
-    """Losses of steps on their device: asking for a number would make the host wait for it."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._buffer = torch.zeros(MAX_STEPS_PER_REPORT + _NUM_EXTRAS, dtype=torch.float64, device=device)
-        self._count = 0
-
-    def add(self, loss: Tensor) -> None:
-        """Note a step's loss."""
-        self._buffer[self._count].copy_(loss)
-        self._count += 1
-
-    def taken_with(self, extras: Sequence[float]) -> Tensor:
-        """Return the losses and these numbers in one float64 tensor, and begin anew."""
-        message = self._buffer[: self._count + len(extras)]
-        message[self._count :] = torch.tensor(extras, dtype=torch.float64)
-        self._count = 0
-        return message
+    interval: int
+    command: Command | None = None
+    is_sample_due: bool = False
 
 
 def _encode(command: Command | None, interval: int) -> list[float]:

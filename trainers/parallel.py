@@ -47,6 +47,8 @@ class Strategy:
         libraries: what wrapping imports, some of it inside torch; imported before the model is built, so
             that nobody takes it for the model's memory.
         takes_any_layout: parameters may lie in memory in another order than that of their dimensions.
+        keeps_copies_without_sync: parameters lie on several ranks whose gradients nobody averages: they stay
+            alike only as long as all of those ranks compute the same bits.
         measures_wait: backward ends with the all-reduce, and the computation waits for it there, so that
             waiting for others can be measured from a hook on the first layer.
         name, label, description: set by `@register_strategy`.
@@ -60,6 +62,7 @@ class Strategy:
     is_sharded: ClassVar[bool] = False
     memory_shares: ClassVar[MemoryShares] = MemoryShares()
     libraries: ClassVar[tuple[str, ...]] = ()
+    keeps_copies_without_sync: ClassVar[bool] = False
     measures_wait: ClassVar[bool] = False
     rehearses: ClassVar[bool] = False
     takes_any_layout: ClassVar[bool] = False
@@ -101,6 +104,10 @@ class Strategy:
         `model` is what training calls; `network` holds the parameters the optimizer gets.
         """
         self.network = self.model = network
+
+    def inside_model(self) -> contextlib.AbstractContextManager[object]:
+        """Return the context in which `network` is compiled as it is where `model` calls it."""
+        return contextlib.nullcontext()
 
     def make_optimizer(
         self, optimizer: type[torch.optim.Optimizer], groups: list[dict[str, Any]], **arguments: Any

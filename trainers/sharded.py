@@ -189,6 +189,17 @@ def _make_state(optimizer: torch.optim.Optimizer) -> None:
                 value.zero_()
 
 
+def batch_norms(network: nn.Module) -> list[nn.Module]:
+    """Return a network's batch norms, whose statistics depend on who sees which samples."""
+    return [module for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]  # noqa: SLF001
+
+
 def has_batch_norm(network: nn.Module) -> bool:
-    """Tell whether a network has batch norms, whose statistics depend on who sees which samples."""
-    return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in network.modules())  # noqa: SLF001
+    """Tell whether a network has batch norms."""
+    return bool(batch_norms(network))
+
+
+def has_only_running_statistics(network: nn.Module) -> bool:
+    """Tell whether all of a network's buffers, if there are any, are its batch norms' own."""
+    own = {buffer for norm in batch_norms(network) for buffer in norm.buffers(recurse=False)}
+    return own.issuperset(network.buffers())

@@ -42,7 +42,9 @@ def write(state: dict[str, Any], folder: Path, group: dist.ProcessGroup | None) 
         OSError: when this rank cannot write; the others return, for the caller to tell them.
     """
     rank = 0 if group is None else dist.get_rank(group)
-    planner, writer = DefaultSavePlanner(), dcp.FileSystemWriter(folder, sync_files=True)
+    # All of it is on the host. Copying ahead would wait for the GPU, and make a context on the first one.
+    writer = dcp.FileSystemWriter(folder, sync_files=True, per_thread_copy_ahead=0)
+    planner = DefaultSavePlanner()
     planner.set_up_planner(state, storage_meta=writer.storage_meta(), is_coordinator=rank == 0)
     writer.set_up_storage_writer(rank == 0)
     # As `dcp.save` does, which would pickle all this and send it round; here every rank makes the whole plan.

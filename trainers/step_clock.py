@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
@@ -30,8 +31,8 @@ class StepClock:
     """Is told of the end of each part of a step, and says how long the parts took.
 
     On the CPU every step is measured. A GPU's host only hands out work, so there the borders are moments
-    of the GPU itself, of the steps that end with a report: the wait for the GPU that comes with one makes
-    them readable at no further cost.
+    of the GPU itself, of the steps that end with a report. They are read at the end of a later step, when the
+    GPU has come past them; nobody waits for that.
 
     Backward reaches the first layer last, so the hook of the first parameter marks the end of a rank's own
     gradients; from there to the end of backward it waits for the others.
@@ -46,6 +47,8 @@ class StepClock:
         self.newest: Callable[[], StepTimes] = StepTimes
         self._is_gpu = device.type == "cuda"
         self._time: _Time = _GpuTime() if self._is_gpu else _HostTime()
+        self._other_time: _Time = _GpuTime() if self._is_gpu else self._time
+        self._unread: _Unread | None = None
         self._is_measured = False
         self._marks: list[tuple[str, Any]] = []
         self._own_done: Any = None
@@ -95,16 +98,22 @@ class StepClock:
         self._mark("optimizer")
 
     def end_step(self) -> None:
-        """End the step; on a GPU, after its work was waited for where the step is reported."""
+        """End the step; of a GPU's, read how an earlier one divides."""
         self._ended = time.perf_counter()
         self.step_time_s = self._ended - self._began
+        if self._unread is not None and self._unread.last.query():
+            times = self._unread.divided()
+            self.newest = lambda: times
+            self._unread = None
         if not self._is_measured:
             return
-        self.newest = partial(_divided, self._marks, self._own_done, self.step_time_s, self._time)
-        if self._is_gpu:
-            # The moments serve again for the next step.
-            times = self.newest()
-            self.newest = lambda: times
+        divided = partial(_divided, self._marks, self._own_done, self.step_time_s, self._time)
+        if not self._is_gpu:
+            self.newest = divided
+            return
+        self._unread = _Unread(divided=divided, last=self._marks[-1][1])
+        # The moments of one step serve again while the GPU has yet to come to those of another.
+        self._time, self._other_time = self._other_time, self._time
 
     def _mark(self, part: str) -> None:
         if self._is_measured:
@@ -134,6 +143,14 @@ def _divided(
         optimizer_time_s=parts["optimizer"],
         wait_time_s=between(own_done, backward_ended) if is_wait_known else None,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Unread:
+    """A measured step whose last event the GPU may not have come to."""
+
+    divided: Callable[[], StepTimes]
+    last: torch.cuda.Event
 
 
 class _Time(Protocol):

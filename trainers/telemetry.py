@@ -108,6 +108,7 @@ class Telemetry:
 
     def _run(self) -> None:
         try:
+            self._world.use_device()
             self._sample_until_stopped()
         except (RuntimeError, ValueError) as error:  # the store's errors: the job is ending or torn
             if not self._stop.is_set():

@@ -115,8 +115,10 @@ def waits(bench: Bench) -> Found:
         "batch_size": bench.case.small_batch,
         "steps": {name: kind.num_steps for name, kind in found.items()},
         "calls_a_step": {name: kind.a_step() for name, kind in found.items()},
-        "target": f"none in {traces.QUIET}",
-        "verdict": _verdict(bench, is_met=not quiet.calls),
+        "launches_a_quiet_step": round(quiet.num_launches / max(1, quiet.num_steps), 1),
+        "least_handed_out_at_a_wait": reported.least_handed_out,
+        "target": f"none in {traces.QUIET}; else only with most of another step handed out",
+        "verdict": _verdict(bench, is_met=not quiet.calls and traces.waits_with_work_ahead(found)),
     }
 
 

@@ -35,7 +35,7 @@ class Window:
     """Which steps count: those of so many seconds after the warm-up.
 
     Attributes:
-        waits_for_sample: also after the first time the model showed what it says, which compiles once more.
+        waits_for_sample: also after the first time the model showed what it says, which takes memory anew.
     """
 
     warm_up: int

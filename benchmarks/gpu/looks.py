@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -18,12 +19,14 @@ from benchmarks.gpu import traces
 from trainers import telemetry
 from trainers.job import Job
 from trainers.loading import Batch, Loader
-from trainers.meter import StepMeter
+from trainers.meter import MAX_STEPS_PER_REPORT, StepMeter
 from trainers.reporter import Command
 from trainers.telemetry import Telemetry
 
 PROBED_STEPS = 3
 SETTLING_STEPS = 2
+LEAST_REPORTS = 2
+MOST_TRACED_STEPS = 4 * MAX_STEPS_PER_REPORT
 
 Notes = Mapping[str, Any]
 Look = Generator[None, None, Notes]
@@ -76,15 +79,28 @@ def memory(job: Job, *, num_steps: int) -> Look:
 
 
 def waits(job: Job, *, warm_up: int, num_steps: int, trace: str) -> Look:
-    """Trace some steps with torch's profiler, and count what made the host wait for the GPU."""
+    """Trace steps with torch's profiler, and count what made the host wait for the GPU.
+
+    Args:
+        num_steps: how many to trace at least; it goes on until there were steps of both kinds.
+
+    Raises:
+        RuntimeError: when there were no two steps with a report within what a trace can hold.
+    """
     yield from _pass(warm_up)
     activities = [torch.profiler.ProfilerActivity.CPU]
     if job.world.device.type == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
     profiler = torch.profiler.profile(activities=activities)
     profiler.start()
-    for _ in range(num_steps):
-        name = traces.REPORTED if job.meter.is_report_due() else traces.QUIET
+    seen: Counter[str] = Counter()
+    while seen.total() < num_steps or seen[traces.REPORTED] < LEAST_REPORTS:
+        if seen.total() == MOST_TRACED_STEPS:
+            profiler.stop()
+            raise RuntimeError(f"of {seen.total()} traced steps {seen[traces.REPORTED]} had a report")
+        has_report = job.meter.is_report_due() or job.meter.has_unread_report
+        name = traces.REPORTED if has_report else traces.QUIET
+        seen[name] += 1
         with torch.profiler.record_function(name):
             yield
     profiler.stop()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 QUIET = "a step without a report"
-REPORTED = "a step with a report"
+REPORTED = "a step with a report"  # which it begins, or reads because the step before has begun it
 
 # What waiting is called by the runtime and by the driver; also the copy that returns when it is done.
 WAITS = (
@@ -22,14 +22,25 @@ WAITS = (
     "cuEventSynchronize",
 )
 TO_HOST = "Memcpy DtoH"
+LAUNCH = "Launch"  # cudaLaunchKernel, cuLaunchKernelEx, cudaGraphLaunch
+# How a report is waited for: until an event that was recorded a step ago, and not until all work is done.
+PATIENT = ("cudaEventSynchronize", "cuEventSynchronize")
 
 
 @dataclass
 class Waits:
-    """How many steps of a kind were seen, and which calls in them."""
+    """How many steps of a kind were seen, and which calls in them.
+
+    Attributes:
+        num_launches: what these steps have handed to the GPU.
+        least_handed_out: how much a wait found handed out at least since numbers were last sent to the host:
+            that is what the GPU has to do meanwhile. None without a wait.
+    """
 
     num_steps: int = 0
     calls: Counter[str] = field(default_factory=Counter)
+    num_launches: int = 0
+    least_handed_out: int | None = None
 
     def a_step(self) -> dict[str, float]:
         """Return each call's number per step."""
@@ -53,11 +64,38 @@ def count_waits(trace: Sequence[Mapping[str, Any]]) -> dict[str, Waits]:
     for _, _, name in steps:
         found[name].num_steps += 1
     begins = [began for began, _, _ in steps]
-    for moment, call in _calls(trace):
+    num_handed_out = 0
+    for moment, call in sorted(_calls(trace) + _launches(trace)):
         place = bisect.bisect_right(begins, moment) - 1
-        if place >= 0 and moment < steps[place][1]:
-            found[steps[place][2]].calls[call] += 1
+        kind = found[steps[place][2]] if place >= 0 and moment < steps[place][1] else Waits()
+        if LAUNCH in call:
+            num_handed_out += 1
+            kind.num_launches += 1
+            continue
+        kind.calls[call] += 1
+        if call == TO_HOST:
+            num_handed_out = 0
+        else:
+            least = kind.least_handed_out
+            kind.least_handed_out = num_handed_out if least is None else min(least, num_handed_out)
     return found
+
+
+def waits_with_work_ahead(found: Mapping[str, Waits]) -> bool:
+    """Tell whether a report is only ever waited for while the GPU has most of another step to do."""
+    quiet, reported = found[QUIET], found[REPORTED]
+    if not quiet.num_steps or reported.least_handed_out is None:
+        return False
+    is_patient = not set(reported.calls) - {*PATIENT, TO_HOST}
+    return is_patient and reported.least_handed_out > quiet.num_launches / quiet.num_steps / 2
+
+
+def _launches(trace: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:
+    return [
+        (float(event["ts"]), str(event["name"]))
+        for event in trace
+        if event.get("cat") in ("cuda_runtime", "cuda_driver") and LAUNCH in str(event["name"])
+    ]
 
 
 def _calls(trace: Sequence[Mapping[str, Any]]) -> list[tuple[float, str]]:

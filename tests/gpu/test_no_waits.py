@@ -1,4 +1,4 @@
-"""Between two reports the host of a GPU run only hands out work: it never waits for the GPU."""
+"""The host of a GPU run only hands out work: it waits for a report's numbers alone, with a step ahead."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ def test_only_steps_with_a_report_wait_for_the_gpu(
     config = case.config(case.write(tmp_path), batch_size=2, device="cuda", is_compiled=False)
     # No epoch ends within these steps: at the end of one the host waits, as it should.
     notes = look_into(tmp_path / "runs", config | other, "waits", warm_up=200, num_steps=60)
-    assert notes[traces.QUIET]["num_steps"] > 0
-    assert notes[traces.QUIET]["calls"] == {}
-    assert notes[traces.REPORTED]["calls"] != {}
+    found = {name: traces.Waits(**values) for name, values in notes.items()}
+    assert found[traces.QUIET].num_steps > 0
+    assert found[traces.QUIET].calls == {}
+    assert found[traces.REPORTED].calls != {}
+    assert traces.waits_with_work_ahead(found), found

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed import distributed_c10d
 from torch.distributed.tensor import DTensor
 
@@ -76,7 +76,11 @@ class Training:
         self.strategy, self.config = strategy, config
         spec, self.split = spec_and_split(model)
         torch.manual_seed(config.seed)
-        strategy.wrap(build.build_network(registry.models()[model], spec, ModelOptions()))
+        network = build.build_network(registry.models()[model], spec, ModelOptions())
+        self.dtypes_seen: set[str] = set()
+        inner = next(module for module in network.modules() if isinstance(module, nn.Linear))
+        inner.register_forward_pre_hook(lambda module, _: self.dtypes_seen.add(str(module.weight.dtype)))
+        strategy.wrap(network)
         torch.manual_seed(config.seed + 1 + strategy.replica)
         strategy.autocast = Precision(config.precision, CPU).autocast
         strategy.model.train()
@@ -204,6 +208,8 @@ def carry_out(job: dict[str, Any], world: World) -> dict[str, Any]:
     weights, theirs = training.weights(), reference.weights()
     return answer | {
         "losses": training.losses,
+        "weights_are_used_as": sorted(training.dtypes_seen),
+        "weights_are_kept_as": sorted({str(weight.dtype) for weight in weights.values()}),
         "norms": training.norms,
         "alone": {"losses": reference.losses, "norms": reference.norms},
         "worst_score": _max_over_ranks((scores - reference.scores()).abs().max(), world),

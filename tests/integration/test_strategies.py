@@ -35,6 +35,8 @@ WEIGHT = 2e-4
 SCORE = 5e-5
 # Of gradients sent in half the bits; measured 5.0e-6 (fp16) and 2.9e-5 (bf16).
 HALF_BITS = 3e-4
+# Of computing in bf16, against one process that does; measured 1.8e-3 to 2.5e-3 (zero2, zero3), 3.3e-4 (ddp).
+BF16 = 2e-2
 
 ON_ONE_REPLICA = {"batch_size": 16}  # the global batch of two ranks of 8 each
 SHARDED = ("zero1", "zero2", "zero3", "tensor", "pipeline")
@@ -69,6 +71,23 @@ def _two_ranks(folder: Path) -> dict[str, Any]:
         jobs[f"{name}_sgd"] = {"strategy": name, "config": config, "num_steps": 6}
     for bits in ("fp16", "bf16"):
         jobs[f"ddp_{bits}"] = {"strategy": "ddp", "config": {"gradient_compression": bits}, "num_steps": 9}
+    for name in ("ddp", "zero2", "zero3"):
+        jobs[f"{name}_in_bf16"] = {"strategy": name, "config": {"precision": "bf16"}}
+    added_up = ADDED_UP | {"precision": "bf16", "batch_size": 4}
+    save_to = str(folder / "added_up_in_bf16")
+    jobs["zero3_added_up_in_bf16"] = {
+        "strategy": "zero3",
+        "config": added_up,
+        "num_steps": 9,
+        "save_at": 4,
+        "save_to": save_to,
+    }
+    jobs["resnet_in_bf16"] = {
+        "strategy": "zero3",
+        "model": "resnet",
+        "num_steps": 3,
+        "config": {"precision": "bf16"},
+    }
     for name in ("zero1", "zero2"):
         save_to = str(folder / f"resnet_{name}")
         jobs[f"resnet_{name}"] = {
@@ -87,6 +106,7 @@ def _four_ranks(folder: Path) -> dict[str, Any]:
     return {
         name: {"strategy": name, "save_at": 10, "save_to": str(folder / f"four_{name}")},
         f"{name}_added_up": _added_up(name),
+        f"{name}_in_bf16": {"strategy": name, "config": {"precision": "bf16"}},
         f"{name}_sgd": {"strategy": name, "config": {"optimizer": "sgd"}, "num_steps": 6},
         "zero1_from_two": {"strategy": "zero1", "load_from": str(folder / "two_zero1"), **loaded},
         "zero3_from_two": {"strategy": "zero3", "load_from": str(folder / "two_zero3"), **loaded},
@@ -192,6 +212,29 @@ def test_sgd_with_momentum(answers: dict[str, Any], strategy: str) -> None:
 @pytest.mark.parametrize("bits", ["fp16", "bf16"])
 def test_compressed_gradients_are_nearly_the_same(answers: dict[str, Any], bits: str) -> None:
     assert 1e-7 < _difference(answers[f"ddp_{bits}"], "losses") < HALF_BITS
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "zero2", "zero3", "data_tensor"])
+def test_computing_in_bf16_is_nearly_the_same(answers: dict[str, Any], strategy: str) -> None:
+    """What gathers weights does so in bf16, and each rank keeps its own in fp32."""
+    answer = answers[f"{strategy}_in_bf16"]
+    assert 1e-5 < _difference(answer, "losses") < BF16
+    assert answer["losses"][-1] < 0.05 < 2.5 < answer["losses"][0]
+    assert answer["ranks_agree"]
+    assert answer["weights_are_used_as"] == ["torch.float32" if strategy == "ddp" else "torch.bfloat16"]
+    assert answer["weights_are_kept_as"] == ["torch.float32"]
+
+
+def test_two_batches_added_up_in_bf16_are_added_up_in_fp32(answers: dict[str, Any]) -> None:
+    answer = answers["zero3_added_up_in_bf16"]
+    assert 1e-5 < _difference(answer, "losses") < BF16
+    assert answer["round_trip_is_exact"] and answer["losses_after_load_are_equal"]
+
+
+def test_batch_norms_keep_their_weights_in_fp32(answers: dict[str, Any]) -> None:
+    """On GPUs they take images in bf16 with weights in fp32 only, so such networks are left to autocast."""
+    answer = answers["resnet_in_bf16"]
+    assert answer["weights_are_used_as"] == answer["weights_are_kept_as"][:1] == ["torch.float32"]
 
 
 @pytest.mark.parametrize("job", [*SHARDED, "data_tensor", "resnet_zero1", "resnet_zero2"])

@@ -137,21 +137,64 @@ def test_waits_are_counted_in_the_step_that_asked_for_them() -> None:
 
 
 def test_steps_are_told_apart_in_a_real_trace(tmp_path: Path) -> None:
-    reports = iter([False, False, True, False])
+    reports = iter([False, False, True, False, False, True])
     fake = SimpleNamespace(
         world=SimpleNamespace(device=torch.device("cpu")),
-        meter=SimpleNamespace(is_report_due=lambda: next(reports)),
+        meter=SimpleNamespace(is_report_due=lambda: next(reports), has_unread_report=False),
     )
     found: dict[str, Any] = {}
     go_on = looks.stepped(
         looks.waits(cast(Job, fake), warm_up=2, num_steps=4, trace=str(tmp_path / "trace.json")),
         found.update,
     )
-    for _ in range(7):
+    for _ in range(9):
         go_on()
         torch.ones(4, 4).mm(torch.ones(4, 4))
-    assert found[traces.QUIET]["num_steps"] == 3
-    assert found[traces.REPORTED]["num_steps"] == 1
+    assert found[traces.QUIET]["num_steps"] == 4
+    assert found[traces.REPORTED]["num_steps"] == 2, (
+        "four steps were asked for: it goes on until there are two"
+    )
+
+
+def test_a_trace_in_which_nothing_is_reported_ends_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks, "MOST_TRACED_STEPS", 3)
+    fake = SimpleNamespace(
+        world=SimpleNamespace(device=torch.device("cpu")),
+        meter=SimpleNamespace(is_report_due=lambda: False, has_unread_report=False),
+    )
+    go_on = looks.stepped(
+        looks.waits(cast(Job, fake), warm_up=0, num_steps=2, trace=str(tmp_path / "trace.json")), print
+    )
+    for _ in range(3):
+        go_on()
+    with pytest.raises(RuntimeError, match="of 3 traced steps 0 had a report"):
+        go_on()
+
+
+def a_wait_after(num_launches: int, name: str = "cudaEventSynchronize") -> dict[str, traces.Waits]:
+    """Return what a made-up trace says: a quiet step of ten launches, and a wait after so many."""
+    quiet = [a_call("cudaLaunchKernel", 100 + number) for number in range(10)]
+    later = [a_call("cudaLaunchKernel", 200 + number) for number in range(num_launches)]
+    to_host = {"cat": "gpu_memcpy", "name": "Memcpy DtoH (Device -> Pinned)", "ts": 300}
+    return traces.count_waits(
+        [
+            a_range(traces.QUIET, 100, 50),
+            a_range(traces.REPORTED, 190, 50),
+            *quiet,
+            a_call("cudaMemcpyAsync", 195, correlation=7),
+            to_host | {"args": {"correlation": 7}},
+            *later,
+            a_call(name, 230),
+        ]
+    )
+
+
+def test_a_report_may_be_waited_for_only_while_the_gpu_has_a_step_to_do() -> None:
+    assert traces.waits_with_work_ahead(a_wait_after(9))
+    assert not traces.waits_with_work_ahead(a_wait_after(2)), "too little is handed out"
+    assert not traces.waits_with_work_ahead(a_wait_after(9, "cudaDeviceSynchronize")), "for all there is"
 
 
 def a_step(number: int, reported_at: float, step_time_s: float = 0.4) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
+from dataclasses import replace
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,11 +13,13 @@ from torch import nn
 
 from tests.unit.fakes import world_of
 from tests.unit.test_metrics import spec_of
-from trainers import build, compiling, loop, precision, recipe
+from trainers import build, compiling, heartbeat, loop, precision, recipe, registry
 from trainers.contract.config import Config
+from trainers.contract.heartbeats import ADDRESS
 from trainers.contract.json_files import write_json_atomically
 from trainers.contract.rundir import RunDirectory
-from trainers.data import IMAGE_CLASSIFICATION
+from trainers.data import IMAGE_CLASSIFICATION, TensorSplit
+from trainers.job import take_sample
 from trainers.objective import Objective
 from trainers.parallel import Strategy
 from trainers.precision import Precision
@@ -130,9 +133,9 @@ def compiled(backend: Any) -> tuple[nn.Module, str | None]:
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
     objective = Objective(spec_of(IMAGE_CLASSIFICATION, 3))
     inputs, targets = torch.randn(16, 4), torch.randint(0, 3, (16,))
-    problem = compiling.try_compile(
-        model, inputs, targets, objective, world_of(1), contextlib.nullcontext, backend=backend
-    )
+    strategy = Strategy(Config(), world_of(1))
+    strategy.wrap(model)
+    problem = compiling.try_compile(strategy, inputs, targets, objective, backend=backend)
     return model, problem
 
 
@@ -153,6 +156,72 @@ def test_trying_to_compile_leaves_no_trace_whether_it_works_or_not(backend: Any)
     if problem is not None:
         assert "no compiler found" in problem and "\n" not in problem
         assert "forward" not in vars(model), "it runs uncompiled"
+
+
+def test_a_sample_is_taken_without_compiling_anything() -> None:
+    """Rank 0 takes it alone while the others wait in a collective, which has an end; compiling has none."""
+    torch.compiler.reset()
+    graphs: list[int] = []
+    model = nn.Sequential(nn.Flatten(), nn.Linear(784, 3))
+
+    def noting(graph: torch.fx.GraphModule, _inputs: Any) -> Any:
+        graphs.append(len(graph.graph.nodes))
+        return graph.forward
+
+    spec = replace(spec_of(IMAGE_CLASSIFICATION, 3), input_shape=(1, 28, 28), class_names=("a", "b", "c"))
+    told: list[str] = []
+    job: Any = SimpleNamespace(
+        config=Config(compile=True),
+        world=world_of(1),
+        spec=spec,
+        validation=TensorSplit(torch.rand(5, 1, 28, 28), torch.zeros(5, dtype=torch.long), device=CPU),
+        strategy=Strategy(Config(), world_of(1)),
+        meter=SimpleNamespace(note_sample=lambda _: None),
+        progress=Progress(),
+        reporter=SimpleNamespace(
+            event=lambda kind, **_: told.append(kind), warning=lambda *words: told.append(str(words))
+        ),
+    )
+    job.strategy.wrap(model)
+    model.forward = torch.compile(model.forward, backend=noting)
+    model(torch.rand(8, 1, 28, 28))
+    assert len(graphs) == 1
+    take_sample(job)
+    assert told == ["sample"]
+    assert len(graphs) == 1, "five pictures in evaluation mode would have been another graph"
+    model(torch.rand(8, 1, 28, 28))
+    assert len(graphs) == 1, "what was compiled goes on being used"
+
+
+@pytest.mark.parametrize(("compiles", "minutes"), [(False, 1), (True, 10)], ids=["as written", "compiled"])
+def test_a_rank_waits_longer_for_others_that_compile(
+    monkeypatch: pytest.MonkeyPatch, compiles: bool, minutes: int
+) -> None:
+    monkeypatch.delenv(ADDRESS, raising=False)
+    assert heartbeat.patience(Config(compile=compiles)) == timedelta(minutes=minutes)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "deterministic", "is_chosen_by_time"),
+    [
+        ("ddp", False, True),
+        ("zero3", False, True),
+        ("pipeline", False, True),
+        ("tensor", False, False),
+        ("data_tensor", False, False),
+        ("ddp", True, False),
+    ],
+)
+def test_ranks_choose_convolutions_by_time_only_where_they_may_differ(
+    monkeypatch: pytest.MonkeyPatch, strategy: str, deterministic: bool, is_chosen_by_time: bool
+) -> None:
+    """Tensor parallel ranks hold copies of what is not cut, whose gradients nobody averages."""
+    registry.discover_all()
+    world = replace(world_of(4), device=torch.device("cuda", 0))
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", not is_chosen_by_time)
+    config = Config(strategy=strategy, nproc_per_node=4, deterministic=deterministic, tensor_parallel_size=2)
+    build.choose_convolutions(config, registry.strategies()[strategy](config, world))
+    assert torch.backends.cudnn.benchmark is is_chosen_by_time
 
 
 def rate_after_resume(num_ranks: int, lr_schedule: str, max_steps: int | None = 1000) -> tuple[float, int]:

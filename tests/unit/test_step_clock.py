@@ -119,6 +119,9 @@ class FakeEvent:
     def record(self) -> None:
         self.at_ms = 1000 * (2 * self.clockwork.now_s) + 5
 
+    def query(self) -> bool:
+        return self.at_ms <= 1000 * 2 * self.clockwork.now_s
+
     def elapsed_time(self, later: FakeEvent) -> float:
         return later.at_ms - self.at_ms
 
@@ -134,6 +137,9 @@ def test_on_a_gpu_only_reported_steps_are_measured_and_by_the_gpus_own_time(
     assert set(clock.newest()) == {None} and FakeEvent.num_made == 0
     assert clock.step_time_s == pytest.approx(3 * PART_S), "the host's own time is known of every step"
     finish_step(clock, clockwork)
+    assert set(clock.newest()) == {None}, "the GPU is still behind, and nobody waits for it"
+    clock.begin_step(is_reported=False)
+    finish_step(clock, clockwork, begins=False)
     measured = clock.newest()
     assert measured.forward_time_s == measured.optimizer_time_s == pytest.approx(2 * PART_S)
     assert measured.step_time_s == pytest.approx(6 * PART_S)
@@ -141,8 +147,10 @@ def test_on_a_gpu_only_reported_steps_are_measured_and_by_the_gpus_own_time(
     clock.begin_step(is_reported=False)
     finish_step(clock, clockwork, begins=False)
     assert clock.newest() is measured, "the newest step that was measured"
-    finish_step(clock, clockwork)
-    assert FakeEvent.num_made == num_events, "events serve again"
+    for _ in range(4):
+        finish_step(clock, clockwork)
+    assert FakeEvent.num_made == 2 * num_events, "events of two steps serve again"
+    assert clock.newest() is not measured and clock.newest() == pytest.approx(measured)
 
 
 def test_a_step_costs_next_to_nothing() -> None:

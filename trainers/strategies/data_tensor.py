@@ -9,7 +9,7 @@ from torch import nn
 from trainers.contract.config import Config, RanksPerReplica
 from trainers.registry import register_strategy
 from trainers.strategies.tensor import cut_by_plan, why_not_tensor_parallel
-from trainers.strategies.zero3 import FullySharded, fully_shard_layers
+from trainers.strategies.zero3 import FullySharded
 
 
 @register_strategy(
@@ -21,6 +21,7 @@ class DataTensor(FullySharded):
     """Neighbouring ranks hold one copy between them; FSDP2 cuts every piece again over the copies."""
 
     ranks_per_replica: ClassVar[RanksPerReplica] = "tensor_parallel_size"
+    keeps_copies_without_sync: ClassVar[bool] = True
     libraries: ClassVar[tuple[str, ...]] = (*FullySharded.libraries, "torch.distributed.tensor.parallel")
 
     @classmethod
@@ -43,5 +44,5 @@ class DataTensor(FullySharded):
             mesh_dim_names=("data", "tensor"),
         )
         cut_by_plan(network, mesh["tensor"])
-        fully_shard_layers(network, mesh["data"], frees_after_forward=self.frees_after_forward)
+        self.shard_layers(network, mesh["data"])
         self.network = self.model = network

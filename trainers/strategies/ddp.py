@@ -15,6 +15,7 @@ from trainers import heartbeat, shared_sum
 from trainers.contract.config import Config
 from trainers.parallel import Strategy
 from trainers.registry import register_strategy
+from trainers.sharded import has_only_running_statistics
 
 
 def _send_as_bf16(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
@@ -34,6 +35,8 @@ def _average_in_shared_memory(
     return done
 
 
+# Far beyond any run: DDP waits for the GPU on each step in so many, to time it for its own log.
+_NEVER = 2**31 - 1
 _COMPRESSIONS = {"fp16": default_hooks.fp16_compress_hook, "bf16": _send_as_bf16}
 
 
@@ -61,10 +64,27 @@ class DataParallel(Strategy):
             gradient_as_bucket_view=config.gradient_as_bucket_view,
             static_graph=config.static_graph,
         )
+        # Here and not above: all versions of torch know it by this name, and send the buffers once at first.
+        self.model.broadcast_buffers = self._sends_buffers(network)
+        if (set_sample_rate := getattr(self.model, "_set_ddp_runtime_logging_sample_rate", None)) is not None:
+            set_sample_rate(_NEVER)
         if config.gradient_compression in _COMPRESSIONS:
             self.model.register_comm_hook(dist.group.WORLD, _COMPRESSIONS[config.gradient_compression])
         else:
             self._share_memory()
+
+    def _sends_buffers(self, network: nn.Module) -> bool:
+        """Tell whether each forward pass has to begin with rank 0's buffers.
+
+        Training reads no running statistics, and those of rank 0 come of its own batches only, so theirs can
+        wait until an evaluation or a checkpoint shares them. Of other buffers nobody knows who reads them.
+        """
+        return self.world.world_size > 1 and not has_only_running_statistics(network)
+
+    def inside_model(self) -> contextlib.AbstractContextManager[object]:
+        """Return the context of DDP's own forward, in which torch.compile cuts the graph by its buckets."""
+        enter = getattr(self.model, "_inside_ddp_forward", None)
+        return contextlib.nullcontext() if enter is None else enter()
 
     def _share_memory(self) -> None:
         """Between CPU ranks of one machine average without sockets: the same sums, in less time."""

@@ -30,6 +30,7 @@ class TensorParallel(ShardedStrategy):
     """
 
     ranks_per_replica: ClassVar[RanksPerReplica] = "all"
+    keeps_copies_without_sync: ClassVar[bool] = True
     libraries: ClassVar[tuple[str, ...]] = ("torch.distributed.tensor.parallel", "torch._dynamo.utils")
     memory_shares: ClassVar[MemoryShares] = MemoryShares(
         parameters="all", gradients="all", optimizer_state="all"

@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from trainers.parallel import MemoryShares
 from trainers.registry import register_strategy
-from trainers.sharded import ShardedStrategy
+from trainers.sharded import ShardedStrategy, has_batch_norm
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy
 
 
 class FullySharded(ShardedStrategy):
@@ -36,8 +39,22 @@ class FullySharded(ShardedStrategy):
 
         world = self.world
         mesh = init_device_mesh(world.device.type, (world.world_size,), mesh_dim_names=("data",))
-        fully_shard_layers(network, mesh, frees_after_forward=self.frees_after_forward)
+        self.shard_layers(network, mesh)
         self.network = self.model = network
+
+    def shard_layers(self, network: nn.Module, mesh: DeviceMesh) -> None:
+        """Apply `fully_shard` to each layer, then to the network for what is left.
+
+        What one call covers is gathered at once, so layers make the peak of memory small.
+        """
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+        takes_fewer_bits = self.config.precision == "bf16" and not has_batch_norm(network)
+        policy = _bf16_policy() if takes_fewer_bits else MixedPrecisionPolicy()
+        for layer in layers_of(network):
+            fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=self.frees_after_forward)
+        whole = replace(policy, output_dtype=torch.float32 if takes_fewer_bits else None)
+        fully_shard(network, mesh=mesh, mp_policy=whole, reshard_after_forward=self.frees_after_forward)
 
     @contextlib.contextmanager
     def gradient_sync(self, *, enabled: bool) -> Iterator[None]:
@@ -68,16 +85,15 @@ class Zero3(FullySharded):
     """FSDP2 that frees each layer after its forward pass."""
 
 
-def fully_shard_layers(network: nn.Module, mesh: DeviceMesh, *, frees_after_forward: bool) -> None:
-    """Apply `fully_shard` to each layer, then to the network for what is left.
+def _bf16_policy() -> MixedPrecisionPolicy:
+    """Return what gathers weights as bf16 and adds up gradients in fp32; each rank's piece stays fp32.
 
-    What one call covers is gathered at once, so layers make the peak of memory small.
+    Autocast alone would gather them as fp32, and keep a copy in bf16 until backward. It goes on beside this:
+    what a model computes in fp32 (softmax, losses) stays so, and a buffer in fp32 goes with weights in bf16.
     """
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import MixedPrecisionPolicy
 
-    for layer in layers_of(network):
-        fully_shard(layer, mesh=mesh, reshard_after_forward=frees_after_forward)
-    fully_shard(network, mesh=mesh, reshard_after_forward=frees_after_forward)
+    return MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 
 
 def layers_of(network: nn.Module) -> list[nn.Module]:

@@ -1,0 +1,176 @@
+"""Started by torchrun from a test: what DDP does around a step; each rank's answers go into one file.
+
+python -m tests.integration.ddp_worker ANSWER.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainers import compiling, distributed, objective
+from trainers.contract import config as contract
+from trainers.data import IMAGE_CLASSIFICATION, DataSpec, TensorSplit
+from trainers.distributed import World
+from trainers.objective import Objective
+from trainers.strategies.ddp import Ddp
+
+WIDTH = 600  # a layer is more than a bucket of 1 MB
+NUM_CLASSES = 3
+NUM_SAMPLES = 24
+MANY_STEPS = 105
+NODES_OF_ALL = 10  # a piece of a cut graph has fewer nodes
+SPEC = DataSpec(
+    task=IMAGE_CLASSIFICATION,
+    input_shape=(WIDTH,),
+    num_classes=NUM_CLASSES,
+    class_names=(),
+    num_train=NUM_SAMPLES,
+    num_validation=NUM_SAMPLES,
+    sample_unit="samples",
+    description="",
+    source="",
+)
+OBJECTIVE = Objective(SPEC)
+
+
+class BuffersEachStep(Ddp):
+    """DDP as torch has it: every forward pass begins with rank 0's buffers."""
+
+    def _sends_buffers(self, network: nn.Module) -> bool:
+        return True
+
+
+def batch(world: World, number: int, size: int = 8) -> tuple[Tensor, Tensor]:
+    """Return samples of this rank's own."""
+    generator = torch.Generator().manual_seed(100 * number + world.rank)
+    inputs = torch.randn(size, WIDTH, generator=generator)
+    return inputs, torch.randint(0, NUM_CLASSES, (size,), generator=generator)
+
+
+def wide() -> nn.Module:
+    """Return five layers, four of which fill a bucket each."""
+    torch.manual_seed(0)
+    return nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(4)], nn.Linear(WIDTH, NUM_CLASSES))
+
+
+def normed() -> nn.Module:
+    """Return a small network with running statistics."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(WIDTH, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, NUM_CLASSES))
+
+
+def wrapped(kind: type[Ddp], network: nn.Module, world: World, **settings: Any) -> Ddp:
+    """Return a strategy around a network."""
+    strategy = kind(contract.parse({"nproc_per_node": world.world_size, **settings}), world)
+    strategy.wrap(network)
+    return strategy
+
+
+def train(strategy: Ddp, sizes: list[int]) -> list[float]:
+    """Train one step for each size of a batch; return this rank's losses."""
+    optimizer = torch.optim.SGD(strategy.network.parameters(), lr=0.05)
+    losses = []
+    for number, size in enumerate(sizes):
+        inputs, targets = batch(strategy.world, number, size)
+        with strategy.gradient_sync(enabled=True):
+            losses.append(float(strategy.forward_backward(inputs, OBJECTIVE.share(targets, 1.0))))
+        optimizer.step()
+        optimizer.zero_grad()
+    return losses
+
+
+def state_of(network: nn.Module) -> str:
+    """Return weights and buffers exactly, by name."""
+    return str({name: (value.double().sum().item(), value.double().norm().item())
+                for name, value in network.state_dict().items()})  # fmt: skip
+
+
+def never(_num_nodes: int) -> bool:
+    """Fail at no graph."""
+    return False
+
+
+def compiled(
+    world: World, *, static_graph: bool = False, fails_at: Callable[[int], bool] = never
+) -> dict[str, Any]:
+    """Compile with a backend that notes each graph's size, or fails on the last rank; then train."""
+    graphs: list[int] = []
+
+    def noting(graph: torch.fx.GraphModule, _inputs: list[Tensor]) -> Callable[..., Any]:
+        graphs.append(len(graph.graph.nodes))
+        if world.rank == world.world_size - 1 and fails_at(graphs[-1]):
+            raise RuntimeError("no compiler here")
+        return graph.forward
+
+    settings = {"bucket_cap_mb": 1, "static_graph": static_graph}
+    plain = train(wrapped(Ddp, wide(), world, **settings), [8, 8, 5, 5])
+    strategy = wrapped(Ddp, wide(), world, **settings)
+    before = state_of(strategy.network)
+    inputs, targets = batch(world, 0)
+    problem = compiling.try_compile(strategy, inputs, targets, OBJECTIVE, backend=noting)
+    found = {
+        "problem": problem,
+        "num_graphs": len(graphs),
+        "nodes_in_newest": graphs[-1],
+        "is_untouched": before == state_of(strategy.network)
+        and all(parameter.grad is None for parameter in strategy.network.parameters()),
+    }
+    losses = train(strategy, [8, 8])
+    found["num_graphs_after_steps"] = len(graphs)
+    return found | {"losses": losses, "plain": plain[:2], "state": state_of(strategy.network)}
+
+
+def with_batch_norm(kind: type[Ddp], world: World) -> dict[str, Any]:
+    """Train with batch norm and evaluate, as often as an epoch ends."""
+    strategy = wrapped(kind, normed(), world)
+    generator = torch.Generator().manual_seed(5)
+    split = TensorSplit(
+        torch.randn(NUM_SAMPLES, WIDTH, generator=generator),
+        torch.randint(0, NUM_CLASSES, (NUM_SAMPLES,), generator=generator),
+        device=world.device,
+    )
+    found: dict[str, Any] = {"broadcasts": strategy.model.broadcast_buffers, "losses": [], "evaluations": []}
+    for _ in range(2):
+        found["losses"] += train(strategy, [8, 8, 8])
+        found["saved"] = state_of(strategy.network) if world.is_main else ""
+        evaluation = objective.evaluate(strategy, OBJECTIVE, SPEC, split, batch_size=5, world=world)
+        assert evaluation is not None
+        found["evaluations"].append([evaluation.loss, evaluation.metrics])
+    return found
+
+
+def newest_timed_step(world: World) -> int:
+    """Return the newest step that DDP has timed for its own log; on a GPU it waits for each."""
+    strategy = wrapped(Ddp, normed(), world)
+    train(strategy, [2] * MANY_STEPS)
+    return int(strategy.model._get_ddp_logging_data()["iteration"])
+
+
+def main() -> None:
+    """Play each scene on all ranks."""
+    world = distributed.join("cpu")
+    torch.set_num_threads(1)
+    answer = {
+        "split": compiled(world),
+        "split_static": compiled(world, static_graph=True),
+        "failing": compiled(world, fails_at=lambda _: True),
+        "failing_when_cut": compiled(world, fails_at=lambda num_nodes: num_nodes < NODES_OF_ALL),
+        "shared_at_need": with_batch_norm(Ddp, world),
+        "shared_each_step": with_batch_norm(BuffersEachStep, world),
+        "newest_timed_step": newest_timed_step(world),
+    }
+    everybody = distributed.gather_json(answer, world.slow_group)
+    if world.is_main:
+        Path(sys.argv[1]).write_text(json.dumps(everybody), encoding="utf-8")
+    distributed.leave()
+
+
+if __name__ == "__main__":
+    main()

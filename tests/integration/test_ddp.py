@@ -1,0 +1,80 @@
+"""What DDP does around a step: graphs cut by its buckets, running statistics, its own log."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import REPOSITORY, torchrun_of
+
+TIMED_AT_FIRST = 10  # DDP times the first steps whatever it is told
+NUM_BUCKETS = 4
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["one rank", "two ranks"])
+def answers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Return what each rank has seen."""
+    answer = tmp_path_factory.mktemp("ddp") / "answer.json"
+    ended = subprocess.run(
+        torchrun_of(request.param, "tests.integration.ddp_worker", str(answer)),
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    found: list[dict[str, Any]] = json.loads(Path(answer).read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.mark.parametrize("scene", ["split", "split_static"])
+def test_a_compiled_network_is_cut_by_the_buckets_of_ddp(answers: list[dict[str, Any]], scene: str) -> None:
+    """One rank sends nothing: there the graph stays whole."""
+    for rank in answers:
+        seen = rank[scene]
+        assert seen["problem"] is None
+        assert seen["num_graphs"] == (1 if len(answers) == 1 else NUM_BUCKETS)
+        assert seen["num_graphs_after_steps"] == seen["num_graphs"], (
+            "the trial's graphs are those of training"
+        )
+        assert seen["is_untouched"]
+        assert seen["losses"] == pytest.approx(seen["plain"], rel=1e-6)
+    assert len({rank[scene]["state"] for rank in answers}) == 1, "the ranks train alike"
+
+
+def test_a_trial_that_fails_on_one_rank_leaves_a_wrapped_network_that_trains(
+    answers: list[dict[str, Any]],
+) -> None:
+    *others, failed = (rank["failing"] for rank in answers)
+    assert "no compiler here" in failed["problem"]
+    assert all(other["problem"] == "another rank could not compile it" for other in others)
+    for seen in (*others, failed):
+        assert seen["is_untouched"] and seen["losses"] == seen["plain"]
+        assert seen["state"] == failed["state"]
+
+
+def test_what_cannot_be_cut_is_compiled_whole(answers: list[dict[str, Any]]) -> None:
+    for rank in answers:
+        seen = rank["failing_when_cut"]
+        assert seen["problem"] is None and seen["is_untouched"]
+        assert seen["nodes_in_newest"] > 2 * NUM_BUCKETS, "one graph of all layers"
+        assert seen["state"] == answers[0]["failing_when_cut"]["state"]
+
+
+def test_running_statistics_wait_for_an_evaluation_and_change_nothing(answers: list[dict[str, Any]]) -> None:
+    for rank in answers:
+        at_need, each_step = rank["shared_at_need"], dict(rank["shared_each_step"])
+        assert at_need["broadcasts"] is False and each_step["broadcasts"] is True
+        each_step["broadcasts"] = False
+        assert at_need == each_step, "losses, evaluations and what rank 0 saves have the same bits"
+    assert len({json.dumps(rank["shared_at_need"]["evaluations"]) for rank in answers}) == 1
+
+
+def test_ddp_times_no_step_for_its_own_log(answers: list[dict[str, Any]]) -> None:
+    """Each such step would wait for the GPU; torch has this switch in a function that is not public."""
+    assert all(0 < rank["newest_timed_step"] <= TIMED_AT_FIRST for rank in answers)
