@@ -172,6 +172,7 @@ class Diary:
             optimizer=torch.optim.SGD([self.parameter]),
             rate=SimpleNamespace(apply=lambda *_: 0.1, is_over_by_steps=True),
             pulse=SimpleNamespace(beat=ignore),
+            note_step_start=ignore,
             take_stood_still_s=lambda: 0.0,
             has_ended=lambda: progress.step >= num_steps,
         )
