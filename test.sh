@@ -29,9 +29,11 @@ has_browser || install_browser || true
 test_all() {
     local status=0
     # As they were sorted: the long ones first.
-    "$PYTHON" -m pytest -m "not faults" --numprocesses auto --maxprocesses 4 --dist loadfile \
+    "$PYTHON" -m pytest -m "not faults and not gpu" --numprocesses auto --maxprocesses 4 --dist loadfile \
         --no-loadscope-reorder --durations=60 --durations-min=3 || status=$?
     "$PYTHON" -m pytest -m faults --numprocesses 2 || status=$?
+    # Alone, one at a time: they look at who is on the GPUs, and at how fast those are.
+    "$PYTHON" -m pytest -m gpu || status=$?
     return "$status"
 }
 

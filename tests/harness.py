@@ -76,6 +76,14 @@ def ranks_below(torchrun: psutil.Process) -> list[psutil.Process]:
     return sorted(torchrun.children(), key=lambda process: (process.create_time(), process.pid))
 
 
+def ranks_of(run: RunDirectory) -> dict[int, int]:
+    """Return the process of each rank of a run: the first one whose output goes to its log."""
+    logs = {run.rank_log(rank): rank for rank in range(run.read_config().nproc_per_node)}
+    youngest_first = sorted(processes_of(run), key=psutil.Process.create_time, reverse=True)
+    outputs = {processes.output_of(process.pid): process.pid for process in youngest_first}
+    return {logs[output]: pid for output, pid in outputs.items() if output in logs}
+
+
 def torchrun_by_hand(run: RunDirectory, *extra: str) -> list[str]:
     """Return the literal command of the page, with this interpreter's torchrun."""
     return torchrun.literal_command([*rundir.worker_arguments(run.read_config(), run.path), *extra], TORCHRUN)
@@ -208,11 +216,8 @@ class LiveRun:
         return psutil.Process(self.ranks()[rank])
 
     def ranks(self) -> dict[int, int]:
-        """Return the process of each rank: the first one whose output goes to its log."""
-        logs = {self.run.rank_log(rank): rank for rank in range(self.run.read_config().nproc_per_node)}
-        youngest_first = sorted(processes_of(self.run), key=psutil.Process.create_time, reverse=True)
-        outputs = {processes.output_of(process.pid): process.pid for process in youngest_first}
-        return {logs[output]: pid for output, pid in outputs.items() if output in logs}
+        """Return the process of each rank."""
+        return ranks_of(self.run)
 
     def story(self) -> str:
         """Return the status and the ends of all logs, for a failure's message."""

@@ -2,12 +2,24 @@
 # Needs: cd'ed into the checkout. Gives: make_venv REQUIREMENTS_FILE… and $PYTHON.
 
 PYTHON=.venv/bin/python
+# A torch that somebody has put into .venv is used from this release on; requirements.txt has the tested one.
+OLDEST_TORCH=2.11
+# What the Linux wheel of the torch in requirements.txt is built for, and the driver that this CUDA needs.
+TORCH_CUDA=13.0
+TORCH_DRIVER=580
+# There while pip is at work; it holds the torch that was there before.
+INSTALLING=.venv/installing
+# The torch that pip chose; any other is somebody's choice.
+TORCH_BY_PIP=.venv/torch.by-pip
+
+is_new_enough() {
+    "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
 
 find_python() {
     local name
     for name in python3.13 python3.12 python3.11 python3; do
-        if command -v "$name" >/dev/null 2>&1 &&
-            "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        if command -v "$name" >/dev/null 2>&1 && is_new_enough "$name"; then
             command -v "$name"
             return
         fi
@@ -53,13 +65,64 @@ make_venv() {
     exec 9>&-
 }
 
+# Whether packages can be added to what lies in .venv: it works, for this place, and its interpreter is as it was.
+# One without a stamp was made by hand, to put a torch of one's choice into it.
+is_usable() {
+    [ -x "$PYTHON" ] && is_new_enough "$PYTHON" && "$PYTHON" -m pip --version >/dev/null 2>&1 || return 1
+    [ ! -e .venv/origin ] || [ "$(cat .venv/origin)" = "$(origin "$PYTHON")" ]
+}
+
+torch_in_venv() {
+    "$PYTHON" -c 'from importlib.metadata import version; print(version("torch"))' 2>/dev/null
+}
+
+# Whether the first of two versions is the second or a later one.
+is_at_least() {
+    [ "$(printf '%s\n' "$2" "${1%%+*}" | sort -V | head -n 1)" = "$2" ]
+}
+
+# The torch that somebody has put into .venv, where it can be used; says which it is, and what becomes of it.
+chosen_torch() {
+    local found
+    found=$(torch_in_venv) || return 1
+    [ "$found" != "$(cat "$TORCH_BY_PIP" 2>/dev/null)" ] || return 1
+    if ! is_at_least "$found" "$OLDEST_TORCH"; then
+        echo "torch $found in .venv is too old: $OLDEST_TORCH or newer is needed, so pip replaces it." >&2
+        return 1
+    fi
+    echo "Using torch $found, which is in .venv already (tested with $1): no other is downloaded." >&2
+    echo "$found"
+}
+
+say_which_torch_comes() {
+    cat <<END
+pip now fetches torch $1. Unless it is told of another index (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL or pip's own
+configuration), on Linux this is the build for CUDA $TORCH_CUDA: gigabytes, and its GPUs need an NVIDIA driver from
+$TORCH_DRIVER on. For the small build without CUDA (a laptop without a GPU), or one for an older driver, stop this now
+(Ctrl+C), put that torch into .venv first, with the index that PyTorch's installation page names for it, and start
+again:
+    python3 -m venv --clear .venv && .venv/bin/pip install torch==$1 --index-url INDEX
+END
+}
+
+# What a file asks for but torch, which is there already.
+without_torch() {
+    grep -v '^torch==' "$1" >".venv/$1.without-torch"
+    echo ".venv/$1.without-torch"
+}
+
 install_into_venv() {
-    local base=$1 file arguments=()
+    local base=$1 file pinned chosen="" options=() arguments=()
     shift
-    for file in "$@"; do arguments+=(-r "$file"); done
-    echo "Installing $* into .venv: once, up to 2 GB; from one to some minutes, by the network …"
-    # Where pip was interrupted it takes half a package for a whole one, so then all of it is made anew.
-    if [ "$(cat .venv/origin 2>/dev/null)" != "$(origin "$base")" ] || ! "$PYTHON" -m pip --version >/dev/null 2>&1; then
+    pinned=$(sed -n 's/^torch==//p' requirements.txt)
+    echo "Installing $* into .venv: once; from one to some minutes, by the network …"
+    # Where pip was interrupted it takes half a package for a whole one, so then all of it is made anew, but
+    # for a torch that was there before.
+    if [ -e "$INSTALLING" ] && is_usable && [ -s "$INSTALLING" ] &&
+        [ "$(torch_in_venv)" = "$(cat "$INSTALLING")" ]; then
+        options=(--ignore-installed)
+    elif [ -e "$INSTALLING" ] || ! is_usable; then
+        [ ! -e .venv ] || echo "What lies in .venv is half an installation or of no use here: it is made anew."
         rm -rf .venv/origin .venv
         if ! "$base" -m venv .venv; then
             rm -rf .venv
@@ -67,11 +130,20 @@ install_into_venv() {
             return 1
         fi
     fi
+    if chosen=$(chosen_torch "$pinned"); then
+        for file in "$@"; do arguments+=(-r "$(without_torch "$file")"); done
+    else
+        for file in "$@"; do arguments+=(-r "$file"); done
+        [ "$(torch_in_venv | cut -d+ -f1)" = "$pinned" ] || say_which_torch_comes "$pinned"
+    fi
     rm -f .venv/origin
-    if ! "$PYTHON" -m pip install --disable-pip-version-check "${arguments[@]}"; then
+    printf '%s' "$chosen" >"$INSTALLING"
+    if ! "$PYTHON" -m pip install --disable-pip-version-check "${options[@]}" "${arguments[@]}"; then
         echo "The installation failed; above is why. Run this again when it is mended." >&2
         return 1
     fi
+    [ -n "$chosen" ] || torch_in_venv >"$TORCH_BY_PIP"
     for file in "$@"; do cp "$file" ".venv/$file.installed"; done
-    origin "$base" >.venv/origin
+    origin "$PYTHON" >.venv/origin
+    rm -f "$INSTALLING"
 }

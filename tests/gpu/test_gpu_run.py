@@ -5,32 +5,30 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 
+from tests.gpu.place import Place
 from tests.harness import Launcher, wait_until
 
-NUM_GPUS = torch.cuda.device_count()
 
-
-@pytest.mark.skipif(NUM_GPUS == 0, reason="torch sees no GPU here")
-def test_run_on_every_gpu_finishes_and_reports_each_gpu(launcher: Launcher) -> None:
-    live = launcher.start(device="cuda", nproc_per_node=NUM_GPUS, max_steps=200, num_epochs=1000)
+def test_run_on_every_gpu_finishes_and_reports_each_gpu(launcher: Launcher, place: Place) -> None:
+    live = launcher.start(device=place.device, nproc_per_node=place.num, max_steps=200, num_epochs=1000)
     status = live.wait_for_end(300.0)
     assert status.state == "finished", live.story()
     assert sorted(live.losses()) == list(range(1, 201))
     devices = live.events("devices")[-1]["devices"]
     assert [(device["rank"], device["kind"], device["index"]) for device in devices] == [
-        (rank, "cuda", rank) for rank in range(NUM_GPUS)
+        (rank, place.device, rank) for rank in range(place.num)
     ]
     assert all(device["name"] and device["memory_total_bytes"] > 2**30 for device in devices)
 
 
-@pytest.mark.skipif(NUM_GPUS == 0, reason="torch sees no GPU here")
 @pytest.mark.parametrize("num_accumulated", [1, 3])
-def test_gpus_tell_how_a_step_divides_by_their_own_clock(launcher: Launcher, num_accumulated: int) -> None:
+def test_gpus_tell_how_a_step_divides_by_their_own_clock(
+    launcher: Launcher, gpu: Place, num_accumulated: int
+) -> None:
     live = launcher.start(
         device="cuda",
-        nproc_per_node=NUM_GPUS,
+        nproc_per_node=gpu.num,
         dataset="fashion_mnist",
         model="cnn",
         batch_size=256,
@@ -51,9 +49,8 @@ def test_gpus_tell_how_a_step_divides_by_their_own_clock(launcher: Launcher, num
         assert 0 <= entry["base_memory_bytes"] < entry["peak_memory_bytes"], entry
 
 
-@pytest.mark.skipif(NUM_GPUS == 0, reason="torch sees no GPU here")
-def test_more_ranks_than_gpus_fails_in_words(launcher: Launcher) -> None:
-    live = launcher.start(device="cuda", nproc_per_node=NUM_GPUS + 1, max_steps=5)
+def test_more_ranks_than_gpus_fails_in_words(launcher: Launcher, gpu: Place) -> None:
+    live = launcher.start(device="cuda", nproc_per_node=gpu.num + 1, max_steps=5)
     status = live.wait_for_end(300.0)
     assert status.state == "failed", live.story()
-    assert status.error is not None and f"nproc_per_node is {NUM_GPUS + 1}" in status.error
+    assert status.error is not None and f"nproc_per_node is {gpu.num + 1}" in status.error

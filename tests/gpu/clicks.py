@@ -1,0 +1,232 @@
+"""A served page and its named endpoints: what a click does, without a browser."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.harness import ANSWER_TIMEOUT_S, START_TIMEOUT_S, all_events, processes_of, ranks_of, wait_until
+from tests.integration.test_standby import is_waiting
+from trainers.contract import tickets
+from trainers.contract.events import Event
+from trainers.contract.rundir import RunDirectory, Status
+
+STANDING_BY = "trainers.standing_by"
+STANDBY = "trainers.standby"
+# What the form calls the number of ranks, with GPUs and without.
+NUM_RANKS_LABELS = ("GPUs (up to", "CPU ranks (up to")
+END_S = 600.0
+
+
+class ClickedRun:
+    """A run that the page has started."""
+
+    def __init__(self, page: Clicks, run: RunDirectory, answer: dict[str, Any]) -> None:
+        self.page = page
+        self.run = run
+        self.answer = answer
+
+    def events(self, kind: str) -> list[Event]:
+        return [event for event in all_events(self.run) if event["kind"] == kind]
+
+    def losses(self) -> dict[int, float]:
+        return {event["step"]: event["loss"] for event in self.events("step")}
+
+    def state(self) -> str:
+        return str(self.page.ask("run_status", self.run.run_id)["state"])
+
+    def click(self, endpoint: str, *arguments: Any) -> dict[str, Any]:
+        """Press one of the run's buttons."""
+        return self.page.ask(endpoint, self.run.run_id, *arguments)
+
+    def wait_for_state(self, *wanted: str, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Wait for one of these states; fail at once where it has failed."""
+
+        def is_there() -> bool:
+            state = self.state()
+            assert state != "failed" or "failed" in wanted, self.story()
+            return state in wanted
+
+        wait_until(f"run {self.run.run_id} being {' or '.join(wanted)}", is_there, timeout_s)
+
+    def wait_for_step(self, step: int, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Wait until this step was reported; fail at once where the run has ended."""
+
+        def is_there() -> bool:
+            is_over = self.state() in ("failed", "stopped", "finished")
+            has_come = max(self.losses(), default=0) >= step
+            assert has_come or not is_over, self.story()
+            return has_come
+
+        wait_until(f"step {step}", is_there, timeout_s)
+
+    def pause(self) -> int:
+        """Press Pause; return the step after which the run stands still."""
+        self.click("pause_run")
+        self.wait_for_state("paused", timeout_s=ANSWER_TIMEOUT_S)
+        return max(self.losses())
+
+    def pause_at_start(self) -> int:
+        """Let the run stand still as soon as it trains; return the step after which it does."""
+        wait_until("the ranks being started", self.run.rank_log(0).exists, START_TIMEOUT_S)
+        self.click("pause_run")
+        self.wait_for_state("paused")
+        return max(self.losses())
+
+    def checkpoint(self) -> None:
+        """Press Checkpoint and wait until it is there."""
+        before = len(self.run.list_checkpoints())
+        self.click("checkpoint_run")
+        wait_until("a checkpoint", lambda: len(self.run.list_checkpoints()) > before, ANSWER_TIMEOUT_S)
+
+    def stop(self, *, save: bool = True) -> Status:
+        """Press Stop and wait for the end."""
+        self.click("stop_run", save)
+        return self.wait_for_end("stopped")
+
+    def wait_for_end(self, state: str) -> Status:
+        """Wait until the run has ended like this, and none of its processes is left."""
+        self.wait_for_state(state, timeout_s=END_S)
+        wait_until("no process of the run being left", lambda: not processes_of(self.run), ANSWER_TIMEOUT_S)
+        status = self.run.read_status()
+        assert status.state == state, self.story()
+        return status
+
+    def resume_to_end(self, *arguments: Any) -> None:
+        """Start an ended run again, and wait until it has finished."""
+        before = self._num_starts()
+        self.click("resume_run", *arguments)
+        wait_until("its next start", lambda: self._num_starts() > before, START_TIMEOUT_S)
+        self.wait_for_end("finished")
+
+    def _num_starts(self) -> int:
+        return sum(event["state"] == "starting" for event in self.events("state"))
+
+    def ranks(self) -> dict[int, int]:
+        """Return the process of each rank."""
+        return ranks_of(self.run)
+
+    def started_from(self) -> str:
+        """Return how the newest start of the run describes its ranks."""
+        return str([event for event in self.events("state") if event["state"] == "starting"][-1]["reason"])
+
+    def waited_s(self) -> float:
+        """Return how long the run waited in the queue."""
+        ticket = tickets.read_granted(self.run)
+        assert ticket is not None and ticket.grant is not None
+        return ticket.grant.granted_unix_s - ticket.asked_unix_s
+
+    def granted(self) -> list[str]:
+        """Return the GPUs it was granted, by their UUIDs."""
+        ticket = tickets.read_granted(self.run)
+        assert ticket is not None and ticket.grant is not None
+        return [gpu.uuid for gpu in ticket.grant.gpus]
+
+    def story(self) -> str:
+        """Return the status and the ends of all logs, for a failure's message."""
+        ends = [f"--- {path.name}\n{path.read_text(errors='replace')[-1500:]}" for path in self._logs()]
+        return "\n".join([str(self.run.read_status()), *ends])
+
+    def _logs(self) -> list[Path]:
+        return sorted(self.run.logs.glob("*.log"))
+
+
+class Clicks:
+    """A served page."""
+
+    def __init__(self, address: str, pid: int, runs_dir: Path) -> None:
+        from gradio_client import Client
+
+        self._client = Client(address, verbose=False)
+        self._address = address
+        self._pid = pid
+        self._runs_dir = runs_dir
+
+    def ask(self, endpoint: str, *arguments: Any) -> Any:
+        """Call a named endpoint."""
+        return self._client.predict(*arguments, api_name=f"/{endpoint}")
+
+    def start(self, **config: Any) -> ClickedRun:
+        """Press Start."""
+        answer = self.ask("start_run", config)
+        return ClickedRun(self, RunDirectory(self._runs_dir / answer["run_id"]), answer)
+
+    def open_form(self, num_ranks: int) -> None:
+        """Send the form as a browser does that shows it, for so many ranks: from then on they stand by."""
+        with urllib.request.urlopen(f"{self._address}/config", timeout=60) as answer:
+            config = json.load(answer)
+        about = {item["id"]: item["props"] for item in config["components"]}
+        preview = max(
+            (item for item in config["dependencies"] if (item["api_name"] or "").startswith("_preview")),
+            key=lambda item: len(item["inputs"]),
+        )
+        values = {field: about[field].get("value") for field in preview["inputs"]}
+        (ranks,) = [field for field in values if str(about[field].get("label")).startswith(NUM_RANKS_LABELS)]
+        body = {
+            "data": [*(values | {ranks: num_ranks}).values()],
+            "fn_index": preview["id"],
+            "session_hash": "gputests",
+        }
+        request = urllib.request.Request(
+            f"{self._address}/gradio_api/run/predict",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert answer.status == 200
+
+    def wait_for_standby(self, num_ranks: int) -> set[int]:
+        """Wait until so many ranks stand by and wait for their run; return all processes of theirs."""
+
+        def are_there() -> set[int]:
+            below = psutil.Process(self._pid).children(recursive=True)
+            (holder,) = [each for each in below if STANDBY in _words(each)] or [None]
+            ranks = [each for each in below if STANDING_BY in _words(each) and _is_rank(each, holder)]
+            if holder is None or len(ranks) != num_ranks:
+                return set()
+            family = {holder.pid, *(each.pid for each in holder.children(recursive=True))}
+            return family if all(is_waiting(holder, rank) for rank in ranks) else set()
+
+        found: set[int] = wait_until(f"{num_ranks} ranks standing by", are_there, START_TIMEOUT_S)
+        return found
+
+    def kill_runs(self) -> None:
+        """Kill whatever is left of the runs."""
+        for path in self._runs_dir.iterdir() if self._runs_dir.is_dir() else []:
+            for process in processes_of(RunDirectory(path)):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def _is_rank(process: psutil.Process, holder: psutil.Process | None) -> bool:
+    """Tell whether a process is a rank and not torchrun, whose command line names the same module."""
+    try:
+        return holder is not None and process.ppid() != holder.pid
+    except psutil.Error:
+        return False
+
+
+@contextlib.contextmanager
+def served(runs_dir: Path, *options: str) -> Iterator[Clicks]:
+    """Serve a page until the block ends; none of its runs is left then."""
+    from tools import page_driver
+
+    with page_driver.serve(runs_dir, *options, timeout_s=START_TIMEOUT_S) as server:
+        clicks = Clicks(server.address, server.process.pid, runs_dir)
+        try:
+            yield clicks
+        finally:
+            clicks.kill_runs()

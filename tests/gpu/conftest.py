@@ -1,0 +1,82 @@
+"""What the tests of this folder need; where it is missing they are skipped, and say what it is.
+
+GPU_TESTS_ON_CPU=1 lets those run on CPU ranks for which that makes sense: the same code, so that a mistake in
+it is found before there is a GPU. What it shows of GPUs is nothing.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.gpu.place import Place, names_processes
+
+ON_CPU = "GPU_TESTS_ON_CPU"
+CPU = Place(device="cpu", num=2)
+NEEDED_BY_THE_PAGE = ("gradio", "gradio_client", "plotly", "orjson", "tsdownsample", "playwright")
+
+
+@pytest.fixture(scope="session")
+def place() -> Iterator[Place]:
+    """Return the GPUs, one or more; or the CPU ranks that were asked for in their place."""
+    if os.environ.get(ON_CPU):
+        yield CPU
+        return
+    # What is counted here and in each rank is counted as the driver does.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        if (num := torch.cuda.device_count()) == 0:
+            pytest.skip(f"torch {torch.__version__} sees no GPU here ({ON_CPU}=1 runs this on CPU ranks)")
+        yield Place(device="cuda", num=num)
+
+
+@pytest.fixture(scope="session")
+def gpu(place: Place) -> Place:
+    """Return the GPUs, for what makes no sense on CPU ranks."""
+    if not place.is_gpu:
+        pytest.skip("this is about GPUs alone")
+    return place
+
+
+@pytest.fixture(scope="session")
+def two(place: Place) -> Place:
+    """Return two GPUs or more."""
+    if place.num < 2:
+        pytest.skip("torch sees one GPU here, and this needs two")
+    return place
+
+
+@pytest.fixture(scope="session")
+def two_gpus(gpu: Place, two: Place) -> Place:
+    """Return two GPUs or more, for what makes no sense on CPU ranks."""
+    return two
+
+
+@pytest.fixture(scope="session")
+def seen(place: Place) -> Place:
+    """Return the GPUs where the driver says who is on them."""
+    if place.is_gpu and not names_processes(place):
+        pytest.skip("the driver names no process of ours (a container?), so who is on a GPU cannot be seen")
+    return place
+
+
+@pytest.fixture(scope="session")
+def page_packages() -> None:
+    """Skip where the page cannot be served."""
+    missing = [name for name in NEEDED_BY_THE_PAGE if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"the page cannot be served here: {', '.join(missing)} not installed")
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep what is prepared of a test's own data in the test's folder."""
+    folder = tmp_path / "prepared"
+    folder.mkdir()
+    monkeypatch.setenv("TRAINERS_CACHE", str(folder))
+    return folder

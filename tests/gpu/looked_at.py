@@ -1,0 +1,139 @@
+"""Started by torchrun in place of trainers.worker: the same job, and each rank writes down what it was asked.
+
+`weights`: a hash of everything that every rank holds whole, after training. `overlap`: how many matrices were
+multiplied while gradients travelled, from a trace of all steps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+
+from tests.harness import REPOSITORY, create_run
+from trainers import loop, worker
+from trainers.contract import rundir
+from trainers.contract.torchrun import torchrun_options
+from trainers.job import Job
+
+LOOK = "TESTS_GPU_LOOK"
+JOB_TIMEOUT_S = 900.0
+# What the kernels are called: NCCL's, and those that multiply matrices (cuBLAS, CUTLASS).
+COLLECTIVE = re.compile(r"nccl", re.IGNORECASE)
+PRODUCT = re.compile(r"gemm|cutlass|nvjet|xmma|cublas", re.IGNORECASE)
+
+Found = dict[str, Any]
+
+
+def look_at(
+    runs_dir: Path, look: str, environment: Mapping[str, str] | None = None, **config: Any
+) -> list[Found]:
+    """Train a small run by torchrun, with this module in the worker's place; return what each rank found."""
+    run = create_run(runs_dir, **config)
+    arguments = rundir.worker_arguments(run.read_config(), run.path)
+    arguments[arguments.index("trainers.worker")] = "tests.gpu.looked_at"
+    chosen = json.dumps({"look": look, "out": str(run.path)})
+    options = torchrun_options(run.logs / "torchrun")
+    ended = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *arguments],
+        cwd=REPOSITORY,
+        env={**os.environ, **options, LOOK: chosen, **(environment or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=JOB_TIMEOUT_S,
+        check=False,
+    )
+    logs = "\n".join(path.read_text(errors="replace")[-2000:] for path in sorted(run.logs.glob("rank_*.log")))
+    assert ended.returncode == 0, f"{ended.stdout[-3000:]}\n{logs}"
+    ranks = range(run.read_config().nproc_per_node)
+    return [json.loads(_notes(run.path, rank).read_text(encoding="utf-8")) for rank in ranks]
+
+
+def _notes(folder: Path, rank: int) -> Path:
+    return folder / f"found_{rank}.json"
+
+
+def weights(job: Job, train: Callable[[Job], str]) -> tuple[str, Found]:
+    """Train; give a hash of each parameter that every rank holds whole."""
+    outcome = train(job)
+    found = {}
+    for name, parameter in job.strategy.network.named_parameters():
+        whole = _if_whole(parameter.detach())
+        if whole is not None:
+            content = whole.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+            found[name] = hashlib.sha256(content).hexdigest()
+    return outcome, {"step": job.progress.step, "hashes": found}
+
+
+def _if_whole(tensor: Tensor) -> Tensor | None:
+    if not isinstance(tensor, DTensor):
+        return tensor
+    return tensor.to_local() if all(kind.is_replicate() for kind in tensor.placements) else None
+
+
+def overlap(job: Job, train: Callable[[Job], str]) -> tuple[str, Found]:
+    """Train under torch's profiler; count collectives, and products computed meanwhile."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if job.world.device.type == "cuda":
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    with torch.profiler.profile(activities=activities) as profiler:
+        outcome = train(job)
+    trace = Path(json.loads(os.environ[LOOK])["out"]) / f"trace_{job.world.rank}.json"
+    profiler.export_chrome_trace(str(trace))
+    events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
+    return outcome, {"step": job.progress.step, **overlapped(events)}
+
+
+def overlapped(trace: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return how many collectives there were, products, and products during a collective."""
+    kernels = [event for event in trace if event.get("cat") == "kernel"]
+    collectives = [_span(kernel) for kernel in kernels if COLLECTIVE.search(kernel["name"])]
+    products = [_span(kernel) for kernel in kernels if PRODUCT.search(kernel["name"])]
+    meanwhile = [
+        product
+        for product in products
+        if any(began < product[1] and product[0] < over for began, over in collectives)
+    ]
+    return {
+        "num_collectives": len(collectives),
+        "num_products": len(products),
+        "num_products_meanwhile": len(meanwhile),
+    }
+
+
+def _span(event: Mapping[str, Any]) -> tuple[float, float]:
+    began = float(event["ts"])
+    return began, began + float(event["dur"])
+
+
+LOOKS = {"weights": weights, "overlap": overlap}
+
+
+def main() -> None:
+    """Be the worker, and write down what was found."""
+    chosen = json.loads(os.environ[LOOK])
+    train = loop.train
+
+    def train_looked_at(job: Job) -> str:
+        outcome, found = LOOKS[chosen["look"]](job, train)
+        path = _notes(Path(chosen["out"]), job.world.rank)
+        path.write_text(json.dumps(found), encoding="utf-8")
+        return outcome
+
+    loop.train = train_looked_at
+    worker.end(worker.main())
+
+
+if __name__ == "__main__":
+    main()

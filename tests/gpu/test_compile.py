@@ -1,0 +1,73 @@
+"""torch.compile within a run: shapes that change, and a stop while it is at work."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from tests.gpu.place import Place
+from tests.harness import Launcher, LiveRun
+from trainers import checkpoint
+
+# 1,437 images of digits: 22 batches of 64 and an odd one of 29.
+BATCH_SIZE, STEPS_PER_EPOCH = 64, 23
+# Compiling is counted in minutes where others use the machine.
+COMPILE_S = 900.0
+# The compiler adds up in another order; 46 steps from the same weights part by little.
+LOSS = 0.02
+
+
+def start(launcher: Launcher, place: Place, **more: Any) -> LiveRun:
+    values = {"dataset": "digits", "model": "cnn", "batch_size": BATCH_SIZE, "nproc_per_node": 1}
+    return launcher.start(**values, device=place.device, **more)
+
+
+def wait_for_end(live: LiveRun) -> None:
+    """Wait for the end; compiled code was used all the way."""
+    status = live.wait_for_end(COMPILE_S)
+    assert status.state == "finished", live.story()
+    assert [event["message"] for event in live.events("warning")] == []
+
+
+def test_two_epochs_with_an_odd_last_batch_evaluation_and_sample(launcher: Launcher, place: Place) -> None:
+    """Each brings a shape or a mode of its own; the losses are those of the uncompiled model."""
+    compiled = start(launcher, place, compile=True, num_epochs=2)
+    wait_for_end(compiled)
+    plain = start(launcher, place, compile=False, num_epochs=2)
+    wait_for_end(plain)
+    losses = compiled.losses()
+    assert sorted(losses) == list(range(1, 2 * STEPS_PER_EPOCH + 1))
+    assert all(map(math.isfinite, losses.values()))
+    assert losses == pytest.approx(plain.losses(), abs=LOSS)
+    assert [event["step"] for event in compiled.events("eval")] == [STEPS_PER_EPOCH, 2 * STEPS_PER_EPOCH]
+    assert compiled.events("sample")
+    assert compiled.events("eval")[-1]["loss"] == pytest.approx(plain.events("eval")[-1]["loss"], abs=LOSS)
+
+
+def test_a_stop_is_heard_while_evaluation_is_compiled(launcher: Launcher, place: Place) -> None:
+    """Asked when the first epoch is over and its evaluation begins, whose shapes are compiled then.
+
+    It saves, ends by itself, and nothing had to be forced.
+    """
+    live = start(launcher, place, compile=True, num_epochs=100_000)
+    live.wait_for("step", lambda event: event["step"] >= STEPS_PER_EPOCH, timeout_s=COMPILE_S)
+    asked = live.run.append_command("stop")
+    answer = live.wait_for("command", lambda event: event["id"] == asked, timeout_s=COMPILE_S)
+    assert answer["accepted"], answer
+    status = live.wait_for_end(COMPILE_S)
+    assert (status.state, status.exit_code) == ("stopped", 0), live.story()
+    assert live.events("warning") == [], "it stopped by itself"
+    checkpoint.verify(live.run, answer["step"])
+
+
+def test_a_stop_is_heard_while_the_model_is_compiled_for_the_first_time(
+    launcher: Launcher, place: Place
+) -> None:
+    live = start(launcher, place, compile=True, num_epochs=100_000)
+    live.wait_for("state", lambda event: event["state"] == "starting")
+    live.run.append_command("stop", save=False)
+    status = live.wait_for_end(COMPILE_S)
+    assert status.state == "stopped", live.story()
+    live.wait_for_no_process(60.0)

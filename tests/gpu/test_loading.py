@@ -1,0 +1,26 @@
+"""Data that is not on the GPU: workers read it, and the host waits for the GPU no more than otherwise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.gpu import traces
+from benchmarks.gpu.cases import TINY_CASES
+from benchmarks.gpu.job import look_into
+from tests.gpu.place import Place
+
+
+def test_data_on_the_host_and_four_workers_make_nobody_wait_for_the_gpu(
+    place: Place, prepared: Path, tmp_path: Path
+) -> None:
+    """In a profiler's trace, steps without a report hold no call that waits for the GPU, no copy from it."""
+    case = TINY_CASES["gpt"]
+    config = case.config(case.write(tmp_path), batch_size=2, device=place.device, is_compiled=False)
+    config |= {"data_location": "host", "num_workers": 4, "pin_memory": True}
+    num_steps = (200, 60) if place.is_gpu else (5, 5)
+    notes = look_into(tmp_path / "runs", config, "waits", warm_up=num_steps[0], num_steps=num_steps[1])
+    quiet, reported = notes[traces.QUIET], notes[traces.REPORTED]
+    assert quiet["num_steps"] + reported["num_steps"] > 0
+    assert quiet["calls"] == {}, "a step without a report waited"
+    if place.is_gpu:
+        assert quiet["num_steps"] and reported["calls"], f"this trace proves nothing: {notes}"

@@ -1,0 +1,201 @@
+"""Two GPUs or more: which process is on which, resuming on fewer, who is named, what overlaps, what fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults.test_bad_plugin import CopyWith, copy_with, misbehaving
+from tests.faults.test_hang import LIMIT_S
+from tests.gpu.clicks import served
+from tests.gpu.looked_at import look_at, overlapped
+from tests.gpu.place import Place, somebody_on
+from tests.harness import ANSWER_TIMEOUT_S, Launcher, LiveRun, wait_until
+from trainers import checkpoint
+from trainers.contract import hardware
+
+__all__ = ["copy_with"]
+
+NEVER = 10**9
+# CPU ranks only show that a test works: the smallest there is.
+MLP = {"dataset": "digits", "model": "mlp", "batch_size": 16, "num_epochs": 100_000}
+GPT = {"dataset": "austen", "model": "gpt", "batch_size": 16, "num_epochs": 100_000}
+QUIET = {"eval_every_steps": NEVER, "checkpoint_every_steps": NEVER, "keep_best_checkpoint": False}
+STRATEGIES = {
+    "ddp": 2,
+    "zero1": 2,
+    "zero2": 2,
+    "zero3": 2,
+    "tensor": 2,
+    "pipeline": 2,
+    "data_tensor": 4,
+}
+# Those of which every rank holds something whole: of ZeRO-3 and of a pipeline it holds its own part alone.
+REPLICATED = ("ddp", "zero1", "tensor", "data_tensor")
+# Half as many ranks add up in another order.
+ON_HALF = 2e-3
+# On GPUs a hang is told in the time that is promised, and some seconds for stacks and the end.
+HANG_S = LIMIT_S + 60.0
+# The longest that one call lets a kernel spin; the run is ended long before.
+SPIN = '__import__("torch").cuda._sleep(2**62)'
+SLEEP = "time.sleep(3600)"
+
+
+def need(place: Place, num: int) -> None:
+    if place.is_gpu and place.num < num:
+        pytest.skip(f"torch sees {place.num} GPUs here, and this needs {num}")
+
+
+def test_a_run_is_on_the_gpu_it_was_granted_while_the_first_is_somebody_else_s(
+    seen: Place, two_gpus: Place, page_packages: None, tmp_path: Path
+) -> None:
+    """With ranks that stood by: what they were granted is what they hold, and GPU 0 is left alone."""
+    first = hardware.visible_gpus()[0]
+    with somebody_on(0) as other, served(tmp_path / "runs") as page:
+        wait_until("the driver naming who is on GPU 0", lambda: other in seen.users(0), ANSWER_TIMEOUT_S)
+        page.open_form(1)
+        page.wait_for_standby(1)
+        live = page.start(**GPT, **QUIET, nproc_per_node=1, device="cuda")
+        assert live.answer["place"] is None, live.answer
+        live.wait_for_step(5)
+        (granted,) = live.granted()
+        (rank,) = live.ranks().values()
+        assert granted != first.uuid
+        held = [hardware.visible_gpus()[index].uuid for index in seen.gpus_of(rank)]
+        assert held == [granted]
+        (device,) = live.events("devices")[-1]["devices"]
+        assert device["index"] != first.index, "what the page shows is the GPU that is used"
+        live.checkpoint()
+        assert [hardware.visible_gpus()[index].uuid for index in seen.gpus_of(rank)] == [granted]
+        live.stop()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_each_process_is_on_exactly_one_gpu(
+    launcher: Launcher, seen: Place, two: Place, strategy: str
+) -> None:
+    """Also while a checkpoint is written, evaluated and sampled: no thread opens a context on GPU 0."""
+    num_ranks = STRATEGIES[strategy]
+    need(two, num_ranks)
+    values = GPT | {"nproc_per_node": num_ranks, "strategy": strategy, "device": two.device}
+    live = launcher.start(**values, eval_every_steps=20, checkpoint_every_steps=10)
+    live.wait_for("eval")
+    live.wait_for("checkpoint")
+    assert live.ask("checkpoint")["accepted"]
+    ranks = live.ranks()
+    assert sorted(ranks) == list(range(num_ranks))
+    found = {rank: two.gpus_of(pid) for rank, pid in ranks.items()}
+    assert found == {rank: {rank} if two.is_gpu else set() for rank in ranks}
+    assert not seen.users() & {live.torchrun().pid, live.supervisor.pid}
+    live.ask("stop", save=False)
+    assert live.wait_for_end().state == "stopped", live.story()
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "zero1", "zero2", "zero3"])
+def test_resume_on_the_same_number_and_on_half(
+    two: Place, page_packages: None, tmp_path: Path, strategy: str
+) -> None:
+    """The same bits on as many; on half, the global batch kept, nearly the same losses."""
+    num_ranks = 2 * (two.num // 2)
+    config = (GPT if two.is_gpu else MLP) | QUIET
+    config |= {"nproc_per_node": num_ranks, "strategy": strategy, "device": two.device}
+    config |= {"deterministic": True, "max_steps": 60, "checkpoint_every_steps": 30}
+    config |= {"keep_last_checkpoints": None}
+    with served(tmp_path / "runs", "--no-standby") as page:
+        live = page.start(**config)
+        live.wait_for_end("finished")
+        whole = live.losses()
+        found: list[dict[int, float]] = []
+        for ranks in (num_ranks, num_ranks // 2):
+            before = len(live.events("step"))
+            live.resume_to_end(30, ranks, "keep")
+            found.append({event["step"]: event["loss"] for event in live.events("step")[before:]})
+    same, half = found
+    rest = {step: loss for step, loss in whole.items() if step > 30}
+    assert same == rest
+    assert half == pytest.approx(rest, abs=ON_HALF)
+
+
+def hanging(copy: CopyWith, place: Place, statement: str) -> LiveRun:
+    """Start a run whose rank 1 executes a statement at its fifth step."""
+    launcher = copy(misbehaving(statement))
+    return launcher.start(model="misbehaves", hang_timeout_s=LIMIT_S, device=place.device)
+
+
+@pytest.mark.parametrize("statement", [SPIN, SLEEP], ids=["spinning kernel", "sleeping rank"])
+def test_the_rank_that_others_wait_for_is_named(copy_with: CopyWith, two: Place, statement: str) -> None:
+    """A kernel that never ends, or a rank that sleeps: the other spins in NCCL, and is not to blame."""
+    if statement == SPIN and not two.is_gpu:
+        pytest.skip("this is about GPUs alone")
+    live = hanging(copy_with, two, statement)
+    live.wait_for("step", lambda event: event["step"] >= 1)
+    status = live.is_over_within(HANG_S)
+    assert status.state == "failed", live.story()
+    (error,) = live.events("error")
+    assert (error["code"], error["rank"]) == ("hang", 1), error
+    assert "rank 1" in error["message"] and "rank 0 stands still" not in error["message"]
+
+
+def test_a_trace_tells_products_computed_while_gradients_travel() -> None:
+    """The counting itself, on a made-up trace: of three products one lies within a collective."""
+    kernels = [("ncclDevKernel_AllReduce", 10, 5), ("sm90_gemm", 8, 1), ("nvjet_h", 12, 10), ("gemm", 15, 1)]
+    trace = [{"cat": "kernel", "name": name, "ts": ts, "dur": dur} for name, ts, dur in kernels]
+    trace.append({"cat": "cpu_op", "name": "aten::gemm", "ts": 11, "dur": 2})
+    assert overlapped(trace) == {"num_collectives": 1, "num_products": 3, "num_products_meanwhile": 1}
+
+
+def test_compiled_ddp_computes_while_gradients_travel(launcher: Launcher, two: Place) -> None:
+    """Wrapped before it is compiled, DDP cuts the graph at its buckets: backward goes on meanwhile."""
+    values = GPT | QUIET | {"nproc_per_node": 2, "device": two.device, "max_steps": 30}
+    values |= {"model_size": "medium" if two.is_gpu else "small", "compile": two.is_gpu, "bucket_cap_mb": 1}
+    for found in look_at(launcher.runs_dir, "overlap", **values):
+        assert found["step"] == 30
+        if two.is_gpu:
+            assert found["num_collectives"] >= 30
+            assert found["num_products_meanwhile"] >= 30, f"at least one a step: {found}"
+
+
+def test_zero3_needs_less_memory_in_bf16_than_in_fp32(launcher: Launcher, two_gpus: Place) -> None:
+    """Layers are gathered in bf16 and let go: no copy of the whole model in half the bits lies beside."""
+    peaks = {}
+    for precision in ("fp32", "bf16"):
+        values = GPT | QUIET | {"nproc_per_node": 2, "device": "cuda", "strategy": "zero3"}
+        values |= {"model_size": "124m", "sequence_length": 256, "batch_size": 8, "precision": precision}
+        live = launcher.start(**values)
+        live.wait_for_step(20)
+        told = live.wait_for("ranks", lambda event: event["ranks"][0]["step"] >= 20)["ranks"]
+        peaks[precision] = max(rank["peak_memory_bytes"] for rank in told)
+        live.ask("stop", save=False)
+        assert live.wait_for_end().state == "stopped", live.story()
+    assert peaks["bf16"] < peaks["fp32"], peaks
+
+
+@pytest.mark.parametrize("strategy", REPLICATED)
+def test_replicated_weights_have_the_same_bits_after_many_steps(
+    launcher: Launcher, two: Place, strategy: str
+) -> None:
+    """500 steps on GPUs; a hash of everything that every rank holds whole."""
+    need(two, STRATEGIES[strategy])
+    num_steps = 500 if two.is_gpu else 20
+    values = (
+        GPT | QUIET | {"nproc_per_node": STRATEGIES[strategy], "strategy": strategy, "device": two.device}
+    )
+    first, *others = look_at(launcher.runs_dir, "weights", **values, max_steps=num_steps)
+    assert first["step"] == num_steps and first["hashes"]
+    for other in others:
+        different = [name for name, value in first["hashes"].items() if other["hashes"].get(name) != value]
+        assert not different
+        assert other["hashes"].keys() == first["hashes"].keys()
+
+
+def test_a_checkpoint_of_all_ranks_is_whole(launcher: Launcher, two: Place) -> None:
+    """ZeRO-3 writes its parts from threads of every rank; each file is what was said of it."""
+    values = GPT | QUIET | {"nproc_per_node": 2, "device": two.device, "strategy": "zero3"}
+    live = launcher.start(**values)
+    live.wait_for_step(5)
+    saved = live.ask("checkpoint")
+    assert saved["accepted"], saved
+    checkpoint.verify(live.run, saved["step"])
+    live.ask("stop", save=False)
+    assert live.wait_for_end().state == "stopped", live.story()

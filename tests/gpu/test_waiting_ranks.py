@@ -1,0 +1,140 @@
+"""Ranks that stand by, and ranks on the CPU, are on no GPU; those that stood by begin at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.gpu.clicks import served
+from tests.gpu.place import Place
+from tests.harness import (
+    ANSWER_TIMEOUT_S,
+    REPOSITORY,
+    START_TIMEOUT_S,
+    all_events,
+    create_run,
+    torchrun_by_hand,
+    wait_until,
+)
+from tests.integration.test_standby import END_S, NUM_RANKS, Begin, begin, family, folder, is_waiting, rank_of
+from trainers.contract.events import Event
+from trainers.contract.orders import Order
+from trainers.contract.rundir import RunDirectory
+
+__all__ = ["begin", "folder"]
+
+LONG = {"dataset": "digits", "model": "mlp", "num_epochs": 100_000, "optimizer": "adamw"}
+# A run that does not begin at once waits for a GPU until the ranks that stand by are given up: 15 minutes.
+AT_ONCE_S = 60.0
+
+
+def newest(run: RunDirectory, kind: str) -> Event | None:
+    return next((event for event in reversed(all_events(run)) if event["kind"] == kind), None)
+
+
+def has_trained(run: RunDirectory, num_steps: int) -> bool:
+    step = newest(run, "step")
+    return step is not None and step["step"] >= num_steps
+
+
+def test_ranks_that_wait_by_hand_are_on_no_gpu(seen: Place, begin: Begin) -> None:
+    """All imports are done and the small step, if there is one, is gone through: still nobody is on a GPU."""
+    process = begin()
+    for rank in range(NUM_RANKS):
+        waiting = rank_of(process, rank)
+        wait_until(f"rank {rank} standing by", lambda w=waiting: is_waiting(process, w), END_S)
+    assert not seen.users() & {each.pid for each in family(process)}
+
+
+def test_a_cpu_run_with_adamw_started_by_hand_is_on_no_gpu(seen: Place, tmp_path: Path) -> None:
+    """AdamW's step on the CPU asks torch's accelerator for its stream, which opens a context where it may."""
+    run = create_run(tmp_path / "runs", **LONG, nproc_per_node=2)
+    with (tmp_path / "output.txt").open("wb") as output:
+        torchrun = subprocess.Popen(torchrun_by_hand(run), cwd=REPOSITORY, stdout=output, stderr=output)
+    try:
+        wait_until("twenty steps", lambda: has_trained(run, 20), START_TIMEOUT_S)
+        found = psutil.Process(torchrun.pid)
+        pids = {found.pid, *(child.pid for child in found.children(recursive=True))}
+        assert len(pids) >= 3, "torchrun and two ranks"
+        assert not seen.users() & pids
+        run.append_command("stop", save=False)
+        assert torchrun.wait(END_S) == 0, (tmp_path / "output.txt").read_text()[-3000:]
+    finally:
+        for left in psutil.Process(torchrun.pid).children(recursive=True) if torchrun.poll() is None else []:
+            left.kill()
+        torchrun.kill()
+        torchrun.wait(ANSWER_TIMEOUT_S)
+
+
+def test_a_waiting_rank_that_is_given_no_gpu_sees_none(place: Place, begin: Begin, tmp_path: Path) -> None:
+    """The order's empty CUDA_VISIBLE_DEVICES comes in time: the ranks, told to choose, are on the CPU."""
+    run = create_run(tmp_path / "runs", **LONG, nproc_per_node=NUM_RANKS, device="auto", max_steps=30)
+    process = begin()
+    wait_until("rank 1 standing by", lambda: is_waiting(process, rank_of(process, 1)), END_S)
+    assert process.stdin is not None
+    process.stdin.write(Order(run_dir=str(run.path), environment={"CUDA_VISIBLE_DEVICES": ""}).to_line())
+    process.stdin.close()
+    assert process.wait(END_S) == 0
+    assert run.read_status().state == "finished"
+    starting = next(event for event in all_events(run) if event["kind"] == "state")
+    assert starting["reason"].startswith("2 CPU ranks that stood by")
+    found = newest(run, "devices")
+    assert found is not None and {device["kind"] for device in found["devices"]} == {"cpu"}
+
+
+def test_start_takes_ranks_that_stand_by_at_once_and_the_gpu_was_empty(
+    seen: Place, page_packages: None, tmp_path: Path
+) -> None:
+    """As a click does it: the page, its queue, the ranks that stand by; on a machine with one GPU, too."""
+    with served(tmp_path / "runs") as page:
+        page.open_form(1)
+        standing_by = page.wait_for_standby(1)
+        assert not seen.users() & standing_by
+        live = page.start(**LONG, nproc_per_node=1, device=seen.device)
+        assert live.answer["place"] is None, f"it had to wait: {json.dumps(page.ask('queue'))}"
+        assert live.waited_s() < AT_ONCE_S
+        live.wait_for_step(10)
+        assert "that stood by" in live.started_from(), live.started_from()
+        (rank,) = live.ranks().values()
+        assert rank in standing_by
+        if seen.is_gpu:
+            assert len(live.granted()) == 1 and len(seen.gpus_of(rank)) == 1
+        assert seen.users() & standing_by <= {rank}, "its supervisor and torchrun are on none"
+        live.stop(save=False)
+        seen.wait_until_nobody_of([rank])
+
+
+def test_a_cpu_run_beside_a_gpu_run_is_on_no_gpu_and_neither_waits(
+    seen: Place, page_packages: None, tmp_path: Path
+) -> None:
+    with served(tmp_path / "runs", "--no-standby") as page:
+        first = page.start(**LONG, nproc_per_node=1, device=seen.device)
+        first.wait_for_step(10)
+        second = page.start(**LONG, nproc_per_node=2, device="cpu")
+        assert second.answer["place"] is None
+        second.wait_for_step(10)
+        (rank,) = first.ranks().values()
+        assert not seen.users() & set(second.ranks().values())
+        assert (rank in seen.users()) == seen.is_gpu
+        assert first.state() == second.state() == "running"
+        second.stop(save=False)
+        first.stop(save=False)
+
+
+@pytest.mark.skipif("CUDA_VISIBLE_DEVICES" in os.environ, reason="CUDA_VISIBLE_DEVICES is set by hand here")
+def test_a_second_run_waits_for_the_gpu_that_the_first_has_and_then_begins(
+    seen: Place, gpu: Place, page_packages: None, tmp_path: Path
+) -> None:
+    """With all GPUs taken by the first, the second waits in the queue, and begins when they are free."""
+    with served(tmp_path / "runs", "--no-standby") as page:
+        first = page.start(**LONG, nproc_per_node=gpu.num, device="cuda")
+        first.wait_for_step(10)
+        second = page.start(**LONG, nproc_per_node=1, device="cuda", max_steps=50)
+        assert second.answer["place"] == 1
+        first.stop(save=False)
+        second.wait_for_end("finished")

@@ -1,0 +1,156 @@
+"""Which torch `run.sh` installs, uses or leaves alone: its own functions, with a made-up pip.
+
+The made-up pip downloads nothing. What it is asked to install it notes, and puts as a name and a version into
+the environment, as a real one would leave it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.harness import REPOSITORY
+from tests.unit.fake_pip import make_environment
+
+REQUIREMENTS = "torch==2.13.0\nwidget==1.0\n"
+
+# The newest name that `find_python` looks for, so that it takes no other.
+FAKE_PYTHON = """#!/bin/sh
+if [ "$1 $2" = "-m venv" ]; then exec env PYTHONPATH={repository} {python} -m tests.unit.fake_pip "$3"; fi
+exec {python} "$@"
+"""
+
+
+class Checkout:
+    """A folder with the script and the requirements, in which `make_venv` is run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = folder / ".venv"
+        self.notes = folder / "notes"
+        (folder / "tools").mkdir()
+        shutil.copy(REPOSITORY / "tools" / "venv.sh", folder / "tools")
+        self.ask_for(REQUIREMENTS)
+        python = folder / "bin" / "python3.13"
+        python.parent.mkdir()
+        python.write_text(FAKE_PYTHON.format(python=sys.executable, repository=REPOSITORY))
+        python.chmod(0o755)
+
+    def ask_for(self, requirements: str) -> None:
+        (self.folder / "requirements.txt").write_text(requirements)
+
+    def put_torch(self, version: str) -> None:
+        """Put a torch there, as somebody does who chose it."""
+        (site,) = self.environment.glob("lib/python3*/site-packages")
+        shutil.rmtree(site / f"torch-{version}.dist-info", ignore_errors=True)
+        made = site / f"torch-{version}.dist-info"
+        made.mkdir()
+        (made / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
+
+    def run(self, *, is_cut_off: bool = False) -> tuple[int, str, str]:
+        """Install what is needed; return the exit code, what was said, and what pip was asked."""
+        self.notes.unlink(missing_ok=True)
+        ended = subprocess.run(
+            ["bash", "-c", "set -euo pipefail; source tools/venv.sh; make_venv requirements.txt"],
+            cwd=self.folder,
+            env=os.environ
+            | {"PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "FAKE_PIP_NOTES": str(self.notes)}
+            | ({"FAKE_PIP_IS_CUT_OFF": "1"} if is_cut_off else {}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        return ended.returncode, ended.stdout, self.notes.read_text() if self.notes.exists() else ""
+
+    def installed(self) -> list[str]:
+        names = [path.stem for path in self.environment.glob("lib/python3*/site-packages/*.dist-info")]
+        return sorted(names)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path)
+
+
+def test_what_comes_is_said_before_it_is_downloaded_and_once(checkout: Checkout) -> None:
+    code, said, asked = checkout.run()
+    assert code == 0, said
+    assert "pip now fetches torch 2.13.0" in said
+    assert "CUDA 13.0" in said and "driver from\n580 on" in said and "torch==2.13.0 --index-url INDEX" in said
+    assert "-r requirements.txt" in asked
+    assert checkout.installed() == ["torch-2.13.0", "widget-1.0"]
+    assert checkout.run() == (0, "", ""), "all is there: nothing is asked, nothing said"
+
+
+@pytest.mark.parametrize("version", ["2.13.0+cpu", "2.11.0+cu126"])
+def test_a_torch_that_somebody_chose_is_used_and_no_other_downloaded(
+    checkout: Checkout, version: str
+) -> None:
+    make_environment(checkout.environment)
+    checkout.put_torch(version)
+    code, said, asked = checkout.run()
+    assert code == 0, said
+    assert f"Using torch {version}, which is in .venv already (tested with 2.13.0)" in said
+    assert "fetches" not in said and "-r requirements.txt " not in asked + " "
+    assert checkout.installed() == [f"torch-{version}", "widget-1.0"]
+    checkout.ask_for("torch==2.16.0\nwidget==1.1\n")
+    code, said, _ = checkout.run()
+    assert code == 0 and f"Using torch {version}" in said
+    assert checkout.installed() == [f"torch-{version}", "widget-1.1"], "also after an update"
+
+
+def test_a_torch_that_is_too_old_is_replaced_and_that_is_said(checkout: Checkout) -> None:
+    make_environment(checkout.environment)
+    checkout.put_torch("2.9.1+cpu")
+    code, said, _ = checkout.run()
+    assert code == 0, said
+    assert "torch 2.9.1+cpu in .venv is too old: 2.11 or newer is needed" in said and "fetches" in said
+    assert checkout.installed() == ["torch-2.13.0", "widget-1.0"]
+
+
+def test_the_torch_that_pip_chose_goes_with_the_requirements(checkout: Checkout) -> None:
+    assert checkout.run()[0] == 0
+    checkout.ask_for("torch==2.14.0\nwidget==1.0\n")
+    code, said, _ = checkout.run()
+    assert code == 0 and "pip now fetches torch 2.14.0" in said
+    assert "torch-2.14.0" in checkout.installed()
+
+
+def test_after_an_interruption_all_is_made_anew(checkout: Checkout) -> None:
+    code, said, _ = checkout.run(is_cut_off=True)
+    assert code == 1 and "The installation failed" in said
+    half = checkout.environment / "half a package"
+    half.touch()
+    code, said, _ = checkout.run()
+    assert code == 0, said
+    assert not half.exists() and "it is made anew" in said
+    assert checkout.installed() == ["torch-2.13.0", "widget-1.0"]
+
+
+def test_after_an_interruption_the_chosen_torch_is_still_there(checkout: Checkout) -> None:
+    make_environment(checkout.environment)
+    checkout.put_torch("2.13.0+cpu")
+    assert checkout.run(is_cut_off=True)[0] == 1
+    code, said, asked = checkout.run()
+    assert code == 0, said
+    assert "--ignore-installed" in asked, "what may be half there is written over"
+    assert checkout.installed() == ["torch-2.13.0+cpu", "widget-1.0"]
+
+
+def test_what_is_said_of_the_wheel_goes_with_the_one_that_is_pinned() -> None:
+    """Whoever pins another torch looks up what it is built for, and changes this line too."""
+    script = (REPOSITORY / "tools" / "venv.sh").read_text(encoding="utf-8")
+    pinned = [
+        line
+        for line in (REPOSITORY / "requirements.txt").read_text(encoding="utf-8").splitlines()
+        if line.startswith("torch==")
+    ]
+    told = [line for line in script.splitlines() if line.startswith(("TORCH_CUDA=", "TORCH_DRIVER="))]
+    assert (pinned, told) == (["torch==2.13.0"], ["TORCH_CUDA=13.0", "TORCH_DRIVER=580"])
