@@ -1,6 +1,7 @@
 """Checks whether this machine trains as it should, by real short jobs; takes about a minute.
 
-    python -m trainers.check_machine [--runs-dir RUNS] [--ranks N] [--device auto|cpu|cuda] [--json]
+    python -m trainers.check_machine [--runs-dir RUNS] [--ranks N] [--device auto|cpu|cuda]
+                                     [--job-limit SECONDS] [--json]
 
 Every strategy that fits, a checkpoint, a killed rank, an exact resume and Stop; all-reduces; driver, wheel
 and card; the disk of the runs. Only GPUs that nobody uses, else ranks on the CPU. Ctrl-C cancels. It exits
@@ -22,7 +23,7 @@ from trainers.contract import hardware, lifeline, private_files
 from trainers.contract.check_files import CheckFiles
 from trainers.machine_check import table
 from trainers.machine_check.cancelling import Patience
-from trainers.machine_check.check import Check, Wanted
+from trainers.machine_check.check import JOB_LIMIT_S, Check, Wanted
 from trainers.machine_check.findings import Finding
 
 HELD, NOT_HELD, COULD_NOT_BEGIN, CANCELLED = 0, 1, 2, 130
@@ -38,7 +39,12 @@ def main() -> None:
     cancelled = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: cancelled.set())
-    wanted = Wanted(check_id=options.check_id, device=options.device, num_ranks=options.ranks)
+    wanted = Wanted(
+        check_id=options.check_id,
+        device=options.device,
+        num_ranks=options.ranks,
+        job_limit_s=options.job_limit,
+    )
     printer = _Json() if options.json else _Text()
     check = Check(runs_dir, wanted, Patience(cancelled), printer.tell)
     try:
@@ -55,6 +61,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where runs are kept")
     parser.add_argument("--ranks", type=int, help="how many; without it all free GPUs, or two CPU ranks")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument(
+        "--job-limit", type=float, default=JOB_LIMIT_S, help="seconds after which a job counts as hung"
+    )
     parser.add_argument("--json", action="store_true", help="print the whole state, a line at each change")
     parser.add_argument("--check-id", default=uuid.uuid4().hex[:12], help="under which it is kept")
     options = parser.parse_args()

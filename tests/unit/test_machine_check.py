@@ -17,11 +17,13 @@ from trainers.contract import hardware, private_files
 from trainers.contract.check_files import MOST_KEPT, CheckFiles
 from trainers.contract.hardware import VisibleGpu
 from trainers.machine_check import all_reduce, configs, devices, disk, driver, strategies, table, training
+from trainers.machine_check.bench import Bench
 from trainers.machine_check.cancelling import CancelledError, Patience, TooLateError
 from trainers.machine_check.check import Check, Wanted, does_a_run_go_on
 from trainers.machine_check.devices import Devices, GpusNow
 from trainers.machine_check.driver import Nvidia, Probe
 from trainers.machine_check.findings import Finding, Value, all_held, compare, summary
+from trainers.machine_check.outcome import Outcome
 from trainers.machine_check.scratch import scratch
 
 FREE, DESKTOP = VisibleGpu(index=0, uuid="GPU-a", handle="0"), VisibleGpu(index=1, uuid="GPU-b", handle="1")
@@ -100,7 +102,7 @@ def test_with_no_gpu_free_or_usable_ranks_are_on_the_cpu_and_it_says_why(
     )
     assert devices.choose("auto", None, GpusNow(), None).words == "2 CPU ranks"
     assert devices.choose("auto", 3, GpusNow(free=(FREE,)), None).kind == "cpu", "more ranks than GPUs"
-    with pytest.raises(ValueError, match="1 GPUs are wanted, but 0 can be used: GPU 2 is in use"):
+    with pytest.raises(ValueError, match="1 GPU wanted, but 0 can be used: GPU 2 is in use"):
         devices.choose("cuda", None, devices.look(), None)
 
 
@@ -109,6 +111,22 @@ def test_a_gpu_that_somebody_took_between_two_jobs_is_left_alone(monkeypatch: py
     assert devices.taken_meanwhile(on, GpusNow(free=(FREE,))) is None
     assert devices.taken_meanwhile(on, GpusNow(in_use=("GPU 0 is in use",))) == "GPU 0 is in use"
     assert devices.taken_meanwhile(on, GpusNow()) == "a GPU of this check does not answer any more"
+
+
+def test_a_job_is_not_started_on_a_gpu_that_was_taken_but_waits_for_its_last_one_to_go(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, patience: Patience
+) -> None:
+    on = Devices(kind="cuda", num_ranks=1, uuids=("GPU-a",), words="")
+    checks = Bench(tmp_path, on, patience, limit_s=1.0)
+    looks = iter([GpusNow(in_use=("GPU 0 is in use",)), GpusNow(free=(FREE,))])
+    monkeypatch.setattr(devices, "look", lambda: next(looks))
+    assert checks.guarded(lambda: Outcome.held("It was started.")).state == "held"
+    assert next(looks, None) is None, "it looked again until its own last job had gone"
+
+    monkeypatch.setattr("trainers.machine_check.bench.TEARDOWN_S", 0.0)
+    monkeypatch.setattr(devices, "look", lambda: GpusNow(in_use=("GPU 0 is in use",)))
+    found = checks.guarded(lambda: pytest.fail("a job was started on somebody's GPU"))
+    assert (found.state, found.words) == ("not_checked", "Left alone: GPU 0 is in use.")
 
 
 @pytest.mark.parametrize(
@@ -374,7 +392,8 @@ def test_waiting_ends_with_the_cancel_or_the_deadline(patience: Patience) -> Non
 
 
 def kept(check_id: str, **values: Any) -> dict[str, Any]:
-    return {"check_id": check_id, "state": "done", "findings": [finding().to_json()], **values}
+    usual = {"state": "done", "started_unix_s": 1.0, "findings": [finding().to_json()]}
+    return {"check_id": check_id, **usual, **values}
 
 
 def test_the_last_checks_are_kept_for_their_owner_alone(tmp_path: Path) -> None:

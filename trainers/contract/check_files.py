@@ -76,8 +76,12 @@ def _is_check(value: Any) -> bool:
     """Tell whether a value is a check that can be shown and compared with."""
     if not isinstance(value, dict) or not _CHECK_ID.fullmatch(str(value.get("check_id"))):
         return False
-    findings = value.get("findings")
-    return isinstance(findings, list) and all(
-        isinstance(finding, dict) and isinstance(finding.get("values"), list) and "id" in finding
-        for finding in findings
+    findings, started = value.get("findings"), value.get("started_unix_s")
+    return (
+        isinstance(started, int | float)
+        and isinstance(findings, list)
+        and all(
+            isinstance(finding, dict) and isinstance(finding.get("values"), list) and "id" in finding
+            for finding in findings
+        )
     )

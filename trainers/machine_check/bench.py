@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,13 +10,15 @@ from trainers.contract import manifests
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory, create
 from trainers.machine_check import devices as gpus
-from trainers.machine_check.cancelling import Patience
+from trainers.machine_check.cancelling import Patience, TooLateError
 from trainers.machine_check.devices import Devices
 from trainers.machine_check.job import Job, JobError
 from trainers.machine_check.outcome import Outcome
 
 REPORT_HINT = "The file for a bug report holds the logs; docs/hangs-and-stop.md explains what runs say."
 GPUS_TAKEN_HINT = "Check again when nobody uses them."
+# The driver takes its time to let go of a process that was killed: until then the last job is seen as a user.
+TEARDOWN_S = 20.0
 
 
 class Bench:
@@ -74,9 +77,21 @@ class Bench:
         return self.job
 
     def _taken_meanwhile(self) -> str | None:
-        """Say who came onto a GPU between two jobs; while one is at work its own processes are there."""
+        """Say who came onto a GPU between two jobs; while one is at work its own processes are there.
+
+        Raises:
+            CancelledError: when somebody ended the check.
+        """
         if self.job is not None or self.devices.kind == "cpu":
             return None
+        deadline = time.monotonic() + TEARDOWN_S
+        try:
+            self._patience.wait("free GPUs", lambda: self._why_not_free() is None, deadline)
+        except TooLateError:
+            return self._why_not_free()
+        return None
+
+    def _why_not_free(self) -> str | None:
         return gpus.taken_meanwhile(self.devices, gpus.look())
 
 

@@ -88,7 +88,7 @@ def choose(wanted: str, num_ranks: int | None, gpus: GpusNow, why_no_gpu: str | 
     free = gpus.free[:MOST_GPUS] if why_no_gpu is None else ()
     if wanted == "cuda" and len(free) < (num_ranks or 1):
         raise ValueError(
-            f"{num_ranks or 1} GPUs are wanted, but {len(free)} can be used: "
+            f"{_counted(num_ranks or 1, 'GPU')} wanted, but {len(free)} can be used: "
             f"{why_no_gpu or in_words(gpus.in_use) or 'none was found'}"
         )
     if wanted != "cpu" and free and len(free) >= (num_ranks or 1):
