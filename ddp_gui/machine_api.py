@@ -1,4 +1,4 @@
-"""The named endpoints of the communication check, for the page and for `gradio_client` alike."""
+"""The named endpoints of the machine's checks, for the page and for `gradio_client` alike."""
 
 from __future__ import annotations
 
@@ -10,23 +10,34 @@ from ddp_gui.access.pace import Pace
 from ddp_gui.access.people import asking
 from ddp_gui.communication import MAX_REMEMBERED, Check, CommunicationChecks
 from ddp_gui.endpoints import register
+from ddp_gui.machine_check import MachineChecks
 from ddp_gui.machine_report.report import MachineReport
 from ddp_gui.plainly import in_plain_words
 from ddp_gui.runs import RunStore
 from ddp_gui.shown_runs import HIDDEN_RUN
 
 MOST_STARTS = 6
+MOST_MACHINE_CHECKS = 2
+MACHINE_CHECKS_WITHIN_S = 300.0
 
 
 class MachineApi:
     """Starts, shows and stops checks; results are JSON values."""
 
-    def __init__(self, checks: CommunicationChecks, report: MachineReport, store: RunStore) -> None:
+    def __init__(
+        self,
+        checks: CommunicationChecks,
+        machine_checks: MachineChecks,
+        report: MachineReport,
+        store: RunStore,
+    ) -> None:
         self._checks = checks
+        self._machine_checks = machine_checks
         self._report = report
         self._store = store
         self._started_by: dict[str, str] = {}
         self._starts = Pace("a check", MOST_STARTS, 60.0)
+        self._machine_starts = Pace("a check of the machine", MOST_MACHINE_CHECKS, MACHINE_CHECKS_WITHIN_S)
 
     def check_communication(self, num_ranks: int = 2) -> dict[str, Any]:
         """Start real all-reduces between that many ranks; one check at a time."""
@@ -56,9 +67,35 @@ class MachineApi:
 
         return in_plain_words(stop)
 
+    def check_machine(self) -> dict[str, Any]:
+        """Start real short jobs that tell whether this machine trains as it should; one check at a time."""
+
+        def start() -> dict[str, Any]:
+            rights.require_teacher("check this machine: it takes every free GPU for about a minute")
+            self._machine_starts.count()
+            return self._machine_checks.start().to_json()
+
+        return in_plain_words(start)
+
+    def machine_check(self, check_id: str) -> dict[str, Any]:
+        """Return how far a check of the machine is, and what it has found."""
+        return in_plain_words(lambda: self._machine_checks.look(check_id))
+
+    def cancel_machine_check(self, check_id: str) -> dict[str, Any]:
+        """End a check of the machine; when this returns nothing of it is left."""
+
+        def cancel() -> dict[str, Any]:
+            rights.require_teacher("cancel a check of this machine")
+            return self._machine_checks.cancel(check_id)
+
+        return in_plain_words(cancel)
+
     def register(self) -> None:
         """Add the endpoints to the Gradio app under construction."""
         register(
+            self.check_machine,
+            self.machine_check,
+            self.cancel_machine_check,
             self.check_communication,
             self.communication_check,
             self.stop_communication_check,

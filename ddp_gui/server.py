@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import webbrowser
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 
 import gradio as gr
@@ -44,6 +44,7 @@ from ddp_gui.door.front import Front
 from ddp_gui.door.gate import Gate
 from ddp_gui.door.listening import Listener
 from ddp_gui.machine_api import MachineApi
+from ddp_gui.machine_check import MachineChecks
 from ddp_gui.machine_report.report import MachineReport
 from ddp_gui.options import Options
 from ddp_gui.pages import shell
@@ -133,8 +134,9 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     store = RunStore(options.runs_dir, catalogue)
     store.needs.ask_ahead()
     checks = CommunicationChecks()
+    machine_checks = MachineChecks(options.runs_dir)
     standby = Standby(options.runs_dir, is_on=options.keeps_standby)
-    report = MachineReport(options.runs_dir, catalogue, checks, standby)
+    report = MachineReport(options.runs_dir, catalogue, checks, machine_checks, standby)
     devices = Devices(options.runs_dir, options.handed_out_cpu_ranks, standby.processes)
     line = Line(options.runs_dir, devices, store.look_again, standby)
     view = LineView(line, store)
@@ -144,7 +146,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     api = Api(store, line, view, access)
     # Gradio reads it when it is set up; its own choice is a folder of all users of this machine.
     os.environ["GRADIO_TEMP_DIR"] = str(uploaded.incoming)
-    lifespan = _tidying(store, uploaded, checks, line, standby)
+    lifespan = _tidying(store, uploaded, (checks, machine_checks), line, standby)
     app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(static.make_router())
     static.mount_assets(app)
@@ -154,7 +156,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     app.include_router(stream.make_router(store))
     app.include_router(log_routes.make_router(store))
     app.include_router(downloads.make_router(store))
-    app.include_router(machine_routes.make_router(report, store))
+    app.include_router(machine_routes.make_router(report, store, machine_checks))
     app.include_router(queue_routes.make_router(view, store))
     app.include_router(shell.make_router())
     with gr.Blocks(title=shell.TITLE, analytics_enabled=False) as demo:
@@ -163,7 +165,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         ShelfApi(store).register()
         ClassApi(store).register()
         QueueApi(store, line, view).register()
-        MachineApi(checks, report, store).register()
+        MachineApi(checks, machine_checks, report, store).register()
         here = replace(machine.look(), most_cpu_ranks=line.cpu_ranks)
         train_page.build(api, store, uploaded, catalogue.get(), here, standby)
     # Anybody may name new ones; before it comes to this, `forget_oldest` takes those of whoever has most.
@@ -206,7 +208,11 @@ def _theme() -> gr.themes.Base:
 
 
 def _tidying(
-    store: RunStore, uploaded: Uploads, checks: CommunicationChecks, line: Line, standby: Standby
+    store: RunStore,
+    uploaded: Uploads,
+    checks: Sequence[CommunicationChecks | MachineChecks],
+    line: Line,
+    standby: Standby,
 ) -> Lifespan:
     """Read the list ahead, keep the line going, give back unused memory while the app lives; then tidy up."""
 
@@ -221,7 +227,8 @@ def _tidying(
         standby.close()
         line.close()
         _keep_list(store)
-        checks.close()
+        for started in checks:
+            started.close()
 
     return lifespan
 

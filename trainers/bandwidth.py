@@ -24,7 +24,6 @@ NUM_WARM_UPS = 3
 NUM_FIRST_WARM_UPS = 50
 FEWEST_REPETITIONS = 5
 MOST_REPETITIONS = 100
-TIME_PER_SIZE_S = 0.7
 PATTERN_LENGTH = 251
 
 
@@ -49,7 +48,7 @@ def warm_up(world: World) -> None:
         world.sum(mine.clone())
 
 
-def measure(size_bytes: int, world: World) -> Measurement:
+def measure(size_bytes: int, world: World, time_per_size_s: float) -> Measurement:
     """Time all-reduces of one size; every rank must call it.
 
     Raises:
@@ -59,7 +58,7 @@ def measure(size_bytes: int, world: World) -> Measurement:
     values = mine.clone()
     warm_up_s = min(_timed_all_reduce(values, mine, world) for _ in range(NUM_WARM_UPS))
     # Every rank must do as many.
-    num_repetitions = repetitions_in_time(_slowest(warm_up_s, world))
+    num_repetitions = repetitions_in_time(_slowest(warm_up_s, world), time_per_size_s)
     times_s = [_timed_all_reduce(values, mine, world) for _ in range(num_repetitions)]
     if not torch.equal(values, expected):
         raise ValueError(f"the sum of {len(values):,} numbers came out wrong on rank {world.rank}")
@@ -90,9 +89,9 @@ def numbers_to_add(num_elements: int, world: World) -> tuple[Tensor, Tensor]:
     return (ramp * (world.rank + 1)).float(), (ramp * of_all_ranks).float()
 
 
-def repetitions_in_time(time_s: float) -> int:
-    """Return how often to repeat what takes this long."""
-    return min(MOST_REPETITIONS, max(FEWEST_REPETITIONS, int(TIME_PER_SIZE_S / time_s)))
+def repetitions_in_time(time_s: float, all_s: float) -> int:
+    """Return how often to repeat what takes this long, so that all take about `all_s`."""
+    return min(MOST_REPETITIONS, max(FEWEST_REPETITIONS, int(all_s / time_s)))
 
 
 def _timed_all_reduce(values: Tensor, mine: Tensor, world: World) -> float:

@@ -53,11 +53,16 @@ def describe() -> dict[str, Any]:
                 "ranks_per_replica": strategy.ranks_per_replica,
                 "memory_shares": asdict(strategy.memory_shares),
             }
-            for strategy in sorted(registry.strategies().values(), key=_place)
+            for strategy in ordered_strategies()
         ],
         "errors": broken,
         "watched_paths": sorted(str(path) for path in watched),
     }
+
+
+def ordered_strategies() -> list[type[Strategy]]:
+    """Return the strategies as people are shown them."""
+    return sorted(registry.strategies().values(), key=_place)
 
 
 def _place(strategy: type[Strategy]) -> tuple[bool, int, str]:
@@ -166,8 +171,7 @@ def _describe_model(
 
 def fitting_strategies(network: nn.Module) -> list[str]:
     """Return the names of the strategies that can train a network."""
-    ordered = sorted(registry.strategies().values(), key=_place)
-    return [strategy.name for strategy in ordered if strategy.why_not(network) is None]
+    return [strategy.name for strategy in ordered_strategies() if strategy.why_not(network) is None]
 
 
 def once_per_shape(specs: Mapping[str, DataSpec], of_spec: Callable[[DataSpec], Found]) -> dict[str, Found]:

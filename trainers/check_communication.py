@@ -22,18 +22,22 @@ from trainers.contract.torchrun import by_hand
 
 # Short enough for one write to a pipe to stay in one piece.
 MAX_ERROR_LENGTH = 1_000
+TIME_PER_SIZE_S = 0.7
 
 
 def main() -> None:
     """Measure on this rank and end the process with its exit code."""
     parser = argparse.ArgumentParser(description="Measure all-reduces between ranks; started by torchrun.")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument(
+        "--seconds-per-size", type=float, default=TIME_PER_SIZE_S, help="how long to measure each size, about"
+    )
     options = parser.parse_args()
     if "RANK" not in os.environ:
         parser.error(f"start it with torchrun: {by_hand('trainers.check_communication')}")
     die_with_parent(parent_by_name())
     try:
-        measure_all(options.device)
+        measure_all(options.device, options.seconds_per_size)
     except BaseException as error:  # noqa: BLE001 - a rank's main: whatever it was is said, and the job ends
         words = f"{type(error).__name__}: {in_words(error)}"[:MAX_ERROR_LENGTH]
         say({"error": words, "rank": int(os.environ["RANK"])})
@@ -41,7 +45,7 @@ def main() -> None:
         os._exit(1)
 
 
-def measure_all(wanted_device: str) -> None:
+def measure_all(wanted_device: str, time_per_size_s: float) -> None:
     """Measure every size, the smallest first; rank 0 prints each as soon as it is known."""
     # The import takes seconds; that torchrun has died must be noticed meanwhile.
     from trainers import bandwidth, distributed
@@ -49,7 +53,7 @@ def measure_all(wanted_device: str) -> None:
     world = distributed.join(wanted_device)
     bandwidth.warm_up(world)
     for size_bytes in bandwidth.SIZES_BYTES:
-        measurement = bandwidth.measure(size_bytes, world)
+        measurement = bandwidth.measure(size_bytes, world, time_per_size_s)
         if world.is_main:
             say(asdict(measurement))
     distributed.leave()

@@ -5,6 +5,7 @@ import { CommunicationCheck } from "./machine_check.js";
 import { Gpus } from "./machine_gpus.js";
 import { missingSection, versionsSection } from "./machine_missing.js";
 import { Disk, Memory, Processor } from "./machine_parts.js";
+import { SelfCheck } from "./machine_self_check.js";
 import { address, fetchJson } from "./net.js";
 import { askEvery } from "./polling.js";
 
@@ -40,22 +41,25 @@ class MachineView {
   constructor(report) {
     this.gpus = new Gpus();
     this.check = new CommunicationCheck(report.communication);
+    this.selfCheck = new SelfCheck(report.machine_check);
     this.parts = [new Processor(), new Memory(), new Disk()];
     this.missing = missingSection();
     this.versions = versionsSection();
     this.elements = [
       this.gpus.element,
       el("div", { class: "ddp-three" }, this.parts.map((part) => part.element)),
+      this.selfCheck.element,
       this.check.element,
       el("div", { class: "ddp-missing-pair" }, this.missing.element, this.versions.element),
     ];
   }
 
   update(report) {
-    for (const part of [this.gpus, ...this.parts, this.check, this.missing, this.versions]) part.update(report);
+    for (const part of [this.gpus, ...this.parts, this.selfCheck, this.check, this.missing, this.versions]) part.update(report);
   }
 
   close() {
+    this.selfCheck.close();
     this.check.close();
   }
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import threading
 import time
@@ -11,6 +12,7 @@ from typing import Any
 from ddp_gui import communication, machine
 from ddp_gui.catalogue import Catalogue, CatalogueError, CatalogueSource
 from ddp_gui.communication import CommunicationChecks
+from ddp_gui.machine_check import COMMAND, MachineChecks
 from ddp_gui.machine_report import disk
 from ddp_gui.machine_report.disk import DiskForecast
 from ddp_gui.machine_report.missing import list_missing
@@ -35,11 +37,17 @@ class MachineReport:
     """The machine as it is now, for everybody who looks."""
 
     def __init__(
-        self, runs_dir: Path, catalogue: CatalogueSource, checks: CommunicationChecks, standby: Standby
+        self,
+        runs_dir: Path,
+        catalogue: CatalogueSource,
+        checks: CommunicationChecks,
+        machine_checks: MachineChecks,
+        standby: Standby,
     ) -> None:
         self._runs_dir = runs_dir
         self._catalogue = catalogue
         self._checks = checks
+        self._machine_checks = machine_checks
         self._owners = Owners(runs_dir)
         self._forecast = DiskForecast()
         self._cores = CoreReader()
@@ -83,6 +91,10 @@ class MachineReport:
             "disk": self._disk(),
             "versions": self._versions,
             "missing": self._missing.value(),
+            "machine_check": {
+                "command": f"{COMMAND} --runs-dir {shlex.quote(str(self._runs_dir))}",
+                "newest_check_id": self._machine_checks.newest_id(),
+            },
             "communication": {
                 "backend": communication.backend_of(here),
                 "fewest_ranks": communication.FEWEST_RANKS,

@@ -45,9 +45,9 @@ def test_the_expected_sum_is_the_sum_of_all_ranks_exactly() -> None:
 
 
 def test_quick_sizes_are_repeated_more_often_within_limits() -> None:
-    assert bandwidth.repetitions_in_time(1e-6) == bandwidth.MOST_REPETITIONS
-    assert bandwidth.repetitions_in_time(0.064) == 10
-    assert bandwidth.repetitions_in_time(5.0) == bandwidth.FEWEST_REPETITIONS
+    assert bandwidth.repetitions_in_time(1e-6, 0.7) == bandwidth.MOST_REPETITIONS
+    assert bandwidth.repetitions_in_time(0.064, 0.7) == 10
+    assert bandwidth.repetitions_in_time(5.0, 0.7) == bandwidth.FEWEST_REPETITIONS
 
 
 def test_time_between_two_measured_sizes_is_on_the_line_between_them() -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from ddp_gui.catalogue import CatalogueError
 from ddp_gui.communication import CommunicationChecks
+from ddp_gui.machine_check import MachineChecks
 from ddp_gui.machine_report import disk, missing
 from ddp_gui.machine_report.disk import DiskForecast
 from ddp_gui.machine_report.owners import Owners
@@ -301,7 +302,9 @@ def make_report(runs_dir: Path) -> MachineReport:
         raise CatalogueError("no answer")
 
     catalogue: Any = SimpleNamespace(get=fail)
-    return MachineReport(runs_dir, catalogue, CommunicationChecks(), Standby(runs_dir))
+    return MachineReport(
+        runs_dir, catalogue, CommunicationChecks(), MachineChecks(runs_dir), Standby(runs_dir)
+    )
 
 
 def _with_runs(report: MachineReport) -> dict[str, object] | None:

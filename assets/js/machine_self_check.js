@@ -1,0 +1,140 @@
+// "Check this machine": real short jobs, started, followed and cancelled; its table is in machine_self_check_table.js.
+
+import { CommandLine } from "./command.js";
+import { el, section, setAttribute, setText, show } from "./dom.js";
+import { dateTime, duration } from "./format.js";
+import { FindingsTable } from "./machine_self_check_table.js";
+import { address, callEndpoint } from "./net.js";
+import { person } from "./person.js";
+import { askEvery } from "./polling.js";
+import { complain } from "./toast.js";
+
+const FOLLOW_EVERY_MS = 500;
+const WHY =
+  "Starts real short jobs, one after the other, and says of each whether it held: every strategy that fits, a checkpoint, " +
+  "a killed rank, an exact resume, Stop, all-reduces, the disk, and whether driver, wheel and card fit. It takes only GPUs " +
+  "that nobody uses, else two ranks on the CPU; about a minute on two free cores, longer on a busy machine.";
+
+export class SelfCheck {
+  constructor({ command, newest_check_id: newest }) {
+    this.check = null;
+    this.endFollowing = null;
+    this.start = el("button", { type: "button", class: "ddp-button ddp-button-main", onclick: () => this.begin() }, "Check this machine");
+    this.stop = el("button", { type: "button", class: "ddp-button ddp-button-stop", onclick: () => this.cancel(), disabled: true }, "Cancel");
+    this.file = el("a", { class: "ddp-button", download: "", hidden: true }, "File for a bug report");
+    this.busy = el("p", { class: "ddp-hint ddp-check-busy" });
+    this.now = el("p", { class: "ddp-self-check-now", role: "status" });
+    this.about = el("p", { class: "ddp-hint" });
+    this.table = new FindingsTable();
+    this.result = el("div", { class: "ddp-self-check-result", hidden: true }, this.now, this.about, this.table.element);
+    this.element = section(
+      "Does this machine train as it should?",
+      "self-check",
+      el("p", { class: "ddp-caption" }, WHY),
+      el("div", { class: "ddp-buttons" }, this.start, this.stop, this.file, this.busy),
+      this.result,
+      new CommandLine(command, "the command of the check").element,
+    );
+    // Where people log in, it is a teacher's: it takes every GPU that is free, past the queue.
+    person().then(({ role }) => {
+      this.isTeacher = role === "teacher";
+      this.setButtons();
+    });
+    if (newest) this.follow(newest);
+  }
+
+  /** The report says which runs use the machine meanwhile. */
+  update({ runs }) {
+    const words = runs.length === 1 ? "A run is going on: " : `${runs.length} runs are going on: `;
+    setText(this.busy, runs.length === 0 ? "" : `${words}a check now slows it down, and its times say little.`);
+  }
+
+  async begin() {
+    this.start.disabled = true;
+    try {
+      const check = await callEndpoint("check_machine");
+      this.take(check);
+      this.follow(check.check_id);
+    } catch (error) {
+      complain(error.message);
+      this.setButtons();
+    }
+  }
+
+  async cancel() {
+    this.stop.disabled = true;
+    setText(this.now, "Ending the job …");
+    try {
+      this.take(await callEndpoint("cancel_machine_check", this.check.check_id));
+    } catch (error) {
+      complain(error.message);
+      this.setButtons();
+    }
+  }
+
+  /** Asks for a check's state until it has ended. */
+  follow(checkId) {
+    this.close();
+    const ask = async () => this.take(await callEndpoint("machine_check", checkId));
+    this.endFollowing = askEvery(FOLLOW_EVERY_MS, ask, (error) => {
+      if (error) {
+        show(this.result, true);
+        setText(this.now, `${error.message} Trying again …`);
+      } else if (this.check?.state !== "running") this.close();
+    });
+  }
+
+  take(check) {
+    // An answer that was under way when a later one came says nothing new.
+    if (this.check?.check_id === check.check_id && this.check.state !== "running") return;
+    this.check = check;
+    show(this.result, true);
+    setText(this.now, nowWords(check));
+    setAttribute(this.now, "data-state", isGood(check) ? "good" : check.state === "running" ? "running" : "bad");
+    setText(this.about, aboutWords(check));
+    this.table.take(check.findings);
+    this.setButtons();
+  }
+
+  setButtons() {
+    const isRunning = this.check?.state === "running";
+    this.start.disabled = isRunning || !this.isTeacher;
+    setAttribute(this.start, "aria-busy", isRunning);
+    setAttribute(this.start, "title", this.isTeacher === false ? "Only a teacher can check this machine." : null);
+    if (isRunning) this.start.dataset.busy = "true";
+    else delete this.start.dataset.busy;
+    this.stop.disabled = !isRunning || !this.isTeacher;
+    const hasFile = ["done", "cancelled"].includes(this.check?.state) && this.check.findings.length > 0;
+    show(this.file, hasFile);
+    if (hasFile) this.file.href = address(`live/machine/check/${encodeURIComponent(this.check.check_id)}/report.txt`);
+  }
+
+  close() {
+    this.endFollowing?.();
+    this.endFollowing = null;
+  }
+}
+
+function isGood(check) {
+  return check.state === "done" && check.findings.every(({ state }) => state === "held" || state === "skipped");
+}
+
+function nowWords(check) {
+  const { state, findings } = check;
+  if (state === "failed") return check.error;
+  if (state === "cancelled") return "Cancelled. Nothing of it is left running.";
+  if (state === "done") return check.summary;
+  if (check.now === null) return "Starting …";
+  const done = findings.filter((finding) => finding.seconds !== null).length;
+  return `${done + 1} of ${findings.length}: ${check.now} … (${duration(check.took_s)} so far)`;
+}
+
+function aboutWords(check) {
+  if (check.device === null) return "";
+  const parts = [`On ${check.device}`, dateTime(check.started_unix_s)];
+  if (check.state !== "running") parts.push(`${duration(check.took_s)} in all`);
+  const words = [`${parts.join(" · ")}.`];
+  if (check.had_company) words.push("Runs went on meanwhile: the times say little.");
+  if (check.compared_with_unix_s !== null) words.push(`Compared with ${dateTime(check.compared_with_unix_s)}.`);
+  return words.join(" ");
+}

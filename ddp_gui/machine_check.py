@@ -1,0 +1,220 @@
+"""Starts, follows and ends the check of this machine: a process of its own, one at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ddp_gui.paths import REPOSITORY
+from trainers.contract import environment
+from trainers.contract.check_files import CheckFiles
+from trainers.contract.processes import ProcessTree
+
+POLL_S = 0.1
+# It ends its jobs and tidies up; one that does not is ended.
+CANCEL_S = 30.0
+# Every job has a limit of its own; this only ends a check that stands still itself.
+LIMIT_S = 30 * 60.0
+MAX_LAST_WORDS = 500
+COMMAND = "python -m trainers.check_machine"
+
+State = dict[str, Any]
+
+
+@dataclass
+class RunningCheck:
+    """A check that this page has started; `state` is the last it said, None before its first word."""
+
+    check_id: str
+    started_unix_s: float
+    state: State | None = None
+    error: str | None = None
+    is_cancel_wished: bool = False
+    has_ended: threading.Event = field(default_factory=threading.Event)
+
+    def to_json(self) -> State:
+        """Return what the page and scripts see."""
+        state = self.state or {
+            "check_id": self.check_id,
+            "state": "running",
+            "now": None,
+            "device": None,
+            "device_kind": None,
+            "num_ranks": None,
+            "had_company": False,
+            "started_unix_s": self.started_unix_s,
+            "took_s": time.time() - self.started_unix_s,
+            "compared_with_unix_s": None,
+            "summary": "",
+            "versions": {},
+            "findings": [],
+        }
+        if self.has_ended.is_set() and state["state"] == "running":
+            state = state | {"state": "cancelled" if self.error is None else "failed", "now": None}
+        return state | {"error": self.error}
+
+
+class MachineChecks:
+    """The check of this machine that is going on, and the last ones, which lie beside the runs.
+
+    Args:
+        program: what is started, with options; the tests have one that says what it is told to.
+    """
+
+    def __init__(self, runs_dir: Path, program: Sequence[str] = ("-m", "trainers.check_machine")) -> None:
+        self._runs_dir = runs_dir.resolve()
+        self._files = CheckFiles(self._runs_dir)
+        self._program = tuple(program)
+        self._newest: RunningCheck | None = None
+        self._lock = threading.Lock()
+
+    def newest_id(self) -> str | None:
+        """Return the id of the check that was started last, here or by hand; None where there was none."""
+        if self._newest is not None and not self._newest.has_ended.is_set():
+            return self._newest.check_id
+        kept = self._kept()
+        if kept:
+            return str(kept[-1]["check_id"])
+        return None if self._newest is None else self._newest.check_id
+
+    def start(self) -> RunningCheck:
+        """Start a check.
+
+        Raises:
+            ValueError: when this page has one going on.
+        """
+        with self._lock:
+            if self._newest is not None and not self._newest.has_ended.is_set():
+                raise ValueError("this machine is being checked already: wait for the end, or cancel it")
+            check = RunningCheck(check_id=uuid.uuid4().hex[:12], started_unix_s=time.time())
+            self._newest = check
+        # This thread lives as long as the check: the kernel kills what it started when it ends.
+        threading.Thread(target=self._see_through, args=(check,), name="machine-check", daemon=True).start()
+        return check
+
+    def look(self, check_id: Any) -> State:
+        """Return a check by its id: one that goes on, or one that was kept.
+
+        Raises:
+            ValueError: when there is none.
+        """
+        if self._newest is not None and self._newest.check_id == check_id:
+            return self._newest.to_json()
+        for kept in self._kept():
+            if kept["check_id"] == check_id:
+                return kept | {"error": None, "findings": [_without_log(found) for found in kept["findings"]]}
+        raise ValueError(f"check_id is {str(check_id)[:80]!r}, but allowed is: what check_machine returned")
+
+    def cancel(self, check_id: Any) -> State:
+        """End a check and wait until nothing of it is left; one that has ended stays as it is.
+
+        Raises:
+            ValueError: when there is none, or it was started by hand and goes on elsewhere.
+        """
+        state = self.look(check_id)
+        check = self._newest
+        if check is None or check.check_id != check_id:
+            return state
+        check.is_cancel_wished = True
+        check.has_ended.wait()
+        return check.to_json()
+
+    def report(self, check_id: str) -> Path:
+        """Return the file for a bug report of a check that was kept.
+
+        Raises:
+            ValueError: when there is none.
+        """
+        path = self._files.report(check_id)
+        if not path.is_file():
+            raise ValueError(
+                f"there is no file of check {check_id}: it did not come to its end, or was replaced"
+            )
+        return path
+
+    def close(self) -> None:
+        """End what is running; the page ends."""
+        if self._newest is not None:
+            self.cancel(self._newest.check_id)
+
+    def _kept(self) -> list[State]:
+        with contextlib.suppress(ValueError):  # another user's: nothing of ours was kept
+            return self._files.read()
+        return []
+
+    def _see_through(self, check: RunningCheck) -> None:
+        """Follow a check from its start to the end of its last process."""
+        try:
+            with tempfile.TemporaryDirectory(prefix="ddp-check-") as folder:
+                check.error = self._run(check, Path(folder))
+        except OSError as error:
+            check.error = f"The check could not be started: {error}."
+        finally:
+            check.has_ended.set()
+
+    def _run(self, check: RunningCheck, folder: Path) -> str | None:
+        """Run the program to its end; return why it did not come to one."""
+        said, errors = folder / "states.jsonl", folder / "errors.log"
+        process = self._start(check, said, errors)
+        tree = ProcessTree(process.pid)
+        offset, deadline, is_told = 0, time.monotonic() + LIMIT_S, False
+        while process.poll() is None and time.monotonic() < deadline:
+            tree.look()
+            check.state, offset = _last_state(said, offset, check.state)
+            if check.is_cancel_wished and not is_told:
+                process.send_signal(signal.SIGTERM)
+                deadline, is_told = time.monotonic() + CANCEL_S, True
+            check.has_ended.wait(POLL_S)
+        was_ended = process.poll() is None
+        tree.kill()
+        process.wait()
+        check.state, _ = _last_state(said, offset, check.state)
+        if check.state is not None and check.state["state"] != "running":
+            return None
+        if check.is_cancel_wished:
+            return None
+        if was_ended:
+            return f"The check was not done after {LIMIT_S / 60:.0f} minutes and was ended."
+        words = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return (words[-1] if words else f"It ended with exit code {process.returncode}.")[:MAX_LAST_WORDS]
+
+    def _start(self, check: RunningCheck, said: Path, errors: Path) -> subprocess.Popen[bytes]:
+        lifeline = [sys.executable, "-m", "trainers.contract.lifeline", str(os.getpid())]
+        options = ["--runs-dir", str(self._runs_dir), "--check-id", check.check_id, "--json"]
+        with said.open("wb") as stdout, errors.open("wb") as stderr:
+            return subprocess.Popen(
+                [*lifeline, sys.executable, *self._program, *options],
+                cwd=REPOSITORY,
+                env=environment.for_a_child(),
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+
+
+def _last_state(path: Path, offset: int, before: State | None) -> tuple[State | None, int]:
+    """Return the newest whole state printed after a place in a file, and the place to read on from."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        found = file.read()
+    end = found.rfind(b"\n") + 1
+    lines = found[:end].splitlines()
+    return (json.loads(lines[-1]) if lines else before), offset + end
+
+
+def _without_log(finding: Mapping[str, Any]) -> State:
+    """Return a finding as it is shown; the end of the logs is in the file."""
+    return {name: value for name, value in finding.items() if name != "log"}

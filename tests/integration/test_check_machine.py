@@ -1,0 +1,145 @@
+"""The check of the machine for real: on two CPU ranks, cancelled, killed, and with a job that hangs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.harness import END_TIMEOUT_S, REPOSITORY, START_TIMEOUT_S, wait_until
+from trainers.contract.check_files import CheckFiles
+from trainers.machine_check.bench import Bench
+from trainers.machine_check.cancelling import Patience
+from trainers.machine_check.devices import Devices
+from trainers.machine_check.training import DdpChecks
+
+# About a minute on two free cores; only what fails waits so long.
+CHECK_TIMEOUT_S = 3_600.0
+SECRET = "hunter2-7f3a9c"
+
+
+class RunningProgram:
+    """`python -m trainers.check_machine`, and what it has printed."""
+
+    def __init__(self, runs_dir: Path, folder: Path) -> None:
+        self.runs_dir = runs_dir
+        self._said, self._errors = folder / "states.jsonl", folder / "errors.log"
+        command = [sys.executable, "-m", "trainers.check_machine", "--runs-dir", str(runs_dir)]
+        with self._said.open("wb") as stdout, self._errors.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [*command, "--device", "cpu", "--job-limit", "900", "--json"],
+                cwd=REPOSITORY,
+                env={**os.environ, "SOMETHING_SECRET": SECRET},
+                stdout=stdout,
+                stderr=stderr,
+            )
+
+    def state(self) -> dict[str, Any]:
+        """Return the last state it has printed, an empty one before the first."""
+        text = self._said.read_text(encoding="utf-8")
+        lines = text[: text.rfind("\n") + 1].splitlines()
+        return json.loads(lines[-1]) if lines else {"now": None, "findings": []}
+
+    def story(self) -> str:
+        """Return what it said, for a failure's message."""
+        return f"{json.dumps(self.state(), indent=1)}\n{self._errors.read_text()}"
+
+    def wait_for(self, title: str) -> None:
+        """Wait until it does this check."""
+        wait_until(
+            title, lambda: self.state()["now"] == title or self.process.poll() is not None, START_TIMEOUT_S
+        )
+        assert self.process.poll() is None, self.story()
+
+    def processes(self) -> list[psutil.Process]:
+        """Return what lives of its jobs: all that have the scratch folder on their command line."""
+        return processes_at(CheckFiles(self.runs_dir).work)
+
+
+def processes_at(folder: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = process.cmdline()
+            if any(str(folder) in word for word in words) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[RunningProgram]:
+    running = RunningProgram(tmp_path / "runs", tmp_path)
+    yield running
+    running.process.kill()
+    running.process.wait(timeout=END_TIMEOUT_S)
+    wait_until("nothing of it being left", lambda: not running.processes(), END_TIMEOUT_S)
+
+
+def test_on_two_cpu_ranks_all_holds_and_nothing_is_left(program: RunningProgram) -> None:
+    wait_until("its end", lambda: program.process.poll() is not None, CHECK_TIMEOUT_S)
+    assert program.process.returncode == 0, program.story()
+    state = program.state()
+    assert (state["state"], state["device_kind"], state["num_ranks"]) == ("done", "cpu", 2)
+    found = {finding["id"]: finding["state"] for finding in state["findings"]}
+    strategies = {"zero1", "zero2", "zero3", "tensor", "pipeline", "data_tensor"}
+    expected = {"file_system", "disk", "all_reduce", "checkpoint", "kill", "resume", "stop", "exact"}
+    expected |= {f"strategy_{name}" for name in strategies}
+    assert {name for name, held in found.items() if held == "held"} >= expected, program.story()
+    assert all(finding["seconds"] > 0 for finding in state["findings"])
+
+    files = CheckFiles(program.runs_dir)
+    assert sorted(path.name for path in program.runs_dir.iterdir()) == [files.folder.name], "no run is made"
+    report = files.report(state["check_id"])
+    assert sorted(path.name for path in files.folder.iterdir()) == ["lock", report.name, files.results.name]
+    text = report.read_text(encoding="utf-8")
+    assert "Resumed as if never ended" in text and "torch: " in text
+    for private in (SECRET, str(program.runs_dir), str(REPOSITORY), str(Path.home())):
+        assert private not in text
+    assert [check["check_id"] for check in files.read()] == [state["check_id"]]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_cancel_in_the_middle_leaves_nothing(program: RunningProgram, number: int) -> None:
+    program.wait_for("DDP trains and saves")
+    wait_until("a job", program.processes, START_TIMEOUT_S)
+    program.process.send_signal(number)
+    wait_until("its end", lambda: program.process.poll() is not None, END_TIMEOUT_S)
+    assert program.process.returncode == 130, program.story()
+    assert program.processes() == []
+    state = program.state()
+    found = {finding["id"]: finding["state"] for finding in state["findings"]}
+    assert state["state"] == "cancelled"
+    assert (found["disk"], found["checkpoint"], found["exact"]) == ("held", "cancelled", "cancelled")
+    assert not CheckFiles(program.runs_dir).work.exists()
+
+
+def test_nothing_outlives_a_check_that_is_killed(program: RunningProgram) -> None:
+    program.wait_for("DDP trains and saves")
+    wait_until("torchrun", lambda: len(program.processes()) > 1, START_TIMEOUT_S)
+    program.process.kill()
+    wait_until("nothing being left", lambda: not program.processes(), END_TIMEOUT_S)
+
+
+def test_a_job_that_hangs_is_ended_and_told(tmp_path: Path) -> None:
+    on = Devices(kind="cpu", num_ranks=2, words="2 CPU ranks")
+    # No job gets to its tenth step in so short a time.
+    bench = Bench(tmp_path, on, Patience(threading.Event()), limit_s=0.5)
+    checks = DdpChecks(bench)
+    found = bench.guarded(checks.checkpoint)
+    assert found.state == "not_held"
+    assert found.words == "The job hung: step 10 had not come when its 0.5 s were over. It was ended."
+    assert found.hint
+    assert processes_at(tmp_path) == [] and bench.job is None
+    for check in (checks.kill, checks.resume, checks.stop, checks.exact):
+        assert bench.guarded(check).state == "not_checked", "what follows says that it could not be seen"

@@ -1,0 +1,81 @@
+"""Stands in for `python -m trainers.check_machine`: says the states it is told to, and checks nothing.
+
+    python -m tests.unit.fake_check_program WHAT --runs-dir RUNS --check-id ID --json
+
+WHAT is `ends` (one check after the other, then kept), `waits` (until it is told to end), `deaf` (it does
+not hear that) or `fails` (it cannot begin).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from trainers.contract.check_files import CheckFiles
+
+TITLES = {"disk": "Disk of the runs", "kill": "A rank that is killed", "driver": "Driver, wheel and card"}
+
+
+def state_of(check_id: str, state: str, num_done: int) -> dict[str, Any]:
+    """Return a made-up state in which so many checks are done: one held, one did not, one was skipped."""
+    results = ("held", "not_held", "skipped")
+    findings = [
+        {
+            "id": name,
+            "title": title,
+            "state": results[number] if number < num_done else "running" if number == num_done else "waiting",
+            "words": f"What came of {name}." if number < num_done else "",
+            "hint": "Do <b>this</b>." if results[number] == "not_held" and number < num_done else "",
+            "values": [{"name": "writing", "value": 412e6, "unit": "bytes/s", "is_compared": True}],
+            "seconds": 1.5 if number < num_done else None,
+            "compared": "writing: 2.0 × slower" if number < num_done else "",
+        }
+        for number, (name, title) in enumerate(TITLES.items())
+    ]
+    return {
+        "check_id": check_id,
+        "state": state,
+        "now": list(TITLES.values())[num_done] if state == "running" else None,
+        "device": "2 CPU ranks",
+        "device_kind": "cpu",
+        "num_ranks": 2,
+        "had_company": False,
+        "started_unix_s": time.time(),
+        "took_s": 3.0,
+        "compared_with_unix_s": None,
+        "summary": "Of 3 checks 1 held, 1 did not hold, 1 skipped: nothing here to check.",
+        "versions": {"Python": "3"},
+        "findings": findings,
+    }
+
+
+def main() -> None:
+    """Do what is told."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what")
+    parser.add_argument("--runs-dir", type=Path, required=True)
+    parser.add_argument("--check-id", required=True)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    told_to_end = threading.Event()
+    if options.what == "fails":
+        sys.exit("This machine cannot be checked: said the fake")
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if options.what == "deaf" else lambda *_: told_to_end.set())
+    print(json.dumps(state_of(options.check_id, "running", 1)), flush=True)
+    ending = "done"
+    if options.what != "ends":
+        told_to_end.wait()
+        ending = "cancelled"
+    final = state_of(options.check_id, ending, len(TITLES))
+    CheckFiles(options.runs_dir).keep(final, "the file of the fake\n")
+    print(json.dumps(final), flush=True)
+
+
+if __name__ == "__main__":
+    main()

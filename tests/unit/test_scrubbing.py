@@ -1,0 +1,61 @@
+"""What goes out in a bug report names no person, home, machine or value of the environment."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from trainers.machine_check.scrubbing import Known, scrub
+
+HOSTILE = Known(
+    folders={"/srv/people/Ann.Lee (x)+": "HOME", "/srv/people/Ann.Lee (x)+/ddp": "PROJECT", "/": "ROOT"},
+    names=["ann.lee", "Ann Lee", "O'Hara [1]", "lab-pc-7", "al", "localhost"],
+    values=["hunter2-7f3a9c", "/opt/secret place/bin", "1", "cpu", "$(rm -rf)"],
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("File '/srv/people/Ann.Lee (x)+/ddp/trainers/x.py'", "File 'PROJECT/trainers/x.py'"),
+        ("in /srv/people/Ann.Lee (x)+/notes", "in HOME/notes"),
+        ("started by ANN.LEE on lab-pc-7", "started by NAME on NAME"),
+        ("ann.lee@lab-pc-7:~$", "NAME@NAME:~$"),
+        ("[lab-pc-7.cs.example.org]:29500", "[NAME]:29500"),
+        ("of Ann Lee, O'Hara [1] and al", "of NAME, NAME and NAME"),
+        ("calls also final", "calls also final"),
+        ("token=hunter2-7f3a9c;", "token=VALUE;"),
+        ("xhunter2-7f3a9cx", "xVALUEx"),
+        ("PATH /opt/secret place/bin $(rm -rf)", "PATH VALUE VALUE"),
+        ("rank 1 on cpu at localhost", "rank 1 on cpu at localhost"),
+        ("/home/bob/x and /Users/Eve/y: /root/.cache", "HOME/x and HOME/y: HOME/.cache"),
+        ("at 127.0.0.1, not 10.1.2.3 nor 0a:1b:2c:3d:4e:5f", "at 127.0.0.1, not ADDRESS nor ADDRESS"),
+        ("write to eve@example.org", "write to MAIL"),
+        ("GPU-0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f", "GPU-NUMBER"),
+        ("torch 2.13.0+cpu, driver 580.65.06", "torch 2.13.0+cpu, driver 580.65.06"),
+    ],
+)
+def test_a_hostile_name_home_or_value_is_taken_out(text: str, expected: str) -> None:
+    assert scrub(text, HOSTILE) == expected
+
+
+def test_this_machine_and_this_user_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DDP_SECRET_OF_MINE", "correct horse battery")
+    monkeypatch.setenv("HOME", str(tmp_path / "home of $pecial [user]"))
+    runs_dir = tmp_path / "runs"
+    known = Known.here(runs_dir)
+    text = f"{runs_dir}/digits-1 {os.environ['HOME']}/x {socket.gethostname()} correct horse battery"
+    assert scrub(text, known) == "RUNS/digits-1 HOME/x NAME VALUE"
+
+
+def test_a_user_without_an_entry_is_none_of_our_troubles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container may run as a number that has no name."""
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    Known.here(tmp_path)

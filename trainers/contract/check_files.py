@@ -1,0 +1,87 @@
+"""Where the results of checking the machine lie, beside the runs, and how they are read and kept."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainers.contract import plain_files, private_files
+from trainers.contract.json_files import read_json, write_json_atomically
+
+FOLDER = ".check"
+MOST_KEPT = 5
+VERSION = 1
+
+_CHECK_ID = re.compile(r"[0-9a-f]{12}")
+
+
+class CheckFiles:
+    """The paths of the checks of one runs directory."""
+
+    def __init__(self, runs_dir: Path) -> None:
+        self.folder = runs_dir / FOLDER
+        self.lock = self.folder / "lock"
+        self.work = self.folder / "work"
+        self.results = self.folder / "results.json"
+
+    def report(self, check_id: str) -> Path:
+        """Return the file for a bug report of one check.
+
+        Raises:
+            ValueError: when the text could not be a check's id.
+        """
+        if not _CHECK_ID.fullmatch(check_id):
+            raise ValueError(
+                f"check_id is {check_id[:80]!r}, but allowed is: the id of a check of this machine"
+            )
+        return self.folder / f"report-{check_id}.txt"
+
+    def read(self) -> list[dict[str, Any]]:
+        """Return the checks that were kept, the newest last; none where the file is not there or damaged.
+
+        Raises:
+            ForeignFileError: when another user owns it.
+        """
+        try:
+            found = read_json(self.results, must_be_ours=True)
+        except private_files.ForeignFileError:
+            raise
+        except (OSError, ValueError):
+            return []
+        checks = found.get("checks") if isinstance(found, dict) and found.get("version") == VERSION else None
+        return [check for check in checks or [] if _is_check(check)] if isinstance(checks, list) else []
+
+    def keep(self, check: Mapping[str, Any], report: str) -> None:
+        """Keep a check and its file for a bug report; the oldest go.
+
+        Raises:
+            OSError: when they cannot be written.
+            ValueError: when what lies there is another user's.
+        """
+        private_files.make_folder(self.folder)
+        kept = [*self.read(), dict(check)]
+        for old in kept[:-MOST_KEPT]:
+            plain_files.remove(self.report(old["check_id"]))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with os.fdopen(private_files.open_descriptor(self.report(check["check_id"]), flags), "wb") as file:
+            file.write(report.encode())
+        values = {"version": VERSION, "checks": kept[-MOST_KEPT:]}
+        write_json_atomically(self.results, values, mode=0o600)
+
+
+def _is_check(value: Any) -> bool:
+    """Tell whether a value is a check that can be shown and compared with."""
+    if not isinstance(value, dict) or not _CHECK_ID.fullmatch(str(value.get("check_id"))):
+        return False
+    findings, started = value.get("findings"), value.get("started_unix_s")
+    return (
+        isinstance(started, int | float)
+        and isinstance(findings, list)
+        and all(
+            isinstance(finding, dict) and isinstance(finding.get("values"), list) and "id" in finding
+            for finding in findings
+        )
+    )

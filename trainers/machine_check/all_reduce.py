@@ -1,0 +1,122 @@
+"""How fast the ranks average: the program of the communication check, and what it measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainers.contract import environment
+from trainers.contract.processes import ProcessTree
+from trainers.contract.torchrun import (
+    RendezvousFiles,
+    torchrun_arguments,
+    torchrun_options,
+    torchrun_program,
+)
+from trainers.machine_check.cancelling import Patience, TooLateError
+from trainers.machine_check.findings import Value
+from trainers.machine_check.job import REPOSITORY, log_ends
+from trainers.machine_check.outcome import Outcome
+
+FEWEST_RANKS = 2
+# Enough to compare with the last time; the communication check takes longer, and measures more closely.
+SECONDS_PER_SIZE = 0.15
+
+_HINT = (
+    "Press Measure below for every size. Between GPUs, `nvidia-smi topo -m` shows how they are connected; "
+    "in a container --shm-size=8g and --ipc=host often help."
+)
+
+
+def check_all_reduce(
+    folder: Path,
+    device: str,
+    num_ranks: int,
+    variables: Mapping[str, str],
+    patience: Patience,
+    limit_s: float,
+) -> Outcome:
+    """Average tensors of all sizes between the ranks, and see that every sum is right.
+
+    Raises:
+        CancelledError: when somebody ended the check.
+    """
+    options = ("--device", device, "--seconds-per-size", str(SECONDS_PER_SIZE))
+    arguments = torchrun_arguments(num_ranks, "trainers.check_communication", *options)
+    said, log = folder / "lines.jsonl", folder / "all_reduce.log"
+    rendezvous = RendezvousFiles()
+    lifeline = [sys.executable, "-m", "trainers.contract.lifeline", str(os.getpid())]
+    more = {**torchrun_options(folder / "torchrun"), **rendezvous.environment, **variables}
+    with said.open("wb") as stdout, log.open("wb") as stderr:
+        process = subprocess.Popen(
+            [*lifeline, *torchrun_program(), *arguments],
+            cwd=REPOSITORY,
+            env=environment.for_a_child(more),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
+    tree = ProcessTree(process.pid)
+
+    def has_ended() -> bool:
+        tree.look()
+        return process.poll() is not None
+
+    try:
+        patience.wait("the measurements", has_ended, time.monotonic() + limit_s)
+    except TooLateError:
+        words = f"The ranks did not end within {limit_s:.0f} s: they were ended."
+        tree.kill()
+        return Outcome.not_held(words, _HINT, log=log_ends([log]))
+    finally:
+        tree.kill()
+        process.wait()
+        rendezvous.close()
+    return judge(read_lines(said), process.returncode, log_ends([log]))
+
+
+def judge(lines: list[dict[str, Any]], exit_code: int, log: str) -> Outcome:
+    """Say what the measurements come to.
+
+    Args:
+        lines: what the ranks printed.
+        exit_code: torchrun's.
+        log: the end of what it said.
+    """
+    errors = [line for line in lines if "error" in line]
+    measured = [line for line in lines if "error" not in line]
+    if errors or exit_code != 0 or not measured:
+        first = errors[0] if errors else None
+        why = f"rank {first['rank']} failed: {first['error']}" if first else f"it ended with {exit_code}"
+        return Outcome.not_held(f"The ranks could not average: {why}", _HINT, log=log)
+    small, large = measured[0], measured[-1]
+    values = (
+        Value(name="bus bandwidth", value=large["bus_bytes_per_s"], unit="bytes/s"),
+        Value(name="smallest message", value=small["time_s"], unit="s"),
+    )
+    backend = "NCCL" if large["backend"] == "nccl" else large["backend"]
+    words = (
+        f"{large['num_ranks']} ranks over {backend}: every sum of {small['size_bytes'] / 1e3:.0f} kB to "
+        f"{large['size_bytes'] / 1e6:.0f} MB is right to the last bit."
+    )
+    return Outcome.held(words, values=values)
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the JSON objects of a file, each on a line; what libraries print between them is not ours."""
+    found = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            found.append(value)
+    return found

@@ -1,0 +1,120 @@
+"""What a check of the machine found: one finding a check, its measured values, and how it was last time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+State = Literal["waiting", "running", "held", "not_held", "not_checked", "skipped", "cancelled"]
+Unit = Literal["s", "bytes/s", "loss"]
+
+# A sign and words: neither is left to a colour.
+SIGNS: Mapping[State, tuple[str, str]] = {
+    "waiting": (" ", "waits"),
+    "running": (" ", "is being checked"),
+    "held": ("✓", "held"),
+    "not_held": ("✗", "did not hold"),
+    "not_checked": ("?", "could not be checked"),
+    "skipped": ("–", "skipped"),
+    "cancelled": ("–", "cancelled"),
+}
+
+# Smaller changes are the weather of a machine that does other things as well.
+NOTEWORTHY_FACTOR = 1.3
+# By the unit, whether more of it is faster; of the others neither is.
+MORE_IS_FASTER: Mapping[Unit, bool] = {"bytes/s": True, "s": False}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """One measured number; `is_compared`: with the same one of the last time."""
+
+    name: str
+    value: float
+    unit: Unit
+    is_compared: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One check and what came of it.
+
+    Attributes:
+        words: what was found, in a sentence.
+        hint: what to do; empty where nothing is to be done.
+        values: what was measured.
+        seconds: how long it took; None while it has not ended.
+        compared: how it was last time, in words; empty where there is nothing to compare with.
+        log: the end of what the processes said; only of what did not hold.
+    """
+
+    id: str
+    title: str
+    state: State = "waiting"
+    words: str = ""
+    hint: str = ""
+    values: tuple[Value, ...] = ()
+    seconds: float | None = None
+    compared: str = ""
+    log: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON values."""
+        return asdict(self) | {"values": [asdict(value) for value in self.values]}
+
+
+def all_held(findings: Sequence[Finding]) -> bool:
+    """Tell whether all held that this machine has something for."""
+    return all(finding.state in ("held", "skipped") for finding in findings)
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """Say in a sentence what came of all checks."""
+    count = {state: sum(finding.state == state for finding in findings) for state in ("held", "not_held")}
+    open_ones = sum(finding.state in ("not_checked", "cancelled") for finding in findings)
+    skipped = sum(finding.state == "skipped" for finding in findings)
+    parts = [f"{count['held']} held"]
+    parts += [f"{count['not_held']} did not hold"] if count["not_held"] else []
+    parts += [f"{open_ones} could not be checked"] if open_ones else []
+    parts += [f"{skipped} skipped: nothing here to check"] if skipped else []
+    return f"Of {len(findings)} checks {', '.join(parts)}."
+
+
+def compare(finding: Finding, last: Mapping[str, Any] | None, *, are_times_comparable: bool) -> str:
+    """Say how a finding differs from the same one of the last check.
+
+    Args:
+        last: that one's JSON; None where there was none.
+        are_times_comparable: both had the machine to themselves.
+    """
+    ended = ("held", "not_held")
+    if last is None or finding.state not in ended or last.get("state") not in ended:
+        return ""
+    if finding.state != last["state"]:
+        return "held last time" if last["state"] == "held" else "did not hold last time"
+    if finding.state == "not_held":
+        return "did not hold last time either"
+    if not are_times_comparable:
+        return "held last time too"
+    return _largest_change(finding.values, last) or "the same"
+
+
+def _largest_change(values: Sequence[Value], last: Mapping[str, Any]) -> str:
+    """Name the measured value that changed most, where that is worth a word."""
+    before = {value.get("name"): value.get("value") for value in last.get("values", [])}
+    changes = []
+    for value in values:
+        known = _positive(before.get(value.name))
+        if value.is_compared and value.unit in MORE_IS_FASTER and known is not None and value.value > 0:
+            ratio = value.value / known
+            changes.append((max(ratio, 1 / ratio), (ratio > 1) == MORE_IS_FASTER[value.unit], value.name))
+    factor, is_faster, name = max(changes, default=(1.0, True, ""))
+    if factor < NOTEWORTHY_FACTOR:
+        return ""
+    return f"{name}: {factor:.1f} × {'faster' if is_faster else 'slower'}"
+
+
+def _positive(value: Any) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and value > 0 else None

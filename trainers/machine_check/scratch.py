@@ -1,0 +1,42 @@
+"""The folder in which a check works, beside the runs: on their disk, and in no list of runs.
+
+Who holds its lock checks now. What a killed check left there is removed by the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from trainers.contract import plain_files, private_files
+from trainers.contract.check_files import CheckFiles
+
+
+@contextlib.contextmanager
+def scratch(files: CheckFiles) -> Iterator[Path]:
+    """Give an empty folder to work in, and leave nothing of it.
+
+    Raises:
+        ValueError: when another check is going on, or the folder is another user's.
+        OSError: when it cannot be made.
+    """
+    private_files.make_folder(files.folder)
+    lock = private_files.open_lock(files.lock)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                "this machine is being checked already: wait for the end, or cancel it"
+            ) from None
+        plain_files.remove(files.work)
+        files.work.mkdir(mode=0o700)
+        try:
+            yield files.work
+        finally:
+            plain_files.remove(files.work)
+    finally:
+        os.close(lock)
