@@ -71,7 +71,7 @@ class MachineApi:
         """Start real short jobs that tell whether this machine trains as it should; one check at a time."""
 
         def start() -> dict[str, Any]:
-            rights.require_teacher("check this machine: it takes every free GPU for about a minute")
+            rights.require_teacher("check this machine: it takes every free GPU while it lasts")
             self._machine_starts.count()
             return self._machine_checks.start().to_json()
 

@@ -1,4 +1,4 @@
-"""Checks whether this machine trains as it should, by real short jobs; takes about a minute.
+"""Checks whether this machine trains as it should, by real short jobs.
 
     python -m trainers.check_machine [--runs-dir RUNS] [--ranks N] [--device auto|cpu|cuda]
                                      [--job-limit SECONDS] [--json]

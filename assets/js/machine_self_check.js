@@ -13,7 +13,7 @@ const FOLLOW_EVERY_MS = 500;
 const WHY =
   "Starts real short jobs, one after the other, and says of each whether it held: every strategy that fits, a checkpoint, " +
   "a killed rank, an exact resume, Stop, all-reduces, the disk, and whether driver, wheel and card fit. It takes only GPUs " +
-  "that nobody uses, else two ranks on the CPU; about a minute on two free cores, longer on a busy machine.";
+  "that nobody uses, else two ranks on the CPU; on a busy machine it takes longer.";
 
 export class SelfCheck {
   constructor({ command, newest_check_id: newest }) {

@@ -22,7 +22,7 @@ from trainers.machine_check.cancelling import Patience
 from trainers.machine_check.devices import Devices
 from trainers.machine_check.training import DdpChecks
 
-# About a minute on two free cores; only what fails waits so long.
+# Only what fails waits so long: a machine that others use as well is many times slower.
 CHECK_TIMEOUT_S = 3_600.0
 SECRET = "hunter2-7f3a9c"
 
