@@ -67,13 +67,13 @@ def shared_launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Return a folder on a file system of 4 MiB; the test is skipped where none can be mounted."""
+    """Return a folder on a file system of 48 MiB; the test is skipped where none can be mounted."""
     folder = tmp_path / "small_disk"
     folder.mkdir()
     if os.geteuid() != 0:
         pytest.skip("a full disk needs a tmpfs of its own, and mounting one needs root")
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)],
+        ["mount", "-t", "tmpfs", "-o", "size=48m", "tmpfs", str(folder)],
         capture_output=True,
         text=True,
         check=False,

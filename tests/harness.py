@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import subprocess
 import sys
@@ -23,7 +25,8 @@ TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
 # Only what fails waits so long: a machine that others use as well is many times slower.
 START_TIMEOUT_S = 180.0
 END_TIMEOUT_S = 180.0
-ANSWER_TIMEOUT_S = 60.0
+ANSWER_TIMEOUT_S = 180.0
+A_LITTLE_S = 0.1
 
 # Small enough for seconds on two cores, and on the CPU also where there is a GPU.
 SMALL = {
@@ -71,6 +74,29 @@ def belongs_to(process: psutil.Process, run: RunDirectory) -> bool:
     return str(run.path) in process.cmdline() or (output is not None and output.parent == run.logs)
 
 
+def _started_unix_s(process: psutil.Process) -> float:
+    try:
+        return process.create_time()
+    except psutil.NoSuchProcess:
+        return math.inf  # it has ended meanwhile
+
+
+def let_go_on_until(process: psutil.Process, what: str, is_true: Callable[[], Any], timeout_s: float) -> Any:
+    """Let a process go on a little at a time until something is true, and leave it standing still.
+
+    So what it does cannot be over before it is looked at, however late that is.
+    """
+
+    def is_true_after_a_little() -> Any:
+        process.resume()
+        time.sleep(A_LITTLE_S)
+        process.suspend()
+        return is_true()
+
+    process.suspend()
+    return wait_until(what, is_true_after_a_little, timeout_s)
+
+
 def ranks_below(torchrun: psutil.Process) -> list[psutil.Process]:
     """Return the ranks torchrun has started, by rank: it starts one after the other."""
     return sorted(torchrun.children(), key=lambda process: (process.create_time(), process.pid))
@@ -79,7 +105,7 @@ def ranks_below(torchrun: psutil.Process) -> list[psutil.Process]:
 def ranks_of(run: RunDirectory) -> dict[int, int]:
     """Return the process of each rank of a run: the first one whose output goes to its log."""
     logs = {run.rank_log(rank): rank for rank in range(run.read_config().nproc_per_node)}
-    youngest_first = sorted(processes_of(run), key=psutil.Process.create_time, reverse=True)
+    youngest_first = sorted(processes_of(run), key=_started_unix_s, reverse=True)
     outputs = {processes.output_of(process.pid): process.pid for process in youngest_first}
     return {logs[output]: pid for output, pid in outputs.items() if output in logs}
 
@@ -227,14 +253,17 @@ class LiveRun:
 
     def kill(self) -> None:
         """End every process of the run, whatever state it is in."""
-        for process in processes_of(self.run):
-            try:
-                process.kill()
-            except psutil.NoSuchProcess:
-                continue
         self.supervisor.kill()
         self.supervisor.wait(timeout=ANSWER_TIMEOUT_S)
-        self.wait_for_no_process(ANSWER_TIMEOUT_S)
+        wait_until("the end of every process", lambda: not self._kill_those_there(), ANSWER_TIMEOUT_S)
+
+    def _kill_those_there(self) -> list[psutil.Process]:
+        """Kill those there are now: while they are told, one may have started another."""
+        there = processes_of(self.run)
+        for process in there:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        return there
 
 
 class Launcher:

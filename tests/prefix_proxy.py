@@ -28,7 +28,7 @@ def in_front_of(port: int, prefix: str) -> Iterator[str]:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             headers = {name: value for name, value in self.headers.items() if is_passed_on(name)}
             headers |= {"Host": self.headers["host"], "X-Forwarded-For": self.client_address[0]}
-            upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=180)
             # Whoever asked may be gone before the answer is.
             with contextlib.closing(upstream), contextlib.suppress(ConnectionError):
                 upstream.request(self.command, self.path.removeprefix(prefix), body or None, headers)

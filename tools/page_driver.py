@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -29,7 +30,13 @@ BROWSER_OPTIONS = (
     "--disable-component-update",
     "--disable-sync",
 )
-SERVE_TIMEOUT_S = 60.0
+# Only what fails takes so long.
+SERVE_TIMEOUT_S = 180.0
+END_TIMEOUT_S = 30.0
+PAGE_TIMEOUT_MS = 180_000
+BROWSER_TIMEOUT_MS = 120_000
+# Whoever asks for any port is given one from 32768 up: never one of these, before the page has it.
+PORTS = range(20_000, 32_000)
 # For a page whose form is looked at while the machine is needed for something else.
 NO_STANDBY = "--no-standby"
 # Costs a frame for each update: only for who measures.
@@ -53,9 +60,11 @@ def find_browser() -> str | None:
 
 def free_port() -> int:
     """Return a port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    while True:
+        port = secrets.choice(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @contextlib.contextmanager
@@ -104,7 +113,9 @@ def open_browser() -> Iterator[Browser]:
     if path is None:
         raise RuntimeError("no Chromium found: install the package chromium, or set CHROMIUM to its path")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=list(BROWSER_OPTIONS))
+        browser = playwright.chromium.launch(
+            executable_path=path, args=list(BROWSER_OPTIONS), timeout=BROWSER_TIMEOUT_MS
+        )
         try:
             yield browser
         finally:
@@ -145,6 +156,7 @@ def open_page(
     page = browser.new_page(
         viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
     )
+    page.set_default_timeout(PAGE_TIMEOUT_MS)
     if times_frames:
         page.add_init_script(TIMES_FRAMES)
     page.goto(address)
@@ -164,7 +176,7 @@ def _wait_until_answered(
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
-        process.wait(timeout=10)
+        process.wait(timeout=END_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

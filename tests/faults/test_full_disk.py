@@ -22,13 +22,18 @@ def small_launcher(small_disk: Path) -> Iterator[Launcher]:
 def test_checkpoint_onto_a_full_disk_is_a_warning_and_training_goes_on(
     small_launcher: Launcher, small_disk: Path
 ) -> None:
-    live = small_launcher.start(num_epochs=100_000, checkpoint_every_steps=10**6, eval_every_steps=10**6)
+    # Large, so that what has no room for a checkpoint has it for the events of many minutes.
+    live = small_launcher.start(
+        model_size="large", num_epochs=100_000, checkpoint_every_steps=10**6, eval_every_steps=10**6
+    )
     live.wait_for_step(1)
     first = live.ask("checkpoint")
     assert first["accepted"], live.story()
 
     ballast = small_disk / "ballast"
-    ballast.write_bytes(b"x" * (_free_bytes(small_disk) - 600_000))  # less than a checkpoint's 1 MB
+    (saved,) = live.events("checkpoint")
+    left = saved["size_bytes"] * 3 // 4
+    ballast.write_bytes(b"x" * (_free_bytes(small_disk) - left))
     second = live.ask("checkpoint")
     assert not second["accepted"]
     (warning,) = live.events("warning")

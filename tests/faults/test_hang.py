@@ -11,8 +11,9 @@ from tests.harness import ANSWER_TIMEOUT_S, Launcher, LiveRun
 __all__ = ["copy_with"]
 
 # Short, so that the tests are; a hang takes this long to be one, and some seconds to be told and ended.
+# People are promised 45 s with a limit of 10 s.
 LIMIT_S = 2.0
-MOST_S = LIMIT_S + 15.0
+MOST_S = LIMIT_S + 35.0
 
 
 def wait_for_hang(live: LiveRun) -> dict[str, object]:

@@ -41,7 +41,7 @@ def test_sigterm_to_the_supervisor_ends_everything_at_once(launcher: Launcher) -
     live = launcher.start(num_epochs=100_000, checkpoint_every_steps=10**6)
     live.wait_for_step(1)
     live.supervisor.send_signal(signal.SIGTERM)
-    status = live.is_over_within(10.0)
+    status = live.is_over_within(DEADLINE_S)
     assert status.state == "stopped", live.story()
     assert "SIGTERM" in live.events("warning")[-1]["message"]
 

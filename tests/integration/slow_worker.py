@@ -12,7 +12,8 @@ from torch import Tensor
 from trainers import worker
 from trainers.parallel import Strategy
 
-DAWDLES_S = 0.1
+# Long beside what a busy machine holds a rank up for.
+DAWDLES_S = 0.4
 
 
 def main() -> None:

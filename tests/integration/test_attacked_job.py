@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from tests.harness import (
 from tests.port_attacker import LOOPBACK, attack, family
 from trainers.gang import WaitingGang
 
-END_S = 60.0
+END_S = 180.0
 NUM_RANKS = 2
 SUPERVISOR_AND_TORCHRUN = 2
 
@@ -45,6 +45,13 @@ def open_folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="open-", dir="/var/tmp") as folder:
         Path(folder).chmod(0o777)
         yield Path(folder)
+
+
+def kill_all(pids: Iterable[int]) -> None:
+    """Kill processes, each of which may end by itself when it misses another."""
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(pid).kill()
 
 
 @contextlib.contextmanager
@@ -79,9 +86,8 @@ def by_hand(folder: Path) -> Iterator[list[int]]:
         run.append_command("stop", save=False)
         assert process.wait(END_S) == 0
     finally:
-        for left in processes_of(run):
-            left.kill()
         process.kill()
+        kill_all(left.pid for left in processes_of(run))
         process.wait()
 
 
@@ -94,8 +100,7 @@ def waiting(folder: Path) -> Iterator[list[int]]:
         yield family(held.process.pid)
         assert held.process.poll() is None, "they go on standing by"
     finally:
-        for pid in reversed(family(held.process.pid)):
-            psutil.Process(pid).kill()
+        kill_all(reversed(family(held.process.pid)))
         held.process.wait()
         held.put_away(None)
 
@@ -103,7 +108,7 @@ def waiting(folder: Path) -> Iterator[list[int]]:
 @contextlib.contextmanager
 def checking(_folder: Path) -> Iterator[list[int]]:
     """Give the processes of a communication check, of the size that takes longest."""
-    checks = CommunicationChecks()
+    checks = CommunicationChecks(timeout_s=END_S)
     own = set(family(os.getpid()))
     check = checks.start(NUM_RANKS, Machine(num_gpus=0, num_cores=NUM_RANKS))
     try:
@@ -132,14 +137,17 @@ def test_the_attack_works_where_the_door_is_open(open_folder: Path) -> None:
     process = subprocess.Popen([sys.executable, "-m", "torch.distributed.run", *arguments], cwd=REPOSITORY)
     try:
         wait_until("its rank", lambda: len(family(process.pid)) > 1, END_S)
-        report = attack(family(process.pid), open_folder)
+        # Whoever attacks gives up on a store that takes long to answer.
+        report = wait_until(
+            "a store answering",
+            lambda: (found := attack(family(process.pid), open_folder))["stores"] and found,
+            END_S,
+        )
         assert not set(report["ports"].values()) <= LOOPBACK
-        assert report["stores"], "a store answered"
         wait_until("what was planted", lambda: list(open_folder.iterdir()), END_S)
         assert {path.stat().st_uid for path in open_folder.iterdir()} == {os.getuid()}
     finally:
-        for pid in reversed(family(process.pid)):
-            psutil.Process(pid).kill()
+        kill_all(reversed(family(process.pid)))
         process.wait()
 
 

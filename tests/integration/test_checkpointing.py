@@ -5,6 +5,7 @@ Three launches carry out all jobs; each kill is a launch of its own.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -14,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.harness import REPOSITORY, START_TIMEOUT_S, torchrun_of, wait_until
@@ -179,13 +181,11 @@ def _wait_for_step_after(step: int, run: RunDirectory) -> None:
 
 def _kill_all(ranks: subprocess.Popen[bytes], marker: str) -> None:
     """Kill torchrun and its ranks, which it starts in sessions of their own, without a last word."""
-    import psutil
-
     doomed = psutil.Process(ranks.pid).children(recursive=True)
-    for process in doomed:
-        assert any(marker in word for word in process.cmdline()), "only what this test started"
     ranks.send_signal(signal.SIGKILL)
     for process in doomed:
-        process.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself
+            assert any(marker in word for word in process.cmdline()), "only what this test started"
+            process.kill()
     ranks.wait()
     psutil.wait_procs(doomed, timeout=60)

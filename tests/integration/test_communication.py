@@ -16,7 +16,7 @@ import pytest
 from ddp_gui import communication
 from ddp_gui.communication import Check, CommunicationChecks
 from ddp_gui.machine import Machine
-from tests.harness import REPOSITORY, wait_until
+from tests.harness import REPOSITORY, let_go_on_until, wait_until
 from trainers import bandwidth
 
 HERE = Machine(num_gpus=0, num_cores=2)
@@ -39,7 +39,7 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def checks() -> Iterator[CommunicationChecks]:
-    started = CommunicationChecks()
+    started = CommunicationChecks(timeout_s=DONE_S)
     yield started
     started.close()
     assert processes_below(os.getpid()) == []
@@ -69,10 +69,13 @@ def ranks_below(pid: int) -> list[psutil.Process]:
     return [ranks[rank] for rank in sorted(ranks)]
 
 
-def wait_for_line(check: Check) -> None:
-    """Wait until the check measures."""
-    wait_until("a measured size", lambda: check.lines or check.state != "running", DONE_S)
+def hold_while_it_measures(check: Check) -> list[psutil.Process]:
+    """Wait until a check of two ranks measures, let rank 1 stand still, and all with it; return its ranks."""
+    wait_until("both ranks", lambda: len(ranks_below(os.getpid())) == 2 or check.state != "running", DONE_S)
     assert check.state == "running", check.error
+    ranks = ranks_below(os.getpid())
+    let_go_on_until(ranks[1], "a measured size", lambda: check.lines, DONE_S)
+    return ranks
 
 
 def folders_of_checks(folder: Path) -> list[Path]:
@@ -84,9 +87,7 @@ def test_ranks_of_a_check_hold_no_secret_of_the_page(
 ) -> None:
     for name in ("DDP_NOTIFY_URLS", "HF_TOKEN"):
         monkeypatch.setenv(name, "json://hunter2-7f3a9c")
-    check = checks.start(2, HERE)
-    wait_for_line(check)
-    ranks = ranks_below(os.getpid())
+    ranks = hold_while_it_measures(checks.start(2, HERE))
     assert len(ranks) == 2
     assert not any("hunter2" in value for rank in ranks for value in rank.environ().values())
 
@@ -120,8 +121,7 @@ def test_real_ranks_measure_every_size(
 
 def test_a_killed_rank_is_named_and_nothing_is_left(checks: CommunicationChecks) -> None:
     check = checks.start(2, HERE)
-    wait_for_line(check)
-    ranks_below(os.getpid())[1].kill()
+    hold_while_it_measures(check)[1].kill()
     assert check.has_ended.wait(DONE_S)
     assert check.state == "failed"
     assert check.error is not None and check.error.startswith("Rank 1 was ended by a signal (SIGKILL)")
@@ -162,8 +162,9 @@ def test_nothing_outlives_the_page(end: Callable[[subprocess.Popen[bytes]], None
     page = subprocess.Popen([sys.executable, "-c", PAGE], cwd=REPOSITORY, env=environment)
     try:
         wait_until("both ranks", lambda: len(ranks_below(page.pid)) == 2, DONE_S)
+        # A rank that is about to start a program of the system's looks like itself for a moment.
+        wait_until("torchrun and its ranks", lambda: len(processes_below(page.pid)) == 3, DONE_S)
         of_check = processes_below(page.pid)
-        assert len(of_check) == 3, "torchrun and its ranks"
     finally:
         end(page)
         page.wait(timeout=DONE_S)

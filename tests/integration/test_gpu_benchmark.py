@@ -39,7 +39,7 @@ def bench(tmp_path: Path, launcher: Launcher, monkeypatch: pytest.MonkeyPatch, o
         wanted_batch=None,
         effort=Effort(
             rounds=2,
-            window=Window(warm_up=2, seconds=0.3, waits_for_sample=False),
+            window=Window(warm_up=2, seconds=1.0, waits_for_sample=False),
             looked_at_warm_up=2,
             looked_at_steps=2,
             block_s=0.2,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import other_user
-from tests.harness import REPOSITORY, create_run, torchrun_by_hand
+from tests.harness import END_TIMEOUT_S, REPOSITORY, create_run, torchrun_by_hand
 from tests.other_user import needs_a_second_user
 from tools import page_driver
 
@@ -63,7 +63,12 @@ def test_a_page_and_a_run_by_hand_neither_use_nor_leave_anything_where_he_is(
         assert stat.S_IMODE(run.path.stat().st_mode) == 0o700, "the page closes what was open"
         run.path.chmod(0o755)
         ended = subprocess.run(
-            torchrun_by_hand(run), cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False
+            torchrun_by_hand(run),
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=END_TIMEOUT_S,
+            check=False,
         )
     finally:
         os.umask(before)

@@ -15,6 +15,7 @@ from tests.harness import (
     create_run,
     processes_of,
     torchrun_by_hand,
+    wait_until,
 )
 from tests.integration.conftest import REFERENCE, REFERENCE_STEPS
 from trainers import checkpoint, launch
@@ -116,15 +117,20 @@ def test_checkpoint_events_tell_the_truth_about_the_folder(finished_run: LiveRun
         assert 0 < event["stall_s"] <= event["duration_s"] + 1e-3
 
 
-def test_devices_and_ranks_name_every_rank(finished_run: LiveRun) -> None:
-    devices = finished_run.events("devices")[-1]["devices"]
+def test_devices_and_ranks_name_every_rank(launcher: Launcher) -> None:
+    """Once a second, and at the start, when a rank may not have begun: a quick run may hold nothing else."""
+    live = launcher.start(num_epochs=100_000)
+    live.wait_for("ranks", lambda event: [rank["step"] > 0 for rank in event["ranks"]] == [True] * 2)
+    devices = live.events("devices")[-1]["devices"]
     assert [tuple(device) for device in devices] == [events.DEVICE_FIELDS] * 2
     assert [(device["rank"], device["kind"]) for device in devices] == [(0, "cpu"), (1, "cpu")]
     assert all(device["memory_used_bytes"] > 1_000_000 for device in devices)
     assert all(device["temperature_celsius"] is None for device in devices), "a missing reading is null"
-    ranks = finished_run.events("ranks")[-1]["ranks"]
+    ranks = live.events("ranks")[-1]["ranks"]
     assert [tuple(rank) for rank in ranks] == [events.RANK_FIELDS] * 2
     assert all(50_000_000 < rank["base_memory_bytes"] < rank["peak_memory_bytes"] for rank in ranks)
+    live.ask("stop", save=False)
+    assert live.wait_for_end().state == "stopped", live.story()
 
 
 def test_each_rank_has_its_log_and_no_process_is_left(finished_run: LiveRun) -> None:
@@ -193,6 +199,9 @@ def test_second_start_of_a_live_run_is_refused_and_two_runs_at_once_do_not_colli
     assert first.run.run_id != second.run.run_id
     assert second.wait_for_end().state == "finished", second.story()
     first.wait_for_step(1)
+    wait_until(
+        "status.json saying running", lambda: first.run.read_status().state == "running", ANSWER_TIMEOUT_S
+    )
     intruder = launcher.start_run(first.run)
     assert intruder.supervisor.wait(timeout=END_TIMEOUT_S) != 0
     assert first.run.read_status().state == "running", "the intruder must not touch the live run"

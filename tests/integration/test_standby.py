@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -38,7 +39,8 @@ def begin(folder: Path) -> Iterator[Begin]:
     yield begin_one
     for process in begun:
         for left in [*family(process)[1:], process]:
-            left.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself
+                left.kill()
         process.wait()
 
 
@@ -168,7 +170,8 @@ def test_a_rank_that_falls_around_the_start_is_replaced(
     starting = next(event for event in all_events(run) if event["kind"] == "state")
     assert starting["reason"] == "2 CPU ranks, building mlp."
     assert not [event for event in all_events(run) if event["kind"] in ("error", "warning")]
-    assert not torchrun.is_running() and not folder.exists()
+    assert not folder.exists()
+    wait_until("the end of the first torchrun", lambda: not torchrun.is_running(), END_S)
 
 
 def test_a_run_that_cannot_begin_is_not_begun_for_ever(launcher: Launcher, begin: Begin) -> None:

@@ -50,7 +50,7 @@ def test_parts_make_up_the_step(launcher: Launcher) -> None:
 
 
 def test_the_others_wait_for_a_rank_that_is_slow(launcher: Launcher) -> None:
-    run = create_run(launcher.runs_dir, max_steps=60, checkpoint_every_steps=10**6, batch_size=16)
+    run = create_run(launcher.runs_dir, max_steps=20, checkpoint_every_steps=10**6, batch_size=16)
     command = [
         part.replace("trainers.worker", "tests.integration.slow_worker") for part in torchrun_by_hand(run)
     ]

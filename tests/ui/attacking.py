@@ -54,7 +54,7 @@ ASK = """async (calls) => {
 
 def ask(server: Server, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, str]:
     """Send one request exactly as given and return the status and the text of the answer."""
-    connection = http.client.HTTPConnection(server.address.removeprefix("http://"), timeout=60)
+    connection = http.client.HTTPConnection(server.address.removeprefix("http://"), timeout=180)
     try:
         sent = json.dumps(body).encode() if isinstance(body, dict | list) else body
         named = {name.replace("_", "-"): value for name, value in headers.items()}

@@ -11,16 +11,17 @@ from typing import Any
 import psutil
 import pytest
 from gradio_client import Client
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, FloatRect, Locator, Page, Request, expect
 
-from tests.harness import processes_of
+from tests.harness import ANSWER_TIMEOUT_S, processes_of, wait_until
 from tools import page_driver
 from tools.page_driver import Server
 from trainers.contract.rundir import RunDirectory
 
 LOCAL = ("http://127.0.0.1", "data:", "blob:")
-# Two cores serve the page, train and draw; only what fails waits so long.
-expect.set_options(timeout=60_000)
+STILL_MS = 250
+# Two cores serve the page, train and draw, perhaps for others as well; only what fails waits so long.
+expect.set_options(timeout=page_driver.PAGE_TIMEOUT_MS)
 
 
 # Playwright keeps an event loop running in the thread that uses it: no other test may meet it.
@@ -73,9 +74,33 @@ class Watched:
         self.page = page
         self.requests: list[str] = []
         self.complaints: list[str] = []
-        page.on("request", lambda request: self.requests.append(request.url))
+        self._under_way: set[Request] = set()
+        page.on("request", self._begin)
+        for over in ("requestfinished", "requestfailed"):
+            page.on(over, lambda request: self._under_way.discard(request))
         page.on("pageerror", lambda error: self._complain(str(error)))
         page.on("console", self._note)
+
+    def _begin(self, request: Request) -> None:
+        self.requests.append(request.url)
+        if request.method == "POST":
+            self._under_way.add(request)
+
+    def wait_until_answered(self) -> None:
+        """Wait until a form has the answers to all that it has asked, and asks nothing more because of them.
+
+        An answer that comes late would take back what is picked meanwhile.
+        """
+        two_frames = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        num_quiet = 0
+
+        def is_quiet() -> bool:
+            nonlocal num_quiet
+            self.page.evaluate(two_frames)
+            num_quiet = 0 if self._under_way else num_quiet + 1
+            return num_quiet == 3
+
+        wait_until("the answers to all that the form has asked", is_quiet, ANSWER_TIMEOUT_S)
 
     def _note(self, message: Any) -> None:
         if message.type == "error":
@@ -92,9 +117,23 @@ class Watched:
         return [url for url in self.requests if not url.startswith(LOCAL)]
 
 
+def wait_until_in_place(element: Locator) -> FloatRect:
+    """Return where an element is, as soon as nothing above it comes or goes any more."""
+    boxes: list[FloatRect | None] = [None]
+
+    def is_in_place() -> bool:
+        boxes.append(element.bounding_box())
+        element.page.wait_for_timeout(STILL_MS)
+        return boxes[-1] is not None and boxes[-1] == element.bounding_box()
+
+    wait_until("it being in its place", is_in_place, ANSWER_TIMEOUT_S)
+    assert boxes[-1] is not None
+    return boxes[-1]
+
+
 @pytest.fixture
 def watched(browser: Browser) -> Iterator[Watched]:
     page = browser.new_page(viewport={"width": 1440, "height": 900})
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
     yield Watched(page)
     page.close()

@@ -16,6 +16,8 @@ from tools import page_driver
 pytestmark = pytest.mark.ui
 
 GRAVE = ("serious", "critical")
+# Each page says so while it waits for what it shows.
+HAS_LOADED = "() => [...document.querySelectorAll('.ddp-loading')].every((waiting) => waiting.hidden)"
 LOOKS = {
     "light": {"width": 1440, "height": 900, "dark": False},
     "dark": {"width": 1440, "height": 900, "dark": True},
@@ -76,7 +78,7 @@ def test_every_other_page_that_the_first_one_links_to(browser: Browser, site: Si
     for address in sorted(others):
         page = _open(browser, address, look)
         page.locator("h1").first.wait_for()
-        page.wait_for_load_state("networkidle")
+        page.wait_for_function(HAS_LOADED)
         wait_until_still(page)
         _assert_accessible(page)
 
@@ -90,9 +92,7 @@ def wait_until_still(page: Page) -> None:
 
 
 def _open(browser: Browser, address: str, look: str) -> Page:
-    page = page_driver.open_page(browser, address, **LOOKS[look])
-    page.set_default_timeout(60_000)
-    return page
+    return page_driver.open_page(browser, address, **LOOKS[look])
 
 
 def _assert_accessible(page: Page) -> None:

@@ -174,7 +174,7 @@ def test_deep_nesting_harms_nobody(server: Server, depth: int) -> None:
 
 def test_a_huge_body_is_refused_before_it_is_sent(server: Server) -> None:
     host = server.address.removeprefix("http://")
-    with socket.create_connection(host.split(":"), timeout=60) as sender:
+    with socket.create_connection(host.split(":"), timeout=180) as sender:
         head = f"POST /gradio_api/run/start_run HTTP/1.1\r\nHost: {host}\r\nContent-Length: 100000000\r\n\r\n"
         sender.sendall(head.encode() + b"{")
         assert sender.recv(1000).startswith(b"HTTP/1.1 413")
@@ -203,10 +203,14 @@ ASK = "POST /gradio_api/run/list_runs HTTP/1.1\r\nHost: {host}\r\n"
 )
 def test_requests_that_are_none_are_refused(server: Server, head: str) -> None:
     host = server.address.removeprefix("http://")
-    with socket.create_connection(host.split(":"), timeout=60) as sender:
-        sender.sendall(head.replace("{host}", host).encode("latin-1"))
-        sender.shutdown(socket.SHUT_WR)
-        assert sender.recv(1000)[9:12] in (b"400", b"403", b"404", b"411", b"431", b"")
+    with socket.create_connection(host.split(":"), timeout=180) as sender:
+        heard = b""
+        with contextlib.suppress(ConnectionError):  # refused, it may be ended before all was sent
+            sender.sendall(head.replace("{host}", host).encode("latin-1"))
+        with contextlib.suppress(OSError):
+            sender.shutdown(socket.SHUT_WR)
+            heard = sender.recv(1000)
+        assert heard[9:12] in (b"400", b"403", b"404", b"411", b"431", b"")
     assert ask(server, "GET", "/live/runs")[0] == 200
 
 
@@ -251,7 +255,7 @@ def test_nonsense_is_refused_in_order_and_every_answer_has_the_headers(
     server: Server, run: RunDirectory, asked: tuple[str, str, Any, dict[str, str]]
 ) -> None:
     method, path, body, headers = asked
-    connection = http.client.HTTPConnection(server.address.removeprefix("http://"), timeout=30)
+    connection = http.client.HTTPConnection(server.address.removeprefix("http://"), timeout=180)
     with contextlib.closing(connection):
         sent = json.dumps(body).encode() if isinstance(body, dict | list) else body
         connection.putrequest(method, quote(path.replace("{id}", run.run_id), safe="/?=&"), skip_host=True)

@@ -8,7 +8,7 @@ import re
 import zipfile
 from pathlib import Path
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
 from tests.harness import END_TIMEOUT_S, wait_until
 from tests.ui.conftest import Watched
@@ -19,19 +19,22 @@ from trainers.contract.rundir import RunDirectory
 SMALL = {"dataset": "digits", "model": "mlp", "device": "cpu", "batch_size": 32, "num_epochs": 1000}
 
 
-def open_form(page: Page, server: Server) -> None:
-    page.goto(server.address)
-    page.wait_for_selector(".ddp-equation")
+def open_form(watched: Watched, server: Server) -> None:
+    watched.page.goto(server.address)
+    watched.page.wait_for_selector(".ddp-equation")
+    watched.wait_until_answered()
 
 
-def pick(page: Page, label: str, option: str) -> None:
-    page.get_by_label(label, exact=True).click()
-    page.get_by_role("option", name=option).click()
+def pick(watched: Watched, label: str, option: str) -> None:
+    """Pick something, and wait for what it brings with it."""
+    watched.page.get_by_label(label, exact=True).click()
+    watched.page.get_by_role("option", name=option).click()
+    watched.wait_until_answered()
 
 
 def test_scaling_the_rate_offers_a_warm_up_and_shows_what_results(server: Server, watched: Watched) -> None:
     page = watched.page
-    open_form(page, server)
+    open_form(watched, server)
     page.get_by_role("button", name="How it learns").click()
     page.get_by_label("Scale the rate with the GPUs").check()
     expect(page.get_by_label("Warm-up share")).to_have_value("0.05")
@@ -41,37 +44,38 @@ def test_scaling_the_rate_offers_a_warm_up_and_shows_what_results(server: Server
 
 def test_accumulation_and_model_parallel_ranks_are_in_the_equation(server: Server, watched: Watched) -> None:
     page = watched.page
-    open_form(page, server)
+    open_form(watched, server)
     page.get_by_role("button", name="How it learns").click()
     page.get_by_label("Accumulate gradients over").fill("3")
     page.get_by_label("Accumulate gradients over").blur()
     expect(page.locator(".ddp-equation")).to_contain_text("384")
-    pick(page, "Model", "Vision transformer")
+    pick(watched, "Model", "Vision transformer")
     page.get_by_role("button", name="How the ranks share the work").click()
-    pick(page, "Strategy", "Tensor parallel")
+    pick(watched, "Strategy", "Tensor parallel")
     expect(page.locator(".ddp-equation")).to_contain_text("model copy, 2 CPU ranks each")
     expect(page.locator(".ddp-equation")).to_contain_text("192")
-    pick(page, "Model", "Small CNN")
+    pick(watched, "Model", "Small CNN")
     expect(page.get_by_label("Strategy", exact=True)).to_have_value("DDP")
 
 
 def test_fields_of_the_folds_reach_the_run(server: Server, watched: Watched, runs_dir: Path) -> None:
     page = watched.page
-    open_form(page, server)
-    pick(page, "Data set", "Handwritten digits")
-    pick(page, "Model", "MLP")
+    open_form(watched, server)
+    pick(watched, "Data set", "Handwritten digits")
+    pick(watched, "Model", "MLP")
     for fold in ("The model", "How it learns", "How long, how often", "Speed"):
         page.get_by_role("button", name=fold).click()
-    pick(page, "Model size", "small: 64 wide")
+    pick(watched, "Model size", "small: 64 wide")
     expect(page.get_by_label("Momentum")).to_be_hidden()
-    pick(page, "Optimizer", "sgd")
+    pick(watched, "Optimizer", "sgd")
     expect(page.get_by_label("Momentum")).to_be_visible()
     page.get_by_label("Momentum").fill("0.8")
     expect(page.get_by_label("Step factor")).to_be_hidden()
-    pick(page, "Precision", "bf16")
+    pick(watched, "Precision", "bf16")
     page.get_by_label("Clip gradients at norm").fill("0.5")
     page.get_by_label("Stop after steps").fill("40")
     page.get_by_label("Stop after steps").blur()
+    watched.wait_until_answered()
     runs_dir.mkdir(exist_ok=True)
     before = {path.name for path in runs_dir.iterdir()}
     page.get_by_role("button", name="Start").click()
@@ -107,8 +111,8 @@ def test_own_table_by_path_is_looked_at_and_trained_on(
 ) -> None:
     write_table(tmp_path / "flowers.csv", broken=True)
     page = watched.page
-    open_form(page, server)
-    pick(page, "Data set", "Your own data…")
+    open_form(watched, server)
+    pick(watched, "Data set", "Your own data…")
     page.get_by_label("Path of your data").fill(str(tmp_path / "flowers.csv"))
     page.get_by_role("button", name="Look at it").click()
     seen = page.locator("#own-data-seen")
@@ -146,16 +150,15 @@ def test_uploaded_zip_of_images_is_kept_shown_and_its_names_are_text(
                 Image.new("RGB", (20, 20), (40 * number, 90, 10)).save(picture, "PNG")
                 file.writestr(f"{label}/{number}.png", picture.getvalue())
     page = watched.page
-    open_form(page, server)
-    pick(page, "Data set", "Your own data…")
+    open_form(watched, server)
+    pick(watched, "Data set", "Your own data…")
     page.locator("#own-data input[type=file]").set_input_files(archive)
     seen = page.locator("#own-data-seen")
     expect(seen).to_contain_text("image classification")
     expect(seen).to_contain_text("Every image becomes 20 × 20 pixels, in colour.")
     expect(seen).to_contain_text("<img src=x onerror=alert(1)>")
-    assert page.locator("#own-data-seen img").count() == 12, (
-        "thumbnails, and no picture of a stranger's making"
-    )
+    # Thumbnails, and no picture of a stranger's making.
+    expect(page.locator("#own-data-seen img")).to_have_count(12)
     (kept,) = (runs_dir.parent / "uploads").glob("*.zip")
     assert kept.name == "my-bphotos.zip"
     assert kept.read_bytes() == archive.read_bytes()

@@ -23,7 +23,7 @@ from ddp_gui.access import owners
 from ddp_gui.access.class_settings import ClassSettingsFile
 from ddp_gui.access.people import Person
 from tests import prefix_proxy
-from tests.harness import wait_until
+from tests.harness import START_TIMEOUT_S, wait_until
 from tests.hostile_words import ACTING, NAME, TAGS, TURNED
 from tests.ui.attacking import ASK, ELSEWHERE, assert_only_text
 from tests.ui.conftest import Watched, kill_runs
@@ -74,7 +74,7 @@ def address(class_dir: Path) -> Iterator[str]:
 def visit(browser: Browser) -> Iterator[BrowserContext]:
     context = browser.new_context(viewport={"width": 1440, "height": 900})
     context.add_init_script("localStorage.setItem('ddp:tour', '\"seen\"')")
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
     yield context
     context.close()
 
@@ -124,6 +124,7 @@ def test_who_logs_in_gets_to_the_wished_page_and_may_only_look_at_others_runs(
 
 def test_the_page_to_log_in_works_without_scripts(browser: Browser, address: str) -> None:
     context = browser.new_context(java_script_enabled=False)
+    context.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
     page = context.new_page()
     page.goto(f"{address}/runs")
     log_in(page, ANN)
@@ -140,12 +141,12 @@ def test_a_run_is_watched_by_the_class_and_stopped_by_its_owner(visit: BrowserCo
     run_id = anns.predict(LONG, api_name="/start_run")["run_id"]
     page.goto(f"{address}/run?id={run_id}")
     drawn = "(window.ddpLastDrawn?.cursor ?? 0) > 5 && window.ddpStats.opens > 0"
-    wait_until("points that were streamed", lambda: page.evaluate(drawn), 60)
+    wait_until("points that were streamed", lambda: page.evaluate(drawn), START_TIMEOUT_S)
     for endpoint in ("/stop_run", "/pause_run", "/checkpoint_run"):
         with pytest.raises(AppError, match="belongs to ann: only ann or a teacher"):
             bobs.predict(run_id, api_name=endpoint)
     page.get_by_role("button", name="Stop", exact=True).click()
-    expect(page.locator(".ddp-header .ddp-pill")).to_have_text("stopped", timeout=60_000)
+    expect(page.locator(".ddp-header .ddp-pill")).to_have_text("stopped")
     with pytest.raises(AuthenticationError):
         Client(f"{address}/", auth=("bob", "not-his-password"), verbose=False)
 
@@ -156,6 +157,7 @@ def test_a_teacher_hides_the_runs_of_others(visit: BrowserContext, browser: Brow
     log_in(bobs, BOB)
     expect(bobs.get_by_role("link", name=ANNS)).to_be_visible()
     context = browser.new_context()
+    context.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
     eves = context.new_page()
     eves.goto(f"{address}/runs")
     log_in(eves, EVE)
@@ -270,6 +272,7 @@ def test_a_session_that_was_logged_out_is_of_no_use_to_whoever_kept_it(
     page.evaluate("() => fetch('logout', { method: 'POST' })")
     assert [status for _, status, _ in page.evaluate(ASK, calls)] == [401, 401, 401]
     context = browser.new_context()
+    context.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
     context.add_cookies([{"name": kept["name"], "value": kept["value"], "url": f"{address}/"}])
     thief = context.new_page()
     thief.goto(f"{address}/run?id={ANNS}")
@@ -279,7 +282,7 @@ def test_a_session_that_was_logged_out_is_of_no_use_to_whoever_kept_it(
 
 
 def test_who_knows_the_name_of_another_s_session_gets_nothing_of_it(address: str) -> None:
-    with httpx.Client(timeout=60) as ann, httpx.Client(timeout=60) as bob:
+    with httpx.Client(timeout=180) as ann, httpx.Client(timeout=180) as bob:
         for client, person in ((ann, ANN), (bob, BOB)):
             form = {"username": person.name, "password": password_of(person)}
             assert client.post(f"{address}/login", data=form).is_success

@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.ui.attacking import ask
+from tools import page_driver
 from tools.page_driver import Server
 
 
@@ -38,7 +39,7 @@ def evil() -> Iterator[str]:
 @pytest.fixture
 def page(browser: Browser, evil: str) -> Iterator[Page]:
     page = browser.new_page()
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
     page.goto(evil)
     yield page
     page.close()

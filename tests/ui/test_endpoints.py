@@ -22,7 +22,7 @@ SMALL = {"dataset": "digits", "model": "mlp", "num_epochs": 100_000, "nproc_per_
 
 def get(server: Server, path: str, **headers: str) -> Any:
     request = urllib.request.Request(server.address + path, headers=headers)
-    with urllib.request.urlopen(request, timeout=60) as response:
+    with urllib.request.urlopen(request, timeout=180) as response:
         return json.load(response)
 
 
@@ -57,7 +57,8 @@ def test_every_endpoint_drives_a_run(client: Client, runs_dir: Path) -> None:
     client.predict(run_id, api_name="/stop_run")
     wait_until("the stop", lambda: status()["state"] == "stopped", ANSWER_TIMEOUT_S)
     assert status()["exit_code"] == 0
-    assert processes_of(run) == []
+    # The process that wrote this ends a moment later.
+    wait_until("no process being left", lambda: processes_of(run) == [], ANSWER_TIMEOUT_S)
 
 
 @pytest.mark.parametrize(
@@ -114,9 +115,10 @@ def test_the_page_has_no_torch_in_it(server: Server) -> None:
 
 
 def test_a_stream_gives_a_snapshot_then_what_is_new(server: Server, client: Client) -> None:
-    run_id = client.predict(SMALL, api_name="/start_run")["run_id"]
+    # With so few steps a second that whoever is slow is not sent all of it anew.
+    run_id = client.predict(SMALL | {"model": "vit"}, api_name="/start_run")["run_id"]
     wait_until("steps", lambda: client.predict(run_id, api_name="/run_status")["step"] > 5, START_TIMEOUT_S)
-    with urllib.request.urlopen(f"{server.address}/live/runs/{run_id}/stream", timeout=60) as response:
+    with urllib.request.urlopen(f"{server.address}/live/runs/{run_id}/stream", timeout=180) as response:
         first = _next_message(response)
         second = _next_message(response)
         while "loss" not in second["traces"]:  # other news came first

@@ -15,6 +15,7 @@ from tests.hostile_words import ACTING, ENTITIES, NAME, WORDS
 from tests.ui.attacking import ask, assert_only_text
 from tests.ui.conftest import Watched
 from tests.unit.test_gui_visible import MISUSED, NEEDED
+from tools import page_driver
 from tools.page_driver import Server
 from trainers.contract import events
 from trainers.contract.json_files import write_json_atomically
@@ -64,7 +65,7 @@ def guarded(browser: Browser) -> Iterator[Watched]:
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.add_init_script("localStorage.setItem('ddp:tour', '\"seen\"')")
     page.on("dialog", lambda dialog: pytest.fail(f"a dialog was opened: {dialog.message}"))
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
     yield Watched(page)
     page.close()
 
@@ -154,13 +155,13 @@ def test_the_form_shows_words_as_text(server: Server, guarded: Watched, tmp_path
     table.write_text("\n".join([",".join(head), *rows]), encoding="utf-8")
     page.locator("#own-data input[type=file]").set_input_files(table)
     seen = page.locator("#own-data-seen")
-    expect(seen).to_contain_text("<script>alert(1)</script>", timeout=90_000)
+    expect(seen).to_contain_text("<script>alert(1)</script>")
     expect(seen).to_contain_text("⟨U+202E⟩txet")
     assert_quiet(guarded)
     page.get_by_label("Path of your data").fill("<img src=x onerror=alert(1)><h1>big</h1>")
     page.locator("#start-button").click()
     toast = page.get_by_test_id("toast-body")
-    expect(toast).to_contain_text("<img src=x onerror=alert(1)>", timeout=60_000)
+    expect(toast).to_contain_text("<img src=x onerror=alert(1)>")
     assert page.locator("[data-testid=toast-body] h1, [data-testid=toast-body] img[src=x]").count() == 0
     assert guarded.foreign_requests == []
 

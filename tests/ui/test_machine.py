@@ -15,6 +15,7 @@ from gradio_client.exceptions import AppError
 from playwright.sync_api import Page, Route, expect
 
 from tests.harness import ANSWER_TIMEOUT_S, START_TIMEOUT_S, wait_until
+from tests.ui.attacking import ask
 from tests.ui.conftest import Watched
 from tests.ui.fake_machine import with_fake_gpus
 from tools.page_driver import Server
@@ -30,7 +31,7 @@ def open_machine(watched: Watched, server: Server) -> Page:
 
 
 def report_of(server: Server) -> Any:
-    with urllib.request.urlopen(f"{server.address}/live/machine", timeout=60) as response:
+    with urllib.request.urlopen(f"{server.address}/live/machine", timeout=180) as response:
         return json.load(response)
 
 
@@ -46,8 +47,11 @@ def check_processes(server: Server) -> list[psutil.Process]:
     return found
 
 
-def rank_1_of(found: list[psutil.Process]) -> psutil.Process | None:
-    return next((process for process in found if process.environ().get("RANK") == "1"), None)
+def is_rank_1(process: psutil.Process) -> bool:
+    try:
+        return process.environ().get("RANK") == "1"
+    except psutil.NoSuchProcess:
+        return False
 
 
 def is_wider_than_the_screen(page: Page) -> bool:
@@ -92,10 +96,9 @@ def test_the_button_measures_and_says_what_it_means(server: Server, watched: Wat
         report_of(server)["communication"]["newest_check_id"], api_name="/communication_check"
     )
     assert all(line["bus_bytes_per_s"] > 0 for line in check["lines"])
-    drawn = page.evaluate(
-        "() => Array.from(document.querySelector('[data-chart=bandwidth] .js-plotly-plot').data[0].x)"
-    )
-    assert drawn == [line["size_bytes"] for line in check["lines"]]
+    drawn = "Array.from(document.querySelector('[data-chart=bandwidth] .js-plotly-plot').data[0].x)"
+    sizes = [line["size_bytes"] for line in check["lines"]]
+    page.wait_for_function(f"(sizes) => `${{{drawn}}}` === `${{sizes}}`", arg=sizes)
     assert check_processes(server) == []
     page.reload()
     expect(page.locator(".ddp-check-table tbody tr")).to_have_count(9)
@@ -117,9 +120,7 @@ def test_stop_ends_a_check_at_once_and_one_is_enough(
     expect(page.get_by_role("button", name="Measure")).to_be_enabled()
 
 
-def test_a_check_that_fails_is_explained_on_the_page(
-    server: Server, watched: Watched, client: Client
-) -> None:
+def test_a_check_that_fails_is_explained_on_the_page(server: Server, watched: Watched) -> None:
     page = open_machine(watched, server)
     before = report_of(server)["communication"]["newest_check_id"]
     page.get_by_role("button", name="Measure").click()
@@ -129,10 +130,14 @@ def test_a_check_that_fails_is_explained_on_the_page(
         return None if check_id == before else check_id
 
     check_id = wait_until("the check", newest, START_TIMEOUT_S)
-    rank = wait_until("rank 1", lambda: rank_1_of(check_processes(server)), START_TIMEOUT_S)
+    (rank,) = wait_until(
+        "rank 1", lambda: [each for each in check_processes(server) if is_rank_1(each)], START_TIMEOUT_S
+    )
 
     def measured() -> Any:
-        return client.predict(check_id, api_name="/communication_check")["lines"]
+        # Not by the client, which takes about as long as the rest of the check.
+        _, told = ask(server, "POST", "/gradio_api/run/communication_check", {"data": [check_id]})
+        return json.loads(told)["data"][0]["lines"]
 
     wait_until("a measured size", measured, START_TIMEOUT_S)
     # It stands still, and the check with it, until the page has drawn what there is.
@@ -162,7 +167,8 @@ def test_a_live_run_is_shown_with_what_it_takes(server: Server, watched: Watched
     row = page.locator(".ddp-memory .ddp-users li")
     expect(row).to_contain_text(run_id)
     expect(row).to_contain_text(re.compile(r"\d+ processes, [\d.]+ [MG]B"))
-    expect(page.locator(".ddp-forecast")).to_contain_text("known after 30 s")
+    # How fast it writes is known after half a minute of looks, which a slow machine may have behind it.
+    expect(page.locator(".ddp-forecast")).to_contain_text(re.compile("known after 30 s|The live runs"))
     expect(page.locator(".ddp-check-busy")).to_contain_text(f"Run {run_id} uses the same devices")
     row.get_by_role("link").click()
     page.wait_for_url(f"**/run?id={run_id}")

@@ -11,7 +11,7 @@ from gradio_client import Client
 from playwright.sync_api import Page, expect
 
 from tests.harness import ANSWER_TIMEOUT_S, START_TIMEOUT_S, all_events, processes_of, wait_until
-from tests.ui.conftest import Watched
+from tests.ui.conftest import Watched, wait_until_in_place
 from tools import page_driver
 from tools.page_driver import Server
 from trainers.contract.rundir import RunDirectory
@@ -57,8 +57,9 @@ def test_start_watch_checkpoint_reload_stop(server: Server, watched: Watched, ru
     page = watched.page
     page.goto(server.address)
     expect(page.locator(".ddp-equation")).to_contain_text("128")
-    shown_command = page.locator("#command .cm-content").inner_text()
-    assert "torchrun --rdzv-backend c10d" in shown_command
+    command = page.locator("#command .cm-content")
+    expect(command).to_contain_text("torchrun --rdzv-backend c10d")
+    shown_command = command.inner_text()
     assert "--nproc-per-node 2 -m trainers.worker" in shown_command
 
     page.get_by_role("button", name="Start").click()
@@ -81,7 +82,8 @@ def test_start_watch_checkpoint_reload_stop(server: Server, watched: Watched, ru
     assert run.read_status().state == "stopped"
     newest = run.list_checkpoints()[-1]
     assert newest.step == _last_step(run), "Stop saves first"
-    assert processes_of(run) == []
+    # The process that wrote this ends a moment later.
+    wait_until("no process being left", lambda: processes_of(run) == [], ANSWER_TIMEOUT_S)
 
     page.goto(f"{server.address}/runs")
     row = page.locator(".ddp-list-row", has_text=run.run_id)
@@ -115,8 +117,7 @@ def test_resume_from_the_page_goes_on_where_it_stopped(
 def test_zoom_survives_updates(server: Server, watched: Watched) -> None:
     page = open_run(watched, server, start_by_endpoint(server, LONG))
     plot = "document.querySelector('[data-chart=\"loss\"] .js-plotly-plot')"
-    box = page.locator('[data-chart="loss"] .js-plotly-plot .nsewdrag').first.bounding_box()
-    assert box is not None
+    box = wait_until_in_place(page.locator('[data-chart="loss"] .js-plotly-plot .nsewdrag').first)
     middle = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + 0.3 * box["width"], middle)
     page.mouse.down()

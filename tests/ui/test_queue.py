@@ -69,7 +69,7 @@ def test_who_waits_starts_by_itself_also_when_the_page_was_killed(own_runs: Path
         assert placed[1]["message"].startswith("Waiting: 2nd in line")
         page.goto(f"{server.address}/queue")
         expect(page.locator(".ddp-waiting tbody tr")).to_have_count(3)
-        assert names_in_line(page) == ["b", "c", "d"]
+        wait_until("their order", lambda: names_in_line(page) == ["b", "c", "d"], ANSWER_TIMEOUT_S)
         page.get_by_role("button", name="Put first: d").click()
         wait_until("d being first", lambda: names_in_line(page) == ["d", "b", "c"], ANSWER_TIMEOUT_S)
         page.get_by_role("button", name="Take out of the line: b").click()
@@ -92,7 +92,7 @@ def test_who_waits_starts_by_itself_also_when_the_page_was_killed(own_runs: Path
         page.get_by_role("dialog").get_by_role("button", name="Stop all").click()
         wait_until("it having stopped", lambda: waiting.read_status().state == "stopped", START_TIMEOUT_S)
         expect(page.locator(".ddp-queue-paused")).to_be_visible()
-        assert names_in_line(page) == ["c"], "who waits keeps the place"
+        wait_until("c keeping its place", lambda: names_in_line(page) == ["c"], ANSWER_TIMEOUT_S)
         assert "A teacher has stopped all runs." in waiting.events.read_text()
 
 

@@ -177,13 +177,22 @@ def test_one_address_has_its_share_and_all_together_theirs(monkeypatch: pytest.M
 
 def test_what_is_being_answered_is_never_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listening, "MAX_OF_ONE_ADDRESS", 2)
-    with served() as address, contextlib.ExitStack() as held:
+    asked: list[str] = []
+    may_answer = threading.Event()
+
+    async def held_up(scope: Any, receive: Any, send: Any) -> None:
+        asked.append(scope["type"])
+        await asyncio.to_thread(may_answer.wait, 60)
+        await app(scope, receive, send)
+
+    with served(application=held_up) as address, contextlib.ExitStack() as held:
         asking = [held.enter_context(begin(address, "127.0.0.2", GET)) for _ in range(2)]
-        time.sleep(ANSWER_AFTER_S / 3)
+        wait_until("both being asked for", lambda: len(asked) == 2, 60)
         refused = held.enter_context(begin(address, "127.0.0.2"))
         wait_for_end(refused)
+        may_answer.set()
         for sender in asking:
-            sender.settimeout(20)
+            sender.settimeout(60)
             assert sender.recv(100).startswith(b"HTTP/1.1 200")
 
 
@@ -217,7 +226,7 @@ def test_a_length_is_given_once_and_the_refusal_has_our_headers(
     address: tuple[str, int], words: bytes
 ) -> None:
     with socket.create_connection(address) as sender:
-        sender.settimeout(20)
+        sender.settimeout(60)
         sender.sendall(words)
         heard = b""
         while piece := sender.recv(10_000):
@@ -230,7 +239,7 @@ def test_a_length_is_given_once_and_the_refusal_has_our_headers(
 
 def test_a_length_in_a_body_is_no_header(address: tuple[str, int]) -> None:
     with socket.create_connection(address) as sender:
-        sender.settimeout(20)
+        sender.settimeout(60)
         body = b"\nContent-Length: 1\nContent-Length: 1\n\n"
         sender.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
         assert sender.recv(100).startswith(b"HTTP/1.1 200")

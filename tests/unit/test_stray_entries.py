@@ -183,7 +183,7 @@ def test_whatever_stands_for_a_file_of_the_page_is_said_and_nothing_hangs(
         if path.is_dir() and not path.is_symlink():
             path.rename(place.runs_dir.parent / "elsewhere")
         path.unlink(missing_ok=True)
-        wait_until("the queue having no trouble", lambda: page.trouble is None, 30)
+        wait_until("the queue having no trouble", lambda: page.trouble is None, 60)
     finally:
         page.close()
 
@@ -212,10 +212,10 @@ def test_an_error_of_any_kind_is_told_and_the_next_pass_comes(
 
     monkeypatch.setattr(page, "tick", breaks)
     page.begin()
-    wait_until("the trouble being told", lambda: page.trouble is not None, 10)
+    wait_until("the trouble being told", lambda: page.trouble is not None, 60)
     assert page.trouble == "An error of the page itself (KeyError)."
     assert "something nobody has thought of" in caplog.text, "the log says where"
-    wait_until("the next passes", lambda: num_passes >= 4 and page.trouble is None, 10)
+    wait_until("the next passes", lambda: num_passes >= 4 and page.trouble is None, 60)
     assert page.is_alive
     page.close()
 
@@ -225,9 +225,9 @@ def test_a_queue_nobody_looks_after_is_shown(place: Place, monkeypatch: pytest.M
     assert not page.is_alive, "its thread has not begun"
     monkeypatch.setattr(page, "tick", lambda: time.sleep(3600))
     page.begin()
-    wait_until("the thread", lambda: page.is_alive, 10)
+    wait_until("the thread", lambda: page.is_alive, 60)
     monkeypatch.setattr(passes, "STUCK_AFTER_S", 0.1)
-    wait_until("the page saying that it is stuck", lambda: "has not come back" in (page.trouble or ""), 10)
+    wait_until("the page saying that it is stuck", lambda: "has not come back" in (page.trouble or ""), 60)
 
 
 def test_a_run_whose_folder_cannot_be_written_holds_nobody_else_back(

@@ -69,6 +69,7 @@ def _full_while_events_are_written(trial: Trial) -> None:
         trial.expect(live.run.read_status().state == "running", f"it is {live.run.read_status()}")
         trial.expect(live.run.events.stat().st_size - size < 10_000, "the disk was not full")
         if trial.dice.random() < 0.5:
+            trial.strike()
             live.rank(1).kill()  # and on top of it a rank dies: the last words have no room
             trial.ends(live.run, "failed", "lost", says="Rank 1 was killed|gone, so the run ended")
             ballast.unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 import threading
@@ -9,6 +10,7 @@ import time
 from functools import partial
 from typing import Any
 
+import psutil
 from gradio_client import Client
 from gradio_client.exceptions import AppError
 
@@ -194,7 +196,8 @@ def _reboot(trial: Trial) -> None:
         server.process.kill()
         for run in (first, second):
             for process in processes_of(run):
-                process.kill()
+                with contextlib.suppress(psutil.NoSuchProcess):  # it has ended with another that it missed
+                    process.kill()
         server.process.wait()
     with serve(trial.runs_dir) as server:
         page = Client(server.address, verbose=False)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from functools import partial
 
 import psutil
 
 from tests.faults.registry import HANG_LIMIT_S, LIMIT_S, add
-from tests.faults.trial import Trial
+from tests.faults.trial import BUSY_START_S, Trial
 from tests.harness import LiveRun, processes_of, wait_until
 
 VICTIMS = ("supervisor", "torchrun", "rank 0", "rank 1")
@@ -35,7 +36,7 @@ def find(live: LiveRun, victim: str) -> psutil.Process:
         except (StopIteration, LookupError, psutil.Error):
             return None
 
-    found: psutil.Process = wait_until(f"a process {victim}", look, 60.0)
+    found: psutil.Process = wait_until(f"a process {victim}", look, BUSY_START_S)
     return found
 
 
@@ -57,7 +58,8 @@ def _kill_all(trial: Trial) -> None:
     trial.dice.shuffle(family)
     trial.strike()
     for process in family:
-        process.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended with another that it missed
+            process.kill()
     live.reap()
     trial.ends(live.run, "lost", says="Resume continues from the newest whole checkpoint|[Ss]tart it again")
 
