@@ -15,6 +15,7 @@ import pytest
 from trainers.contract import config as config_module
 from trainers.contract import hardware, private_files
 from trainers.contract.check_files import MOST_KEPT, CheckFiles
+from trainers.contract.cuda_environment import Obstacle
 from trainers.contract.hardware import VisibleGpu
 from trainers.machine_check import all_reduce, configs, devices, disk, driver, strategies, table, training
 from trainers.machine_check.bench import Bench
@@ -170,15 +171,14 @@ def test_the_probe_knows_a_small_model_for_every_strategy() -> None:
     json.dumps(probe.describe())
 
 
-H100 = {"name": "H100", "capability": (9, 0)}
-GOOD = Probe(torch="2.11.0+cu130", cuda="13.0", is_usable=True, arch_list=("sm_80", "sm_90"), gpus=(H100,))
+GOOD = Probe(torch="2.11.0+cu130", cuda="13.0", uuids=("GPU-a",))
 ONE_CARD = Nvidia(num_cards=1, problem=None, driver="580.65", cuda="13.1")
 
 
 @pytest.mark.parametrize(
     ("nvidia", "probe", "num_free", "fits", "words"),
     [
-        (ONE_CARD, GOOD, 1, True, "it was built for H100"),
+        (ONE_CARD, GOOD, 1, True, "Torch can use the one that is free"),
         (ONE_CARD, GOOD, 0, True, "are in use and were left alone"),
         (Nvidia(num_cards=0, problem="no_driver", driver=None, cuda=None), GOOD, 0, None, "No NVIDIA card"),
         (
@@ -189,27 +189,22 @@ ONE_CARD = Nvidia(num_cards=1, problem=None, driver="580.65", cuda="13.1")
             "no driver answers",
         ),
         (Nvidia(num_cards=1, problem="mismatch", driver=None, cuda=None), GOOD, 0, False, "was updated"),
-        (ONE_CARD, Probe(torch="2.11.0+cpu"), 1, False, "was built for CPUs only"),
+        (ONE_CARD, Probe(torch="2.11.0+cpu"), 0, False, "for CPUs only"),
         (
-            Nvidia(num_cards=1, problem=None, driver="535.1", cuda="12.2"),
-            GOOD,
+            ONE_CARD,
+            Probe(
+                torch="2.11.0", cuda="13.0", obstacle=Obstacle(reason="The driver is old.", remedy="A newer.")
+            ),
             1,
             False,
-            "older than the CUDA that torch was built for (13.0)",
+            "The driver is old.",
         ),
         (
             ONE_CARD,
-            Probe(torch="2.11.0+cu130", cuda="13.0", why_not="system not yet initialized"),
+            Probe(torch="2.11.0", cuda="13.0", left_out=("H100 (compute capability 9.0)",)),
             1,
             False,
-            "torch cannot use them: system not yet initialized",
-        ),
-        (
-            ONE_CARD,
-            Probe(torch="2.11.0", cuda="13.0", is_usable=True, arch_list=("sm_75",), gpus=(H100,)),
-            1,
-            False,
-            "was not built for H100 (sm_90)",
+            "no programs for H100 (compute capability 9.0)",
         ),
         (ONE_CARD, Probe(error="No module named torch"), 1, False, "torch cannot be used at all"),
     ],
@@ -224,31 +219,14 @@ def test_driver_wheel_and_card_are_held_against_each_other(
     assert bool(verdict.hint) == (fits is False), "what does not fit says what to do"
 
 
-def test_an_older_driver_of_the_same_cuda_is_good_enough() -> None:
-    """CUDA's minor version compatibility: within a major version any two go together."""
-    older = Nvidia(num_cards=1, problem=None, driver="580.65", cuda="13.0")
-    newer_wheel = Probe(torch="2.13.0+cu132", cuda="13.2", is_usable=True, arch_list=("sm_90",), gpus=(H100,))
-    assert driver.judge(older, newer_wheel, num_free=1).fits
-
-
-@pytest.mark.parametrize(
-    ("capability", "arch_list", "is_built"),
-    [
-        ((9, 0), ("sm_80", "sm_90"), True),
-        ((8, 6), ("sm_80",), True),
-        ((9, 0), ("sm_80",), False),
-        ((12, 0), ("sm_90", "compute_90"), True),
-        ((7, 0), ("sm_75", "compute_75"), False),
-        ((9, 0), ("sm_90a",), True),
-        ((10, 3), ("sm_100a",), False),
-        ((10, 3), ("sm_100f",), True),
-        ((9, 0), ("nonsense",), False),
-    ],
-)
-def test_code_of_a_wheel_runs_on_its_generation_of_cards(
-    capability: tuple[int, int], arch_list: tuple[str, ...], is_built: bool
-) -> None:
-    assert driver.is_built_for(capability, arch_list) is is_built
+def test_a_gpu_that_torch_has_no_programs_for_is_left_alone_beside_one_that_it_can_use() -> None:
+    probe = Probe(torch="2.11.0", cuda="13.0", uuids=("GPU-a",), left_out=("V100 (compute capability 7.0)",))
+    verdict = driver.judge(ONE_CARD, probe, num_free=2)
+    assert (verdict.fits, verdict.why_no_gpu) == (False, None)
+    gpus = devices.usable(GpusNow(free=(FREE, DESKTOP)), probe.uuids)
+    on = devices.choose("auto", None, gpus, verdict.why_no_gpu)
+    assert on.uuids == ("GPU-a",)
+    assert "left alone: GPU 1 cannot be used by this torch" in on.words
 
 
 def finding(state: Any = "held", **values: float) -> Finding:

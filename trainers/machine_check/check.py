@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from trainers.contract import cuda_environment
 from trainers.contract.check_files import CheckFiles
 from trainers.contract.run_ids import RUN_ID_PATTERN
 from trainers.contract.rundir import RunDirectory
@@ -158,10 +159,13 @@ class Check:
     def _check_driver(self) -> Outcome:
         """See whether torch can use the GPUs that nobody uses, and choose what the jobs run on."""
         gpus = devices.look()
-        seen = {"CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in gpus.free)}
+        seen = cuda_environment.only(gpu.uuid for gpu in gpus.free)
         self._probe = driver.ask_torch(seen, self._patience)
         verdict = driver.judge(Nvidia.look(), self._probe, num_free=len(gpus.free))
-        self._devices = devices.choose(self._wanted.device, self._wanted.num_ranks, gpus, verdict.why_no_gpu)
+        usable = devices.usable(gpus, self._probe.uuids)
+        self._devices = devices.choose(
+            self._wanted.device, self._wanted.num_ranks, usable, verdict.why_no_gpu
+        )
         self._last = _last_like(self._files.read(), self._devices)
         for strategy in self._other_strategies():
             name = f"strategy_{strategy['name']}"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from trainers.contract import hardware
+from trainers.contract import cuda_environment, hardware
 from trainers.contract.hardware import VisibleGpu
 
 Kind = Literal["cuda", "cpu"]
@@ -34,7 +34,7 @@ class Devices:
     @property
     def environment(self) -> dict[str, str]:
         """What the jobs are told: no other GPU than these exists for them."""
-        return {"CUDA_VISIBLE_DEVICES": ",".join(self.uuids), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        return cuda_environment.only(self.uuids)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +55,15 @@ def look() -> GpusNow:
         else:
             in_use.append(f"GPU {gpu.index} {why_not}")
     return GpusNow(free=tuple(free), in_use=tuple(in_use))
+
+
+def usable(gpus: GpusNow, uuids: Sequence[str]) -> GpusNow:
+    """Leave the GPUs alone that torch cannot use."""
+    unusable = [gpu for gpu in gpus.free if gpu.uuid not in uuids]
+    return GpusNow(
+        free=tuple(gpu for gpu in gpus.free if gpu.uuid in uuids),
+        in_use=(*gpus.in_use, *(f"GPU {gpu.index} cannot be used by this torch" for gpu in unusable)),
+    )
 
 
 def _why_not(gpu: VisibleGpu) -> str | None:

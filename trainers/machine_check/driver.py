@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainers.contract import environment, hardware
+from trainers.contract.cuda_environment import Obstacle
 from trainers.contract.processes import ProcessTree
 from trainers.machine_check.cancelling import Patience, TooLateError
 
@@ -27,19 +27,19 @@ class Probe:
 
     Attributes:
         error: why it said nothing; None where it did.
-        arch_list: what the wheel was built for, as `sm_90` and `compute_90`.
-        gpus: name and capability of each that it was let see.
+        uuids: of the GPUs that torch can use, among those that it was let see.
+        left_out: those that it has no programs for, in words.
+        obstacle: why torch can use none of them, and what to do.
         strategies: what can be picked, each with what it can train.
     """
 
     error: str | None = None
     torch: str | None = None
     cuda: str | None = None
-    is_usable: bool = False
-    why_not: str | None = None
-    arch_list: tuple[str, ...] = ()
-    gpus: tuple[Mapping[str, Any], ...] = ()
-    strategies: tuple[Mapping[str, Any], ...] = field(default=())
+    uuids: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    obstacle: Obstacle | None = None
+    strategies: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,10 +103,11 @@ def ask_torch(variables: Mapping[str, str], patience: Patience) -> Probe:
         found = None
     if not isinstance(found, dict):
         return Probe(error=last_line[:_LAST_LINE_CHARS])
+    obstacle = found.pop("obstacle")
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in found.items()
     }
-    return Probe(**values)
+    return Probe(**values, obstacle=None if obstacle is None else Obstacle(**obstacle))
 
 
 def judge(nvidia: Nvidia, probe: Probe, *, num_free: int) -> Verdict:
@@ -125,39 +126,27 @@ def judge(nvidia: Nvidia, probe: Probe, *, num_free: int) -> Verdict:
     cards = f"{nvidia.num_cards} NVIDIA card{'' if nvidia.num_cards == 1 else 's'}"
     if nvidia.problem is not None:
         return _no_driver(nvidia.problem, cards)
-    driver = f"driver {nvidia.driver}, which knows CUDA up to {nvidia.cuda}"
+    together = f"{cards}, driver {nvidia.driver}, which knows CUDA up to {nvidia.cuda}; {wheel}"
+    if (obstacle := probe.obstacle) is not None:
+        words = f"{together}. {obstacle.reason}"
+        return Verdict(fits=False, words=words, hint=obstacle.remedy, why_no_gpu=obstacle.reason)
     if probe.cuda is None:
-        hint = "Install a wheel that was built for GPUs; README says how."
-        why = f"torch {probe.torch} was built for CPUs only"
-        return Verdict(fits=False, words=f"{cards}, {driver}; but {why}.", hint=hint, why_no_gpu=why)
-    together = f"{cards}, {driver}; {wheel}"
-    if _is_too_old(nvidia.cuda, probe.cuda):
-        why = f"the driver is older than the CUDA that torch was built for ({probe.cuda})"
-        hint = f"Install a newer driver, or a wheel of torch that was built for CUDA {nvidia.cuda} or older."
-        return Verdict(fits=False, words=f"{together}: {why}.", hint=hint, why_no_gpu=why)
+        hint = "Install one that was built for GPUs; README says how."
+        return Verdict(
+            fits=False, words=f"{together}.", hint=hint, why_no_gpu="torch was built for CPUs only"
+        )
     if num_free == 0:
         return Verdict(fits=True, words=f"{together}. The cards themselves are in use and were left alone.")
-    return _judge_cards(probe, together)
+    if probe.left_out:
+        why = f"this torch has no programs for {', '.join(probe.left_out)}"
+        hint = "Install a torch that was built for this card: an older card needs an older one."
+        why_no_gpu = None if probe.uuids else why
+        return Verdict(fits=False, words=f"{together}; {why}.", hint=hint, why_no_gpu=why_no_gpu)
+    return Verdict(fits=True, words=f"{together}. Torch can use {_those_free(num_free)}.")
 
 
-def _judge_cards(probe: Probe, together: str) -> Verdict:
-    if not probe.is_usable:
-        why = f"torch cannot use them: {probe.why_not or 'it sees none'}"
-        hint = (
-            "Often a restart after a new driver helps; on machines with NVSwitch the service "
-            "nvidia-fabricmanager must run, in the driver's version."
-        )
-        return Verdict(fits=False, words=f"{together}; {why}", hint=hint, why_no_gpu=why)
-    strangers = [gpu for gpu in probe.gpus if not is_built_for(gpu["capability"], probe.arch_list)]
-    if strangers:
-        names = ", ".join(sorted({f"{gpu['name']} (sm_{_number(gpu['capability'])})" for gpu in strangers}))
-        why = f"the wheel was not built for {names}"
-        hint = (
-            f"It was built for {', '.join(probe.arch_list)}: install a wheel that names this card's number."
-        )
-        return Verdict(fits=False, words=f"{together}; {why}.", hint=hint, why_no_gpu=why)
-    names = ", ".join(sorted({str(gpu["name"]) for gpu in probe.gpus}))
-    return Verdict(fits=True, words=f"{together}; it was built for {names}.")
+def _those_free(num_free: int) -> str:
+    return "the one that is free" if num_free == 1 else f"all {num_free} that are free"
 
 
 def _no_driver(problem: str, cards: str) -> Verdict:
@@ -169,36 +158,3 @@ def _no_driver(problem: str, cards: str) -> Verdict:
         "mismatch": ("the driver was updated while it was in use", "Restart the machine."),
     }.get(problem, ("no driver answers", "Install NVIDIA's driver, or pass the GPUs into this container."))
     return Verdict(fits=False, words=f"{cards}, but {words}.", hint=hint, why_no_gpu=words)
-
-
-def is_built_for(capability: tuple[int, int], arch_list: tuple[str, ...]) -> bool:
-    """Tell whether a wheel has code for a card: of its generation up to its number, or to be compiled for it.
-
-    See the CUDA C++ Programming Guide, "Binary Compatibility" and "PTX Compatibility".
-    """
-    major, minor = capability
-    for name in arch_list:
-        match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", name)
-        if match is None:
-            continue
-        kind, its_major, its_minor = match[1], int(match[2]), int(match[3])
-        if match[4] == "a":
-            fits = (its_major, its_minor) == (major, minor)
-        elif kind == "sm" or match[4] == "f":
-            fits = its_major == major and its_minor <= minor
-        else:
-            fits = (its_major, its_minor) <= (major, minor)
-        if fits:
-            return True
-    return False
-
-
-def _is_too_old(driver_cuda: str | None, wheel_cuda: str) -> bool:
-    """Tell whether a driver is older than a wheel's CUDA; within one major version any two go together."""
-    if driver_cuda is None:
-        return False
-    return int(driver_cuda.partition(".")[0]) < int(wheel_cuda.partition(".")[0])
-
-
-def _number(capability: tuple[int, int]) -> str:
-    return "".join(str(part) for part in capability)

@@ -2,7 +2,7 @@
 
     python -m trainers.machine_check.probe
 
-It opens a context on the first GPU that it may see, so it is told to see only those that nobody uses.
+It starts CUDA, so it is told to see only the GPUs that nobody uses.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from trainers import catalog, registry
-from trainers.contract.library_words import in_words
+from trainers import catalog, registry, usable_gpus
 from trainers.data import DataOptions
 
 # A small network for each strategy: the first one that it can train.
@@ -22,26 +21,9 @@ CANDIDATES = (("digits", "vit"), ("austen", "gpt"))
 
 
 def describe() -> dict[str, Any]:
-    """Return torch's version, what it makes of the GPUs, and the strategies with what each can train."""
-    return {"torch": torch.__version__, "cuda": torch.version.cuda, **_gpus(), "strategies": _strategies()}
-
-
-def _gpus() -> dict[str, Any]:
-    """Say whether CUDA can be used, why not, and which cards the wheel was not built for."""
-    try:
-        torch.cuda.init()
-    except (RuntimeError, AssertionError) as error:
-        return {
-            "is_usable": False,
-            "why_not": in_words(error).partition("\n")[0],
-            "arch_list": [],
-            "gpus": [],
-        }
-    gpus = [
-        {"name": torch.cuda.get_device_name(index), "capability": torch.cuda.get_device_capability(index)}
-        for index in range(torch.cuda.device_count())
-    ]
-    return {"is_usable": bool(gpus), "why_not": None, "arch_list": torch.cuda.get_arch_list(), "gpus": gpus}
+    """Return torch's version, the GPUs it can use or why none, and what each strategy can train."""
+    gpus = {name: value for name, value in usable_gpus.describe().items() if name != "watched_paths"}
+    return {"torch": torch.__version__, "cuda": torch.version.cuda, **gpus, "strategies": _strategies()}
 
 
 def _strategies() -> list[dict[str, Any]]:
