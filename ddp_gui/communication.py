@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from ddp_gui.check_words import explain_failure
 from ddp_gui.machine import Machine
 from ddp_gui.paths import REPOSITORY
 from trainers.contract import cuda_environment, environment
+from trainers.contract.json_files import read_json_lines
 from trainers.contract.processes import ProcessTree
 from trainers.contract.rundir import shell_words
 from trainers.contract.torchrun import (
@@ -200,13 +200,13 @@ class CommunicationChecks:
         is_late = False
         while process.poll() is None and not is_late and not check.stop_wished.is_set():
             tree.look()
-            check.lines = [line for line in read_lines(said) if "error" not in line]
+            check.lines = [line for line in read_json_lines(said) if "error" not in line]
             check.stop_wished.wait(POLL_S)
             is_late = time.monotonic() > deadline
         was_ended = process.poll() is None
         tree.kill()
         process.wait()
-        lines = read_lines(said)
+        lines = read_json_lines(said)
         check.lines = [line for line in lines if "error" not in line]
         if was_ended and check.stop_wished.is_set():
             return "stopped", None
@@ -231,17 +231,3 @@ def _start(check: Check, folder: Path, said: Path, variables: Mapping[str, str])
             stderr=stderr,
             start_new_session=True,
         )
-
-
-def read_lines(path: Path) -> list[Line]:
-    """Return the whole JSON objects of a file, each on a line; other output between them is not ours."""
-    text = path.read_text(encoding="utf-8", errors="replace")
-    found = []
-    for line in text[: text.rfind("\n") + 1].splitlines():
-        try:
-            value = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(value, dict):
-            found.append(value)
-    return found

@@ -21,7 +21,7 @@ LONG = {"dataset": "digits", "model": "mlp", "device": "cpu", "nproc_per_node": 
 def test_resume_on_one_rank_with_the_batch_of_each_kept(
     server: Server, client: Client, watched: Watched, runs_dir: Path
 ) -> None:
-    run_id = client.predict({**LONG, "num_epochs": 30}, api_name="/start_run")["run_id"]
+    run_id = client.predict({**LONG, "num_epochs": 12}, api_name="/start_run")["run_id"]
     run = RunDirectory(runs_dir / run_id)
     # Held while it starts, so that it is not over before it can be stopped, however fast the machine.
     wait_until("the ranks being started", run.rank_log(0).exists, START_TIMEOUT_S)

@@ -13,6 +13,7 @@ from ddp_gui.communication import CommunicationChecks
 from ddp_gui.machine import Machine
 from tests.unit.fakes import world_of
 from trainers import bandwidth
+from trainers.contract.json_files import read_json_lines
 from trainers.contract.torchrun import rank_exit_codes
 
 ON_CPU = Machine(num_gpus=0, num_cores=2)
@@ -91,7 +92,7 @@ def test_an_unknown_check_is_refused() -> None:
 def test_only_whole_json_objects_are_lines(tmp_path: Path) -> None:
     path = tmp_path / "lines.jsonl"
     path.write_text('[Gloo] Rank 0 is connected\n3\n{"size_bytes": 1}\n{"size_bytes": 2}')
-    assert communication.read_lines(path) == [{"size_bytes": 1}]
+    assert read_json_lines(path) == [{"size_bytes": 1}]
 
 
 def test_torchruns_summary_gives_each_ranks_exit_code() -> None:

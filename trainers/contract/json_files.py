@@ -55,6 +55,24 @@ def parse_json(content: bytes | str) -> Any:
         raise ValueError("values are nested too deep") from error
 
 
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the whole JSON objects of a file, each on a line; other output between them is left out.
+
+    Raises:
+        OSError: when it cannot be read.
+    """
+    text = path.read_text(encoding="utf-8", errors="replace")
+    found = []
+    for line in text[: text.rfind("\n") + 1].splitlines():
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            found.append(value)
+    return found
+
+
 def write_json_atomically(path: Path, value: Mapping[str, Any], *, mode: int = 0o666) -> None:
     """Replace a JSON file so that a reader sees the old or the new one, never a part.
 

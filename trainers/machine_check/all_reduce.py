@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainers.contract import environment
+from trainers.contract.json_files import read_json_lines
 from trainers.contract.processes import ProcessTree
 from trainers.contract.torchrun import (
     RendezvousFiles,
@@ -79,7 +79,7 @@ def check_all_reduce(
         tree.kill()
         process.wait()
         rendezvous.close()
-    return judge(read_lines(said), process.returncode, log_ends([log]))
+    return judge(read_json_lines(said), process.returncode, log_ends([log]))
 
 
 def judge(lines: list[dict[str, Any]], exit_code: int, log: str) -> Outcome:
@@ -107,16 +107,3 @@ def judge(lines: list[dict[str, Any]], exit_code: int, log: str) -> Outcome:
         f"{large['size_bytes'] / 1e6:.0f} MB is right to the last bit."
     )
     return Outcome.held(words, values=values)
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Return the JSON objects of a file, each on a line; what libraries print between them is not ours."""
-    found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            value = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(value, dict):
-            found.append(value)
-    return found
