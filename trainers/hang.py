@@ -92,7 +92,9 @@ def suspect(watches: Sequence[RankWatch], limit_s: float) -> Suspicion | None:
         return Suspicion(ranks=tuple(stopped), is_certain=True)
     idle = [watch.rank for watch in taking_part if watch.idle_s >= limit_s]
     everybody = tuple(watch.rank for watch in taking_part)
-    if len(idle) == len(taking_part):
+    # Hosts sleep while their GPUs are at work on a long step, so there idleness alone says nothing.
+    may_wait_for_gpus = all(watch.is_on_gpu and not watch.is_building for watch in taking_part)
+    if len(idle) == len(taking_part) and not may_wait_for_gpus:
         return Suspicion(ranks=everybody, is_certain=True)
     if all(watch.silent_s >= BUSY_FACTOR * limit_s for watch in taking_part):
         return Suspicion(ranks=everybody, is_certain=True)

@@ -124,6 +124,18 @@ def test_silence_of_all_ranks_on_gpus_is_looked_into_at_the_limit_though_their_p
     assert LIMIT_S <= second <= LIMIT_S + 2
 
 
+def test_idleness_of_all_ranks_on_gpus_is_not_certain_because_hosts_sleep_while_their_gpus_work() -> None:
+    job = Job()
+    job.is_on_gpu = True
+    job.pass_second(beating=(0, 1))
+    second, found = job.pass_seconds(60)
+    assert found == Suspicion(ranks=(0, 1), is_certain=False, may_be_deadlock=True)
+    assert LIMIT_S <= second <= LIMIT_S + 2
+    job.doing = [heartbeats.BUILDING, heartbeats.BUILDING]
+    job.pass_second(beating=(0, 1))
+    assert job.pass_seconds(60)[1] == Suspicion(ranks=(0, 1), is_certain=True), "no step is under way"
+
+
 def test_silence_on_gpus_while_one_rank_beats_is_none() -> None:
     job = Job()
     job.is_on_gpu = True
