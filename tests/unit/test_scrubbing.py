@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import socket
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from trainers.machine_check.scrubbing import Known, scrub
 
 HOSTILE = Known(
     folders={"/srv/people/Ann.Lee (x)+": "HOME", "/srv/people/Ann.Lee (x)+/ddp": "PROJECT", "/": "ROOT"},
-    names=["ann.lee", "Ann Lee", "O'Hara [1]", "lab-pc-7", "al", "localhost"],
+    names=["ann.lee", "Ann Lee", "O'Hara [1]", "lab-pc-7", "al", "localhost", "nobody"],
     values=["hunter2-7f3a9c", "/opt/secret place/bin", "1", "cpu", "$(rm -rf)"],
 )
 
@@ -27,6 +28,7 @@ HOSTILE = Known(
         ("[lab-pc-7.cs.example.org]:29500", "[NAME]:29500"),
         ("of Ann Lee, O'Hara [1] and al", "of NAME, NAME and NAME"),
         ("calls also final", "calls also final"),
+        ("One rank has nobody to talk to.", "One rank has nobody to talk to."),
         ("token=hunter2-7f3a9c;", "token=VALUE;"),
         ("xhunter2-7f3a9cx", "xVALUEx"),
         ("PATH /opt/secret place/bin $(rm -rf)", "PATH VALUE VALUE"),
@@ -49,6 +51,19 @@ def test_this_machine_and_this_user_are_known(tmp_path: Path, monkeypatch: pytes
     known = Known.here(runs_dir)
     text = f"{runs_dir}/digits-1 {os.environ['HOME']}/x {socket.gethostname()} correct horse battery"
     assert scrub(text, known) == "RUNS/digits-1 HOME/x NAME VALUE"
+
+
+def test_this_user_is_known_where_a_directory_service_lists_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A made-up service, which answers for one user and lists none."""
+    me = pwd.struct_passwd(("alee", "x", 4321, 4321, "Ann Lee,,,", str(tmp_path), "/bin/sh"))
+    monkeypatch.setattr(pwd, "getpwall", list)
+    monkeypatch.setattr(pwd, "getpwuid", {4321: me}.__getitem__)
+    monkeypatch.setattr(os, "getuid", lambda: 4321)
+    for name in ("LOGNAME", "USER"):
+        monkeypatch.delenv(name, raising=False)
+    assert scrub("started by alee (Ann Lee)", Known.here(tmp_path / "runs")) == "started by NAME (NAME)"
 
 
 def test_a_user_without_an_entry_is_none_of_our_troubles(

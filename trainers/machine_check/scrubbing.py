@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent.parent
 # Shorter values of the environment are words such as "1", "xterm" or "cpu", and stand everywhere.
 SHORTEST_VALUE = 6
 SHORTEST_NAME = 2
-NOBODYS_NAMES = frozenset({"localhost", "root"})
+NOBODYS_NAMES = frozenset({"localhost", "root", "nobody"})
 LOWEST_PERSON_UID = 1000
 
 _HOMES = re.compile(r"(?<![\w.])(?:/home|/Users|/users|/var/home)/[^\s/:\"',;)\]]+|/root(?![\w.-])")
@@ -53,7 +53,10 @@ class Known:
             folders |= {str(path): stands_for, str(path.resolve()): stands_for}
         host = socket.gethostname()
         names = [os.environ.get(name, "") for name in ("USER", "LOGNAME")] + [host, host.partition(".")[0]]
-        for entry in pwd.getpwall():
+        entries = pwd.getpwall()
+        with contextlib.suppress(KeyError):  # a directory service lists nobody, but answers for one
+            entries.append(pwd.getpwuid(os.getuid()))
+        for entry in entries:
             if entry.pw_uid >= LOWEST_PERSON_UID or entry.pw_uid == os.getuid():
                 names += [entry.pw_name, entry.pw_gecos.partition(",")[0]]
         values = [part for value in os.environ.values() for part in (value, *value.split(os.pathsep))]
