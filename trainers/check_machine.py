@@ -5,7 +5,7 @@
 
 Every strategy that fits, a checkpoint, a killed rank, an exact resume and Stop; all-reduces; driver, wheel
 and card; the disk of the runs. Only GPUs that nobody uses, else ranks on the CPU. Ctrl-C cancels. It exits
-with 0 when all held, 1 when not, 2 when it could not begin, 130 when it was cancelled.
+with 0 when all passed, 1 when not, 2 when it could not begin, 130 when it was cancelled.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FEWEST_RANKS_ANYWHERE = 4
 
 
 def main() -> None:
-    """Check, print what comes of it, and exit with whether all held."""
+    """Check, print what comes of it, and exit with whether all passed."""
     options = _options()
     runs_dir = options.runs_dir.resolve()
     private_files.begin(runs_dir)

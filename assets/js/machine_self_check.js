@@ -11,7 +11,7 @@ import { complain } from "./toast.js";
 
 const FOLLOW_EVERY_MS = 500;
 const WHY =
-  "Starts real short jobs, one after the other, and says of each whether it held: every strategy that fits, a checkpoint, " +
+  "Starts real short jobs, one after the other, and says of each whether it passed: every strategy that fits, a checkpoint, " +
   "a killed rank, an exact resume, Stop, all-reduces, the disk, and whether driver, wheel and card fit. It takes only GPUs " +
   "that nobody uses, else two ranks on the CPU; on a busy machine it takes longer.";
 
@@ -116,7 +116,7 @@ export class SelfCheck {
 }
 
 function isGood(check) {
-  return check.state === "done" && check.findings.every(({ state }) => state === "held" || state === "skipped");
+  return check.state === "done" && check.findings.every(({ state }) => state === "passed" || state === "skipped");
 }
 
 function nowWords(check) {

@@ -8,8 +8,8 @@ const COLUMNS = ["result", "check", "took", "compared with last time"];
 const STATES = {
   waiting: ["wait", "waits"],
   running: ["play", "being checked"],
-  held: ["check", "held"],
-  not_held: ["cross", "did not hold"],
+  passed: ["check", "passed"],
+  failed: ["cross", "failed"],
   not_checked: ["question", "could not be checked"],
   skipped: ["square", "skipped"],
   cancelled: ["square", "cancelled"],

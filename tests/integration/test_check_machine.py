@@ -95,7 +95,7 @@ def test_on_two_cpu_ranks_all_holds_and_nothing_is_left(program: RunningProgram)
     strategies = {"zero1", "zero2", "zero3", "tensor", "pipeline", "data_tensor"}
     expected = {"file_system", "disk", "all_reduce", "checkpoint", "kill", "resume", "stop", "exact"}
     expected |= {f"strategy_{name}" for name in strategies}
-    assert {name for name, held in found.items() if held == "held"} >= expected, program.story()
+    assert {name for name, state in found.items() if state == "passed"} >= expected, program.story()
     assert all(finding["seconds"] > 0 for finding in state["findings"])
 
     files = CheckFiles(program.runs_dir)
@@ -120,7 +120,7 @@ def test_a_cancel_in_the_middle_leaves_nothing(program: RunningProgram, number: 
     state = program.state()
     found = {finding["id"]: finding["state"] for finding in state["findings"]}
     assert state["state"] == "cancelled"
-    assert (found["disk"], found["checkpoint"], found["exact"]) == ("held", "cancelled", "cancelled")
+    assert (found["disk"], found["checkpoint"], found["exact"]) == ("passed", "cancelled", "cancelled")
     assert not CheckFiles(program.runs_dir).work.exists()
 
 
@@ -137,7 +137,7 @@ def test_a_job_that_hangs_is_ended_and_told(tmp_path: Path) -> None:
     bench = Bench(tmp_path, on, Patience(threading.Event()), limit_s=0.5)
     checks = DdpChecks(bench)
     found = bench.guarded(checks.checkpoint)
-    assert found.state == "not_held"
+    assert found.state == "failed"
     assert found.words == "The job hung: step 10 had not come when its 0.5 s were over. It was ended."
     assert found.hint
     assert processes_at(tmp_path) == [] and bench.job is None

@@ -23,15 +23,15 @@ TITLES = {"disk": "Disk of the runs", "kill": "A rank that is killed", "driver":
 
 
 def state_of(check_id: str, state: str, num_done: int) -> dict[str, Any]:
-    """Return a made-up state in which so many checks are done: one held, one did not, one was skipped."""
-    results = ("held", "not_held", "skipped")
+    """Return a made-up state in which so many checks are done: one passed, one failed, one was skipped."""
+    results = ("passed", "failed", "skipped")
     findings = [
         {
             "id": name,
             "title": title,
             "state": results[number] if number < num_done else "running" if number == num_done else "waiting",
             "words": f"What came of {name}." if number < num_done else "",
-            "hint": "Do <b>this</b>." if results[number] == "not_held" and number < num_done else "",
+            "hint": "Do <b>this</b>." if results[number] == "failed" and number < num_done else "",
             "values": [{"name": "writing", "value": 412e6, "unit": "bytes/s", "is_compared": True}],
             "seconds": 1.5 if number < num_done else None,
             "compared": "writing: 2.0 × slower" if number < num_done else "",
@@ -49,7 +49,7 @@ def state_of(check_id: str, state: str, num_done: int) -> dict[str, Any]:
         "started_unix_s": time.time(),
         "took_s": 3.0,
         "compared_with_unix_s": None,
-        "summary": "Of 3 checks 1 held, 1 did not hold, 1 skipped: nothing here to check.",
+        "summary": "Of 3 checks 1 passed, 1 failed, 1 skipped: nothing here to check.",
         "versions": {"Python": "3"},
         "findings": findings,
     }

@@ -46,7 +46,7 @@ def test_a_check_is_followed_to_its_end_and_kept(checks_of: Start, tmp_path: Pat
     assert check.has_ended.wait(ANSWER_TIMEOUT_S)
     found = checks.look(check.check_id)
     assert (found["state"], found["error"]) == ("done", None)
-    assert [finding["state"] for finding in found["findings"]] == ["held", "not_held", "skipped"]
+    assert [finding["state"] for finding in found["findings"]] == ["passed", "failed", "skipped"]
     assert checks.report(check.check_id).read_text() == "the file of the fake\n"
 
     later = MachineChecks(tmp_path / "runs")

@@ -23,7 +23,7 @@ from trainers.machine_check.cancelling import CancelledError, Patience, TooLateE
 from trainers.machine_check.check import Check, Wanted, does_a_run_go_on
 from trainers.machine_check.devices import Devices, GpusNow
 from trainers.machine_check.driver import Nvidia, Probe
-from trainers.machine_check.findings import Finding, Value, all_held, compare, summary
+from trainers.machine_check.findings import Finding, Value, all_passed, compare, summary
 from trainers.machine_check.outcome import Outcome
 from trainers.machine_check.scratch import scratch
 
@@ -121,7 +121,7 @@ def test_a_job_is_not_started_on_a_gpu_that_was_taken_but_waits_for_its_last_one
     checks = Bench(tmp_path, on, patience, limit_s=1.0)
     looks = iter([GpusNow(in_use=("GPU 0 is in use",)), GpusNow(free=(FREE,))])
     monkeypatch.setattr(devices, "look", lambda: next(looks))
-    assert checks.guarded(lambda: Outcome.held("It was started.")).state == "held"
+    assert checks.guarded(lambda: Outcome.passed("It was started.")).state == "passed"
     assert next(looks, None) is None, "it looked again until its own last job had gone"
 
     monkeypatch.setattr("trainers.machine_check.bench.TEARDOWN_S", 0.0)
@@ -229,7 +229,7 @@ def test_a_gpu_that_torch_has_no_programs_for_is_left_alone_beside_one_that_it_c
     assert "left alone: GPU 1 cannot be used by this torch" in on.words
 
 
-def finding(state: Any = "held", **values: float) -> Finding:
+def finding(state: Any = "passed", **values: float) -> Finding:
     measured = tuple(Value(name=name, value=value, unit="s") for name, value in values.items())
     return Finding(id="x", title="X", state=state, values=measured)
 
@@ -237,17 +237,17 @@ def finding(state: Any = "held", **values: float) -> Finding:
 @pytest.mark.parametrize(
     ("now", "last", "words"),
     [
-        (finding("held"), finding("held"), "the same"),
-        (finding("held", start=1.2), finding("held", start=1.0), "the same"),
-        (finding("held", start=2.0), finding("held", start=1.0), "start: 2.0 × slower"),
-        (finding("held", start=1.0), finding("held", start=3.0), "start: 3.0 × faster"),
-        (finding("held", a=1.0, b=9.0), finding("held", a=2.0, b=1.0), "b: 9.0 × slower"),
-        (finding("not_held"), finding("held"), "held last time"),
-        (finding("held"), finding("not_held"), "did not hold last time"),
-        (finding("not_held"), finding("not_held"), "did not hold last time either"),
-        (finding("held"), finding("cancelled"), ""),
-        (finding("skipped"), finding("held"), ""),
-        (finding("held"), None, ""),
+        (finding("passed"), finding("passed"), "the same"),
+        (finding("passed", start=1.2), finding("passed", start=1.0), "the same"),
+        (finding("passed", start=2.0), finding("passed", start=1.0), "start: 2.0 × slower"),
+        (finding("passed", start=1.0), finding("passed", start=3.0), "start: 3.0 × faster"),
+        (finding("passed", a=1.0, b=9.0), finding("passed", a=2.0, b=1.0), "b: 9.0 × slower"),
+        (finding("failed"), finding("passed"), "passed last time"),
+        (finding("passed"), finding("failed"), "failed last time"),
+        (finding("failed"), finding("failed"), "failed last time either"),
+        (finding("passed"), finding("cancelled"), ""),
+        (finding("skipped"), finding("passed"), ""),
+        (finding("passed"), None, ""),
     ],
 )
 def test_a_finding_is_compared_with_the_last_time(now: Finding, last: Finding | None, words: str) -> None:
@@ -256,24 +256,24 @@ def test_a_finding_is_compared_with_the_last_time(now: Finding, last: Finding | 
 
 
 def test_more_bytes_a_second_are_faster_and_times_beside_runs_are_not_compared() -> None:
-    now = Finding(id="x", title="X", state="held", values=(Value(name="writing", value=2e9, unit="bytes/s"),))
+    now = Finding(id="x", title="X", state="passed", values=(Value(name="writing", value=2e9, unit="bytes/s"),))
     last = Finding(
-        id="x", title="X", state="held", values=(Value(name="writing", value=1e9, unit="bytes/s"),)
+        id="x", title="X", state="passed", values=(Value(name="writing", value=1e9, unit="bytes/s"),)
     )
     assert compare(now, last.to_json(), are_times_comparable=True) == "writing: 2.0 × faster"
-    assert compare(now, last.to_json(), are_times_comparable=False) == "held last time too"
+    assert compare(now, last.to_json(), are_times_comparable=False) == "passed last time too"
     odd = last.to_json() | {"values": [{"name": "writing", "value": "much"}]}
     assert compare(now, odd, are_times_comparable=True) == "the same", "a damaged file costs no check"
 
 
-def test_all_held_says_no_as_soon_as_something_was_not_found_out() -> None:
-    held = [finding("held"), finding("skipped")]
-    assert all_held(held)
-    for state in ("not_held", "not_checked", "cancelled", "running", "waiting"):
-        assert not all_held([*held, finding(state)])
-    words = summary([*held, finding("not_held"), finding("not_checked")])
+def test_all_passed_says_no_as_soon_as_something_was_not_found_out() -> None:
+    passed = [finding("passed"), finding("skipped")]
+    assert all_passed(passed)
+    for state in ("failed", "not_checked", "cancelled", "running", "waiting"):
+        assert not all_passed([*passed, finding(state)])
+    words = summary([*passed, finding("failed"), finding("not_checked")])
     assert words == (
-        "Of 4 checks 1 held, 1 did not hold, 1 could not be checked, 1 skipped: nothing here to check."
+        "Of 4 checks 1 passed, 1 failed, 1 could not be checked, 1 skipped: nothing here to check."
     )
 
 
@@ -286,18 +286,18 @@ def test_a_row_of_the_table_says_by_a_sign_and_words_what_held() -> None:
         Finding(
             id="disk",
             title="Disk of the runs",
-            state="not_held",
+            state="failed",
             words="It is full.",
             hint="Delete runs.",
             values=values,
             seconds=2.34,
-            compared="held last time",
+            compared="passed last time",
         )
     )
-    assert row.startswith("✗ did not hold")
+    assert row.startswith("✗ failed")
     for words in ("Disk of the runs", "2.3 s", "It is full.", "writing: 412 MB/s", "a small file: 4.2 ms"):
         assert words in row
-    assert "What to do: Delete runs." in row and "held last time" in row
+    assert "What to do: Delete runs." in row and "passed last time" in row
 
 
 def test_losses_are_compared_to_the_last_bit_and_strategies_within_rounding() -> None:
@@ -317,18 +317,18 @@ def line(size_bytes: int, **values: Any) -> dict[str, Any]:
 
 def test_measured_all_reduces_hold_and_whatever_went_wrong_does_not() -> None:
     good = all_reduce.judge([line(1_000, time_s=2e-4), line(66_000_000)], 0, "")
-    assert good.state == "held" and "to the last bit" in good.words
+    assert good.state == "passed" and "to the last bit" in good.words
     assert [value.value for value in good.values] == [5e8, 2e-4]
     failed = all_reduce.judge([line(1_000), {"error": "NCCL error", "rank": 1}], 1, "log")
-    assert failed.state == "not_held" and "rank 1 failed: NCCL error" in failed.words and failed.log == "log"
-    assert all_reduce.judge([], -9, "").state == "not_held"
-    assert all_reduce.judge([], 0, "").state == "not_held", "nothing measured is nothing held"
+    assert failed.state == "failed" and "rank 1 failed: NCCL error" in failed.words and failed.log == "log"
+    assert all_reduce.judge([], -9, "").state == "failed"
+    assert all_reduce.judge([], 0, "").state == "failed", "nothing measured is nothing passed"
 
 
 def test_the_disk_is_measured_and_what_runs_rely_on_is_tried(tmp_path: Path, patience: Patience) -> None:
-    assert disk.check_file_system(tmp_path).state == "held"
+    assert disk.check_file_system(tmp_path).state == "passed"
     found = disk.check_disk(tmp_path, patience)
-    assert found.state == "held"
+    assert found.state == "passed"
     assert all(value.value > 0 for value in found.values)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.lock", "small.json"]
     patience.cancelled.set()
@@ -342,7 +342,7 @@ def test_a_file_system_that_keeps_no_locks_or_rights_is_told(
     monkeypatch.setattr("trainers.machine_check.disk.fcntl.flock", lambda *_: None)
     monkeypatch.setattr(private_files, "is_ours", lambda _: False)
     found = disk.check_file_system(tmp_path)
-    assert found.state == "not_held"
+    assert found.state == "failed"
     assert "a lock keeps nobody out" in found.words and "another user's" in found.words
     assert "--runs-dir" in found.hint
 
@@ -357,7 +357,7 @@ def test_a_disk_that_takes_nothing_is_a_finding_and_no_crash(
 
     check._carry_out("disk", full)
     (found,) = [item for item in check.to_json()["findings"] if item["id"] == "disk"]
-    assert found["state"] == "not_held" and "No space left on device" in found["words"]
+    assert found["state"] == "failed" and "No space left on device" in found["words"]
 
 
 def test_waiting_ends_with_the_cancel_or_the_deadline(patience: Patience) -> None:

@@ -74,7 +74,7 @@ def check_all_reduce(
     except TooLateError:
         words = f"The ranks did not end within {limit_s:.0f} s: they were ended."
         tree.kill()
-        return Outcome.not_held(words, _HINT, log=log_ends([log]))
+        return Outcome.failed(words, _HINT, log=log_ends([log]))
     finally:
         tree.kill()
         process.wait()
@@ -95,7 +95,7 @@ def judge(lines: list[dict[str, Any]], exit_code: int, log: str) -> Outcome:
     if errors or exit_code != 0 or not measured:
         first = errors[0] if errors else None
         why = f"rank {first['rank']} failed: {first['error']}" if first else f"it ended with {exit_code}"
-        return Outcome.not_held(f"The ranks could not average: {why}", _HINT, log=log)
+        return Outcome.failed(f"The ranks could not average: {why}", _HINT, log=log)
     small, large = measured[0], measured[-1]
     values = (
         Value(name="bus bandwidth", value=large["bus_bytes_per_s"], unit="bytes/s"),
@@ -106,4 +106,4 @@ def judge(lines: list[dict[str, Any]], exit_code: int, log: str) -> Outcome:
         f"{large['num_ranks']} ranks over {backend}: every sum of {small['size_bytes'] / 1e3:.0f} kB to "
         f"{large['size_bytes'] / 1e6:.0f} MB is right to the last bit."
     )
-    return Outcome.held(words, values=values)
+    return Outcome.passed(words, values=values)

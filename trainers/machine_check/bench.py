@@ -55,7 +55,7 @@ class Bench:
         self.done()
         if job is not None:
             log = job.log_end()
-        return Outcome.not_held(words, REPORT_HINT, log=log)
+        return Outcome.failed(words, REPORT_HINT, log=log)
 
     def guarded(self, check: Callable[[], Outcome]) -> Outcome:
         """Do a check; a job that fails or hangs is ended and told.

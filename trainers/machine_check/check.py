@@ -19,7 +19,7 @@ from trainers.machine_check.bench import REPORT_HINT, Bench
 from trainers.machine_check.cancelling import CancelledError, Patience
 from trainers.machine_check.devices import Devices
 from trainers.machine_check.driver import Nvidia, Probe
-from trainers.machine_check.findings import Finding, all_held, compare, summary
+from trainers.machine_check.findings import Finding, all_passed, compare, summary
 from trainers.machine_check.outcome import Outcome
 from trainers.machine_check.scratch import scratch
 from trainers.machine_check.scrubbing import Known, scrub
@@ -90,7 +90,7 @@ class Check:
         self._known = Known.here(runs_dir)
 
     def run(self) -> bool:
-        """Check everything; return whether all held.
+        """Check everything; return whether all passed.
 
         Raises:
             ValueError: when another check is going on, or what is wanted cannot be had.
@@ -110,7 +110,7 @@ class Check:
                 self.to_json(with_logs=True), scrub(report.write(self.to_json(), findings), self._known)
             )
         self._tell(self.to_json(), None)
-        return self._state == "done" and all_held(findings)
+        return self._state == "done" and all_passed(findings)
 
     def to_json(self, *, with_logs: bool = False) -> dict[str, Any]:
         """Return what the page and scripts see."""
@@ -173,8 +173,8 @@ class Check:
         if verdict.fits is None:
             return Outcome.skipped(verdict.words)
         if verdict.fits:
-            return Outcome.held(verdict.words)
-        return Outcome.not_held(verdict.words, verdict.hint)
+            return Outcome.passed(verdict.words)
+        return Outcome.failed(verdict.words, verdict.hint)
 
     def _other_strategies(self) -> list[Any]:
         return [strategy for strategy in self._probe.strategies if strategy["name"] != "ddp"]
@@ -202,7 +202,7 @@ class Check:
         try:
             outcome = check()
         except OSError as error:
-            outcome = Outcome.not_held(f"A file could not be written or read: {error.strerror}.", REPORT_HINT)
+            outcome = Outcome.failed(f"A file could not be written or read: {error.strerror}.", REPORT_HINT)
         finding = replace(
             self._findings[name],
             state=outcome.state,

@@ -48,12 +48,12 @@ def check_file_system(folder: Path) -> Outcome:
     write_json_atomically(small, {"number": 1}, mode=0o600)
     write_json_atomically(small, {"number": 2}, mode=0o600)
     if problems:
-        return Outcome.not_held(
+        return Outcome.failed(
             f"On the file system of the runs {', '.join(problems)}.",
             "Keep the runs on a local disk (ext4, xfs, btrfs, APFS), or a network file system with locks and "
             "owners: --runs-dir.",
         )
-    return Outcome.held("Locks, owners, rights and replacing a file whole are all kept.")
+    return Outcome.passed("Locks, owners, rights and replacing a file whole are all kept.")
 
 
 def check_disk(folder: Path, patience: Patience) -> Outcome:
@@ -85,7 +85,7 @@ def check_disk(folder: Path, patience: Patience) -> Outcome:
     hint = ""
     if written < SLOW_BYTES_PER_S or small_file_s > SLOW_SMALL_FILE_S:
         hint = "That is slow: keep the runs on a local disk (--runs-dir), or save less often."
-    return Outcome.held(words, values=values, hint=hint)
+    return Outcome.passed(words, values=values, hint=hint)
 
 
 def _write(path: Path, patience: Patience) -> tuple[int, float]:

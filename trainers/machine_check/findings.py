@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-State = Literal["waiting", "running", "held", "not_held", "not_checked", "skipped", "cancelled"]
+State = Literal["waiting", "running", "passed", "failed", "not_checked", "skipped", "cancelled"]
 Unit = Literal["s", "bytes/s", "loss"]
 
 # A sign and words: neither is left to a colour.
 SIGNS: Mapping[State, tuple[str, str]] = {
     "waiting": (" ", "waits"),
     "running": (" ", "is being checked"),
-    "held": ("✓", "held"),
-    "not_held": ("✗", "did not hold"),
+    "passed": ("✓", "passed"),
+    "failed": ("✗", "failed"),
     "not_checked": ("?", "could not be checked"),
     "skipped": ("–", "skipped"),
     "cancelled": ("–", "cancelled"),
@@ -46,7 +46,7 @@ class Finding:
         values: what was measured.
         seconds: how long it took; None while it has not ended.
         compared: how it was last time, in words; empty where there is nothing to compare with.
-        log: the end of what the processes said; only of what did not hold.
+        log: the end of what the processes said; only of what failed.
     """
 
     id: str
@@ -64,18 +64,18 @@ class Finding:
         return asdict(self) | {"values": [asdict(value) for value in self.values]}
 
 
-def all_held(findings: Sequence[Finding]) -> bool:
-    """Tell whether all held that this machine has something for."""
-    return all(finding.state in ("held", "skipped") for finding in findings)
+def all_passed(findings: Sequence[Finding]) -> bool:
+    """Tell whether all passed that this machine has something for."""
+    return all(finding.state in ("passed", "skipped") for finding in findings)
 
 
 def summary(findings: Sequence[Finding]) -> str:
     """Say in a sentence what came of all checks."""
-    count = {state: sum(finding.state == state for finding in findings) for state in ("held", "not_held")}
+    count = {state: sum(finding.state == state for finding in findings) for state in ("passed", "failed")}
     open_ones = sum(finding.state in ("not_checked", "cancelled") for finding in findings)
     skipped = sum(finding.state == "skipped" for finding in findings)
-    parts = [f"{count['held']} held"]
-    parts += [f"{count['not_held']} did not hold"] if count["not_held"] else []
+    parts = [f"{count['passed']} passed"]
+    parts += [f"{count['failed']} failed"] if count["failed"] else []
     parts += [f"{open_ones} could not be checked"] if open_ones else []
     parts += [f"{skipped} skipped: nothing here to check"] if skipped else []
     return f"Of {len(findings)} checks {', '.join(parts)}."
@@ -88,15 +88,15 @@ def compare(finding: Finding, last: Mapping[str, Any] | None, *, are_times_compa
         last: that one's JSON; None where there was none.
         are_times_comparable: both had the machine to themselves.
     """
-    ended = ("held", "not_held")
+    ended = ("passed", "failed")
     if last is None or finding.state not in ended or last.get("state") not in ended:
         return ""
     if finding.state != last["state"]:
-        return "held last time" if last["state"] == "held" else "did not hold last time"
-    if finding.state == "not_held":
-        return "did not hold last time either"
+        return "passed last time" if last["state"] == "passed" else "failed last time"
+    if finding.state == "failed":
+        return "failed last time either"
     if not are_times_comparable:
-        return "held last time too"
+        return "passed last time too"
     return _largest_change(finding.values, last) or "the same"
 
 

@@ -18,14 +18,14 @@ class Outcome:
     log: str = ""
 
     @staticmethod
-    def held(words: str, *, values: tuple[Value, ...] = (), hint: str = "") -> Outcome:
+    def passed(words: str, *, values: tuple[Value, ...] = (), hint: str = "") -> Outcome:
         """Return that it is as it should be."""
-        return Outcome(state="held", words=words, values=values, hint=hint)
+        return Outcome(state="passed", words=words, values=values, hint=hint)
 
     @staticmethod
-    def not_held(words: str, hint: str, *, values: tuple[Value, ...] = (), log: str = "") -> Outcome:
+    def failed(words: str, hint: str, *, values: tuple[Value, ...] = (), log: str = "") -> Outcome:
         """Return that it is not as it should be, and what to do."""
-        return Outcome(state="not_held", words=words, hint=hint, values=values, log=log)
+        return Outcome(state="failed", words=words, hint=hint, values=values, log=log)
 
     @staticmethod
     def not_checked(words: str, hint: str = "") -> Outcome:

@@ -1,4 +1,4 @@
-"""The file for a bug report: versions, what came of each check, and the logs of what did not hold."""
+"""The file for a bug report: versions, what came of each check, and the logs of what failed."""
 
 from __future__ import annotations
 

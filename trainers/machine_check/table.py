@@ -9,7 +9,7 @@ _STATE_WIDTH = 21
 
 
 def line(finding: Finding) -> str:
-    """Return the lines of one finding: what it is, whether it held, its seconds and words."""
+    """Return the lines of one finding: what it is, whether it passed, its seconds and words."""
     sign, words = SIGNS[finding.state]
     took = "" if finding.seconds is None else f"{finding.seconds:.1f} s"
     first = f"{sign} {words:<{_STATE_WIDTH}}{finding.title:<{_TITLE_WIDTH}}{took:>8}"

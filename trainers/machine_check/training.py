@@ -51,7 +51,7 @@ class DdpChecks:
             Value(name="training stood still", value=saved["stall_s"], unit="s", is_compared=False),
         )
         words = f"Saved at step {saved['step']} while it trained on, and every file is whole."
-        return Outcome.held(words, values=values)
+        return Outcome.passed(words, values=values)
 
     def kill(self) -> Outcome:
         """Kill a rank of that job by force; see who is blamed, and that nothing is left."""
@@ -76,7 +76,7 @@ class DdpChecks:
             return self._bench.failed(f"{len(left)} processes of the job could not be ended.")
         self._bench.done()
         words = f"Rank {rank} was killed (SIGKILL): named after {took_s:.1f} s, and no process was left."
-        return Outcome.held(words, values=(Value(name="kill to end", value=took_s, unit="s"),))
+        return Outcome.passed(words, values=(Value(name="kill to end", value=took_s, unit="s"),))
 
     def resume(self) -> Outcome:
         """Go on from the checkpoint."""
@@ -87,7 +87,7 @@ class DdpChecks:
         first = min(job.losses)
         if first != self._saved_step + 1:
             return self._bench.failed(f"Resumed at step {self._saved_step}, it went on with step {first}.")
-        return Outcome.held(f"Went on with step {first}, from the checkpoint before the kill.")
+        return Outcome.passed(f"Went on with step {first}, from the checkpoint before the kill.")
 
     def stop(self) -> Outcome:
         """Stop the resumed job, with a save."""
@@ -106,7 +106,7 @@ class DdpChecks:
         self._stopped_step = step
         self._bench.done()
         words = f"Stopped at step {step} and saved; the last process was gone after {took_s:.1f} s."
-        return Outcome.held(words, values=(Value(name="Stop to end", value=took_s, unit="s"),))
+        return Outcome.passed(words, values=(Value(name="Stop to end", value=took_s, unit="s"),))
 
     def exact(self) -> Outcome:
         """Train the same without a disturbance, and compare all losses and weights bit by bit."""
@@ -128,7 +128,7 @@ class DdpChecks:
             return self._bench.failed(f"The losses are the same, but not the weights of step {step}.")
         self._bench.done()
         words = f"All losses, and the weights of step {step}, have the same bits as without kill and resume."
-        return Outcome.held(words)
+        return Outcome.passed(words)
 
 
 def first_difference(undisturbed: Losses, others: list[Losses]) -> int | None:
