@@ -1,7 +1,7 @@
 """Checks whether this machine trains as it should, by real short jobs.
 
     python -m trainers.check_machine [--runs-dir RUNS] [--ranks N] [--device auto|cpu|cuda]
-                                     [--job-limit SECONDS] [--json]
+                                     [--except-gpus UUID,...] [--job-limit SECONDS] [--json]
 
 Every strategy that fits, a checkpoint, a killed rank, an exact resume and Stop; all-reduces; driver, wheel
 and card; the disk of the runs. Only GPUs that nobody uses, else ranks on the CPU. Ctrl-C cancels. It exits
@@ -14,16 +14,16 @@ import argparse
 import json
 import signal
 import sys
-import threading
 import uuid
 from pathlib import Path
 from typing import Any
 
-from trainers.contract import hardware, lifeline, private_files
+from trainers.contract import cuda_environment, hardware, lifeline, private_files
 from trainers.contract.check_files import CheckFiles
+from trainers.contract.check_limits import JOB_LIMIT_S
 from trainers.machine_check import table
 from trainers.machine_check.cancelling import Patience
-from trainers.machine_check.check import JOB_LIMIT_S, Check, Wanted
+from trainers.machine_check.check import Check, Wanted
 from trainers.machine_check.findings import Finding
 
 HELD, NOT_HELD, COULD_NOT_BEGIN, CANCELLED = 0, 1, 2, 130
@@ -36,24 +36,25 @@ def main() -> None:
     runs_dir = options.runs_dir.resolve()
     private_files.begin(runs_dir)
     lifeline.adopt_orphans()
-    cancelled = threading.Event()
+    patience = Patience()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: cancelled.set())
+        signal.signal(number, lambda *_: patience.cancel())
     wanted = Wanted(
         check_id=options.check_id,
         device=options.device,
         num_ranks=options.ranks,
+        except_gpus=options.except_gpus,
         job_limit_s=options.job_limit,
     )
     printer = _Json() if options.json else _Text()
-    check = Check(runs_dir, wanted, Patience(cancelled), printer.tell)
+    check = Check(runs_dir, wanted, patience, printer.tell)
     try:
         has_held = check.run()
     except (OSError, ValueError) as error:
         print(f"This machine cannot be checked: {error}", file=sys.stderr)
         sys.exit(COULD_NOT_BEGIN)
     printer.end(check.to_json(), CheckFiles(runs_dir).report(options.check_id))
-    sys.exit(CANCELLED if cancelled.is_set() else HELD if has_held else NOT_HELD)
+    sys.exit(CANCELLED if patience.is_cancelled else HELD if has_held else NOT_HELD)
 
 
 def _options() -> argparse.Namespace:
@@ -61,6 +62,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where runs are kept")
     parser.add_argument("--ranks", type=int, help="how many; without it all free GPUs, or two CPU ranks")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument(
+        "--except-gpus", type=_uuids, default=(), metavar="UUID[,UUID...]", help="GPUs to be left alone"
+    )
     parser.add_argument(
         "--job-limit", type=float, default=JOB_LIMIT_S, help="seconds after which a job counts as hung"
     )
@@ -75,6 +79,19 @@ def _options() -> argparse.Namespace:
     except ValueError as error:
         parser.error(str(error))
     return options
+
+
+def _uuids(text: str) -> tuple[str, ...]:
+    """Return the UUIDs of a list.
+
+    Raises:
+        ArgumentTypeError: when one is no UUID: an index may mean another GPU to whoever wrote it.
+    """
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if not name.startswith((cuda_environment.GPU, cuda_environment.MIG)):
+            raise argparse.ArgumentTypeError(f"{name!r} is no UUID of a GPU, such as `nvidia-smi -L` lists")
+    return names
 
 
 class _Text:
@@ -95,7 +112,8 @@ class _Text:
         """Print what it comes to."""
         if state["had_company"]:
             print("Runs went on meanwhile: the times say little.")
-        print(f"{state['summary']} It took {state['took_s']:.0f} s. For a bug report: {report}", flush=True)
+        kept = f" For a bug report: {report}" if report.is_file() else ""
+        print(f"{state['summary']} It took {state['took_s']:.0f} s.{kept}", flush=True)
 
 
 class _Json:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -134,7 +133,7 @@ def test_nothing_outlives_a_check_that_is_killed(program: RunningProgram) -> Non
 def test_a_job_that_hangs_is_ended_and_told(tmp_path: Path) -> None:
     on = Devices(kind="cpu", num_ranks=2, words="2 CPU ranks")
     # No job gets to its tenth step in so short a time.
-    bench = Bench(tmp_path, on, Patience(threading.Event()), limit_s=0.5)
+    bench = Bench(tmp_path, on, Patience(), limit_s=0.5)
     checks = DdpChecks(bench)
     found = bench.guarded(checks.checkpoint)
     assert found.state == "failed"

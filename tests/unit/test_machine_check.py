@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import threading
+import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,24 +14,40 @@ from typing import Any
 
 import pytest
 
+from tests.harness import REPOSITORY
+from trainers import check_machine
+from trainers.contract import check_limits, hardware, private_files
 from trainers.contract import config as config_module
-from trainers.contract import hardware, private_files
 from trainers.contract.check_files import MOST_KEPT, CheckFiles
+from trainers.contract.check_limits import JOB_LIMIT_S, longest_check_s
 from trainers.contract.cuda_environment import Obstacle
 from trainers.contract.hardware import VisibleGpu
-from trainers.machine_check import all_reduce, configs, devices, disk, driver, strategies, table, training
+from trainers.contract.processes import GPU_KILL_WAIT_S, KILL_WAIT_S
+from trainers.machine_check import (
+    all_reduce,
+    bench,
+    configs,
+    devices,
+    disk,
+    driver,
+    strategies,
+    table,
+    training,
+)
 from trainers.machine_check.bench import Bench
 from trainers.machine_check.cancelling import CancelledError, Patience, TooLateError
-from trainers.machine_check.check import Check, Wanted, does_a_run_go_on
+from trainers.machine_check.check import MOST_SAID_CHARS, Check, Wanted, does_a_run_go_on
 from trainers.machine_check.devices import Devices, GpusNow
 from trainers.machine_check.driver import Nvidia, Probe
 from trainers.machine_check.findings import Finding, Value, all_passed, compare, summary
-from trainers.machine_check.outcome import Outcome
-from trainers.machine_check.scratch import scratch
+from trainers.machine_check.job import LOG_END_BYTES, log_ends
+from trainers.machine_check.outcome import REPORT_HINT, Outcome
+from trainers.machine_check.scratch import alone, scratch
 
 FREE, DESKTOP = VisibleGpu(index=0, uuid="GPU-a", handle="0"), VisibleGpu(index=1, uuid="GPU-b", handle="1")
 USED, BLIND = VisibleGpu(index=2, uuid="GPU-c", handle="2"), VisibleGpu(index=3, uuid="GPU-d", handle="3")
 UNSEEN, PART = VisibleGpu(index=4, uuid="GPU-e", handle="4"), VisibleGpu(index=5, uuid="MIG-f", handle=None)
+DIVIDED = VisibleGpu(index=6, uuid="GPU-g", handle="6")
 ON_CPU = Devices(kind="cpu", num_ranks=2, words="2 CPU ranks")
 
 
@@ -38,6 +56,7 @@ class FakeNvml:
 
     NVMLError = RuntimeError
     NVML_TEMPERATURE_GPU = 0
+    nvmlMemory_v2 = 2  # noqa: N815
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:  # noqa: N802 - NVML's names
         if handle == "3":
@@ -52,19 +71,38 @@ class FakeNvml:
     def nvmlSystemGetProcessName(self, pid: int) -> str:  # noqa: N802
         return "python"
 
-    def nvmlDeviceGetMemoryInfo(self, handle: str) -> Any:  # noqa: N802
-        return SimpleNamespace(used=30 * 10**9 if handle == "4" else 10**8, total=80 * 10**9)
+    def nvmlDeviceGetMemoryInfo(self, handle: str, version: int = 1) -> Any:  # noqa: N802
+        used = 30 * 10**9 if handle == "4" else 10**8
+        reserved = 6 * 10**9  # more than the share that tells of somebody
+        return SimpleNamespace(
+            used=used if version == self.nvmlMemory_v2 else used + reserved, total=80 * 10**9
+        )
+
+    def nvmlDeviceGetMigMode(self, handle: str) -> tuple[int, int]:  # noqa: N802
+        return int(handle == "6"), 0
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:  # noqa: N802
+        return uuid
+
+    def nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self, handle: str) -> str:  # noqa: N802
+        return {"MIG-f": "9"}[handle]
+
+    def nvmlDeviceGetIndex(self, handle: str) -> int:  # noqa: N802
+        return int(handle)
+
+    def nvmlDeviceGetName(self, handle: str) -> str:  # noqa: N802
+        return "NVIDIA A30"
 
     def _nothing(self, *_: object) -> Any:
         raise RuntimeError("Not Supported")
 
-    nvmlDeviceGetName = nvmlDeviceGetUtilizationRates = _nothing  # noqa: N815
+    nvmlDeviceGetUtilizationRates = _nothing  # noqa: N815
     nvmlDeviceGetPowerUsage = nvmlDeviceGetTemperature = _nothing  # noqa: N815
 
 
 @pytest.fixture
 def patience() -> Patience:
-    return Patience(threading.Event())
+    return Patience()
 
 
 def use_gpus(monkeypatch: pytest.MonkeyPatch, *gpus: VisibleGpu) -> None:
@@ -73,14 +111,15 @@ def use_gpus(monkeypatch: pytest.MonkeyPatch, *gpus: VisibleGpu) -> None:
 
 
 def test_only_gpus_that_nobody_computes_on_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    use_gpus(monkeypatch, FREE, DESKTOP, USED, BLIND, UNSEEN, PART)
+    use_gpus(monkeypatch, FREE, DESKTOP, USED, BLIND, UNSEEN, PART, DIVIDED)
     found = devices.look()
     assert found.free == (FREE, DESKTOP), "a desktop leaves room"
     assert found.in_use == (
         "GPU 2 is in use",
         "GPU 3 does not say who uses it",
         "GPU 4 has memory in use by somebody who cannot be seen from here",
-        "GPU 5 is a part of one, of which cannot be seen who uses it",
+        "A part (MIG) of GPU 9 (NVIDIA A30) cannot be asked who uses it",
+        "GPU 6 is divided (MIG), and its parts cannot be asked who uses them",
     )
     on = devices.choose("auto", None, found, None)
     assert (on.kind, on.num_ranks, on.uuids) == ("cuda", 2, ("GPU-a", "GPU-b"))
@@ -102,9 +141,33 @@ def test_with_no_gpu_free_or_usable_ranks_are_on_the_cpu_and_it_says_why(
         "2 CPU ranks, because no GPU can be used: the driver is too old",
     )
     assert devices.choose("auto", None, GpusNow(), None).words == "2 CPU ranks"
-    assert devices.choose("auto", 3, GpusNow(free=(FREE,)), None).kind == "cpu", "more ranks than GPUs"
+    with_one = devices.choose("auto", 3, GpusNow(free=(FREE,), in_use=("GPU 2 is in use",)), None)
+    assert (with_one.kind, with_one.words) == (
+        "cpu",
+        "3 CPU ranks, because so many were asked for and only 1 GPU can be used: GPU 2 is in use",
+    )
     with pytest.raises(ValueError, match="1 GPU wanted, but 0 can be used: GPU 2 is in use"):
         devices.choose("cuda", None, devices.look(), None)
+
+
+def test_a_gpu_that_was_granted_to_a_job_which_has_not_opened_it_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    use_gpus(monkeypatch, FREE, DESKTOP)
+    found = devices.look(("GPU-a", "GPU-elsewhere"))
+    assert (found.free, found.in_use) == ((DESKTOP,), ("GPU 0 is kept for somebody else",))
+
+
+def test_gpus_to_be_left_alone_are_named_by_uuid(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    command = ["check_machine", "--runs-dir", str(tmp_path), "--except-gpus"]
+    monkeypatch.setattr("sys.argv", [*command, "GPU-a, MIG-b,"])
+    assert check_machine._options().except_gpus == ("GPU-a", "MIG-b")
+    monkeypatch.setattr("sys.argv", [*command, "GPU-a,1"])
+    with pytest.raises(SystemExit):
+        check_machine._options()
+    assert "'1' is no UUID" in capsys.readouterr().err
 
 
 def test_a_gpu_that_somebody_took_between_two_jobs_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +277,7 @@ def test_driver_wheel_and_card_are_held_against_each_other(
 ) -> None:
     verdict = driver.judge(nvidia, probe, num_free=num_free)
     assert verdict.fits is fits
-    assert words in verdict.words
+    assert words in f"{verdict.words} {verdict.said}"
     assert (verdict.why_no_gpu is None) == (fits is not False)
     assert bool(verdict.hint) == (fits is False), "what does not fit says what to do"
 
@@ -227,6 +290,26 @@ def test_a_gpu_that_torch_has_no_programs_for_is_left_alone_beside_one_that_it_c
     on = devices.choose("auto", None, gpus, verdict.why_no_gpu)
     assert on.uuids == ("GPU-a",)
     assert "left alone: GPU 1 cannot be used by this torch" in on.words
+
+
+@pytest.mark.parametrize(
+    ("program", "torch", "error"),
+    [
+        ("print(1); warn('old'); print(ANSWER); print('bye', end=''); warn('odd exit')", "9.9", None),
+        ("warn('first'); warn('ImportError: no torch'); sys.exit(1)", None, "ImportError: no torch"),
+        ("print(ANSWER); sys.exit(3)", None, "it ended with exit code 3."),
+        ("print('{}')", None, "it ended with exit code 0."),
+    ],
+)
+def test_what_torch_says_is_found_among_warnings(
+    program: str, torch: str | None, error: str | None, patience: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A made-up probe, which prints more than its answer."""
+    answer = json.dumps({"torch": "9.9", "obstacle": None, "strategies": []})
+    begin = f"import sys; ANSWER = {answer!r}; warn = lambda text: print(text, file=sys.stderr, flush=True); "
+    monkeypatch.setattr(driver, "PROBE", ("-c", begin + program))
+    found = driver.ask_torch({}, patience)
+    assert (found.torch, found.error) == (torch, error)
 
 
 def finding(state: Any = "passed", **values: float) -> Finding:
@@ -256,7 +339,9 @@ def test_a_finding_is_compared_with_the_last_time(now: Finding, last: Finding | 
 
 
 def test_more_bytes_a_second_are_faster_and_times_beside_runs_are_not_compared() -> None:
-    now = Finding(id="x", title="X", state="passed", values=(Value(name="writing", value=2e9, unit="bytes/s"),))
+    now = Finding(
+        id="x", title="X", state="passed", values=(Value(name="writing", value=2e9, unit="bytes/s"),)
+    )
     last = Finding(
         id="x", title="X", state="passed", values=(Value(name="writing", value=1e9, unit="bytes/s"),)
     )
@@ -316,13 +401,14 @@ def line(size_bytes: int, **values: Any) -> dict[str, Any]:
 
 
 def test_measured_all_reduces_hold_and_whatever_went_wrong_does_not() -> None:
-    good = all_reduce.judge([line(1_000, time_s=2e-4), line(66_000_000)], 0, "")
+    good = all_reduce.judge([line(1_000, time_s=2e-4), line(66_000_000)], 0, "", "")
     assert good.state == "passed" and "to the last bit" in good.words
     assert [value.value for value in good.values] == [5e8, 2e-4]
-    failed = all_reduce.judge([line(1_000), {"error": "NCCL error", "rank": 1}], 1, "log")
-    assert failed.state == "failed" and "rank 1 failed: NCCL error" in failed.words and failed.log == "log"
-    assert all_reduce.judge([], -9, "").state == "failed"
-    assert all_reduce.judge([], 0, "").state == "failed", "nothing measured is nothing passed"
+    failed = all_reduce.judge([line(1_000), {"error": "NCCL error", "rank": 1}], 1, "log", "do")
+    assert (failed.state, failed.hint, failed.log) == ("failed", "do", "log")
+    assert (failed.words, failed.said) == ("The ranks could not average: rank 1 failed:", "NCCL error")
+    assert all_reduce.judge([], -9, "", "").state == "failed"
+    assert all_reduce.judge([], 0, "", "").state == "failed", "nothing measured is nothing passed"
 
 
 def test_the_disk_is_measured_and_what_runs_rely_on_is_tried(tmp_path: Path, patience: Patience) -> None:
@@ -331,9 +417,10 @@ def test_the_disk_is_measured_and_what_runs_rely_on_is_tried(tmp_path: Path, pat
     assert found.state == "passed"
     assert all(value.value > 0 for value in found.values)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.lock", "small.json"]
-    patience.cancelled.set()
+    patience.cancel()
     with pytest.raises(CancelledError):
         disk.check_disk(tmp_path, patience)
+    assert not (tmp_path / "speed.bin").exists()
 
 
 def test_a_file_system_that_keeps_no_locks_or_rights_is_told(
@@ -357,16 +444,189 @@ def test_a_disk_that_takes_nothing_is_a_finding_and_no_crash(
 
     check._carry_out("disk", full)
     (found,) = [item for item in check.to_json()["findings"] if item["id"] == "disk"]
-    assert found["state"] == "failed" and "No space left on device" in found["words"]
+    assert (found["state"], found["hint"]) == ("failed", disk.FREE_SPACE_HINT)
+    assert found["words"] == "A file could not be written: the disk is full, or its quota is used up."
+
+
+def test_a_small_disk_is_told_and_costs_nothing(small_disk: Path, patience: Patience) -> None:
+    before = shutil.disk_usage(small_disk).free
+    found = disk.check_disk(small_disk, patience)
+    assert (found.state, found.hint) == ("failed", disk.FREE_SPACE_HINT)
+    assert found.words == f"Not enough free space: {before / 1e6:.0f} MB."
+    assert list(small_disk.iterdir()) == []
+
+
+def fill(folder: Path) -> None:
+    with (folder / "full").open("wb", buffering=0) as file:
+        size_bytes = shutil.disk_usage(folder).free
+        while shutil.disk_usage(folder).free > 0:
+            file.write(bytes(size_bytes // 16))
+
+
+def test_a_disk_that_fills_meanwhile_keeps_nothing_of_the_measurement(
+    small_disk: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    much = SimpleNamespace(free=10**12)  # as before somebody else filled it
+    fill(small_disk)
+    (small_disk / "full").open("r+b").truncate(8 * 2**20)
+    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: much)
+    with pytest.raises(OSError, match="No space left"):
+        disk.check_disk(small_disk, patience)
+    assert [path.name for path in small_disk.iterdir()] == ["full"]
+
+
+class FakeProbe:
+    """Says in torch's place that there is one more strategy, and counts nothing."""
+
+    strategies = ({"name": "ddp"}, {"name": "zero9", "label": "ZeRO-9"})
+
+
+def test_on_a_full_disk_no_job_is_started_and_what_was_found_is_told(
+    small_disk: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe = Probe(torch="9.9", strategies=FakeProbe.strategies)
+    monkeypatch.setattr(driver, "ask_torch", lambda *_: probe)
+    check = Check(small_disk, Wanted(check_id="0" * 12, device="cpu"), patience, lambda *_: None)
+    fill(small_disk)
+    assert check.run() is False
+    state = check.to_json()
+    found = {item["id"]: item for item in state["findings"]}
+    for name in ("file_system", "disk"):
+        assert (found[name]["state"], found[name]["hint"]) == ("failed", disk.FREE_SPACE_HINT)
+    for name in ("all_reduce", "checkpoint", "exact", "strategy_zero9"):
+        assert found[name]["words"] == "The disk of the runs does not take what jobs write."
+        assert found[name]["state"] == "not_checked"
+    assert state["state"] == "done"
+    assert state["summary"].endswith("It could not be kept: No space left on device.")
+    files = CheckFiles(small_disk)
+    assert sorted(path.name for path in files.folder.iterdir()) == ["lock"]
+
+
+def test_an_odd_error_in_one_check_is_a_finding_and_the_rest_goes_on(
+    tmp_path: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe = Probe(torch="9.9", strategies=FakeProbe.strategies)
+    monkeypatch.setattr(driver, "ask_torch", lambda *_: probe)
+    monkeypatch.setattr("trainers.machine_check.check._last_like", lambda *_: None)
+
+    def odd(*_: object) -> Any:
+        raise TypeError(f"odd at {Path.home()}/secret")
+
+    monkeypatch.setattr(disk, "check_file_system", odd)
+    monkeypatch.setattr(disk, "check_disk", lambda *_: Outcome.failed("So that no job is started.", ""))
+    check = Check(tmp_path, Wanted(check_id="0" * 12, device="cpu"), patience, lambda *_: None)
+    assert check.run() is False
+    (kept_one,) = CheckFiles(tmp_path).read()
+    found = {item["id"]: item for item in kept_one["findings"]}
+    assert found["file_system"]["state"] == "failed"
+    assert found["file_system"]["words"] == "The check itself went wrong: TypeError: odd at HOME/secret"
+    assert found["file_system"]["hint"] == REPORT_HINT
+    assert "Traceback" in found["file_system"]["log"] and str(Path.home()) not in found["file_system"]["log"]
+    assert found["driver"]["state"] == "skipped" and found["disk"]["state"] == "failed"
+
+
+def test_what_was_found_is_kept_when_the_check_itself_falls(
+    tmp_path: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "ask_torch", lambda *_: Probe(error="it fell"))
+
+    def tell(state: dict[str, Any], finding: Finding | None) -> None:
+        if finding is not None and finding.id == "file_system":
+            raise RuntimeError("nobody listens")
+
+    check = Check(tmp_path, Wanted(check_id="0" * 12, device="cpu"), patience, tell)
+    with pytest.raises(RuntimeError, match="nobody listens"):
+        check.run()
+    (kept_one,) = CheckFiles(tmp_path).read()
+    assert kept_one["state"] == "failed"
+    assert [item["state"] for item in kept_one["findings"]][:3] == ["failed", "passed", "waiting"]
+
+
+def test_only_what_others_say_is_scrubbed_and_cut_after_it(
+    tmp_path: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USER", "skipper")
+    monkeypatch.setenv("A_PLACE", "skipper's secret place")
+    check = Check(tmp_path, Wanted(check_id="0" * 12), patience, lambda *_: None)
+    said = "x" * (MOST_SAID_CHARS - 8) + " skipper's secret place"
+    check._carry_out("disk", lambda: Outcome.failed("The skipper said:", "Ask skipper.", said=said, log=said))
+    (found,) = [item for item in check.to_json(with_logs=True)["findings"] if item["id"] == "disk"]
+    assert found["words"] == "The skipper said: " + "x" * (MOST_SAID_CHARS - 8) + " VALUE"
+    assert found["hint"] == "Ask skipper."
+    assert found["log"].endswith("x VALUE")
+
+
+def test_the_file_keeps_our_own_words_and_versions_where_a_person_is_called_so(
+    tmp_path: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "ask_torch", lambda *_: Probe(error="card says no"))
+    monkeypatch.setenv("USER", "card")
+    monkeypatch.setenv("LOGNAME", "checks")
+    monkeypatch.setattr(disk, "check_disk", lambda *_: Outcome.failed("So that no job is started.", ""))
+    check = Check(tmp_path, Wanted(check_id="0" * 12, device="cpu"), patience, lambda *_: None)
+    check.run()
+    text = CheckFiles(tmp_path).report("0" * 12).read_text()
+    assert "Driver, wheel and card" in text and "CHECKS" in text
+    assert "torch cannot be used at all: NAME says no" in text
+
+
+def test_half_a_line_at_the_beginning_of_a_logs_end_is_left_out(tmp_path: Path) -> None:
+    short, long, one_line = (tmp_path / name for name in ("short.log", "long.log", "one_line.log"))
+    short.write_text("first\nlast\n")
+    long.write_text("at /srv/ann/x\n" + "y" * (LOG_END_BYTES - 6) + "\nlast\n")
+    one_line.write_text("z" * 2 * LOG_END_BYTES)
+    assert log_ends([short]) == "--- short.log\nfirst\nlast"
+    assert log_ends([long]) == f"--- long.log\n{'y' * (LOG_END_BYTES - 6)}\nlast", "whole lines stay"
+    long.write_text("at /srv/ann/x" + "y" * (LOG_END_BYTES - 6) + "\nlast\n")
+    assert log_ends([long, one_line]) == "--- long.log\nlast"
 
 
 def test_waiting_ends_with_the_cancel_or_the_deadline(patience: Patience) -> None:
     assert patience.wait("it", lambda: 7, time.monotonic() - 1) == 7
     with pytest.raises(TooLateError, match="it"):
         patience.wait("it", lambda: None, time.monotonic() - 1)
-    patience.cancelled.set()
+    patience.cancel()
     with pytest.raises(CancelledError):
         patience.wait("it", lambda: 7, time.monotonic() + 100)
+
+
+def test_a_signal_at_any_moment_ends_a_wait() -> None:
+    program = """
+import signal
+from trainers.machine_check import cancelling
+cancelling.POLL_S = 0.0
+patience = cancelling.Patience()
+signal.signal(signal.SIGALRM, lambda *_: patience.cancel())
+for number in range(2_000):
+    patience = cancelling.Patience()
+    signal.setitimer(signal.ITIMER_REAL, 1e-4 + number % 100 * 1e-6)
+    try:
+        patience.wait("it", lambda: None, float("inf"))
+    except cancelling.CancelledError:
+        pass
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, check=True, timeout=60)
+
+
+def test_the_page_waits_longer_than_a_check_and_its_end_may_take() -> None:
+    from trainers.machine_check import probe
+
+    assert check_limits.CANCEL_S > GPU_KILL_WAIT_S + KILL_WAIT_S
+    strategies_besides_ddp = len(probe.describe()["strategies"]) - 1
+    assert strategies_besides_ddp == check_limits.NUM_STRATEGIES
+    one_job_s = bench.TEARDOWN_S + JOB_LIMIT_S + GPU_KILL_WAIT_S + KILL_WAIT_S
+    assert longest_check_s() > driver.PROBE_LIMIT_S + (4 + strategies_besides_ddp) * one_job_s
+    assert longest_check_s(10.0, 2) == longest_check_s(10.0, 0) + 2 * (
+        longest_check_s(10.0, 1) - longest_check_s(10.0, 0)
+    )
+    assert longest_check_s(20.0, 2) == longest_check_s(10.0, 2) + 60.0
+
+
+def test_the_hint_of_the_all_reduce_check_is_a_command_to_run_by_hand() -> None:
+    hint = all_reduce.hint_for("cpu", 3)
+    assert "torchrun" in hint and "--nproc-per-node 3" in hint
+    assert "-m trainers.check_communication --device cpu" in hint
+    assert "nvidia-smi" in all_reduce.hint_for("cuda", 2)
 
 
 def kept(check_id: str, **values: Any) -> dict[str, Any]:
@@ -386,6 +646,17 @@ def test_the_last_checks_are_kept_for_their_owner_alone(tmp_path: Path) -> None:
     assert files.folder.stat().st_mode & 0o777 == 0o700
     for path in (files.results, files.report(ids[-1])):
         assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_newest_whole_check_on_each_kind_of_device_outlives_cancelled_ones(tmp_path: Path) -> None:
+    files = CheckFiles(tmp_path)
+    ids = [f"{number:012x}" for number in range(MOST_KEPT + 4)]
+    kinds = [("done", "cuda"), ("done", "cpu"), ("done", "cpu")]
+    for check_id, (state, kind) in zip(ids, [*kinds, *[("cancelled", "cpu")] * (MOST_KEPT + 1)], strict=True):
+        files.keep(kept(check_id, state=state, device_kind=kind), f"report of {check_id}")
+    expected = [ids[0], ids[2], *ids[-MOST_KEPT:]]
+    assert [check["check_id"] for check in files.read()] == expected
+    assert [files.report(check_id).is_file() for check_id in ids] == [one in expected for one in ids]
 
 
 @pytest.mark.parametrize(
@@ -412,10 +683,10 @@ def test_scratch_is_one_checks_alone_and_leftovers_of_a_killed_one_are_removed(t
     files = CheckFiles(tmp_path)
     files.work.mkdir(parents=True)
     (files.work / "left by a killed check").write_text("x")
-    with scratch(files) as folder:
+    with alone(files), scratch(files) as folder:
         assert list(folder.iterdir()) == []
         (folder / "run").mkdir()
-        with pytest.raises(ValueError, match="being checked already"), scratch(files):
+        with pytest.raises(ValueError, match="being checked already"), alone(files):
             pass
         assert (folder / "run").is_dir(), "who is refused removes nothing of the other"
     assert [path.name for path in files.folder.iterdir()] == ["lock"]
@@ -426,7 +697,8 @@ def test_a_run_that_goes_on_is_noticed_and_the_scratch_folder_is_no_run(tmp_path
 
     run = rundir.create(tmp_path, config_module.parse({}))
     (tmp_path / "stray").write_text("no folder")
-    with scratch(CheckFiles(tmp_path)):
+    files = CheckFiles(tmp_path)
+    with alone(files), scratch(files):
         assert not does_a_run_go_on(tmp_path)
         lock = run.acquire_lock()
         assert does_a_run_go_on(tmp_path)

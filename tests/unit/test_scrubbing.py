@@ -13,8 +13,17 @@ from trainers.machine_check.scrubbing import Known, scrub
 
 HOSTILE = Known(
     folders={"/srv/people/Ann.Lee (x)+": "HOME", "/srv/people/Ann.Lee (x)+/ddp": "PROJECT", "/": "ROOT"},
-    names=["ann.lee", "Ann Lee", "O'Hara [1]", "lab-pc-7", "al", "localhost", "nobody"],
-    values=["hunter2-7f3a9c", "/opt/secret place/bin", "1", "cpu", "$(rm -rf)"],
+    names=["ubuntu", "ann.lee", "Ann Lee", "O'Hara [1]", "lab-pc-7", "al", "localhost", "nobody"],
+    values=[
+        "hunter2-7f3a9c",
+        "2.13.0",
+        "3.12.14",
+        "2.13.0+cpu",
+        "/opt/secret place/bin",
+        "1",
+        "cpu",
+        "$(rm -rf)",
+    ],
 )
 
 
@@ -37,6 +46,19 @@ HOSTILE = Known(
         ("at 127.0.0.1, not 10.1.2.3 nor 0a:1b:2c:3d:4e:5f", "at 127.0.0.1, not ADDRESS nor ADDRESS"),
         ("write to eve@example.org", "write to MAIL"),
         ("GPU-0a1b2c3d-0a1b-0a1b-0a1b-0a1b2c3d4e5f", "GPU-NUMBER"),
+        ("mac 0A:1B:2C:3D:4E:5F and 0A-1b-2C-3D-4E-5F", "mac ADDRESS and ADDRESS"),
+        ("to [fe80::1%eth0]:29500, 2001:db8:0:1:2:3:4:5.", "to [ADDRESS]:29500, ADDRESS."),
+        ("fd00::a1: refused; ::ffff:10.1.2.3", "ADDRESS: refused; ADDRESS"),
+        (
+            "at ::1, 12:34:56, c10::Error, a::b::run, GPU 0000:3b:00.0",
+            "at ::1, 12:34:56, c10::Error, a::b::run, GPU 0000:3b:00.0",
+        ),
+        (
+            "/export/home/bob/x, /data/home/eve/y, /nfs/homes/al2/z, /home2/al3",
+            "HOME/x, HOME/y, HOME/z, HOME",
+        ),
+        ("~bob/x and ~/y, ~2 MB", "HOME/x and ~/y, ~2 MB"),
+        ("2.13.0 of ubuntu", "2.13.0 of ubuntu"),
         ("torch 2.13.0+cpu, driver 580.65.06", "torch 2.13.0+cpu, driver 580.65.06"),
     ],
 )

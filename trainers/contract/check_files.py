@@ -12,7 +12,7 @@ from trainers.contract import plain_files, private_files
 from trainers.contract.json_files import read_json, write_json_atomically
 
 FOLDER = ".check"
-MOST_KEPT = 5
+MOST_KEPT = 5  # and the newest whole one on each kind of device
 VERSION = 1
 
 _CHECK_ID = re.compile(r"[0-9a-f]{12}")
@@ -55,21 +55,29 @@ class CheckFiles:
         return [check for check in checks or [] if _is_check(check)] if isinstance(checks, list) else []
 
     def keep(self, check: Mapping[str, Any], report: str) -> None:
-        """Keep a check and its file for a bug report; the oldest go.
+        """Keep a check and its file for a bug report; the oldest go, but of what others are compared with.
 
         Raises:
             OSError: when they cannot be written.
             ValueError: when what lies there is another user's.
         """
         private_files.make_folder(self.folder)
-        kept = [*self.read(), dict(check)]
-        for old in kept[:-MOST_KEPT]:
-            plain_files.remove(self.report(old["check_id"]))
+        there = [*self.read(), dict(check)]
+        whole = {str(old.get("device_kind")): old for old in there if old.get("state") == "done"}
+        worth_keeping = [*there[-MOST_KEPT:], *whole.values()]
+        kept = [old for old in there if any(old is one for one in worth_keeping)]
+        write_json_atomically(self.results, {"version": VERSION, "checks": kept}, mode=0o600)
+        for old in there:
+            if not any(old is one for one in kept):
+                plain_files.remove(self.report(old["check_id"]))
+        path = self.report(check["check_id"])
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        with os.fdopen(private_files.open_descriptor(self.report(check["check_id"]), flags), "wb") as file:
-            file.write(report.encode())
-        values = {"version": VERSION, "checks": kept[-MOST_KEPT:]}
-        write_json_atomically(self.results, values, mode=0o600)
+        try:
+            with os.fdopen(private_files.open_descriptor(path, flags), "wb") as file:
+                file.write(report.encode())
+        except OSError:
+            plain_files.remove(path)  # half a report misleads
+            raise
 
 
 def _is_check(value: Any) -> bool:

@@ -283,6 +283,27 @@ def read_gpu(handle: Any) -> Reading:
     )
 
 
+def memory_held_bytes(handle: Any) -> int | None:
+    """Return the memory that processes hold on a GPU, and the driver's own where that is not told apart."""
+    nvml = _nvml()
+    assert nvml is not None, "a handle comes from NVML"
+    try:
+        # The second version names what the driver reserves for itself, which the first counts as used.
+        return int(nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2).used)
+    except nvml.NVMLError:  # an older driver
+        return read_gpu(handle).memory_used_bytes
+
+
+def gpu_divided_into(uuid: str) -> Any | None:
+    """Return the handle of the GPU that a part (MIG) belongs to; None where it is not known."""
+    nvml = _nvml()
+    assert nvml is not None, "a part was seen by NVML"
+    try:
+        return nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvml.nvmlDeviceGetHandleByUUID(uuid))
+    except nvml.NVMLError:
+        return None
+
+
 def gpu_processes(handle: Any) -> list[GpuProcess] | None:
     """Return who holds memory on a GPU, the largest first; None where the driver does not say."""
     nvml = _nvml()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from trainers.contract.json_files import read_json_lines
 from trainers.contract.processes import ProcessTree
 from trainers.contract.torchrun import (
     RendezvousFiles,
+    literal_command,
     torchrun_arguments,
     torchrun_options,
     torchrun_program,
@@ -28,10 +30,7 @@ FEWEST_RANKS = 2
 # Enough to compare with the last time; the communication check takes longer, and measures more closely.
 SECONDS_PER_SIZE = 0.15
 
-_HINT = (
-    "Press Measure below for every size. Between GPUs, `nvidia-smi topo -m` shows how they are connected; "
-    "in a container --shm-size=8g and --ipc=host often help."
-)
+MODULE = "trainers.check_communication"
 
 
 def check_all_reduce(
@@ -48,7 +47,8 @@ def check_all_reduce(
         CancelledError: when somebody ended the check.
     """
     options = ("--device", device, "--seconds-per-size", str(SECONDS_PER_SIZE))
-    arguments = torchrun_arguments(num_ranks, "trainers.check_communication", *options)
+    arguments = torchrun_arguments(num_ranks, MODULE, *options)
+    hint = hint_for(device, num_ranks)
     said, log = folder / "lines.jsonl", folder / "all_reduce.log"
     rendezvous = RendezvousFiles()
     lifeline = [sys.executable, "-m", "trainers.contract.lifeline", str(os.getpid())]
@@ -74,28 +74,45 @@ def check_all_reduce(
     except TooLateError:
         words = f"The ranks did not end within {limit_s:.0f} s: they were ended."
         tree.kill()
-        return Outcome.failed(words, _HINT, log=log_ends([log]))
+        return Outcome.failed(words, hint, log=log_ends([log]))
     finally:
         tree.kill()
         process.wait()
         rendezvous.close()
-    return judge(read_json_lines(said), process.returncode, log_ends([log]))
+    return judge(read_json_lines(said), process.returncode, log_ends([log]), hint)
 
 
-def judge(lines: list[dict[str, Any]], exit_code: int, log: str) -> Outcome:
+def hint_for(device: str, num_ranks: int) -> str:
+    """Return what to do where the ranks cannot average: the same by hand, on every size."""
+    by_hand = shlex.join(literal_command(torchrun_arguments(num_ranks, MODULE, "--device", device)))
+    hint = f"See what it says by hand: {by_hand}."
+    if device == "cpu":
+        return hint
+    return (
+        f"{hint} `nvidia-smi topo -m` shows how GPUs are connected; "
+        "in a container --shm-size=8g and --ipc=host often help."
+    )
+
+
+def judge(lines: list[dict[str, Any]], exit_code: int, log: str, hint: str) -> Outcome:
     """Say what the measurements come to.
 
     Args:
         lines: what the ranks printed.
         exit_code: torchrun's.
         log: the end of what it said.
+        hint: what to do where they failed.
     """
     errors = [line for line in lines if "error" in line]
     measured = [line for line in lines if "error" not in line]
     if errors or exit_code != 0 or not measured:
         first = errors[0] if errors else None
-        why = f"rank {first['rank']} failed: {first['error']}" if first else f"it ended with {exit_code}"
-        return Outcome.failed(f"The ranks could not average: {why}", _HINT, log=log)
+        if first is None:
+            return Outcome.failed(
+                f"The ranks could not average: torchrun ended with exit code {exit_code}.", hint, log=log
+            )
+        words = f"The ranks could not average: rank {first['rank']} failed:"
+        return Outcome.failed(words, hint, said=str(first["error"]), log=log)
     small, large = measured[0], measured[-1]
     values = (
         Value(name="bus bandwidth", value=large["bus_bytes_per_s"], unit="bytes/s"),

@@ -7,18 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from trainers.contract import manifests
+from trainers.contract.check_limits import TEARDOWN_S
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory, create
 from trainers.machine_check import devices as gpus
 from trainers.machine_check.cancelling import Patience, TooLateError
 from trainers.machine_check.devices import Devices
 from trainers.machine_check.job import Job, JobError
-from trainers.machine_check.outcome import Outcome
+from trainers.machine_check.outcome import REPORT_HINT, Outcome
 
-REPORT_HINT = "The file for a bug report holds the logs; docs/hangs-and-stop.md explains what runs say."
 GPUS_TAKEN_HINT = "Check again when nobody uses them."
-# The driver takes its time to let go of a process that was killed: until then the last job is seen as a user.
-TEARDOWN_S = 20.0
 
 
 class Bench:
@@ -49,13 +47,17 @@ class Bench:
             self.job.end()
             self.job = None
 
-    def failed(self, words: str) -> Outcome:
-        """End the job, and return that it did not do what it should, with the end of its logs."""
+    def failed(self, words: str, said: str = "") -> Outcome:
+        """End the job, and return that it did not do what it should, with the end of its logs.
+
+        Args:
+            said: what it says itself, after the words.
+        """
         job, log = self.job, ""
         self.done()
         if job is not None:
             log = job.log_end()
-        return Outcome.failed(words, REPORT_HINT, log=log)
+        return Outcome.failed(words, REPORT_HINT, said=said, log=log)
 
     def guarded(self, check: Callable[[], Outcome]) -> Outcome:
         """Do a check; a job that fails or hangs is ended and told.
@@ -68,7 +70,7 @@ class Bench:
         try:
             return check()
         except JobError as error:
-            return self.failed(str(error))
+            return self.failed(str(error), error.said)
 
     def _begin(self, run: RunDirectory, resume_step: int | None) -> Job:
         self.done()

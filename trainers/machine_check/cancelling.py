@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -23,8 +22,13 @@ class TooLateError(Exception):
 class Patience:
     """How long may be waited: until somebody cancels, or the time of a job is over."""
 
-    def __init__(self, cancelled: threading.Event) -> None:
-        self.cancelled = cancelled
+    def __init__(self) -> None:
+        # No Event: its lock may be held by the very thread that a signal interrupts to set it.
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        """End the check at its next look; may be called by a signal's handler."""
+        self.is_cancelled = True
 
     def wait(self, what: str, is_true: Callable[[], Result | None], deadline: float) -> Result:
         """Return what `is_true` gives as soon as it is true.
@@ -37,11 +41,11 @@ class Patience:
             TooLateError: when the deadline has passed.
         """
         while True:
-            if self.cancelled.is_set():
+            if self.is_cancelled:
                 raise CancelledError
             value = is_true()
             if value:
                 return value
             if time.monotonic() > deadline:
                 raise TooLateError(what)
-            self.cancelled.wait(POLL_S)
+            time.sleep(POLL_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import traceback
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,22 +13,23 @@ from typing import Any
 
 from trainers.contract import cuda_environment
 from trainers.contract.check_files import CheckFiles
+from trainers.contract.check_limits import JOB_LIMIT_S
 from trainers.contract.run_ids import RUN_ID_PATTERN
 from trainers.contract.rundir import RunDirectory
 from trainers.machine_check import all_reduce, devices, disk, driver, report
-from trainers.machine_check.bench import REPORT_HINT, Bench
+from trainers.machine_check.bench import Bench
 from trainers.machine_check.cancelling import CancelledError, Patience
-from trainers.machine_check.devices import Devices
+from trainers.machine_check.devices import Devices, UnavailableError
 from trainers.machine_check.driver import Nvidia, Probe
 from trainers.machine_check.findings import Finding, all_passed, compare, summary
-from trainers.machine_check.outcome import Outcome
-from trainers.machine_check.scratch import scratch
+from trainers.machine_check.outcome import REPORT_HINT, Outcome
+from trainers.machine_check.scratch import alone, scratch
 from trainers.machine_check.scrubbing import Known, scrub
 from trainers.machine_check.strategies import check_strategy
 from trainers.machine_check.training import DdpChecks
 
-# Far longer than a job takes on a machine that is busy with others'.
-JOB_LIMIT_S = 120.0
+# Of what others say; logs are in the file.
+MOST_SAID_CHARS = 1_000
 _FIRST = {
     "driver": "Driver, wheel and card",
     "file_system": "File system of the runs",
@@ -50,12 +52,14 @@ class Wanted:
     Attributes:
         device: `auto`, `cpu` or `cuda`.
         num_ranks: None: all free GPUs, or two CPU ranks.
+        except_gpus: UUIDs of GPUs to be left alone.
         job_limit_s: after which a job counts as hung.
     """
 
     check_id: str
     device: str = "auto"
     num_ranks: int | None = None
+    except_gpus: tuple[str, ...] = ()
     job_limit_s: float = JOB_LIMIT_S
 
 
@@ -86,6 +90,7 @@ class Check:
         self._had_company = False
         self._last: dict[str, Any] | None = None
         self._state = "running"
+        self._not_kept = ""
         self._versions = report.versions()
         self._known = Known.here(runs_dir)
 
@@ -94,23 +99,38 @@ class Check:
 
         Raises:
             ValueError: when another check is going on, or what is wanted cannot be had.
-            OSError: when nothing can be written.
+            OSError: when the folder of a check cannot be made.
         """
         self._runs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with scratch(self._files) as folder:
+        with alone(self._files):
             try:
-                with contextlib.closing(self._checks(folder)) as checks:
+                with scratch(self._files) as folder, contextlib.closing(self._checks(folder)) as checks:
                     for name, check in checks:
                         self._carry_out(name, check)
                 self._state = "done"
             except CancelledError:
                 self._cancel()
-            findings = list(self._findings.values())
-            self._files.keep(
-                self.to_json(with_logs=True), scrub(report.write(self.to_json(), findings), self._known)
-            )
+            finally:
+                if self._state == "running":  # an error of our own, between two checks
+                    self._state = "failed"
+                # After the jobs' folder has gone: on a full disk that makes room.
+                if self._has_begun():
+                    self._keep()
         self._tell(self.to_json(), None)
-        return self._state == "done" and all_passed(findings)
+        return self._state == "done" and all_passed(list(self._findings.values()))
+
+    def _has_begun(self) -> bool:
+        return any(
+            finding.seconds is not None or finding.state == "cancelled" for finding in self._findings.values()
+        )
+
+    def _keep(self) -> None:
+        """Keep what was found; where the disk does not take it, say so beside what was found."""
+        text = report.write(self.to_json(), list(self._findings.values()))
+        try:
+            self._files.keep(self.to_json(with_logs=True), text)
+        except OSError as error:
+            self._not_kept = f" It could not be kept: {error.strerror}."
 
     def to_json(self, *, with_logs: bool = False) -> dict[str, Any]:
         """Return what the page and scripts see."""
@@ -127,7 +147,7 @@ class Check:
             "started_unix_s": self._started_unix_s,
             "took_s": time.monotonic() - self._started,
             "compared_with_unix_s": None if self._last is None else self._last["started_unix_s"],
-            "summary": summary(findings),
+            "summary": summary(findings) + self._not_kept,
             "versions": self._versions,
             "findings": [_json_of(finding, with_log=with_logs) for finding in findings],
         }
@@ -135,9 +155,14 @@ class Check:
     def _checks(self, folder: Path) -> Generator[tuple[str, Callable[[], Outcome]]]:
         """Yield each check by its id; which strategies there are is known after the first."""
         yield "driver", self._check_driver
-        assert self._devices is not None, "the first check has chosen them"
         yield "file_system", partial(disk.check_file_system, folder)
         yield "disk", partial(disk.check_disk, folder, self._patience)
+        why_no_jobs = self._why_no_jobs()
+        if self._devices is None or why_no_jobs:
+            for name, finding in self._findings.items():
+                if finding.state == "waiting":
+                    yield name, partial(Outcome.not_checked, why_no_jobs or "")
+            return
         yield "all_reduce", partial(self._check_all_reduce, folder, self._devices)
         bench = Bench(folder, self._devices, self._patience, self._wanted.job_limit_s)
         try:
@@ -158,9 +183,12 @@ class Check:
 
     def _check_driver(self) -> Outcome:
         """See whether torch can use the GPUs that nobody uses, and choose what the jobs run on."""
-        gpus = devices.look()
+        gpus = devices.look(self._wanted.except_gpus)
         seen = cuda_environment.only(gpu.uuid for gpu in gpus.free)
         self._probe = driver.ask_torch(seen, self._patience)
+        if (obstacle := self._probe.obstacle) is not None:
+            obstacle = replace(obstacle, reason=scrub(obstacle.reason, self._known))
+            self._probe = replace(self._probe, obstacle=obstacle)
         verdict = driver.judge(Nvidia.look(), self._probe, num_free=len(gpus.free))
         usable = devices.usable(gpus, self._probe.uuids)
         self._devices = devices.choose(
@@ -174,7 +202,15 @@ class Check:
             return Outcome.skipped(verdict.words)
         if verdict.fits:
             return Outcome.passed(verdict.words)
-        return Outcome.failed(verdict.words, verdict.hint)
+        return Outcome.failed(verdict.words, verdict.hint, said=verdict.said)
+
+    def _why_no_jobs(self) -> str | None:
+        """Say why no job is started, or None."""
+        if self._devices is None:
+            return "Which devices can be used was not found out."
+        if self._findings["disk"].state == "failed":
+            return "The disk of the runs does not take what jobs write."
+        return None
 
     def _other_strategies(self) -> list[Any]:
         return [strategy for strategy in self._probe.strategies if strategy["name"] != "ddp"]
@@ -201,12 +237,20 @@ class Check:
         started = time.monotonic()
         try:
             outcome = check()
+        except (CancelledError, UnavailableError):
+            raise
         except OSError as error:
-            outcome = Outcome.failed(f"A file could not be written or read: {error.strerror}.", REPORT_HINT)
+            outcome = disk.failure(error)
+        except Exception as error:  # noqa: BLE001 - one check's fault, in a plugin say, is a finding among others
+            words = "The check itself went wrong:"
+            said = f"{type(error).__name__}: {error}"
+            log = traceback.format_exc()
+            outcome = Outcome.failed(words, REPORT_HINT, said=said, log=log)
+        said = scrub(outcome.said, self._known)[:MOST_SAID_CHARS]
         finding = replace(
             self._findings[name],
             state=outcome.state,
-            words=scrub(outcome.words, self._known),
+            words=f"{outcome.words} {said}".rstrip(),
             hint=outcome.hint,
             values=outcome.values,
             log=scrub(outcome.log, self._known),

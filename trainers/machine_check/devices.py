@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,6 +15,10 @@ CPU_RANKS = 2
 MOST_GPUS = 8
 # Where the driver names nobody (in a container), memory that is taken tells that somebody is there.
 UNSEEN_USE_SHARE = 0.05
+
+
+class UnavailableError(ValueError):
+    """The devices that were asked for cannot be had; says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,15 +49,20 @@ class GpusNow:
     in_use: tuple[str, ...] = ()
 
 
-def look() -> GpusNow:
-    """Look who is on which GPU."""
+def look(except_gpus: Collection[str] = ()) -> GpusNow:
+    """Look who is on which GPU.
+
+    Args:
+        except_gpus: UUIDs of GPUs that are left alone, whoever is seen there: a job that has just been
+            granted one is seen only when it has opened it.
+    """
     free, in_use = [], []
     for gpu in hardware.visible_gpus():
-        why_not = _why_not(gpu)
+        why_not = "is kept for somebody else" if gpu.uuid in except_gpus else _why_not(gpu)
         if why_not is None:
             free.append(gpu)
         else:
-            in_use.append(f"GPU {gpu.index} {why_not}")
+            in_use.append(f"{_named(gpu)} {why_not}")
     return GpusNow(free=tuple(free), in_use=tuple(in_use))
 
 
@@ -69,18 +78,30 @@ def usable(gpus: GpusNow, uuids: Sequence[str]) -> GpusNow:
 def _why_not(gpu: VisibleGpu) -> str | None:
     """Say why a GPU is left alone, or None; whose processes are on it is nobody's business here."""
     if gpu.handle is None:
-        return "is a part of one, of which cannot be seen who uses it"
+        return "cannot be asked who uses it"
+    if hardware.is_divided(gpu.handle):
+        return "is divided (MIG), and its parts cannot be asked who uses them"
     found = hardware.gpu_processes(gpu.handle)
     if found is None:
         return "does not say who uses it"
     # A desktop leaves room, and is on the only GPU of many a machine.
     if any(not process.draws for process in found):
         return "is in use"
-    reading = hardware.read_gpu(gpu.handle)
-    used, total = reading.memory_used_bytes, reading.memory_total_bytes
+    used, total = hardware.memory_held_bytes(gpu.handle), hardware.read_gpu(gpu.handle).memory_total_bytes
     if not found and used is not None and total and used > UNSEEN_USE_SHARE * total:
         return "has memory in use by somebody who cannot be seen from here"
     return None
+
+
+def _named(gpu: VisibleGpu) -> str:
+    """Return what people know a GPU by: its index, of a part that of the GPU which was divided."""
+    if gpu.handle is not None:
+        return f"GPU {gpu.index}"
+    whole = hardware.gpu_divided_into(gpu.uuid)
+    if whole is None:
+        return "A part of a GPU (MIG)"
+    index, name = hardware.gpu_index(whole), hardware.read_gpu(whole).name
+    return f"A part (MIG) of GPU {'?' if index is None else index}" + (f" ({name})" if name else "")
 
 
 def choose(wanted: str, num_ranks: int | None, gpus: GpusNow, why_no_gpu: str | None) -> Devices:
@@ -92,11 +113,11 @@ def choose(wanted: str, num_ranks: int | None, gpus: GpusNow, why_no_gpu: str | 
         why_no_gpu: why torch cannot use the GPUs there are; None where it can.
 
     Raises:
-        ValueError: when what is wanted cannot be had.
+        UnavailableError: when what is wanted cannot be had.
     """
     free = gpus.free[:MOST_GPUS] if why_no_gpu is None else ()
     if wanted == "cuda" and len(free) < (num_ranks or 1):
-        raise ValueError(
+        raise UnavailableError(
             f"{_counted(num_ranks or 1, 'GPU')} wanted, but {len(free)} can be used: "
             f"{why_no_gpu or in_words(gpus.in_use) or 'none was found'}"
         )
@@ -110,7 +131,10 @@ def choose(wanted: str, num_ranks: int | None, gpus: GpusNow, why_no_gpu: str | 
     ranks = num_ranks or CPU_RANKS
     words = _counted(ranks, "CPU rank")
     reason = why_no_gpu or in_words(gpus.in_use)
-    if wanted != "cpu" and reason:
+    if wanted != "cpu" and free:
+        words += f", because so many were asked for and only {_counted(len(free), 'GPU')} can be used"
+        words += f": {reason}" if reason else ""
+    elif wanted != "cpu" and reason:
         words += f", because no GPU can be used: {reason}"
     return Devices(kind="cpu", num_ranks=ranks, words=words)
 

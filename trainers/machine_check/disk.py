@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -11,12 +13,16 @@ from trainers.contract import private_files
 from trainers.contract.json_files import write_json_atomically
 from trainers.machine_check.cancelling import CancelledError, Patience
 from trainers.machine_check.findings import Value
-from trainers.machine_check.outcome import Outcome
+from trainers.machine_check.outcome import REPORT_HINT, Outcome
 
 BLOCK_BYTES = 4 * 2**20
 MOST_BYTES = 256 * 2**20
 MOST_S = 2.0
 NUM_SMALL_FILES = 20
+# What the jobs of a check write, several times over; with less nothing is measured and no job is started.
+LEAST_FREE_BYTES = 128 * 2**20
+FREE_SPACE_HINT = "Free some space there, or keep the runs on another disk: --runs-dir."
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # Below it a checkpoint of a small model takes so long that saving shows in training.
 SLOW_BYTES_PER_S = 50e6
 SLOW_SMALL_FILE_S = 0.25
@@ -63,14 +69,19 @@ def check_disk(folder: Path, patience: Patience) -> Outcome:
         CancelledError: when somebody ended the check.
         OSError: when the disk does not take it.
     """
+    free_bytes = shutil.disk_usage(folder).free
+    if free_bytes < LEAST_FREE_BYTES:
+        return Outcome.failed(f"Not enough free space: {free_bytes / 1e6:.0f} MB.", FREE_SPACE_HINT)
     path = folder / "speed.bin"
-    num_bytes, write_s = _write(path, patience)
-    read_s, was_in_memory = _read(path, patience)
+    try:
+        num_bytes, write_s = _write(path, min(MOST_BYTES, free_bytes // 2), patience)
+        read_s, was_in_memory = _read(path, patience)
+    finally:
+        path.unlink(missing_ok=True)
     started = time.perf_counter()
     for number in range(NUM_SMALL_FILES):
         write_json_atomically(folder / "small.json", {"number": number}, mode=0o600)
     small_file_s = (time.perf_counter() - started) / NUM_SMALL_FILES
-    path.unlink()
     written, read = num_bytes / write_s, num_bytes / read_s
     values = (
         Value(name="writing", value=written, unit="bytes/s"),
@@ -88,13 +99,21 @@ def check_disk(folder: Path, patience: Patience) -> Outcome:
     return Outcome.passed(words, values=values, hint=hint)
 
 
-def _write(path: Path, patience: Patience) -> tuple[int, float]:
+def failure(error: OSError) -> Outcome:
+    """Say that a file could not be written or read, and what to do."""
+    if error.errno in _NO_SPACE:
+        words = "A file could not be written: the disk is full, or its quota is used up."
+        return Outcome.failed(words, FREE_SPACE_HINT)
+    return Outcome.failed(f"A file could not be written or read: {error.strerror}.", REPORT_HINT)
+
+
+def _write(path: Path, most_bytes: int, patience: Patience) -> tuple[int, float]:
     """Write for some seconds, or so many bytes, until they are on the disk."""
     # No file system saves room on bytes without a pattern.
     block = os.urandom(BLOCK_BYTES)
     num_bytes, started = 0, time.perf_counter()
     with path.open("xb", buffering=0) as file:
-        while num_bytes < MOST_BYTES and time.perf_counter() - started < MOST_S:
+        while num_bytes < most_bytes and time.perf_counter() - started < MOST_S:
             _look(patience)
             num_bytes += file.write(block)
             os.fsync(file.fileno())
@@ -114,5 +133,5 @@ def _read(path: Path, patience: Patience) -> tuple[float, bool]:
 
 
 def _look(patience: Patience) -> None:
-    if patience.cancelled.is_set():
+    if patience.is_cancelled:
         raise CancelledError

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from trainers.contract import environment, hardware
+from trainers.contract.check_limits import PROBE_LIMIT_S
 from trainers.contract.cuda_environment import Obstacle
+from trainers.contract.json_files import read_json_lines
 from trainers.contract.processes import ProcessTree
 from trainers.machine_check.cancelling import Patience, TooLateError
 
+PROBE = ("-m", "trainers.machine_check.probe")
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
-PROBE_LIMIT_S = 120.0
-_LAST_LINE_CHARS = 300
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,11 +65,13 @@ class Verdict:
     """Whether driver, wheel and card fit; None: there is no card, so there is nothing to fit.
 
     Attributes:
+        said: what torch or the driver says of it, after the words.
         why_no_gpu: why torch cannot use a GPU here; None where it can.
     """
 
     fits: bool | None
     words: str
+    said: str = ""
     hint: str = ""
     why_no_gpu: str | None = None
 
@@ -79,30 +82,31 @@ def ask_torch(variables: Mapping[str, str], patience: Patience) -> Probe:
     Raises:
         CancelledError: when somebody ended the check.
     """
-    process = subprocess.Popen(
-        [sys.executable, "-m", "trainers.machine_check.probe"],
-        cwd=REPOSITORY,
-        env=environment.for_a_child(variables),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-    tree = ProcessTree(process.pid)
-    try:
-        # A line is short enough for the pipe: it ends without anybody reading.
-        patience.wait("torch", lambda: process.poll() is not None, time.monotonic() + PROBE_LIMIT_S)
-    except TooLateError:
-        return Probe(error=f"torch said nothing within {PROBE_LIMIT_S:.0f} s")
-    finally:
-        tree.kill()
-        said = process.communicate()[0].decode("utf-8", errors="replace")
-    last_line = (said.strip().splitlines() or ["it said nothing"])[-1]
-    try:
-        found = json.loads(last_line) if process.returncode == 0 else None
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        return Probe(error=last_line[:_LAST_LINE_CHARS])
+    with tempfile.TemporaryDirectory(prefix="ddp-check-") as folder:
+        said, errors = Path(folder) / "said.jsonl", Path(folder) / "errors.log"
+        with said.open("wb") as stdout, errors.open("wb") as stderr:
+            process = subprocess.Popen(
+                [sys.executable, *PROBE],
+                cwd=REPOSITORY,
+                env=environment.for_a_child(variables),
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+            )
+        tree = ProcessTree(process.pid)
+        try:
+            patience.wait("torch", lambda: process.poll() is not None, time.monotonic() + PROBE_LIMIT_S)
+        except TooLateError:
+            return Probe(error=f"it said nothing within {PROBE_LIMIT_S:.0f} s.")
+        finally:
+            tree.kill()
+            process.wait()
+        # Plugins that print, and libraries that warn, may do so before it and after.
+        answers = [line for line in read_json_lines(said) if "strategies" in line]
+        words = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    if process.returncode != 0 or not answers:
+        return Probe(error=words[-1] if words else f"it ended with exit code {process.returncode}.")
+    found = answers[-1]
     obstacle = found.pop("obstacle")
     values: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value for name, value in found.items()
@@ -117,9 +121,10 @@ def judge(nvidia: Nvidia, probe: Probe, *, num_free: int) -> Verdict:
         num_free: how many GPUs torch was let see; with none free only what needs no context is known.
     """
     if probe.error is not None:
-        words = f"torch cannot be used at all: {probe.error}"
         hint = "Install it again: pip install -r requirements.txt in this checkout's environment."
-        return Verdict(fits=False, words=words, hint=hint, why_no_gpu="torch cannot be imported")
+        why_no_torch = "torch cannot be imported"
+        words = "torch cannot be used at all:"
+        return Verdict(fits=False, words=words, said=probe.error, hint=hint, why_no_gpu=why_no_torch)
     wheel = f"torch {probe.torch}" + (f", built for CUDA {probe.cuda}" if probe.cuda else ", for CPUs only")
     if nvidia.num_cards == 0:
         return Verdict(fits=None, words=f"No NVIDIA card here; {wheel}.")
@@ -128,8 +133,8 @@ def judge(nvidia: Nvidia, probe: Probe, *, num_free: int) -> Verdict:
         return _no_driver(nvidia.problem, cards)
     together = f"{cards}, driver {nvidia.driver}, which knows CUDA up to {nvidia.cuda}; {wheel}"
     if (obstacle := probe.obstacle) is not None:
-        words = f"{together}. {obstacle.reason}"
-        return Verdict(fits=False, words=words, hint=obstacle.remedy, why_no_gpu=obstacle.reason)
+        reason = obstacle.reason
+        return Verdict(fits=False, words=f"{together}.", said=reason, hint=obstacle.remedy, why_no_gpu=reason)
     if probe.cuda is None:
         hint = "Install one that was built for GPUs; README says how."
         return Verdict(

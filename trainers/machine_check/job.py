@@ -27,7 +27,11 @@ Result = TypeVar("Result")
 
 
 class JobError(Exception):
-    """A job did not do what it was started for; says what happened, in a sentence."""
+    """A job did not do what it was started for; says what happened, and in `said` what it says itself."""
+
+    def __init__(self, words: str, said: str = "") -> None:
+        super().__init__(words)
+        self.said = said
 
 
 class Job:
@@ -105,7 +109,7 @@ class Job:
 
         found = self._wait(f"an answer to {name}", answer)
         if not found["accepted"]:
-            raise JobError(f"The job refused to {name}: {found['message']}")
+            raise JobError(f"The job refused to {name}:", found["message"])
         return found
 
     def wait_for_checkpoint(self, step: int) -> Event:
@@ -159,7 +163,7 @@ class Job:
             has_ended = self._process.poll() is not None
             found = is_true()
             if not found and has_ended and not may_end:
-                raise JobError(f"The job ended before {what}: {self._why_it_ended()}")
+                raise JobError(f"The job ended before {what}:", self._why_it_ended())
             return found
 
         try:
@@ -180,12 +184,20 @@ def create(folder: Path, config: Config) -> RunDirectory:
 
 
 def log_ends(paths: list[Path]) -> str:
-    """Return the last lines of some logs, each below its name; what cannot be read is left out."""
+    """Return the last whole lines of some logs, each below its name; what cannot be read is left out.
+
+    Half a line may hold half a path or a name, which nothing would know again.
+    """
     found = []
     for path in paths:
         try:
             with open_plain(path) as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_END_BYTES))
+                begin = file.seek(0, os.SEEK_END) - LOG_END_BYTES
+                if begin > 0:
+                    file.seek(begin - 1)
+                    file.readline()
+                else:
+                    file.seek(0)
                 text = file.read().decode("utf-8", errors="replace").strip()
         except (OSError, ValueError):
             continue

@@ -6,13 +6,20 @@ from dataclasses import dataclass
 
 from trainers.machine_check.findings import State, Value
 
+REPORT_HINT = "The file for a bug report holds the logs; docs/hangs-and-stop.md explains what runs say."
+
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of a check; the fields are those of a finding."""
+    """What came of a check; the fields are those of a finding.
+
+    Attributes:
+        said: what others say of it, after the words: an error, the driver. It is scrubbed, as the log is.
+    """
 
     state: State
     words: str
+    said: str = ""
     hint: str = ""
     values: tuple[Value, ...] = ()
     log: str = ""
@@ -23,9 +30,9 @@ class Outcome:
         return Outcome(state="passed", words=words, values=values, hint=hint)
 
     @staticmethod
-    def failed(words: str, hint: str, *, values: tuple[Value, ...] = (), log: str = "") -> Outcome:
+    def failed(words: str, hint: str, *, said: str = "", log: str = "") -> Outcome:
         """Return that it is not as it should be, and what to do."""
-        return Outcome(state="failed", words=words, hint=hint, values=values, log=log)
+        return Outcome(state="failed", words=words, said=said, hint=hint, log=log)
 
     @staticmethod
     def not_checked(words: str, hint: str = "") -> Outcome:

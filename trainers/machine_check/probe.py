@@ -8,7 +8,6 @@ It starts CUDA, so it is told to see only the GPUs that nobody uses.
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
 import torch
@@ -53,4 +52,5 @@ def _network(dataset: str, model: str) -> torch.nn.Module:
 
 
 if __name__ == "__main__":
-    json.dump(describe(), sys.stdout)
+    # On a line of its own, whatever else is printed.
+    print(f"\n{json.dumps(describe())}", flush=True)

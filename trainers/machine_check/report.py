@@ -41,7 +41,7 @@ def _system() -> str:
 
 
 def write(check: Mapping[str, Any], findings: list[Finding]) -> str:
-    """Return the file's text; whoever sends it on scrubs it first."""
+    """Return the file's text; what comes from outside was scrubbed when it was found."""
     started = datetime.fromtimestamp(check["started_unix_s"], tz=UTC)
     about = f"Checked {started:%Y-%m-%d %H:%M} UTC, {check['took_s']:.0f} s, on {check['device']}"
     at_work = [f"{name}: {version or 'none'}" for name, version in check["versions"].items()]

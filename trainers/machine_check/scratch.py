@@ -1,6 +1,6 @@
 """The folder in which a check works, beside the runs: on their disk, and in no list of runs.
 
-Who holds its lock checks now. What a killed check left there is removed by the next one.
+Who holds the lock beside it checks now. What a killed check left there is removed by the next one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from trainers.contract.check_files import CheckFiles
 
 
 @contextlib.contextmanager
-def scratch(files: CheckFiles) -> Iterator[Path]:
-    """Give an empty folder to work in, and leave nothing of it.
+def alone(files: CheckFiles) -> Iterator[None]:
+    """Keep other checks of these runs away.
 
     Raises:
         ValueError: when another check is going on, or the folder is another user's.
@@ -32,11 +32,21 @@ def scratch(files: CheckFiles) -> Iterator[Path]:
             raise ValueError(
                 "this machine is being checked already: wait for the end, or cancel it"
             ) from None
-        plain_files.remove(files.work)
-        files.work.mkdir(mode=0o700)
-        try:
-            yield files.work
-        finally:
-            plain_files.remove(files.work)
+        yield
     finally:
         os.close(lock)
+
+
+@contextlib.contextmanager
+def scratch(files: CheckFiles) -> Iterator[Path]:
+    """Give an empty folder to work in, and leave nothing of it; who calls is `alone`.
+
+    Raises:
+        OSError: when it cannot be made.
+    """
+    plain_files.remove(files.work)
+    files.work.mkdir(mode=0o700)
+    try:
+        yield files.work
+    finally:
+        plain_files.remove(files.work)

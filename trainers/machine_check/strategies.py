@@ -41,9 +41,9 @@ def check_strategy(bench: Bench, strategy: Strategy, ddp_losses: Losses) -> Outc
     step = job.ask("stop", save=True)["step"]
     status = job.wait_for_end()
     if status.state != "stopped":
-        return bench.failed(f"After Stop the run is {status.state}: {status.error}")
+        return bench.failed(f"After Stop the run is {status.state}:", status.error or "")
     if (fault := fault_of(job.run, step)) is not None:
-        return bench.failed(f"It stopped, but what it saved is not whole: {fault}.")
+        return bench.failed("It stopped, but what it saved is not whole:", fault)
     losses = job.losses
     if any(loss is None or not math.isfinite(loss) for loss in losses.values()):
         return bench.failed("A loss became infinite, or no number.")

@@ -44,7 +44,7 @@ class DdpChecks:
         began_s = time.monotonic() - started
         saved = job.wait_for_checkpoint(job.ask("checkpoint")["step"])
         if (fault := fault_of(job.run, saved["step"])) is not None:
-            return self._bench.failed(f"The checkpoint is not whole: {fault}.")
+            return self._bench.failed("The checkpoint is not whole:", fault)
         self._saved_step = saved["step"]
         values = (
             Value(name=f"start to step {NUM_STEPS}", value=began_s, unit="s"),
@@ -70,7 +70,7 @@ class DdpChecks:
         told = (job.events("error") or [{}])[-1]
         if status.state != "failed" or (told.get("code"), told.get("rank")) != ("rank_killed", rank):
             return self._bench.failed(
-                f"Rank {rank} was killed, but the run says: {status.error or status.state}"
+                f"Rank {rank} was killed, but the run says:", status.error or status.state
             )
         if left := job.end():
             return self._bench.failed(f"{len(left)} processes of the job could not be ended.")
@@ -99,9 +99,9 @@ class DdpChecks:
         status = job.wait_for_end()
         took_s = time.monotonic() - asked
         if status.state != "stopped":
-            return self._bench.failed(f"After Stop the run is {status.state}: {status.error}")
+            return self._bench.failed(f"After Stop the run is {status.state}:", status.error or "")
         if (fault := fault_of(job.run, step)) is not None:
-            return self._bench.failed(f"It stopped, but what it saved is not whole: {fault}.")
+            return self._bench.failed("It stopped, but what it saved is not whole:", fault)
         self._disturbed.append(job.losses)
         self._stopped_step = step
         self._bench.done()
@@ -118,9 +118,9 @@ class DdpChecks:
         job = self._bench.start(ddp_config(self._bench.devices, max_steps=step))
         status = job.wait_for_end()
         if status.state != "finished":
-            return self._bench.failed(f"The undisturbed run is {status.state}: {status.error}")
+            return self._bench.failed(f"The undisturbed run is {status.state}:", status.error or "")
         if (fault := fault_of(job.run, step)) is not None:
-            return self._bench.failed(f"What the undisturbed run saved is not whole: {fault}.")
+            return self._bench.failed("What the undisturbed run saved is not whole:", fault)
         self.losses = job.losses
         if (different := first_difference(self.losses, self._disturbed)) is not None:
             return self._bench.failed(f"The resumed run has another loss at step {different}.")
