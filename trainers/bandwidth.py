@@ -7,6 +7,7 @@ algorithm bandwidth is bytes / time; the bus bandwidth of an all-reduce between 
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from dataclasses import dataclass
@@ -84,9 +85,10 @@ def bus_factor(num_ranks: int) -> float:
 
 def numbers_to_add(num_elements: int, world: World) -> tuple[Tensor, Tensor]:
     """Return this rank's numbers and their sum over all ranks; whole, so that the sum is exact."""
-    ramp = torch.arange(num_elements, device=world.device) % PATTERN_LENGTH + 1
+    pattern = torch.arange(1, PATTERN_LENGTH + 1, dtype=torch.float32, device=world.device)
+    ramp = pattern.repeat(math.ceil(num_elements / PATTERN_LENGTH))[:num_elements]
     of_all_ranks = world.world_size * (world.world_size + 1) // 2
-    return (ramp * (world.rank + 1)).float(), (ramp * of_all_ranks).float()
+    return ramp * (world.rank + 1), ramp * of_all_ranks
 
 
 def repetitions_in_time(time_s: float, all_s: float) -> int:
