@@ -71,7 +71,9 @@ def check_disk(folder: Path, patience: Patience) -> Outcome:
     """
     free_bytes = shutil.disk_usage(folder).free
     if free_bytes < LEAST_FREE_BYTES:
-        return Outcome.failed(f"Not enough free space: {free_bytes / 1e6:.0f} MB.", FREE_SPACE_HINT)
+        return Outcome.failed(
+            f"Not enough free space to measure: {free_bytes / 1e6:.0f} MB free.", FREE_SPACE_HINT
+        )
     path = folder / "speed.bin"
     try:
         num_bytes, write_s = _write(path, min(MOST_BYTES, free_bytes // 2), patience)
