@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +14,12 @@ import pytest
 from trainers.contract import config as config_module
 from trainers.contract import private_files
 from trainers.contract.check_files import MOST_KEPT, CheckFiles
-from trainers.machine_check import disk, driver
+from trainers.contract.cuda_environment import Obstacle
+from trainers.contract.hardware import VisibleGpu
+from trainers.machine_check import devices, disk, driver
 from trainers.machine_check.cancelling import CancelledError, Patience
 from trainers.machine_check.check import MOST_SAID_CHARS, Check, Wanted, does_a_run_go_on
+from trainers.machine_check.devices import GpusNow
 from trainers.machine_check.driver import Probe
 from trainers.machine_check.findings import Finding
 from trainers.machine_check.job import LOG_END_BYTES, log_ends
@@ -183,6 +187,36 @@ def test_the_file_keeps_our_own_words_and_versions_where_a_person_is_called_so(
     text = CheckFiles(tmp_path).report("0" * 12).read_text()
     assert "Driver, wheel and card" in text and "CHECKS" in text
     assert "torch cannot be used at all: NAME says no" in text
+
+
+def test_gpus_to_be_left_alone_are_not_shown_to_torch_and_what_cuda_says_is_scrubbed(
+    tmp_path: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A made-up driver and torch: two GPUs that cannot be used."""
+    gpus = [VisibleGpu(index=number, uuid=f"GPU-{number}", handle=None) for number in range(2)]
+    asked = []
+
+    def look(except_gpus: Collection[str]) -> GpusNow:
+        return GpusNow(free=tuple(gpu for gpu in gpus if gpu.uuid not in except_gpus))
+
+    def ask_torch(variables: Mapping[str, str], _: Patience) -> Probe:
+        asked.append(variables["CUDA_VISIBLE_DEVICES"])
+        reason = "CUDA does not start: no /home/bob/libcuda.so"
+        return Probe(torch="9.9", cuda="13.0", obstacle=Obstacle(reason=reason, remedy="Mend it."))
+
+    card = driver.Nvidia(num_cards=2, problem=None, driver="580", cuda="13.0")
+    monkeypatch.setattr(devices, "look", look)
+    monkeypatch.setattr(driver, "ask_torch", ask_torch)
+    monkeypatch.setattr(driver.Nvidia, "look", lambda: card)
+    monkeypatch.setattr(disk, "check_disk", lambda *_: Outcome.failed("So that no job is started.", ""))
+    wanted = Wanted(check_id="0" * 12, except_gpus=("GPU-1",))
+    check = Check(tmp_path, wanted, patience, lambda *_: None)
+    check.run()
+    assert asked == ["GPU-0"]
+    state = check.to_json()
+    why = "CUDA does not start: no HOME/libcuda.so"
+    assert state["device"] == f"2 CPU ranks, because no GPU can be used: {why}"
+    assert state["findings"][0]["words"].endswith(f"for CUDA 13.0. {why}")
 
 
 def test_half_a_line_at_the_beginning_of_a_logs_end_is_left_out(tmp_path: Path) -> None:

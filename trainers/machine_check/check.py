@@ -159,7 +159,7 @@ class Check:
         yield "disk", partial(disk.check_disk, folder, self._patience)
         why_no_jobs = self._why_no_jobs()
         if self._devices is None or why_no_jobs:
-            for name, finding in self._findings.items():
+            for name, finding in list(self._findings.items()):
                 if finding.state == "waiting":
                     yield name, partial(Outcome.not_checked, why_no_jobs or "")
             return
