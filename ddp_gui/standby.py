@@ -127,7 +127,7 @@ class Standby:
     def processes(self) -> dict[int, float]:
         """Return all processes of those that stand by, or are being let go, and when each was started."""
         with self._lock:
-            self._ending = [process for process in self._ending if process.poll() is None]
+            self._ending = self._still_ending()
             roots = [*self._ending, *([] if self._kept is None else [self._kept.process])]
         found = dict[int, float]()
         for root in roots:
@@ -196,6 +196,9 @@ class Standby:
             return None
         return _Kept(process=process, num_ranks=self._num_ranks, code=code)
 
+    def _still_ending(self) -> list[subprocess.Popen[bytes]]:
+        return [process for process in self._ending if process.poll() is None]
+
     def _drop(self) -> None:
         """Let go those that stand by: they end when nothing can be said to them any more."""
         kept, self._kept = self._kept, None
@@ -204,7 +207,7 @@ class Standby:
         assert kept.process.stdin is not None
         with contextlib.suppress(OSError):
             kept.process.stdin.close()
-        self._ending.append(kept.process)
+        self._ending = [*self._still_ending(), kept.process]
         threading.Thread(target=kept.process.wait, name="standby-end", daemon=True).start()
 
 
