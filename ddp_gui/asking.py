@@ -51,7 +51,10 @@ def ask(module: str, *, sees_gpus: bool = False) -> dict[str, Any]:
     if answer.returncode != 0:
         words = without_advice(answer.stderr.decode("utf-8", errors="replace")).strip()[-2000:]
         raise AskError(f"{module} could not be read:\n{words}")
-    read: dict[str, Any] = json.loads(answer.stdout)
+    try:
+        read: dict[str, Any] = json.loads(answer.stdout)
+    except ValueError as error:
+        raise AskError(f"{module} answered with something that is not JSON") from error
     return read
 
 

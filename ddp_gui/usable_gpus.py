@@ -17,7 +17,13 @@ from trainers.contract import cuda_environment, hardware
 from trainers.contract.cuda_environment import Obstacle
 
 MODULE = "trainers.usable_gpus"
+# The form and the queue count the GPUs once, when the page starts: so a page that goes on does not ask again.
+AGAIN = (
+    "Start the page again: it asks anew. If that does not help, restart the machine, or install NVIDIA's "
+    "driver anew."
+)
 
+MAX_LAST_WORDS = 300
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -57,14 +63,23 @@ def _answer(cache_file: Path | None) -> Mapping[str, Any]:
     kept = asking.remembered(cache_file)
     if kept is not None and kept.get("machine") == machine:
         return kept
+    print("Asking torch what it can use of the GPUs here …", flush=True)
     try:
         answer = {**asking.ask(MODULE, sees_gpus=True), "machine": machine}
     except AskError as error:
-        remedy = "Restart the machine; if that does not help, install NVIDIA's driver anew."
-        return {"obstacle": {"reason": f"Torch could not be asked for GPUs: {error}.", "remedy": remedy}}
+        print(f"{error}", flush=True)
+        return {
+            "obstacle": {"reason": f"Torch could not be asked for GPUs: {_last_line(error)}", "remedy": AGAIN}
+        }
     if answer["obstacle"] is None:
         asking.remember(cache_file, answer)
     return answer
+
+
+def _last_line(error: AskError) -> str:
+    """Return the end of what the process said: the error itself, without the way to it."""
+    words = str(error).strip().splitlines()[-1].strip()[:MAX_LAST_WORDS]
+    return words if words.endswith((".", "!", "?")) else f"{words}."
 
 
 def _machine() -> list[Any]:

@@ -130,8 +130,9 @@ def what_is_unclear(num_gpus: int) -> list[Missing]:
             Missing(
                 what="Who else is on the GPUs",
                 meaning=(
-                    "This page runs in a container, where programs outside it cannot be seen: a GPU that is "
-                    "handed out may be in use. Let the container share the machine's processes to see them."
+                    "This page runs in a container or in WSL2, where programs outside it cannot be seen: a "
+                    "GPU that is handed out may be in use. A container that shares the machine's processes "
+                    "sees them; WSL2 never does: close programs of Windows that use the GPU."
                 ),
                 command="docker run --pid=host IMAGE",
             )

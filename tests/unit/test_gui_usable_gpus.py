@@ -128,6 +128,31 @@ def test_a_bad_answer_is_asked_for_again_at_the_next_start(
     assert asked == [GOOD]
 
 
+def test_a_failed_asking_is_told_by_its_last_line_and_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, asked: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, FIRST)
+    asked.append(
+        AskError("x could not be read:\nTraceback (most recent call last):\n  File ...\nOSError: no libcuda")
+    )
+    usable_gpus.settle(None)
+    found = machine.look().gpu_obstacle
+    assert found is not None and found.reason == "Torch could not be asked for GPUs: OSError: no libcuda."
+    assert found.remedy.startswith("Start the page again")
+    said = capsys.readouterr().out
+    assert said.startswith("Asking torch what it can use") and "Traceback" in said, "the terminal says all"
+
+
+def test_an_answer_that_is_no_json_is_an_obstacle_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, FIRST)
+    monkeypatch.setattr(
+        asking.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0, b"Segmentation", b"")
+    )
+    usable_gpus.settle(None)
+    found = machine.look().gpu_obstacle
+    assert found is not None and "not JSON" in found.reason
+
+
 def test_torch_itself_is_asked_in_a_process_that_prints_json() -> None:
     answer = asking.ask(usable_gpus.MODULE, sees_gpus=True)
     assert set(answer) == {"uuids", "left_out", "obstacle", "watched_paths"}
@@ -175,9 +200,9 @@ def test_in_a_container_it_is_said_that_others_cannot_be_seen(
     namespace.unlink()
     namespace.symlink_to("pid:[4026532198]")
     note = Devices(tmp_path, None).look().note
-    assert note is not None and "outside it cannot be seen" in note
+    assert note is not None and "a container or in WSL2, where programs outside it cannot be seen" in note
     (said,) = missing.what_is_unclear(1)
-    assert "outside it cannot be seen" in said.meaning and not said.is_problem
+    assert "outside it cannot be seen" in said.meaning and "WSL2" in said.meaning and not said.is_problem
     assert missing.what_is_unclear(0) == [], "where there is no GPU nothing is missing"
 
 
@@ -214,6 +239,21 @@ def test_ranks_that_wait_for_a_run_are_nobody_on_a_gpu(
     assert f"pid {os.getpid()}" in user, "this one is somebody else's"
     standby._drop()
     assert below in standby.processes(), "also while they are let go"
+
+
+def test_those_that_have_ended_are_forgotten_without_anybody_asking(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    """Nothing asks for the processes where the driver names nobody: on a page for years they would add up."""
+    standby = Standby(tmp_path)
+    for _ in range(3):
+        over = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.PIPE)
+        standby._kept = _Kept(process=over, num_ranks=1, code="")
+        standby._drop()
+        wait_until("its end", lambda over=over: over.poll() is not None, 60)
+    standby._kept = _Kept(process=sleeper, num_ranks=1, code="")
+    standby._drop()
+    assert standby._ending == [sleeper]
 
 
 def test_a_number_that_is_somebody_elses_by_now_counts(
