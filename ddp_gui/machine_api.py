@@ -15,6 +15,7 @@ from ddp_gui.machine_report.report import MachineReport
 from ddp_gui.plainly import in_plain_words
 from ddp_gui.runs import RunStore
 from ddp_gui.shown_runs import HIDDEN_RUN
+from ddp_gui.waiting.line import Line
 
 MOST_STARTS = 6
 MOST_MACHINE_CHECKS = 2
@@ -30,11 +31,13 @@ class MachineApi:
         machine_checks: MachineChecks,
         report: MachineReport,
         store: RunStore,
+        line: Line,
     ) -> None:
         self._checks = checks
         self._machine_checks = machine_checks
         self._report = report
         self._store = store
+        self._line = line
         self._started_by: dict[str, str] = {}
         self._starts = Pace("a check", MOST_STARTS, 60.0)
         self._machine_starts = Pace("a check of the machine", MOST_MACHINE_CHECKS, MACHINE_CHECKS_WITHIN_S)
@@ -73,7 +76,7 @@ class MachineApi:
         def start() -> dict[str, Any]:
             rights.require_teacher("check this machine: it takes every free GPU while it lasts")
             self._machine_starts.count()
-            return self._machine_checks.start().to_json()
+            return self._line.with_gpus(self._machine_checks.start).to_json()
 
         return in_plain_words(start)
 
@@ -82,7 +85,7 @@ class MachineApi:
         return in_plain_words(lambda: self._machine_checks.look(check_id))
 
     def cancel_machine_check(self, check_id: str) -> dict[str, Any]:
-        """End a check of the machine; when this returns nothing of it is left."""
+        """Tell a check of the machine to end; its state says when nothing of it is left."""
 
         def cancel() -> dict[str, Any]:
             rights.require_teacher("cancel a check of this machine")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,13 +33,26 @@ COMMAND = "python -m trainers.check_machine"
 
 State = dict[str, Any]
 
+log = logging.getLogger(__name__)
+
 
 @dataclass
 class RunningCheck:
-    """A check that this page has started; `state` is the last it said, None before its first word."""
+    """A check that this page has started.
+
+    Attributes:
+        gpus: those it may take, by UUID.
+        except_gpus: those it leaves alone, because runs were granted them.
+        state: the last it said; None before its first word.
+    """
 
     check_id: str
-    started_unix_s: float
+    gpus: frozenset[str] = frozenset()
+    except_gpus: tuple[str, ...] = ()
+    started_unix_s: float = field(default_factory=time.time)
+    started: float = field(default_factory=time.monotonic)
+    took_s: float | None = None
+    process: subprocess.Popen[bytes] | None = None
     state: State | None = None
     error: str | None = None
     is_cancel_wished: bool = False
@@ -55,15 +69,21 @@ class RunningCheck:
             "num_ranks": None,
             "had_company": False,
             "started_unix_s": self.started_unix_s,
-            "took_s": time.time() - self.started_unix_s,
+            "took_s": 0.0,
             "compared_with_unix_s": None,
             "summary": "",
             "versions": {},
             "findings": [],
         }
-        if self.has_ended.is_set() and state["state"] == "running":
-            state = state | {"state": "cancelled" if self.error is None else "failed", "now": None}
-        return state | {"error": self.error}
+        has_ended = self.has_ended.is_set()
+        if state["state"] == "running":
+            # It speaks when a job begins or ends; the time goes on meanwhile.
+            took_s = time.monotonic() - self.started if self.took_s is None else self.took_s
+            state = state | {"took_s": took_s}
+            if has_ended:
+                state = state | {"state": "cancelled" if self.error is None else "failed", "now": None}
+        is_being_cancelled = self.is_cancel_wished and not has_ended
+        return state | {"is_being_cancelled": is_being_cancelled, "error": self.error}
 
 
 class MachineChecks:
@@ -82,23 +102,54 @@ class MachineChecks:
 
     def newest_id(self) -> str | None:
         """Return the id of the check that was started last, here or by hand; None where there was none."""
-        if self._newest is not None and not self._newest.has_ended.is_set():
-            return self._newest.check_id
+        if (running := self._running()) is not None:
+            return running.check_id
         kept = self._kept()
         if kept:
             return str(kept[-1]["check_id"])
         return None if self._newest is None else self._newest.check_id
 
-    def start(self) -> RunningCheck:
+    @property
+    def is_running(self) -> bool:
+        """Whether a check goes on that this page has started."""
+        return self._running() is not None
+
+    def gpus(self) -> frozenset[str]:
+        """Return the GPUs, by UUID, that the check that goes on may take; none where there is none.
+
+        Which of them it has it does not say: nobody else is given any until it ends, or says that it trains
+        on the CPU.
+        """
+        running = self._running()
+        if running is None or (running.state is not None and running.state["device_kind"] == "cpu"):
+            return frozenset()
+        return running.gpus
+
+    def processes(self) -> dict[int, float]:
+        """Return all processes of the check that goes on, and when each was started."""
+        running = self._running()
+        if running is None or running.process is None:
+            return {}
+        tree = ProcessTree(running.process.pid)
+        tree.look(now=True)
+        return tree.start_times()
+
+    def start(self, gpus: Collection[str] = (), except_gpus: Collection[str] = ()) -> RunningCheck:
         """Start a check.
+
+        Args:
+            gpus: those it may take, by UUID.
+            except_gpus: those it must leave alone, because runs were granted them.
 
         Raises:
             ValueError: when this page has one going on.
         """
         with self._lock:
-            if self._newest is not None and not self._newest.has_ended.is_set():
+            if self._running() is not None:
                 raise ValueError("this machine is being checked already: wait for the end, or cancel it")
-            check = RunningCheck(check_id=uuid.uuid4().hex[:12], started_unix_s=time.time())
+            check = RunningCheck(
+                check_id=uuid.uuid4().hex[:12], gpus=frozenset(gpus), except_gpus=tuple(except_gpus)
+            )
             self._newest = check
         # This thread lives as long as the check: the kernel kills what it started when it ends.
         threading.Thread(target=self._see_through, args=(check,), name="machine-check", daemon=True).start()
@@ -114,22 +165,20 @@ class MachineChecks:
             return self._newest.to_json()
         for kept in self._kept():
             if kept["check_id"] == check_id:
-                return kept | {"error": None, "findings": [_without_log(found) for found in kept["findings"]]}
+                findings = [_without_log(found) for found in kept["findings"]]
+                return kept | {"is_being_cancelled": False, "error": None, "findings": findings}
         raise ValueError(f"check_id is {str(check_id)[:80]!r}, but allowed is: what check_machine returned")
 
     def cancel(self, check_id: Any) -> State:
-        """End a check and wait until nothing of it is left; one that has ended stays as it is.
+        """Tell a check to end, and return its state at once; one that has ended stays as it is.
 
         Raises:
             ValueError: when there is none, or it was started by hand and goes on elsewhere.
         """
-        state = self.look(check_id)
-        check = self._newest
-        if check is None or check.check_id != check_id:
-            return state
-        check.is_cancel_wished = True
-        check.has_ended.wait()
-        return check.to_json()
+        running = self._running()
+        if running is not None and running.check_id == check_id:
+            running.is_cancel_wished = True
+        return self.look(check_id)
 
     def report(self, check_id: str) -> Path:
         """Return the file for a bug report of a check that was kept.
@@ -145,9 +194,14 @@ class MachineChecks:
         return path
 
     def close(self) -> None:
-        """End what is running; the page ends."""
-        if self._newest is not None:
-            self.cancel(self._newest.check_id)
+        """End what is running, and wait until nothing of it is left; the page ends."""
+        if (running := self._running()) is not None:
+            running.is_cancel_wished = True
+            running.has_ended.wait()
+
+    def _running(self) -> RunningCheck | None:
+        newest = self._newest
+        return None if newest is None or newest.has_ended.is_set() else newest
 
     def _kept(self) -> list[State]:
         with contextlib.suppress(ValueError):  # another user's: nothing of ours was kept
@@ -160,27 +214,41 @@ class MachineChecks:
             with tempfile.TemporaryDirectory(prefix="ddp-check-") as folder:
                 check.error = self._run(check, Path(folder))
         except OSError as error:
-            check.error = f"The check could not be started: {error}."
+            check.error = f"The check could not be started, or followed: {error}."
+        except Exception as error:
+            # Whatever happens, the page must not show it as running for ever.
+            # Words that nobody has written for people may hold anything: those stand in the log only.
+            log.error("the check of this machine could not be followed: %s", error, exc_info=error)
+            check.error = (
+                f"The check was ended, because of an error of the page itself ({type(error).__name__}): "
+                "the terminal in which the page runs says more."
+            )
         finally:
+            check.took_s = time.monotonic() - check.started
             check.has_ended.set()
 
     def _run(self, check: RunningCheck, folder: Path) -> str | None:
         """Run the program to its end; return why it did not come to one."""
         said, errors = folder / "states.jsonl", folder / "errors.log"
-        process = self._start(check, said, errors)
+        process = check.process = self._start(check, said, errors)
         tree = ProcessTree(process.pid)
+        said_last: State | None = None
         offset, deadline, is_told = 0, time.monotonic() + LIMIT_S, False
-        while process.poll() is None and time.monotonic() < deadline:
-            tree.look()
-            check.state, offset = _last_state(said, offset, check.state)
-            if check.is_cancel_wished and not is_told:
-                process.send_signal(signal.SIGTERM)
-                deadline, is_told = time.monotonic() + CANCEL_S, True
-            check.has_ended.wait(POLL_S)
-        was_ended = process.poll() is None
-        tree.kill()
-        process.wait()
-        check.state, _ = _last_state(said, offset, check.state)
+        try:
+            while process.poll() is None and time.monotonic() < deadline:
+                tree.look()
+                said_last, offset = _last_state(said, offset, said_last)
+                if said_last is not None and said_last["state"] == "running":
+                    check.state = said_last  # what it says at its end holds when nothing of it is left
+                if check.is_cancel_wished and not is_told:
+                    process.send_signal(signal.SIGTERM)
+                    deadline, is_told = time.monotonic() + CANCEL_S, True
+                check.has_ended.wait(POLL_S)
+        finally:
+            was_ended = process.poll() is None
+            tree.kill()
+            process.wait()
+        check.state, _ = _last_state(said, offset, said_last)
         if check.state is not None and check.state["state"] != "running":
             return None
         if check.is_cancel_wished:
@@ -193,6 +261,7 @@ class MachineChecks:
     def _start(self, check: RunningCheck, said: Path, errors: Path) -> subprocess.Popen[bytes]:
         lifeline = [sys.executable, "-m", "trainers.contract.lifeline", str(os.getpid())]
         options = ["--runs-dir", str(self._runs_dir), "--check-id", check.check_id, "--json"]
+        options += ["--except-gpus", ",".join(check.except_gpus)] if check.except_gpus else []
         with said.open("wb") as stdout, errors.open("wb") as stderr:
             return subprocess.Popen(
                 [*lifeline, sys.executable, *self._program, *options],

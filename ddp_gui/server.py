@@ -137,7 +137,12 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     machine_checks = MachineChecks(options.runs_dir)
     standby = Standby(options.runs_dir, is_on=options.keeps_standby)
     report = MachineReport(options.runs_dir, catalogue, checks, machine_checks, standby)
-    devices = Devices(options.runs_dir, options.handed_out_cpu_ranks, standby.processes)
+    devices = Devices(
+        options.runs_dir,
+        options.handed_out_cpu_ranks,
+        lambda: standby.processes() | machine_checks.processes(),
+        machine_checks.gpus,
+    )
     line = Line(options.runs_dir, devices, store.look_again, standby)
     view = LineView(line, store)
     folder = uploads.folder_beside(options.runs_dir)
@@ -165,7 +170,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         ShelfApi(store).register()
         ClassApi(store).register()
         QueueApi(store, line, view).register()
-        MachineApi(checks, machine_checks, report, store).register()
+        MachineApi(checks, machine_checks, report, store, line).register()
         here = replace(machine.look(), most_cpu_ranks=line.cpu_ranks)
         train_page.build(api, store, uploaded, catalogue.get(), here, standby)
     # Anybody may name new ones; before it comes to this, `forget_oldest` takes those of whoever has most.

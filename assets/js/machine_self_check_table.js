@@ -19,7 +19,8 @@ export class FindingsTable {
   constructor() {
     this.body = el("tbody", {});
     const head = el("tr", {}, COLUMNS.map((title) => el("th", { scope: "col" }, title)));
-    this.element = el("table", { class: "ddp-table ddp-findings" }, el("thead", {}, head), this.body);
+    const caption = el("caption", {}, "What was checked, whether it passed, and how it was last time");
+    this.element = el("table", { class: "ddp-table ddp-findings" }, caption, el("thead", {}, head), this.body);
   }
 
   take(findings) {

@@ -94,6 +94,7 @@ class MachineReport:
             "machine_check": {
                 "command": f"{COMMAND} --runs-dir {shlex.quote(str(self._runs_dir))}",
                 "newest_check_id": self._machine_checks.newest_id(),
+                "is_running": self._machine_checks.is_running,
             },
             "communication": {
                 "backend": communication.backend_of(here),

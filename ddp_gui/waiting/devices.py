@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from trainers.contract import cuda_environment, gpu_signs, hardware, processes
 from trainers.contract.tickets import GrantedGpu
 
 # Gives processes by number, with when each was started.
-Waiting = Callable[[], Mapping[int, float]]
+Own = Callable[[], Mapping[int, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +30,14 @@ NOBODY = Users()
 class DevicesNow:
     """The GPUs a run started here could have, who is on them, and the CPU ranks; None is no limit.
 
+    `being_checked` are those that a check of this machine may take, by UUID: no run is given them.
     `note` says what stands in the way of GPUs, or of seeing who is on them.
     """
 
     gpus: tuple[GrantedGpu, ...] = ()
     users: Mapping[str, Users]
     cpu_ranks: int | None = None
+    being_checked: frozenset[str] = frozenset()
     note: str | None = None
 
     def users_of(self, uuid: str) -> Users:
@@ -51,26 +53,36 @@ class Devices:
     """Looks at the machine's GPUs; the CPU ranks are as many as the page was told to hand out.
 
     Args:
-        waiting: the processes of the ranks that wait for a run, with when each was started: nobody's.
+        own: the processes of the page itself (ranks that wait for a run, a check of this machine), with when
+            each was started: nobody else's.
+        being_checked: the GPUs that a check of this machine may take, by UUID.
     """
 
-    def __init__(self, runs_dir: Path, cpu_ranks: int | None, waiting: Waiting = dict) -> None:
+    def __init__(
+        self,
+        runs_dir: Path,
+        cpu_ranks: int | None,
+        own: Own = dict,
+        being_checked: Callable[[], Collection[str]] = tuple,
+    ) -> None:
         self._owners = Owners(runs_dir)
-        self._waiting = waiting
+        self._own = own
+        self._being_checked = being_checked
         self.cpu_ranks = cpu_ranks
 
     def look(self) -> DevicesNow:
         """Return what there is now."""
         visible = hardware.visible_gpus()
-        waiting = functools.cache(self._waiting)  # is asked where there are others, and once a look
+        own = functools.cache(self._own)  # is asked where there are others, and once a look
         return DevicesNow(
             gpus=tuple(GrantedGpu(index=gpu.index, uuid=gpu.uuid) for gpu in visible),
-            users={gpu.uuid: self._users_of(gpu, waiting) for gpu in visible},
+            users={gpu.uuid: self._users_of(gpu, own) for gpu in visible},
             cpu_ranks=self.cpu_ranks,
+            being_checked=frozenset(self._being_checked()),
             note=_note(bool(visible)),
         )
 
-    def _users_of(self, gpu: hardware.VisibleGpu, waiting: Waiting) -> Users:
+    def _users_of(self, gpu: hardware.VisibleGpu, own: Own) -> Users:
         if gpu.handle is None:
             return NOBODY
         runs, others = set(), []
@@ -80,15 +92,15 @@ class Devices:
             run_id = self._owners.run_of(process.pid)
             if run_id is not None:
                 runs.add(run_id)
-            elif not _waits_for_a_run(process.pid, waiting()):
+            elif not _is_own(process.pid, own()):
                 others.append(_in_words(process))
         return Users(runs=frozenset(runs), others=tuple(others))
 
 
-def _waits_for_a_run(pid: int, waiting: Mapping[int, float]) -> bool:
-    """Tell whether a process is one of those that wait for a run, and not another with its number."""
+def _is_own(pid: int, own: Mapping[int, float]) -> bool:
+    """Tell whether a process is one of the page's own, and not another with its number."""
     facts = processes.look_at(pid)
-    return facts is not None and facts.started_unix_s == waiting.get(pid)
+    return facts is not None and facts.started_unix_s == own.get(pid)
 
 
 def _in_words(process: hardware.GpuProcess) -> str:
@@ -104,6 +116,6 @@ def _note(has_gpus: bool) -> str | None:
     if not has_gpus or gpu_signs.sees_all_processes():
         return None
     return (
-        "This page runs in a container, where programs outside it cannot be seen: a GPU that is handed out "
-        "may be in use."
+        "This page runs in a container or in WSL2, where programs outside it cannot be seen: a GPU that is "
+        "handed out may be in use."
     )

@@ -57,11 +57,15 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """What can be handed out: GPUs by UUID, and CPU ranks, of which None is as many as are asked for."""
+    """What can be handed out: GPUs by UUID, and CPU ranks, of which None is as many as are asked for.
+
+    Those `being_checked` are handed out when the check of this machine has ended, and shared with nobody.
+    """
 
     gpus: tuple[str, ...] = ()
     occupied: frozenset[str] = frozenset()
     cpu_ranks: int | None = None
+    being_checked: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +102,7 @@ class Free:
     def of(cls, situation: Situation) -> Free:
         """Return what nobody has."""
         capacity = situation.capacity
-        held = {gpu for run in situation.running for gpu in run.gpus}
+        held = {gpu for run in situation.running for gpu in run.gpus} | capacity.being_checked
         gpus = [gpu for gpu in capacity.gpus if gpu not in held]
         on_cpu = sum(run.num_ranks for run in situation.running if run.kind == "cpu")
         return cls(

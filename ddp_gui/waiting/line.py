@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from ddp_gui import launcher
 from ddp_gui.plan import Plan
@@ -27,6 +28,8 @@ from ddp_gui.waiting.starter import Starter
 from trainers.contract import json_files, tickets
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import DeviceKind, Ticket
+
+Result = TypeVar("Result")
 
 LOOK_EVERY_S = 1.0
 SEARCH_EVERY_S = 30.0
@@ -179,6 +182,19 @@ class Line:
         with self._keeper.open() as book:
             yield book
         self.tick()
+
+    def with_gpus(self, start: Callable[[Collection[str], Collection[str]], Result]) -> Result:
+        """Return `start(free, granted)`, with the UUIDs of the GPUs that no run has, and of the others.
+
+        No run is given any meanwhile.
+
+        Raises:
+            ValueError: when what is kept of the line makes no sense.
+        """
+        with self._keeper.open() as book:
+            seen = self._look(book)
+            granted = {uuid for run in seen.situation.running for uuid in run.gpus}
+            return start([gpu.uuid for gpu in seen.devices.gpus if gpu.uuid not in granted], sorted(granted))
 
     # Looking
 

@@ -225,6 +225,7 @@ def _capacity(devices: DevicesNow, running: Iterable[Running]) -> Capacity:
         gpus=tuple(gpu.uuid for gpu in devices.gpus),
         occupied=frozenset(occupied),
         cpu_ranks=devices.cpu_ranks,
+        being_checked=devices.being_checked,
     )
 
 

@@ -209,7 +209,7 @@ def _devices(seen: Seen, shown: _Shown) -> dict[str, Any]:
         {
             "index": gpu.index,
             "run": shown.of(has[gpu.uuid]) if gpu.uuid in has else None,
-            "others": list(seen.devices.users_of(gpu.uuid).others),
+            "others": [*seen.devices.users_of(gpu.uuid).others, *_check_of(gpu.uuid, seen)],
         }
         for gpu in seen.devices.gpus
     ]
@@ -220,6 +220,10 @@ def _devices(seen: Seen, shown: _Shown) -> dict[str, Any]:
         "cpu_ranks_used": used,
         "note": seen.devices.note,
     }
+
+
+def _check_of(uuid: str, seen: Seen) -> list[str]:
+    return ["the check of this machine"] if uuid in seen.devices.being_checked else []
 
 
 def in_words(place: int, starts_in_s: float | None) -> str:
@@ -249,33 +253,40 @@ def why_it_waits(run: Waiting, place: int, seen: Seen) -> str:
     situation = seen.situation
     needs = ranks_in_words(run.num_ranks, run.kind)
     if situation.is_paused:
-        return "The line is paused: nobody starts until a teacher lets it go on."
+        return "The line is paused: no run starts until a teacher lets it go on."
     if not could_fit(run, situation.capacity):
         return _why_never(run, needs, seen)
     held = ranks_held(situation.running)
     if exceeds_limit(run, held, situation.rules):
         most = situation.rules.of(run.person).num_ranks
         return f"It needs {needs}; one person may have {most} at once, and its owner has {held[run.person]}."
+    if run.kind == "cuda" and seen.devices.being_checked:
+        return f"It needs {needs}, and this machine is being checked: runs get GPUs when the check has ended."
     if place == 1:
         return f"It needs {needs}: it starts when so many are free."
-    return f"It needs {needs}, and others are ahead."
+    return f"It needs {needs}, and other runs are ahead of it."
 
 
 def _why_never(run: Waiting, needs: str, seen: Seen) -> str:
     capacity = seen.situation.capacity
     if run.kind == "cpu":
         return (
-            f"It needs {needs}, but only {capacity.cpu_ranks} are handed out here: take it out of the line."
+            f"It needs {needs}, but this page hands out only {capacity.cpu_ranks}, so it cannot start: take "
+            "it out of the line."
         )
     if run.num_ranks > len(capacity.gpus):
         why = "" if seen.devices.note is None else f" {seen.devices.note}"
-        return f"It needs {needs}, but there are {len(capacity.gpus)} here: take it out of the line.{why}"
+        there = f"only {len(capacity.gpus)} can be had" if capacity.gpus else "none can be had"
+        return f"It needs {needs}, but {there} here, so it cannot start: take it out of the line.{why}"
     users = [
         f"GPU {gpu.index}: {', '.join(others)}"
         for gpu in seen.devices.gpus
         if (others := seen.devices.users_of(gpu.uuid).others)
     ]
-    return f"It needs {needs}; somebody else's programs are on some ({'; '.join(users)})."
+    return (
+        f"It needs {needs}, and programs that are no runs of this page use some ({'; '.join(users)}). It "
+        "starts when they have ended, or if it may share those GPUs."
+    )
 
 
 def _could_share(run: Waiting, seen: Seen) -> bool:

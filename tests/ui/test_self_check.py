@@ -27,17 +27,25 @@ class FakeServer:
 
     def __init__(self, page: Page) -> None:
         self.state = self.made(0)
+        self.newest: dict[str, Any] | None = None
         for endpoint in ("check_machine", "machine_check", "cancel_machine_check"):
             page.route(f"**/gradio_api/run/{endpoint}", self._answer)
+        page.route("**/live/machine", self._report)
 
     def made(self, num_done: int, state: str = "running", **values: Any) -> dict[str, Any]:
         """Return a state in which so many checks are done."""
-        return state_of(CHECK_ID, state, num_done) | {"error": None, **values}
+        return state_of(CHECK_ID, state, num_done) | {"is_being_cancelled": False, "error": None, **values}
 
     def _answer(self, route: Route) -> None:
         if route.request.url.endswith("cancel_machine_check"):
-            self.state = self.made(1, "cancelled")
+            self.state = self.made(1, is_being_cancelled=True)
         route.fulfill(json={"data": [self.state]})
+
+    def _report(self, route: Route) -> None:
+        """Answer with the server's own report, and the made-up check where one is said to be the newest."""
+        report = route.fetch().json()
+        report["machine_check"] |= self.newest or {}
+        route.fulfill(json=report)
 
 
 def open_card(watched: Watched, server: Server) -> Page:
@@ -79,6 +87,67 @@ def test_progress_is_shown_and_the_table_says_what_held_in_words(
     expect(page.get_by_role("button", name="Cancel")).to_be_disabled()
     assert not page.evaluate("() => document.documentElement.scrollWidth > window.innerWidth")
     assert watched.complaints == []
+
+
+def test_a_cancelled_check_is_shown_as_being_cancelled_until_it_has_ended(
+    server: Server, watched: Watched
+) -> None:
+    fake = FakeServer(watched.page)
+    fake.state = fake.made(1)
+    page = open_card(watched, server)
+    page.get_by_role("button", name=START).click()
+    page.get_by_role("button", name="Cancel").click()
+    now = page.locator(".ddp-self-check-now")
+    expect(now).to_contain_text("It is being cancelled …")
+    expect(page.get_by_role("button", name="Cancel")).to_be_disabled()
+    expect(page.get_by_role("button", name=START)).to_be_disabled()
+    fake.state = fake.made(3, "cancelled")
+    expect(now).to_have_text("Cancelled. Nothing of it is left running.")
+    expect(page.get_by_role("button", name=START)).to_be_enabled()
+
+
+def test_a_check_that_somebody_else_begins_later_is_followed(server: Server, watched: Watched) -> None:
+    fake = FakeServer(watched.page)
+    page = open_card(watched, server)
+    page.locator(".ddp-figure").first.wait_for()
+    fake.state = fake.made(1)
+    fake.newest = {"newest_check_id": CHECK_ID, "is_running": True}
+    now = page.locator(".ddp-self-check-now")
+    expect(now).to_contain_text("2 of 3: A rank that is killed …")
+    expect(page.get_by_role("table", name="What was checked")).to_be_visible()
+
+
+def test_a_check_that_was_ended_with_the_page_is_asked_for_no_more(server: Server, watched: Watched) -> None:
+    """The server itself says that it does not know the made-up check."""
+    fake = FakeServer(watched.page)
+    fake.state = fake.made(1)
+    page = open_card(watched, server)
+    page.get_by_role("button", name=START).click()
+    now = page.locator(".ddp-self-check-now")
+    expect(now).to_contain_text("2 of 3")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.unroute("**/gradio_api/run/machine_check")
+    # The report names another check by now: an old one, which must not take the words' place.
+    fake.newest = {"newest_check_id": "f" * 12, "is_running": False}
+    expect(now).to_have_text("The page was started again; that check was ended.")
+    expect(page.locator(".ddp-findings tbody tr").nth(1)).to_contain_text("cancelled")
+    expect(page.get_by_role("button", name=START)).to_be_enabled()
+    asked.clear()
+    with page.expect_response("**/live/machine"):
+        pass
+    with page.expect_response("**/live/machine"):
+        pass
+    assert not [url for url in asked if url.endswith("/machine_check")]
+
+
+def test_who_may_not_check_reads_why(server: Server, watched: Watched) -> None:
+    FakeServer(watched.page)
+    student = {"has_login": True, "name": "bob", "role": "student"}
+    watched.page.route("**/live/me", lambda route: route.fulfill(json=student))
+    page = open_card(watched, server)
+    expect(page.get_by_role("button", name=START)).to_be_disabled()
+    expect(page.get_by_text("Only a teacher can start or cancel a check of this machine")).to_be_visible()
 
 
 def test_why_a_check_could_not_begin_is_said(server: Server, watched: Watched) -> None:

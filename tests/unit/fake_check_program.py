@@ -2,8 +2,9 @@
 
     python -m tests.unit.fake_check_program WHAT --runs-dir RUNS --check-id ID --json
 
-WHAT is `ends` (one check after the other, then kept), `waits` (until it is told to end), `deaf` (it does
-not hear that) or `fails` (it cannot begin).
+WHAT is `ends` (one check after the other, then kept), `waits` (until it is told to end),
+`waits_on_gpus` (the same, on GPUs), `lingers` (it says that it has ended, and then waits), `deaf` (it does
+not hear that it shall end), `babbles` (what it says is no state) or `fails` (it cannot begin).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from trainers.contract.check_files import CheckFiles
 TITLES = {"disk": "Disk of the runs", "kill": "A rank that is killed", "driver": "Driver, wheel and card"}
 
 
-def state_of(check_id: str, state: str, num_done: int) -> dict[str, Any]:
+def state_of(check_id: str, state: str, num_done: int, kind: str = "cpu") -> dict[str, Any]:
     """Return a made-up state in which so many checks are done: one passed, one failed, one was skipped."""
     results = ("passed", "failed", "skipped")
     findings = [
@@ -42,8 +43,8 @@ def state_of(check_id: str, state: str, num_done: int) -> dict[str, Any]:
         "check_id": check_id,
         "state": state,
         "now": list(TITLES.values())[num_done] if state == "running" else None,
-        "device": "2 CPU ranks",
-        "device_kind": "cpu",
+        "device": "2 GPUs" if kind == "cuda" else "2 CPU ranks",
+        "device_kind": kind,
         "num_ranks": 2,
         "had_company": False,
         "started_unix_s": time.time(),
@@ -62,19 +63,24 @@ def main() -> None:
     parser.add_argument("--runs-dir", type=Path, required=True)
     parser.add_argument("--check-id", required=True)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--except-gpus", default="")
     options = parser.parse_args()
     told_to_end = threading.Event()
     if options.what == "fails":
         sys.exit("This machine cannot be checked: said the fake")
     signal.signal(signal.SIGTERM, signal.SIG_IGN if options.what == "deaf" else lambda *_: told_to_end.set())
-    print(json.dumps(state_of(options.check_id, "running", 1)), flush=True)
+    kind = "cuda" if options.what == "waits_on_gpus" else "cpu"
+    state = state_of(options.check_id, "running", 1, kind) | {"except_gpus": options.except_gpus}
+    print("neither JSON nor a state" if options.what == "babbles" else json.dumps(state), flush=True)
     ending = "done"
-    if options.what != "ends":
+    if options.what not in ("ends", "lingers"):
         told_to_end.wait()
         ending = "cancelled"
-    final = state_of(options.check_id, ending, len(TITLES))
+    final = state_of(options.check_id, ending, len(TITLES), kind)
     CheckFiles(options.runs_dir).keep(final, "the file of the fake\n")
     print(json.dumps(final), flush=True)
+    if options.what == "lingers":
+        told_to_end.wait()
 
 
 if __name__ == "__main__":

@@ -411,6 +411,28 @@ def test_gpus_go_to_one_run_each_and_somebody_else_s_are_left_alone(place: Place
     assert [gpu.index for gpu in given.grant.gpus] == [3, 1]
 
 
+def test_a_check_leaves_granted_gpus_alone_and_no_run_is_given_its(place: Place) -> None:
+    """The fake machine says of nobody that they are on its GPUs: the first run has no context yet."""
+    place.devices = FakeDevices(None, FOUR_GPUS)
+    line = place.page()
+    two = place.planned(num_ranks=2, machine=SERVER)
+    first = line.start(two, "ann")
+    free, granted = line.with_gpus(lambda free, granted: (list(free), list(granted)))
+    assert (free, granted) == (["GPU-2", "GPU-3"], ["GPU-0", "GPU-1"])
+    place.devices.now = replace(place.devices.now, being_checked=frozenset(free))
+    second = line.start(two, "bob", uses_occupied_gpus=True)
+    assert second.place == 1, "they are shared with nobody"
+    line.tick()
+    assert second.run.run_id in place.tickets()
+    place.devices.now = replace(place.devices.now, being_checked=frozenset())
+    line.tick()
+    place.supervisors.has_begun(second.run)
+    given = tickets.read_granted(second.run)
+    assert given is not None and given.grant is not None
+    assert [gpu.uuid for gpu in given.grant.gpus] == ["GPU-2", "GPU-3"]
+    place.supervisors.has_begun(first.run)
+
+
 def test_a_run_started_by_hand_counts_and_has_the_gpus_its_processes_are_on(
     place: Place, catalogue: Catalogue
 ) -> None:

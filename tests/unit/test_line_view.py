@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -70,6 +71,10 @@ def test_each_reason_to_wait_is_said(place: Place, catalogue) -> None:
     assert view.place(second.run_id)["why"] == "It needs 2 CPU ranks: it starts when so many are free."
     said = view.place(on_gpus.run_id)
     assert said["can_share_gpus"] and "GPU 0: blender of eve (pid 7)" in said["why"]
+    place.devices.now = replace(place.devices.now, users={}, being_checked=frozenset({"GPU-1"}))
+    assert "this machine is being checked" in view.place(on_gpus.run_id, afresh=True)["why"]
+    gpus = view.page(EVE, lambda _: True)["devices"]["gpus"]
+    assert [gpu["others"] for gpu in gpus] == [[], ["the check of this machine"]]
     line.pause(True)
     assert view.place(second.run_id, afresh=True)["why"].startswith("The line is paused")
     line.pause(False)
