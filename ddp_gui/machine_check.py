@@ -21,13 +21,12 @@ from typing import Any
 from ddp_gui.paths import REPOSITORY
 from trainers.contract import environment
 from trainers.contract.check_files import CheckFiles
+from trainers.contract.check_limits import CANCEL_S, JOB_LIMIT_S, longest_check_s
 from trainers.contract.processes import ProcessTree
 
 POLL_S = 0.1
-# It ends its jobs and tidies up; one that does not is ended.
-CANCEL_S = 30.0
 # Every job has a limit of its own; this only ends a check that stands still itself.
-LIMIT_S = 30 * 60.0
+LIMIT_S = longest_check_s(JOB_LIMIT_S)
 MAX_LAST_WORDS = 500
 COMMAND = "python -m trainers.check_machine"
 
