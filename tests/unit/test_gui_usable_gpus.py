@@ -262,3 +262,15 @@ def test_a_number_that_is_somebody_elses_by_now_counts(
     use(monkeypatch, FakeGpu(uuid=FIRST.uuid, pids=(sleeper.pid,)))
     earlier = {sleeper.pid: 1.0}
     assert Devices(tmp_path, None, lambda: earlier).look().users_of(FIRST.uuid).others
+
+
+def test_on_windows_the_linux_within_it_sees_no_others_whatever_its_namespace_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    namespace = tmp_path / "pid"
+    namespace.symlink_to("pid:[4026531836]")
+    monkeypatch.setattr(gpu_signs, "_PID_NAMESPACE", namespace)
+    monkeypatch.setattr(gpu_signs, "_WINDOWS_DRIVER", tmp_path / "dxg")
+    assert gpu_signs.sees_all_processes()
+    (tmp_path / "dxg").touch()
+    assert not gpu_signs.sees_all_processes()

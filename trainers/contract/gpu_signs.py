@@ -6,8 +6,10 @@ from pathlib import Path
 
 from trainers.contract import hardware
 
-# Of NVIDIA's driver: the usual one, a Jetson's, and that of Windows for the Linux within it.
-_DEVICE_FILES = (Path("/dev/nvidiactl"), Path("/dev/nvhost-gpu"), Path("/dev/dxg"))
+# Windows' driver, as the Linux within it (WSL2) has it.
+_WINDOWS_DRIVER = Path("/dev/dxg")
+# Of NVIDIA's driver: the usual one, a Jetson's, and that of Windows.
+_DEVICE_FILES = (Path("/dev/nvidiactl"), Path("/dev/nvhost-gpu"), _WINDOWS_DRIVER)
 _PID_NAMESPACE = Path("/proc/self/ns/pid")
 # The kernel's own number of the namespace that it boots with (PROC_PID_INIT_INO).
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"
@@ -20,10 +22,12 @@ def may_have_gpu() -> bool:
 
 
 def sees_all_processes() -> bool:
-    """Tell whether the processes that NVML names can be found here: not from inside most containers.
+    """Tell whether the processes that NVML names can be found here: not in most containers, nor in WSL2.
 
     There its list has only those of the container, or none, or numbers that mean other processes here.
     """
+    if _WINDOWS_DRIVER.exists():
+        return False
     try:
         return str(_PID_NAMESPACE.readlink()) == _FIRST_PID_NAMESPACE
     except OSError:
