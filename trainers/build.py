@@ -247,9 +247,12 @@ def set_seed(config: Config) -> None:
 
 
 def choose_convolutions(config: Config, strategy: Strategy) -> None:
-    """Let cuDNN try its algorithms and keep the fastest, where ranks may choose differently.
+    """Let cuDNN time its convolutions and keep the fastest, on GPUs where ranks may choose differently.
 
-    Two ranks that time them need not find the same one, and another one gives other bits.
+    Each shape costs some trial runs once, at its first step. Two ranks need not find the same one the
+    fastest, and another one gives other bits. So it is off where a run must be deterministic, and under
+    tensor parallelism: there all ranks hold some weights whose gradients nobody averages, and these would
+    drift apart.
     """
     may_differ = not (config.deterministic or strategy.keeps_copies_without_sync)
     torch.backends.cudnn.benchmark = strategy.world.device.type == "cuda" and may_differ

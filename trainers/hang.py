@@ -23,6 +23,10 @@ from trainers.contract.heartbeats import BUILDING, BUSY_FACTOR, ENDING, STARTING
 LONGEST_LOOK_S = 2.0
 # A rank that has done nothing for so long is not busy.
 BUSY_UNTIL_S = 1.0
+# One that has beaten within so long gets on, though it may sleep between its beats, as a GPU's host does. A
+# run that hangs when somebody wants it to stop is forced as early as without that: with
+# `escalation.LIFE_GRACE_S` it makes up `escalation.STOP_GRACE_S`.
+GETS_ON_UNTIL_S = 5.0
 # Of a core; a rank that only waits takes one or two hundredths.
 WORKING_SHARE = 0.15
 # The same, with the time its threads stood in line for a core: one that computes wants one all the time.
@@ -55,6 +59,11 @@ class RankWatch:
     @property
     def is_stopped(self) -> bool:
         return self.effort is not None and self.effort.is_stopped
+
+    @property
+    def gets_on(self) -> bool:
+        """Tell whether it has beaten a short while ago."""
+        return self.beat is not None and self.silent_s < GETS_ON_UNTIL_S
 
     @property
     def is_on_gpu(self) -> bool:
@@ -107,11 +116,15 @@ def suspect(watches: Sequence[RankWatch], limit_s: float) -> Suspicion | None:
 
 
 def busy(watches: Sequence[RankWatch]) -> list[RankWatch]:
-    """Return the ranks that have beaten or worked just now; none where one was stopped: the others wait."""
+    """Return the ranks that work, or beat a while ago; none where one was stopped: the others wait."""
     taking_part = [watch for watch in watches if watch.counts]
     if any(watch.is_stopped for watch in taking_part):
         return []
-    return [watch for watch in taking_part if watch.beat is not None and watch.idle_s < BUSY_UNTIL_S]
+    return [
+        watch
+        for watch in taking_part
+        if watch.beat is not None and (watch.gets_on or watch.idle_s < BUSY_UNTIL_S)
+    ]
 
 
 def counted_s(passed_s: float) -> float:

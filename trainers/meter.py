@@ -176,6 +176,7 @@ class StepMeter:
 
     def _begin(self, *, hears: bool = True) -> _Report:
         """Begin to add up what there is over all ranks; a command that is not obeyed yet comes first."""
+        assert self._unread is None, "one report at a time"
         heartbeat.beat(REPORTING)
         command = self._reporter.poll_command() if hears and self._agreed.command is None else None
         extras = [0.0] * _NUM_EXTRAS

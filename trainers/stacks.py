@@ -34,7 +34,8 @@ _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function
 # Where a rank stands that waits for the others: in a collective, or in backward, which has one in it; or for
 # its GPU, whose work has collectives in it.
 _WAITING_FILES = ("/torch/distributed/", "/trainers/shared_sum.py")
-_WAITING_FUNCTIONS = ("_engine_run_backward",)
+# DDP broadcasts buffers in `_pre_forward`, which lies in torch/nn/parallel.
+_WAITING_FUNCTIONS = ("_engine_run_backward", "_pre_forward")
 _GPU_FILES, _GPU_FUNCTIONS = "/torch/cuda/", ("synchronize", "elapsed_time")
 # What reads from the device is compiled: it is no call that a stack shows, but a line.
 _READS_DEVICE = re.compile(r"\.(item|tolist|cpu|synchronize)\(")

@@ -77,6 +77,7 @@ class StepClock:
     def leave_out(self, stood_still_s: float) -> None:
         """Note that training stood still within the step; the next batch is fetched from now on."""
         self._began += stood_still_s
+        self._mark("left out")
         self._fetching_since = time.perf_counter()
 
     def data_fetched(self) -> None:
@@ -129,7 +130,7 @@ def _divided(
 ) -> StepTimes:
     """Return how a step divides whose borders are known."""
     between = moments.between
-    parts = {"data": 0.0, "forward": 0.0, "backward": 0.0, "optimizer": 0.0}
+    parts = {"data": 0.0, "forward": 0.0, "left out": 0.0, "backward": 0.0, "optimizer": 0.0}
     for (_, earlier), (part, later) in pairwise(marks):
         parts[part] += between(earlier, later)
     (_, began), *_, (_, backward_ended), (_, ended) = marks

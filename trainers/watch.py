@@ -72,10 +72,12 @@ class HangWatch:
         read, it is not at work.
         """
         busy = hang.busy(self._watches)
-        silent_on_gpu = [watch for watch in busy if watch.is_on_gpu and watch.silent_s > QUIET_FOR_S]
+        silent_on_gpu = [watch for watch in busy if watch.is_on_gpu and not watch.gets_on]
         if len(silent_on_gpu) < len(busy):
             return True
-        standing = [stacks.read_at_once(watch.beat.pid) for watch in silent_on_gpu if watch.beat]
+        pids = [watch.beat.pid for watch in silent_on_gpu if watch.beat]
+        with ThreadPoolExecutor(max_workers=MOST_READ_AT_ONCE) as pool:
+            standing = list(pool.map(stacks.read_at_once, pids))
         return any(found is not None and not found.is_waiting for found in standing)
 
     @property

@@ -18,6 +18,8 @@ __all__ = ["copy_with"]
 # What people are promised, and so it stays on a busy machine as well: a forced stop is made of waits, not of
 # work. Its whole test took 12.6 s beside four and 13.1 s beside eight busy programs on two cores.
 DEADLINE_S = 15.0
+# On a crowded machine alone: a rank that stands in line for a core looks at work. The whole test took 11.2 s.
+LOAD_MARGIN_S = 5.0
 
 
 def test_stop_of_a_hanging_run_is_forced_and_leaves_nothing(launcher: Launcher) -> None:
@@ -184,6 +186,5 @@ def test_stop_of_a_run_in_which_a_rank_sleeps_is_forced_in_time(copy_with: CopyW
     )
     wait_until("the rank's sleep", begun.exists, START_TIMEOUT_S)
     live.run.append_command("stop")
-    # On a crowded machine a rank that stands in line for a core may look at work for some seconds more.
-    assert live.is_over_within(2 * DEADLINE_S).state == "stopped", live.story()
+    assert live.is_over_within(DEADLINE_S + LOAD_MARGIN_S).state == "stopped", live.story()
     assert [event["code"] for event in live.events("warning")][-1] == "stop_forced", live.story()

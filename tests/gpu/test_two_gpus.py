@@ -14,6 +14,7 @@ from tests.gpu.place import Place, somebody_on
 from tests.harness import ANSWER_TIMEOUT_S, Launcher, LiveRun, wait_until
 from trainers import checkpoint
 from trainers.contract import hardware
+from trainers.contract.heartbeats import BUSY_FACTOR
 
 __all__ = ["copy_with"]
 
@@ -37,6 +38,8 @@ REPLICATED = ("ddp", "zero1", "tensor", "data_tensor")
 ON_HALF = 2e-3
 # On GPUs a hang is told in the time that is promised, and some seconds for stacks and the end.
 HANG_S = LIMIT_S + 60.0
+# A kernel that never ends looks like a long step, so only silence for many times the limit tells.
+SPIN_S = BUSY_FACTOR * LIMIT_S + 60.0
 # The longest that one call lets a kernel spin; the run is ended long before.
 SPIN = '__import__("torch").cuda._sleep(2**62)'
 SLEEP = "time.sleep(3600)"
@@ -123,12 +126,19 @@ def hanging(copy: CopyWith, place: Place, statement: str) -> LiveRun:
     return launcher.start(model="misbehaves", hang_timeout_s=LIMIT_S, device=place.device)
 
 
-@pytest.mark.parametrize("statement", [SPIN, SLEEP], ids=["spinning kernel", "sleeping rank"])
-def test_the_rank_that_others_wait_for_is_named(copy_with: CopyWith, two: Place, statement: str) -> None:
-    """A kernel that never ends, or a rank that sleeps: the other spins in NCCL, and is not to blame."""
-    if statement == SPIN and not two.is_gpu:
-        pytest.skip("this is about GPUs alone")
-    live = hanging(copy_with, two, statement)
+def test_a_kernel_that_never_ends_blames_nobody_wrongly(copy_with: CopyWith, two_gpus: Place) -> None:
+    """All hosts have handed out the collective, so nobody can tell whose GPU has not come to it."""
+    live = hanging(copy_with, two_gpus, SPIN)
+    live.wait_for("step", lambda event: event["step"] >= 1)
+    status = live.is_over_within(SPIN_S)
+    assert status.state == "failed", live.story()
+    (error,) = live.events("error")
+    assert "rank 0 stands still" not in error["message"], error
+
+
+def test_the_rank_that_others_wait_for_is_named(copy_with: CopyWith, two: Place) -> None:
+    """A rank that sleeps: the other spins in NCCL, and is not to blame."""
+    live = hanging(copy_with, two, SLEEP)
     live.wait_for("step", lambda event: event["step"] >= 1)
     status = live.is_over_within(HANG_S)
     assert status.state == "failed", live.story()

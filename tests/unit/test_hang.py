@@ -15,6 +15,7 @@ from trainers import hang
 from trainers.contract import effort, heartbeats
 from trainers.contract.effort import Effort
 from trainers.contract.heartbeats import BUSY_FACTOR, Beat, Board, Place
+from trainers.escalation import LONGEST_WORK_S, STOP_GRACE_S, Escalation
 from trainers.hang import RankWatch, Suspicion, suspect
 
 LIMIT_S = 20.0
@@ -194,8 +195,35 @@ def test_ranks_at_work_are_those_that_beat_or_work_and_none_where_one_is_stopped
     job.pass_second(stopped=(1,), working=(0,))
     assert hang.busy(job.watches) == []
     asleep = Job()
-    asleep.pass_seconds(4)
+    asleep.pass_seconds(6)
     assert hang.busy(asleep.watches) == []
+
+
+def ended_by_force_after(*, beats_every_s: int | None, until_s: int) -> int | None:
+    """Return when a run is forced that somebody wants to stop, and whose hosts sleep between their beats."""
+    job, escalation = Job(), Escalation(0.0)
+    job.is_on_gpu = True
+    job.pass_second(beating=(0, 1))
+    escalation.wish(0.0, save=True)
+    for now in range(1, until_s):
+        is_beat = beats_every_s is not None and now % beats_every_s == 0
+        job.pass_second(beating=(0, 1) if is_beat else ())
+        if escalation.depends_on_life("running", now) and hang.busy(job.watches):
+            escalation.note_life(now)
+        if escalation.decide("running", now) == "terminate":
+            return now
+    return None
+
+
+@pytest.mark.parametrize("step_s", [3, 4, 7])
+def test_stop_waits_for_long_steps_of_gpus_whose_hosts_sleep(step_s: int) -> None:
+    assert ended_by_force_after(beats_every_s=step_s, until_s=100) is None
+    forced_after_s = ended_by_force_after(beats_every_s=step_s, until_s=300)
+    assert forced_after_s is not None and forced_after_s >= LONGEST_WORK_S
+
+
+def test_stop_of_a_run_without_beats_is_forced_as_early_as_ever() -> None:
+    assert ended_by_force_after(beats_every_s=None, until_s=300) == STOP_GRACE_S + 1
 
 
 needs_board = pytest.mark.skipif(not heartbeats.can_be_watched(), reason="no memory files here")

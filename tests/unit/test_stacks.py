@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,8 @@ IN_LOOP = Frame(file=f"{REPOSITORY}/trainers/loop.py", line=31, function="train"
 IN_LINEAR = Frame(file=f"{LIBRARY}/nn/modules/linear.py", line=125, function="forward")
 IN_BARRIER = Frame(file=f"{LIBRARY}/distributed/distributed_c10d.py", line=9, function="barrier")
 IN_BACKWARD = Frame(file=f"{LIBRARY}/autograd/graph.py", line=979, function="_engine_run_backward")
+IN_PRE_FORWARD = Frame(file=f"{LIBRARY}/nn/parallel/distributed.py", line=9, function="_pre_forward")
+IN_DDP = Frame(file=f"{LIBRARY}/nn/parallel/distributed.py", line=9, function="forward")
 IN_SYNCHRONIZE = Frame(file=f"{LIBRARY}/cuda/__init__.py", line=1, function="synchronize")
 IN_EVENT = Frame(file=f"{LIBRARY}/cuda/streams.py", line=1, function="synchronize")
 IN_CUDA_INIT = Frame(file=f"{LIBRARY}/cuda/__init__.py", line=1, function="_lazy_init")
@@ -57,6 +60,8 @@ def watches(*stopped: int, num_ranks: int = 2) -> list[RankWatch]:
 @pytest.mark.parametrize(
     ("frames", "waits"),
     [
+        ((IN_PRE_FORWARD, IN_DDP, IN_LOOP), True),
+        ((IN_LINEAR, IN_DDP, IN_LOOP), False),
         ((ASLEEP, IN_LOOP), False),
         ((IN_LINEAR, ASLEEP, IN_LOOP), False),
         ((IN_BARRIER, ASLEEP, IN_LOOP), True),
@@ -67,6 +72,8 @@ def watches(*stopped: int, num_ranks: int = 2) -> list[RankWatch]:
         ((IN_CUDA_INIT, IN_LOOP), False),
     ],
     ids=[
+        "buffers of DDP",
+        "computes within DDP",
         "own code",
         "computes for own code",
         "collective",
@@ -189,6 +196,23 @@ def test_rank_that_takes_a_core_is_at_work_unless_it_waits_for_its_gpu(
     assert not subject.is_at_work()
     subject._watches = [RankWatch(0, beat=beat)]
     assert subject.is_at_work(), "it beats"
+
+
+def test_stacks_that_tell_of_work_are_read_at_once(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each waits until all are read at the same time; one by one the barrier would break."""
+    all_read = threading.Barrier(4)
+
+    def fake_read_at_once(_pid: int) -> Stacks:
+        all_read.wait(timeout=10)
+        return standing(IN_SYNCHRONIZE, IN_LOOP)
+
+    monkeypatch.setattr(stacks, "read_at_once", fake_read_at_once)
+    subject = watch.HangWatch(run, Config(), Board(1))
+    beat = Beat(count=9, pid=1, step=4, doing=COMPUTING, is_on_gpu=True)
+    subject._watches = [RankWatch(rank, beat=beat, silent_s=10.0) for rank in range(4)]
+    assert not subject.is_at_work()
 
 
 ALL_REDUCE = Collective(number=418, name="all-reduce", dtype="float32", num_bytes=1_200_000)

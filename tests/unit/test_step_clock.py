@@ -183,3 +183,22 @@ def test_a_step_costs_next_to_nothing() -> None:
 
     assert takes_s(step) < 10 * takes_s(note_six_times)
     print(f"{takes_s(step) * 1e6:.1f} µs a step")
+
+
+def test_an_agreement_within_a_step_is_no_fetching_of_data() -> None:
+    """By the real clock: a fast rank waits in it for a slow one."""
+    clock = StepClock(nn.Linear(2, 2), torch.device("cpu"), measures_wait=False)
+    clock.begin_step(is_reported=True)
+    for is_last in (False, True):
+        clock.data_fetched()
+        clock.forward_done()
+        clock.backward_done()
+        if not is_last:
+            time.sleep(0.2)
+            clock.leave_out(0.0)
+    clock.optimizer_done()
+    clock.end_step()
+    times = clock.newest()
+    assert times.data_time_s is not None and times.data_time_s < 0.1
+    assert times.step_time_s is not None and times.step_time_s >= 0.2
+    assert clock.data_time_s < 0.1
