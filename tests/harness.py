@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,33 @@ def wait_until(what: str, is_true: Callable[[], Any], timeout_s: float) -> Any:
         if time.monotonic() > deadline:
             raise AssertionError(f"waited {timeout_s:.0f} s in vain for: {what}")
         time.sleep(POLL_S)
+
+
+def run_to_end(
+    command: Sequence[str], timeout_s: float, environment: Mapping[str, str] | None = None
+) -> tuple[int, str]:
+    """Run a program in the repository; return its exit code, and what it said on both outputs.
+
+    Raises:
+        TimeoutExpired: after its time; then it is killed with everything that it has started.
+    """
+    with subprocess.Popen(
+        command,
+        cwd=REPOSITORY,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            said, _ = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            for each in [*psutil.Process(process.pid).children(recursive=True), process]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    each.kill()
+            raise
+    return process.returncode, said
 
 
 def create_run(runs_dir: Path, **values: Any) -> RunDirectory:

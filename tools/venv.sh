@@ -9,7 +9,7 @@ TORCH_CUDA=13.0
 TORCH_DRIVER=580
 # There while pip is at work; it holds the torch that was there before.
 INSTALLING=.venv/installing
-# The torch that pip chose; any other is somebody's choice.
+# The torch that pip chose, or nothing; any other is somebody's choice.
 TORCH_BY_PIP=.venv/torch.by-pip
 
 is_new_enough() {
@@ -81,11 +81,16 @@ is_at_least() {
     [ "$(printf '%s\n' "$2" "${1%%+*}" | sort -V | head -n 1)" = "$2" ]
 }
 
+# The torch that pip chose. Where an environment is older than that stamp: the one its requirements named.
+torch_by_pip() {
+    cat "$TORCH_BY_PIP" 2>/dev/null || sed -n 's/^torch==//p' .venv/requirements.txt.installed 2>/dev/null
+}
+
 # The torch that somebody has put into .venv, where it can be used; says which it is, and what becomes of it.
 chosen_torch() {
     local found
     found=$(torch_in_venv) || return 1
-    [ "$found" != "$(cat "$TORCH_BY_PIP" 2>/dev/null)" ] || return 1
+    [ "$found" != "$(torch_by_pip)" ] || return 1
     if ! is_at_least "$found" "$OLDEST_TORCH"; then
         echo "torch $found in .venv is too old: $OLDEST_TORCH or newer is needed, so pip replaces it." >&2
         return 1
@@ -142,7 +147,7 @@ install_into_venv() {
         echo "The installation failed; above is why. Run this again when it is mended." >&2
         return 1
     fi
-    [ -n "$chosen" ] || torch_in_venv >"$TORCH_BY_PIP"
+    if [ -n "$chosen" ]; then : >"$TORCH_BY_PIP"; else torch_in_venv >"$TORCH_BY_PIP"; fi
     for file in "$@"; do cp "$file" ".venv/$file.installed"; done
     origin "$PYTHON" >.venv/origin
     rm -f "$INSTALLING"

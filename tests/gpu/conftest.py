@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.gpu.place import Place, names_processes
+from tests.gpu.place import Place, gpus, names_processes
 
 ON_CPU = "GPU_TESTS_ON_CPU"
 CPU = Place(device="cpu", num=2)
@@ -30,9 +30,9 @@ def place() -> Iterator[Place]:
     # What is counted here and in each rank is counted as the driver does.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-        if (num := torch.cuda.device_count()) == 0:
+        if (found := gpus()).num == 0:
             pytest.skip(f"torch {torch.__version__} sees no GPU here ({ON_CPU}=1 runs this on CPU ranks)")
-        yield Place(device="cuda", num=num)
+        yield found
 
 
 @pytest.fixture(scope="session")

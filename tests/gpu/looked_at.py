@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from tests.harness import REPOSITORY, create_run
+from tests.harness import create_run, run_to_end
 from trainers import loop, worker
 from trainers.contract import rundir
 from trainers.contract.torchrun import torchrun_options
@@ -44,18 +43,13 @@ def look_at(
     arguments[arguments.index("trainers.worker")] = "tests.gpu.looked_at"
     chosen = json.dumps({"look": look, "out": str(run.path)})
     options = torchrun_options(run.logs / "torchrun")
-    ended = subprocess.run(
+    code, said = run_to_end(
         [sys.executable, "-m", "torch.distributed.run", *arguments],
-        cwd=REPOSITORY,
-        env={**os.environ, **options, LOOK: chosen, **(environment or {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=JOB_TIMEOUT_S,
-        check=False,
+        JOB_TIMEOUT_S,
+        {**options, LOOK: chosen, **(environment or {})},
     )
     logs = "\n".join(path.read_text(errors="replace")[-2000:] for path in sorted(run.logs.glob("rank_*.log")))
-    assert ended.returncode == 0, f"{ended.stdout[-3000:]}\n{logs}"
+    assert code == 0, f"{said[-3000:]}\n{logs}"
     ranks = range(run.read_config().nproc_per_node)
     return [json.loads(_notes(run.path, rank).read_text(encoding="utf-8")) for rank in ranks]
 

@@ -12,6 +12,12 @@ from dataclasses import dataclass
 from tests.harness import ANSWER_TIMEOUT_S, wait_until
 from trainers.contract import hardware
 
+# Asked in a process of its own: to tell, torch opens CUDA, and whoever runs the tests shall be on no GPU.
+UUIDS = """
+import torch
+for index in range(torch.cuda.device_count()):
+    print(torch.cuda.get_device_properties(index).uuid)
+"""
 # Opens a context as any program does, says so, and holds it until it is told to go.
 HOLDER = "import torch; held = torch.ones(1, device='cuda'); print('there', flush=True); input()"
 # A process of which the driver still knows has not ended: its memory is given back bit by bit.
@@ -25,31 +31,36 @@ class Place:
     Attributes:
         device: what the configuration of a run says.
         num: GPUs that may be used, or how many CPU ranks stand for them.
+        uuids: of the GPUs, as CUDA counts them: rank 0 of a run by hand is on the first. NVML counts those of
+            the machine, whatever CUDA_VISIBLE_DEVICES leaves of them and in which order.
     """
 
     device: str
     num: int
+    uuids: tuple[str, ...] = ()
 
     @property
     def is_gpu(self) -> bool:
         return self.device == "cuda"
 
-    def users(self, index: int | None = None) -> set[int]:
-        """Return who computes on a GPU (by its place among those that may be used), or on any of them."""
-        if not self.is_gpu:
-            return set()
-        gpus = hardware.visible_gpus()
-        chosen = gpus if index is None else [gpus[index]]
+    def users(self, uuid: str | None = None) -> set[int]:
+        """Return who computes on a GPU, or on any of those that may be used."""
         found: set[int] = set()
-        for gpu in chosen:
-            users = hardware.gpu_processes(gpu.handle) if gpu.handle is not None else None
-            assert users is not None, f"the driver does not say who is on GPU {gpu.index}"
+        for each in self.uuids if uuid is None else [uuid]:
+            handle = hardware.gpu_handle(each)
+            users = hardware.gpu_processes(handle) if handle is not None else None
+            assert users is not None, f"the driver does not say who is on {each}"
             found |= {user.pid for user in users if not user.draws}
         return found
 
-    def gpus_of(self, pid: int) -> set[int]:
-        """Return the GPUs that a process is on, by their places among those that may be used."""
-        return {index for index in range(self.num) if pid in self.users(index)}
+    def gpus_of(self, pid: int) -> set[str]:
+        """Return the GPUs that a process is on, by their UUIDs."""
+        return {uuid for uuid in self.uuids if pid in self.users(uuid)}
+
+    def index_of(self, rank: int) -> int | None:
+        """Return which of the machine's GPUs, or which CPU rank, a rank of a run by hand is on."""
+        handle = hardware.gpu_handle(self.uuids[rank]) if self.is_gpu else None
+        return rank if handle is None else hardware.gpu_index(handle)
 
     def wait_until_nobody_of(self, pids: Collection[int]) -> None:
         """Wait until the driver knows none of these processes any more."""
@@ -57,12 +68,21 @@ class Place:
         wait_until(gone, lambda: not self.users() & set(pids), TEARDOWN_S)
 
 
+def gpus() -> Place:
+    """Return the GPUs that torch sees in a process of its own, in its order."""
+    told = subprocess.run(
+        [sys.executable, "-c", UUIDS], stdout=subprocess.PIPE, text=True, timeout=ANSWER_TIMEOUT_S, check=True
+    )
+    uuids = tuple(hardware.named(uuid) for uuid in told.stdout.split())
+    return Place(device="cuda", num=len(uuids), uuids=uuids)
+
+
 @contextmanager
-def somebody_on(index: int) -> Iterator[int]:
-    """Let a program that is none of ours hold a GPU, by its place among the visible ones; give its pid."""
+def somebody_on(uuid: str) -> Iterator[int]:
+    """Let a program that is none of ours hold a GPU; give its pid."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER],
-        env=os.environ | {"CUDA_VISIBLE_DEVICES": hardware.visible_gpus()[index].uuid},
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": uuid},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -76,9 +96,10 @@ def somebody_on(index: int) -> Iterator[int]:
 
 def names_processes(place: Place) -> bool:
     """Tell whether the driver names a process of ours that is surely there: in some containers it cannot."""
-    with somebody_on(0) as pid:
+    first = place.uuids[0]
+    with somebody_on(first) as pid:
         try:
-            wait_until("the driver naming a process of ours", lambda: pid in place.users(0), 10.0)
+            wait_until("the driver naming a process of ours", lambda: pid in place.users(first), 10.0)
         except AssertionError:
             return False
     place.wait_until_nobody_of([pid])

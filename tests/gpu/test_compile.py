@@ -13,6 +13,8 @@ from trainers import checkpoint
 
 # 1,437 images of digits: 22 batches of 64 and an odd one of 29.
 BATCH_SIZE, STEPS_PER_EPOCH = 64, 23
+# 11 global batches of 128 and an odd one of 29.
+STEPS_ON_TWO = 12
 # Compiling is counted in minutes where others use the machine.
 COMPILE_S = 900.0
 # The compiler adds up in another order; 46 steps from the same weights part by little.
@@ -21,7 +23,7 @@ LOSS = 0.02
 
 def start(launcher: Launcher, place: Place, **more: Any) -> LiveRun:
     values = {"dataset": "digits", "model": "cnn", "batch_size": BATCH_SIZE, "nproc_per_node": 1}
-    return launcher.start(**values, device=place.device, **more)
+    return launcher.start(**values | more, device=place.device)
 
 
 def wait_for_end(live: LiveRun) -> None:
@@ -44,6 +46,17 @@ def test_two_epochs_with_an_odd_last_batch_evaluation_and_sample(launcher: Launc
     assert [event["step"] for event in compiled.events("eval")] == [STEPS_PER_EPOCH, 2 * STEPS_PER_EPOCH]
     assert compiled.events("sample")
     assert compiled.events("eval")[-1]["loss"] == pytest.approx(plain.events("eval")[-1]["loss"], abs=LOSS)
+
+
+def test_two_ranks_with_an_odd_last_batch(launcher: Launcher, two: Place) -> None:
+    """Graphs that are cut at DDP's buckets, then parts of 15 and 14 images, of the last 29."""
+    more = {"nproc_per_node": 2, "model": "mlp", "model_size": "large", "bucket_cap_mb": 1, "num_epochs": 2}
+    compiled, plain = (start(launcher, two, compile=compiles, **more) for compiles in (True, False))
+    for live in (compiled, plain):
+        wait_for_end(live)
+    losses = compiled.losses()
+    assert sorted(losses) == list(range(1, 2 * STEPS_ON_TWO + 1))
+    assert losses == pytest.approx(plain.losses(), abs=LOSS)
 
 
 def test_a_stop_is_heard_while_evaluation_is_compiled(launcher: Launcher, place: Place) -> None:

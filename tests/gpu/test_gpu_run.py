@@ -17,7 +17,7 @@ def test_run_on_every_gpu_finishes_and_reports_each_gpu(launcher: Launcher, plac
     assert sorted(live.losses()) == list(range(1, 201))
     devices = live.events("devices")[-1]["devices"]
     assert [(device["rank"], device["kind"], device["index"]) for device in devices] == [
-        (rank, place.device, rank) for rank in range(place.num)
+        (rank, place.device, place.index_of(rank)) for rank in range(place.num)
     ]
     assert all(device["name"] and device["memory_total_bytes"] > 2**30 for device in devices)
 

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from benchmarks.gpu import traces
 from benchmarks.gpu.cases import TINY_CASES
 from benchmarks.gpu.job import look_into
+from tests.gpu.place import Place
 
 
-@pytest.mark.skipif(torch.cuda.device_count() == 0, reason="torch sees no GPU here")
 @pytest.mark.parametrize(
     "other",
     [
@@ -23,12 +22,10 @@ from benchmarks.gpu.job import look_into
     ids=["gpt", "cnn"],
 )
 def test_only_steps_with_a_report_wait_for_the_gpu(
-    other: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    other: dict[str, Any], gpu: Place, prepared: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "prepared").mkdir()
-    monkeypatch.setenv("TRAINERS_CACHE", str(tmp_path / "prepared"))
     case = TINY_CASES["gpt"]
-    config = case.config(case.write(tmp_path), batch_size=2, device="cuda", is_compiled=False)
+    config = case.config(case.write(tmp_path), batch_size=2, device=gpu.device, is_compiled=False)
     # No epoch ends within these steps: at the end of one the host waits, as it should.
     notes = look_into(tmp_path / "runs", config | other, "waits", warm_up=200, num_steps=60)
     found = {name: traces.Waits(**values) for name, values in notes.items()}

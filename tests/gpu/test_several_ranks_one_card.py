@@ -15,7 +15,6 @@ from tests.gpu.looked_at import look_at
 from tests.gpu.place import Place
 from tests.harness import Launcher, LiveRun, create_run, wait_until
 from trainers import checkpoint
-from trainers.contract import hardware
 from trainers.contract.events import Event
 from trainers.contract.json_files import write_json_atomically
 
@@ -32,7 +31,7 @@ def shared(place: Place) -> dict[str, str]:
     """Return the variables that put both ranks on the first GPU, also where there are several."""
     if not place.is_gpu:
         return {}
-    return {"TRAINERS_SHARE_ONE_GPU": "1", "CUDA_VISIBLE_DEVICES": hardware.visible_gpus()[0].uuid}
+    return {"TRAINERS_SHARE_ONE_GPU": "1", "CUDA_VISIBLE_DEVICES": place.uuids[0]}
 
 
 def values_for(place: Place, strategy: str, **more: Any) -> dict[str, Any]:
@@ -65,7 +64,7 @@ def test_ranks_that_share_a_gpu_are_told_apart_and_obey(
     assert len(set(ranks.values())) == NUM_RANKS
     if seen.is_gpu:
         assert len({device["index"] for device in found}) == 1, "both on one card"
-        wait_until("both being seen there", lambda: set(ranks.values()) <= seen.users(0), 60.0)
+        wait_until("both being seen there", lambda: set(ranks.values()) <= seen.users(seen.uuids[0]), 60.0)
     assert live.ask("set_lr", learning_rate=0.0001)["accepted"]
     saved = live.ask("checkpoint")
     assert saved["accepted"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 from benchmarks.gpu.__main__ import CHECKS
 from benchmarks.gpu.checks import SMOKE
 from tests.gpu.place import Place
-from tests.harness import REPOSITORY
+from tests.harness import run_to_end
 from trainers.contract import hardware
 
 WITHIN_S = 600.0
@@ -25,7 +24,7 @@ def options(place: Place) -> list[str]:
     """Return few rounds of few seconds, with a batch that surely fits."""
     if not place.is_gpu:
         return ["--device", "cpu", "--tiny"]
-    total = hardware.read_gpu(hardware.visible_gpus()[0].handle).memory_total_bytes or 0
+    total = hardware.read_gpu(hardware.gpu_handle(place.uuids[0])).memory_total_bytes or 0
     gpt, resnet = next((gpt, resnet) for least, gpt, resnet in BATCHES if total >= least)
     return ["--rounds", "3", "--seconds", "15", "--gpt-batch", str(gpt), "--resnet-batch", str(resnet)]
 
@@ -34,15 +33,9 @@ def options(place: Place) -> list[str]:
 def test_check_meets_its_target(place: Place, tmp_path: Path, check: str) -> None:
     """`checkpoint` is the one that says: training stands still for at most 1.2 copies of what is saved."""
     out = tmp_path / "found.json"
-    ended = subprocess.run(
-        [sys.executable, "-m", "benchmarks.gpu", "--checks", check, "--json", str(out), *options(place)],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=WITHIN_S,
-        check=False,
-    )
-    said = f"{ended.stdout[-3000:]}\n{ended.stderr[-3000:]}"
+    command = [sys.executable, "-m", "benchmarks.gpu", "--checks", check, "--json", str(out), *options(place)]
+    _, said = run_to_end(command, WITHIN_S)
+    said = said[-5000:]
     assert out.exists(), said
     found = json.loads(out.read_text(encoding="utf-8"))["checks"][check]
     assert found["verdict"] == ("met" if place.is_gpu else SMOKE), said

@@ -54,9 +54,10 @@ def test_a_run_is_on_the_gpu_it_was_granted_while_the_first_is_somebody_else_s(
     seen: Place, two_gpus: Place, page_packages: None, tmp_path: Path
 ) -> None:
     """With ranks that stood by: what they were granted is what they hold, and GPU 0 is left alone."""
-    first = hardware.visible_gpus()[0]
-    with somebody_on(0) as other, served(tmp_path / "runs") as page:
-        wait_until("the driver naming who is on GPU 0", lambda: other in seen.users(0), ANSWER_TIMEOUT_S)
+    first = hardware.visible_gpus()[0]  # the page would take it: of free ones, that which NVML counts first
+    with somebody_on(first.uuid) as other, served(tmp_path / "runs") as page:
+        told = "the driver naming who is on the first GPU"
+        wait_until(told, lambda: other in seen.users(first.uuid), ANSWER_TIMEOUT_S)
         page.open_form(1)
         page.wait_for_standby(1)
         live = page.start(**GPT, **QUIET, nproc_per_node=1, device="cuda")
@@ -65,12 +66,11 @@ def test_a_run_is_on_the_gpu_it_was_granted_while_the_first_is_somebody_else_s(
         (granted,) = live.granted()
         (rank,) = live.ranks().values()
         assert granted != first.uuid
-        held = [hardware.visible_gpus()[index].uuid for index in seen.gpus_of(rank)]
-        assert held == [granted]
+        assert seen.gpus_of(rank) == {granted}
         (device,) = live.events("devices")[-1]["devices"]
         assert device["index"] != first.index, "what the page shows is the GPU that is used"
         live.checkpoint()
-        assert [hardware.visible_gpus()[index].uuid for index in seen.gpus_of(rank)] == [granted]
+        assert seen.gpus_of(rank) == {granted}
         live.stop()
 
 
@@ -89,7 +89,7 @@ def test_each_process_is_on_exactly_one_gpu(
     ranks = live.ranks()
     assert sorted(ranks) == list(range(num_ranks))
     found = {rank: two.gpus_of(pid) for rank, pid in ranks.items()}
-    assert found == {rank: {rank} if two.is_gpu else set() for rank in ranks}
+    assert found == {rank: {two.uuids[rank]} if two.is_gpu else set() for rank in ranks}
     assert not seen.users() & {live.torchrun().pid, live.supervisor.pid}
     live.ask("stop", save=False)
     assert live.wait_for_end().state == "stopped", live.story()

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from pathlib import Path
 
 import psutil
-import pytest
 
 from tests.gpu.clicks import served
 from tests.gpu.place import Place
@@ -126,7 +124,6 @@ def test_a_cpu_run_beside_a_gpu_run_is_on_no_gpu_and_neither_waits(
         first.stop(save=False)
 
 
-@pytest.mark.skipif("CUDA_VISIBLE_DEVICES" in os.environ, reason="CUDA_VISIBLE_DEVICES is set by hand here")
 def test_a_second_run_waits_for_the_gpu_that_the_first_has_and_then_begins(
     seen: Place, gpu: Place, page_packages: None, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._dynamo.backends.registry import lookup_backend
 
 from trainers import compiling, distributed, objective
 from trainers.contract import config as contract
@@ -127,6 +128,28 @@ def compiled(
     return found | {"losses": losses, "plain": plain[:2], "state": state_of(strategy.network)}
 
 
+def compiled_with_an_odd_batch(world: World) -> dict[str, Any]:
+    """Compile as far as a CPU can without a C++ compiler, and train on batches of two sizes."""
+    graphs: list[int] = []
+
+    def noting(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
+        graphs.append(len(graph.graph.nodes))
+        whole: Callable[..., Any] = lookup_backend("aot_eager")(graph, inputs)
+        return whole
+
+    sizes = [8, 8, 5, 5, 8]
+    settings = {"bucket_cap_mb": 1}
+    plain = wrapped(Ddp, wide(), world, **settings)
+    plain_losses = train(plain, sizes)
+    strategy = wrapped(Ddp, wide(), world, **settings)
+    problem = compiling.try_compile(strategy, *batch(world, 0), OBJECTIVE, backend=noting)
+    found = {"problem": problem, "num_graphs_at_first": len(graphs), "plain": plain_losses}
+    found["losses"] = train(strategy, sizes)
+    pairs = zip(strategy.network.parameters(), plain.network.parameters(), strict=True)
+    found["worst_weight"] = max(float((mine - theirs).abs().max().detach()) for mine, theirs in pairs)
+    return found | {"num_graphs": len(graphs), "state": state_of(strategy.network)}
+
+
 def with_batch_norm(kind: type[Ddp], world: World) -> dict[str, Any]:
     """Train with batch norm and evaluate, as often as an epoch ends."""
     strategy = wrapped(kind, normed(), world)
@@ -160,6 +183,7 @@ def main() -> None:
     answer = {
         "split": compiled(world),
         "split_static": compiled(world, static_graph=True),
+        "odd_batch": compiled_with_an_odd_batch(world),
         "failing": compiled(world, fails_at=lambda _: True),
         "failing_when_cut": compiled(world, fails_at=lambda num_nodes: num_nodes < NODES_OF_ALL),
         "shared_at_need": with_batch_norm(Ddp, world),

@@ -9,6 +9,7 @@ Every job is an object: `strategy`, `config` (changes to the configuration), and
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import traceback
@@ -20,6 +21,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import distributed_c10d
 from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from trainers import build, distributed, recipe, registry, sharded_files
 from trainers.contract import config as contract
@@ -69,6 +72,19 @@ def spec_and_split(model: str) -> tuple[DataSpec, TensorSplit]:
     return spec, TensorSplit(images, labels, device=CPU)
 
 
+class ReduceScatters(TorchDispatchMode):
+    """Notes in which type gradients are added up over ranks: that of what is sent and of what comes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dtypes: set[str] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "reduce_scatter" in str(func):
+            self.dtypes |= {str(leaf.dtype) for leaf in tree_leaves(args) if isinstance(leaf, Tensor)}
+        return func(*args, **(kwargs or {}))
+
+
 class Training:
     """What the loop does with a strategy, without events, clocks and files."""
 
@@ -78,6 +94,7 @@ class Training:
         torch.manual_seed(config.seed)
         network = build.build_network(registry.models()[model], spec, ModelOptions())
         self.dtypes_seen: set[str] = set()
+        self.reduce_scatters = ReduceScatters()
         inner = next(module for module in network.modules() if isinstance(module, nn.Linear))
         inner.register_forward_pre_hook(lambda module, _: self.dtypes_seen.add(str(module.weight.dtype)))
         strategy.wrap(network)
@@ -104,7 +121,8 @@ class Training:
         loss = torch.zeros(())
         for batch in loader.epoch(epoch, first_sample):
             share = self.objective.share(batch.targets, batch.weight)
-            with strategy.gradient_sync(enabled=batch.is_last):
+            noting = self.reduce_scatters if self.config.precision == "bf16" else contextlib.nullcontext()
+            with strategy.gradient_sync(enabled=batch.is_last), noting:
                 loss += strategy.forward_backward(batch.inputs, share)
             if not batch.is_last:
                 continue
@@ -208,6 +226,7 @@ def carry_out(job: dict[str, Any], world: World) -> dict[str, Any]:
     weights, theirs = training.weights(), reference.weights()
     return answer | {
         "losses": training.losses,
+        "gradients_are_added_up_as": sorted(training.reduce_scatters.dtypes),
         "weights_are_used_as": sorted(training.dtypes_seen),
         "weights_are_kept_as": sorted({str(weight.dtype) for weight in weights.values()}),
         "norms": training.norms,

@@ -47,6 +47,19 @@ def test_a_compiled_network_is_cut_by_the_buckets_of_ddp(answers: list[dict[str,
     assert len({rank[scene]["state"] for rank in answers}) == 1, "the ranks train alike"
 
 
+def test_cut_graphs_take_batches_of_another_size(answers: list[dict[str, Any]]) -> None:
+    """The odd last batch of an epoch: each piece is compiled once more, and computes the same."""
+    for rank in answers:
+        seen = rank["odd_batch"]
+        num_pieces = 1 if len(answers) == 1 else NUM_BUCKETS
+        assert seen["problem"] is None
+        assert seen["num_graphs_at_first"] == num_pieces
+        assert seen["num_graphs"] == 2 * num_pieces
+        assert seen["losses"] == pytest.approx(seen["plain"], rel=1e-6)
+        assert seen["worst_weight"] < 1e-6
+    assert len({rank["odd_batch"]["state"] for rank in answers}) == 1, "the ranks train alike"
+
+
 def test_a_trial_that_fails_on_one_rank_leaves_a_wrapped_network_that_trains(
     answers: list[dict[str, Any]],
 ) -> None:

@@ -89,7 +89,7 @@ def test_what_comes_is_said_before_it_is_downloaded_and_once(checkout: Checkout)
     assert checkout.run() == (0, "", ""), "all is there: nothing is asked, nothing said"
 
 
-@pytest.mark.parametrize("version", ["2.13.0+cpu", "2.11.0+cu126"])
+@pytest.mark.parametrize("version", ["2.13.0+cpu", "2.11.0+cu126", "2.13.0"])
 def test_a_torch_that_somebody_chose_is_used_and_no_other_downloaded(
     checkout: Checkout, version: str
 ) -> None:
@@ -121,6 +121,18 @@ def test_the_torch_that_pip_chose_goes_with_the_requirements(checkout: Checkout)
     code, said, _ = checkout.run()
     assert code == 0 and "pip now fetches torch 2.14.0" in said
     assert "torch-2.14.0" in checkout.installed()
+
+
+def test_the_torch_of_an_environment_from_before_the_stamp_goes_with_the_requirements(
+    checkout: Checkout,
+) -> None:
+    """Older versions noted the requirements alone: the torch that is exactly theirs was pip's choice."""
+    assert checkout.run()[0] == 0
+    (checkout.environment / "torch.by-pip").unlink()
+    checkout.ask_for("torch==2.14.0\nwidget==1.0\n")
+    code, said, _ = checkout.run()
+    assert code == 0 and "pip now fetches torch 2.14.0" in said
+    assert checkout.installed() == ["torch-2.14.0", "widget-1.0"]
 
 
 def test_after_an_interruption_all_is_made_anew(checkout: Checkout) -> None:
