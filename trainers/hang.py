@@ -27,6 +27,8 @@ BUSY_UNTIL_S = 1.0
 # run that hangs when somebody wants it to stop is forced as early as without that: with
 # `escalation.LIFE_GRACE_S` it makes up `escalation.STOP_GRACE_S`.
 GETS_ON_UNTIL_S = 5.0
+# A GPU's long steps take about equally long, so its host is given more than the last one took.
+LAST_GAP_FACTOR = 1.5
 # Of a core; a rank that only waits takes one or two hundredths.
 WORKING_SHARE = 0.15
 # The same, with the time its threads stood in line for a core: one that computes wants one all the time.
@@ -43,6 +45,7 @@ class RankWatch:
     effort: Effort | None = None
     silent_s: float = 0.0
     idle_s: float = 0.0
+    last_gap_s: float = 0.0
     is_gone: bool = False
 
     def look(self, beat: Beat | None, effort: Effort | None, passed_s: float) -> None:
@@ -50,7 +53,7 @@ class RankWatch:
         before, self.effort = self.effort, effort
         if beat is not None and (self.beat is None or beat.count != self.beat.count):
             self.beat = beat
-            self.silent_s = self.idle_s = 0.0
+            self.last_gap_s, self.silent_s, self.idle_s = self.silent_s, 0.0, 0.0
             self.is_gone = False
             return
         self.silent_s += passed_s
@@ -62,8 +65,9 @@ class RankWatch:
 
     @property
     def gets_on(self) -> bool:
-        """Tell whether it has beaten a short while ago."""
-        return self.beat is not None and self.silent_s < GETS_ON_UNTIL_S
+        """Tell whether it has beaten a short while ago, or is no later than its GPU's last long step was."""
+        gap_s = self.last_gap_s if self.is_on_gpu else 0.0
+        return self.beat is not None and self.silent_s < max(GETS_ON_UNTIL_S, LAST_GAP_FACTOR * gap_s)
 
     @property
     def is_on_gpu(self) -> bool:

@@ -204,8 +204,9 @@ def ended_by_force_after(*, beats_every_s: int | None, until_s: int) -> int | No
     job, escalation = Job(), Escalation(0.0)
     job.is_on_gpu = True
     job.pass_second(beating=(0, 1))
-    escalation.wish(0.0, save=True)
-    for now in range(1, until_s):
+    for now in range(1 - 2 * (beats_every_s or 0), until_s):
+        if now == 1:
+            escalation.wish(0.0, save=True)
         is_beat = beats_every_s is not None and now % beats_every_s == 0
         job.pass_second(beating=(0, 1) if is_beat else ())
         if escalation.depends_on_life("running", now) and hang.busy(job.watches):
@@ -215,7 +216,7 @@ def ended_by_force_after(*, beats_every_s: int | None, until_s: int) -> int | No
     return None
 
 
-@pytest.mark.parametrize("step_s", [3, 4, 7])
+@pytest.mark.parametrize("step_s", [3, 4, 7, 20])
 def test_stop_waits_for_long_steps_of_gpus_whose_hosts_sleep(step_s: int) -> None:
     assert ended_by_force_after(beats_every_s=step_s, until_s=100) is None
     forced_after_s = ended_by_force_after(beats_every_s=step_s, until_s=300)
