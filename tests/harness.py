@@ -71,7 +71,8 @@ def run_to_end(
         try:
             said, _ = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
-            for each in [*psutil.Process(process.pid).children(recursive=True), process]:
+            top = psutil.Process(process.pid)
+            for each in [*top.children(recursive=True), top]:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     each.kill()
             raise

@@ -120,6 +120,7 @@ def build_job(
         progress = checkpointer.load(resume_step)
     clock = StepClock(strategy.network, world.device, measures_wait=strategy.measures_wait)
     strategy.forward_done = clock.forward_done
+    pulse.gradients_done = clock.gradients_done
     return Job(
         config=config,
         world=world,

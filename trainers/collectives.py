@@ -52,6 +52,19 @@ class Group:
     unfinished: Collective | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a rank says when it is asked.
+
+    Attributes:
+        groups: its process groups; none where torch cannot say.
+        gradients_done: of how many backward passes its GPU has the gradients; None where that is not known.
+    """
+
+    groups: tuple[Group, ...] = ()
+    gradients_done: int | None = None
+
+
 # What each rank says that has answered.
 Views = Mapping[int, Sequence[Group]]
 
@@ -77,17 +90,30 @@ class Gap:
         return f"{_ranks(self.missing)} never entered {what}, in which {_ranks(self.waiting)} {wait}"
 
 
-def to_bytes(groups: Sequence[Group]) -> bytes:
+def to_bytes(answer: Answer) -> bytes:
     """Return what a rank says."""
-    return json.dumps([asdict(group) for group in groups]).encode()
+    return json.dumps(asdict(answer)).encode()
 
 
-def from_bytes(said: bytes) -> tuple[Group, ...] | None:
+def from_bytes(said: bytes) -> Answer | None:
     """Return what a rank has said; None where it could not, or it makes no sense."""
     try:
-        return tuple(_group(raw) for raw in parse_json(said))
+        raw = parse_json(said)
+        done = raw["gradients_done"]
+        return Answer(
+            groups=tuple(_group(group) for group in raw["groups"]),
+            gradients_done=None if done is None else int(done),
+        )
     except (ValueError, LookupError, TypeError):
         return None
+
+
+def behind_on_gpu(answers: Mapping[int, Answer]) -> tuple[int, ...]:
+    """Return the ranks whose GPUs have not computed gradients that other GPUs have."""
+    known = {
+        rank: answer.gradients_done for rank, answer in answers.items() if answer.gradients_done is not None
+    }
+    return tuple(sorted(rank for rank, done in known.items() if done < max(known.values())))
 
 
 def gaps(views: Views) -> tuple[Gap, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from torch._C import _distributed_c10d as c10d
 from torch.distributed import distributed_c10d
 
 from trainers import collectives
-from trainers.collectives import Collective, Group
+from trainers.collectives import Answer, Collective, Group
 
 log = logging.getLogger(__name__)
 
@@ -28,14 +28,23 @@ _DTYPES = {"Float": "float32", "Double": "float64", "Half": "float16", "Int": "i
 _DTYPES |= {"Byte": "uint8", "Char": "int8", "Short": "int16"}
 
 
-def say() -> bytes:
-    """Return what the supervisor is told; empty where nothing is known. Never waits for a collective."""
+def say(gradients_done: Callable[[], int | None] = lambda: None) -> bytes:
+    """Return what the supervisor is told. Never waits for a collective.
+
+    Args:
+        gradients_done: of how many backward passes this rank's GPU has the gradients.
+    """
+    found: Sequence[Group] | None = None
     try:
         found = groups()
     except (RuntimeError, LookupError, TypeError, AttributeError) as error:  # another torch's ways
         log.warning("the flight recorder cannot be read: %r", error)
-        return b""
-    return b"" if found is None else collectives.to_bytes(found)
+    try:
+        done = gradients_done()
+    except RuntimeError as error:  # CUDA's, after which nothing on this device works
+        log.warning("the GPU cannot be asked how far it is: %r", error)
+        done = None
+    return collectives.to_bytes(Answer(groups=tuple(found or ()), gradients_done=done))
 
 
 def groups() -> tuple[Group, ...] | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -52,6 +54,7 @@ class StepClock:
         self._is_measured = False
         self._marks: list[tuple[str, Any]] = []
         self._own_done: Any = None
+        self._gradients = _GradientsOnGpu() if self._is_gpu else None
         self._began = self._fetching_since = self._ended = time.perf_counter()
         first = next((parameter for parameter in network.parameters() if parameter.requires_grad), None)
         if measures_wait and first is not None:
@@ -116,11 +119,20 @@ class StepClock:
         # The moments of one step serve again while the GPU has yet to come to those of another.
         self._time, self._other_time = self._other_time, self._time
 
+    def gradients_done(self) -> int | None:
+        """Return of how many backward passes the GPU has this rank's own gradients; any thread may ask.
+
+        None where that is not known: on the CPU, or where no parameter of the first layer is trained.
+        """
+        return None if self._gradients is None else self._gradients.num_done()
+
     def _mark(self, part: str) -> None:
         if self._is_measured:
             self._marks.append((part, self._time.now()))
 
     def _own_gradients_done(self, _parameter: Tensor) -> None:
+        if self._gradients is not None:
+            self._gradients.handed_out()
         if self._is_measured:
             self._own_done = self._time.now()
 
@@ -144,6 +156,37 @@ def _divided(
         optimizer_time_s=parts["optimizer"],
         wait_time_s=between(own_done, backward_ended) if is_wait_known else None,
     )
+
+
+class _GradientsOnGpu:
+    """How far a GPU has come with gradients that its host has handed out, perhaps long before.
+
+    All hosts stand at the same place when one GPU hangs; the others' GPUs have come further.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._under_way: deque[torch.cuda.Event] = deque()
+        self._spare: list[torch.cuda.Event] = []
+        self._num_done: int | None = None
+
+    def handed_out(self) -> None:
+        """Note that the host has handed out another backward pass."""
+        self.num_done()
+        event = self._spare.pop() if self._spare else torch.cuda.Event()
+        event.record()
+        with self._lock:
+            self._num_done = self._num_done or 0
+            self._under_way.append(event)
+
+    def num_done(self) -> int | None:
+        """Return how many the GPU has done; None before the first. Waits for nothing."""
+        with self._lock:
+            while self._under_way and self._under_way[0].query():
+                self._spare.append(self._under_way.popleft())
+                assert self._num_done is not None
+                self._num_done += 1
+            return self._num_done
 
 
 @dataclass(frozen=True, kw_only=True)

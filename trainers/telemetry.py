@@ -17,8 +17,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,12 @@ class Pulse:
     Attributes:
         newest: the newest step, and what gives how the newest measured one divides.
         base_memory_bytes: what the rank held before its model was built; None until then.
+        gradients_done: see `StepClock`.
     """
 
     newest: tuple[int, Callable[[], StepTimes]] = (0, StepTimes)
     base_memory_bytes: int | None = None
+    gradients_done: Callable[[], int | None] = field(default=lambda: None)
 
     def beat(self, step: int, times: Callable[[], StepTimes]) -> None:
         """Note the newest step; in one go, so that the sampler never sees half of it."""
@@ -120,7 +123,7 @@ class Telemetry:
         index, reader = _device_reader(world)
         others = OtherMachines(world) if world.local_rank == 0 and not is_one_machine() else None
         while not self._stop.is_set():
-            heartbeat.answer_when_asked(flight_recorder.say)
+            heartbeat.answer_when_asked(partial(flight_recorder.say, self._pulse.gradients_done))
             board.write(world.local_rank, self._sample(index, reader))
             if world.local_rank == 0 and not self._stop.wait(GATHER_AFTER_S):
                 samples = board.read()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainers import collectives, hang, stacks
 from trainers.autopsy import Cause
-from trainers.collectives import Gap, Group, Views
+from trainers.collectives import Answer, Gap, Views
 from trainers.contract import effort
 from trainers.contract.config import Config
 from trainers.contract.heartbeats import Board
@@ -110,11 +110,13 @@ class HangWatch:
         self._board.ask()
         asked_at = time.monotonic()
         standing = self._stacks()
-        views = self._views(asked_at + ANSWER_WITHIN_S)
-        culprits = culprits_of(suspicion, self._watches, standing, views)
+        answers = self._answers(asked_at + ANSWER_WITHIN_S)
+        views = {rank: answer.groups for rank, answer in answers.items()}
+        behind = collectives.behind_on_gpu(answers)
+        culprits = culprits_of(suspicion, self._watches, standing, views, behind)
         if not culprits:
             return None
-        cause = describe(culprits, self._watches, standing, collectives.gaps(views))
+        cause = describe(culprits, self._watches, standing, collectives.gaps(views), behind)
         dump = self._keep(cause, standing)
         where = "" if dump is None else f" Every rank's stack is in logs/{dump.name}."
         return replace(cause, hint=f"{cause.hint}{where}")
@@ -127,20 +129,20 @@ class HangWatch:
             }
         return {rank: future.result() for rank, future in asked.items()}
 
-    def _views(self, deadline: float) -> Views:
-        """Return what the ranks say of their collectives; who does not answer in time is left out."""
-        views: dict[int, Sequence[Group]] = {}
+    def _answers(self, deadline: float) -> dict[int, Answer]:
+        """Return what the ranks say; who does not answer in time is left out."""
+        answers: dict[int, Answer] = {}
         waited_for = {watch.rank for watch in self._watches if watch.counts and not watch.is_stopped}
         while waited_for:
             said = {rank: answer for rank in waited_for if (answer := self._board.answer(rank)) is not None}
-            views |= {
+            answers |= {
                 rank: found for rank, answer in said.items() if (found := collectives.from_bytes(answer))
             }
             waited_for -= said.keys()
             if time.monotonic() > deadline:
                 break
             time.sleep(ANSWER_POLL_S)
-        return views
+        return answers
 
     def _keep(self, cause: Cause, standing: Mapping[int, Stacks]) -> Path | None:
         path = self._run.logs / time.strftime("hang_%Y%m%d-%H%M%S.txt", time.gmtime())
@@ -163,6 +165,7 @@ def culprits_of(
     watches: Sequence[RankWatch],
     standing: Mapping[int, Stacks],
     views: Views | None = None,
+    behind_on_gpu: tuple[int, ...] = (),
 ) -> tuple[int, ...]:
     """Return the ranks the others wait for; all of them where they wait for each other; none: no hang."""
     views = views or {}
@@ -176,7 +179,7 @@ def culprits_of(
         is_deadlock = suspicion.may_be_deadlock and _is_deadlock(gaps, standing, views)
         return astray or (is_deadlock and (collectives.blamed(gaps) or _all_in(gaps))) or ()
     not_begun = tuple(rank for rank in suspicion.ranks if watches[rank].beat is None)
-    return not_begun or astray or collectives.blamed(gaps) or suspicion.ranks
+    return not_begun or astray or behind_on_gpu or collectives.blamed(gaps) or suspicion.ranks
 
 
 def _is_deadlock(gaps: Sequence[Gap], standing: Mapping[int, Stacks], views: Views) -> bool:
@@ -202,6 +205,7 @@ def describe(
     watches: Sequence[RankWatch],
     standing: Mapping[int, Stacks],
     gaps: Sequence[Gap] = (),
+    behind_on_gpu: tuple[int, ...] = (),
 ) -> Cause:
     """Say in plain words who hangs, since when and where, and what to do."""
     silent_s = min(watches[rank].silent_s for rank in culprits)
@@ -209,7 +213,16 @@ def describe(
     if watches[culprits[0]].is_stopped:
         why = f"{_ranks(culprits, 'was', 'were')} stopped from outside (SIGSTOP)"
         hint = "Somebody or something paused the process; what did so can let it go on (SIGCONT)."
-    elif len(culprits) > 1 and all(rank in standing and standing[rank].is_waiting for rank in culprits):
+    elif tuple(culprits) == behind_on_gpu:
+        whose = "the GPU of rank" if len(culprits) == 1 else "the GPUs of ranks"
+        names = ", ".join(map(str, culprits[:MOST_NAMED]))
+        why = f"{whose} {names} never came to the end of a backward pass, and the others wait"
+        hint = "A kernel on it takes very long or never ends: look at what the model computes there."
+    elif (
+        len(culprits) > 1
+        and (gaps or not watches[0].is_on_gpu)
+        and all(rank in standing and standing[rank].is_waiting for rank in culprits)
+    ):
         why = "the ranks wait for each other, each for something else"
         hint = SAME_COLLECTIVES
     elif len(culprits) == len(watches):

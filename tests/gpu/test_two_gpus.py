@@ -126,14 +126,15 @@ def hanging(copy: CopyWith, place: Place, statement: str) -> LiveRun:
     return launcher.start(model="misbehaves", hang_timeout_s=LIMIT_S, device=place.device)
 
 
-def test_a_kernel_that_never_ends_blames_nobody_wrongly(copy_with: CopyWith, two_gpus: Place) -> None:
-    """All hosts have handed out the collective, so nobody can tell whose GPU has not come to it."""
+def test_the_rank_whose_kernel_never_ends_is_named(copy_with: CopyWith, two_gpus: Place) -> None:
+    """All hosts have handed out the collective; the others' GPUs have computed what this one has not."""
     live = hanging(copy_with, two_gpus, SPIN)
     live.wait_for("step", lambda event: event["step"] >= 1)
     status = live.is_over_within(SPIN_S)
     assert status.state == "failed", live.story()
     (error,) = live.events("error")
-    assert "rank 0 stands still" not in error["message"], error
+    assert (error["code"], error["rank"]) == ("hang", 1), error
+    assert "the GPU of rank 1 never came to the end" in error["message"]
 
 
 def test_the_rank_that_others_wait_for_is_named(copy_with: CopyWith, two: Place) -> None:

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from trainers import collectives, flight_recorder
-from trainers.collectives import Collective, Gap, Group
+from trainers.collectives import Answer, Collective, Gap, Group
 
 FIRST = Collective(number=1, name="all-reduce", dtype="float32", num_bytes=8)
 SECOND = Collective(number=2, name="all-reduce", dtype="float32", num_bytes=1_200_000)
@@ -52,10 +52,18 @@ def test_same_number_and_another_size_is_a_mismatch() -> None:
 
 
 def test_what_a_rank_says_travels_as_bytes_and_nonsense_says_nothing() -> None:
-    said = tuple(view(SECOND, FIRST))
-    assert collectives.from_bytes(collectives.to_bytes(said)) == said
-    for nonsense in (b"", b"{", b"[3]", b'[{"name": "0"}]', b"null", b"\xff"):
+    for said in (Answer(groups=tuple(view(SECOND, FIRST)), gradients_done=7), Answer()):
+        assert collectives.from_bytes(collectives.to_bytes(said)) == said
+    without_groups, without_ranks = b'{"groups": 3}', b'{"groups": [{"name": "0"}], "gradients_done": 1}'
+    for nonsense in (b"", b"{", b"[3]", without_groups, without_ranks, b"null", b"\xff"):
         assert collectives.from_bytes(nonsense) is None
+
+
+def test_behind_is_a_rank_whose_gpu_lacks_gradients_that_others_have() -> None:
+    behind = {0: Answer(gradients_done=7), 1: Answer(gradients_done=6), 2: Answer()}
+    assert collectives.behind_on_gpu(behind) == (1,)
+    assert collectives.behind_on_gpu(behind | {1: Answer(gradients_done=7)}) == ()
+    assert collectives.behind_on_gpu({0: Answer(), 1: Answer()}) == (), "nobody knows"
 
 
 @pytest.fixture
@@ -82,7 +90,7 @@ def test_torchs_own_recorder_says_what_was_entered_and_left() -> None:
     names = {"profiling_name", "process_group", "collective_seq_id", "op_id", "is_p2p", "retired"}
     assert names | {"input_dtypes", "input_sizes"} <= raw["entries"][-1].keys()
     assert raw["entries"][-1]["profiling_name"] == "gloo:broadcast"
-    assert collectives.from_bytes(flight_recorder.say()) == found
+    assert collectives.from_bytes(flight_recorder.say(lambda: 3)) == Answer(groups=found, gradients_done=3)
 
 
 @pytest.mark.usefixtures("lone_group")
@@ -91,7 +99,16 @@ def test_without_torchs_functions_or_in_another_shape_nothing_is_known(
 ) -> None:
     dist.all_reduce(torch.zeros(4))
     monkeypatch.setattr(flight_recorder, "_collective", lambda entry: entry["of another torch"])
-    assert flight_recorder.say() == b""
+    assert collectives.from_bytes(flight_recorder.say(lambda: 3)) == Answer(gradients_done=3)
     for name in flight_recorder._FUNCTIONS:
         monkeypatch.delattr(flight_recorder.c10d, name, raising=False)
-    assert flight_recorder.groups() is None and flight_recorder.say() == b""
+    assert flight_recorder.groups() is None
+    assert collectives.from_bytes(flight_recorder.say()) == Answer()
+
+
+def test_a_broken_gpu_is_asked_in_vain() -> None:
+    def raises() -> int:
+        raise RuntimeError("CUDA error: device-side assert triggered")
+
+    answer = collectives.from_bytes(flight_recorder.say(raises))
+    assert answer is not None and answer.gradients_done is None

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -265,6 +266,24 @@ def test_slow_work_on_gpus_is_no_deadlock() -> None:
     assert watch.culprits_of(DEADLOCK, watches(num_ranks=3), there, {}) == (), (
         "and where nobody says anything"
     )
+
+
+def test_a_kernel_that_never_ends_is_told_by_what_its_gpu_has_not_computed() -> None:
+    """All hosts stand alike and have entered the same: only how far their GPUs are tells them apart."""
+    there = {rank: standing(IN_SYNCHRONIZE, IN_LOOP) for rank in range(2)}
+    same = {rank: [view(ALL_REDUCE, num_ranks=2)] for rank in range(2)}
+    seen, everybody = watches(), Suspicion(ranks=(0, 1), is_certain=True)
+    for watched in seen:
+        assert watched.beat is not None
+        watched.beat = replace(watched.beat, is_on_gpu=True)
+    culprits = watch.culprits_of(everybody, seen, there, same, (1,))
+    assert culprits == (1,)
+    cause = watch.describe(culprits, seen, there, gaps(same), (1,))
+    assert cause.rank == 1
+    assert "the GPU of rank 1 never came to the end of a backward pass, and the others wait" in cause.message
+    assert "kernel" in cause.hint
+    nobody_knows = watch.describe(everybody.ranks, seen, there, gaps(same))
+    assert "no rank goes on" in nobody_knows.message and "something else" not in nobody_knows.message
 
 
 def test_rank_that_never_came_is_named_with_what_it_missed() -> None:

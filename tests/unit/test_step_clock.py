@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import timeit
 from collections.abc import Callable
+from typing import ClassVar
 
 import pytest
 import torch
@@ -151,6 +152,43 @@ def test_on_a_gpu_only_reported_steps_are_measured_and_by_the_gpus_own_time(
         finish_step(clock, clockwork)
     assert FakeEvent.num_made == 2 * num_events, "events of two steps serve again"
     assert clock.newest() is not measured and clock.newest() == pytest.approx(measured)
+
+
+class EventOfALateGpu:
+    """A CUDA event, made up: the GPU comes to it when the test says so."""
+
+    made: ClassVar[list[EventOfALateGpu]] = []
+
+    def __init__(self) -> None:
+        self.made.append(self)
+        self.is_reached = False
+
+    def record(self) -> None:
+        self.is_reached = False
+
+    def query(self) -> bool:
+        return self.is_reached
+
+
+def test_how_far_a_gpu_is_with_gradients_is_known_without_waiting_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "Event", EventOfALateGpu)
+    monkeypatch.setattr(EventOfALateGpu, "made", [])
+    clock = StepClock(network := nn.Linear(2, 1), GPU, measures_wait=True)
+    assert clock.gradients_done() is None
+    for _ in range(3):
+        clock.begin_step(is_reported=False)
+        network(torch.ones(1, 2)).sum().backward()
+    assert clock.gradients_done() == 0
+    first, second, third = EventOfALateGpu.made
+    first.is_reached = third.is_reached = True
+    assert clock.gradients_done() == 1, "one after the other"
+    second.is_reached = True
+    assert clock.gradients_done() == 3
+    network(torch.ones(1, 2)).sum().backward()
+    assert clock.gradients_done() == 3 and len(EventOfALateGpu.made) == 3, "events serve again"
+    assert StepClock(network, CPU, measures_wait=True).gradients_done() is None
 
 
 def test_a_step_costs_next_to_nothing() -> None:
