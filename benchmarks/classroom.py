@@ -28,9 +28,9 @@ from typing import Any
 import httpx
 
 from benchmarks.machine import Conditions, CpuMeter, resident_mb, spread
-from ddp_gui.access import passwords
-from ddp_gui.access.account_file import Account, AccountFile
-from ddp_gui.access.people import Role
+from ddp_gui.auth import passwords
+from ddp_gui.auth.account_file import Account, AccountFile
+from ddp_gui.auth.current_user import Role
 from tools import page_driver
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory

@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.machine import Conditions
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
-from trainers.reporter import Reporter, StepBatch, StepNote
+from trainers.report.reporter import Reporter, StepBatch, StepNote
 
 PUT_EVERY_S = 0.1
 READ_EVERY_S = 0.1

@@ -26,14 +26,15 @@ import torch.distributed as dist
 
 from benchmarks.machine import Conditions
 from tools.page_driver import REPOSITORY
-from trainers import distributed, sample_board
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.torchrun import literal_command, torchrun_arguments
-from trainers.distributed import World
-from trainers.meter import StepMeter
-from trainers.reporter import NullReporter, Reporter
-from trainers.step_clock import StepTimes
-from trainers.telemetry import Gatherer, Pulse, Telemetry, node_key
+from trainers.parallel import process_group
+from trainers.parallel.process_group import World
+from trainers.report import sample_board
+from trainers.report.meter import StepMeter
+from trainers.report.reporter import NullReporter, Reporter
+from trainers.report.step_clock import StepTimes
+from trainers.report.telemetry import Gatherer, Pulse, Telemetry, node_key
 
 STEP_S = 0.05
 STEPS_A_REPORT = 2
@@ -90,7 +91,7 @@ def real(num_ranks: int, seconds: float) -> dict[str, Any]:
 
 def be_a_rank(folder: Path, seconds: float) -> None:
     """Sleep steps, report them as the loop does, and write what that took."""
-    world = distributed.join("cpu")
+    world = process_group.join("cpu")
     run = RunDirectory(folder)
     reporter = Reporter(run) if world.is_main else NullReporter()
     pulse = Pulse()
@@ -118,7 +119,7 @@ def be_a_rank(folder: Path, seconds: float) -> None:
     (folder / f"{world.rank}.json").write_text(json.dumps(answer))
     telemetry.stop()
     reporter.close()
-    distributed.leave()
+    process_group.leave()
 
 
 def simulated(num_ranks: int) -> dict[str, float]:

@@ -36,11 +36,11 @@ from benchmarks.machine import Conditions
 from benchmarks.pairs import Figures
 from tools.page_driver import REPOSITORY
 from trainers.contract import config as config_module
-from trainers.data import DataOptions
-from trainers.loading import Loader
-from trainers.owndata import cache, pool
-from trainers.owndata.dataset import Own
-from trainers.sharding import ShardedBatches
+from trainers.data.dataset import DataOptions
+from trainers.data.loading import Loader
+from trainers.data.own.common import cache, pool
+from trainers.data.own.dataset import Own
+from trainers.data.sharding import ShardedBatches
 
 SIDE = 256
 NUM_CLASSES = 10

@@ -24,9 +24,10 @@ from typing import Any
 import numpy as np
 import psutil
 
-from trainers.contract import config, events, json_files
+from trainers.contract import config, events
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.files import json_files
 
 HISTORY_STEPS_PER_S = 100.0
 UPDATES_PER_S = 4.0

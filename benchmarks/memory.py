@@ -3,8 +3,9 @@
     python -m benchmarks.memory [--steps 12]
 
 Told: weights and gradients (4 bytes a weight each), AdamW's two numbers, and per sample what
-`python -m trainers.memory` says. Taken: the peak of the rank's resident memory above what it held before
-its model was built; that also has the code of the kernels, their workspaces and the gradients of activations.
+`python -m trainers.plugins.memory` says. Taken: the peak of the rank's resident memory above what it held
+before its model was built; that also has the code of the kernels, their workspaces and the gradients of
+activations.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.harness import Launcher
-from trainers import memory
+from trainers.plugins import memory
 
 BYTES_PER_WEIGHT = 4 + 4 + 8  # itself, its gradient, AdamW's two numbers
 NEVER = 10**9

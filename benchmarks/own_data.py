@@ -28,8 +28,8 @@ import numpy as np
 from PIL import Image
 
 from tests.harness import Launcher
+from trainers.data.own.common import cache
 from trainers.datasets.austen import whole_text
-from trainers.owndata import cache
 
 NUM_CLASSES = 50
 WIDTH, HEIGHT = 640, 480
@@ -132,7 +132,7 @@ def measure(name: str, folder: Path, path: Path, config: dict[str, Any]) -> None
 def inspect(path: Path, *extra: str) -> tuple[float, Peak]:
     """Look at the data in a process of its own; return its seconds and its memory."""
     started = time.perf_counter()
-    command = [sys.executable, "-m", "trainers.inspect_data", "--path", str(path), *extra]
+    command = [sys.executable, "-m", "trainers.plugins.inspect_data", "--path", str(path), *extra]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     watch = Watch(lambda: [process.pid])
     output, _ = process.communicate()

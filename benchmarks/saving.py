@@ -26,7 +26,7 @@ from benchmarks.compare import NEVER, NUM_RANKS
 from benchmarks.machine import Conditions
 from benchmarks.pairs import Figures
 from tests.harness import Launcher, LiveRun
-from trainers.contract.json_files import sync_directory
+from trainers.files.json_files import sync_directory
 
 STEPS_BETWEEN = 5
 SAVE_TIMEOUT_S = 120.0

@@ -108,7 +108,7 @@ def wait_until_ready(server: Server) -> None:
     deadline = time.monotonic() + READY_WITHIN_S
     while time.monotonic() < deadline:
         children = psutil.Process(server.process.pid).children(recursive=True)
-        ranks = [child for child in children if "trainers.standing_by" in child.cmdline()]
+        ranks = [child for child in children if "trainers.warm_worker" in child.cmdline()]
         for rank in ranks:
             rank.cpu_percent()
         time.sleep(LOOK_S)

@@ -19,14 +19,14 @@ from pathlib import Path
 import torch
 
 from benchmarks.machine import Conditions
-from trainers import heartbeat
-from trainers.contract.heartbeats import COMPUTING, FETCHING, STEPPING
 from trainers.contract.rundir import RunDirectory
-from trainers.distributed import World
-from trainers.meter import StepMeter
-from trainers.reporter import Reporter
-from trainers.step_clock import StepClock
-from trainers.telemetry import Pulse
+from trainers.engines.heartbeats import beats
+from trainers.engines.heartbeats.heartbeat_board import COMPUTING, FETCHING, STEPPING
+from trainers.parallel.process_group import World
+from trainers.report.meter import StepMeter
+from trainers.report.reporter import Reporter
+from trainers.report.step_clock import StepClock
+from trainers.report.telemetry import Pulse
 
 
 class Alone(World):
@@ -80,13 +80,13 @@ def measure(folder: Path, seconds: float, work: Callable[[], None]) -> dict[str,
     began = time.thread_time()
     while time.monotonic() < until:
         clock.data_fetched()
-        heartbeat.beat(COMPUTING)
+        beats.beat(COMPUTING)
         clock.forward_done()
         spent_s += time.thread_time() - began
         work()
         began = time.thread_time()
         clock.backward_done()
-        heartbeat.beat(STEPPING)
+        beats.beat(STEPPING)
         meter.is_report_due()
         meter.note_gradients(None)
         clock.optimizer_done()
@@ -103,7 +103,7 @@ def measure(folder: Path, seconds: float, work: Callable[[], None]) -> dict[str,
             step_time_s=clock.step_time_s,
             data_time_s=clock.data_time_s,
         )
-        heartbeat.beat(FETCHING)
+        beats.beat(FETCHING)
         clock.begin_step(is_reported=meter.is_report_due(), stood_still_s=0.0)
     reporter.close()
     return {"steps": step, "us_a_step": round(1e6 * spent_s / step, 2)}

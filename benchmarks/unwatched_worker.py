@@ -15,10 +15,11 @@ from typing import Any
 
 from torch import Tensor
 
-from trainers import build, reporter, worker
-from trainers.meter import StepMeter
-from trainers.reporter import Command, NullReporter
-from trainers.telemetry import Telemetry
+from trainers import build, worker
+from trainers.report import reporter
+from trainers.report.meter import StepMeter
+from trainers.report.reporter import Command, NullReporter
+from trainers.report.telemetry import Telemetry
 
 NOTE_EVERY = 25
 MOMENTS = "moments.json"

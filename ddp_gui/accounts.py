@@ -10,9 +10,9 @@ import sys
 import unicodedata
 from pathlib import Path
 
-from ddp_gui.access import passwords
-from ddp_gui.access.account_file import Account, AccountError, AccountFile, Accounts, checked_name
-from ddp_gui.access.people import ROLES, Role
+from ddp_gui.auth import passwords
+from ddp_gui.auth.account_file import Account, AccountError, AccountFile, Accounts, checked_name
+from ddp_gui.auth.current_user import ROLES, Role
 
 SPELT = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss", "ø": "o", "æ": "ae", "å": "a", "ł": "l"}
 

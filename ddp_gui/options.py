@@ -7,7 +7,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.contract import hardware
+from trainers.machine import hardware
 
 # Fewer would show nothing of several ranks.
 FEWEST_CPU_RANKS_OF_A_CLASS = 2

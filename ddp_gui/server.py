@@ -17,47 +17,41 @@ import gradio as gr
 import uvicorn
 from fastapi import FastAPI
 
-from ddp_gui import (
-    downloads,
-    export_routes,
-    list_routes,
-    log_routes,
-    machine,
-    machine_routes,
-    static,
-    stream,
-    uploads,
-)
-from ddp_gui.access import login_routes, people
-from ddp_gui.access.account_file import AccountFile
-from ddp_gui.access.class_api import ClassApi
-from ddp_gui.access.data_access import DataAccess
-from ddp_gui.access.login import Login
-from ddp_gui.access.session_gate import SessionGate
-from ddp_gui.api import Api
-from ddp_gui.catalogue import CatalogueSource
-from ddp_gui.communication import CommunicationChecks
-from ddp_gui.door import gradio_door, gradio_sessions, light_gradio
-from ddp_gui.door.asgi import App
-from ddp_gui.door.connections import BoundedProtocol
-from ddp_gui.door.front import Front
-from ddp_gui.door.gate import Gate
-from ddp_gui.door.listening import Listener
-from ddp_gui.machine_api import MachineApi
-from ddp_gui.machine_check import MachineChecks
-from ddp_gui.machine_report.report import MachineReport
+from ddp_gui.auth import current_user, login_routes
+from ddp_gui.auth.account_file import AccountFile
+from ddp_gui.auth.data_access import DataAccess
+from ddp_gui.auth.login import Login
+from ddp_gui.auth.session_gate import SessionGate
+from ddp_gui.devices import capacity
+from ddp_gui.exports import export_routes
+from ddp_gui.gradio_routes import allowlist, light, sessions, uploads
+from ddp_gui.gradio_routes.gate import Gate
+from ddp_gui.gradio_routes.uploads import Uploads
+from ddp_gui.http import shell, static
+from ddp_gui.http.asgi import App
+from ddp_gui.http.connections import BoundedProtocol
+from ddp_gui.http.front import Front
+from ddp_gui.http.listening import Listener
+from ddp_gui.launch.warm_pool import Standby
+from ddp_gui.machine import machine_routes
+from ddp_gui.machine.communication import CommunicationChecks
+from ddp_gui.machine.machine_api import MachineApi
+from ddp_gui.machine.machine_check import MachineChecks
+from ddp_gui.machine.report import MachineReport
 from ddp_gui.options import Options
-from ddp_gui.pages import shell
-from ddp_gui.pages import train as train_page
-from ddp_gui.runs import RunStore
-from ddp_gui.shelf_api import ShelfApi
-from ddp_gui.standby import Standby
-from ddp_gui.uploads import Uploads
-from ddp_gui.waiting import queue_routes
-from ddp_gui.waiting.devices import Devices
-from ddp_gui.waiting.line import Line
-from ddp_gui.waiting.line_view import LineView
-from ddp_gui.waiting.queue_api import QueueApi
+from ddp_gui.plan.catalogue import CatalogueSource
+from ddp_gui.queue import queue_routes
+from ddp_gui.queue.devices import Devices
+from ddp_gui.queue.presenter import LineView
+from ddp_gui.queue.queue_api import QueueApi
+from ddp_gui.queue.scheduler import Line
+from ddp_gui.run import downloads, log_routes, stream
+from ddp_gui.runs import list_routes
+from ddp_gui.runs.class_api import ClassApi
+from ddp_gui.runs.run_admin_api import ShelfApi
+from ddp_gui.runs.runs import RunStore
+from ddp_gui.train import page as train_page
+from ddp_gui.train.api import Api
 
 Lifespan = Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]
 
@@ -118,7 +112,7 @@ def _login(options: Options) -> Login | None:
     if not accounts.read():
         raise ValueError(f"there is no account in {options.auth_file}: nobody could log in")
     # Work that no request asked for is nobody's, unless it says otherwise.
-    people.nobody_by_default()
+    current_user.nobody_by_default()
     return Login(accounts, f"ddp_session_{options.port}")
 
 
@@ -130,7 +124,7 @@ def guarded(app: FastAPI, options: Options, login: Login | None) -> App:
 
 def build_app(options: Options, catalogue: CatalogueSource, login: Login | None = None) -> FastAPI:
     """Build the whole web app: our routes, and Gradio mounted below them."""
-    light_gradio.lighten()
+    light.lighten()
     store = RunStore(options.runs_dir, catalogue)
     store.needs.ask_ahead()
     checks = CommunicationChecks()
@@ -156,7 +150,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     app.include_router(static.make_router())
     static.mount_assets(app)
     app.include_router(login_routes.make_router(login))
-    app.include_router(list_routes.make_router(store, view))
+    app.include_router(list_routes.make_router(store, view.places))
     app.include_router(export_routes.make_router(store))
     app.include_router(stream.make_router(store))
     app.include_router(log_routes.make_router(store))
@@ -171,10 +165,10 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         ClassApi(store).register()
         QueueApi(store, line, view).register()
         MachineApi(checks, machine_checks, report, store, line).register()
-        here = replace(machine.look(), most_cpu_ranks=line.cpu_ranks)
+        here = replace(capacity.look(), most_cpu_ranks=line.cpu_ranks)
         train_page.build(api, store, uploaded, catalogue.get(), here, standby)
     # Anybody may name new ones; before it comes to this, `forget_oldest` takes those of whoever has most.
-    demo.state_session_capacity = 2 * gradio_sessions.MAX_SESSIONS
+    demo.state_session_capacity = 2 * sessions.MAX_SESSIONS
     mounted: FastAPI = gr.mount_gradio_app(
         app,
         demo,
@@ -191,7 +185,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     # Gradio checks the paths it is sent only where it believes that it was launched: mounting does not count.
     demo.has_launched = True
     calm(demo)
-    gradio_door.close(mounted, demo, uploaded)
+    allowlist.close(mounted, demo, uploaded)
     return mounted
 
 

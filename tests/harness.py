@@ -15,9 +15,10 @@ from typing import Any
 
 import psutil
 
-from trainers.contract import config, events, processes, rundir, torchrun
+from trainers.contract import config, events, rundir, torchrun
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.machine import processes
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 POLL_S = 0.02
@@ -166,7 +167,7 @@ class LiveRun:
         self._read_events()
         self._events.clear()
         self._output = run.path.parent / f"{run.run_id}.supervisor.log"
-        command = [sys.executable, "-m", "trainers.supervise", str(run.path)]
+        command = [sys.executable, "-m", "trainers.engines.local.supervisor", str(run.path)]
         if resume_step is not None:
             command += ["--resume", str(resume_step)]
         with self._output.open("ab") as output:

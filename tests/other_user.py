@@ -52,7 +52,7 @@ def give_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     if os.geteuid() == 0:
         os.chown(path, UID, UID, follow_symlinks=False)
     else:
-        monkeypatch.setattr("trainers.contract.private_files.os.geteuid", lambda: UID)
+        monkeypatch.setattr("trainers.files.private_files.os.geteuid", lambda: UID)
     return "belongs to"
 
 

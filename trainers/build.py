@@ -13,25 +13,28 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from trainers import checkpoint, compiling, memory_format, precision, recipe, registry
-from trainers.checkpoint import Checkpointer, Progress
+from trainers import registry
+from trainers.checkpoint import save_and_restore
+from trainers.checkpoint.save_and_restore import Checkpointer, Progress
+from trainers.checkpoint.step_start import StepStart
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
-from trainers.data import DataOptions, Dataset, DataSpec, Split, digest
-from trainers.distributed import World
+from trainers.data.dataset import DataOptions, Dataset, DataSpec, Split, digest
+from trainers.data.loading import Loader
+from trainers.data.sharding import ShardedBatches
 from trainers.job import Job, SaveAnswers
-from trainers.loading import Loader
-from trainers.meter import StepMeter
-from trainers.objective import Objective
-from trainers.parallel import Strategy
-from trainers.precision import Precision
-from trainers.recipe import LearningRate
+from trainers.optimisation import compiling, optimizers
+from trainers.optimisation.objective import Objective
+from trainers.optimisation.optimizers import LearningRate
+from trainers.parallel import memory_format, precision
+from trainers.parallel.precision import Precision
+from trainers.parallel.process_group import World
+from trainers.parallel.strategy import Strategy
 from trainers.registry import ModelEntry, ModelOptions
-from trainers.reporter import NullReporter
-from trainers.sharding import ShardedBatches
-from trainers.step_clock import StepClock
-from trainers.step_start import StepStart
-from trainers.telemetry import Pulse
+from trainers.report.meter import StepMeter
+from trainers.report.reporter import NullReporter
+from trainers.report.step_clock import StepClock
+from trainers.report.telemetry import Pulse
 
 log = logging.getLogger(__name__)
 
@@ -92,10 +95,10 @@ def build_job(
     strategy.wrap(network)
     if config.compile:
         _compile(config, strategy, objective, train, reporter)
-    optimizer = recipe.make_optimizer(config, strategy)
+    optimizer = optimizers.make_optimizer(config, strategy)
     answers = SaveAnswers(reporter)
     if world.is_main:
-        checkpoint.remove_leftovers(run)
+        save_and_restore.remove_leftovers(run)
     checkpointer = Checkpointer(
         run,
         world,

@@ -17,8 +17,8 @@ from dataclasses import asdict
 from typing import Any
 
 from trainers.contract.library_words import in_words
-from trainers.contract.lifeline import die_with_parent, parent_by_name
 from trainers.contract.torchrun import by_hand
+from trainers.machine.lifeline import die_with_parent, parent_by_name
 
 # Short enough for one write to a pipe to stay in one piece.
 MAX_ERROR_LENGTH = 1_000
@@ -48,15 +48,15 @@ def main() -> None:
 def measure_all(wanted_device: str, time_per_size_s: float) -> None:
     """Measure every size, the smallest first; rank 0 prints each as soon as it is known."""
     # The import takes seconds; that torchrun has died must be noticed meanwhile.
-    from trainers import bandwidth, distributed
+    from trainers.parallel import bandwidth, process_group
 
-    world = distributed.join(wanted_device)
+    world = process_group.join(wanted_device)
     bandwidth.warm_up(world)
     for size_bytes in bandwidth.SIZES_BYTES:
         measurement = bandwidth.measure(size_bytes, world, time_per_size_s)
         if world.is_main:
             say(asdict(measurement))
-    distributed.leave()
+    process_group.leave()
 
 
 def say(line: Mapping[str, Any]) -> None:

@@ -6,7 +6,7 @@ import logging
 import time
 
 from trainers.job import Job, evaluate, save, save_and_wait
-from trainers.reporter import Command
+from trainers.report.reporter import Command
 
 log = logging.getLogger(__name__)
 

@@ -9,23 +9,25 @@ from typing import Any
 
 import torch
 
-from trainers import compiling, heartbeat, objective, samples
-from trainers.checkpoint import Checkpointer, CheckpointError, Outcome, Progress
+from trainers.checkpoint.save_and_restore import Checkpointer, CheckpointError, Outcome, Progress
+from trainers.checkpoint.step_start import StepStart
 from trainers.contract import events
 from trainers.contract.config import Config
-from trainers.contract.heartbeats import EVALUATING, SAMPLING, SAVING
-from trainers.data import CLASSIFICATIONS, MOST_CONFUSED, DataSpec, Split
-from trainers.distributed import World
-from trainers.loading import Loader
-from trainers.meter import StepMeter
-from trainers.objective import Objective
-from trainers.parallel import Strategy
-from trainers.precision import Precision
-from trainers.recipe import LearningRate
-from trainers.reporter import Command, NullReporter
-from trainers.step_clock import StepClock
-from trainers.step_start import StepStart
-from trainers.telemetry import Pulse
+from trainers.data.dataset import CLASSIFICATIONS, MOST_CONFUSED, DataSpec, Split
+from trainers.data.loading import Loader
+from trainers.engines.heartbeats import beats
+from trainers.engines.heartbeats.heartbeat_board import EVALUATING, SAMPLING, SAVING
+from trainers.optimisation import compiling, objective
+from trainers.optimisation.objective import Objective
+from trainers.optimisation.optimizers import LearningRate
+from trainers.parallel.precision import Precision
+from trainers.parallel.process_group import World
+from trainers.parallel.strategy import Strategy
+from trainers.report import samples
+from trainers.report.meter import StepMeter
+from trainers.report.reporter import Command, NullReporter
+from trainers.report.step_clock import StepClock
+from trainers.report.telemetry import Pulse
 
 log = logging.getLogger(__name__)
 
@@ -168,7 +170,7 @@ def evaluate(job: Job) -> bool:
         return True
     started = time.perf_counter()
     job.meter.finish_report()
-    heartbeat.beat(EVALUATING)
+    beats.beat(EVALUATING)
     found = objective.evaluate(
         job.strategy,
         job.objective,
@@ -212,7 +214,7 @@ def take_sample(job: Job) -> None:
     Nothing is compiled for it: the others wait meanwhile, and not for as long as a compiler can take.
     """
     started = time.perf_counter()
-    heartbeat.beat(SAMPLING)
+    beats.beat(SAMPLING)
     if not (job.world.is_main or job.strategy.is_collective):
         job.meter.note_sample(0.0)
         return
@@ -244,7 +246,7 @@ def save(job: Job, reason: str) -> None:
     """Save a checkpoint of this step; training stands still only while its state is copied."""
     started = time.perf_counter()
     job.meter.flush()
-    heartbeat.beat(SAVING)
+    beats.beat(SAVING)
     job.checkpointer.save(job.progress, reason)
     job.stood_still_s += time.perf_counter() - started
 
@@ -253,7 +255,7 @@ def save_and_wait(job: Job, reason: str) -> bool:
     """Save a checkpoint and wait until it is on the disk; tell whether it is. Never ends the run."""
     started = time.perf_counter()
     job.meter.flush()
-    heartbeat.beat(SAVING)
+    beats.beat(SAVING)
     job.checkpointer.save(job.progress, reason)
     job.checkpointer.wait()
     job.stood_still_s += time.perf_counter() - started

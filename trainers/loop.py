@@ -6,9 +6,9 @@ import logging
 
 import torch
 
-from trainers import heartbeat
-from trainers.contract.heartbeats import COMPUTING, FETCHING, STEPPING
 from trainers.control import evaluate_unless_stopped, obey, obey_within_step, stay_paused
+from trainers.engines.heartbeats import beats
+from trainers.engines.heartbeats.heartbeat_board import COMPUTING, FETCHING, STEPPING
 from trainers.job import Job, sample_now_and_then, save, save_and_wait
 
 log = logging.getLogger(__name__)
@@ -26,13 +26,13 @@ def train(job: Job) -> str:
         job.note_step_start()
         for batch in job.loader.epoch(progress.epoch, progress.samples_in_epoch):
             clock.data_fetched()
-            heartbeat.beat(COMPUTING)
+            beats.beat(COMPUTING)
             share_of_loss = job.objective.share(batch.targets, batch.weight)
             with strategy.gradient_sync(enabled=batch.is_last):  # DDP averages over the ranks meanwhile
                 share = strategy.forward_backward(batch.inputs, share_of_loss, job.precision.loss_scale())
             loss = share if loss is None else loss + share
             clock.backward_done()
-            heartbeat.beat(STEPPING if batch.is_last else FETCHING)
+            beats.beat(STEPPING if batch.is_last else FETCHING)
             if not batch.is_last:  # gradients add up over several batches before a step
                 if obey_within_step(job) == "stopped":
                     return "stopped"
@@ -68,7 +68,7 @@ def train(job: Job) -> str:
             if job.has_ended():
                 break
             sample_now_and_then(job)
-            heartbeat.beat(FETCHING)
+            beats.beat(FETCHING)
             # A report belongs to the step after it; what stands still for good reason to none.
             clock.begin_step(is_reported=meter.is_report_due(), stood_still_s=job.take_stood_still_s())
             job.note_step_start()

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 if TYPE_CHECKING:
     from torch import nn
 
-    from trainers.data import DataOptions, Dataset, DataSpec, Tokenizer
-    from trainers.parallel import Strategy
+    from trainers.data.dataset import DataOptions, Dataset, DataSpec, Tokenizer
+    from trainers.parallel.strategy import Strategy
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,20 +17,21 @@ from multiprocessing import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
-from trainers import heartbeat
-from trainers.contract import heartbeats, private_files, tickets
+from trainers.contract import tickets
 from trainers.contract.library_words import in_words
-from trainers.contract.lifeline import die_with_parent, parent_by_name
 from trainers.contract.orders import COMMANDS_OFFSET, STOOD_BY, SUPERVISED
-from trainers.contract.plain_files import open_to_append
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.torchrun import by_hand
+from trainers.engines.heartbeats import beats, heartbeat_board
+from trainers.files import private_files
+from trainers.files.plain_files import open_to_append
+from trainers.machine.lifeline import die_with_parent, parent_by_name
 
 if TYPE_CHECKING:
-    from trainers.distributed import World
     from trainers.job import Job
-    from trainers.reporter import NullReporter
-    from trainers.telemetry import Pulse
+    from trainers.parallel.process_group import World
+    from trainers.report.reporter import NullReporter
+    from trainers.report.telemetry import Pulse
 
 BEFORE_ALL_ELSE = 10**6
 
@@ -56,7 +57,7 @@ def work(run: RunDirectory, resume_step: int | None) -> int:
     private_files.begin(run.path.parent)
     redirect_output(run)
     die_with_parent(parent_by_name())
-    heartbeat.begin()
+    beats.begin()
     try:
         is_done = run_recorded(run, resume_step)
     except BaseException:  # noqa: BLE001 - the worker's main: whatever it was, the log has it
@@ -154,14 +155,15 @@ def run_recorded(run: RunDirectory, resume_step: int | None) -> bool:
 
 def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
     """Build this rank's part of the job, train, and leave the process group in order."""
-    from trainers import distributed, reporter
-    from trainers.telemetry import Pulse, Telemetry
+    from trainers.parallel import process_group
+    from trainers.report import reporter
+    from trainers.report.telemetry import Pulse, Telemetry
 
     config = run.read_config()
-    world = distributed.join(config.device, heartbeat.patience(config))
-    heartbeat.beat(heartbeats.BUILDING)
+    world = process_group.join(config.device, beats.patience(config))
+    beats.beat(heartbeat_board.BUILDING)
     if world.device.type == "cuda":
-        heartbeat.note_gpu()
+        beats.note_gpu()
     set_up_log(world.rank)
     log.info("process %d, rank %d of %d, on %s", os.getpid(), world.rank, world.world_size, world.device)
     lock = None
@@ -186,10 +188,10 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
             voice.state("failed", f"{type(error).__name__}: {in_words(error)}")
         raise
     finally:
-        heartbeat.beat(heartbeats.ENDING)
+        beats.beat(heartbeat_board.ENDING)
         telemetry.stop()
         voice.close()
-    distributed.leave()
+    process_group.leave()
     return "done"
 
 
@@ -205,7 +207,7 @@ def _train(
     try:
         outcome = loop.train(job)
     finally:
-        heartbeat.beat(heartbeats.SAVING)
+        beats.beat(heartbeat_board.SAVING)
         job.checkpointer.close()
     step = job.progress.step
     log.info("%s after step %d", outcome, step)

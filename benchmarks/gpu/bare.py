@@ -21,8 +21,8 @@ from torch import Tensor
 from benchmarks.gpu import cases
 from benchmarks.gpu.cases import Case
 from trainers import registry
-from trainers.data import IMAGE_CLASSIFICATION
-from trainers.objective import Objective
+from trainers.data.dataset import IMAGE_CLASSIFICATION
+from trainers.optimisation.objective import Objective
 from trainers.registry import ModelOptions
 
 LEAST_STEPS = 5

@@ -8,8 +8,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from trainers import registry
-from trainers.data import LANGUAGE_MODELLING, DataSpec
-from trainers.objective import Objective
+from trainers.data.dataset import LANGUAGE_MODELLING, DataSpec
+from trainers.optimisation.objective import Objective
 from trainers.registry import ModelOptions
 
 # Dense bf16 products with fp32 sums, in TFLOP/s, from NVIDIA's data sheets (there often twice as high, "with

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from trainers import registry
-from trainers.data import DataOptions, Dataset
+from trainers.data.dataset import DataOptions, Dataset
 
 DATASET = "own"
 NEVER = 10**9

@@ -16,12 +16,12 @@ import psutil
 import torch
 
 from benchmarks.gpu import traces
-from trainers import telemetry
+from trainers.data.loading import Batch, Loader
 from trainers.job import Job
-from trainers.loading import Batch, Loader
-from trainers.meter import MAX_STEPS_PER_REPORT, StepMeter
-from trainers.reporter import Command
-from trainers.telemetry import Telemetry
+from trainers.report import telemetry
+from trainers.report.meter import MAX_STEPS_PER_REPORT, StepMeter
+from trainers.report.reporter import Command
+from trainers.report.telemetry import Telemetry
 
 PROBED_STEPS = 3
 SETTLING_STEPS = 2

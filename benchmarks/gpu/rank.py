@@ -15,9 +15,10 @@ import torch
 
 from benchmarks.gpu import looks
 from benchmarks.gpu.looks import Notes
-from trainers import build, loop, telemetry, worker
+from trainers import build, loop, worker
 from trainers.contract.rundir import RunDirectory
 from trainers.job import Job
+from trainers.report import telemetry
 
 # Name of the look, its settings, and where its notes go: JSON in the environment, as torchrun hands it on.
 LOOK = "GPU_BENCHMARK_LOOK"

@@ -2,8 +2,9 @@
 
     python -m benchmarks.hostile_data SCRATCH_DIR [--only zip,image,CSV,text,Parquet,path,tar] [--name WORDS]
 
-Each is made in SCRATCH_DIR (up to 3 GB at a time), given to `python -m trainers.inspect_data`, and deleted.
-The exit code is 1 where one was not answered as it should be, within the bounds below.
+Each is made in SCRATCH_DIR (up to 3 GB at a time), given to
+`python -m trainers.plugins.inspect_data`, and deleted. The exit code is 1 where one was not answered as it
+should be, within the bounds below.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 from benchmarks.hostile_data import archives, images, paths, tables
 from benchmarks.hostile_data.attack import Attack
-from trainers.owndata.cache import CACHE_VARIABLE
+from trainers.data.own.common.cache import CACHE_VARIABLE
 
 MAX_S = 300.0
 # Python with torch takes some 300 MB by itself; the limit is on what comes on top.
@@ -77,7 +78,7 @@ def _try(attack: Attack, scratch: Path) -> Outcome:
 
 
 def _look(attack: Attack, path: Path, folder: Path) -> Outcome:
-    command = [sys.executable, "-m", "trainers.inspect_data", f"--path={path}", *attack.options]
+    command = [sys.executable, "-m", "trainers.plugins.inspect_data", f"--path={path}", *attack.options]
     environment = os.environ | {CACHE_VARIABLE: str(folder / "cache")}
     with (folder / "said").open("wb") as said, (folder / "complaints").open("wb") as complaints:
         started = time.monotonic()

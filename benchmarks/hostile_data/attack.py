@@ -16,7 +16,7 @@ class Attack:
     Attributes:
         make: makes it and returns its path.
         is_refused: else it is odd but harmless, and has to be read.
-        options: of `trainers.inspect_data`.
+        options: of `trainers.plugins.inspect_data`.
     """
 
     name: str

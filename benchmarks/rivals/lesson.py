@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from trainers import registry
-from trainers.data import DataOptions, DataSpec, ImageSplit, Split
-from trainers.objective import Objective
+from trainers.data.dataset import DataOptions, DataSpec, ImageSplit, Split
+from trainers.optimisation.objective import Objective
 from trainers.registry import ModelOptions
 
 

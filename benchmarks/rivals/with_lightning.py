@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from benchmarks.rivals import lesson
-from trainers.data import DataSpec
+from trainers.data.dataset import DataSpec
 
 
 class Lesson(lightning.LightningModule):  # type: ignore[misc]

@@ -9,9 +9,12 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from ddp_gui import asking, export_routes, launcher, log_routes, stream
-from ddp_gui.catalogue import CatalogueSource
-from ddp_gui.runs import RunStore, status_values
+from ddp_gui.background import trainer_process
+from ddp_gui.exports import export_routes
+from ddp_gui.launch import launcher
+from ddp_gui.plan.catalogue import CatalogueSource
+from ddp_gui.run import log_routes, stream
+from ddp_gui.runs.runs import RunStore, status_values
 from tests.faults.once import once
 
 with warnings.catch_warnings():
@@ -33,7 +36,7 @@ EXPORTS = ("export.csv", "export.json", "export.tfevents")
 @once
 def _catalogue() -> CatalogueSource:
     """Return what can be picked, asked of the training half before anybody's time is taken."""
-    source = CatalogueSource(asking.default_cache_file("catalogue"))
+    source = CatalogueSource(trainer_process.default_cache_file("catalogue"))
     source.get()
     return source
 

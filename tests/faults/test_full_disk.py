@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import Launcher
-from trainers import checkpoint
+from trainers.checkpoint import save_and_restore
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_checkpoint_onto_a_full_disk_is_a_warning_and_training_goes_on(
     stopped = live.ask("stop")
     assert live.wait_for_end().state == "stopped", live.story()
     for item in live.run.list_checkpoints():
-        checkpoint.verify(live.run, item.step)
+        save_and_restore.verify(live.run, item.step)
     assert live.run.list_checkpoints()[-1].step == stopped["step"]
 
 

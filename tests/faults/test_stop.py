@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-import ddp_gui.launcher
+import ddp_gui.launch.launcher
 from tests.faults.test_bad_plugin import CopyWith, copy_with, misbehaving
 from tests.harness import START_TIMEOUT_S, Launcher, create_run, wait_until
 
@@ -64,7 +64,7 @@ def test_stop_by_the_page_of_a_run_whose_supervisor_is_frozen(
     if stays_stopped:
         live.rank(1).suspend()  # else rank 0 would obey by itself
     asked_at = time.monotonic()
-    ddp_gui.launcher.send(live.run, "stop")
+    ddp_gui.launch.launcher.send(live.run, "stop")
     status = live.is_over_within(DEADLINE_S)
     left_s = DEADLINE_S - (time.monotonic() - asked_at)
     wait_until("the last word", lambda: live.run.read_status().state == "stopped", left_s)

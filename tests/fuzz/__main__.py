@@ -18,7 +18,7 @@ from pathlib import Path
 
 import atheris
 
-WATCHED = ["trainers.owndata", "trainers.contract", "ddp_gui", "PIL", "zipfile"]
+WATCHED = ["trainers.data.own", "trainers.contract", "ddp_gui", "PIL", "zipfile"]
 
 with atheris.instrument_imports(include=WATCHED):
     from PIL import Image

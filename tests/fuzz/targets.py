@@ -15,18 +15,21 @@ from unittest import mock
 
 import orjson
 
-from ddp_gui import event_reader, exports, messages, remarks
-from ddp_gui.digest import Digest
-from ddp_gui.rows import row_of
-from ddp_gui.run_view import RunView
+from ddp_gui.events import event_reader, messages
+from ddp_gui.events.digest import Digest
+from ddp_gui.events.run_view import RunView
+from ddp_gui.exports import exports
+from ddp_gui.runs import notes
+from ddp_gui.runs.rows import row_of
 from trainers.contract import events, manifests, tickets
 from trainers.contract.rundir import RunDirectory
-from trainers.data import DataOptions
-from trainers.owndata import cache, decoding
-from trainers.owndata.dataset import Own
-from trainers.owndata.problems import DataError
-from trainers.owndata.store import META, Prepared
-from trainers.wishes import Wishes
+from trainers.data.dataset import DataOptions
+from trainers.data.own.common import cache
+from trainers.data.own.common.problems import DataError
+from trainers.data.own.common.store import META, Prepared
+from trainers.data.own.dataset import Own
+from trainers.data.own.images import decoding
+from trainers.engines.local.stop_requests import Wishes
 
 # In memory where the system has such a place: a target runs a hundred times a second.
 FOLDER = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -87,7 +90,7 @@ def read_contract(data: bytes) -> None:
             run.read_status,
             lambda: tickets.read_queued(run),
             lambda: tickets.read_granted(run),
-            lambda: remarks.read(run),
+            lambda: notes.read(run),
             lambda: list(wishes.read()),
             lambda: manifests.newest_whole(run),
             *(partial(manifests.find_fault, item) for item in checkpoints),

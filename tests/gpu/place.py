@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tests.harness import ANSWER_TIMEOUT_S, wait_until
-from trainers.contract import hardware
+from trainers.machine import hardware
 
 # Asked in a process of its own: to tell, torch opens CUDA, and whoever runs the tests shall be on no GPU.
 UUIDS = """

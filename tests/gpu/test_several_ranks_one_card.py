@@ -1,7 +1,7 @@
 """Two ranks on one GPU, over gloo: what one card can show of several ranks.
 
 TRAINERS_SHARE_ONE_GPU=1 puts rank r on GPU r % the number of GPUs; `shares_one_gpu` in
-trainers/contract/cuda_environment.py says which strategies that covers: DDP and ZeRO-1. The others need a GPU
+trainers/machine/cuda_environment.py says which strategies that covers: DDP and ZeRO-1. The others need a GPU
 a rank, and are in test_two_gpus.py.
 """
 
@@ -14,9 +14,9 @@ import pytest
 from tests.gpu.looked_at import look_at
 from tests.gpu.place import Place
 from tests.harness import Launcher, LiveRun, create_run, wait_until
-from trainers import checkpoint
+from trainers.checkpoint import save_and_restore
 from trainers.contract.events import Event
-from trainers.contract.json_files import write_json_atomically
+from trainers.files.json_files import write_json_atomically
 
 COVERED = ("ddp", "zero1")
 NUM_RANKS = 2
@@ -68,13 +68,13 @@ def test_ranks_that_share_a_gpu_are_told_apart_and_obey(
     assert live.ask("set_lr", learning_rate=0.0001)["accepted"]
     saved = live.ask("checkpoint")
     assert saved["accepted"]
-    checkpoint.verify(live.run, saved["step"])
+    save_and_restore.verify(live.run, saved["step"])
     assert live.ask("resume")["accepted"]
     live.wait_for_step(saved["step"] + 5)
     stopped = live.ask("stop")
     status = live.wait_for_end()
     assert (status.state, status.exit_code) == ("stopped", 0), live.story()
-    checkpoint.verify(live.run, stopped["step"])
+    save_and_restore.verify(live.run, stopped["step"])
     assert live.events("warning") == [], live.story()
     seen.wait_until_nobody_of(ranks.values())
 

@@ -12,7 +12,7 @@ from benchmarks.gpu.__main__ import CHECKS
 from benchmarks.gpu.checks import SMOKE
 from tests.gpu.place import Place
 from tests.harness import run_to_end
-from trainers.contract import hardware
+from trainers.machine import hardware
 
 WITHIN_S = 600.0
 GIB = 2**30

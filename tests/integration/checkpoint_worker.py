@@ -19,11 +19,19 @@ from typing import Any
 import torch
 
 from tests.integration.strategy_worker import BASE, Training, refuse_pickles
-from trainers import build, distributed, registry
-from trainers.checkpoint import Checkpointer, CheckpointError, Outcome, Progress, Saved, newest_whole
+from trainers import build, registry
+from trainers.checkpoint.save_and_restore import (
+    Checkpointer,
+    CheckpointError,
+    Outcome,
+    Progress,
+    Saved,
+    newest_whole,
+)
 from trainers.contract import config as contract
 from trainers.contract.rundir import RunDirectory
-from trainers.distributed import World
+from trainers.parallel import process_group
+from trainers.parallel.process_group import World
 
 SAVED_AT = 3
 LAST_STEP = 6
@@ -152,7 +160,7 @@ def _whole(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     mine = {name: (str(weight.dtype), weight.tolist()) for name, weight in weights.items()}
     return {
         name: torch.tensor(numbers, dtype=getattr(torch, dtype.removeprefix("torch.")))
-        for part in distributed.gather_json(mine, None)
+        for part in process_group.gather_json(mine, None)
         for name, (dtype, numbers) in part.items()
     }
 
@@ -166,7 +174,7 @@ def _is_exported(folder: Path, weights: dict[str, torch.Tensor]) -> bool:
 
 
 def _from_all(value: Any, world: World) -> list[Any]:
-    return distributed.gather_json(value, world.slow_group)
+    return process_group.gather_json(value, world.slow_group)
 
 
 DEEDS = {deed.__name__: deed for deed in (save_and_load, load_elsewhere, fail_on_one_rank, save_for_ever)}
@@ -176,7 +184,7 @@ def main() -> None:
     """Carry out all jobs; a job that raises says so and the next one goes on."""
     registry.discover_all()
     torch.set_num_threads(1)
-    world = distributed.join("cpu")
+    world = process_group.join("cpu")
     refuse_pickles()
     torch.set_num_threads(1)
     answers: dict[str, Any] = {}
@@ -188,7 +196,7 @@ def main() -> None:
             answers[name] = {"error": f"{type(error).__name__}: {error}"}
     if world.is_main:
         Path(sys.argv[1]).write_text(json.dumps(answers), encoding="utf-8")
-    distributed.leave()
+    process_group.leave()
 
 
 if __name__ == "__main__":

@@ -15,11 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo.backends.registry import lookup_backend
 
-from trainers import compiling, distributed, objective
 from trainers.contract import config as contract
-from trainers.data import IMAGE_CLASSIFICATION, DataSpec, TensorSplit
-from trainers.distributed import World
-from trainers.objective import Objective
+from trainers.data.dataset import IMAGE_CLASSIFICATION, DataSpec, TensorSplit
+from trainers.optimisation import compiling, objective
+from trainers.optimisation.objective import Objective
+from trainers.parallel import process_group
+from trainers.parallel.process_group import World
 from trainers.strategies.ddp import Ddp
 
 WIDTH = 600  # a layer is more than a bucket of 1 MB
@@ -178,7 +179,7 @@ def newest_timed_step(world: World) -> int:
 
 def main() -> None:
     """Play each scene on all ranks."""
-    world = distributed.join("cpu")
+    world = process_group.join("cpu")
     torch.set_num_threads(1)
     answer = {
         "split": compiled(world),
@@ -190,10 +191,10 @@ def main() -> None:
         "shared_each_step": with_batch_norm(BuffersEachStep, world),
         "newest_timed_step": newest_timed_step(world),
     }
-    everybody = distributed.gather_json(answer, world.slow_group)
+    everybody = process_group.gather_json(answer, world.slow_group)
     if world.is_main:
         Path(sys.argv[1]).write_text(json.dumps(everybody), encoding="utf-8")
-    distributed.leave()
+    process_group.leave()
 
 
 if __name__ == "__main__":

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import torch
 
-from trainers import distributed, objective, registry
+from trainers import registry
 from trainers.contract.config import Config
-from trainers.data import DataOptions, TensorSplit
-from trainers.objective import Objective
-from trainers.parallel import Strategy
+from trainers.data.dataset import DataOptions, TensorSplit
+from trainers.optimisation import objective
+from trainers.optimisation.objective import Objective
+from trainers.parallel import process_group
+from trainers.parallel.strategy import Strategy
 from trainers.registry import ModelOptions
 
 # Divides neither by two ranks nor by three.
@@ -22,7 +24,7 @@ NUM_SAMPLES = 355
 def main() -> None:
     """Evaluate an untrained MLP on part of the digits' validation split, on all ranks together."""
     registry.discover_all()
-    world = distributed.join("cpu")
+    world = process_group.join("cpu")
     dataset = registry.datasets()["digits"].create(DataOptions())
     spec = dataset.spec()
     torch.manual_seed(0)
@@ -42,7 +44,7 @@ def main() -> None:
             "confusion": evaluation.confusion,
         }
         Path(sys.argv[1]).write_text(json.dumps(found), encoding="utf-8")
-    distributed.leave()
+    process_group.leave()
 
 
 if __name__ == "__main__":

@@ -7,14 +7,14 @@ import os
 import torch
 import torch.distributed as dist
 
-from trainers import distributed, flight_recorder
+from trainers.parallel import flight_recorder, process_group
 
 NUM_BATCHES = 3
 
 
 def main() -> None:
     """Pass batches from each rank to the next, enter two collectives together, and say the newest one."""
-    world = distributed.join("cpu")
+    world = process_group.join("cpu")
     values, received = torch.ones(4), torch.ones(4)
     for _ in range(NUM_BATCHES):
         if world.rank > 0:

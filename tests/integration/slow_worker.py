@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from trainers import worker
-from trainers.parallel import Strategy
+from trainers.parallel.strategy import Strategy
 
 # Long beside what a busy machine holds a rank up for.
 DAWDLES_S = 0.4

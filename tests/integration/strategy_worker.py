@@ -24,15 +24,18 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from trainers import build, distributed, recipe, registry, sharded_files
+from trainers import build, registry
+from trainers.checkpoint import sharded_files
 from trainers.contract import config as contract
 from trainers.contract.config import Config
-from trainers.data import IMAGE_CLASSIFICATION, LANGUAGE_MODELLING, DataSpec, TensorSplit
-from trainers.distributed import World
-from trainers.loading import Loader
-from trainers.objective import Objective
-from trainers.parallel import Strategy
-from trainers.precision import Precision
+from trainers.data.dataset import IMAGE_CLASSIFICATION, LANGUAGE_MODELLING, DataSpec, TensorSplit
+from trainers.data.loading import Loader
+from trainers.optimisation import optimizers
+from trainers.optimisation.objective import Objective
+from trainers.parallel import process_group
+from trainers.parallel.precision import Precision
+from trainers.parallel.process_group import World
+from trainers.parallel.strategy import Strategy
 from trainers.registry import ModelOptions
 
 NUM_SAMPLES = 43  # two global batches of 16 and an uneven one of 11
@@ -102,7 +105,7 @@ class Training:
         strategy.autocast = Precision(config.precision, CPU).autocast
         strategy.model.train()
         self.objective = Objective(spec)
-        self.optimizer = recipe.make_optimizer(config, strategy)
+        self.optimizer = optimizers.make_optimizer(config, strategy)
         self.losses: list[float] = []
         self.norms: list[float] = []
         self.step = 0
@@ -289,7 +292,7 @@ def main() -> None:
     """Carry out all jobs; a job that raises says so and the next one goes on."""
     registry.discover_all()
     torch.set_num_threads(1)
-    world = distributed.join("cpu")
+    world = process_group.join("cpu")
     refuse_pickles()
     torch.set_num_threads(1)
     answers: dict[str, Any] = {}
@@ -301,7 +304,7 @@ def main() -> None:
             answers[name] = {"error": f"{type(error).__name__}: {error}"}
     if world.is_main:
         Path(sys.argv[1]).write_text(json.dumps(answers), encoding="utf-8")
-    distributed.leave()
+    process_group.leave()
 
 
 if __name__ == "__main__":

@@ -7,15 +7,15 @@ import os
 import torch
 import torch.distributed as dist
 
-from trainers import distributed, shared_sum
+from trainers.parallel import process_group, shared_all_reduce
 
-SIZES = (1, 7, 1000, shared_sum.PIECE_BYTES // 4, shared_sum.PIECE_BYTES // 4 * 3 + 5)
+SIZES = (1, 7, 1000, shared_all_reduce.PIECE_BYTES // 4, shared_all_reduce.PIECE_BYTES // 4 * 3 + 5)
 
 
 def main() -> None:
     """Add up tensors of many sizes; say whether the sums are the same bits."""
-    world = distributed.join("cpu")
-    shared = shared_sum.create(world, 60.0)
+    world = process_group.join("cpu")
+    shared = shared_all_reduce.create(world, 60.0)
     assert shared is not None
     for turn, size in enumerate(SIZES * 20):
         kind = (torch.float32, torch.float64, torch.bfloat16)[turn % 3]

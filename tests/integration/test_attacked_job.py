@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ddp_gui.communication import CommunicationChecks
-from ddp_gui.machine import Machine
+from ddp_gui.devices.capacity import Machine
+from ddp_gui.machine.communication import CommunicationChecks
 from tests.harness import (
     REPOSITORY,
     LiveRun,
@@ -26,7 +26,7 @@ from tests.harness import (
     wait_until,
 )
 from tests.port_attacker import LOOPBACK, attack, family
-from trainers.gang import WaitingGang
+from trainers.engines.local.torchrun_process import WaitingGang
 
 END_S = 180.0
 NUM_RANKS = 2

@@ -15,11 +15,11 @@ import psutil
 import pytest
 
 from tests.harness import END_TIMEOUT_S, REPOSITORY, START_TIMEOUT_S, wait_until
+from trainers.check_machine.checks.bench import Bench
+from trainers.check_machine.checks.cancelling import Patience
+from trainers.check_machine.checks.devices import Devices
+from trainers.check_machine.checks.training import DdpChecks
 from trainers.contract.check_files import CheckFiles
-from trainers.machine_check.bench import Bench
-from trainers.machine_check.cancelling import Patience
-from trainers.machine_check.devices import Devices
-from trainers.machine_check.training import DdpChecks
 
 # Only what fails waits so long: a machine that others use as well is many times slower.
 CHECK_TIMEOUT_S = 3_600.0

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from tests.harness import REPOSITORY, START_TIMEOUT_S, torchrun_of, wait_until
-from trainers import checkpoint
+from trainers.checkpoint import save_and_restore
 from trainers.contract.rundir import RunDirectory
 
 ALL = ("ddp", "zero1", "zero2", "zero3", "tensor", "pipeline")
@@ -160,13 +160,13 @@ def test_killed_at_any_moment_leaves_whole_checkpoints_to_go_on_from(
         finally:
             _kill_all(ranks, str(tmp_path))
         listed = [item.step for item in run.list_checkpoints()]
-        checkpoint.remove_leftovers(run)
+        save_and_restore.remove_leftovers(run)
         for step in listed:
-            checkpoint.verify(run, step)
+            save_and_restore.verify(run, step)
         assert sorted(path.name for path in run.checkpoints.iterdir()) == sorted(
             f"step_{item.step}" for item in run.list_checkpoints()
         )
-        found = checkpoint.newest_whole(run)
+        found = save_and_restore.newest_whole(run)
         assert found is not None and found > newest, (tmp_path / "output.txt").read_text()[-3000:]
         newest = found
 

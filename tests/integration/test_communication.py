@@ -13,19 +13,19 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from ddp_gui import communication
-from ddp_gui.communication import Check, CommunicationChecks
-from ddp_gui.machine import Machine
+from ddp_gui.devices.capacity import Machine
+from ddp_gui.machine import communication
+from ddp_gui.machine.communication import Check, CommunicationChecks
 from tests.harness import REPOSITORY, let_go_on_until, wait_until
-from trainers import bandwidth
+from trainers.parallel import bandwidth
 
 HERE = Machine(num_gpus=0, num_cores=2)
 DONE_S = 180.0
 # What a page's process does, in a process of its own that can be killed.
 PAGE = """
 import time
-from ddp_gui.communication import CommunicationChecks
-from ddp_gui.machine import Machine
+from ddp_gui.machine.communication import CommunicationChecks
+from ddp_gui.devices.capacity import Machine
 CommunicationChecks().start(2, Machine(num_gpus=0, num_cores=2))
 time.sleep(600)
 """
@@ -177,7 +177,7 @@ def test_a_check_that_cannot_begin_says_why(
     checks: CommunicationChecks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", "/nonexistent")
-    monkeypatch.setattr("ddp_gui.communication.torchrun_program", lambda: ["/nonexistent/torchrun"])
+    monkeypatch.setattr("ddp_gui.machine.communication.torchrun_program", lambda: ["/nonexistent/torchrun"])
     check = checks.start(2, HERE)
     assert check.has_ended.wait(DONE_S)
     assert check.state == "failed"

@@ -18,11 +18,12 @@ import torch
 from torch.nn import functional
 
 from tests.harness import Launcher, LiveRun
-from trainers import pretrained, registry
-from trainers.data import DataOptions, DataSpec
+from trainers import registry
+from trainers.data.dataset import DataOptions, DataSpec
+from trainers.data.installed import package_folder
 from trainers.datasets.austen import whole_text
-from trainers.installed import package_folder
 from trainers.models import hf_causal, hf_text, timm_image
+from trainers.networks import pretrained
 from trainers.registry import ModelOptions
 
 INSTALL = "pip install -r requirements-finetune.txt"

@@ -15,11 +15,11 @@ from fastapi.routing import RouteContext, iter_route_contexts
 from fastapi.testclient import TestClient
 from starlette.routing import Mount
 
-from ddp_gui.access import owners
-from ddp_gui.access.login import Login
-from ddp_gui.access.people import Person
-from ddp_gui.catalogue import CatalogueSource, default_cache_file
+from ddp_gui.auth import owners
+from ddp_gui.auth.current_user import Person
+from ddp_gui.auth.login import Login
 from ddp_gui.options import Options
+from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
 from ddp_gui.server import build_app, guarded
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB, EVE, password_of

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.harness import Launcher, LiveRun
-from trainers import notify
+from trainers.engines.local import notify
 
 TOKEN = "s3cret-path"
 

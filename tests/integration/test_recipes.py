@@ -7,8 +7,7 @@ import math
 import pytest
 
 from tests.harness import END_TIMEOUT_S, Launcher, LiveRun
-from trainers.contract import schedule
-from trainers.contract.config import Config
+from trainers.contract.config import Config, schedule
 
 # The first time on a machine, with everything to compile, a run took 52 s on two cores of its own.
 COMPILED_WITHIN_S = 900.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_gui import launcher as page
+from ddp_gui.launch import launcher as page
 from tests.harness import Launcher, LiveRun
 from tests.integration.conftest import REFERENCE
-from trainers.contract.json_files import write_json_atomically
 from trainers.contract.rundir import Status
+from trainers.files.json_files import write_json_atomically
 
 STEPS_PER_EPOCH = 23
 

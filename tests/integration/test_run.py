@@ -18,8 +18,9 @@ from tests.harness import (
     wait_until,
 )
 from tests.integration.conftest import REFERENCE, REFERENCE_STEPS
-from trainers import checkpoint, launch
+from trainers.checkpoint import save_and_restore
 from trainers.contract import events
+from trainers.engines.local import fork_server
 
 
 def test_run_goes_from_starting_over_running_to_finished(finished_run: LiveRun) -> None:
@@ -109,7 +110,7 @@ def test_checkpoint_events_tell_the_truth_about_the_folder(finished_run: LiveRun
     for event in finished_run.events("checkpoint"):
         if event["step"] in removed:
             continue
-        checkpoint.verify(run, event["step"])
+        save_and_restore.verify(run, event["step"])
         path = run.path / event["path"]
         assert path == listed[event["step"]].path
         files = [file for file in path.iterdir() if file.name != "manifest.json"]
@@ -172,9 +173,9 @@ def test_where_forking_is_turned_off_each_rank_has_an_interpreter_and_the_run_is
     launcher: Launcher, finished_run: LiveRun
 ) -> None:
     run = create_run(launcher.runs_dir, **REFERENCE)
-    live = launcher.start_run(run, environment={launch.START_METHOD: "spawn"})
+    live = launcher.start_run(run, environment={fork_server.START_METHOD: "spawn"})
     live.pause_at_start()
-    assert "trainers.launch" not in live.torchrun().cmdline()
+    assert "trainers.engines.local.fork_server" not in live.torchrun().cmdline()
     assert live.rank(0).cmdline() != live.torchrun().cmdline()
     live.ask("resume")
     assert live.wait_for_end().state == "finished", live.story()
@@ -183,7 +184,7 @@ def test_where_forking_is_turned_off_each_rank_has_an_interpreter_and_the_run_is
 
 def test_what_kills_a_rank_is_named_also_where_forking_is_turned_off(launcher: Launcher) -> None:
     run = create_run(launcher.runs_dir, num_epochs=100_000)
-    live = launcher.start_run(run, environment={launch.START_METHOD: "spawn"})
+    live = launcher.start_run(run, environment={fork_server.START_METHOD: "spawn"})
     live.wait_for_step(1)
     live.rank(1).kill()
     status = live.wait_for_end()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.harness import Launcher, create_run
-from trainers import notify
+from trainers.engines.local import notify
 
 SECRET = "hunter2-7f3a9c"
 # Nobody listens there: an error in telling it must not repeat the address either.

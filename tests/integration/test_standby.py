@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from tests.harness import REPOSITORY, Launcher, all_events, create_run, ranks_below, wait_until
-from trainers.contract import processes
 from trainers.contract.orders import Order
 from trainers.contract.rundir import RunDirectory
+from trainers.machine import processes
 
 NUM_RANKS = 2
 END_S = 180.0
@@ -32,7 +32,14 @@ def begin(folder: Path) -> Iterator[Begin]:
     begun: list[subprocess.Popen[bytes]] = []
 
     def begin_one() -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "trainers.standby", str(folder), "--nproc-per-node", str(NUM_RANKS)]
+        command = [
+            sys.executable,
+            "-m",
+            "trainers.engines.local.warm_pool",
+            str(folder),
+            "--nproc-per-node",
+            str(NUM_RANKS),
+        ]
         begun.append(subprocess.Popen(command, cwd=REPOSITORY, stdin=subprocess.PIPE, start_new_session=True))
         return begun[-1]
 

@@ -19,13 +19,13 @@ from torch import nn
 from tests.harness import REPOSITORY, torchrun_of
 from trainers import registry
 from trainers.contract.config import Config
-from trainers.data import IMAGE_CLASSIFICATION, LANGUAGE_MODELLING, DataSpec
+from trainers.data.dataset import IMAGE_CLASSIFICATION, LANGUAGE_MODELLING, DataSpec
+from trainers.parallel.network_layers import layers_of
 from trainers.registry import ModelOptions
 from trainers.strategies.data_tensor import DataTensor
 from trainers.strategies.ddp import Ddp
 from trainers.strategies.pipeline import Pipeline
 from trainers.strategies.tensor import TensorParallel, cut_by_plan
-from trainers.strategies.zero3 import layers_of
 
 # Largest difference over 20 steps from a loss of 2.9 down to 0.02; measured 1.2e-7 to 2.4e-7 and 4.8e-7.
 LOSS = 2e-6

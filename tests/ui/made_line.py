@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from ddp_gui.access import owners
-from ddp_gui.waiting.queue_book import BookKeeper
+from ddp_gui.auth import owners
+from ddp_gui.queue.store import BookKeeper
 from tests.unit.test_gui_runs import make_run
 from trainers.contract import tickets
-from trainers.contract.json_files import write_json_atomically
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.tickets import Grant, Ticket
+from trainers.files.json_files import write_json_atomically
 
 NOWHERE_SO_MANY_GPUS = 64
 

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 import pytest
 
-from ddp_gui.door import policies
-from ddp_gui.door.gradio_door import UPLOAD
+from ddp_gui.gradio_routes.allowlist import UPLOAD
+from ddp_gui.http import policies
 from tests.ui.attacking import NOT_SERVED, SECRET, ask
 from tools.page_driver import Server
 from trainers.contract import config, rundir

@@ -19,9 +19,9 @@ from gradio_client import Client
 from gradio_client.exceptions import AppError, AuthenticationError
 from playwright.sync_api import APIRequestContext, Browser, BrowserContext, Page, expect
 
-from ddp_gui.access import owners
-from ddp_gui.access.class_settings import ClassSettingsFile
-from ddp_gui.access.people import Person
+from ddp_gui.auth import owners
+from ddp_gui.auth.class_settings import ClassSettingsFile
+from ddp_gui.auth.current_user import Person
 from tests import prefix_proxy
 from tests.harness import START_TIMEOUT_S, wait_until
 from tests.hostile_words import ACTING, NAME, TAGS, TURNED

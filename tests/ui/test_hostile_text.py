@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from benchmarks import made_run
-from ddp_gui.visible import visible
+from ddp_gui.http.visible import visible
 from tests.hostile_words import ACTING, ENTITIES, NAME, WORDS
 from tests.ui.attacking import ask, assert_only_text
 from tests.ui.conftest import Watched
@@ -18,8 +18,8 @@ from tests.unit.test_gui_visible import MISUSED, NEEDED
 from tools import page_driver
 from tools.page_driver import Server
 from trainers.contract import events
-from trainers.contract.json_files import write_json_atomically
 from trainers.contract.rundir import RunDirectory
+from trainers.files.json_files import write_json_atomically
 
 
 @pytest.fixture(scope="module")

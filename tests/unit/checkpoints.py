@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from trainers.contract import manifests
-from trainers.contract.json_files import write_json_atomically
 from trainers.contract.rundir import RunDirectory
+from trainers.files.json_files import write_json_atomically
 
 
 def leave_checkpoint(

@@ -6,8 +6,8 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from ddp_gui.access.account_file import Account, AccountFile
-from ddp_gui.access.people import Person
+from ddp_gui.auth.account_file import Account, AccountFile
+from ddp_gui.auth.current_user import Person
 
 ANN = Person(name="ann", role="student")
 BOB = Person(name="bob", role="student")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from trainers.distributed import World
+from trainers.parallel.process_group import World
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from trainers.data import DataOptions
-from trainers.owndata.dataset import Own
-from trainers.owndata.problems import DataError, DataProblem, Problems
+from trainers.data.dataset import DataOptions
+from trainers.data.own.common.problems import DataError, DataProblem, Problems
+from trainers.data.own.dataset import Own
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from ddp_gui import launcher
-from ddp_gui.waiting.devices import Devices, DevicesNow, Users
+from ddp_gui.launch import launcher
+from ddp_gui.queue.devices import Devices, DevicesNow, Users
 from tests.harness import wait_until
 from trainers.contract import tickets
 from trainers.contract.rundir import RunDirectory, Status

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from trainers import catalog, memory, registry
-from trainers.activations import activation_bytes_per_sample
-from trainers.data import IMAGE_CLASSIFICATION, DataOptions, DataSpec
-from trainers.objective import Objective
+from trainers import registry
+from trainers.data.dataset import IMAGE_CLASSIFICATION, DataOptions, DataSpec
+from trainers.optimisation.objective import Objective
+from trainers.plugins import catalog, memory
+from trainers.plugins.activations import activation_bytes_per_sample
 from trainers.registry import ModelOptions
 
 SMALL_IMAGE = DataSpec(

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ddp_gui import tfevents
+from ddp_gui.exports import tfevents
 from tests.fuzz import examples, targets
 from tests.unit.own_files import own_cache  # noqa: F401 - a fixture
-from trainers.owndata import decoding
+from trainers.data.own.images import decoding
 
 ONCE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 cells = st.one_of(

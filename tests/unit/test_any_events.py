@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ddp_gui import messages
-from ddp_gui.catalogue import Catalogue
-from ddp_gui.runs import status_values
-from ddp_gui.summary import summarise
+from ddp_gui.events import messages
+from ddp_gui.plan.catalogue import Catalogue
+from ddp_gui.run.summary import summarise
+from ddp_gui.runs.runs import status_values
 from tests.fuzz import examples, targets
 from tests.unit.test_any_data import damaged
 from tests.unit.test_any_words import values

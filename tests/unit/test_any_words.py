@@ -12,16 +12,18 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ddp_gui import logs, notes, remarks
-from ddp_gui.access import owners
-from ddp_gui.catalogue import Catalogue
+from ddp_gui.auth import owners
+from ddp_gui.plan import data_snapshot
+from ddp_gui.plan.catalogue import Catalogue
+from ddp_gui.run import logs
+from ddp_gui.runs import notes
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from trainers.contract import config as config_module
 from trainers.contract import events, run_ids, rundir
 from trainers.contract.config import Config, ConfigError
-from trainers.contract.json_files import parse_json
 from trainers.contract.rundir import RunDirectory
-from trainers.reporter import Reporter
+from trainers.files.json_files import parse_json
+from trainers.report.reporter import Reporter
 
 ONE_FIXTURE = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 # Also what Python's JSON takes beyond the standard: NaN, numbers of any size, halves of surrogate pairs.
@@ -113,12 +115,12 @@ def test_any_line_of_commands_is_a_command_or_a_warning(tmp_path_factory: Any, l
 @example('{"owner": ["ann"]}')
 @example('{"dataset": {"name": "own"}, "counts": []}')
 def test_any_words_on_a_run_are_read_or_left_out(run: RunDirectory, catalogue: Catalogue, text: str) -> None:  # noqa: F811
-    for file in (remarks.FILE, owners.FILE, notes.DATA):
+    for file in (notes.FILE, owners.FILE, data_snapshot.DATA):
         (run.path / file).write_bytes(text.encode("utf-8", errors="surrogatepass"))
-    read = remarks.read(run)
-    assert remarks.changed(remarks.Remarks(), name=read.name, tags=read.tags, note=read.note) == read
+    read = notes.read(run)
+    assert notes.changed(notes.Remarks(), name=read.name, tags=read.tags, note=read.note) == read
     assert owners.owner_of(run) is None or isinstance(owners.owner_of(run), str)
-    known = notes.with_noted_data(run, catalogue)
+    known = data_snapshot.with_noted_data(run, catalogue)
     assert all(isinstance(dataset.num_train, int) for dataset in known.datasets.values())
 
 
@@ -133,20 +135,20 @@ def test_noted_data_of_the_wrong_kind_is_left_out(
     value: Any,
 ) -> None:
     dataset = vars(next(iter(catalogue.datasets.values()))) | {"name": "own", "label": "Own"}
-    noted = run.path / notes.DATA
+    noted = run.path / data_snapshot.DATA
     noted.write_text(json.dumps({"dataset": dataset, "counts": {}}))
-    assert "own" in notes.with_noted_data(run, catalogue).datasets
+    assert "own" in data_snapshot.with_noted_data(run, catalogue).datasets
     noted.write_text(json.dumps({"dataset": dataset | {field: value}, "counts": {}}))
-    assert notes.with_noted_data(run, catalogue) is catalogue
+    assert data_snapshot.with_noted_data(run, catalogue) is catalogue
 
 
 @given(values, st.one_of(st.none(), values), st.one_of(st.none(), values))
 def test_any_remark_fits_or_is_refused_by_name(name: Any, tags: Any, note: Any) -> None:
-    changed = outcome(lambda: remarks.changed(remarks.Remarks(), name=name, tags=tags, note=note), ValueError)
+    changed = outcome(lambda: notes.changed(notes.Remarks(), name=name, tags=tags, note=note), ValueError)
     if isinstance(changed, ValueError):
         assert str(changed).split()[0] in ("name", "tags", "note") and len(str(changed)) < 500
     else:
-        assert len(changed.name) <= remarks.MAX_NAME and len(changed.tags) <= remarks.MAX_TAGS
+        assert len(changed.name) <= notes.MAX_NAME and len(changed.tags) <= notes.MAX_TAGS
         json.dumps(vars(changed)).encode()
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from trainers import autopsy
-from trainers.autopsy import Cause
-from trainers.contract import json_files, rundir
+from trainers.contract import rundir
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
+from trainers.engines.local.diagnosis import autopsy
+from trainers.engines.local.diagnosis.autopsy import Cause
+from trainers.files import json_files
 
 SUMMARY = """\
 W1121 05:10:01.123000 4242 torch/distributed/elastic/multiprocessing/api.py:1010] \

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from trainers import registry
-from trainers.data import DataOptions
+from trainers.data.dataset import DataOptions
 from trainers.registry import ModelOptions
 
 
@@ -19,7 +19,7 @@ from trainers.registry import ModelOptions
 def catalog() -> dict[str, Any]:
     """Return what a fresh process prints."""
     root = Path(__file__).resolve().parent.parent.parent
-    command = [sys.executable, "-m", "trainers.catalog"]
+    command = [sys.executable, "-m", "trainers.plugins.catalog"]
     ended = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300, check=True)
     found: dict[str, Any] = json.loads(ended.stdout)
     return found

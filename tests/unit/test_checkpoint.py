@@ -16,13 +16,13 @@ import pytest
 import torch
 from torch import nn
 
-from trainers import checkpoint, checkpoint_files, weight_files
-from trainers.checkpoint import Checkpointer, CheckpointError, Outcome, Progress, Saved
+from trainers.checkpoint import checkpoint_files, save_and_restore, weight_files
+from trainers.checkpoint.save_and_restore import Checkpointer, CheckpointError, Outcome, Progress, Saved
+from trainers.checkpoint.sealing import Sealing
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
-from trainers.distributed import World
-from trainers.parallel import Strategy
-from trainers.sealing import Sealing
+from trainers.parallel.process_group import World
+from trainers.parallel.strategy import Strategy
 
 WORLD = World(rank=0, local_rank=0, world_size=1, node=0, device=torch.device("cpu"))
 BINDING = {"num_train": 100, "num_parameters": 80}
@@ -323,11 +323,11 @@ def test_newest_whole_checkpoint_is_offered_instead_of_a_damaged_one(run: RunDir
     for step in (3, 5, 8):
         save(run, step=step)
     (run.checkpoints / "step_8" / "optimizer.pt").write_bytes(b"no")
-    assert checkpoint.newest_whole(run) == 5
+    assert save_and_restore.newest_whole(run) == 5
     with pytest.raises(
         CheckpointError, match=r"optimizer.pt is not what was saved .*newest whole one is step 5"
     ):
-        checkpoint.verify(run, 8)
+        save_and_restore.verify(run, 8)
 
 
 def test_checkpoint_of_an_older_format_or_another_strategy_is_refused_in_words(run: RunDirectory) -> None:
@@ -339,14 +339,14 @@ def test_checkpoint_of_an_older_format_or_another_strategy_is_refused_in_words(r
         checkpointer_of(run).load(3)
     path.write_text(json.dumps(manifest | {"format_version": 1}))
     with pytest.raises(CheckpointError, match="it has format 1, and this version reads 2"):
-        checkpoint.verify(run, 3)
+        save_and_restore.verify(run, 3)
 
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("damage", ["one bit", "cut", "longer", "gone"])
 def test_damaged_file_is_refused_by_name(run: RunDirectory, name: str, damage: str) -> None:
     save(run)
-    checkpoint.verify(run, 3)
+    save_and_restore.verify(run, 3)
     path = run.checkpoints / "step_3" / name
     content = bytearray(path.read_bytes())
     if damage == "one bit":
@@ -372,7 +372,7 @@ def test_checkpoint_without_its_manifest_is_none(run: RunDirectory) -> None:
     (run.checkpoints / "step_5" / "manifest.json").unlink()
     assert [item.step for item in run.list_checkpoints()] == [3]
     with pytest.raises(CheckpointError, match="no whole checkpoint of step 5; there are: 3"):
-        checkpoint.verify(run, 5)
+        save_and_restore.verify(run, 5)
 
 
 def test_checkpoint_of_another_model_is_refused_in_words(run: RunDirectory) -> None:
@@ -407,7 +407,7 @@ def test_same_step_reached_again_replaces_the_old_checkpoint(run: RunDirectory) 
     first = (run.checkpoints / "step_3" / "model.safetensors").read_bytes()
     save(run, seed=2)
     assert (run.checkpoints / "step_3" / "model.safetensors").read_bytes() != first
-    checkpoint.verify(run, 3)
+    save_and_restore.verify(run, 3)
     assert [path.name for path in run.checkpoints.iterdir()] == ["step_3"]
 
 
@@ -431,7 +431,7 @@ def test_leftovers_of_a_killed_save_are_not_listed_and_are_removed(run: RunDirec
     save(run)
     shutil.copytree(run.checkpoints / "step_3", run.checkpoints / ".step_4.partial")
     assert [item.step for item in run.list_checkpoints()] == [3]
-    checkpoint.remove_leftovers(run)
+    save_and_restore.remove_leftovers(run)
     assert [path.name for path in run.checkpoints.iterdir()] == ["step_3"]
 
 
@@ -439,8 +439,8 @@ def test_checkpoint_set_aside_by_a_killed_save_is_brought_back(run: RunDirectory
     """Killed between the two renames of a replacement, the old checkpoint is the only one there is."""
     save(run)
     (run.checkpoints / "step_3").rename(run.checkpoints / ".step_3.replaced")
-    checkpoint.remove_leftovers(run)
-    checkpoint.verify(run, 3)
+    save_and_restore.remove_leftovers(run)
+    save_and_restore.verify(run, 3)
     assert [path.name for path in run.checkpoints.iterdir()] == ["step_3"]
 
 
@@ -460,7 +460,7 @@ def test_save_that_fails_names_rank_and_reason_and_leaves_nothing(
     assert isinstance(outcome, CheckpointError) and maker.announced == [outcome]  # type: ignore[attr-defined]
     assert "rank 0 could not write the checkpoint: " in str(outcome) and "File too large" in str(outcome)
     assert [path.name for path in run.checkpoints.iterdir()] == ["step_2"]
-    checkpoint.verify(run, 2)
+    save_and_restore.verify(run, 2)
     short_files(10**9)
     maker.save(Progress(step=3), "schedule")
     assert isinstance(maker.wait(), Saved) and maker.is_saved(3), "the same step can be tried again"
@@ -539,7 +539,7 @@ class NoData:
 
 def test_description_of_sharded_checkpoints_may_hold_data_only(tmp_path: Path) -> None:
     """torch's reader would unpickle it, so a file somebody gave could run anything."""
-    from trainers.sharded_files import DataOnlyReader
+    from trainers.checkpoint.sharded_files import DataOnlyReader
 
     for content in (Evil(tmp_path / "evil_was_here"), NoData()):
         (tmp_path / ".metadata").write_bytes(pickle.dumps(content))
@@ -552,7 +552,7 @@ def test_sharded_checkpoints_may_hold_tensors_only(tmp_path: Path) -> None:
     """torch would unpickle what stands where the live state has a tensor."""
     import torch.distributed.checkpoint as dcp
 
-    from trainers import sharded_files
+    from trainers.checkpoint import sharded_files
 
     folder = tmp_path / "shards"
     dcp.save({"model": {"weight": Evil(tmp_path / "evil_was_here")}}, checkpoint_id=folder, no_dist=True)

@@ -21,11 +21,11 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from tests.unit.test_checkpoint import checkpointer_of, save
-from trainers import sharded_files
-from trainers.checkpoint import CheckpointError
+from trainers.checkpoint import sharded_files
+from trainers.checkpoint.save_and_restore import CheckpointError
+from trainers.checkpoint.sealing import Sealing
 from trainers.contract import manifests
 from trainers.contract.rundir import RunDirectory
-from trainers.sealing import Sealing
 
 STEP = 3
 ODD: tuple[Any, ...] = (None, "x", -1, 1.5, [], {}, True, 10**30, float("nan"))

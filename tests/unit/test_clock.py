@@ -7,10 +7,10 @@ import time
 import pytest
 
 from tests.harness import create_run
-from trainers import checkpoint_files
-from trainers.contract import clock
+from trainers.checkpoint import checkpoint_files
+from trainers.checkpoint.sealing import Sealing
 from trainers.contract.rundir import RunDirectory
-from trainers.sealing import Sealing
+from trainers.machine import clock
 
 
 def test_time_of_day_goes_on_when_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:

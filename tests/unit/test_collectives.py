@@ -11,8 +11,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from trainers import collectives, flight_recorder
-from trainers.collectives import Answer, Collective, Gap, Group
+from trainers.engines.heartbeats import collectives
+from trainers.engines.heartbeats.collectives import Answer, Collective, Gap, Group
+from trainers.parallel import flight_recorder
 
 FIRST = Collective(number=1, name="all-reduce", dtype="float32", num_bytes=8)
 SECOND = Collective(number=2, name="all-reduce", dtype="float32", num_bytes=1_200_000)

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from ddp_gui import communication
-from ddp_gui.check_words import explain_failure
-from ddp_gui.communication import CommunicationChecks
-from ddp_gui.machine import Machine
+from ddp_gui.devices.capacity import Machine
+from ddp_gui.machine import communication
+from ddp_gui.machine.check_words import explain_failure
+from ddp_gui.machine.communication import CommunicationChecks
 from tests.unit.fakes import world_of
-from trainers import bandwidth
-from trainers.contract.json_files import read_json_lines
 from trainers.contract.torchrun import rank_exit_codes
+from trainers.files.json_files import read_json_lines
+from trainers.parallel import bandwidth
 
 ON_CPU = Machine(num_gpus=0, num_cores=2)
 ONE_GPU = Machine(num_gpus=1, num_cores=16)

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trainers import checkpoint
+from trainers.checkpoint import save_and_restore
 from trainers.contract import config, events, rundir
 
 FROZEN = Path(__file__).parent.parent / "golden" / "contract.json"
@@ -53,7 +53,7 @@ def contract() -> dict[str, Any]:
             )
         }
         | {"rank_log": str(run.rank_log(3).relative_to(run.path))},
-        "checkpoint_format_version": checkpoint.FORMAT_VERSION,
+        "checkpoint_format_version": save_and_restore.FORMAT_VERSION,
         "torchrun_command": rundir.torchrun_command(config.Config(), "RUN_DIR", 5),
     }
 

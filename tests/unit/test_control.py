@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from trainers import control
-from trainers.checkpoint import Progress
+from trainers.checkpoint.save_and_restore import Progress
 from trainers.contract.config import Config
 from trainers.job import SaveAnswers
-from trainers.reporter import Command, NullReporter
+from trainers.report.reporter import Command, NullReporter
 
 SAVE_TAKES_S = 0.05
 

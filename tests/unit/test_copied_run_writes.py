@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from ddp_gui import launcher
+from ddp_gui.launch import launcher
 from tests.unit.test_checkpoint import checkpointer_of
-from trainers import gang, supervise, worker
-from trainers.checkpoint import Progress, Saved
-from trainers.contract import plain_files
+from trainers import worker
+from trainers.checkpoint.save_and_restore import Progress, Saved
 from trainers.contract.rundir import RunDirectory
+from trainers.engines.local import supervisor, torchrun_process
+from trainers.files import plain_files
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_a_log_that_is_a_link_is_not_written_through(run: RunDirectory, elsewher
     assert path.is_file() and (elsewhere / ".bashrc").read_text() == "as it was\n"
 
 
-@pytest.mark.parametrize("module", [worker, supervise, launcher])
+@pytest.mark.parametrize("module", [worker, supervisor, launcher])
 def test_whoever_writes_a_log_looks_what_it_is(module: object) -> None:
     assert "open_to_append(" in Path(str(module.__file__)).read_text()  # type: ignore[attr-defined]
 
@@ -52,9 +53,9 @@ def test_torchruns_log_and_folder_replace_what_lies_there(
     log, details = run.logs / "torchrun.log", run.logs / "torchrun"
     log.symlink_to(elsewhere / ".bashrc")
     details.symlink_to(elsewhere)
-    monkeypatch.setattr(gang, "torchrun_program", lambda: ["true"])
-    monkeypatch.setattr(gang.launch, "can_fork", lambda: False)
-    gang._launch([], log, details, None, {}).wait()
+    monkeypatch.setattr(torchrun_process, "torchrun_program", lambda: ["true"])
+    monkeypatch.setattr(torchrun_process.fork_server, "can_fork", lambda: False)
+    torchrun_process._launch([], log, details, None, {}).wait()
     assert (elsewhere / ".bashrc").read_text() == "as it was\n"
     assert not log.is_symlink() and not details.is_symlink()
 
@@ -88,7 +89,7 @@ def test_a_link_among_the_leftovers_is_removed_and_not_followed(run: RunDirector
     run.checkpoints.mkdir(exist_ok=True)
     for name in (".step_4.partial", ".step_5.replaced", ".step_6.removed"):
         (run.checkpoints / name).symlink_to(elsewhere)
-    from trainers.checkpoint import remove_leftovers
+    from trainers.checkpoint.save_and_restore import remove_leftovers
 
     remove_leftovers(run)
     assert list(run.checkpoints.iterdir()) == []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainers.data import ASSETS_DATA, CharacterSplit, DataOptions, ImageSplit, Split
+from trainers.data.dataset import ASSETS_DATA, CharacterSplit, DataOptions, ImageSplit, Split
 from trainers.datasets import austen
 from trainers.datasets.austen import Austen
 from trainers.datasets.digits import Digits

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.fake_gpus import FakeGpu, FakeNvml
-from trainers.contract import cuda_environment, hardware
+from trainers.machine import cuda_environment, hardware
 
 
 def test_without_nvml_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

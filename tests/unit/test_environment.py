@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from trainers.contract import environment
+from trainers.machine import environment
 
 SECRETS = {
     "DDP_NOTIFY_URLS": "json://x",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainers.contract.events import State
-from trainers.escalation import (
+from trainers.engines.local.escalation import (
     EXIT_GRACE_S,
     FLUSH_S,
     LATEST_S,
@@ -19,7 +19,7 @@ from trainers.escalation import (
     Escalation,
     Saving,
 )
-from trainers.wishes import MOST_LATE_S, Wishes
+from trainers.engines.local.stop_requests import MOST_LATE_S, Wishes
 
 CLICK_S = 1000.0
 MOST_S = 15.0

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.digest import Digest
-from ddp_gui.run_view import RunView
+from ddp_gui.events.digest import Digest
+from ddp_gui.events.run_view import RunView
 from tests.harness import create_run
 from tests.unit.test_gui_digest import evaluation, steps, write_events
 from trainers.contract import event_check, events

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from ddp_gui.waiting.estimate import waiting_times
-from ddp_gui.waiting.fairness import (
+from ddp_gui.queue.estimate import waiting_times
+from ddp_gui.queue.person_limits import Limits, Rules
+from ddp_gui.queue.policy import (
     PATIENCE_S,
     Capacity,
     Running,
@@ -18,7 +19,6 @@ from ddp_gui.waiting.fairness import (
     decide,
     in_order,
 )
-from ddp_gui.waiting.person_limits import Limits, Rules
 
 GPUS = ("GPU-a", "GPU-b", "GPU-c", "GPU-d")
 

@@ -14,9 +14,9 @@ from tests.faults.watcher import Watcher
 from tests.harness import create_run, wait_until
 from tests.unit.test_clock import save
 from tests.unit.test_gui_digest import steps, write_events
-from trainers import checkpoint_files
+from trainers.checkpoint import checkpoint_files
+from trainers.checkpoint.sealing import Sealing
 from trainers.contract.rundir import RunDirectory, Status
-from trainers.sealing import Sealing
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from benchmarks.gpu import bare, cards, cases, checks, copying, filling, job, lo
 from benchmarks.gpu.bench import Bench
 from benchmarks.gpu.job import Window
 from trainers import registry
-from trainers.data import LANGUAGE_MODELLING, DataSpec
+from trainers.data.dataset import LANGUAGE_MODELLING, DataSpec
 from trainers.job import Job
 from trainers.models.gpt import SHAPES
 from trainers.registry import ModelOptions

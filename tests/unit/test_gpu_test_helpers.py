@@ -13,7 +13,7 @@ from tests.gpu import place
 from tests.gpu.place import Place
 from tests.harness import run_to_end, wait_until
 from tests.unit.fake_gpus import FakeGpu, FakeNvml
-from trainers.contract import hardware
+from trainers.machine import hardware
 
 # As torch tells it: without its beginning.
 BARE = ("3333", "1111")

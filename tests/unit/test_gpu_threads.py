@@ -12,11 +12,11 @@ import torch
 from torch.distributed.checkpoint import filesystem
 
 from tests.unit.fakes import world_of
-from trainers import sharded_files
-from trainers.checkpoint import Checkpointer
-from trainers.distributed import World
-from trainers.reporter import NullReporter
-from trainers.telemetry import Pulse, Telemetry
+from trainers.checkpoint import sharded_files
+from trainers.checkpoint.save_and_restore import Checkpointer
+from trainers.parallel.process_group import World
+from trainers.report.reporter import NullReporter
+from trainers.report.telemetry import Pulse, Telemetry
 
 SECOND_GPU = torch.device("cuda", 1)
 

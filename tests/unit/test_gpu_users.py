@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from trainers.contract import hardware
-from trainers.contract.hardware import GpuProcess
+from trainers.machine import hardware
+from trainers.machine.hardware import GpuProcess
 
 
 class FakeDriver:

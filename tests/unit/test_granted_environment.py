@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
-from ddp_gui import asking, communication, launcher, look_process
-from ddp_gui.communication import Check
-from trainers import gang, launch
-from trainers.contract import config, cuda_environment, rundir
+from ddp_gui.background import inspection, trainer_process
+from ddp_gui.launch import launcher
+from ddp_gui.machine import communication
+from ddp_gui.machine.communication import Check
+from trainers.contract import config, rundir
 from trainers.contract.orders import Order
 from trainers.contract.tickets import Grant, GrantedGpu, Ticket
+from trainers.engines.local import fork_server, torchrun_process
+from trainers.machine import cuda_environment
 
 TWO = (GrantedGpu(index=3, uuid="GPU-c"), GrantedGpu(index=0, uuid="GPU-a"))
 
@@ -37,7 +40,7 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*command: Any, **options: Any) -> None:
         raise Started(*command, **options)
 
-    for module in (asking, communication, launcher, look_process, gang):
+    for module in (trainer_process, communication, launcher, inspection, torchrun_process):
         fake = SimpleNamespace(**(vars(module.subprocess) | {"Popen": start, "run": start}))
         monkeypatch.setattr(module, "subprocess", fake)
 
@@ -72,7 +75,7 @@ def test_ranks_that_wait_hear_it_with_their_run(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     told: list[Order] = []
-    waiting: Any = object.__new__(gang.WaitingGang)
+    waiting: Any = object.__new__(torchrun_process.WaitingGang)
     waiting._folder, waiting._board, waiting.process = tmp_path, None, None
     (tmp_path / "torchrun.log").touch()
     waiting._pipes = SimpleNamespace(tell=told.append)
@@ -91,19 +94,19 @@ def test_a_check_on_cpu_ranks_opens_no_gpu(tmp_path: Path, backend: str, visible
 
 def test_what_only_asks_or_looks_at_data_opens_no_gpu() -> None:
     with pytest.raises(Started) as asked:
-        asking.ask("trainers.memory")
+        trainer_process.ask("trainers.plugins.memory")
     with pytest.raises(Started) as looked:
-        look_process._answer_of([], 1.0)
+        inspection._answer_of([], 1.0)
     assert asked.value.visible == looked.value.visible == ""
     with pytest.raises(Started) as about_gpus:
-        asking.ask("trainers.usable_gpus", sees_gpus=True)
+        trainer_process.ask("trainers.parallel.usable_gpus", sees_gpus=True)
     assert about_gpus.value.visible is None
 
 
 def test_ranks_started_by_a_supervisor_inherit_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     run = rundir.create(tmp_path, config.parse({}))
-    monkeypatch.setattr(launch, "can_fork", lambda: False)
+    monkeypatch.setattr(fork_server, "can_fork", lambda: False)
     monkeypatch.setitem(os.environ, "CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(Started) as started:
-        gang.start(run, run.read_config(), None, 0)
+        torchrun_process.start(run, run.read_config(), None, 0)
     assert started.value.visible == ""

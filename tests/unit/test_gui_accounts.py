@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from ddp_gui.access import passwords
-from ddp_gui.access.account_file import AccountError, AccountFile, checked_name
 from ddp_gui.accounts import account_name
-from ddp_gui.visible import visible
+from ddp_gui.auth import passwords
+from ddp_gui.auth.account_file import AccountError, AccountFile, checked_name
+from ddp_gui.http.visible import visible
 from tests.harness import REPOSITORY
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ddp_gui import bin as run_bin
+from ddp_gui.runs import bin as run_bin
 from trainers.contract import config, rundir
 from trainers.contract.rundir import RunDirectory, Status
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import uvicorn
 
-from ddp_gui.door import connections, listening, local_users, policies
-from ddp_gui.door.connections import BoundedProtocol
-from ddp_gui.door.listening import Listener
+from ddp_gui.http import connections, listening, local_users, policies
+from ddp_gui.http.connections import BoundedProtocol
+from ddp_gui.http.listening import Listener
 from tests.harness import wait_until
 from tests.other_user import UID, needs_a_second_user
 

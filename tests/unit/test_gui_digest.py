@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ddp_gui import digest as digest_module
-from ddp_gui.curve import LEVELS, MAX_POINTS, NOTHING, Curve
-from ddp_gui.digest import Digest
+from ddp_gui.events import digest as digest_module
+from ddp_gui.events.curve import LEVELS, MAX_POINTS, NOTHING, Curve
+from ddp_gui.events.digest import Digest
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 

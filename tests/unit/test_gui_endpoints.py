@@ -9,16 +9,16 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from ddp_gui.access import people
-from ddp_gui.access.people import EVERYBODY, Person
-from ddp_gui.endpoints import knowing_who_asks, register
+from ddp_gui.auth import current_user
+from ddp_gui.auth.current_user import EVERYBODY, Person
+from ddp_gui.gradio_routes.endpoints import knowing_who_asks, register
 
 ANN = Person(name="ann", role="student")
 
 
 def who(greeting: str = "hello", times: int = 1) -> dict[str, Any]:
     """Say who asks."""
-    return {"words": " ".join([greeting] * times), "name": people.asking().name}
+    return {"words": " ".join([greeting] * times), "name": current_user.asking().name}
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def client() -> TestClient:
     app = gr.mount_gradio_app(FastAPI(), demo, path="/")
 
     async def gate(scope: Any, receive: Any, send: Any) -> None:
-        await app(scope | {people.SCOPE_KEY: ANN}, receive, send)
+        await app(scope | {current_user.SCOPE_KEY: ANN}, receive, send)
 
     return TestClient(gate)
 
@@ -54,7 +54,7 @@ def test_the_request_is_no_parameter_of_the_endpoint(client: TestClient) -> None
 
 
 def test_outside_of_a_request_everybody_asks() -> None:
-    assert people.asking() == EVERYBODY
-    with people.asked_by(ANN):
-        assert people.asking() == ANN
-    assert people.asking() == EVERYBODY
+    assert current_user.asking() == EVERYBODY
+    with current_user.asked_by(ANN):
+        assert current_user.asking() == ANN
+    assert current_user.asking() == EVERYBODY

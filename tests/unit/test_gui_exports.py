@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from ddp_gui import exports, numbers
+from ddp_gui.events import numbers
+from ddp_gui.exports import exports
 from tests.unit.test_gui_digest import write_events
 from trainers.contract.rundir import RunDirectory
 
@@ -101,7 +102,7 @@ def test_rows_do_not_depend_on_how_many_are_held_at_once(
     resumed: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = table_of(resumed), b"".join(exports.json_pieces(resumed, {}))
-    monkeypatch.setattr("ddp_gui.numbers.GATHERED", 1)
+    monkeypatch.setattr("ddp_gui.events.numbers.GATHERED", 1)
     assert (table_of(resumed), b"".join(exports.json_pieces(resumed, {}))) == whole
 
 

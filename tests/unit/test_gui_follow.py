@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
-from ddp_gui import follow, messages
-from ddp_gui.follow import EventStream, Follower, Followers
-from ddp_gui.run_view import RunView
-from ddp_gui.tables import Look
+from ddp_gui.events import messages
+from ddp_gui.events.run_view import RunView
+from ddp_gui.events.tables import Look
+from ddp_gui.run import follow
+from ddp_gui.run.follow import EventStream, Follower, Followers
 from tests.unit.test_gui_runs import make_run
 from tests.unit.test_gui_series import step
 from trainers.contract.events import EventFile

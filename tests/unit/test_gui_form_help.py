@@ -8,14 +8,13 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from ddp_gui import presets
-from ddp_gui.advice import warnings_before_start
-from ddp_gui.catalogue import Catalogue, CatalogueSource, default_cache_file
-from ddp_gui.form import Form
-from ddp_gui.machine import Machine
-from ddp_gui.pages import filling
-from ddp_gui.plan import make, parse
-from ddp_gui.runs import RunStore
+from ddp_gui.devices.capacity import Machine
+from ddp_gui.plan.advice import warnings_before_start
+from ddp_gui.plan.catalogue import Catalogue, CatalogueSource, default_cache_file
+from ddp_gui.plan.plan import make, parse
+from ddp_gui.runs.runs import RunStore
+from ddp_gui.train import fill_in, presets
+from ddp_gui.train.form import Form
 from trainers.contract import config, rundir
 
 LAPTOP = Machine(num_gpus=0, num_cores=2)
@@ -75,7 +74,7 @@ def values_of(form: Form, changes: list[dict[str, Any]]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("preset", presets.PRESETS, ids=lambda preset: preset.name)
 def test_a_preset_fills_the_whole_form(form: Form, preset: presets.Preset) -> None:
-    changes = filling.updates(form, preset.values)
+    changes = fill_in.updates(form, preset.values)
     expected = {**config.default_values(), "nproc_per_node": 2, **preset.values}
     assert config.parse(values_of(form, changes)) == config.parse(expected)
     model = changes[form.names.index("model")]
@@ -87,8 +86,8 @@ def test_the_form_is_filled_in_as_a_run_was_with_what_the_address_changes(form: 
     run = rundir.create(tmp_path, was)
     store = RunStore(tmp_path, None)  # type: ignore[arg-type]
     query = {"from": run.run_id, "learning_rate": "0.01", "scale_lr": "true", "__theme": "dark"}
-    values = filling.as_a_run_was(store, query)
-    filled = config.parse(values_of(form, filling.updates(form, values)))
+    values = fill_in.as_a_run_was(store, query)
+    filled = config.parse(values_of(form, fill_in.updates(form, values)))
     expected = {**was.to_json(), "learning_rate": 0.01, "scale_lr": True}
     assert filled == config.parse(expected)
 
@@ -96,10 +95,10 @@ def test_the_form_is_filled_in_as_a_run_was_with_what_the_address_changes(form: 
 @pytest.mark.parametrize("query", [{"from": "../../etc"}, {"from": "none-1"}, {}])
 def test_an_address_without_a_run_is_refused(tmp_path: Path, query: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="run_id"):
-        filling.as_a_run_was(RunStore(tmp_path, None), query)  # type: ignore[arg-type]
+        fill_in.as_a_run_was(RunStore(tmp_path, None), query)  # type: ignore[arg-type]
 
 
 def test_a_change_that_is_not_allowed_names_the_field(tmp_path: Path) -> None:
     run = rundir.create(tmp_path, config.parse({}))
     with pytest.raises(ValueError, match="batch_size is '-4'"):
-        filling.as_a_run_was(RunStore(tmp_path, None), {"from": run.run_id, "batch_size": "-4"})  # type: ignore[arg-type]
+        fill_in.as_a_run_was(RunStore(tmp_path, None), {"from": run.run_id, "batch_size": "-4"})  # type: ignore[arg-type]

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 import app as program
-from ddp_gui import options, stream
-from ddp_gui.access import people, session_gate
-from ddp_gui.access.login import Login
-from ddp_gui.access.session_gate import SessionGate
-from ddp_gui.door.asgi import Refused
-from ddp_gui.door.front import Front
+from ddp_gui import options
+from ddp_gui.auth import current_user, session_gate
+from ddp_gui.auth.login import Login
+from ddp_gui.auth.session_gate import SessionGate
+from ddp_gui.http.asgi import Refused
+from ddp_gui.http.front import Front
+from ddp_gui.run import stream
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB, password_of
 
@@ -107,10 +108,10 @@ def test_an_open_stream_ends_with_its_session(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(session_gate, "LOOK_EVERY_S", 0.01)
     login = Login(class_of.make(tmp_path / "accounts.json"), "session")
     sent: list[Any] = []
-    asked: list[people.Person] = []
+    asked: list[current_user.Person] = []
 
     async def endless(scope: Any, receive: Any, send: Any) -> None:
-        asked.append(people.asking())
+        asked.append(current_user.asking())
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await asyncio.Event().wait()
 
@@ -140,7 +141,7 @@ def test_who_has_opened_too_much_is_refused_and_somebody_else_is_not(
     opened: list[str] = []
 
     async def endless(scope: Any, receive: Any, send: Any) -> None:
-        opened.append(people.asking().name)
+        opened.append(current_user.asking().name)
         await asyncio.Event().wait()
 
     async def ask() -> None:

@@ -14,11 +14,12 @@ from gradio.queueing import Event
 from gradio.server_messages import EstimationMessage
 from gradio.state_holder import StateHolder
 
-from ddp_gui.access import people
-from ddp_gui.door import gradio_sessions, limits, policies
-from ddp_gui.door.asgi import Refused
-from ddp_gui.door.gate import Gate
-from ddp_gui.door.gradio_door import is_open
+from ddp_gui.auth import current_user
+from ddp_gui.gradio_routes import sessions
+from ddp_gui.gradio_routes.allowlist import is_open
+from ddp_gui.gradio_routes.gate import Gate
+from ddp_gui.http import limits, policies
+from ddp_gui.http.asgi import Refused
 from tests.unit.class_of import BOB
 
 HERE = "localhost:7860"
@@ -304,7 +305,7 @@ def test_gradio_answers_nothing_else(method: str, path: str) -> None:
 
 
 def test_answers_that_nobody_fetches_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradio_sessions, "MAX_SESSIONS", 3)
+    monkeypatch.setattr(sessions, "MAX_SESSIONS", 3)
     with gr.Blocks() as demo:
         pass
     queue = demo._queue
@@ -312,34 +313,34 @@ def test_answers_that_nobody_fetches_are_forgotten(monkeypatch: pytest.MonkeyPat
         queue.pending_messages_per_session[f"s{number}"] = Queue()
         queue.pending_event_ids_session[f"s{number}"] = {f"e{number}"}
         queue.event_ids_to_events[f"e{number}"] = None  # type: ignore[assignment]
-        gradio_sessions.forget_oldest(queue)
+        sessions.forget_oldest(queue)
     for held in (queue.pending_messages_per_session, queue.pending_event_ids_session):
         assert list(held) == ["s6", "s7", "s8"]
     assert list(queue.event_ids_to_events) == ["e6", "e7", "e8"]
 
 
 def test_who_begins_many_sessions_loses_his_own_and_nobody_else_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradio_sessions, "MAX_SESSIONS", 5)
+    monkeypatch.setattr(sessions, "MAX_SESSIONS", 5)
     with gr.Blocks() as demo:
         pass
     queue, states = demo._queue, StateHolder()
     for session in ("ann~a", "eve~a", *(f"bob~{number}" for number in range(40))):
         queue.pending_messages_per_session[session] = Queue()
         states.session_data[session] = None  # type: ignore[assignment]
-        gradio_sessions.forget_oldest(queue, states)
+        sessions.forget_oldest(queue, states)
     left = ["ann~a", "eve~a", "bob~37", "bob~38", "bob~39"]
     assert list(queue.pending_messages_per_session) == list(states.session_data) == left
 
 
 def test_what_one_person_asks_for_and_never_fetches_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradio_sessions, "MAX_UNFETCHED", 10)
+    monkeypatch.setattr(sessions, "MAX_UNFETCHED", 10)
     with gr.Blocks() as demo:
         gr.Button().click(lambda: None)
     queue, events = demo._queue, []
     # A window that has fetched all it asked for.
     queue.pending_messages_per_session["bob~open"] = Queue()
     queue.pending_event_ids_session["bob~open"] = set()
-    with people.asked_by(BOB):
+    with current_user.asked_by(BOB):
         for session in ("ann~a", *(f"bob~{number}" for number in range(4))):
             queue.pending_messages_per_session[session] = Queue()
             queue.pending_event_ids_session[session] = set()
@@ -348,7 +349,7 @@ def test_what_one_person_asks_for_and_never_fetches_is_bounded(monkeypatch: pyte
                 queue.pending_event_ids_session[session].add(event._id)
                 queue.event_ids_to_events[event._id] = event
                 events.append(event)
-            gradio_sessions.forget_oldest(queue)
+            sessions.forget_oldest(queue)
     assert list(queue.pending_messages_per_session) == ["bob~open", "ann~a", "bob~2", "bob~3"]
     for event in events:
         # As Gradio does for all who wait, in the task on which everybody depends.

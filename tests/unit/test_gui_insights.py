@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ddp_gui import insights
-from ddp_gui.series import Series
+from ddp_gui.events import insights
+from ddp_gui.events.series import Series
 from tests.unit.test_gui_series import evaluation, step
 from trainers.contract import config
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ddp_gui import logs
+from ddp_gui.run import logs
 from trainers.contract.rundir import RunDirectory
 
 

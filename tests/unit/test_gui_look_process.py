@@ -10,9 +10,9 @@ from typing import Any
 import psutil
 import pytest
 
-from ddp_gui import look_process
-from ddp_gui.look_process import LookError
-from ddp_gui.own_data import OwnData
+from ddp_gui.background import inspection
+from ddp_gui.background.inspection import LookError
+from ddp_gui.plan.own_data import OwnData
 from tests.harness import wait_until
 from trainers.contract import config as config_module
 from trainers.contract.config import ConfigError
@@ -43,11 +43,11 @@ def test_look_that_takes_too_long_is_ended(
             super().__init__(*arguments, **options)
             wait_until("its mark", (tmp_path / "half").exists, 60)
 
-    monkeypatch.setattr(look_process.subprocess, "Popen", Begun)
-    monkeypatch.setattr(look_process, "END_S", 0.5 if handler == STUBBORN else 60.0)
+    monkeypatch.setattr(inspection.subprocess, "Popen", Begun)
+    monkeypatch.setattr(inspection, "END_S", 0.5 if handler == STUBBORN else 60.0)
     script = LEAVES_A_MARK_AND_WAITS.format(handler=handler)
     with pytest.raises(LookError, match="took more than"):
-        look_process._answer_of([sys.executable, "-c", script, str(tmp_path)], 0.3)
+        inspection._answer_of([sys.executable, "-c", script, str(tmp_path)], 0.3)
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
     assert (tmp_path / "half").exists() == (handler == STUBBORN)
 
@@ -62,15 +62,15 @@ def test_look_that_takes_too_long_is_ended(
 )
 def test_look_that_fails_says_why(script: str, words: str) -> None:
     with pytest.raises(LookError) as failed:
-        look_process._answer_of([sys.executable, "-c", script], 60.0)
+        inspection._answer_of([sys.executable, "-c", script], 60.0)
     assert words in str(failed.value)
 
 
 def test_path_is_never_taken_for_an_option() -> None:
     config = config_module.parse({"data_path": "--prepare", "label_column": "-x"})
-    command = look_process._command(config)
+    command = inspection._command(config)
     assert "--path=--prepare" in command and "--label-column=-x" in command
-    assert command[1:3] == ["-m", "trainers.contract.lifeline"], "it ends with the page"
+    assert command[1:3] == ["-m", "trainers.machine.lifeline"], "it ends with the page"
 
 
 def test_zero_character_is_refused_by_name() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ddp_gui import machine_check
-from ddp_gui.machine_check import MachineChecks
+from ddp_gui.machine import machine_check
+from ddp_gui.machine.machine_check import MachineChecks
 from tests.harness import ANSWER_TIMEOUT_S, wait_until
 from trainers.contract import check_limits
 from trainers.contract.check_files import CheckFiles

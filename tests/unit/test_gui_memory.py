@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from ddp_gui import asking
-from ddp_gui.catalogue import Catalogue
-from ddp_gui.machine import Machine
-from ddp_gui.memory import NeedsSource, predict
-from ddp_gui.pages import words
-from ddp_gui.plan import make, parse
+from ddp_gui.background import trainer_process
+from ddp_gui.devices.capacity import Machine
+from ddp_gui.plan.catalogue import Catalogue
+from ddp_gui.plan.memory import NeedsSource, predict
+from ddp_gui.plan.plan import make, parse
+from ddp_gui.train import words
 from tests.unit.test_gui_form_help import real  # noqa: F401 - a fixture
 from trainers.contract import config
 
@@ -79,7 +79,7 @@ def test_the_needs_are_asked_for_once_and_nobody_waits(
         may_answer.wait(60)
         return {"models": {"cnn": {"small": {"digits": NEEDS}}}}
 
-    monkeypatch.setattr(asking, "ask", ask)
+    monkeypatch.setattr(trainer_process, "ask", ask)
     source = NeedsSource(tmp_path / "memory.json")
     assert source.of("cnn", "small", "digits") is None
     assert source.of("cnn", "small", "digits") is None
@@ -88,10 +88,10 @@ def test_the_needs_are_asked_for_once_and_nobody_waits(
     source._asking.join(60)
     assert source.of("cnn", "small", "digits") == NEEDS
     assert source.of("cnn", "huge", "digits") is None
-    assert asked == ["trainers.memory"]
+    assert asked == ["trainers.plugins.memory"]
     again = NeedsSource(tmp_path / "memory.json")
     again.ask_ahead()
     assert again._asking is not None
     again._asking.join(60)
     assert again.of("cnn", "small", "digits") == NEEDS
-    assert asked == ["trainers.memory"], "kept over a restart"
+    assert asked == ["trainers.plugins.memory"], "kept over a restart"

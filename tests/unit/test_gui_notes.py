@@ -13,15 +13,17 @@ from typing import Any, cast
 import gradio as gr
 import pytest
 
-from ddp_gui import api, launcher, notes, plan
-from ddp_gui.access.data_access import DataAccess
-from ddp_gui.catalogue import Catalogue, CatalogueSource
-from ddp_gui.digest import Digest
-from ddp_gui.machine import Machine
-from ddp_gui.run_view import RunView
-from ddp_gui.runs import RunStore, total_steps
-from ddp_gui.waiting.line import Line
-from ddp_gui.waiting.line_view import LineView
+from ddp_gui.auth.data_access import DataAccess
+from ddp_gui.devices.capacity import Machine
+from ddp_gui.events.digest import Digest
+from ddp_gui.events.run_view import RunView
+from ddp_gui.launch import launcher
+from ddp_gui.plan import data_snapshot, plan
+from ddp_gui.plan.catalogue import Catalogue, CatalogueSource
+from ddp_gui.queue.presenter import LineView
+from ddp_gui.queue.scheduler import Line
+from ddp_gui.runs.runs import RunStore, total_steps
+from ddp_gui.train import api
 from tests.unit.checkpoints import leave_checkpoint
 from tests.unit.stand_in import FOUR_GPUS, FakeDevices, Supervisors, supervisors  # noqa: F401 - a fixture
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
@@ -30,7 +32,7 @@ from trainers.contract import rundir
 from trainers.contract.config import Config, ConfigError
 from trainers.contract.event_lines import encode
 from trainers.contract.rundir import RunDirectory, Status
-from trainers.sharding import ShardedBatches
+from trainers.data.sharding import ShardedBatches
 
 LAPTOP = Machine(num_gpus=0, num_cores=8)
 NUM_TRAIN = 1000
@@ -154,12 +156,12 @@ def test_a_run_knows_its_data_where_the_catalogue_does_not(
     known = catalogue.with_dataset(own, {"cnn": {"small": 11, "large": 110}})
     run = start(planned(known, dataset="own", data_path="/somewhere/gone", num_epochs=2))
     assert total_steps(run.read_config(), catalogue) is None, "the catalogue alone cannot say"
-    seen = notes.with_noted_data(run, catalogue)
+    seen = data_snapshot.with_noted_data(run, catalogue)
     assert total_steps(run.read_config(), seen) == 10
     assert seen.datasets["own"].label == "Your own data"
     assert seen.models["cnn"].sizes[1].num_parameters["own"] == 110
-    (run.path / notes.DATA).write_text("{half")
-    assert notes.with_noted_data(run, catalogue) is catalogue
+    (run.path / data_snapshot.DATA).write_text("{half")
+    assert data_snapshot.with_noted_data(run, catalogue) is catalogue
 
 
 def test_the_global_batch_is_kept_only_where_it_can_be(catalogue: Catalogue) -> None:  # noqa: F811
@@ -198,7 +200,7 @@ def test_a_run_of_more_gpus_than_there_are_here_goes_on_with_fewer(
     leave_checkpoint(run, step=5, epoch=0, samples_in_epoch=640)
     run.write_status(Status(state="stopped"))
     store = RunStore(run.path.parent, cast("CatalogueSource", SimpleNamespace(get=lambda: catalogue)))
-    monkeypatch.setattr(api.machine, "look", lambda: Machine(num_gpus=2, num_cores=8))
+    monkeypatch.setattr(api.capacity, "look", lambda: Machine(num_gpus=2, num_cores=8))
     line = Line(store.runs_dir, FakeDevices(None, FOUR_GPUS[:2]), store.look_again)
     page = api.Api(store, line, LineView(line, store), DataAccess(store.runs_dir))
     answer = asyncio.run(page.resume_run(run.run_id, None, 2))

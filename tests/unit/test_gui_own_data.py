@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from ddp_gui import own_data
-from ddp_gui.own_data import Look, OwnData
-from ddp_gui.pages import own_data_words as words
+from ddp_gui.plan import own_data
+from ddp_gui.plan.own_data import Look, OwnData
+from ddp_gui.train import own_data_words as words
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from trainers.contract import config as config_module
 from trainers.contract.config import ConfigError

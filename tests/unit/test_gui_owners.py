@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ddp_gui.access import owners
+from ddp_gui.auth import owners
 from trainers.contract.rundir import RunDirectory
 
 

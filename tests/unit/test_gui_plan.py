@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from ddp_gui import asking, plan
-from ddp_gui.catalogue import Catalogue, CatalogueError, CatalogueSource, _parse
-from ddp_gui.machine import Machine
-from ddp_gui.pages import words
-from ddp_gui.paths import REPOSITORY
+from ddp_gui.background import trainer_process
+from ddp_gui.devices.capacity import Machine
+from ddp_gui.plan import plan
+from ddp_gui.plan.catalogue import Catalogue, CatalogueError, CatalogueSource, _parse
+from ddp_gui.train import words
 from trainers.contract.config import ConfigError
+from trainers.paths import REPOSITORY
 
 LAPTOP = Machine(num_gpus=0, num_cores=8)
 BOX = Machine(num_gpus=8, num_cores=64, gpu_names=("H200",) * 8)
@@ -181,7 +182,7 @@ def test_the_catalogue_is_asked_once_and_again_when_a_file_changes(
         asked.append(1)
         return raw
 
-    monkeypatch.setattr(asking, "ask", ask)
+    monkeypatch.setattr(trainer_process, "ask", ask)
     cache = tmp_path / "catalogue.json"
     CatalogueSource(cache).get()
     CatalogueSource(cache).get()
@@ -199,7 +200,7 @@ def test_the_catalogue_is_asked_once_and_again_when_a_file_changes(
 def test_a_catalogue_that_cannot_be_read_says_the_last_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ddp_gui.asking.sys.executable", "false")
+    monkeypatch.setattr("ddp_gui.background.trainer_process.sys.executable", "false")
     with pytest.raises(CatalogueError, match="could not be read"):
         CatalogueSource(tmp_path / "catalogue.json").get()
 

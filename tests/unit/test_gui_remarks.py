@@ -7,29 +7,29 @@ from typing import Any
 
 import pytest
 
-from ddp_gui import remarks
-from ddp_gui.remarks import Remarks
+from ddp_gui.runs import notes
+from ddp_gui.runs.notes import Remarks
 from trainers.contract.rundir import RunDirectory
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 def test_what_is_written_is_read(run: RunDirectory) -> None:
-    written = remarks.changed(Remarks(), name=f" {HOSTILE} ", tags=["a", "b", "a", " "], note="two\nlines")
-    remarks.write(run, written)
-    assert remarks.read(run) == Remarks(name=HOSTILE, tags=("a", "b"), note="two\nlines")
-    assert remarks.named(run, "configured") == {"name": HOSTILE, "tags": ["a", "b"], "note": "two\nlines"}
+    written = notes.changed(Remarks(), name=f" {HOSTILE} ", tags=["a", "b", "a", " "], note="two\nlines")
+    notes.write(run, written)
+    assert notes.read(run) == Remarks(name=HOSTILE, tags=("a", "b"), note="two\nlines")
+    assert notes.named(run, "configured") == {"name": HOSTILE, "tags": ["a", "b"], "note": "two\nlines"}
 
 
 def test_the_name_is_that_of_the_configuration_until_another_is_given(run: RunDirectory) -> None:
-    assert remarks.named(run, "configured")["name"] == "configured"
-    assert remarks.named(run, "")["name"] == run.run_id
+    assert notes.named(run, "configured")["name"] == "configured"
+    assert notes.named(run, "")["name"] == run.run_id
 
 
 def test_what_is_null_stays(run: RunDirectory) -> None:
     before = Remarks(name="n", tags=("t",), note="w")
-    assert remarks.changed(before) == before
-    assert remarks.changed(before, tags=[]) == Remarks(name="n", note="w")
+    assert notes.changed(before) == before
+    assert notes.changed(before, tags=[]) == Remarks(name="n", note="w")
 
 
 @pytest.mark.parametrize(
@@ -48,17 +48,17 @@ def test_what_is_null_stays(run: RunDirectory) -> None:
 )
 def test_what_does_not_fit_is_refused_by_name(given: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        remarks.changed(Remarks(), **given)
+        notes.changed(Remarks(), **given)
 
 
 @pytest.mark.parametrize(
     "text", ["", "{half", "[]", "5", '{"name": [1], "tags": {"a": 1}, "note": null}', "\xff"]
 )
 def test_a_file_of_anybodys_making_is_left_aside(run: RunDirectory, text: str) -> None:
-    (run.path / remarks.FILE).write_text(text, encoding="latin-1")
-    assert remarks.read(run) == Remarks()
+    (run.path / notes.FILE).write_text(text, encoding="latin-1")
+    assert notes.read(run) == Remarks()
 
 
 def test_what_fits_of_a_file_is_kept(run: RunDirectory) -> None:
-    (run.path / remarks.FILE).write_text(json.dumps({"name": "x" * 300, "tags": ["good"], "note": 1}))
-    assert remarks.read(run) == Remarks(tags=("good",))
+    (run.path / notes.FILE).write_text(json.dumps({"name": "x" * 300, "tags": ["good"], "note": 1}))
+    assert notes.read(run) == Remarks(tags=("good",))

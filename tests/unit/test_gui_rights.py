@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ddp_gui import launcher
-from ddp_gui.access import owners, people
-from ddp_gui.access.people import EVERYBODY, NOBODY, Person
-from ddp_gui.shelf_api import ShelfApi
-from ddp_gui.shown_runs import HIDDEN_RUN, without_hidden
-from ddp_gui.summary import describe_configuration
+from ddp_gui.auth import current_user, owners
+from ddp_gui.auth.current_user import EVERYBODY, NOBODY, Person
+from ddp_gui.launch import launcher
+from ddp_gui.machine.shown_runs import HIDDEN_RUN, without_hidden
+from ddp_gui.run.summary import describe_configuration
+from ddp_gui.runs.run_admin_api import ShelfApi
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.test_gui_runs import make_run, store_of
 from trainers.contract import run_ids, rundir
@@ -48,7 +48,7 @@ ANNS, NOBODYS = "fashion_mnist-cnn-1", "fashion_mnist-cnn-2"
     ],
 )
 def test_only_the_owner_and_teachers_change_a_run(store, person, run_id, may_change) -> None:
-    with people.asked_by(person):
+    with current_user.asked_by(person):
         assert store.open(run_id).run_id == run_id, "everybody may look, unless a teacher says otherwise"
         if may_change:
             assert store.open_to_change(run_id).run_id == run_id
@@ -59,7 +59,7 @@ def test_only_the_owner_and_teachers_change_a_run(store, person, run_id, may_cha
 
 def test_a_hidden_run_is_as_one_that_is_not_there(store) -> None:
     store.class_settings.change(everyone_sees=False)
-    with people.asked_by(BOB):
+    with current_user.asked_by(BOB):
         for look in (store.open, store.open_to_change, store.view, store.row):
             with pytest.raises(ValueError, match="no run of this id") as hidden:
                 look(ANNS)
@@ -69,7 +69,7 @@ def test_a_hidden_run_is_as_one_that_is_not_there(store) -> None:
         assert store.rows() == []
         assert store.changes().rows == []
     for person, seen in ((ANN, {ANNS}), (TEACHER, {ANNS, NOBODYS})):
-        with people.asked_by(person):
+        with current_user.asked_by(person):
             assert {row["run_id"] for row in store.rows()} == seen
             assert {row["run_id"] for row in store.changes().rows} == seen
 
@@ -77,7 +77,7 @@ def test_a_hidden_run_is_as_one_that_is_not_there(store) -> None:
 def create_as(person: Person, runs_dir: Path, **values: str) -> str:
     """Create a run as this person, and return its id, which was told before."""
     config = Config(**values)
-    with people.asked_by(person):
+    with current_user.asked_by(person):
         told = run_ids.next_run_id(runs_dir, config, launcher.numbering(runs_dir))
         made = rundir.create(
             runs_dir, config, lambda run: owners.note_owner(run, person.name), launcher.numbering(runs_dir)
@@ -102,13 +102,13 @@ def test_ids_do_not_collide_whatever_people_call_their_runs(store) -> None:
     store.class_settings.change(everyone_sees=False)
     (store.runs_dir / "x-1-bob").mkdir()  # somebody else's, by whatever way it came here
     assert create_as(BOB, store.runs_dir, name="x-1-bob") == "x-1-bob-1-bob"
-    with people.asked_by(BOB):
+    with current_user.asked_by(BOB):
         made = rundir.create(store.runs_dir, Config(name="x"), numbering=launcher.numbering(store.runs_dir))
     assert made.run_id == "x-2-bob"
 
 
 def test_pages_learn_at_once_that_runs_were_hidden(store) -> None:
-    with people.asked_by(BOB):
+    with current_user.asked_by(BOB):
         before = store.changes()
         assert len(before.rows) == 2
         store.class_settings.change(everyone_sees=False)
@@ -118,28 +118,28 @@ def test_pages_learn_at_once_that_runs_were_hidden(store) -> None:
         (store.runs_dir / ANNS / "config.json").unlink()
         store.listing.look_again([ANNS])
         assert store.changes(after.version).gone == {}
-    with people.asked_by(ANN):
+    with current_user.asked_by(ANN):
         assert store.changes(after.version).gone == {ANNS: "ann"}
 
 
 def test_the_run_before_is_not_told_when_it_is_hidden(store) -> None:
     store.class_settings.change(everyone_sees=False)
     owners.note_owner(store.open(NOBODYS), "bob")
-    with people.asked_by(BOB):
+    with current_user.asked_by(BOB):
         assert describe_configuration(store.open(NOBODYS), store)["before"] is None
     assert describe_configuration(store.open(NOBODYS), store)["before"]["run_id"] == ANNS
 
 
 def test_the_bin_keeps_whose_a_run_is(store) -> None:
     shelf = ShelfApi(store)
-    with people.asked_by(BOB), pytest.raises(Exception, match="belongs to ann"):
+    with current_user.asked_by(BOB), pytest.raises(Exception, match="belongs to ann"):
         shelf.delete_runs([ANNS])
-    with people.asked_by(ANN):
+    with current_user.asked_by(ANN):
         with pytest.raises(Exception, match="is nobody's"):
             shelf.delete_runs([ANNS, NOBODYS])
         shelf.delete_runs([ANNS])
     shelf.delete_runs([NOBODYS])
-    with people.asked_by(BOB):
+    with current_user.asked_by(BOB):
         assert {item["owner"] for item in shelf.list_bin()} == {"ann", None}
         assert shelf.empty_bin()["num_runs"] == 0
         for change in (shelf.restore_runs, shelf.empty_bin):
@@ -149,7 +149,7 @@ def test_the_bin_keeps_whose_a_run_is(store) -> None:
         assert shelf.list_bin() == []
         with pytest.raises(Exception, match="the id of a run in the bin"):
             shelf.restore_runs([ANNS])
-    with people.asked_by(ANN):
+    with current_user.asked_by(ANN):
         assert [item["run_id"] for item in shelf.list_bin()] == [ANNS]
         shelf.restore_runs([ANNS])
         assert store.row(ANNS)["owner"] == "ann"

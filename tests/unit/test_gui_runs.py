@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from ddp_gui import launcher, messages
-from ddp_gui.catalogue import Catalogue
-from ddp_gui.runs import RunStore, status_values
+from ddp_gui.events import messages
+from ddp_gui.launch import launcher
+from ddp_gui.plan.catalogue import Catalogue
+from ddp_gui.runs.runs import RunStore, status_values
 from tests.unit.checkpoints import leave_checkpoint
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.test_gui_series import evaluation, state, step

@@ -9,8 +9,8 @@ from typing import Any
 import orjson
 import pytest
 
-from ddp_gui.door.asgi import Refused
-from ddp_gui.door.sent_values import MAX_DEPTH, MAX_VALUES, Functions, checked_body
+from ddp_gui.gradio_routes.sent_values import MAX_DEPTH, MAX_VALUES, Functions, checked_body
+from ddp_gui.http.asgi import Refused
 
 NAMES = {0: "list_runs", 1: False, 7: "stop_run"}
 

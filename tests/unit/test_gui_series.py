@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ddp_gui import messages
-from ddp_gui.series import Evaluations, Series
-from ddp_gui.tables import MAX_POINTS
+from ddp_gui.events import messages
+from ddp_gui.events.series import Evaluations, Series
+from ddp_gui.events.tables import MAX_POINTS
 
 
 def step(

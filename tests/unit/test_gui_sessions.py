@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from ddp_gui.access import login_limits, sessions
-from ddp_gui.access.account_file import Account, AccountFile
-from ddp_gui.access.login import Login, LoginError
-from ddp_gui.access.login_limits import LoginLimits, TooManyTriesError
-from ddp_gui.access.sessions import Sessions
-from ddp_gui.door.hosts import network_of
+from ddp_gui.auth import login_limits, sessions
+from ddp_gui.auth.account_file import Account, AccountFile
+from ddp_gui.auth.login import Login, LoginError
+from ddp_gui.auth.login_limits import LoginLimits, TooManyTriesError
+from ddp_gui.auth.sessions import Sessions
+from ddp_gui.http.hosts import network_of
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB, password_of
 
@@ -195,7 +195,7 @@ def test_a_hundred_tries_at_once_are_not_a_hundred_guesses(file: AccountFile) ->
 def test_a_name_that_is_not_there_takes_as_long(tmp_path: Path) -> None:
     file = AccountFile(tmp_path / "accounts.json")
     with file.changing() as accounts:
-        from ddp_gui.access import passwords
+        from ddp_gui.auth import passwords
 
         accounts["ann"] = Account(name="ann", role="student", password=passwords.hashed("long enough"))
     login = Login(file, "cookie")

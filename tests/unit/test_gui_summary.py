@@ -7,9 +7,9 @@ import os
 import zipfile
 from pathlib import Path
 
-from ddp_gui.downloads import zip_of
-from ddp_gui.run_view import RunView
-from ddp_gui.summary import describe_configuration, summarise
+from ddp_gui.events.run_view import RunView
+from ddp_gui.run.downloads import zip_of
+from ddp_gui.run.summary import describe_configuration, summarise
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.test_gui_runs import make_run, store_of
 from trainers.contract import config, events, rundir

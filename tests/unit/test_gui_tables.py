@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddp_gui.tables import Look, Table, shown, thin
+from ddp_gui.events.tables import Look, Table, shown, thin
 
 
 def table_of(count: int) -> Table:

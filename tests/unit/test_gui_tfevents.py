@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ddp_gui import tfevents
+from ddp_gui.exports import tfevents
 from tests.golden import tfevents_values as golden
 
 FILE = Path(__file__).parent.parent / "golden" / "scalars.tfevents"

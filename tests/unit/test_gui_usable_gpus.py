@@ -12,19 +12,21 @@ from typing import Any
 
 import pytest
 
-from ddp_gui import asking, machine, plan, usable_gpus
-from ddp_gui.asking import AskError
-from ddp_gui.catalogue import Catalogue
-from ddp_gui.form import Form
-from ddp_gui.machine_report import missing
-from ddp_gui.standby import Standby, _Kept
-from ddp_gui.waiting.devices import Devices
+from ddp_gui.background import trainer_process
+from ddp_gui.background.trainer_process import AskError
+from ddp_gui.devices import capacity, usable_gpus
+from ddp_gui.launch.warm_pool import Standby, _Kept
+from ddp_gui.machine import missing
+from ddp_gui.plan import plan
+from ddp_gui.plan.catalogue import Catalogue
+from ddp_gui.queue.devices import Devices
+from ddp_gui.train.form import Form
 from tests.harness import wait_until
 from tests.unit.fake_gpus import FakeGpu, FakeNvml
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
-from trainers.contract import cuda_environment, gpu_signs, hardware
 from trainers.contract.config import ConfigError
-from trainers.contract.cuda_environment import Obstacle
+from trainers.machine import cuda_environment, gpu_signs, hardware
+from trainers.machine.cuda_environment import Obstacle
 
 # ruff: noqa: F811
 
@@ -54,13 +56,13 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     answers: list[Any] = []
 
     def ask(module: str, *, sees_gpus: bool) -> dict[str, Any]:
-        assert module == "trainers.usable_gpus" and sees_gpus
+        assert module == "trainers.parallel.usable_gpus" and sees_gpus
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return dict(answer)
 
-    monkeypatch.setattr(asking, "ask", ask)
+    monkeypatch.setattr(trainer_process, "ask", ask)
     return answers
 
 
@@ -70,7 +72,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_without_a_gpu_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> None:
     use(monkeypatch)
     usable_gpus.settle(None)
-    assert cuda_environment.VISIBLE not in os.environ and machine.look().gpu_obstacle is None
+    assert cuda_environment.VISIBLE not in os.environ and capacity.look().gpu_obstacle is None
 
 
 def test_the_page_and_all_it_starts_see_the_usable_gpus_by_uuid(
@@ -83,7 +85,7 @@ def test_the_page_and_all_it_starts_see_the_usable_gpus_by_uuid(
     usable_gpus.settle(None)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == SECOND.uuid
     assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
-    here = machine.look()
+    here = capacity.look()
     assert (here.num_gpus, here.gpu_names) == (1, ("NVIDIA Slower",))
     assert missing.what_is_unclear(1) == []
 
@@ -93,7 +95,7 @@ def test_a_part_of_a_gpu_stays_named_as_it_was(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-7")
     asked.append({**GOOD, "uuids": ["GPU-part"]})
     usable_gpus.settle(None)
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == "MIG-7" and machine.look().num_gpus == 1
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "MIG-7" and capacity.look().num_gpus == 1
 
 
 def test_a_good_answer_is_remembered_until_something_changes(
@@ -120,10 +122,10 @@ def test_a_bad_answer_is_asked_for_again_at_the_next_start(
     use(monkeypatch, FIRST, SECOND)
     asked += [BAD, AskError("it took too long"), GOOD]
     usable_gpus.settle(tmp_path / "kept.json")
-    assert machine.look().gpu_obstacle == OBSTACLE
+    assert capacity.look().gpu_obstacle == OBSTACLE
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     usable_gpus.settle(tmp_path / "kept.json")
-    found = machine.look().gpu_obstacle
+    found = capacity.look().gpu_obstacle
     assert found is not None and "it took too long" in found.reason
     assert asked == [GOOD]
 
@@ -136,7 +138,7 @@ def test_a_failed_asking_is_told_by_its_last_line_and_what_to_do(
         AskError("x could not be read:\nTraceback (most recent call last):\n  File ...\nOSError: no libcuda")
     )
     usable_gpus.settle(None)
-    found = machine.look().gpu_obstacle
+    found = capacity.look().gpu_obstacle
     assert found is not None and found.reason == "Torch could not be asked for GPUs: OSError: no libcuda."
     assert found.remedy.startswith("Start the page again")
     said = capsys.readouterr().out
@@ -146,15 +148,17 @@ def test_a_failed_asking_is_told_by_its_last_line_and_what_to_do(
 def test_an_answer_that_is_no_json_is_an_obstacle_too(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, FIRST)
     monkeypatch.setattr(
-        asking.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess([], 0, b"Segmentation", b"")
+        trainer_process.subprocess,
+        "run",
+        lambda *_, **__: subprocess.CompletedProcess([], 0, b"Segmentation", b""),
     )
     usable_gpus.settle(None)
-    found = machine.look().gpu_obstacle
+    found = capacity.look().gpu_obstacle
     assert found is not None and "not JSON" in found.reason
 
 
 def test_torch_itself_is_asked_in_a_process_that_prints_json() -> None:
-    answer = asking.ask(usable_gpus.MODULE, sees_gpus=True)
+    answer = trainer_process.ask(usable_gpus.MODULE, sees_gpus=True)
     assert set(answer) == {"uuids", "left_out", "obstacle", "watched_paths"}
     assert Path(answer["watched_paths"][0]).is_file()
 
@@ -163,14 +167,14 @@ def test_torch_itself_is_asked_in_a_process_that_prints_json() -> None:
 
 
 @pytest.fixture
-def unusable(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> machine.Machine:
+def unusable(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> capacity.Machine:
     use(monkeypatch, FIRST, SECOND)
     asked.append(BAD)
     usable_gpus.settle(None)
-    return machine.look()
+    return capacity.look()
 
 
-def test_the_form_plans_cpu_ranks_and_says_why(unusable: machine.Machine, catalogue: Catalogue) -> None:
+def test_the_form_plans_cpu_ranks_and_says_why(unusable: capacity.Machine, catalogue: Catalogue) -> None:
     assert unusable.device_kind("auto") == "cpu" and unusable.default_ranks() == 2
     assert "GPUs here cannot be used" in unusable.describe()
     assert OBSTACLE.reason in unusable.describe() and OBSTACLE.remedy in unusable.describe()
@@ -182,7 +186,7 @@ def test_the_form_plans_cpu_ranks_and_says_why(unusable: machine.Machine, catalo
     assert label.startswith("CPU ranks") and words.startswith("The GPUs here cannot be used")
 
 
-def test_machine_and_queue_say_why_too(unusable: machine.Machine, tmp_path: Path) -> None:
+def test_machine_and_queue_say_why_too(unusable: capacity.Machine, tmp_path: Path) -> None:
     (found,) = [item for item in missing.gpus() if item.is_problem]
     assert OBSTACLE.reason in found.meaning
     now = Devices(tmp_path, None).look()

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from trainers import home
-from trainers.contract import json_files, rundir
+from trainers.contract import rundir
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
-from trainers.home import Home
+from trainers.engines.local import rundir_watch
+from trainers.engines.local.rundir_watch import Home
+from trainers.files import json_files
 
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(home, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(rundir_watch, "LOOK_EVERY_S", 0.0)
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import psutil
 
-from trainers.contract import host
-from trainers.contract.host import CoreReader
+from trainers.machine import host
+from trainers.machine.host import CoreReader
 
 
 def core(user: float, idle: float, iowait: float = 0.0, guest: float = 0.0) -> tuple[float, ...]:

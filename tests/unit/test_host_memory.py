@@ -10,13 +10,13 @@ import sys
 
 import pytest
 
-from trainers import host_memory
+from trainers.parallel import host_memory
 
 # A step with activations of 8 MiB, as in a small transformer; the first ones are for the memory to be there.
 STEPS = """
 import resource, statistics, sys, torch
 from torch import nn
-from trainers import host_memory
+from trainers.parallel import host_memory
 torch.set_num_threads(1)
 if sys.argv[1] == "keep":
     host_memory.keep_what_is_freed()

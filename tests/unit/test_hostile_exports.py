@@ -13,8 +13,9 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from ddp_gui import downloads, export_routes
-from ddp_gui.catalogue import Catalogue
+from ddp_gui.exports import export_routes
+from ddp_gui.plan.catalogue import Catalogue
+from ddp_gui.run import downloads
 from tests.hostile_words import ACTING, NAME, SEEN_NOWHERE, TURNED
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.test_gui_runs import make_run, store_of

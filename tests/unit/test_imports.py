@@ -27,17 +27,23 @@ def brought_by(module: str, suspects: tuple[str, ...], root: Path) -> set[str]:
     return loaded & set(suspects)
 
 
-@pytest.mark.parametrize("module", ["config", "events", "rundir", "hardware"])
+@pytest.mark.parametrize(
+    "module", ["contract.config", "contract.events", "contract.rundir", "machine.hardware"]
+)
 def test_contract_brings_neither_torch_nor_the_page(module: str, repository: Path) -> None:
-    assert brought_by(f"trainers.contract.{module}", ("torch", *PAGE_SIDE), repository) == set()
+    assert brought_by(f"trainers.{module}", ("torch", *PAGE_SIDE), repository) == set()
+
+
+def test_page_brings_no_torch(repository: Path) -> None:
+    assert brought_by("ddp_gui.server", ("torch",), repository) == set()
 
 
 def test_supervisor_brings_no_torch(repository: Path) -> None:
     """It lives as long as the run: it should cost little memory and hold no GPU."""
-    assert brought_by("trainers.supervise", ("torch", *PAGE_SIDE), repository) == set()
+    assert brought_by("trainers.engines.local.supervisor", ("torch", *PAGE_SIDE), repository) == set()
 
 
-@pytest.mark.parametrize("module", ["worker", "loop", "build", "catalog"])
+@pytest.mark.parametrize("module", ["worker", "loop", "build", "plugins.catalog"])
 def test_training_brings_nothing_of_the_page(module: str, repository: Path) -> None:
     assert brought_by(f"trainers.{module}", PAGE_SIDE, repository) == set()
 

@@ -12,13 +12,14 @@ from torch import Tensor, nn
 
 from tests.unit.fakes import world_of
 from tests.unit.test_meter import Notebook, TwinWorld, pass_time
-from trainers import loop, losses, meter
+from trainers import loop
+from trainers.checkpoint.snapshot import Progress
 from trainers.contract.config import Config
-from trainers.loading import Batch
-from trainers.meter import StepMeter
-from trainers.reporter import Command
-from trainers.snapshot import Progress
-from trainers.step_clock import StepTimes
+from trainers.data.loading import Batch
+from trainers.report import losses, meter
+from trainers.report.meter import StepMeter
+from trainers.report.reporter import Command
+from trainers.report.step_clock import StepTimes
 
 
 def late(notebook: Notebook, world: Any = None) -> StepMeter:

@@ -18,9 +18,10 @@ import torch.multiprocessing
 from torch.multiprocessing.spawn import ProcessContext, ProcessExitedException
 
 from tests.harness import REPOSITORY, wait_until
-from trainers import launch
-from trainers.contract import config, hardware, lifeline, rundir
+from trainers.contract import config, rundir
 from trainers.contract.torchrun import rank_exit_codes
+from trainers.engines.local import fork_server
+from trainers.machine import hardware, lifeline
 
 COMMAND = rundir.worker_arguments(config.parse({"nproc_per_node": 2}), "runs/x-1", 40)
 
@@ -30,37 +31,37 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "num_nvidia_cards", lambda: 0)
     monkeypatch.setattr(hardware, "num_gpus", lambda: 0)
     monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.delenv(launch.START_METHOD, raising=False)
+    monkeypatch.delenv(fork_server.START_METHOD, raising=False)
 
 
 def test_ranks_are_forked_on_linux_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert launch.can_fork()
+    assert fork_server.can_fork()
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert not launch.can_fork()
+    assert not fork_server.can_fork()
 
 
 @pytest.mark.parametrize("asked", ["num_nvidia_cards", "num_gpus"])
 def test_they_are_not_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
     monkeypatch.setattr(hardware, asked, lambda: 1)
-    assert not launch.can_fork()
+    assert not fork_server.can_fork()
 
 
 @pytest.mark.parametrize(("method", "is_forked"), [("fork", True), ("spawn", False), ("forkserver", False)])
 def test_they_are_not_where_torchrun_was_told_another_method(
     monkeypatch: pytest.MonkeyPatch, method: str, is_forked: bool
 ) -> None:
-    monkeypatch.setenv(launch.START_METHOD, method)
-    assert launch.can_fork() == is_forked
+    monkeypatch.setenv(fork_server.START_METHOD, method)
+    assert fork_server.can_fork() == is_forked
 
 
 def test_torchrun_itself_takes_the_arguments_as_they_were_meant() -> None:
     settings, entry, arguments = torch.distributed.run.config_from_args(
-        torch.distributed.run.parse_args(launch.forking(COMMAND))
+        torch.distributed.run.parse_args(fork_server.forking(COMMAND))
     )
     assert (settings.start_method, settings.nproc_per_node, settings.max_nodes) == ("fork", 2, 1)
     assert entry is torch.distributed.run.run_script_path
-    assert arguments == [str(launch.FIRST_OF_A_RANK), "trainers.worker", "runs/x-1", "--resume", "40"]
-    assert launch.FIRST_OF_A_RANK.is_file()
+    assert arguments == [str(fork_server.FIRST_OF_A_RANK), "trainers.worker", "runs/x-1", "--resume", "40"]
+    assert fork_server.FIRST_OF_A_RANK.is_file()
 
 
 @pytest.fixture
@@ -81,8 +82,8 @@ def given_to_torchrun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[list[str
 def test_ranks_that_share_the_cores_have_one_thread_each_as_torchrun_gives_them(
     given_to_torchrun: list[list[str]],
 ) -> None:
-    launch.main()
-    assert given_to_torchrun == [launch.forking(COMMAND)]
+    fork_server.main()
+    assert given_to_torchrun == [fork_server.forking(COMMAND)]
     assert os.environ["OMP_NUM_THREADS"] == "1"
     assert os.environ[lifeline.COMMAND_PID] == str(os.getpid())
 
@@ -95,7 +96,7 @@ def test_without_semaphores_each_rank_gets_an_interpreter(
             raise OSError(38, "Function not implemented")
 
     monkeypatch.setattr(multiprocessing, "get_context", lambda _: NoSemaphores())
-    launch.main()
+    fork_server.main()
     assert given_to_torchrun == [COMMAND]
     assert "Function not implemented" in capsys.readouterr().out
 
@@ -104,7 +105,7 @@ def test_a_gpu_that_only_torch_sees_is_left_alone(
     given_to_torchrun: list[list[str]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    launch.main()
+    fork_server.main()
     assert given_to_torchrun == [COMMAND]
     assert "there is a GPU" in capsys.readouterr().out
 
@@ -113,7 +114,7 @@ def test_the_end_of_every_rank_is_told_though_torchrun_names_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(ProcessContext, "join", ProcessContext.join)  # as it was, after this test
-    launch.note_every_end()
+    fork_server.note_every_end()
     ranks = torch.multiprocessing.start_processes(_end_with, args=([1, 9],), nprocs=2, join=False)
     for process in ranks.processes:
         wait_until("its end", lambda process=process: is_zombie(process), 60.0)
@@ -124,7 +125,7 @@ def test_the_end_of_every_rank_is_told_though_torchrun_names_one(
 
 def test_when_all_have_left_without_a_word_torchrun_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProcessContext, "join", ProcessContext.join)
-    launch.note_every_end()
+    fork_server.note_every_end()
     ranks = torch.multiprocessing.start_processes(_end_with, args=([0, 0],), nprocs=2, join=False)
     with pytest.raises(SystemExit) as ended:
         wait_until("the end of torchrun", lambda: ranks.join(-1) and None, 60.0)
@@ -141,7 +142,7 @@ def is_zombie(process: multiprocessing.process.BaseProcess) -> bool:
 
 def test_what_is_imported_before_the_fork_starts_no_thread() -> None:
     script = (
-        "import importlib, os\nfrom trainers import launch\n"
+        "import importlib, os\nfrom trainers.engines.local import fork_server as launch\n"
         "for name in launch.NEEDED_BY_ANY_RUN: importlib.import_module(name)\n"
         "print(len(os.listdir('/proc/self/task')))"
     )

@@ -13,21 +13,23 @@ from typing import Any
 
 import pytest
 
-from ddp_gui import launcher, plan
-from ddp_gui.catalogue import Catalogue
-from ddp_gui.machine import Machine
-from ddp_gui.waiting import starter
-from ddp_gui.waiting.devices import Users
-from ddp_gui.waiting.line import Line
-from ddp_gui.waiting.person_limits import Limits
-from ddp_gui.waiting.queue_book import BookError, BookKeeper
+from ddp_gui.devices.capacity import Machine
+from ddp_gui.launch import launcher
+from ddp_gui.plan import plan
+from ddp_gui.plan.catalogue import Catalogue
+from ddp_gui.queue import starter
+from ddp_gui.queue.devices import Users
+from ddp_gui.queue.person_limits import Limits
+from ddp_gui.queue.scheduler import Line
+from ddp_gui.queue.store import BookError, BookKeeper
 from tests.harness import wait_until
 from tests.unit.checkpoints import leave_checkpoint
 from tests.unit.stand_in import FOUR_GPUS, FakeDevices, Supervisors, supervisors  # noqa: F401 - a fixture
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
-from trainers.contract import events, json_files, rundir, tickets
+from trainers.contract import events, rundir, tickets
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.tickets import Ticket, TicketError
+from trainers.files import json_files
 
 # ruff: noqa: F811
 
@@ -71,7 +73,7 @@ def test_who_finds_no_room_waits_and_starts_when_the_one_before_has_ended(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its end starts the next one: a look once a second would not come within this test."""
-    monkeypatch.setattr("ddp_gui.waiting.line.LOOK_EVERY_S", 3600.0)
+    monkeypatch.setattr("ddp_gui.queue.scheduler.LOOK_EVERY_S", 3600.0)
     line = place.page()
     line.begin()
     first = line.start(place.planned(), "ann")
@@ -170,14 +172,14 @@ def test_a_page_killed_at_any_moment_of_a_start_neither_loses_a_run_nor_starts_i
         kill_at(patch, *KILLED_AT[moment])
         with pytest.raises(KilledError):
             place.page().start(place.planned(), "ann")
-    monkeypatch.setattr("ddp_gui.waiting.line_look.STARTING_S", 0.3)
+    monkeypatch.setattr("ddp_gui.queue.snapshot.STARTING_S", 0.3)
     page = place.page()
     page.begin()
     made = [path.parent.name for path in place.runs_dir.glob("*/config.json")]
     for run_id in made:
         place.supervisors.has_begun(RunDirectory(place.runs_dir / run_id))
     # From now on who has not begun is late: looked for again, nobody is started a second time.
-    monkeypatch.setattr("ddp_gui.waiting.line_look.STARTING_S", 0.0)
+    monkeypatch.setattr("ddp_gui.queue.snapshot.STARTING_S", 0.0)
     for _ in range(2):
         page.tick()
     page.close()
@@ -199,7 +201,7 @@ def test_a_supervisor_that_comes_late_finds_that_another_was_started(
         )
         with pytest.raises(ZeroDivisionError):
             place.page().start(place.planned(), "ann")
-    monkeypatch.setattr("ddp_gui.waiting.line_look.STARTING_S", 0.0)
+    monkeypatch.setattr("ddp_gui.queue.snapshot.STARTING_S", 0.0)
     place.page().tick()
     ((run, ticket),) = late
     assert run.queued.exists() is False or tickets.read_queued(run) != ticket
@@ -482,7 +484,7 @@ def test_a_book_that_makes_no_sense_is_said_and_deleting_it_loses_nobody(place: 
 def test_a_page_that_hangs_with_the_book_in_hand_does_not_hang_another(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ddp_gui.waiting.queue_book.LOCK_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("ddp_gui.queue.store.LOCK_TIMEOUT_S", 0.1)
     place.runs_dir.mkdir()
     with BookKeeper(place.runs_dir).open(), pytest.raises(BookError, match="does not answer"):
         place.page().start(place.planned(), "ann")

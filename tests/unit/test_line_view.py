@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.access import owners, people
-from ddp_gui.access.people import Person
-from ddp_gui.waiting import line_view
-from ddp_gui.waiting.devices import Users
-from ddp_gui.waiting.line import Line
-from ddp_gui.waiting.line_view import LineView
+from ddp_gui.auth import current_user, owners
+from ddp_gui.auth.current_user import Person
+from ddp_gui.queue import presenter
+from ddp_gui.queue.devices import Users
+from ddp_gui.queue.presenter import LineView
+from ddp_gui.queue.scheduler import Line
 from tests.unit.stand_in import FOUR_GPUS, FakeDevices, Supervisors, supervisors  # noqa: F401 - a fixture
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.test_gui_runs import store_of
@@ -33,14 +33,14 @@ def view_of(place: Place, line: Line, catalogue: Any) -> LineView:
     [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (22, "22nd")],
 )
 def test_places_are_ordinals(number: int, words: str) -> None:
-    assert line_view.ordinal(number) == words
+    assert presenter.ordinal(number) == words
 
 
 def test_what_is_not_known_is_said_to_be_unknown() -> None:
-    assert line_view.in_words(2, None) == "2nd in line; when it starts is not known yet"
-    assert line_view.in_words(1, 12.0) == "1st in line, starts in less than a minute"
-    assert line_view.in_words(3, 250.0) == "3rd in line, starts in about 4 min"
-    assert line_view.in_words(3, 9000.0) == "3rd in line, starts in about 2.5 h"
+    assert presenter.in_words(2, None) == "2nd in line; when it starts is not known yet"
+    assert presenter.in_words(1, 12.0) == "1st in line, starts in less than a minute"
+    assert presenter.in_words(3, 250.0) == "3rd in line, starts in about 4 min"
+    assert presenter.in_words(3, 9000.0) == "3rd in line, starts in about 2.5 h"
 
 
 def test_a_student_sees_the_own_place_and_no_name_that_is_hidden(place: Place, catalogue) -> None:
@@ -48,7 +48,7 @@ def test_a_student_sees_the_own_place_and_no_name_that_is_hidden(place: Place, c
     line.start(place.planned(), "ann")
     anns, bobs = line.start(place.planned(), "ann").run, line.start(place.planned(), "bob").run
     view = view_of(place, line, catalogue)
-    with people.asked_by(BOB):
+    with current_user.asked_by(BOB):
         page = view.page(
             BOB, lambda run_id: owners.owner_of(anns.__class__(place.runs_dir / run_id)) == "bob"
         )

@@ -10,7 +10,7 @@ import torch
 from tests.unit.test_metrics import spec_of
 from trainers import build
 from trainers.contract.config import Config
-from trainers.data import (
+from trainers.data.dataset import (
     IMAGE_CLASSIFICATION,
     Augmentation,
     DataSpec,
@@ -20,8 +20,8 @@ from trainers.data import (
     mean_and_std,
     vary,
 )
-from trainers.loading import Batch, Loader
-from trainers.sharding import ShardedBatches
+from trainers.data.loading import Batch, Loader
+from trainers.data.sharding import ShardedBatches
 
 CPU = torch.device("cpu")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from trainers import log_cap
-from trainers.log_cap import LogCap
+from trainers.engines.local import log_cap
+from trainers.engines.local.log_cap import LogCap
 
 
 def test_log_that_is_too_long_keeps_its_end_and_says_what_is_missing(

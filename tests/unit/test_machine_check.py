@@ -13,28 +13,21 @@ from typing import Any
 import pytest
 
 from tests.harness import REPOSITORY
-from trainers import check_machine
-from trainers.contract import check_limits, hardware
+from trainers.check_machine import __main__ as check_machine
+from trainers.check_machine import table
+from trainers.check_machine.checks import all_reduce, bench, configs, devices, driver, strategies, training
+from trainers.check_machine.checks.bench import Bench
+from trainers.check_machine.checks.cancelling import CancelledError, Patience, TooLateError
+from trainers.check_machine.checks.devices import Devices, GpusNow
+from trainers.check_machine.checks.driver import Nvidia, Probe
+from trainers.check_machine.checks.findings import Finding, Value, all_passed, compare, summary
+from trainers.check_machine.checks.outcome import Outcome
+from trainers.contract import check_limits
 from trainers.contract.check_limits import JOB_LIMIT_S, longest_check_s
-from trainers.contract.cuda_environment import Obstacle
-from trainers.contract.hardware import VisibleGpu
-from trainers.contract.processes import GPU_KILL_WAIT_S, KILL_WAIT_S
-from trainers.machine_check import (
-    all_reduce,
-    bench,
-    configs,
-    devices,
-    driver,
-    strategies,
-    table,
-    training,
-)
-from trainers.machine_check.bench import Bench
-from trainers.machine_check.cancelling import CancelledError, Patience, TooLateError
-from trainers.machine_check.devices import Devices, GpusNow
-from trainers.machine_check.driver import Nvidia, Probe
-from trainers.machine_check.findings import Finding, Value, all_passed, compare, summary
-from trainers.machine_check.outcome import Outcome
+from trainers.machine import hardware
+from trainers.machine.cuda_environment import Obstacle
+from trainers.machine.hardware import VisibleGpu
+from trainers.machine.processes import GPU_KILL_WAIT_S, KILL_WAIT_S
 
 FREE, DESKTOP = VisibleGpu(index=0, uuid="GPU-a", handle="0"), VisibleGpu(index=1, uuid="GPU-b", handle="1")
 USED, BLIND = VisibleGpu(index=2, uuid="GPU-c", handle="2"), VisibleGpu(index=3, uuid="GPU-d", handle="3")
@@ -179,7 +172,7 @@ def test_a_job_is_not_started_on_a_gpu_that_was_taken_but_waits_for_its_last_one
     assert checks.guarded(lambda: Outcome.passed("It was started.")).state == "passed"
     assert next(looks, None) is None, "it looked again until its own last job had gone"
 
-    monkeypatch.setattr("trainers.machine_check.bench.TEARDOWN_S", 0.0)
+    monkeypatch.setattr("trainers.check_machine.checks.bench.TEARDOWN_S", 0.0)
     monkeypatch.setattr(devices, "look", lambda: GpusNow(in_use=("GPU 0 is in use",)))
     found = checks.guarded(lambda: pytest.fail("a job was started on somebody's GPU"))
     assert (found.state, found.words) == ("not_checked", "Left alone: GPU 0 is in use.")
@@ -217,7 +210,7 @@ def test_every_strategy_trains_on_ddps_global_batches(num_ranks: int) -> None:
 
 
 def test_the_probe_knows_a_small_model_for_every_strategy() -> None:
-    from trainers.machine_check import probe
+    from trainers.check_machine.checks import probe
 
     found = {entry["name"]: entry["trains"] for entry in probe.describe()["strategies"]}
     assert found.keys() >= {"ddp", "zero1", "zero2", "zero3", "tensor", "pipeline", "data_tensor"}
@@ -415,7 +408,7 @@ def test_waiting_ends_with_the_cancel_or_the_deadline(patience: Patience) -> Non
 def test_a_signal_at_any_moment_ends_a_wait() -> None:
     program = """
 import signal
-from trainers.machine_check import cancelling
+from trainers.check_machine.checks import cancelling
 cancelling.POLL_S = 0.0
 patience = cancelling.Patience()
 signal.signal(signal.SIGALRM, lambda *_: patience.cancel())
@@ -431,7 +424,7 @@ for number in range(2_000):
 
 
 def test_the_page_waits_longer_than_a_check_and_its_end_may_take() -> None:
-    from trainers.machine_check import probe
+    from trainers.check_machine.checks import probe
 
     assert check_limits.CANCEL_S > GPU_KILL_WAIT_S + KILL_WAIT_S
     strategies_besides_ddp = len(probe.describe()["strategies"]) - 1

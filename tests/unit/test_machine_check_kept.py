@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
+from trainers.check_machine.check import MOST_SAID_CHARS, Check, Wanted, does_a_run_go_on
+from trainers.check_machine.checks import devices, disk, driver
+from trainers.check_machine.checks.cancelling import CancelledError, Patience
+from trainers.check_machine.checks.devices import GpusNow
+from trainers.check_machine.checks.driver import Probe
+from trainers.check_machine.checks.findings import Finding
+from trainers.check_machine.checks.job import LOG_END_BYTES, log_ends
+from trainers.check_machine.checks.outcome import REPORT_HINT, Outcome
+from trainers.check_machine.scratch import alone, scratch
 from trainers.contract import config as config_module
-from trainers.contract import private_files
 from trainers.contract.check_files import MOST_KEPT, CheckFiles
-from trainers.contract.cuda_environment import Obstacle
-from trainers.contract.hardware import VisibleGpu
-from trainers.machine_check import devices, disk, driver
-from trainers.machine_check.cancelling import CancelledError, Patience
-from trainers.machine_check.check import MOST_SAID_CHARS, Check, Wanted, does_a_run_go_on
-from trainers.machine_check.devices import GpusNow
-from trainers.machine_check.driver import Probe
-from trainers.machine_check.findings import Finding
-from trainers.machine_check.job import LOG_END_BYTES, log_ends
-from trainers.machine_check.outcome import REPORT_HINT, Outcome
-from trainers.machine_check.scratch import alone, scratch
+from trainers.files import private_files
+from trainers.machine.cuda_environment import Obstacle
+from trainers.machine.hardware import VisibleGpu
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_the_disk_is_measured_and_what_runs_rely_on_is_tried(tmp_path: Path, pat
 def test_a_file_system_that_keeps_no_locks_or_rights_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trainers.machine_check.disk.fcntl.flock", lambda *_: None)
+    monkeypatch.setattr("trainers.check_machine.checks.disk.fcntl.flock", lambda *_: None)
     monkeypatch.setattr(private_files, "is_ours", lambda _: False)
     found = disk.check_file_system(tmp_path)
     assert found.state == "failed"
@@ -126,7 +126,7 @@ def test_an_odd_error_in_one_check_is_a_finding_and_the_rest_goes_on(
 ) -> None:
     probe = Probe(torch="9.9", strategies=STRATEGIES)
     monkeypatch.setattr(driver, "ask_torch", lambda *_: probe)
-    monkeypatch.setattr("trainers.machine_check.check._last_like", lambda *_: None)
+    monkeypatch.setattr("trainers.check_machine.check._last_like", lambda *_: None)
 
     def odd(*_: object) -> Any:
         raise TypeError(f"odd at {Path.home()}/secret")

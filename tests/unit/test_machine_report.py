@@ -15,19 +15,20 @@ from typing import Any
 import psutil
 import pytest
 
-from ddp_gui.catalogue import CatalogueError
-from ddp_gui.communication import CommunicationChecks
-from ddp_gui.machine_check import MachineChecks
-from ddp_gui.machine_report import disk, missing
-from ddp_gui.machine_report.disk import DiskForecast
-from ddp_gui.machine_report.owners import Owners
-from ddp_gui.machine_report.report import MachineReport
-from ddp_gui.machine_report.slow_look import SlowLook
-from ddp_gui.standby import Standby
+from ddp_gui.devices import disk
+from ddp_gui.devices.disk import DiskForecast
+from ddp_gui.devices.process_owners import Owners
+from ddp_gui.launch.warm_pool import Standby
+from ddp_gui.machine import missing
+from ddp_gui.machine.communication import CommunicationChecks
+from ddp_gui.machine.machine_check import MachineChecks
+from ddp_gui.machine.report import MachineReport
+from ddp_gui.machine.slow_look import SlowLook
+from ddp_gui.plan.catalogue import CatalogueError
 from tests.harness import wait_until
-from trainers.contract import gpu_signs, hardware, processes
-from trainers.contract.cuda_environment import Obstacle
-from trainers.contract.hardware import GpuProcess, Reading
+from trainers.machine import gpu_signs, hardware, processes
+from trainers.machine.cuda_environment import Obstacle
+from trainers.machine.hardware import GpuProcess, Reading
 
 DAY_S = 86_400.0
 SLEEP = "import time; time.sleep(600)"
@@ -127,12 +128,12 @@ def test_one_that_stood_by_is_a_run_s_when_its_output_goes_into_its_logs(tmp_pat
     logs = tmp_path / "runs" / "run-1" / "logs"
     logs.mkdir(parents=True)
     code = "import os,sys; sys.stdin.readline(); os.dup2(os.open(sys.argv[1], 65), 1); sys.stdin.readline()"
-    command = [sys.executable, "-c", code, str(logs / "rank_0.log"), "trainers.standing_by"]
+    command = [sys.executable, "-c", code, str(logs / "rank_0.log"), "trainers.warm_worker"]
     owners = Owners(tmp_path / "runs")
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         assert process.stdin is not None
         wait_until(
-            "it being there", lambda: "trainers.standing_by" in psutil.Process(process.pid).cmdline(), 60
+            "it being there", lambda: "trainers.warm_worker" in psutil.Process(process.pid).cmdline(), 60
         )
         assert owners.run_of(process.pid) is None and owners.live_runs() == {}
         process.stdin.write("go on\n")

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from trainers import sample_board
-from trainers.contract import memory_file
-from trainers.contract.memory_file import MemoryFile
 from trainers.contract.torchrun import STORE, RendezvousFiles
-from trainers.sample_board import PLACE_BYTES, SampleBoard
+from trainers.machine import memory_file
+from trainers.machine.memory_file import MemoryFile
+from trainers.report import sample_board
+from trainers.report.sample_board import PLACE_BYTES, SampleBoard
 
 only_in_memory = pytest.mark.skipif(not memory_file.is_in_memory(), reason="this system has no memory files")
 

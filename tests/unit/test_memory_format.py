@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from trainers import memory_format
 from trainers.contract.config import Config
-from trainers.distributed import World
-from trainers.parallel import Strategy
+from trainers.parallel import memory_format
+from trainers.parallel.process_group import World
+from trainers.parallel.strategy import Strategy
 
 CPU = torch.device("cpu")
 

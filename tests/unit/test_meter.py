@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from tests.unit.fakes import LoneWorld, world_of
-from trainers import meter
-from trainers.meter import StepMeter
-from trainers.reporter import Command, NullReporter, StepBatch
+from trainers.report import meter
+from trainers.report.meter import StepMeter
+from trainers.report.reporter import Command, NullReporter, StepBatch
 
 
 class Notebook(NullReporter):

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from tests.unit.fakes import world_of
-from trainers import metrics
 from trainers.contract import events
-from trainers.data import (
+from trainers.data.dataset import (
     IMAGE_CLASSIFICATION,
     LANGUAGE_MODELLING,
     TABULAR_CLASSIFICATION,
@@ -19,6 +18,7 @@ from trainers.data import (
     TEXT_CLASSIFICATION,
     DataSpec,
 )
+from trainers.report import metrics
 
 CPU = torch.device("cpu")
 

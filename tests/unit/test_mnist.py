@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainers.data import DataOptions, NotInstalledError
+from trainers.data.dataset import DataOptions, NotInstalledError
 from trainers.datasets.mnist import Mnist, Source, default_sources
 
 CPU = torch.device("cpu")

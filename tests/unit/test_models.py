@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers import registry
-from trainers.data import (
+from trainers.data.dataset import (
     IMAGE_CLASSIFICATION,
     LANGUAGE_MODELLING,
     TABULAR_CLASSIFICATION,
@@ -15,7 +15,7 @@ from trainers.data import (
     TEXT_CLASSIFICATION,
     DataSpec,
 )
-from trainers.objective import Objective
+from trainers.optimisation.objective import Objective
 from trainers.registry import ModelOptions
 
 registry.discover_all()

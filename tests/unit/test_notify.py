@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.harness import REPOSITORY, all_events
-from trainers import notify
-from trainers.contract import json_files
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
-from trainers.supervise import Supervisor
+from trainers.engines.local import notify
+from trainers.engines.local.supervisor import Supervisor
+from trainers.files import json_files
 
 SECRET = "s3cret-token"
 ADDRESS = f"json://127.0.0.1:9/{SECRET}"
@@ -190,7 +190,7 @@ def test_a_service_that_hangs_is_given_up(run: RunDirectory, monkeypatch: pytest
 )
 def test_without_the_package_the_real_sender_says_so_without_a_word() -> None:
     environment = os.environ | {notify.VARIABLE: ADDRESS}
-    command = [sys.executable, "-m", "trainers.notify"]
+    command = [sys.executable, "-m", "trainers.engines.local.notify"]
     ended = subprocess.run(
         command, cwd=REPOSITORY, env=environment, input=b"the end", capture_output=True, check=False
     )

@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.unit.fakes import LoneWorld, world_of
 from trainers.contract.config import Config
-from trainers.data import (
+from trainers.data.dataset import (
     IMAGE_CLASSIFICATION,
     LANGUAGE_MODELLING,
     TABULAR_REGRESSION,
@@ -19,11 +19,11 @@ from trainers.data import (
     ImageSplit,
     Split,
 )
-from trainers.distributed import World
-from trainers.metrics import Evaluation
-from trainers.objective import Objective, evaluation_batch
-from trainers.objective import evaluate as evaluate_all
-from trainers.parallel import Strategy
+from trainers.optimisation.objective import Objective, evaluation_batch
+from trainers.optimisation.objective import evaluate as evaluate_all
+from trainers.parallel.process_group import World
+from trainers.parallel.strategy import Strategy
+from trainers.report.metrics import Evaluation
 
 CPU = torch.device("cpu")
 

@@ -15,26 +15,30 @@ import psutil
 import pytest
 
 import app
-from ddp_gui import asking, launcher, listing_cache, stopping, uploads
-from ddp_gui import bin as run_bin
-from ddp_gui.access.account_file import AccountError, AccountFile
-from ddp_gui.access.class_settings import STRICTEST, ClassSettingsFile
-from ddp_gui.access.sessions import Sessions
-from ddp_gui.waiting.line_look import LineLook
-from ddp_gui.waiting.queue_book import BookError, BookKeeper
+from ddp_gui.auth.account_file import AccountError, AccountFile
+from ddp_gui.auth.class_settings import STRICTEST, ClassSettingsFile
+from ddp_gui.auth.sessions import Sessions
+from ddp_gui.background import trainer_process
+from ddp_gui.gradio_routes import uploads
+from ddp_gui.launch import launcher, stopping
+from ddp_gui.queue.snapshot import LineLook
+from ddp_gui.queue.store import BookError, BookKeeper
+from ddp_gui.runs import bin as run_bin
+from ddp_gui.runs import listing_cache
 from tests import other_user
 from tests.other_user import give_away, needs_a_second_user
 from tests.unit.stand_in import FakeDevices
-from trainers.contract import config, events, private_files, rundir, tickets
+from trainers.contract import config, events, rundir, tickets
 from trainers.contract.events import EventFile
-from trainers.contract.heartbeats import Board
 from trainers.contract.orders import Pipes
-from trainers.contract.private_files import ForeignFileError
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.tickets import Ticket, TicketError
-from trainers.owndata import cache
-from trainers.owndata.problems import DataError
-from trainers.wishes import Wishes
+from trainers.data.own.common import cache
+from trainers.data.own.common.problems import DataError
+from trainers.engines.heartbeats.heartbeat_board import Board
+from trainers.engines.local.stop_requests import Wishes
+from trainers.files import private_files
+from trainers.files.private_files import ForeignFileError
 
 TICKET = Ticket(person="", kind="cpu", num_ranks=1, asked_unix_s=time.time())
 
@@ -163,10 +167,10 @@ def test_a_planted_answer_of_the_catalogue_is_not_shown(
 ) -> None:
     planted = tmp_path / "catalogue.json"
     answer = {"models": [], "watched_paths": []}
-    planted.write_text(json.dumps({"key": asking.current_key(answer), "answer": answer}))
-    assert asking.remembered(planted) == answer
+    planted.write_text(json.dumps({"key": trainer_process.current_key(answer), "answer": answer}))
+    assert trainer_process.remembered(planted) == answer
     give_away(planted, monkeypatch)
-    assert asking.remembered(planted) is None
+    assert trainer_process.remembered(planted) is None
     assert f"{planted} belongs to" in capsys.readouterr().out
 
 
@@ -176,12 +180,12 @@ def test_nothing_is_kept_in_a_temporary_folder(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(private_files, "REPOSITORY", tmp_path / "file")
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "mine"))
-    kept = asking.default_cache_file("catalogue")
+    kept = trainer_process.default_cache_file("catalogue")
     assert kept is not None and kept.is_relative_to(tmp_path / "mine") and mode(kept.parent) == 0o700
     give_away(kept.parent, monkeypatch)
-    assert asking.default_cache_file("catalogue") is None
-    asking.remember(None, {})
-    assert asking.remembered(None) is None
+    assert trainer_process.default_cache_file("catalogue") is None
+    trainer_process.remember(None, {})
+    assert trainer_process.remembered(None) is None
 
 
 @pytest.mark.parametrize("place", ["none", "a link he made", "his"])

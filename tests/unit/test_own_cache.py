@@ -17,18 +17,18 @@ from tests.unit.own_files import (
     own_cache,  # noqa: F401 - a fixture
     write,
 )
-from trainers.contract import private_files
-from trainers.data import DataOptions
-from trainers.owndata import cache
-from trainers.owndata.images import Images
-from trainers.owndata.problems import DataError
-from trainers.owndata.store import META, MappedArray
+from trainers.data.dataset import DataOptions
+from trainers.data.own.common import cache
+from trainers.data.own.common.problems import DataError
+from trainers.data.own.common.store import META, MappedArray
+from trainers.data.own.images.image_folder import Images
+from trainers.files import private_files
 
 PREPARE = """
 import sys
-from trainers.data import DataOptions
-from trainers.owndata.dataset import Own
-from trainers.owndata.images import Images
+from trainers.data.dataset import DataOptions
+from trainers.data.own.dataset import Own
+from trainers.data.own.images.image_folder import Images
 
 plain = Images.prepare
 def counted(self, *arguments):
@@ -175,7 +175,7 @@ def test_map_gives_its_pages_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """What was read stays right when the pages behind it are handed back."""
     import numpy as np
 
-    from trainers.owndata import store
+    from trainers.data.own.common import store
 
     values = np.arange(400_000, dtype=np.int32).reshape(4000, 100)
     store.write_array(tmp_path, "x", values)
@@ -192,6 +192,6 @@ def test_map_gives_its_pages_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_options_of_a_path_with_a_tilde(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pets: Path) -> None:
     monkeypatch.setenv("HOME", str(pets.parent))
-    from trainers.owndata.dataset import Own
+    from trainers.data.own.dataset import Own
 
     assert Own(DataOptions(path="~/pets")).spec() == own(pets).spec()

@@ -20,12 +20,14 @@ from tests.unit.own_files import (
     own_cache,  # noqa: F401 - a fixture
     write,
 )
-from trainers.data import DataOptions
-from trainers.owndata import cache, folders, images, limits, reading, table_plan, table_rows
-from trainers.owndata.dataset import Own
-from trainers.owndata.problems import DataError
-from trainers.owndata.store import META
-from trainers.owndata.tables import TableData
+from trainers.data.dataset import DataOptions
+from trainers.data.own.common import cache, folders, limits, reading
+from trainers.data.own.common.problems import DataError
+from trainers.data.own.common.store import META
+from trainers.data.own.dataset import Own
+from trainers.data.own.images import image_folder
+from trainers.data.own.tables import table_plan, table_rows
+from trainers.data.own.tables.table import TableData
 
 
 def test_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
@@ -175,7 +177,7 @@ def test_table_in_which_a_zip_lies_is_a_table(tmp_path: Path) -> None:
 def test_no_more_images_are_tried_when_too_many_cannot_be_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(images, "MAX_UNREADABLE", 3)
+    monkeypatch.setattr(image_folder, "MAX_UNREADABLE", 3)
     root = make_images(tmp_path / "pets", {"a": 5, "b": 5})
     for number in range(4):
         (root / "a" / f"odd-{number}.png").write_bytes(b"no image")

@@ -25,11 +25,11 @@ from tests.unit.own_files import (
     own,
     own_cache,  # noqa: F401 - a fixture
 )
-from trainers.data import Augmentation, ImageSplit
-from trainers.owndata import decoding
-from trainers.owndata import images as images_module
-from trainers.owndata.decoding import Header, choose_shape
-from trainers.owndata.splits import MappedImageSplit
+from trainers.data.dataset import Augmentation, ImageSplit
+from trainers.data.own.common.splits import MappedImageSplit
+from trainers.data.own.images import decoding
+from trainers.data.own.images import image_folder as images_module
+from trainers.data.own.images.decoding import Header, choose_shape
 
 CPU = torch.device("cpu")
 
@@ -169,7 +169,7 @@ def test_odd_images_are_read_as_people_see_them(tmp_path: Path) -> None:
     data = own(tmp_path / "d")
     assert data.spec().input_shape == (3, 16, 20), "the turned one has the same format as the rest"
     source = data.kind.look(data.problems).source  # type: ignore[union-attr]
-    from trainers.owndata.decoding import decode
+    from trainers.data.own.images.decoding import decode
 
     by_name = {name: decode(source.open(name), (3, 16, 20)) for name in source.files}
     assert by_name["a/turned.png"][:, 8, 2].tolist() == [255, 0, 0]

@@ -18,8 +18,8 @@ from tests.unit.own_files import (
     own_cache,  # noqa: F401 - a fixture
     write,
 )
-from trainers import inspect_data
-from trainers.data import DataOptions
+from trainers.data.dataset import DataOptions
+from trainers.plugins import inspect_data
 
 
 def inspect(path: Path, *, prepare: bool = False, **options: Any) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def test_command_prints_one_object_even_of_names_that_are_no_unicode(
 ) -> None:
     path = make_images(tmp_path / "d", {"a": 3, "b": 3})
     (path / "a").rename(path / os.fsdecode(b"\xff\xfe"))
-    command = [sys.executable, "-m", "trainers.inspect_data", "--path", str(path), "--task", "auto"]
+    command = [sys.executable, "-m", "trainers.plugins.inspect_data", "--path", str(path), "--task", "auto"]
     ended = subprocess.run(command, cwd=repository, capture_output=True, timeout=300, check=True)
     seen = json.loads(ended.stdout)
     assert seen["ok"] and sorted(seen["preview"]["class_counts"].values()) == [3, 3]

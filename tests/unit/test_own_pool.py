@@ -23,15 +23,16 @@ from tests.unit.own_files import (
     own,
     own_cache,  # noqa: F401 - a fixture
 )
-from trainers.owndata import decoding, pool
-from trainers.owndata.problems import DataError
+from trainers.data.own.common import pool
+from trainers.data.own.common.problems import DataError
+from trainers.data.own.images import decoding
 
 GONE_WITHIN_S = 60.0
 
 # Prints the process ids of its workers, then works for ever.
 FOREVER = """
 import os, time
-from trainers.owndata import pool
+from trainers.data.own.common import pool
 pool.PROCESSES_FROM = 1
 def work(*_):
     print(os.getpid(), file=open(os.environ["WORKERS"], "a"), flush=True)

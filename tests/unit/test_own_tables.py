@@ -18,13 +18,13 @@ from tests.unit.own_files import (
     own_cache,  # noqa: F401 - a fixture
     write,
 )
-from trainers.data import NotInstalledError
-from trainers.owndata import table_rows
-from trainers.owndata import tables as tables_module
-from trainers.owndata.problems import DataError
-from trainers.owndata.splits import MappedRowsSplit
-from trainers.tables import TableSplit
-from trainers.text import TextSplit
+from trainers.data.dataset import NotInstalledError
+from trainers.data.own.common.problems import DataError
+from trainers.data.own.common.splits import MappedRowsSplit
+from trainers.data.own.tables import table as tables_module
+from trainers.data.own.tables import table_rows
+from trainers.data.tables import TableSplit
+from trainers.data.text import TextSplit
 
 CPU = torch.device("cpu")
 

@@ -15,11 +15,12 @@ from tests.unit.own_files import (
     own,
     own_cache,  # noqa: F401 - a fixture
 )
-from trainers.data import CharacterSplit, DataOptions
-from trainers.owndata import plain_text, reading
-from trainers.owndata.dataset import Own
-from trainers.owndata.problems import DataError
-from trainers.owndata.splits import MappedTextSplit
+from trainers.data.dataset import CharacterSplit, DataOptions
+from trainers.data.own.common import reading
+from trainers.data.own.common.problems import DataError
+from trainers.data.own.common.splits import MappedTextSplit
+from trainers.data.own.dataset import Own
+from trainers.data.own.texts import plain_text
 
 CPU = torch.device("cpu")
 TEXT = "Ein schöner Tag – नमस्ते 😀!\r\nzwei\n" * 60

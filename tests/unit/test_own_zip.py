@@ -19,9 +19,9 @@ from tests.unit.own_files import (
     own,
     own_cache,  # noqa: F401 - a fixture
 )
-from trainers.owndata import zip_checks
-from trainers.owndata.image_sources import ZipSource
-from trainers.owndata.problems import Problems
+from trainers.data.own.common.problems import Problems
+from trainers.data.own.images import zip_checks
+from trainers.data.own.images.image_sources import ZipSource
 
 
 @pytest.fixture

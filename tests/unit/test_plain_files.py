@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ddp_gui import downloads, logs, remarks
-from trainers.contract import config, plain_files, rundir
+from ddp_gui.run import downloads, logs
+from ddp_gui.runs import notes
+from trainers.contract import config, rundir
 from trainers.contract.rundir import RunDirectory
+from trainers.files import plain_files
 
 SECRET = "the secret of this machine"
 
@@ -65,8 +67,8 @@ def test_a_log_that_is_a_link_is_not_read(made: RunDirectory, secret: Path) -> N
 
 def test_notes_that_are_a_link_are_none(made: RunDirectory, tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text('{"name": "of another file"}')
-    (made.path / remarks.FILE).symlink_to(tmp_path / "other.json")
-    assert remarks.read(made) == remarks.Remarks()
+    (made.path / notes.FILE).symlink_to(tmp_path / "other.json")
+    assert notes.read(made) == notes.Remarks()
 
 
 def test_a_checkpoint_s_download_has_only_its_own_files(made: RunDirectory, secret: Path) -> None:

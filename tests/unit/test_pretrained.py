@@ -19,9 +19,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from tests.harness import REPOSITORY
-from trainers import pretrained, pretrained_text, registry
-from trainers.data import DataSpec, NotInstalledError
+from trainers import registry
+from trainers.data.dataset import DataSpec, NotInstalledError
 from trainers.models import gpt, hf_causal, hf_text, timm_image
+from trainers.networks import pretrained, pretrained_text
 from trainers.registry import ModelOptions
 
 INSTALL = "pip install -r requirements-finetune.txt"
@@ -230,7 +231,8 @@ def test_pins_are_those_of_the_requirements_file() -> None:
 
 
 def test_importing_all_plugins_brings_none_of_the_optional_packages() -> None:
-    code = "import sys; from trainers import catalog, registry; print(registry.discover_all(), *sys.modules)"
+    imports = "import sys; from trainers import registry; from trainers.plugins import catalog"
+    code = f"{imports}; print(registry.discover_all(), *sys.modules)"
     ended = subprocess.run(
         [sys.executable, "-c", code], cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=True
     )

@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from trainers.contract import processes
-from trainers.contract.processes import GPU_KILL_WAIT_S, KILL_WAIT_S, ProcessTree
+from trainers.machine import processes
+from trainers.machine.processes import GPU_KILL_WAIT_S, KILL_WAIT_S, ProcessTree
 
 PID = 4321
 

@@ -12,10 +12,12 @@ import pytest
 import torch
 
 from tests.unit.fake_gpus import FakeGpu, FakeNvml
-from trainers import build, devices, distributed, usable_gpus
-from trainers.contract import config, cuda_environment, hardware
-from trainers.contract.cuda_environment import Obstacle
+from trainers import build
+from trainers.contract import config
 from trainers.contract.torchrun import STORE
+from trainers.machine import cuda_environment, hardware
+from trainers.machine.cuda_environment import Obstacle
+from trainers.parallel import devices, process_group, usable_gpus
 
 FIRST = FakeGpu(uuid="GPU-aaaa1111-2222")
 SECOND = FakeGpu(uuid="GPU-bbbb1111-2222")
@@ -123,10 +125,10 @@ def test_the_group_is_joined_as_the_device_asks_for(
         monkeypatch.setenv(name, "")
     monkeypatch.setenv("TRAINERS_SHARE_ONE_GPU", str(int(is_shared)))
     joined: list[dict[str, Any]] = []
-    monkeypatch.setattr(distributed.dist, "init_process_group", lambda **how: joined.append(how))
+    monkeypatch.setattr(process_group.dist, "init_process_group", lambda **how: joined.append(how))
     for name in ("new_group", "get_rank", "get_world_size"):
-        monkeypatch.setattr(distributed.dist, name, lambda **_: 1)
-    world = distributed.join("cuda")
+        monkeypatch.setattr(process_group.dist, name, lambda **_: 1)
+    world = process_group.join("cuda")
     assert world.device == torch.device("cuda", 1)
     assert (joined[0]["backend"], joined[0]["device_id"]) == (backend, None if is_shared else world.device)
 
@@ -224,7 +226,7 @@ def test_which_cards_a_build_covers(
 def test_the_run_says_why_it_is_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[tuple[str, ...]] = []
     reporter: Any = SimpleNamespace(warning=lambda *words: said.append(words))
-    world = distributed.World(rank=0, local_rank=0, world_size=1, node=0, device=torch.device("cpu"))
+    world = process_group.World(rank=0, local_rank=0, world_size=1, node=0, device=torch.device("cpu"))
     monkeypatch.setattr(build.registry, "discover_all", list)
     build._say_what_is_wrong(config.parse({}), world, reporter)
     assert said == []

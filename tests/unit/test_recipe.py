@@ -13,20 +13,23 @@ from torch import nn
 
 from tests.unit.fakes import world_of
 from tests.unit.test_metrics import spec_of
-from trainers import build, compiling, heartbeat, loop, precision, recipe, registry
+from trainers import build, loop, registry
+from trainers.checkpoint.snapshot import Progress
 from trainers.contract.config import Config
-from trainers.contract.heartbeats import ADDRESS
-from trainers.contract.json_files import write_json_atomically
 from trainers.contract.rundir import RunDirectory
-from trainers.data import IMAGE_CLASSIFICATION, TensorSplit
+from trainers.data.dataset import IMAGE_CLASSIFICATION, TensorSplit
+from trainers.engines.heartbeats import beats
+from trainers.engines.heartbeats.heartbeat_board import ADDRESS
+from trainers.files.json_files import write_json_atomically
 from trainers.job import take_sample
-from trainers.objective import Objective
-from trainers.parallel import Strategy
-from trainers.precision import Precision
-from trainers.recipe import LearningRate
-from trainers.reporter import NullReporter
-from trainers.snapshot import Progress
-from trainers.telemetry import Pulse
+from trainers.optimisation import compiling, optimizers
+from trainers.optimisation.objective import Objective
+from trainers.optimisation.optimizers import LearningRate
+from trainers.parallel import precision
+from trainers.parallel.precision import Precision
+from trainers.parallel.strategy import Strategy
+from trainers.report.reporter import NullReporter
+from trainers.report.telemetry import Pulse
 
 CPU = torch.device("cpu")
 
@@ -55,7 +58,7 @@ def strategy_of(config: Config) -> Strategy:
 def test_optimizer_is_the_configured_one_and_only_matrices_decay(name: str, kind: type) -> None:
     config = Config(optimizer=name, weight_decay=0.3, momentum=0.8, nesterov=True, learning_rate=0.5)
     strategy = strategy_of(config)
-    optimizer = recipe.make_optimizer(config, strategy)
+    optimizer = optimizers.make_optimizer(config, strategy)
     assert type(optimizer) is kind
     decays = {
         id(parameter): group["weight_decay"]
@@ -73,14 +76,14 @@ def test_optimizer_is_the_configured_one_and_only_matrices_decay(name: str, kind
 
 def test_nesterov_without_momentum_is_plain_sgd() -> None:
     config = Config(optimizer="sgd", momentum=0.0, nesterov=True)
-    optimizer = recipe.make_optimizer(config, strategy_of(config))
+    optimizer = optimizers.make_optimizer(config, strategy_of(config))
     assert not optimizer.param_groups[0]["nesterov"]
 
 
 def test_frozen_weights_are_left_out() -> None:
     model = network()
     model[0].weight.requires_grad_(False)  # type: ignore[union-attr]
-    groups = recipe.parameter_groups(model, 0.1)
+    groups = optimizers.parameter_groups(model, 0.1)
     assert sum(len(group["params"]) for group in groups) == 5
 
 
@@ -198,7 +201,7 @@ def test_a_rank_waits_longer_for_others_that_compile(
     monkeypatch: pytest.MonkeyPatch, compiles: bool, minutes: int
 ) -> None:
     monkeypatch.delenv(ADDRESS, raising=False)
-    assert heartbeat.patience(Config(compile=compiles)) == timedelta(minutes=minutes)
+    assert beats.patience(Config(compile=compiles)) == timedelta(minutes=minutes)
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.harness import all_events
-from trainers import reporter
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
-from trainers.reporter import Command, NullReporter, Reporter, StepBatch
+from trainers.report import reporter
+from trainers.report.reporter import Command, NullReporter, Reporter, StepBatch
 
 
 def batch_of(*numbers: int) -> StepBatch:

@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from trainers.contract import json_files, run_ids, rundir
+from trainers.contract import run_ids, rundir
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.files import json_files
 
 HOLD_THE_LOCK = """
 import sys

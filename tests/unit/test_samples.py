@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from trainers import registry, samples
-from trainers.data import (
+from trainers import registry
+from trainers.data.dataset import (
     IMAGE_CLASSIFICATION,
     LANGUAGE_MODELLING,
     TABULAR_CLASSIFICATION,
@@ -23,7 +23,8 @@ from trainers.data import (
     TensorSplit,
 )
 from trainers.registry import ModelOptions
-from trainers.samples import Scores
+from trainers.report import samples
+from trainers.report.samples import Scores
 
 CPU = torch.device("cpu")
 MAX_JSON_BYTES = 8_000  # images are larger

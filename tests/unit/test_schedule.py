@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from trainers.contract import schedule
-from trainers.contract.config import Config
-from trainers.recipe import LearningRate
+from trainers.contract.config import Config, schedule
+from trainers.optimisation.optimizers import LearningRate
 
 NUM_STEPS = 100
 

@@ -11,9 +11,9 @@ import time
 import pytest
 import torch
 
-from trainers import shared_sum
-from trainers.distributed import World
-from trainers.shared_sum import SharedSum
+from trainers.parallel import shared_all_reduce
+from trainers.parallel.process_group import World
+from trainers.parallel.shared_all_reduce import SharedSum
 
 
 def rank_of_two(rank: int) -> World:
@@ -74,10 +74,10 @@ def test_who_does_not_come_is_waited_for_so_long_and_no_longer() -> None:
 def test_it_can_be_left_out_and_is_not_for_ranks_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """None without asking anybody: there is no group of ranks here that could answer."""
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    monkeypatch.setenv(shared_sum.OFF, "1")
-    assert shared_sum.create(rank_of_two(0), 1.0) is None
-    monkeypatch.delenv(shared_sum.OFF)
+    monkeypatch.setenv(shared_all_reduce.OFF, "1")
+    assert shared_all_reduce.create(rank_of_two(0), 1.0) is None
+    monkeypatch.delenv(shared_all_reduce.OFF)
     with pytest.raises(ValueError, match="process group"):
-        shared_sum.create(rank_of_two(0), 1.0)
+        shared_all_reduce.create(rank_of_two(0), 1.0)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
-    assert shared_sum.create(rank_of_two(0), 1.0) is None
+    assert shared_all_reduce.create(rank_of_two(0), 1.0) is None

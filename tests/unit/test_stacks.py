@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.harness import REPOSITORY, wait_until
-from trainers import stacks, watch
-from trainers.collectives import Collective, Group, gaps
 from trainers.contract.config import Config
-from trainers.contract.effort import Effort
-from trainers.contract.heartbeats import COMPUTING, Beat, Board
 from trainers.contract.rundir import RunDirectory
-from trainers.hang import RankWatch, Suspicion
-from trainers.stacks import Frame, Stacks, Thread
+from trainers.engines.heartbeats.collectives import Collective, Group, gaps
+from trainers.engines.heartbeats.heartbeat_board import COMPUTING, Beat, Board
+from trainers.engines.local.diagnosis import hang_watch, stacks
+from trainers.engines.local.diagnosis.hangs import RankWatch, Suspicion
+from trainers.engines.local.diagnosis.stacks import Frame, Stacks, Thread
+from trainers.machine.effort import Effort
 
 LIBRARY = "/x/.venv/lib/python3.11/site-packages/torch"
 ASLEEP = Frame(file="/home/ann/models/mine.py", line=23, function="forward")
@@ -35,9 +35,9 @@ IN_CUDA_INIT = Frame(file=f"{LIBRARY}/cuda/__init__.py", line=1, function="_lazy
 JOINING = (
     Frame(file="/usr/lib/python3.11/threading.py", line=1, function="_wait_for_tstate_lock"),
     Frame(file="/usr/lib/python3.11/threading.py", line=2, function="join"),
-    Frame(file=f"{REPOSITORY}/trainers/checkpoint.py", line=3, function="wait"),
+    Frame(file=f"{REPOSITORY}/trainers/checkpoint/save_and_restore.py", line=3, function="wait"),
 )
-WRITING = Frame(file=f"{REPOSITORY}/trainers/checkpoint_writer.py", line=4, function="_gather")
+WRITING = Frame(file=f"{REPOSITORY}/trainers/checkpoint/checkpoint_writer.py", line=4, function="_gather")
 
 
 def standing(*frames: Frame, other: tuple[Frame, ...] = ()) -> Stacks:
@@ -99,8 +99,8 @@ def line_of(path: Path, words: str) -> int:
 @pytest.mark.parametrize(
     ("file", "words", "waits"),
     [
-        ("trainers/meter.py", ".tolist()", True),
-        ("trainers/metrics.py", ".tolist()", True),
+        ("trainers/report/meter.py", ".tolist()", True),
+        ("trainers/report/metrics.py", ".tolist()", True),
         ("trainers/loop.py", "strategy.model.train()", False),
     ],
 )
@@ -115,7 +115,7 @@ def test_line_that_reads_from_the_device_waits_for_it(file: str, words: str, wai
 def test_rank_that_waits_for_its_own_save_stands_where_the_save_stands() -> None:
     found = standing(*JOINING, IN_LOOP, other=(IN_BARRIER, WRITING))
     assert found.is_waiting
-    assert str(found.place) == "trainers/checkpoint_writer.py:4, _gather"
+    assert str(found.place) == "trainers/checkpoint/checkpoint_writer.py:4, _gather"
     assert not standing(*JOINING, IN_LOOP, other=(WRITING,)).is_waiting
 
 
@@ -127,8 +127,8 @@ def test_place_is_the_innermost_line_that_is_no_librarys() -> None:
 def test_stopped_rank_is_the_one_and_the_sentence_says_so() -> None:
     there = {0: standing(IN_BACKWARD, IN_LOOP), 1: standing(IN_BACKWARD, IN_LOOP)}
     seen = watches(1)
-    assert watch.culprits_of(Suspicion(ranks=(1,), is_certain=True), seen, there) == (1,)
-    cause = watch.describe((1,), seen, there)
+    assert hang_watch.culprits_of(Suspicion(ranks=(1,), is_certain=True), seen, there) == (1,)
+    cause = hang_watch.describe((1,), seen, there)
     assert cause.message == (
         "The run hangs: rank 1 was stopped from outside (SIGSTOP). Nothing has come for 20 s: rank 1 stands "
         "at step 6, going forward and backward, in trainers/loop.py:31, train."
@@ -141,17 +141,17 @@ def test_rank_that_sleeps_is_the_one_and_not_the_one_that_waits() -> None:
     there = {0: standing(IN_BACKWARD, IN_LOOP), 1: standing(ASLEEP, IN_LOOP)}
     for is_certain, ranks in ((True, (0, 1)), (False, (1,))):
         suspicion = Suspicion(ranks=ranks, is_certain=is_certain)
-        assert watch.culprits_of(suspicion, watches(), there) == (1,)
-    cause = watch.describe((1,), watches(), there)
+        assert hang_watch.culprits_of(suspicion, watches(), there) == (1,)
+    cause = hang_watch.describe((1,), watches(), there)
     assert "rank 1 stands still, and the others wait" in cause.message
     assert "/home/ann/models/mine.py:23, forward" in cause.message and "rank 0" not in cause.message
 
 
 def test_ranks_that_wait_for_each_other_are_all_named() -> None:
     there = {0: standing(IN_BARRIER, ASLEEP, IN_LOOP), 1: standing(IN_BACKWARD, IN_LOOP)}
-    culprits = watch.culprits_of(Suspicion(ranks=(0, 1), is_certain=True), watches(), there)
+    culprits = hang_watch.culprits_of(Suspicion(ranks=(0, 1), is_certain=True), watches(), there)
     assert culprits == (0, 1)
-    cause = watch.describe(culprits, watches(), there)
+    cause = hang_watch.describe(culprits, watches(), there)
     assert "wait for each other" in cause.message
     assert "mine.py:23" in cause.message and "loop.py:31" in cause.message
     assert "same order" in cause.hint
@@ -160,14 +160,14 @@ def test_ranks_that_wait_for_each_other_are_all_named() -> None:
 
 def test_rank_that_waits_for_one_that_is_alive_is_no_culprit() -> None:
     there = {0: standing(ASLEEP, IN_LOOP), 1: standing(IN_BACKWARD, IN_LOOP)}
-    assert watch.culprits_of(Suspicion(ranks=(1,), is_certain=False), watches(), there) == ()
+    assert hang_watch.culprits_of(Suspicion(ranks=(1,), is_certain=False), watches(), there) == ()
     unreadable = {1: Stacks(threads=(), source="Its stacks could not be read.")}
-    assert watch.culprits_of(Suspicion(ranks=(1,), is_certain=False), watches(), unreadable) == ()
+    assert hang_watch.culprits_of(Suspicion(ranks=(1,), is_certain=False), watches(), unreadable) == ()
 
 
 def test_hang_without_any_stack_is_told_all_the_same() -> None:
-    culprits = watch.culprits_of(Suspicion(ranks=(0, 1), is_certain=True), watches(), {})
-    cause = watch.describe(culprits, watches(), {})
+    culprits = hang_watch.culprits_of(Suspicion(ranks=(0, 1), is_certain=True), watches(), {})
+    cause = hang_watch.describe(culprits, watches(), {})
     assert "no rank goes on" in cause.message and cause.traceback is None
 
 
@@ -189,7 +189,7 @@ def test_rank_that_takes_a_core_is_at_work_unless_it_waits_for_its_gpu(
     is_at_work: bool,
 ) -> None:
     monkeypatch.setattr(stacks, "read_at_once", lambda _pid: stands)
-    subject = watch.HangWatch(run, Config(), Board(1))
+    subject = hang_watch.HangWatch(run, Config(), Board(1))
     beat = Beat(count=9, pid=1, step=4, doing=COMPUTING, is_on_gpu=is_on_gpu)
     subject._watches = [RankWatch(0, beat=beat, silent_s=10.0, idle_s=0.0)]
     assert subject.is_at_work() is is_at_work
@@ -210,7 +210,7 @@ def test_stacks_that_tell_of_work_are_read_at_once(
         return standing(IN_SYNCHRONIZE, IN_LOOP)
 
     monkeypatch.setattr(stacks, "read_at_once", fake_read_at_once)
-    subject = watch.HangWatch(run, Config(), Board(1))
+    subject = hang_watch.HangWatch(run, Config(), Board(1))
     beat = Beat(count=9, pid=1, step=4, doing=COMPUTING, is_on_gpu=True)
     subject._watches = [RankWatch(rank, beat=beat, silent_s=10.0) for rank in range(4)]
     assert not subject.is_at_work()
@@ -232,9 +232,9 @@ def test_rank_in_another_collective_than_the_many_is_the_one_on_gpus_too() -> No
     there = {rank: standing(IN_SYNCHRONIZE, IN_LOOP) for rank in range(3)}
     views = {0: [view(ALL_REDUCE)], 1: [view(ALL_REDUCE)], 2: [view(BROADCAST)]}
     seen = watches(num_ranks=3)
-    culprits = watch.culprits_of(DEADLOCK, seen, there, views)
+    culprits = hang_watch.culprits_of(DEADLOCK, seen, there, views)
     assert culprits == (2,)
-    cause = watch.describe(culprits, seen, there, gaps(views))
+    cause = hang_watch.describe(culprits, seen, there, gaps(views))
     assert cause.rank == 2 and "same collectives" in cause.hint
     assert cause.message.endswith(
         "Rank 0 is in all-reduce 418 (float32, 1.2 MB); rank 1 is in all-reduce 418 (float32, 1.2 MB); "
@@ -250,7 +250,7 @@ def test_rank_that_waits_in_another_group_is_the_one_the_many_wait_for() -> None
         1: [view(ALL_REDUCE), Group(name="1", ranks=(1, 2))],
         2: [view(BEFORE, is_in_it=False), elsewhere],
     }
-    assert watch.culprits_of(DEADLOCK, watches(num_ranks=3), there, views) == (2,)
+    assert hang_watch.culprits_of(DEADLOCK, watches(num_ranks=3), there, views) == (2,)
     assert "rank 2 never entered all-reduce 418 (float32, 1.2 MB), in which ranks 0 and 1 wait" in [
         str(gap) for gap in gaps(views)
     ]
@@ -260,10 +260,10 @@ def test_slow_work_on_gpus_is_no_deadlock() -> None:
     """All have entered the same, and their GPUs have not come to it yet; or one may still come."""
     there = {rank: standing(IN_SYNCHRONIZE, IN_LOOP) for rank in range(3)}
     same = {rank: [view(ALL_REDUCE)] for rank in range(3)}
-    assert watch.culprits_of(DEADLOCK, watches(num_ranks=3), there, same) == ()
+    assert hang_watch.culprits_of(DEADLOCK, watches(num_ranks=3), there, same) == ()
     late = same | {2: [view(BEFORE, is_in_it=False)]}
-    assert watch.culprits_of(DEADLOCK, watches(num_ranks=3), there, late) == ()
-    assert watch.culprits_of(DEADLOCK, watches(num_ranks=3), there, {}) == (), (
+    assert hang_watch.culprits_of(DEADLOCK, watches(num_ranks=3), there, late) == ()
+    assert hang_watch.culprits_of(DEADLOCK, watches(num_ranks=3), there, {}) == (), (
         "and where nobody says anything"
     )
 
@@ -276,20 +276,20 @@ def test_a_kernel_that_never_ends_is_told_by_what_its_gpu_has_not_computed() -> 
     for watched in seen:
         assert watched.beat is not None
         watched.beat = replace(watched.beat, is_on_gpu=True)
-    culprits = watch.culprits_of(everybody, seen, there, same, (1,))
+    culprits = hang_watch.culprits_of(everybody, seen, there, same, (1,))
     assert culprits == (1,)
-    cause = watch.describe(culprits, seen, there, gaps(same), (1,))
+    cause = hang_watch.describe(culprits, seen, there, gaps(same), (1,))
     assert cause.rank == 1
     assert "the GPU of rank 1 never came to the end of a backward pass, and the others wait" in cause.message
     assert "kernel" in cause.hint
-    nobody_knows = watch.describe(everybody.ranks, seen, there, gaps(same))
+    nobody_knows = hang_watch.describe(everybody.ranks, seen, there, gaps(same))
     assert "no rank goes on" in nobody_knows.message and "something else" not in nobody_knows.message
 
 
 def test_rank_that_never_came_is_named_with_what_it_missed() -> None:
     there = {0: standing(IN_BARRIER, IN_LOOP), 1: standing(ASLEEP, IN_LOOP)}
     views = {0: [view(ALL_REDUCE, num_ranks=2)], 1: [view(BEFORE, is_in_it=False, num_ranks=2)]}
-    cause = watch.describe((1,), watches(), there, gaps(views))
+    cause = hang_watch.describe((1,), watches(), there, gaps(views))
     assert cause.message.endswith(
         "Rank 1 never entered all-reduce 418 (float32, 1.2 MB), in which rank 0 waits."
     )
@@ -311,7 +311,7 @@ def test_py_spys_words_are_read() -> None:
 SLEEPS = """
 import os, sys, threading, time
 os.environ["RANK"] = "0"
-from trainers import heartbeat
+from trainers.engines.heartbeats import beats as heartbeat
 heartbeat.begin()
 
 def stands_here():

@@ -8,17 +8,17 @@ import pytest
 
 from tests.harness import REPOSITORY
 from tests.unit.fake_cuda_build import calls_of
-from trainers.contract import gpu_signs, hardware
 from trainers.contract.torchrun import STORE
+from trainers.machine import gpu_signs, hardware
 
 GET_READY = """
-from trainers import standing_by
+from trainers import warm_worker as standing_by
 gpu_signs.may_have_gpu = lambda: sys.argv[1] == "a GPU"
 standing_by.get_ready()
 """
 # What a rank does with its order, and then in its first step.
 BE_OF_A_RUN = """
-from trainers import distributed
+from trainers.parallel import process_group as distributed
 os.environ.update(json.loads(sys.argv[2]))
 assert distributed.join(sys.argv[3]).device.type == "cpu"
 network = torch.nn.Linear(4, 4)

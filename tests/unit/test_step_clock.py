@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from trainers import step_clock
-from trainers.step_clock import StepClock, StepTimes
+from trainers.report import step_clock
+from trainers.report.step_clock import StepClock, StepTimes
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 PART_S = 0.004

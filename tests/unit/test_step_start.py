@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from trainers import control
+from trainers.checkpoint.step_start import StepStart
 from trainers.job import Job
-from trainers.reporter import Command
-from trainers.step_start import StepStart
+from trainers.report.reporter import Command
 
 CPU = torch.device("cpu")
 

@@ -13,14 +13,17 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from ddp_gui import bin as run_bin
-from ddp_gui import downloads, export_routes, exports, list_routes, log_routes, stream
-from ddp_gui.access import owners
-from ddp_gui.door.slow_process import SlowProcessError
-from ddp_gui.waiting import line as line_module
-from ddp_gui.waiting import passes, queue_routes, refusals
-from ddp_gui.waiting.line import Line
-from ddp_gui.waiting.line_view import LineView
+from ddp_gui.auth import owners
+from ddp_gui.background import passes
+from ddp_gui.background.low_priority import SlowProcessError
+from ddp_gui.exports import export_routes, exports
+from ddp_gui.queue import queue_routes, refusals
+from ddp_gui.queue import scheduler as line_module
+from ddp_gui.queue.presenter import LineView
+from ddp_gui.queue.scheduler import Line
+from ddp_gui.run import downloads, log_routes, stream
+from ddp_gui.runs import bin as run_bin
+from ddp_gui.runs import list_routes
 from tests.faults.page import EXPORTS, LIVE
 from tests.harness import wait_until
 from tests.stray_entries import ENTRIES, in_time, put
@@ -63,7 +66,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made_here(module: str, asked: Any) -> Iterator[bytes]:
     """Yield what a process of its own would print."""
-    assert module == "ddp_gui.exports"
+    assert module == "ddp_gui.exports.exports"
     try:
         yield from exports.made(orjson.loads(orjson.dumps(asked)))
     except Exception as error:
@@ -84,7 +87,7 @@ def ask_everything(runs_dir: Path, catalogue: Any, line: Line, run_ids: list[str
     store = store_of(runs_dir, catalogue)
     view = LineView(line, store)
     app = FastAPI()
-    app.include_router(list_routes.make_router(store, view))
+    app.include_router(list_routes.make_router(store, view.places))
     for module in (export_routes, stream, log_routes, downloads):
         app.include_router(module.make_router(store))
     app.include_router(queue_routes.make_router(view, store))

@@ -9,17 +9,18 @@ from typing import Any
 
 import pytest
 
-from ddp_gui import launcher
+from ddp_gui.launch import launcher
 from tests.harness import all_events
 from tests.unit.checkpoints import leave_checkpoint
-from trainers import supervise
-from trainers.autopsy import Cause
-from trainers.contract import json_files, rundir
+from trainers.contract import rundir
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
-from trainers.escalation import EXIT_GRACE_S, STOP_GRACE_S, TERM_GRACE_S
-from trainers.supervise import Supervisor
+from trainers.engines.local import supervisor
+from trainers.engines.local.diagnosis.autopsy import Cause
+from trainers.engines.local.escalation import EXIT_GRACE_S, STOP_GRACE_S, TERM_GRACE_S
+from trainers.engines.local.supervisor import Supervisor
+from trainers.files import json_files
 
 
 class FakeTorchrun:
@@ -355,6 +356,6 @@ def escalation(
 
 def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Move the supervisor's clock on, and let it stand still from then on."""
-    now = supervise.time.monotonic() + seconds
+    now = supervisor.time.monotonic() + seconds
     clock = SimpleNamespace(time=time.time, sleep=time.sleep, monotonic=lambda: now)
-    monkeypatch.setattr(supervise, "time", clock)
+    monkeypatch.setattr(supervisor, "time", clock)

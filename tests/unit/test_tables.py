@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from trainers.data import TABULAR_CLASSIFICATION, TABULAR_REGRESSION, DataOptions, Dataset
+from trainers.data.dataset import TABULAR_CLASSIFICATION, TABULAR_REGRESSION, DataOptions, Dataset
+from trainers.data.tables import BundledTable, TableSplit, column_scale, read_table, split_rows
 from trainers.datasets.breast_cancer import BreastCancer
 from trainers.datasets.diabetes import Diabetes
 from trainers.datasets.iris import Iris
@@ -13,7 +14,6 @@ from trainers.datasets.moons import Moons
 from trainers.datasets.sine import Sine
 from trainers.datasets.spirals import Spirals
 from trainers.datasets.wine import Wine
-from trainers.tables import BundledTable, TableSplit, column_scale, read_table, split_rows
 
 CPU = torch.device("cpu")
 TABLES: dict[str, type[Dataset]] = {

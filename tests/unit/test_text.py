@@ -11,13 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainers.data import PADDING, DataOptions, NotInstalledError
-from trainers.datasets import austen_novels, names, rotten_tomatoes
-from trainers.datasets.austen_novels import AustenNovels
-from trainers.datasets.names import Names
-from trainers.datasets.rotten_tomatoes import RottenTomatoes
-from trainers.installed import package_folder
-from trainers.text import (
+from trainers.data.dataset import PADDING, DataOptions, NotInstalledError
+from trainers.data.installed import package_folder
+from trainers.data.text import (
     NUM_SPECIAL,
     UNKNOWN,
     CharacterTokenizer,
@@ -26,6 +22,10 @@ from trainers.text import (
     split_words,
     tokens_tensor,
 )
+from trainers.datasets import austen_novels, names, rotten_tomatoes
+from trainers.datasets.austen_novels import AustenNovels
+from trainers.datasets.names import Names
+from trainers.datasets.rotten_tomatoes import RottenTomatoes
 
 CPU = torch.device("cpu")
 

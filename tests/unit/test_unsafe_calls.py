@@ -94,7 +94,7 @@ def test_the_one_unpickler_takes_classes_of_its_list_only(repository: Path) -> N
         for path in (repository / folder).rglob("*.py")
         if "Unpickler)" in path.read_text(encoding="utf-8")
     ]
-    assert users == ["trainers/sharded_files.py"]
+    assert users == ["trainers/checkpoint/sharded_files.py"]
     tree = ast.parse((repository / users[0]).read_text(encoding="utf-8"))
     unpickler = next(
         node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and "Unpickler" in node.name

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainers.contract import plain_files, private_files
-from trainers.contract.json_files import read_json, write_json_atomically
+from trainers.files import plain_files, private_files
+from trainers.files.json_files import read_json, write_json_atomically
 
 FOLDER = ".check"
 MOST_KEPT = 5  # and the newest whole one on each kind of device

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainers.contract.processes import GPU_KILL_WAIT_S, KILL_WAIT_S
+from trainers.machine.processes import GPU_KILL_WAIT_S, KILL_WAIT_S
 
 # Far longer than a job takes on a machine that is busy with others'.
 JOB_LIMIT_S = 120.0

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from trainers.contract.json_files import parse_json
+from trainers.files.json_files import parse_json
 
 Check = Callable[[Any], bool]
 

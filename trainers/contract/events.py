@@ -16,9 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from trainers.contract import event_check, private_files
+from trainers.contract import event_check
 from trainers.contract.event_lines import encode
-from trainers.contract.plain_files import open_plain
+from trainers.files import private_files
+from trainers.files.plain_files import open_plain
 
 Event = dict[str, Any]
 State = Literal[

@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
-from trainers.contract.json_files import read_json
-from trainers.contract.plain_files import open_plain
 from trainers.contract.rundir import Checkpoint, RunDirectory
+from trainers.files.json_files import read_json
+from trainers.files.plain_files import open_plain
 
 FORMAT_VERSION = 2
 MANIFEST = "manifest.json"

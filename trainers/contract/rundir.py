@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainers.contract import config as config_module
-from trainers.contract import events, plain_files, private_files
+from trainers.contract import events
 from trainers.contract import status as status_file
 from trainers.contract.config import Config
 from trainers.contract.event_lines import encode
-from trainers.contract.json_files import read_json, remove_half_written, write_json_atomically
 from trainers.contract.run_ids import RUN_ID_PATTERN, Numbering, next_run_ids
 from trainers.contract.status import LOST_MESSAGE, NOTHING_SAVED_HINT, RESUME_HINT, Status, StatusError
 from trainers.contract.torchrun import literal_command, torchrun_arguments
+from trainers.files import plain_files, private_files
+from trainers.files.json_files import read_json, remove_half_written, write_json_atomically
 
 __all__ = ["Checkpoint", "CommandName", "RunDirectory", "Status"]
 

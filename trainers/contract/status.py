@@ -12,8 +12,8 @@ from typing import Any
 
 from trainers.contract import events
 from trainers.contract.events import State
-from trainers.contract.json_files import read_json
-from trainers.contract.plain_files import descriptor_of_plain
+from trainers.files.json_files import read_json
+from trainers.files.plain_files import descriptor_of_plain
 
 SCHEMA_VERSION = 1
 

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from trainers.contract.json_files import read_json, write_json_atomically
 from trainers.contract.rundir import RunDirectory
+from trainers.files.json_files import read_json, write_json_atomically
 
 DeviceKind = Literal["cuda", "cpu"]
 

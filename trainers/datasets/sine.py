@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from trainers.data import TABULAR_REGRESSION, DataOptions, DataSpec
+from trainers.data.tables import TableSplit, table_splits, target_scale
 from trainers.registry import register_dataset
-from trainers.tables import TableSplit, table_splits, target_scale
 
 NUM_TRAIN, NUM_VALIDATION = 2_000, 500
 REACH = 6.0  # x runs from -REACH to REACH: almost two waves

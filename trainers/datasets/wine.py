@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainers.data import ASSETS_DATA, TABULAR_CLASSIFICATION
+from trainers.data.tables import BundledTable
 from trainers.registry import register_dataset
-from trainers.tables import BundledTable
 
 
 @register_dataset("wine", label="Wines")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from trainers import layers
 from trainers.data import TEXT_CLASSIFICATION, DataSpec
-from trainers.layers import Block
+from trainers.networks import transformer
+from trainers.networks.transformer import Block
 from trainers.registry import ModelOptions, register_model
 
 # Layers, heads, width.
@@ -29,7 +29,7 @@ class Bert(nn.Module):
         )
         self.norm = nn.LayerNorm(width)
         self.scores = nn.Linear(width, spec.num_classes)
-        layers.init_transformer(self)
+        transformer.init_transformer(self)
         nn.init.normal_(self.scores.weight, std=0.02)
 
     def forward(self, tokens: Tensor) -> Tensor:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from trainers import layers
 from trainers.data import LANGUAGE_MODELLING, DataSpec
-from trainers.layers import Block
+from trainers.networks import transformer
+from trainers.networks.transformer import Block
 from trainers.registry import ModelOptions, register_model
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Gpt(nn.Module):
             Block(shape.width, shape.num_heads, is_causal=True) for _ in range(shape.num_layers)
         )
         self.head = Head(shape.width, vocabulary_size)
-        layers.init_transformer(self)
+        transformer.init_transformer(self)
         nn.init.normal_(self.head.scores.weight, std=0.02)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ class Gpt(nn.Module):
 
     def tensor_parallel_plan(self) -> dict[str, ParallelStyle]:
         """Return which layers are cut over the ranks, and how."""
-        return layers.tensor_parallel_plan(self.blocks)
+        return transformer.tensor_parallel_plan(self.blocks)
 
     def pipeline_stages(self, num_stages: int) -> list[nn.Module]:
         """Cut the network into stages, one after the other, that hold its own layers.

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainers import layers
 from trainers.data import LANGUAGE_MODELLING, DataSpec
-from trainers.layers import Block, Dense
 from trainers.models.gpt import Embedding, Head, Shape
+from trainers.networks import transformer
+from trainers.networks.transformer import Block, Dense
 from trainers.registry import ModelOptions, register_model
 
 SHAPES = {"small": Shape(2, 4, 128), "medium": Shape(6, 6, 384)}
@@ -60,7 +60,7 @@ class GptMoe(nn.Module):
             for _ in range(shape.num_layers)
         )
         self.head = Head(shape.width, vocabulary_size)
-        layers.init_transformer(self)
+        transformer.init_transformer(self)
         nn.init.normal_(self.head.scores.weight, std=0.02)
 
     def forward(self, tokens: Tensor) -> Tensor | tuple[Tensor, Tensor]:

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainers import pretrained, pretrained_text
 from trainers.data import LANGUAGE_MODELLING, DataSpec, Tokenizer
+from trainers.networks import pretrained, pretrained_text
 from trainers.registry import ModelOptions, register_model
 
 NAME = "hf_causal"

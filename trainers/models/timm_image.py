@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainers import pretrained
 from trainers.data import IMAGE_CLASSIFICATION, DataSpec
+from trainers.networks import pretrained
 from trainers.registry import ModelOptions, register_model
 
 NAME = "timm_image"

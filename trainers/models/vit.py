@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from trainers import layers
 from trainers.data import IMAGE_CLASSIFICATION, DataSpec
-from trainers.layers import Block
+from trainers.networks import transformer
+from trainers.networks.transformer import Block
 from trainers.registry import ModelOptions, register_model
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Vit(nn.Module):
         self.blocks = nn.ModuleList(Block(width, num_heads, is_causal=False) for _ in range(num_layers))
         self.norm = nn.LayerNorm(width)
         self.scores = nn.Linear(width, num_classes)
-        layers.init_transformer(self)
+        transformer.init_transformer(self)
         nn.init.normal_(self.places, std=0.5)
         nn.init.normal_(self.scores.weight, std=0.02)
 
@@ -53,7 +53,7 @@ class Vit(nn.Module):
 
     def tensor_parallel_plan(self) -> dict[str, ParallelStyle]:
         """Return which layers are cut over the ranks, and how."""
-        return layers.tensor_parallel_plan(self.blocks)
+        return transformer.tensor_parallel_plan(self.blocks)
 
 
 @register_model(

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from trainers import heartbeat, shared_sum
 from trainers.contract.config import Config
-from trainers.parallel import Strategy
+from trainers.engines.heartbeats import beats
+from trainers.parallel import shared_all_reduce
+from trainers.parallel.sharded import has_only_running_statistics
+from trainers.parallel.strategy import Strategy
 from trainers.registry import register_strategy
-from trainers.sharded import has_only_running_statistics
 
 
 def _send_as_bf16(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
@@ -24,7 +25,7 @@ def _send_as_bf16(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.fu
 
 
 def _average_in_shared_memory(
-    shared: shared_sum.SharedSum, bucket: dist.GradBucket
+    shared: shared_all_reduce.SharedSum, bucket: dist.GradBucket
 ) -> torch.futures.Future[Tensor]:
     # As DDP does it: each gradient divided first, then added up.
     gradients = bucket.buffer()
@@ -88,8 +89,8 @@ class DataParallel(Strategy):
 
     def _share_memory(self) -> None:
         """Between CPU ranks of one machine average without sockets: the same sums, in less time."""
-        patience_s = heartbeat.patience(self.config).total_seconds()
-        if (shared := shared_sum.create(self.world, patience_s)) is not None:
+        patience_s = beats.patience(self.config).total_seconds()
+        if (shared := shared_all_reduce.create(self.world, patience_s)) is not None:
             self.model.register_comm_hook(shared, _average_in_shared_memory)
 
     def gradient_sync(self, *, enabled: bool) -> contextlib.AbstractContextManager[None]:

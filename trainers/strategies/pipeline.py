@@ -14,10 +14,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainers.contract.config import Config, RanksPerReplica
-from trainers.distributed import World, gather_json
-from trainers.parallel import MemoryShares
+from trainers.parallel.process_group import World, gather_json
+from trainers.parallel.sharded import ShardedStrategy, has_batch_norm
+from trainers.parallel.strategy import MemoryShares
 from trainers.registry import register_strategy
-from trainers.sharded import ShardedStrategy, has_batch_norm
 
 if TYPE_CHECKING:
     from torch.distributed.pipelining import ScheduleGPipe

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, ClassVar
 from torch import nn
 
 from trainers.contract.config import RanksPerReplica
-from trainers.layers import Block
-from trainers.parallel import MemoryShares
+from trainers.networks.transformer import Block
+from trainers.parallel.sharded import ShardedStrategy
+from trainers.parallel.strategy import MemoryShares
 from trainers.registry import register_strategy
-from trainers.sharded import ShardedStrategy
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

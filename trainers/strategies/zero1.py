@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from trainers.parallel import MemoryShares
+from trainers.parallel.sharded import copy_tensors, optimizer_tensors, share_buffers
+from trainers.parallel.strategy import MemoryShares
 from trainers.registry import register_strategy
-from trainers.sharded import copy_tensors, optimizer_tensors, share_buffers
 from trainers.strategies.ddp import DataParallel
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from trainers.parallel import MemoryShares
+from trainers.parallel.strategy import MemoryShares
 from trainers.registry import register_strategy
 from trainers.strategies.zero3 import FullySharded
 

@@ -17,9 +17,9 @@ from tests.faults.page import Page
 from tests.faults.registry import add
 from tests.faults.trial import BUSY_START_S, Trial
 from tests.harness import Launcher
-from trainers import checkpoint_files
+from trainers.checkpoint import checkpoint_files
 from trainers.contract.rundir import RunDirectory
-from trainers.supervise import Supervisor
+from trainers.engines.local.supervisor import Supervisor
 
 MAX_LOOK_S = 10.0
 MAX_STEPS = 210

@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 
 from benchmarks import made_run, made_up_runs
-from ddp_gui.access import owners
-from ddp_gui.access.people import Person
+from ddp_gui.auth import owners
+from ddp_gui.auth.current_user import Person
 from tests.faults.registry import add
 from tests.faults.trial import Trial
 from tests.harness import REPOSITORY

@@ -1,0 +1,148 @@
+"""The file of the accounts: who may log in, as what, and the hashes of their passwords."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ddp_gui.auth.current_user import ROLES, Person, Role
+from ddp_gui.auth.passwords import Hashed
+from trainers.files import private_files
+from trainers.files.file_stat import Mark, mark_of
+from trainers.files.json_files import read_json, write_json_atomically
+
+FORMAT = 1
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
+NAME_IN_WORDS = "1 to 32 small letters without accents, digits, dots, dashes; a letter or digit first"
+
+
+class AccountError(ValueError):
+    """Something is wrong with the accounts; says what and what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Account:
+    """One person who may log in."""
+
+    name: str
+    role: Role
+    password: Hashed
+
+    @property
+    def person(self) -> Person:
+        return Person(name=self.name, role=self.role)
+
+    @property
+    def mark(self) -> str:
+        """Changes with the password and the role: who logged in before then has to do so again."""
+        about = json.dumps([self.name, self.role, dict(self.password)], sort_keys=True)
+        return hashlib.sha256(about.encode()).hexdigest()
+
+
+Accounts = dict[str, Account]
+
+
+class AccountFile:
+    """Reads the accounts, again when the file has changed, and changes them one writer at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._mark: Mark | None = None
+        self._read: Accounts = {}
+
+    def read(self) -> Accounts:
+        """Return the accounts as they are now.
+
+        Raises:
+            AccountError: when the file cannot be read or makes no sense.
+        """
+        try:
+            accounts = _parsed(read_json(self.path, must_be_ours=True))
+            if private_files.shut_out_others(self.path):
+                print(f"{self.path} was open to other users of this machine; it is closed to them now.")
+            return accounts
+        except FileNotFoundError:
+            raise AccountError(f"there is no file {self.path}") from None
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise AccountError(f"the accounts in {self.path} cannot be read: {error}") from error
+
+    def find(self, name: str) -> Account | None:
+        """Return an account as the file has it now; while that cannot be read, as it had it before."""
+        mark = mark_of(str(self.path))
+        with self._lock:
+            if mark != self._mark:
+                self._mark = mark
+                try:
+                    self._read = self.read()
+                except AccountError as error:
+                    # A class must not be thrown out because a file is being copied.
+                    print(f"{error}; the accounts stay as they were.", flush=True)
+            return self._read.get(name)
+
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[Accounts]:
+        """Let the block change the accounts; they are written when it ends without an error.
+
+        Raises:
+            AccountError: when the file makes no sense.
+            ValueError: when the file or its lock is another user's.
+            OSError: when it cannot be written.
+        """
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Not the folder: whoever may read that may also hold it.
+        lock = private_files.open_lock(self.path.with_name(f".{self.path.name}.lock"))
+        try:
+            # Two people who add somebody at the same time must not undo each other's work.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            accounts = self.read() if self.path.exists() else {}
+            yield accounts
+            write_json_atomically(self.path, _unparsed(accounts), mode=0o600)
+        finally:
+            os.close(lock)
+
+
+def checked_name(name: str) -> str:
+    """Return a name as accounts have it: in small letters.
+
+    Raises:
+        AccountError: when it can be no account's.
+    """
+    small = name.strip().lower()
+    if not NAME.fullmatch(small):
+        raise AccountError(f"{name[:80]!r} cannot be the name of an account: {NAME_IN_WORDS}")
+    return small
+
+
+def _parsed(raw: Any) -> Accounts:
+    if raw["format"] != FORMAT:
+        raise ValueError(f"it has the format {raw['format']!r}, and this version reads {FORMAT}")
+    accounts = [_account(name, about) for name, about in raw["accounts"].items()]
+    return {account.name: account for account in accounts}
+
+
+def _account(name: str, about: Mapping[str, Any]) -> Account:
+    # Before it is said to anybody: it may hold what acts in a terminal.
+    checked = checked_name(name)
+    if about["role"] not in ROLES:
+        raise ValueError(f"{name} has the role {about['role']!r}, but allowed is: {' or '.join(ROLES)}")
+    if not isinstance(about["password"], dict):
+        raise TypeError(f"{name} has no password")
+    return Account(name=checked, role=about["role"], password=about["password"])
+
+
+def _unparsed(accounts: Accounts) -> dict[str, Any]:
+    found = {
+        name: {"role": account.role, "password": dict(account.password)}
+        for name, account in sorted(accounts.items())
+    }
+    return {"format": FORMAT, "accounts": found}

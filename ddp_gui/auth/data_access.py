@@ -1,0 +1,58 @@
+"""Which files of this machine a run may read: students have their uploads, and what a teacher allows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ddp_gui.auth.current_user import asking
+from trainers.contract.config import Config, ConfigError, Problem
+from trainers.paths import REPOSITORY
+
+# What everybody uploads lies beside it where nobody logs in.
+PEOPLE = "people"
+# The fields of a configuration that name a file or a folder of this machine.
+PATH_FIELDS = ("data_path", "pretrained_path")
+
+
+class DataAccess:
+    """The folders of uploads, and those that were named when the page was started."""
+
+    def __init__(self, uploads: Path, allowed: Sequence[Path] = ()) -> None:
+        self._uploads = uploads
+        self._allowed = tuple(allowed)
+
+    def own_uploads(self) -> Path:
+        """Return the folder of what who asks uploads."""
+        name = asking().name
+        return self._uploads / PEOPLE / name if name else self._uploads
+
+    def check(self, config: Config) -> None:
+        """Let only files pass that who asks may have read; what others have looks as if it were not there.
+
+        Raises:
+            ConfigError: naming the field, the path and what is allowed.
+        """
+        if asking().is_teacher:
+            return
+        problems = [
+            Problem(field=field, value=path, allowed=self._in_words())
+            for field in PATH_FIELDS
+            if (path := getattr(config, field)) and not self._may_read(path)
+        ]
+        if problems:
+            raise ConfigError(problems)
+
+    def _may_read(self, path: str) -> bool:
+        try:
+            # From where training looks; links are followed to where they lead.
+            wanted = Path(REPOSITORY, Path(path).expanduser()).resolve()
+            own = [self.own_uploads()] if asking().name else []
+            folders = [folder.resolve() for folder in (*own, *self._allowed)]
+        except (OSError, ValueError, RuntimeError):
+            return False
+        return any(wanted.is_relative_to(folder) for folder in folders)
+
+    def _in_words(self) -> str:
+        folders = " or ".join(str(folder) for folder in self._allowed)
+        return "a file that you uploaded here" + (f", or one below {folders}" if folders else "")

@@ -1,0 +1,104 @@
+"""The routes to log in and out, for browsers and for `gradio_client` alike."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qs, quote, unquote
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+
+from ddp_gui.auth import login_page
+from ddp_gui.auth.current_user import asking
+from ddp_gui.auth.login import Login, LoginError
+from ddp_gui.http import policies
+
+MAX_FORM_BYTES = 4096
+NO_STORE = {"Cache-Control": "no-store"}
+PAGE = NO_STORE | {policies.POLICY_HEADER.decode(): policies.own_page()}
+
+
+def make_router(login: Login | None) -> APIRouter:
+    """Return the routes; where nobody logs in only the one that says so."""
+    router = APIRouter()
+
+    @router.get("/live/me")
+    def me() -> JSONResponse:
+        person = asking()
+        about = {"has_login": login is not None, "name": person.name, "role": person.role}
+        return JSONResponse(about, headers=NO_STORE)
+
+    if login is not None:
+        _add_login(router, login)
+    return router
+
+
+def _add_login(router: APIRouter, login: Login) -> None:
+    @router.get("/login", include_in_schema=False)
+    def show(request: Request, next: str = "") -> Response:  # noqa: A002 - the address's own word
+        if login.person(request.cookies.get(login.cookie_name)) is not None:
+            return _to(request, next)
+        return HTMLResponse(login_page.render(next), headers=PAGE)
+
+    @router.post("/login", include_in_schema=False)
+    async def log_in(request: Request) -> Response:
+        is_person = "text/html" in request.headers.get("accept", "")
+        form = await _form(request)
+        wished, name = form.get("next", ""), form.get("username", "")
+        address = request.client.host if request.client else ""
+        try:
+            token = await login.begin(name, form.get("password", ""), address)
+        except LoginError as error:
+            return _refused(error, login_page.render(wished, name, str(error)) if is_person else None)
+        # A token that was there before never becomes that of somebody who has logged in.
+        login.end(request.cookies.get(login.cookie_name))
+        response = _to(request, wished) if is_person else JSONResponse({"success": True}, headers=NO_STORE)
+        response.set_cookie(login.cookie_name, token, httponly=True, **_cookie(request))
+        return response
+
+    @router.post("/logout", include_in_schema=False)
+    def log_out(request: Request) -> Response:
+        login.end(request.cookies.get(login.cookie_name))
+        response = _to(request, "login")
+        response.delete_cookie(login.cookie_name, httponly=True, **_cookie(request))
+        return response
+
+
+def _to(request: Request, wished: str) -> Response:
+    """Send the browser to an address below our root: whatever is wished, it is a path of this page."""
+    path = quote(wished.lstrip("/\\"), safe="/?&=%+,:~-._")
+    # A browser goes up at `..`, also at `%2e%2e`: beside our prefix somebody else's pages may be.
+    if ".." in unquote(path.partition("?")[0]).split("/"):
+        path = ""
+    return RedirectResponse(f"{_root(request)}/{path}", status_code=303, headers=NO_STORE)
+
+
+def _cookie(request: Request) -> dict[str, Any]:
+    # Lax and not strict: a link in the course's notes must not ask everybody to log in again. Nothing
+    # is changed by a GET, and what comes from another site with an Origin of its own is refused.
+    is_tls = request.url.scheme == "https"
+    return {"path": _root(request) or "/", "secure": is_tls, "samesite": "lax"}
+
+
+def _root(request: Request) -> str:
+    return str(request.scope.get("root_path", ""))
+
+
+def _refused(error: LoginError, page: str | None) -> Response:
+    headers = dict(PAGE if page is not None else NO_STORE)
+    if error.retry_after_s is not None:
+        headers["Retry-After"] = str(error.retry_after_s)
+    if page is not None:
+        return HTMLResponse(page, status_code=error.status, headers=headers)
+    return JSONResponse({"detail": str(error)}, status_code=error.status, headers=headers)
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """Return the fields of a form; of one that is too long nothing."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_FORM_BYTES:
+            return {}
+    fields = parse_qs(body.decode("utf-8", errors="replace"), keep_blank_values=True, max_num_fields=10)
+    return {name: values[0] for name, values in fields.items()}

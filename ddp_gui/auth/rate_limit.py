@@ -1,0 +1,43 @@
+"""How often one person may start something that costs the machine much."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from ddp_gui.auth.current_user import asking
+
+
+class Pace:
+    """At most so many in so many seconds by each person; without a limit where nobody logs in."""
+
+    def __init__(
+        self, what: str, most: int, within_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._what = what
+        self._most = most
+        self._within_s = within_s
+        self._clock = clock
+        # As many keys as there are accounts.
+        self._begun: dict[str, deque[float]] = {}
+
+    def count(self) -> None:
+        """Count one more by who asks.
+
+        Raises:
+            ValueError: when it is one too many; says how long to wait.
+        """
+        name, now = asking().name, self._clock()
+        if not name:
+            return
+        begun = self._begun.setdefault(name, deque())
+        while begun and now - begun[0] > self._within_s:
+            begun.popleft()
+        if len(begun) >= self._most:
+            wait_s = self._within_s - (now - begun[0])
+            raise ValueError(
+                f"you asked for {self._what} {len(begun)} times within {self._within_s:.0f} seconds: "
+                f"wait {max(1, round(wait_s))} seconds"
+            )
+        begun.append(now)

@@ -1,0 +1,42 @@
+"""Who may look at a run and who may change it: asked of whoever asks now."""
+
+from __future__ import annotations
+
+from ddp_gui.auth.class_settings import ClassSettings
+from ddp_gui.auth.current_user import asking
+
+
+class NotAllowedError(ValueError):
+    """Somebody asked for what only others may do; says who may."""
+
+
+def may_see(owner: str | None, settings: ClassSettings) -> bool:
+    """Tell whether who asks may look at a run of this owner."""
+    return may_change(owner) or settings.everyone_sees
+
+
+def may_change(owner: str | None) -> bool:
+    """Tell whether who asks may stop, resume, rename or delete a run of this owner."""
+    person = asking()
+    return person.is_teacher or (owner is not None and owner == person.name)
+
+
+def require_change(run_id: str, owner: str | None) -> None:
+    """Let only the owner of a run and teachers pass.
+
+    Raises:
+        NotAllowedError: for everybody else.
+    """
+    if not may_change(owner):
+        whose = f"belongs to {owner}: only {owner}" if owner else "is nobody's: only"
+        raise NotAllowedError(f"run {run_id} {whose}{' or' if owner else ''} a teacher can change it")
+
+
+def require_teacher(what: str) -> None:
+    """Let only teachers pass; `what` names what only they can do.
+
+    Raises:
+        NotAllowedError: for everybody else.
+    """
+    if not asking().is_teacher:
+        raise NotAllowedError(f"only a teacher can {what}")

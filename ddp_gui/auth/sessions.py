@@ -1,0 +1,121 @@
+"""Who is logged in: random tokens of which only hashes are kept; they end by themselves."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ddp_gui.auth.account_file import Account, AccountFile
+from ddp_gui.auth.current_user import Person
+from trainers.files.json_files import read_json, write_json_atomically
+
+IDLE_S = 2 * 3600.0
+ABSOLUTE_S = 24 * 3600.0
+MAX_PER_PERSON = 20
+# When somebody was last seen is written this often: a restart of the page loses no more.
+WRITE_EVERY_S = 60.0
+
+
+@dataclass
+class Session:
+    """One browser in which somebody is logged in; `mark` is the account's at that time."""
+
+    name: str
+    mark: str
+    began_unix_s: float
+    seen_unix_s: float
+
+
+class Sessions:
+    """The sessions, kept in a file so that they outlive a restart of the page."""
+
+    def __init__(self, accounts: AccountFile, path: Path, clock: Callable[[], float] = time.time) -> None:
+        self._accounts = accounts
+        self._path = path
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._written_unix_s = clock()
+        self._sessions = self._from_file()
+
+    def begin(self, account: Account) -> str:
+        """Return the token of a new session."""
+        token = secrets.token_urlsafe(32)
+        now = self._clock()
+        with self._lock:
+            self._drop_old()
+            mine = [key for key, session in self._sessions.items() if session.name == account.name]
+            for oldest in mine[: max(0, len(mine) - MAX_PER_PERSON + 1)]:
+                del self._sessions[oldest]
+            session = Session(name=account.name, mark=account.mark, began_unix_s=now, seen_unix_s=now)
+            self._sessions[_key(token)] = session
+            self._write()
+        return token
+
+    def person(self, token: str, *, is_seen: bool = True) -> Person | None:
+        """Return whose session it is; None where it is none any more.
+
+        Args:
+            is_seen: it was used just now, so that it is not idle.
+        """
+        now = self._clock()
+        with self._lock:
+            session = self._sessions.get(_key(token))
+            if session is None:
+                return None
+            account = self._accounts.find(session.name)
+            if self._is_over(session, now) or account is None or account.mark != session.mark:
+                del self._sessions[_key(token)]
+                self._write()
+                return None
+            if is_seen:
+                session.seen_unix_s = now
+                if now - self._written_unix_s > WRITE_EVERY_S:
+                    self._write()
+            return account.person
+
+    def end(self, token: str) -> None:
+        """End a session: somebody logs out."""
+        with self._lock:
+            if self._sessions.pop(_key(token), None) is not None:
+                self._write()
+
+    def _drop_old(self) -> None:
+        now = self._clock()
+        self._sessions = {
+            key: session for key, session in self._sessions.items() if not self._is_over(session, now)
+        }
+
+    def _is_over(self, session: Session, now: float) -> bool:
+        return now - session.seen_unix_s > IDLE_S or now - session.began_unix_s > ABSOLUTE_S
+
+    def _write(self) -> None:
+        self._written_unix_s = self._clock()
+        try:
+            sessions = {key: asdict(each) for key, each in self._sessions.items()}
+            write_json_atomically(self._path, sessions, mode=0o600)
+        except OSError as error:
+            print(f"{self._path} cannot be written ({error}): a restart of the page logs everybody out.")
+
+    def _from_file(self) -> dict[str, Session]:
+        try:
+            raw = read_json(self._path, must_be_ours=True)
+            return {key: Session(**about) for key, about in raw.items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            print(f"{self._path} makes no sense ({error}): everybody has to log in again.")
+            return {}
+
+
+def sessions_path(accounts: AccountFile) -> Path:
+    """Return where the sessions are kept: beside the accounts."""
+    return accounts.path.with_name(f"{accounts.path.name}.sessions")
+
+
+def _key(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", errors="surrogatepass")).hexdigest()

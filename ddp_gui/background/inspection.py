@@ -1,0 +1,93 @@
+"""Looks at data in a process of its own, which gets so much time and memory and then is ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from ddp_gui.background.low_priority import make_nice
+from trainers.contract.config import Config
+from trainers.contract.library_words import without_advice
+from trainers.machine import cuda_environment, environment
+from trainers.paths import REPOSITORY
+
+TIME_LIMIT_S = 540.0
+# It ends itself when its time is over, and says so; one that does not is ended after this.
+GRACE_S = 60.0
+END_S = 5.0
+MAX_WORDS = 1000
+
+
+class LookError(RuntimeError):
+    """The process that was to look at the data failed; says its last words."""
+
+
+def look(config: Config) -> dict[str, Any]:
+    """Return what the process prints of the data a configuration names.
+
+    Raises:
+        LookError: when it failed, or took too long.
+    """
+    return _answer_of(_command(config), TIME_LIMIT_S + GRACE_S)
+
+
+def _command(config: Config) -> list[str]:
+    # With "=", so that no path can be taken for an option.
+    asked = [f"--path={config.data_path}", f"--task={config.data_task}", f"--time-limit-s={TIME_LIMIT_S}"]
+    asked += [f"--label-column={config.label_column}"] if config.label_column else []
+    asked += ["--skip-unreadable"] if config.skip_unreadable else []
+    asked += [f"--sequence-length={config.sequence_length}"] if config.sequence_length else []
+    python = sys.executable
+    lifeline = [python, "-m", "trainers.machine.lifeline", str(os.getpid())]
+    return [*lifeline, python, "-m", "trainers.plugins.inspect_data", *asked]
+
+
+def _answer_of(command: list[str], time_limit_s: float) -> dict[str, Any]:
+    with subprocess.Popen(
+        command,
+        cwd=REPOSITORY,
+        env=environment.for_a_child(cuda_environment.none_visible()),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        make_nice(process)
+        try:
+            said, complaints = process.communicate(timeout=time_limit_s)
+        except subprocess.TimeoutExpired as error:
+            minutes = f"{time_limit_s / 60:,.0f} minutes"
+            raise LookError(f"looking at the data took more than {minutes}, and was ended") from error
+        finally:
+            if process.poll() is None:
+                _end(process)
+    if process.returncode != 0:
+        raise LookError(_last_words(process.returncode, complaints))
+    answer: dict[str, Any] = json.loads(said)
+    return answer
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ask it to end, so that it takes away what is half made; then make it."""
+    process.terminate()
+    try:
+        process.communicate(timeout=END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+
+
+def _last_words(exit_code: int, complaints: bytes) -> str:
+    if exit_code == -signal.SIGKILL:
+        return (
+            "the process that looked at the data was killed, most likely because the memory ran out: "
+            "make the data smaller"
+        )
+    if exit_code < 0:
+        name = signal.Signals(-exit_code).name
+        return f"the process that looked at the data broke down ({name}): the data seems to be damaged"
+    words = without_advice(complaints.decode("utf-8", errors="replace")).strip()[-MAX_WORDS:]
+    return f"the data could not be looked at:\n{words}"

@@ -1,0 +1,109 @@
+"""Asks a short-lived training process for JSON, and remembers its answer while no file of it has changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainers.contract.library_words import without_advice
+from trainers.files import private_files
+from trainers.files.json_files import read_json, write_json_atomically
+from trainers.machine import cuda_environment, environment
+from trainers.paths import REPOSITORY
+
+ASK_TIMEOUT_S = 120.0
+
+Answer = Mapping[str, Any]
+
+
+class AskError(RuntimeError):
+    """The training process did not answer; says its last words."""
+
+
+def ask(module: str, *, sees_gpus: bool = False) -> dict[str, Any]:
+    """Return the JSON that `python -m MODULE` prints.
+
+    Args:
+        sees_gpus: it may call CUDA; else a GPU cannot be opened by accident.
+
+    Raises:
+        AskError: when it fails.
+    """
+    # A page that is killed meanwhile takes the process with it.
+    lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
+    try:
+        answer = subprocess.run(
+            [*lifeline, sys.executable, "-m", module],
+            cwd=REPOSITORY,
+            env=environment.for_a_child({} if sees_gpus else cuda_environment.none_visible()),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=ASK_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise AskError(f"{module} did not answer within two minutes") from error
+    if answer.returncode != 0:
+        words = without_advice(answer.stderr.decode("utf-8", errors="replace")).strip()[-2000:]
+        raise AskError(f"{module} could not be read:\n{words}")
+    try:
+        read: dict[str, Any] = json.loads(answer.stdout)
+    except ValueError as error:
+        raise AskError(f"{module} answered with something that is not JSON") from error
+    return read
+
+
+def current_key(answer: Answer) -> str:
+    """Return the mark of every file an answer depends on, as they are now: path, time and size."""
+    watched = [Path(path) for path in answer.get("watched_paths", [])]
+    return _fingerprint(watched)
+
+
+def remembered(cache_file: Path | None) -> Answer | None:
+    """Return the answer that was kept, if no file has changed since."""
+    if cache_file is None:
+        return None
+    try:
+        cached: dict[str, Any] = read_json(cache_file, must_be_ours=True)
+        answer: Answer = cached["answer"]
+        fits = cached["key"] == current_key(answer)
+    except private_files.ForeignFileError as error:
+        print(f"{error}.", flush=True)
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return answer if fits else None
+
+
+def remember(cache_file: Path | None, answer: Answer) -> None:
+    """Keep an answer; where that cannot be done the next start takes some seconds more."""
+    if cache_file is None:
+        return
+    try:
+        write_json_atomically(cache_file, {"key": current_key(answer), "answer": answer}, mode=0o600)
+    except OSError as error:
+        print(f"{cache_file.name} is not kept ({error}); the next start takes some seconds more.")
+
+
+def default_cache_file(name: str) -> Path | None:
+    """Return where this checkout keeps an answer; None where there is no place for it."""
+    folder = private_files.cache_folder()
+    return None if folder is None else folder / f"{name}.json"
+
+
+def _fingerprint(watched: Iterable[Path]) -> str:
+    files = [*(REPOSITORY / "trainers").rglob("*.py"), *(REPOSITORY / "assets" / "data").rglob("*"), *watched]
+    digest = hashlib.sha256(sys.executable.encode())
+    for path in sorted(set(files)):
+        try:
+            about = path.stat()
+            digest.update(f"{path}:{about.st_mtime_ns}:{about.st_size}\n".encode())
+        except OSError:
+            digest.update(f"{path}:absent\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,201 @@
+"""Threads for each kind of work: a few in all, fewer for one person, and whoever waits holds none.
+
+Starlette's own forty are shared by everybody and everything: one person who asks for what takes long has
+them all. Here the next to get a thread is whoever has the fewest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import functools
+import inspect
+import threading
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar
+
+from fastapi import APIRouter, HTTPException
+
+from ddp_gui.auth.current_user import asking
+
+Values = ParamSpec("Values")
+Result = TypeVar("Result")
+_Job = tuple["Future[Any]", Callable[[], Any]]
+
+
+class TooManyError(ValueError):
+    """A person has asked for as much at once as anybody may."""
+
+
+class Workers:
+    """The threads for one kind of work; safe to be used by several threads and event loops.
+
+    Where nobody logs in everybody is one person, so that only the limits for all hold.
+    """
+
+    def __init__(
+        self, what: str, *, at_once: int, per_person: int, most_asked: int, most_open: int = 0
+    ) -> None:
+        """Make them.
+
+        Args:
+            what: the work, as in "you have asked for 9 … at once".
+            per_person: how many of the threads one person has at the same time.
+            most_asked: how many one person has running and waiting; more are refused.
+            most_open: how many files are made at once while they are sent; a quarter of them for one person.
+        """
+        self._most_open = most_open
+        self._open: Counter[str] = Counter()
+        self._what = what
+        self._at_once = at_once
+        self._per_person = per_person
+        self._most_asked = most_asked
+        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix=what.replace(" ", "-"))
+        self._lock = threading.Lock()
+        self._asked: Counter[str] = Counter()
+        self._running: Counter[str] = Counter()
+        # By person, those first who have waited longest since their last turn.
+        self._waiting: dict[str, deque[_Job]] = {}
+
+    async def run(
+        self, function: Callable[Values, Result], *values: Values.args, **named: Values.kwargs
+    ) -> Result:
+        """Return what a function returns, when it is its turn; nothing but this waits for it.
+
+        Raises:
+            TooManyError: when who asks has too much of it going on.
+        """
+        return await asyncio.wrap_future(self.submit(functools.partial(function, *values, **named)))
+
+    async def pieces(self, made: Iterator[Result]) -> AsyncIterator[Result]:
+        """Yield what an iterator yields, each piece made when it is its turn."""
+        end = object()
+        while (
+            piece := await asyncio.wrap_future(self._queue(functools.partial(next, made, end)))
+        ) is not end:
+            yield piece
+
+    @contextlib.contextmanager
+    def one_more_open(self) -> Iterator[None]:
+        """Count a file that is being made while it is sent: its process lives as long as its reader reads.
+
+        Raises:
+            TooManyError: when who asks, or everybody together, has too many of them.
+        """
+        person = asking().name
+        with self._lock:
+            if person and self._open[person] >= self._most_open // 4:
+                raise TooManyError(
+                    f"you are downloading {self._open[person]} files at once: wait until one of them is done"
+                )
+            if self._open.total() >= self._most_open:
+                raise TooManyError("many files are being downloaded at this moment: try again in a minute")
+            self._open[person] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open[person] -= 1
+
+    def submit(self, call: Callable[[], Result]) -> Future[Result]:
+        """Put a call into the line; as `run`, for those who need no event loop.
+
+        Raises:
+            TooManyError: when who asks has too much of it going on.
+        """
+        person = self._count()
+        result = self._queue(call)
+        result.add_done_callback(lambda _: self._uncount(person))
+        return result
+
+    def handler(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the handler of a route that does its work here."""
+
+        @functools.wraps(function)
+        async def handle(*values: Any, **named: Any) -> Any:
+            try:
+                return await self.run(function, *values, **named)
+            except TooManyError as error:
+                raise HTTPException(status_code=429, detail=str(error)) from error
+
+        return handle
+
+    def _count(self) -> str:
+        person = asking().name
+        most = self._most_asked if person else self._most_asked * self._at_once
+        with self._lock:
+            if self._asked[person] >= most:
+                raise TooManyError(
+                    f"you have asked for {self._what} {most} times at once: wait until one of them is done"
+                )
+            self._asked[person] += 1
+        return person
+
+    def _uncount(self, person: str) -> None:
+        with self._lock:
+            self._asked[person] -= 1
+            if not self._asked[person]:
+                del self._asked[person]
+
+    def _queue(self, call: Callable[[], Result]) -> Future[Result]:
+        result: Future[Result] = Future()
+        person = asking().name
+        job = result, functools.partial(contextvars.copy_context().run, call)
+        with self._lock:
+            self._waiting.setdefault(person, deque()).append(job)
+            self._start_next()
+        return result
+
+    def _start_next(self) -> None:
+        while self._running.total() < self._at_once:
+            ready = [name for name in self._waiting if not name or self._running[name] < self._per_person]
+            if not ready:
+                return
+            person = min(ready, key=lambda name: self._running[name])
+            jobs = self._waiting.pop(person)
+            job = jobs.popleft()
+            if jobs:
+                self._waiting[person] = jobs
+            self._running[person] += 1
+            self._threads.submit(self._do, person, *job)
+
+    def _do(self, person: str, result: Future[Any], call: Callable[[], Any]) -> None:
+        # Whoever asked may have gone by now.
+        if result.set_running_or_notify_cancel():
+            try:
+                value = call()
+            except BaseException as error:  # noqa: BLE001 - it is raised where somebody waits for it
+                self._give_back(person)
+                result.set_exception(error)
+                return
+            self._give_back(person)
+            result.set_result(value)
+        else:
+            self._give_back(person)
+
+    def _give_back(self, person: str) -> None:
+        with self._lock:
+            self._running[person] -= 1
+            if not self._running[person]:
+                del self._running[person]
+            self._start_next()
+
+
+# What a click needs: milliseconds each, so that one at a time is enough for a person.
+CLICKS = Workers("answers", at_once=16, per_person=1, most_asked=100)
+# What takes a part of a second, or much of the processor: exports, searches.
+SLOW = Workers("exports and searches", at_once=2, per_person=1, most_asked=8, most_open=16)
+# A start waits until its supervisor answers.
+STARTS = Workers("starts", at_once=6, per_person=1, most_asked=10)
+
+
+class Router(APIRouter):
+    """Routes whose handlers, where they say nothing else, do their work in the threads for clicks."""
+
+    def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        """Add a route."""
+        is_async = inspect.iscoroutinefunction(endpoint)
+        super().add_api_route(path, endpoint if is_async else CLICKS.handler(endpoint), **options)

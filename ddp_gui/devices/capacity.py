@@ -1,0 +1,79 @@
+"""What this machine offers a run: its GPUs, or ranks on its CPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainers.machine import cuda_environment, hardware, host
+from trainers.machine.cuda_environment import Obstacle
+
+FEWEST_CPU_RANKS_OFFERED = 4
+CPU_RANKS_BY_DEFAULT = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """How many ranks can be had, and of which kind."""
+
+    num_gpus: int
+    num_cores: int
+    gpu_names: tuple[str, ...] = ()
+    gpu_memory_bytes: int | None = None
+    memory_bytes: int | None = None
+    # As many CPU ranks are handed out at once; None is as many as are asked for.
+    most_cpu_ranks: int | None = None
+    # Why GPUs that are there cannot be used; they are not counted.
+    gpu_obstacle: Obstacle | None = None
+
+    @property
+    def max_cpu_ranks(self) -> int:
+        """One rank a core, but enough to try out what more ranks do."""
+        most = max(FEWEST_CPU_RANKS_OFFERED, self.num_cores)
+        return most if self.most_cpu_ranks is None else min(most, self.most_cpu_ranks)
+
+    def device_kind(self, wanted: str) -> str:
+        """Return `cuda` or `cpu` for a configuration's `device`."""
+        if wanted == "auto":
+            return "cuda" if self.num_gpus else "cpu"
+        return wanted
+
+    def max_ranks(self, wanted: str) -> int:
+        """Return the most ranks of a configuration's `device`."""
+        return self.num_gpus if self.device_kind(wanted) == "cuda" else self.max_cpu_ranks
+
+    def default_ranks(self, wanted: str = "auto") -> int:
+        """Return the ranks a run has by default: all GPUs, or two on the CPU to see DDP at work."""
+        if self.device_kind(wanted) == "cuda":
+            return self.num_gpus or 1
+        return min(CPU_RANKS_BY_DEFAULT, self.max_cpu_ranks)
+
+    def memory_for_a_rank(self, wanted: str, num_ranks: int) -> int | None:
+        """Return the bytes a rank can have: the smallest GPU's, or its share of the machine's memory."""
+        if self.device_kind(wanted) == "cuda":
+            return self.gpu_memory_bytes
+        return None if self.memory_bytes is None else self.memory_bytes // num_ranks
+
+    def describe(self) -> str:
+        """Say in a sentence what there is."""
+        cores = f"{self.num_cores} CPU core{'s' if self.num_cores != 1 else ''}"
+        if self.gpu_obstacle is not None:
+            why = f"{self.gpu_obstacle.reason} {self.gpu_obstacle.remedy}"
+            return f"The GPUs here cannot be used, so ranks run on the CPU ({cores}). {why}"
+        if self.num_gpus == 0:
+            return f"No GPU here: ranks run on the CPU ({cores}), as real processes that talk over gloo."
+        names = ", ".join(sorted(set(self.gpu_names))) or "GPU"
+        return f"{self.num_gpus} GPU{'s' if self.num_gpus != 1 else ''} ({names}), {cores}."
+
+
+def look() -> Machine:
+    """Look at this machine."""
+    gpus = [hardware.read_gpu(handle) for handle in hardware.gpu_handles()]
+    sizes = [gpu.memory_total_bytes for gpu in gpus if gpu.memory_total_bytes is not None]
+    return Machine(
+        num_gpus=hardware.num_gpus(),
+        num_cores=hardware.num_cores(),
+        gpu_names=tuple(gpu.name or "GPU" for gpu in gpus),
+        gpu_memory_bytes=min(sizes, default=None),
+        memory_bytes=host.memory_bytes()[1],
+        gpu_obstacle=cuda_environment.obstacle(),
+    )

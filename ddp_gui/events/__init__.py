@@ -1,0 +1,1 @@
+"""A run's events read and folded into what is shown: columns, evaluations, insights."""

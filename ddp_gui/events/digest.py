@@ -1,0 +1,233 @@
+"""What the list shows of a run, read from its events piece by piece without holding them."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from ddp_gui.events.curve import Curve, Losses, Steps
+from trainers.contract import events
+from trainers.contract.event_lines import encode
+from trainers.files.plain_files import open_plain
+
+# What a damaged line does to whoever takes it in.
+DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
+_TAKEN = {
+    "step": ("step", "loss"),
+    "eval": ("step", "metrics"),
+    "plan": ("num_steps",),
+    "state": ("state",),
+}
+_SCAN_BYTES = 4 * 1024 * 1024
+_STEP_MARK = re.compile(rb'"kind":"step"')
+_STEP = re.compile(rb'"kind":"step","step":(\d+),[^\n]*?"loss":([^,}\n]+)')
+_STEP_LINE = re.compile(rb'^.*"kind":"step".*$', re.MULTILINE)
+_EVAL_LINE = re.compile(rb'^.*"kind":"eval".*$', re.MULTILINE)
+_START = re.compile(rb'^.*"kind":"state","state":"starting".*$', re.MULTILINE)
+_TIME = re.compile(rb'"time_unix_s":([^,}\n]+)')
+
+
+@dataclass
+class Digest:
+    """The newest numbers of a run, its best evaluation, its time and its small curve."""
+
+    offset: int = 0
+    inode: int = 0
+    began_unix_s: float | None = None
+    newest_unix_s: float | None = None
+    idle_s: float = 0.0
+    num_steps: int | None = None
+    step: int = 0
+    loss: float | None = None
+    device_kind: str | None = None
+    metric: str | None = None
+    # Only evaluations that were the best so far: after a cut the last one left is the best of the rest.
+    records: list[tuple[int, float]] = field(default_factory=list)
+    curve: Curve = field(default_factory=Curve)
+    # A damaged line was found: from then on each is looked at before it is taken in.
+    is_careful: bool = False
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The best evaluation, by the run's main metric."""
+        if not self.records:
+            return None
+        step, value = self.records[-1]
+        return {"name": self.metric, "value": value, "step": step}
+
+    @property
+    def took_s(self) -> float | None:
+        """The seconds the run went on, without the time between stop and resume."""
+        if self.began_unix_s is None or self.newest_unix_s is None:
+            return None
+        return self.newest_unix_s - self.began_unix_s - self.idle_s
+
+    def folded(self) -> str:
+        """Return the digest as a short text, to be kept."""
+        return orjson.dumps(asdict(self)).decode()
+
+    @classmethod
+    def unfolded(cls, text: str) -> Digest:
+        """Return the digest that was folded into a text.
+
+        Raises:
+            ValueError, LookupError, TypeError: when it was not.
+        """
+        raw = orjson.loads(text)
+        records = [(int(step), float(value)) for step, value in raw["records"]]
+        return cls(**raw | {"curve": Curve(**raw["curve"]), "records": records})
+
+    def is_of_another_file(self, path: Path) -> bool:
+        """Tell whether the run of this id is not the one that was read: deleted, made anew."""
+        if self.offset == 0:
+            return False
+        try:
+            about = path.stat()
+        except FileNotFoundError:
+            return True
+        return about.st_ino != self.inode or about.st_size < self.offset
+
+    def catch_up(self, path: Path) -> None:
+        """Read on from where the last look ended; a last line without its newline is left for later."""
+        try:
+            with open_plain(path) as file:
+                self.inode = os.fstat(file.fileno()).st_ino
+                size = _SCAN_BYTES
+                while True:
+                    file.seek(self.offset)
+                    chunk = file.read(size)
+                    end = chunk.rfind(b"\n") + 1
+                    if end:
+                        self._take_part(chunk[:end])
+                    elif len(chunk) < size:
+                        return
+                    elif size < events.MAX_LINE_BYTES:
+                        size *= 2  # one line longer than a piece
+                    else:
+                        self.offset += len(chunk)  # longer than any event: passed over
+        except FileNotFoundError:
+            return
+
+    def _take_part(self, chunk: bytes) -> None:
+        if self.is_careful:
+            whole = b"".join(
+                _anew(event) for line in chunk.split(b"\n") if (event := events.parse_line(line))
+            )
+            if whole:
+                self._take(whole)
+            self.offset += len(chunk)
+            return
+        try:
+            self._take(chunk)
+            self.offset += len(chunk)
+        except DAMAGE:
+            # From the beginning again: what was half taken in cannot be taken back.
+            vars(self).update(vars(Digest(inode=self.inode, is_careful=True)))
+
+    def _take(self, chunk: bytes) -> None:
+        self._take_time(chunk)
+        steps, losses = _steps_in(chunk)
+        # Where the numbers go back the run was resumed from there: what was later counts no more.
+        backwards = np.flatnonzero(np.diff(steps, prepend=self.step) <= 0).tolist()
+        if backwards:
+            marks = [mark.start() for mark in _STEP_MARK.finditer(chunk)]
+            starts = [chunk.rfind(b"\n", 0, marks[index]) + 1 for index in backwards]
+            self._take_upwards(chunk[: starts[0]], *_steps_in(chunk[: starts[0]]))
+            for index, start, end in zip(backwards, starts, [*starts[1:], len(chunk)], strict=True):
+                self._cut_from(int(steps[index]))
+                self._take_upwards(chunk[start:end], *_steps_in(chunk[start:end]))
+        else:
+            self._take_upwards(chunk, steps, losses)
+        if self.device_kind is None:
+            devices = _last_line_with(chunk, b'"kind":"devices"')
+            if devices is not None:
+                self.device_kind = orjson.loads(devices)["devices"][0]["kind"]
+
+    def _take_upwards(self, chunk: bytes, steps: Steps, losses: Losses) -> None:
+        """Take in lines in which the steps only go up."""
+        if len(steps):
+            self.curve.add(steps, losses)
+            self.step = int(steps[-1])
+            self.loss = float(losses[-1]) if np.isfinite(losses[-1]) else None
+        for line in _EVAL_LINE.findall(chunk):
+            self._take_evaluation(orjson.loads(line))
+        plan = _last_line_with(chunk, b'"kind":"plan"')
+        if plan is not None:
+            self.num_steps = orjson.loads(plan)["num_steps"]
+
+    def _take_time(self, chunk: bytes) -> None:
+        first = float(_time_of(chunk[: chunk.index(b"\n")]))
+        for start in _START.finditer(chunk):
+            if start.start() == 0:
+                before = self.newest_unix_s
+            else:
+                line_before = chunk.rfind(b"\n", 0, start.start() - 1) + 1
+                before = _time_of(chunk[line_before : start.start()])
+            if before is not None:
+                # Below zero where the clock was set back meanwhile: the parts then add up all the same.
+                self.idle_s += _time_of(start[0]) - before
+        if self.began_unix_s is None:
+            self.began_unix_s = first
+        self.newest_unix_s = _time_of(chunk[chunk.rfind(b"\n", 0, len(chunk) - 1) + 1 :])
+
+    def _take_evaluation(self, event: dict[str, Any]) -> None:
+        metrics = event["metrics"]
+        name = events.primary_metric(metrics)
+        if name is None:
+            return
+        if name != self.metric:
+            self.metric, self.records = name, []
+        self.records = [record for record in self.records if record[0] < event["step"]]
+        if events.is_better(name, metrics[name], self.records[-1][1] if self.records else None):
+            self.records.append((event["step"], metrics[name]))
+
+    def _cut_from(self, step: int) -> None:
+        self.step = step - 1
+        self.curve.cut_from(step)
+        self.records = [record for record in self.records if record[0] < step]
+
+
+def _anew(event: events.Event) -> bytes:
+    """Return an event as one line with what is taken of it, in the usual order: nothing in it can mislead."""
+    taken = {name: event[name] for name in (*events.COMMON_FIELDS, *_TAKEN.get(event["kind"], ()))}
+    if event["kind"] == "devices":
+        kinds = [device.get("kind") for device in event["devices"][:1]]
+        if kinds not in (["cpu"], ["cuda"]):
+            return b""
+        taken["devices"] = [{"kind": kinds[0]}]
+    return encode(taken) + b"\n"
+
+
+def _time_of(line: bytes) -> float:
+    found = _TIME.search(line)
+    if found is None:
+        raise ValueError("an event without time_unix_s")
+    return float(found[1])
+
+
+def _steps_in(chunk: bytes) -> tuple[Steps, Losses]:
+    found = _STEP.findall(chunk)
+    if len(found) == len(_STEP_MARK.findall(chunk)):
+        numbers = [math.nan if loss == b"null" else float(loss) for _, loss in found]
+        steps = [int(step) for step, _ in found]
+    else:
+        # Written by somebody else, with the fields in another order.
+        lines = [orjson.loads(line) for line in _STEP_LINE.findall(chunk)]
+        numbers = [math.nan if line["loss"] is None else float(line["loss"]) for line in lines]
+        steps = [int(line["step"]) for line in lines]
+    return np.array(steps, dtype=np.int64), np.array(numbers, dtype=np.float64)
+
+
+def _last_line_with(chunk: bytes, mark: bytes) -> bytes | None:
+    found = chunk.rfind(mark)
+    if found < 0:
+        return None
+    start = chunk.rfind(b"\n", 0, found) + 1
+    return chunk[start : chunk.index(b"\n", found)]

@@ -1,0 +1,315 @@
+"""What a good tutor would say while looking at a run: each computed from its events, and from which is said.
+
+A healthy run has none. Every rule is one function that returns an `Insight` or None; thresholds are
+generous, because a false alarm teaches the wrong thing.
+"""
+
+from __future__ import annotations
+
+import errno
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+import numpy as np
+
+from ddp_gui.events.series import Series
+from trainers.contract import events
+from trainers.contract.config import Config
+from trainers.contract.events import State
+
+WARM_UP_STEPS = 10  # the first steps allocate, compile, fill caches
+NEWEST_STEPS = 100
+FEWEST_STEPS = 30
+MUCH_DATA_TIME = 0.25
+SHORT_STEP_S = 0.004  # below this a step is so short that fetching is a share of it whatever is done
+STEPS_TO_JUDGE_LOSS = 300
+SECONDS_TO_JUDGE_LOSS = 15.0
+HARDLY_FALLEN = 0.95
+CLEARLY_RISEN = 0.3
+WORSE_EVALUATIONS = 3
+CLEARLY_WORSE = 1.1
+CLEARLY_BETTER = 0.9
+CLEARLY_SLOWER = 1.5
+RANKS_EVENTS_TO_JUDGE = 5
+FULL_MEMORY = 0.95
+IDLE_GPU_PERCENT = 40.0
+SAMPLES_TO_JUDGE_GPU = 20
+LOADER_WORKERS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Action:
+    """A click that may mend it: a change of the running job, or a new run with other values."""
+
+    kind: Literal["set_learning_rate", "again"]
+    label: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Insight:
+    """One remark: what is seen, from which events, what a click could do."""
+
+    code: str
+    message: str
+    evidence: str
+    rank: int | None = None
+    action: Action | None = None
+
+
+Rule = Callable[[Series, Config], Insight | None]
+
+
+def find(series: Series, config: Config, state: State) -> list[Insight]:
+    """Return the remarks on a run as it is now, the most pressing first."""
+    is_live = state in events.LIVE_STATES
+    rules: list[Rule] = [_not_a_number, _loss_rises, _loss_does_not_fall, _memorises]
+    if is_live:
+        rules += [_slow_rank, _waits_for_data, _memory_is_full, _gpu_is_idle]
+    found = [insight for rule in rules if (insight := rule(series, config)) is not None]
+    return found if is_live else [_for_an_ended_run(insight, config) for insight in found]
+
+
+def of_disk(run_path: Path) -> list[Insight]:
+    """Return the remark on a run that goes on, but whose disk takes nothing any more; tries it out."""
+    try:
+        with tempfile.TemporaryFile(dir=run_path) as file:
+            file.write(bytes(4096))
+            file.flush()
+        return []
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            what, advice = "The disk is full", "free some space"
+        else:
+            what = f"The folder of this run cannot be written any more ({error.strerror})"
+            advice = "make it writable again, or stop the run without saving"
+    message = f"{what}: training goes on, but nothing of it is kept. To mend it, {advice}."
+    return [Insight(code="disk_takes_nothing", message=message, evidence="a look at the disk")]
+
+
+def of_damage(num_lines: int) -> list[Insight]:
+    """Return the remark on lines of the events that cannot be read."""
+    if num_lines == 0:
+        return []
+    them = "event cannot" if num_lines == 1 else "events cannot"
+    return [
+        Insight(
+            code="events_damaged",
+            message=f"{num_lines:,} {them} be read (damaged, altered or missing): what was in there is not "
+            "shown.",
+            evidence="events.jsonl",
+        )
+    ]
+
+
+def _for_an_ended_run(insight: Insight, config: Config) -> Insight:
+    """A rate that could have been changed while the run went on is one for a new run."""
+    if insight.action is None or insight.action.kind == "again":
+        return insight
+    return replace(insight, action=_lower_rate_from_the_start(config))
+
+
+def _not_a_number(series: Series, config: Config) -> Insight | None:
+    loss = series.steps.column("loss")
+    if len(loss) == 0 or np.isfinite(loss[-1]):
+        return None
+    finite = np.flatnonzero(np.isfinite(loss))
+    first = int(finite[-1]) + 1 if len(finite) else 0
+    step = int(series.steps.x("step")[first])
+    return Insight(
+        code="not_a_number",
+        message=f"The loss is no number (NaN) since step {step:,}: the weights are lost. "
+        "Mostly the learning rate is too high.",
+        evidence=f"the step event of step {step:,} and those after it",
+        action=_lower_rate_from_the_start(config),
+    )
+
+
+def _loss_rises(series: Series, _config: Config) -> Insight | None:
+    means = _loss_in_parts(series)
+    if means is None or means[-1] <= min(means) + CLEARLY_RISEN * abs(means[0]):
+        return None
+    lowest = means.index(min(means))
+    return Insight(
+        code="loss_rises",
+        message=f"The loss rises: it was {means[lowest]:.3g} on average and is {means[-1]:.3g} now. "
+        "The learning rate is too high.",
+        evidence=_evidence_of_loss(series),
+        action=_lower_rate(series),
+    )
+
+
+def _loss_does_not_fall(series: Series, _config: Config) -> Insight | None:
+    means = _loss_in_parts(series)
+    if means is None or means[-1] <= HARDLY_FALLEN * abs(means[0]):
+        return None
+    if means[-1] > min(means) + CLEARLY_RISEN * abs(means[0]):
+        return None  # it rises, which is said already
+    return Insight(
+        code="loss_does_not_fall",
+        message=f"The loss does not fall: {means[0]:.3g} at first, {means[-1]:.3g} now. "
+        "The learning rate may be too high.",
+        evidence=_evidence_of_loss(series),
+        action=_lower_rate(series),
+    )
+
+
+def _memorises(series: Series, config: Config) -> Insight | None:
+    """Validation rises while training falls."""
+    evaluations = [event for event in series.evaluations.all if event["loss"] is not None]
+    if len(evaluations) <= WORSE_EVALUATIONS:
+        return None
+    best = min(evaluations, key=lambda event: float(event["loss"]))
+    after = [event for event in evaluations if event["step"] > best["step"]]
+    newest = evaluations[-1]
+    if len(after) < WORSE_EVALUATIONS or newest["loss"] < CLEARLY_WORSE * best["loss"]:
+        return None
+    then, now = _training_loss_at(series, best["step"]), _training_loss_at(series, newest["step"])
+    if then is None or now is None or now > CLEARLY_BETTER * then:
+        return None
+    patience = config.early_stopping_patience
+    return Insight(
+        code="memorises",
+        message=f"Validation rises ({best['loss']:.3g} at step {best['step']:,}, {newest['loss']:.3g} now) "
+        f"while training falls ({then:.3g} to {now:.3g}): the model is memorising.",
+        evidence=f"the last {len(after) + 1} eval events and the step events between them",
+        action=None if patience else _again("Start again and stop early", early_stopping_patience=3),
+    )
+
+
+def _slow_rank(series: Series, _config: Config) -> Insight | None:
+    """One rank's own work takes clearly longer than that of the others, several times in a row."""
+    newest = list(series.newest_ranks)[-RANKS_EVENTS_TO_JUDGE:]
+    found = [_slowest(event["ranks"]) for event in newest]
+    if len(found) < RANKS_EVENTS_TO_JUDGE or None in found:
+        return None
+    ranks = {item[0] for item in found if item is not None}
+    if len(ranks) > 1:
+        return None
+    rank, factor = ranks.pop(), median(item[1] for item in found if item is not None)
+    return Insight(
+        code="slow_rank",
+        message=f"Rank {rank} is {factor:.1f} times slower than the others, who wait for it in every step.",
+        evidence=f"the last {RANKS_EVENTS_TO_JUDGE} ranks events (step time without waiting)",
+        rank=rank,
+    )
+
+
+def _slowest(ranks: list[dict[str, Any]]) -> tuple[int, float] | None:
+    """Return the rank that takes longest for its own work and how many times the others' median that is."""
+    own = [
+        (rank["step_time_s"] - rank["wait_time_s"], rank["rank"])
+        for rank in ranks
+        if rank.get("step_time_s") is not None and rank.get("wait_time_s") is not None
+    ]
+    # Without everybody's waiting time the others' waiting would pass for work of their own.
+    if len(own) < 2 or len(own) < len(ranks):
+        return None
+    longest, rank = max(own)
+    factor = longest / max(median(seconds for seconds, other in own if other != rank), 1e-9)
+    return (rank, factor) if factor >= CLEARLY_SLOWER else None
+
+
+def _waits_for_data(series: Series, config: Config) -> Insight | None:
+    table = series.steps
+    first = max(WARM_UP_STEPS, table.length - NEWEST_STEPS)
+    step_times, data_times = table.column("step_time")[first:], table.column("data_time")[first:]
+    if len(step_times) < FEWEST_STEPS or float(np.median(step_times)) < SHORT_STEP_S:
+        return None
+    share = float(np.nansum(data_times) / np.nansum(step_times))
+    if share < MUCH_DATA_TIME:
+        return None
+    who = "GPUs" if _is_on_gpus(series) else "Ranks"
+    workers = config.num_workers
+    more = LOADER_WORKERS if workers < LOADER_WORKERS else 2 * workers
+    return Insight(
+        code="waits_for_data",
+        message=f"{who} wait {share:.0%} of each step for data: try {more} loader workers.",
+        evidence=f"data_time_s and step_time_s of the last {len(step_times)} step events",
+        action=_again(f"Start again with {more} loader workers", num_workers=more),
+    )
+
+
+def _memory_is_full(series: Series, config: Config) -> Insight | None:
+    for device in series.latest.get("devices", {}).get("devices", []):
+        used, total = device.get("memory_used_bytes"), device.get("memory_total_bytes")
+        if device.get("kind") == "cuda" and used and total and used / total > FULL_MEMORY:
+            return Insight(
+                code="memory_is_full",
+                message=f"The memory of rank {device['rank']}'s GPU is {used / total:.0%} full: "
+                "a little more and the run fails.",
+                evidence="the newest devices event",
+                rank=device["rank"],
+                action=_again("Start again with half the batch", batch_size=max(1, config.batch_size // 2)),
+            )
+    return None
+
+
+def _gpu_is_idle(series: Series, config: Config) -> Insight | None:
+    if not _is_on_gpus(series) or _waits_for_data(series, config) is not None:
+        return None
+    busy = [table.column("utilization")[-SAMPLES_TO_JUDGE_GPU:] for table in series.devices.values()]
+    if not busy or min(map(len, busy)) < SAMPLES_TO_JUDGE_GPU or not np.isfinite(np.concatenate(busy)).any():
+        return None
+    mean = float(np.nanmean(np.concatenate(busy)))
+    if mean >= IDLE_GPU_PERCENT:
+        return None
+    return Insight(
+        code="gpu_is_idle",
+        message=f"The GPUs are busy only {mean:.0f}% of the time: a larger batch gives them more to do.",
+        evidence=f"the last {SAMPLES_TO_JUDGE_GPU} devices events",
+        action=_again("Start again with four times the batch", batch_size=4 * config.batch_size),
+    )
+
+
+def _loss_in_parts(series: Series) -> list[float] | None:
+    """Return the loss of the first step and the mean of each tenth of the run, once it can be judged."""
+    loss = series.steps.column("loss")
+    if len(loss) < STEPS_TO_JUDGE_LOSS or series.active_s() < SECONDS_TO_JUDGE_LOSS:
+        return None
+    if not np.isfinite(loss[-1]):
+        return None
+    parts = [part[np.isfinite(part)] for part in np.array_split(loss, 10)]
+    if any(len(part) == 0 for part in parts):
+        return None
+    # The first step, before anything was learnt, is what the rest is compared with: a rate that is far too
+    # high has thrown the weights about by the second.
+    return [float(parts[0][0]), *(float(np.mean(part)) for part in parts[1:])]
+
+
+def _evidence_of_loss(series: Series) -> str:
+    return f"the loss of all {series.steps.length:,} step events, in tenths"
+
+
+def _training_loss_at(series: Series, step: int) -> float | None:
+    """Return the mean loss of the steps up to `step`."""
+    last = int(np.searchsorted(series.steps.x("step"), step, side="right"))
+    loss = series.steps.column("loss")[max(0, last - FEWEST_STEPS) : last]
+    return float(np.mean(loss[np.isfinite(loss)])) if np.isfinite(loss).any() else None
+
+
+def _lower_rate(series: Series) -> Action:
+    rate = float(f"{series.last_step['lr'] / 10:.2g}")
+    return Action(
+        kind="set_learning_rate",
+        label=f"Lower the rate to {rate:g} now",
+        values={"learning_rate": rate},
+    )
+
+
+def _lower_rate_from_the_start(config: Config) -> Action:
+    rate = float(f"{config.learning_rate / 10:.2g}")
+    return _again(f"Start again with a rate of {rate:g}", learning_rate=rate)
+
+
+def _again(label: str, **values: Any) -> Action:
+    return Action(kind="again", label=label, values=values)
+
+
+def _is_on_gpus(series: Series) -> bool:
+    devices = series.latest.get("devices", {}).get("devices", [])
+    return bool(devices) and devices[0].get("kind") == "cuda"

@@ -1,0 +1,119 @@
+"""What a page is sent of one run: snapshots, what came since, the values of now."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Any
+
+import orjson
+
+from ddp_gui.events import event_reader
+from ddp_gui.events.run_view import RunView
+from ddp_gui.events.series import Series
+from ddp_gui.events.tables import PLAIN_LOOK, Look
+from trainers.contract import events
+
+MAX_MARKS = 200
+MAX_DELTA_EVENTS = 2_000
+
+Payload = dict[str, Any]
+
+
+def message_for(view: RunView, since: int, look: Look = PLAIN_LOOK, known: Known | None = None) -> Payload:
+    """Return what a client with the cursor `since` has not seen; a whole snapshot where it must."""
+    with view.lock:
+        series = view.series
+        behind = series.next_seq - since
+        is_snapshot = since < 0 or behind > MAX_DELTA_EVENTS or behind < 0 or since <= series.rewound_at_seq
+        first = 0 if is_snapshot else since
+        message: Payload = {
+            "type": "snapshot" if is_snapshot else "delta",
+            "cursor": series.next_seq,
+            "traces": series.snapshot(look) if is_snapshot else series.delta(since, look),
+            "head": head(view, series),
+            "marks": [mark for mark in series.marks[-MAX_MARKS:] if mark["seq"] >= first],
+        }
+        for kind in ("ranks", "devices", "sample"):
+            newest = series.latest.get(kind)
+            if newest is not None and newest["seq"] >= first:
+                message[kind] = newest if kind == "sample" else newest[kind]
+        now = Known(view)
+        if is_snapshot or known is None or now.checkpoints is not known.checkpoints:
+            message["checkpoints"] = now.checkpoints
+        if is_snapshot or known is None or now.insights is not known.insights:
+            message["insights"] = [asdict(insight) for insight in now.insights]
+        confusion = series.evaluations.last.get("confusion")
+        if confusion and series.evaluations.last["seq"] >= first:
+            message["confusion"] = {
+                "step": series.evaluations.last["step"],
+                "counts": confusion,
+                "class_names": series.plan.get("class_names"),
+            }
+        return message
+
+
+class Known:
+    """Parts of a message that change seldom and are sent when they did."""
+
+    def __init__(self, view: RunView) -> None:
+        self.checkpoints = view.checkpoints()
+        self.insights = view.insights()
+
+
+def preview(view: RunView) -> Payload:
+    """Return a first impression of a run whose file is long: some of its points, until all are read."""
+    unread, size = view.unread()
+    series = Series()
+    series.feed(event_reader.taste(view.run.events))
+    return {
+        "type": "snapshot",
+        "cursor": -1,
+        "loading": round(1 - unread / max(1, size), 3),
+        "traces": series.snapshot(),
+        "head": head(view, series),
+        "marks": [],
+        "checkpoints": view.checkpoints(),
+    }
+
+
+def head(view: RunView, series: Series) -> Payload:
+    """Return the now-values of a run."""
+    status = view.status()
+    total_steps = series.plan.get("num_steps", view.total_steps)
+    is_live = status.state in events.LIVE_STATES
+    step = series.last_step.get("step", 0)
+    pace = series.steps_per_s()
+    is_training = status.state == "running" and pace is not None and total_steps is not None
+    # Between a click on Resume and the first event of the new start no time is counted.
+    is_under_way = is_live and series.state.get("state") in events.LIVE_STATES
+    evaluation = series.evaluations.last
+    return {
+        "state": status.state,
+        "reason": series.state.get("reason", ""),
+        "error": series.problem.get("message") or status.error,
+        "hint": series.problem.get("hint"),
+        "rank": series.problem.get("rank"),
+        "traceback": series.problem.get("traceback"),
+        "step": step,
+        "num_steps": total_steps,
+        "epoch": series.last_step.get("epoch", 0),
+        "num_epochs": view.config.num_epochs,
+        "loss": series.last_step.get("loss"),
+        "learning_rate": series.last_step.get("lr"),
+        "samples_per_s": series.last_step.get("samples_per_s"),
+        "step_time_s": series.last_step.get("step_time_s"),
+        "elapsed_s": round(series.active_s(time.time() if is_under_way else None), 1),
+        "eta_s": round((total_steps - step) / pace, 1) if is_training and pace and total_steps else None,
+        "metrics": {
+            name: None if value is None else float(f"{value:.5g}")
+            for name, value in evaluation.get("metrics", {}).items()
+        },
+        "best": series.evaluations.best,
+        "time_unix_s": series.newest_unix_s,
+    }
+
+
+def encode(message: Payload) -> bytes:
+    """Return a message as JSON; arrays become lists, numbers that are none null."""
+    return orjson.dumps(message, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -1,0 +1,98 @@
+"""A run's steps and evaluations from beginning to end, the way they count: for exports of any length.
+
+The file is gone through twice and never held: first to learn where the run went back to an older
+checkpoint, then to give what was not replaced by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ddp_gui.events import event_reader
+from trainers.contract.events import Event
+
+GATHERED = 8_192
+# Numbers held at once, where a run has so many metrics that a few evaluations hold as many.
+MAX_CELLS = 4_000_000
+
+
+@dataclass
+class Survey:
+    """What has to be known of a file before its first row can be given."""
+
+    last_seq: int = -1
+    began_unix_s: float | None = None
+    metrics: list[str] = field(default_factory=list)
+    # From which event on the steps from which number on are other ones.
+    cuts: list[tuple[int, int]] = field(default_factory=list)
+
+
+def survey(path: Path) -> Survey:
+    """Go through a run's events once."""
+    found = Survey()
+    metrics: dict[str, None] = {}
+    step = 0
+    for event in _events(path):
+        found.last_seq = event["seq"]
+        if found.began_unix_s is None:
+            found.began_unix_s = event["time_unix_s"]
+        if event["kind"] == "step":
+            if event["step"] <= step:
+                found.cuts.append((event["seq"], event["step"]))
+            step = event["step"]
+        elif event["kind"] == "eval":
+            metrics |= dict.fromkeys(event["metrics"])
+    found.metrics = list(metrics)
+    return found
+
+
+def history(path: Path, known: Survey) -> Iterator[list[Event]]:
+    """Yield the step and eval events that count, some thousand at a time, each with `elapsed_s`.
+
+    `elapsed_s` are the seconds the run had been going on, without the time between stop and resume.
+    """
+    most = max(1, min(GATHERED, MAX_CELLS // max(1, len(known.metrics))))
+    cuts = _ahead(known.cuts)
+    cut_seq, cut_step = next(cuts)
+    began, newest, idle_s = known.began_unix_s or 0.0, None, 0.0
+    gathered: list[Event] = []
+    for event in _events(path):
+        if event["seq"] > known.last_seq:
+            break  # written since the survey
+        now = event["time_unix_s"]
+        if newest is not None and event["kind"] == "state" and event["state"] == "starting":
+            idle_s += now - newest  # below zero where the clock was set back meanwhile
+        newest = now
+        while event["seq"] >= cut_seq:
+            cut_seq, cut_step = next(cuts)
+        if event["kind"] in ("step", "eval") and event["step"] < cut_step:
+            event["elapsed_s"] = round(now - began - idle_s, 4)
+            gathered.append(event)
+        if len(gathered) >= most:
+            yield gathered
+            gathered = []
+    if gathered:
+        yield gathered
+
+
+def _ahead(cuts: list[tuple[int, int]]) -> Iterator[tuple[float, float]]:
+    """Yield (event, step): up to this event only steps below this one count."""
+    lowest: list[tuple[float, float]] = [(float("inf"), float("inf"))]
+    for seq, step in reversed(cuts):
+        lowest.append((seq, min(step, lowest[-1][1])))
+    return iter(reversed(lowest))
+
+
+def _events(path: Path) -> Iterator[Event]:
+    offset = 0
+    while True:
+        try:
+            batch, end, _ = event_reader.read_carefully(path, offset)
+        except FileNotFoundError:
+            return
+        if end == offset:
+            return
+        yield from batch
+        offset = end

@@ -1,0 +1,170 @@
+"""One run while somebody looks at it: its columns, its status, its place in the file."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from ddp_gui.events import event_reader, insights
+from ddp_gui.events.insights import Insight
+from ddp_gui.events.series import Series
+from trainers.contract import events
+from trainers.contract.events import Event
+from trainers.contract.rundir import RunDirectory, Status
+
+STATUS_EVERY_S = 0.5
+INSIGHTS_EVERY_S = 1.0
+# A run that goes on says something every second; after a longer silence its disk is tried out.
+SILENCE_S = 3.0
+MAX_CHECKPOINTS_SHOWN = 50
+# What an event that has not what its kind needs does to whoever takes it in.
+DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
+
+
+class RunView:
+    """The state of one run, brought up to date by whoever looks.
+
+    Several requests look at once, in several threads: whoever reads or feeds the series holds `lock`.
+    """
+
+    def __init__(self, run: RunDirectory, expected_steps: int | None) -> None:
+        self.run = run
+        self.lock = threading.RLock()
+        self.series = Series()
+        self.config = run.read_config()
+        self.used_at = time.monotonic()
+        self._expected_steps = expected_steps
+        self._offset = 0
+        self._inode = 0
+        self._is_careful = False
+        self._grown_at = time.monotonic()
+        self._num_events = 0
+        self._num_damaged = 0
+        self._seen_bytes = -1
+        self._status: Status | None = None
+        self._status_at = 0.0
+        self._checkpoints: list[dict[str, Any]] = []
+        self._checkpoints_mtime_ns = -1
+        self._insights: list[Insight] = []
+        self._insights_at = -INSIGHTS_EVERY_S
+
+    @property
+    def total_steps(self) -> int | None:
+        """The steps of the whole run: what training said when it began, before that what is expected."""
+        return self.series.plan.get("num_steps", self._expected_steps)
+
+    def has_grown(self) -> bool:
+        """Tell at the price of one look at the file whether `catch_up` would find something."""
+        self.used_at = time.monotonic()
+        try:
+            return self.run.events.stat().st_size != self._seen_bytes
+        except FileNotFoundError:
+            return False
+
+    def unread(self) -> tuple[int, int]:
+        """Return the bytes of the events not taken in yet, and of all."""
+        try:
+            size = self.run.events.stat().st_size
+        except FileNotFoundError:
+            return 0, 0
+        return max(0, size - self._offset), size
+
+    def catch_up(self, time_limit_s: float | None = None) -> bool:
+        """Take in the events written since the last call; tell whether there were any.
+
+        Args:
+            time_limit_s: stop after about this time, even when there is more.
+        """
+        self.used_at = time.monotonic()
+        ends_at = None if time_limit_s is None else self.used_at + time_limit_s
+        found = False
+        # The lock is given up between batches: a long file must not keep others waiting.
+        while self._take_batch():
+            found = True
+            if ends_at is not None and time.monotonic() > ends_at:
+                break
+        return found
+
+    def _take_batch(self) -> bool:
+        with self.lock:
+            try:
+                about = self.run.events.stat()
+            except FileNotFoundError:
+                return False
+            if about.st_size != self._seen_bytes:
+                self._seen_bytes, self._grown_at = about.st_size, time.monotonic()
+            if about.st_ino != self._inode or about.st_size < self._offset:
+                # Another file (a directory copied over): from its beginning.
+                self._begin_anew()
+                self._inode = about.st_ino
+            if about.st_size == self._offset:
+                return False
+            before = self._offset
+            self._read()
+            return self._offset > before
+
+    def _begin_anew(self) -> None:
+        self.series, self._offset = Series(), 0
+        self._num_events = self._num_damaged = 0
+
+    def _read(self) -> None:
+        if self._is_careful:
+            batch, self._offset, num_damaged = event_reader.read_carefully(self.run.events, self._offset)
+            self._num_damaged += num_damaged
+            self._take(batch)
+            return
+        try:
+            batch, self._offset = event_reader.read_batch(self.run.events, self._offset)
+            self._take(batch)
+        except DAMAGE:
+            self._is_careful = True
+        if self._is_careful or self._num_events != self.series.next_seq:
+            # Whole files are read fast; this one from its beginning again, with a look at every event.
+            self._is_careful = True
+            self._begin_anew()
+            self._read()
+
+    def _take(self, batch: list[Event]) -> None:
+        self.series.feed(batch)
+        self._num_events += len(batch)
+
+    def status(self) -> Status:
+        """Return the run's true state, looked up at most twice a second."""
+        now = time.monotonic()
+        if self._status is None or now - self._status_at > STATUS_EVERY_S:
+            self._status, self._status_at = self.run.read_status(), now
+        return self._status
+
+    def refresh_status(self) -> None:
+        """Look the state up again at the next call of `status`."""
+        self._status_at = 0.0
+
+    def checkpoints(self) -> list[dict[str, Any]]:
+        """Return the newest whole checkpoints, at most fifty, newest first; the same list while they stay."""
+        try:
+            mtime_ns = self.run.checkpoints.stat().st_mtime_ns
+        except FileNotFoundError:
+            return self._checkpoints
+        if mtime_ns != self._checkpoints_mtime_ns:
+            self._checkpoints_mtime_ns = mtime_ns
+            newest_first = sorted(self.run.list_checkpoints(), key=lambda item: -item.saved_unix_s)
+            self._checkpoints = [
+                {"step": item.step, "size_bytes": item.size_bytes, "saved_unix_s": item.saved_unix_s}
+                for item in newest_first[:MAX_CHECKPOINTS_SHOWN]
+            ]
+        return self._checkpoints
+
+    def insights(self) -> list[Insight]:
+        """Return what a tutor would say now; the same list while nothing changes."""
+        now = time.monotonic()
+        if now - self._insights_at > INSIGHTS_EVERY_S:
+            self._insights_at = now
+            found = insights.find(self.series, self.config, self.status().state)
+            num_missing = max(self._num_damaged, self.series.next_seq - self._num_events)
+            found = insights.of_damage(num_missing) + found
+            if self.status().state in events.LIVE_STATES and now - self._grown_at > SILENCE_S:
+                found = insights.of_disk(self.run.path) + found
+            if found != self._insights:
+                self._insights = found
+        return self._insights

@@ -1,0 +1,301 @@
+"""A run's events as columns, and what of them a page is sent."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ddp_gui.events.evaluations import Evaluations
+from ddp_gui.events.tables import (
+    MAX_POINTS,
+    MAX_POINTS_OF_A_RANGE,
+    PLAIN_LOOK,
+    Look,
+    Table,
+    Trace,
+    shown,
+    shown_x,
+    thin,
+)
+from trainers.contract.events import Event
+
+__all__ = ["Evaluations", "Look", "Series"]
+
+FEW_EVENTS = 400
+MAX_POINTS_OF_FEW_EVENTS = 20
+MAX_POINTS_OF_MANY_EVENTS = 400
+RATE_WINDOW_S = 10.0
+KEPT_RANKS_EVENTS = 10
+
+# The columns of step events: the trace's name, and the event's field.
+STEP_FIELDS = {
+    "loss": "loss",
+    "throughput": "samples_per_s",
+    "learning_rate": "lr",
+    "grad_norm": "grad_norm",
+    "step_time": "step_time_s",
+    "data_time": "data_time_s",
+}
+STEP_TRACES = ("loss", "throughput", "learning_rate", "grad_norm")
+SMOOTHED = "loss_smooth"
+DEVICE_FIELDS = {
+    "utilization": "utilization_percent",
+    "memory": "memory_used_bytes",
+    "temperature": "temperature_celsius",
+    "power": "power_watts",
+}
+
+
+class Series:
+    """The columns of one run, fed with its events in order."""
+
+    def __init__(self) -> None:
+        self.steps = Table(tuple(STEP_FIELDS))
+        self.devices: dict[int, Table] = {}
+        self.evaluation_table = Table(("validation_loss",))
+        self.next_seq = 0
+        self.rewound_at_seq = -1
+        self.last_step: Event = {}
+        self.evaluations = Evaluations()
+        self.plan: Event = {}
+        self.state: Event = {}
+        self.problem: Event = {}
+        self.marks: list[Event] = []
+        self.latest: dict[str, Event] = {}
+        self.newest_ranks: deque[Event] = deque(maxlen=KEPT_RANKS_EVENTS)
+        self.newest_unix_s: float | None = None
+        self._first_unix_s: float | None = None
+        self._idle_s = 0.0
+        self._pace: list[tuple[float, int]] = []
+
+    def feed(self, batch: Iterable[Event]) -> None:
+        """Take in new events, in the order of the file."""
+        steps: list[Event] = []
+        for event in batch:
+            if event["kind"] == "step":
+                steps.append(event)
+                continue
+            self._take_steps(steps)
+            steps = []
+            self._take(event)
+        self._take_steps(steps)
+
+    def active_s(self, now: float | None = None) -> float:
+        """Return the seconds the run has been going on, without the time between stop and resume."""
+        if self._first_unix_s is None or self.newest_unix_s is None:
+            return 0.0
+        return (self.newest_unix_s if now is None else now) - self._first_unix_s - self._idle_s
+
+    def steps_per_s(self) -> float | None:
+        """Return the pace of the last ten seconds, evaluations and checkpoints included."""
+        if len(self._pace) < 2:
+            return None
+        (t0, s0), (t1, s1) = self._pace[0], self._pace[-1]
+        return (s1 - s0) / (t1 - t0) if t1 > t0 else None
+
+    def snapshot(self, look: Look = PLAIN_LOOK) -> dict[str, Trace]:
+        """Return every trace, thinned to `MAX_POINTS`."""
+        traces = self._step_traces(0, self.steps.length, look)
+        evaluated = self.evaluation_table
+        traces |= _all_of(evaluated, 0, evaluated.length, {name: name for name in evaluated.fields}, look)
+        for rank, table in self.devices.items():
+            traces |= _all_of(table, 0, table.length, _of_rank(rank), Look(axis="time"))
+        return traces
+
+    def delta(self, since_seq: int, look: Look = PLAIN_LOOK) -> dict[str, Trace]:
+        """Return the points of events from `since_seq` on, of the traces that have some."""
+        is_small = self.next_seq - since_seq <= FEW_EVENTS
+        most = MAX_POINTS_OF_FEW_EVENTS if is_small else MAX_POINTS_OF_MANY_EVENTS
+        first = self.steps.since(since_seq)
+        traces = self._new_steps(first, most, look) if first < self.steps.length else {}
+        evaluated = self.evaluation_table
+        first = evaluated.since(since_seq)
+        traces |= _all_of(evaluated, first, evaluated.length, {name: name for name in evaluated.fields}, look)
+        for rank, table in self.devices.items():
+            first = table.since(since_seq)
+            traces |= _all_of(table, first, table.length, _of_rank(rank), Look(axis="time"), most)
+        return traces
+
+    def range(self, low: float, high: float, look: Look = PLAIN_LOOK) -> dict[str, Trace]:
+        """Return the traces over steps between two places of the axis, thinned where there are many."""
+        first, last = self.steps.between(low, high, look.axis)
+        traces = self._step_traces(first, last, look, MAX_POINTS_OF_A_RANGE)
+        evaluated = self.evaluation_table
+        names = {name: name for name in evaluated.fields}
+        return traces | _all_of(evaluated, *evaluated.between(low, high, look.axis), names, look)
+
+    def _step_traces(self, first: int, last: int, look: Look, most: int = MAX_POINTS) -> dict[str, Trace]:
+        traces = _all_of(self.steps, first, last, {name: name for name in STEP_TRACES}, look, most)
+        if look.smoothing > 1 and last > first:
+            smooth = self.steps.mean_of_newest("loss", look.smoothing, first, last)
+            traces[SMOOTHED] = _trace(self.steps.x(look.axis)[first:last], smooth, most)
+        return traces
+
+    def _new_steps(self, first: int, most: int, look: Look) -> dict[str, Trace]:
+        """Return new points at the places the loss asks for: one x for all, in few bytes."""
+        table, last = self.steps, self.steps.length
+        x, loss = table.x(look.axis)[first:last], table.column("loss")[first:last]
+        chosen = thin(x, loss, most)
+        traces: dict[str, Trace] = {"loss": {"x": shown_x(x[chosen]), "y": shown(loss[chosen])}}
+        if look.smoothing > 1:
+            smooth = table.mean_of_newest("loss", look.smoothing, first, last)
+            traces[SMOOTHED] = {"as": "loss", "y": shown(smooth[chosen])}
+        for name in ("throughput", "learning_rate"):
+            traces[name] = {"as": "loss", "y": shown(table.column(name)[first:last][chosen])}
+        return traces | _all_of(table, first, last, {"grad_norm": "grad_norm"}, look, most)
+
+    def _take(self, event: Event) -> None:
+        self.next_seq = event["seq"] + 1
+        self._keep_time(event)
+        kind = event["kind"]
+        if kind == "eval":
+            self._take_evaluation(event)
+        elif kind == "devices":
+            self._take_devices(event)
+        elif kind == "plan":
+            self.plan = event
+        elif kind in ("ranks", "sample"):
+            self.latest[kind] = event
+            if kind == "ranks":
+                self.newest_ranks.append(event)
+        else:
+            self._take_mark(event)
+
+    def _keep_time(self, event: Event) -> None:
+        now = event["time_unix_s"]
+        if self._first_unix_s is None:
+            self._first_unix_s = now
+        elif event["kind"] == "state" and event["state"] == "starting" and self.newest_unix_s is not None:
+            # Below zero where the clock was set back meanwhile: the parts then add up all the same.
+            self._idle_s += now - self.newest_unix_s
+            self._pace.clear()
+        self.newest_unix_s = now
+
+    def _take_steps(self, batch: Sequence[Event]) -> None:
+        for part in _rising(batch):
+            first, last = part[0], part[-1]
+            if self.last_step and first["step"] <= self.last_step["step"]:
+                self._rewind(first["step"], first["seq"])
+            times = np.array([event["time_unix_s"] for event in part])
+            if self._first_unix_s is None:
+                self._first_unix_s = float(times[0])
+            # A missing number (null) becomes one that is none.
+            values = np.array([[event[field] for event in part] for field in STEP_FIELDS.values()], float)
+            self.steps.extend(
+                [event["seq"] for event in part],
+                [event["step"] for event in part],
+                times - (self._first_unix_s + self._idle_s),
+                values,
+            )
+            self.last_step, self.next_seq, self.newest_unix_s = last, last["seq"] + 1, last["time_unix_s"]
+            self._keep_pace(part)
+
+    def _keep_pace(self, part: Sequence[Event]) -> None:
+        since = part[-1]["time_unix_s"] - RATE_WINDOW_S
+        pace = [entry for entry in self._pace if entry[0] >= since]
+        newest = pace[-1][0] if pace else -np.inf
+        for event in part:
+            if event["time_unix_s"] >= since and event["time_unix_s"] > newest:
+                newest = event["time_unix_s"]
+                pace.append((newest, event["step"]))
+        # One older entry, so that a run of one step a minute has a pace too.
+        self._pace = (
+            pace if len(pace) > 1 else [*self._pace[-1:], (part[-1]["time_unix_s"], part[-1]["step"])]
+        )
+
+    def _take_evaluation(self, event: Event) -> None:
+        self.evaluations.add(event)
+        values = {"validation_loss": event["loss"]}
+        values |= {f"metric:{name}": value for name, value in event["metrics"].items()}
+        if values.keys() - self.evaluation_table.fields.keys():
+            self.evaluation_table = _with_fields(self.evaluation_table, values)
+        self.evaluation_table.cut_from(event["step"])
+        self.evaluation_table.append(event["seq"], event["step"], self.active_s(), values)
+
+    def _take_devices(self, event: Event) -> None:
+        self.latest["devices"] = event
+        seconds, step = self.active_s(), self.last_step.get("step", 0)
+        for device in event["devices"]:
+            table = self.devices.setdefault(device["rank"], Table(tuple(DEVICE_FIELDS)))
+            values = {name: device.get(field) for name, field in DEVICE_FIELDS.items()}
+            table.append(event["seq"], step, seconds, values)
+
+    def _take_mark(self, event: Event) -> None:
+        kind = event["kind"]
+        step = event.get("step", self.last_step.get("step", 0))
+        self.marks.append({"step": step, "active_s": round(self.active_s(), 2), **event})
+        if kind == "state":
+            self.state = event
+            if event["state"] == "starting":
+                self.problem = {}
+            elif event["state"] == "paused":
+                self._pace.clear()
+        elif kind == "error":
+            self.problem = event
+
+    def _rewind(self, step: int, seq: int) -> None:
+        """A resume from an older checkpoint: the curve goes on from there."""
+        self.steps.cut_from(step)
+        self.evaluation_table.cut_from(step)
+        self.evaluations.cut_from(step)
+        self.rewound_at_seq = seq
+        self._pace.clear()
+
+
+def _rising(batch: Sequence[Event]) -> Iterator[Sequence[Event]]:
+    """Cut a batch of step events where the steps go back."""
+    if not batch:
+        return
+    steps = np.array([event["step"] for event in batch])
+    begins = [0, *(np.flatnonzero(np.diff(steps) <= 0) + 1).tolist(), len(batch)]
+    for begin, end in pairwise(begins):
+        yield batch[begin:end]
+
+
+def _with_fields(table: Table, names: Iterable[str]) -> Table:
+    """Return a table with further columns, empty so far."""
+    larger = Table((*table.fields, *(name for name in names if name not in table.fields)))
+    values = np.full((len(larger.fields), table.length), np.nan)
+    for name, row in table.fields.items():
+        values[row] = table.column(name)
+    larger.extend(*table.keys(), values)
+    return larger
+
+
+def _of_rank(rank: int) -> dict[str, str]:
+    return {name: f"{name}:{rank}" for name in DEVICE_FIELDS}
+
+
+def _all_of(
+    table: Table, first: int, last: int, names: dict[str, str], look: Look, most: int = MAX_POINTS
+) -> dict[str, Trace]:
+    """Return the traces of some columns of a slice, by the name each has on the page; empty ones left out.
+
+    A column that is a gap nearly everywhere (the gradients' norm comes once a report) is drawn without
+    its gaps; in one of numbers a gap is a number that is none, and stays one.
+    """
+    if last <= first:
+        return {}
+    x = table.x(look.axis)[first:last]
+    traces = {}
+    for column, name in names.items():
+        y = table.column(column)[first:last]
+        is_there = np.isfinite(y)
+        num_there = int(is_there.sum())
+        if num_there == 0:
+            continue
+        if column == "grad_norm" or num_there < len(y) // 2:
+            traces[name] = _trace(x[is_there], y[is_there], most)
+        else:
+            traces[name] = _trace(x, y, most)
+    return traces
+
+
+def _trace(x: npt.NDArray[Any], y: npt.NDArray[Any], most: int) -> Trace:
+    chosen = thin(x, y, most)
+    return {"x": shown_x(x[chosen]), "y": shown(y[chosen])}

@@ -1,0 +1,1 @@
+"""A run's numbers as files: CSV, JSON and TensorBoard's."""

@@ -1,0 +1,1 @@
+"""What may be asked of Gradio: its open routes, its sessions, its uploads and our named endpoints."""

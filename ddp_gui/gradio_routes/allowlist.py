@@ -1,0 +1,135 @@
+"""Closes Gradio's routes to all but what the page and `gradio_client` use.
+
+Gradio brings some sixty routes: files of the disk, a proxy to other hosts, functions of components, editors.
+Past advisories were about most of them. What is not named here is answered as if it were not there.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import re
+
+import gradio as gr
+from fastapi import FastAPI
+from starlette.routing import Mount
+
+from ddp_gui.gradio_routes import sessions, upload
+from ddp_gui.gradio_routes.sent_values import Functions, checked_body
+from ddp_gui.gradio_routes.uploads import Uploads
+from ddp_gui.http import policies
+from ddp_gui.http.asgi import App, Message, Receive, Refused, Scope, Send, answer
+
+_NAME = r"[A-Za-z0-9_]+"
+_READ = re.compile(
+    r"/|/config/?|/theme\.css|/robots\.txt|/favicon\.ico"
+    r"|/assets/[\w.-]+|/static/(js|img|fonts|css)/[\w./-]+"
+    r"|/gradio_api/(info/?|queue/data|startup-events|heartbeat/\w+|theme\.css)"
+    rf"|/gradio_api/call/{_NAME}/\w+",
+    re.ASCII,
+)
+_WRITE = re.compile(
+    rf"/gradio_api/(queue/join/?|upload/?|cancel/?|reset/?|(run|api|call)/{_NAME}/?)", re.ASCII
+)
+_FETCHED = re.compile(rf"/gradio_api/call/{_NAME}/(\w+)", re.ASCII)
+_CALLED = re.compile(rf"/gradio_api/(?:run|api|call)/({_NAME})/?")
+_INLINE_SCRIPT = re.compile(r"<script(?![^>]*\ssrc=)[^>]*>(.*?)</script>", re.DOTALL | re.IGNORECASE)
+UPLOAD = "/gradio_api/upload"
+
+
+def close(app: FastAPI, demo: gr.Blocks, uploads: Uploads) -> None:
+    """Put the door between an app and the Gradio app that is mounted below its routes."""
+    mount = next(route for route in app.routes if isinstance(route, Mount) and route.path == "")
+    mount.app = _Door(mount.app, demo, uploads)
+
+
+def route_path(scope: Scope) -> str:
+    """Return a request's path below the prefix a reverse proxy may put in front of it."""
+    path, prefix = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
+    return path.removeprefix(prefix) if path.startswith(f"{prefix}/") else path
+
+
+def is_open(method: str, path: str) -> bool:
+    """Tell whether Gradio may answer this."""
+    wanted = {"GET": _READ, "HEAD": _READ, "POST": _WRITE}.get(method)
+    # Two dots are no part of any name there is.
+    return wanted is not None and ".." not in path and bool(wanted.fullmatch(path))
+
+
+class _Door:
+    """ASGI middleware around Gradio's app."""
+
+    def __init__(self, gradio: App, demo: gr.Blocks, uploads: Uploads) -> None:
+        self._gradio = gradio
+        self._demo = demo
+        self._names = {number: function.api_name for number, function in demo.fns.items()}
+        self._uploads = uploads
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._gradio(scope, receive, send)
+            return
+        path = route_path(scope)
+        try:
+            if not is_open(scope["method"], path):
+                raise Refused(404, "There is nothing here.")
+            if path.rstrip("/") == UPLOAD:
+                await upload.take(self._uploads, scope, receive, send)
+                return
+            queue = self._demo._queue  # noqa: SLF001 - no setting of Gradio's bounds it
+            if scope["method"] == "POST":
+                called = _CALLED.fullmatch(path)
+                functions = Functions(
+                    names=self._names,
+                    called=called[1] if called else None,
+                    answers_later=path.startswith("/gradio_api/call/"),
+                )
+                receive = await checked_body(receive, self._uploads.incoming_of_sender(), functions, queue)
+                sessions.forget_oldest(queue, self._demo.state_holder)
+            elif fetched := _FETCHED.fullmatch(path):
+                sessions.refuse_others(queue, fetched[1])
+            else:
+                scope = sessions.own_address(scope, path)
+        except Refused as refused:
+            await answer(send, refused)
+            return
+        if path == "/":
+            await _serve_page(self._gradio, scope, receive, send)
+        else:
+            await self._gradio(scope, receive, send)
+
+
+async def _serve_page(gradio: App, scope: Scope, receive: Receive, send: Send) -> None:
+    """Serve Gradio's page with a policy that names each of its inline scripts, so that no other runs."""
+    takes_gzip = any(name == b"accept-encoding" and b"gzip" in value for name, value in scope["headers"])
+    plain = [(name, value) for name, value in scope["headers"] if name != b"accept-encoding"]
+    begun: Message = {}
+    pieces: list[bytes] = []
+
+    async def collect(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            begun.update(message)
+        else:
+            pieces.append(message.get("body", b""))
+
+    await gradio({**scope, "headers": plain}, receive, collect)
+    body = b"".join(pieces)
+    headers = [(name, value) for name, value in begun["headers"] if name.lower() != b"content-length"]
+    headers.append((policies.POLICY_HEADER, _policy(body).encode()))
+    if takes_gzip and scope["method"] == "GET":
+        body = _compressed(body)
+        headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
+    headers.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": begun["status"], "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+# The page differs only by the name it was asked for.
+@functools.lru_cache(maxsize=8)
+def _policy(body: bytes) -> str:
+    return policies.gradio_page(_INLINE_SCRIPT.findall(body.decode("utf-8", errors="replace")))
+
+
+@functools.lru_cache(maxsize=8)
+def _compressed(body: bytes) -> bytes:
+    return gzip.compress(body, compresslevel=6)

@@ -1,0 +1,62 @@
+"""Named endpoints of the Gradio app: each knows who asks."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+
+import gradio as gr
+
+from ddp_gui.auth import current_user
+from ddp_gui.background.workers import CLICKS, TooManyError, Workers
+
+Function = Callable[..., Any]
+
+
+def register(*functions: Function, workers: Workers = CLICKS) -> None:
+    """Add functions to the Gradio app under construction as named endpoints, each under its own name."""
+    for function in functions:
+        # Not queued by Gradio, nor one after the other where a program asks through its queue all the same:
+        # a click must not wait behind another person's.
+        asked = knowing_who_asks(function, workers)
+        gr.api(asked, api_name=function.__name__, queue=False, concurrency_limit=None)
+
+
+def knowing_who_asks(function: Function, workers: Workers = CLICKS) -> Function:
+    """Wrap a handler of Gradio so that `asking` is right inside it, and it runs in these threads.
+
+    Gradio runs what is queued in tasks of its own, which context variables do not reach; the request does.
+    """
+
+    @functools.wraps(function)
+    async def asked(asked_request: gr.Request, *values: Any) -> Any:
+        with current_user.asked_by(_sender_of(asked_request)):
+            if inspect.iscoroutinefunction(function):
+                return await function(*values)
+            try:
+                return await workers.run(function, *values)
+            except TooManyError as error:
+                raise gr.Error(str(error), print_exception=False) from error
+
+    hints = typing.get_type_hints(function)
+    first = inspect.Parameter("asked_request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=gr.Request)
+    signature = inspect.signature(function)
+    parameters = [
+        parameter.replace(annotation=hints.get(name, parameter.annotation))
+        for name, parameter in signature.parameters.items()
+    ]
+    # What Gradio reads to find out what a handler takes; it fills in the request by itself and hides it.
+    asked.__signature__ = signature.replace(parameters=[first, *parameters])  # type: ignore[attr-defined]
+    asked.__annotations__ = hints | {"asked_request": gr.Request}
+    # inspect must not look through the wrapper.
+    del asked.__wrapped__
+    return asked
+
+
+def _sender_of(request: gr.Request) -> current_user.Person:
+    scope = request.request.scope if request.request is not None else {}
+    sender = scope.get(current_user.SCOPE_KEY)
+    return sender if isinstance(sender, current_user.Person) else current_user.asking()

@@ -1,0 +1,98 @@
+"""The one gate in front of everything: Gradio's routes and ours alike.
+
+A page of another site must not be able to drive this server through the visitor's browser, neither by
+a foreign Origin nor by a name that was made to point here (DNS rebinding). Nobody may ask for so much that
+nothing is left for the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from ddp_gui.gradio_routes import uploads
+from ddp_gui.gradio_routes.allowlist import UPLOAD
+from ddp_gui.http import policies
+from ddp_gui.http.asgi import App, Message, Receive, Refused, Scope, Send, answer
+from ddp_gui.http.hosts import Hosts, network_of
+from ddp_gui.http.limits import MAX_BODY_BYTES, AtOnce, check_body, check_headers, drop_body
+
+FORM_BYTES = 100_000  # what a form adds to the file in it
+FROM_ELSEWHERE = (
+    "Requests from another site are not answered. If this page is served over https by a proxy in front of "
+    "it, the proxy must send X-Forwarded-Proto and be named with --proxy-from."
+)
+
+
+class Gate:
+    """ASGI middleware: refuses foreign hosts and origins and too much of anything, adds the headers."""
+
+    def __init__(self, app: App, host: str, allowed: Sequence[str] = ()) -> None:
+        self._app = app
+        # Names a person gave: a proxy may ask by another one, so pages from there are ours as well.
+        self._allowed = {name.lower() for name in allowed}
+        self._hosts = Hosts([host, *allowed])
+        self._at_once = AtOnce()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or refuse it."""
+        if scope["type"] == "websocket":
+            # Nothing here speaks it; and a browser sends it across sites.
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        has_begun = False
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal has_begun
+            if message["type"] == "http.response.start":
+                has_begun = True
+                message["headers"] = policies.merged(message.get("headers", []))
+            await send(message)
+
+        try:
+            self._check(scope)
+            with self._at_once.one_more(network_of((scope.get("client") or ("",))[0])):
+                await self._app(scope, receive, send_with_headers)
+        except Refused as refused:
+            await drop_body(scope, receive)
+            await answer(send_with_headers, refused)
+        finally:
+            # A fault of ours goes on to the server under us, which would answer without our headers.
+            if not has_begun:
+                await answer(send_with_headers, Refused(500, "Something went wrong on the server."))
+
+    def _check(self, scope: Scope) -> None:
+        check_headers(scope)
+        hosts = _values(scope, b"host")
+        if len(hosts) != 1 or not self._hosts.are_ours(hosts[0]):
+            raise Refused(
+                403, "This server does not answer to this name. Use the machine's IP address instead."
+            )
+        if not scope["path"].startswith("/"):
+            raise Refused(400, "An address begins with a slash.")
+        if _is_from_elsewhere(scope, {hosts[0].lower(), *self._allowed}):
+            raise Refused(403, FROM_ELSEWHERE)
+        is_upload = scope["path"].rstrip("/").endswith(UPLOAD)
+        check_body(scope, uploads.MAX_BYTES + FORM_BYTES if is_upload else MAX_BODY_BYTES)
+
+
+def _is_from_elsewhere(scope: Scope, ours: Collection[str]) -> bool:
+    """Tell whether another site's page asks; a link that somebody follows to here is welcome."""
+    # What is served over http and what is served over https are two sites, also where they share a name.
+    scheme = scope.get("scheme", "http")
+    origins = {f"{scheme}://{name}" for name in ours}
+    if any(origin.lower() not in origins for origin in _values(scope, b"origin")):
+        return True
+    # Browsers say more where they trust the way: over TLS, and on this machine itself.
+    site = _values(scope, b"sec-fetch-site")
+    if not set(site) & {"cross-site", "same-site"}:
+        return False
+    is_link = _values(scope, b"sec-fetch-mode") == ["navigate"] and scope["method"] in ("GET", "HEAD")
+    return not (is_link and _values(scope, b"sec-fetch-dest") in (["document"], []))
+
+
+def _values(scope: Scope, wanted: bytes) -> list[str]:
+    return [value.decode("latin-1") for name, value in scope["headers"] if name == wanted]

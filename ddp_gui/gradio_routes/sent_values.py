@@ -1,0 +1,121 @@
+"""What is sent to Gradio's functions: JSON of bounded depth, in which no file is named but an uploaded one.
+
+Gradio takes every object with a path in it for a file, whichever component it is meant for: it would copy
+that file of this machine, or fetch it from another one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+from gradio.queueing import Queue
+
+from ddp_gui.auth.current_user import asking
+from ddp_gui.gradio_routes import sessions
+from ddp_gui.http.asgi import Message, Receive, Refused
+
+MAX_DEPTH = 40
+# Deleting some thousand runs by one click is the most that the page sends.
+MAX_VALUES = 20_000
+_SESSION = re.compile(r"[\w.-]{1,64}", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Functions:
+    """The names of Gradio's functions by their numbers; the name in the request's address, if any."""
+
+    names: Mapping[int, str | bool | None]
+    called: str | None = None
+    # The answer is fetched by another request.
+    answers_later: bool = False
+
+
+async def checked_body(
+    receive: Receive, incoming: Path, functions: Functions, queue: Queue | None = None
+) -> Receive:
+    """Read a request's body, check it, and return what gives it once more, for its sender's own session.
+
+    Args:
+        incoming: the folder in which what its sender uploads arrives.
+        queue: where Gradio keeps what was asked for.
+
+    Raises:
+        Refused: when it is no JSON, nested without end, of too many values, names a file that was not
+            uploaded, or a function or session that cannot be.
+    """
+    pieces = []
+    while True:
+        message = await receive()
+        pieces.append(message.get("body", b""))
+        if message["type"] == "http.disconnect" or not message.get("more_body", False):
+            break
+    body = b"".join(pieces)
+    value = _parsed(body)
+    _check(value, incoming)
+    if isinstance(value, dict):
+        _check_call(value, functions)
+        if queue is not None:
+            sessions.refuse_others(queue, value.get("event_id"))
+        if asking().name:
+            sessions.make_own(value, waits=functions.answers_later)
+            body = orjson.dumps(value)
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return again
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return orjson.loads(body) if body else None
+    except ValueError as error:
+        raise Refused(400, "What was sent is not JSON that can be used.") from error
+
+
+def _check(value: Any, incoming: Path) -> None:
+    level, num_values = [value], 0
+    for _ in range(MAX_DEPTH):
+        level = [inner for outer in level for inner in _inside(outer, incoming)]
+        if not level:
+            return
+        num_values += len(level)
+        if num_values > MAX_VALUES:
+            raise Refused(400, f"What was sent holds more than {MAX_VALUES:,} values.")
+    raise Refused(400, f"What was sent is nested more than {MAX_DEPTH} deep.")
+
+
+def _inside(value: Any, incoming: Path) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    if not isinstance(value, dict):
+        return []
+    if "path" in value and not _was_uploaded(value["path"], incoming):
+        raise Refused(400, "This file was not uploaded: choose it again.")
+    return list(value.values())
+
+
+def _check_call(call: dict[str, Any], functions: Functions) -> None:
+    """Refuse what Gradio takes for a key without looking whether there is such a thing."""
+    number, session = call.get("fn_index"), call.get("session_hash")
+    # In Python True is 1: it would be a function, too.
+    if number is None:
+        if functions.called is not None and functions.called not in functions.names.values():
+            raise Refused(404, "There is no function of this name.")
+    elif type(number) is not int or number not in functions.names:
+        raise Refused(404, "There is no function of this number.")
+    if session is not None and not (isinstance(session, str) and _SESSION.fullmatch(session)):
+        raise Refused(400, "A session is named by letters and digits.")
+
+
+def _was_uploaded(path: Any, incoming: Path) -> bool:
+    try:
+        return isinstance(path, str) and Path(path).resolve(strict=True).is_relative_to(incoming)
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,116 @@
+"""Gradio's sessions belong to whoever has begun them.
+
+Gradio keeps answers and what was chosen under names that browsers make up, and gives them to whoever knows
+the name. Where people log in, each name gets its person's before it, so that nobody can write another's.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Collection
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+from gradio.queueing import Queue
+from gradio.state_holder import StateHolder
+
+from ddp_gui.auth.current_user import asking
+from ddp_gui.http.asgi import Refused, Scope
+
+# Each browser window is one; a call by a program is one until its answer is fetched.
+MAX_SESSIONS = 500
+# What one person has asked for and not fetched; an answer may be all rows of a long list.
+MAX_UNFETCHED = 200
+HEARTBEAT = "/gradio_api/heartbeat/"
+DATA = "/gradio_api/queue/data"
+# In the name of no person, and in none that a browser may give a session.
+_BETWEEN = "~"
+
+
+def make_own(call: dict[str, Any], *, waits: bool) -> None:
+    """Make a call's session the current user's; a call whose answer waits to be fetched gets one."""
+    session = call.get("session_hash")
+    if asking().name and (session is not None or waits):
+        call["session_hash"] = _own(session or secrets.token_hex(8))
+
+
+def own_address(scope: Scope, path: str) -> Scope:
+    """Return a request for a session's events as one for the current user's session of this name."""
+    if not asking().name:
+        return scope
+    if path.startswith(HEARTBEAT):
+        front, _, session = str(scope["path"]).rpartition("/")
+        address = f"{front}/{_own(session)}"
+        return {**scope, "path": address, "raw_path": address.encode()}
+    if path == DATA:
+        asked = dict(parse_qsl(scope.get("query_string", b"").decode("latin-1")))
+        asked["session_hash"] = _own(asked.get("session_hash", ""))
+        return {**scope, "query_string": urlencode(asked).encode()}
+    return scope
+
+
+def refuse_others(queue: Queue, event: Any) -> None:
+    """Refuse to fetch or end what another person has asked for.
+
+    Args:
+        event: the number Gradio gave it, as it was sent.
+
+    Raises:
+        Refused: as if there were no such thing.
+    """
+    if not isinstance(event, str):
+        return
+    found = queue.event_ids_to_events.get(event)
+    # It is forgotten when it is done; its number stays until the answer is fetched.
+    sessions = [found.session_hash] if found is not None else []
+    sessions += [name for name, events in list(queue.pending_event_ids_session.items()) if event in events]
+    if any(_person(session) != asking().name for session in sessions):
+        raise Refused(404, "There is nothing here.")
+
+
+def forget_oldest(queue: Queue, states: StateHolder | None = None) -> None:
+    """Give back the oldest sessions of whoever has most: Gradio keeps answers nobody fetches for ever."""
+    messages = queue.pending_messages_per_session
+    while len(messages) > MAX_SESSIONS:
+        _forget(queue, _oldest_of_most(messages))
+    unfetched = {
+        session: len(events)
+        for session, events in queue.pending_event_ids_session.items()
+        if events and _person(session) == asking().name
+    }
+    while sum(unfetched.values()) > MAX_UNFETCHED:
+        oldest = next(iter(unfetched))
+        del unfetched[oldest]
+        _forget(queue, oldest)
+    if states is None:
+        return
+    with states.lock:
+        while len(states.session_data) > MAX_SESSIONS:
+            session = _oldest_of_most(list(states.session_data))
+            del states.session_data[session]
+            states.time_last_used.pop(session, None)
+
+
+def _forget(queue: Queue, session: str) -> None:
+    queue.pending_messages_per_session.pop(session, None)
+    for number in queue.pending_event_ids_session.pop(session, ()):
+        event = queue.event_ids_to_events.pop(number, None)
+        if event is not None:
+            # Otherwise it is told how long it still waits: that there is nobody to tell ends Gradio's queue
+            # for everybody.
+            event.alive = False
+
+
+def _oldest_of_most(sessions: Collection[str]) -> str:
+    most = Counter(map(_person, sessions)).most_common(1)[0][0]
+    return next(session for session in sessions if _person(session) == most)
+
+
+def _own(session: str) -> str:
+    return f"{asking().name}{_BETWEEN}{session}"
+
+
+def _person(session: str) -> str:
+    name, between, _ = session.partition(_BETWEEN)
+    return name if between else ""

@@ -1,0 +1,173 @@
+"""Keeps what a person uploads in a folder beside the runs, under a name of ours.
+
+Each upload arrives in a place of its own that only the server can read, below its sender's; from there its
+sender has it moved, or it is tidied away. The room is everybody's together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import shutil
+import stat
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from ddp_gui.auth.current_user import asking
+from ddp_gui.auth.data_access import PEOPLE, DataAccess
+from trainers.files import private_files
+
+KINDS = (".zip", ".csv", ".tsv", ".parquet", ".txt")
+MAX_BYTES = 2 * 1024**3
+MAX_KEPT_BYTES = 20 * 1024**3
+# Of one person who logged in: a few must not take all of it.
+MAX_KEPT_BYTES_OF_ONE = 4 * 1024**3
+# So much each file counts at least: a million small ones would fill a disk as well.
+FEWEST_BYTES = 1024**2
+LEFT_FREE_BYTES = 1024**3
+FORGOTTEN_AFTER_S = 3600.0
+_INCOMING = ".incoming"
+_ASK = "Ask whoever looks after this machine to delete what is not needed"
+
+
+class NoRoomError(Exception):
+    """There is no room for an upload; says why, for its sender."""
+
+
+def folder_beside(runs_dir: Path) -> Path:
+    """Return the folder that holds what people uploaded."""
+    return runs_dir.resolve().parent / "uploads"
+
+
+def make_incoming(folder: Path) -> Path:
+    """Make the folder in which uploads arrive, closed to everybody else on this machine.
+
+    Raises:
+        ForeignFileError: when another user has made it.
+        OSError: when it cannot be made.
+    """
+    return private_files.make_folder(private_files.make_folder(folder) / _INCOMING)
+
+
+class Uploads:
+    """What was uploaded: what has just arrived, and what was taken from there and is kept."""
+
+    def __init__(self, folder: Path, access: DataAccess) -> None:
+        self._folder = folder
+        self._access = access
+        self._lock = threading.Lock()
+        # The places into which something is being written, and how much it may become.
+        self._arriving: dict[Path, int] = {}
+        # Gradio reads files only from below here.
+        self.incoming = make_incoming(folder.resolve())
+
+    def incoming_of_sender(self) -> Path:
+        """Return the folder below which arrives what the current user uploads."""
+        name = asking().name
+        return self.incoming / PEOPLE / name if name else self.incoming / "everybody"
+
+    @contextlib.contextmanager
+    def receiving(self, size_bytes: int) -> Iterator[Path]:
+        """Give one upload of this size a new folder; what is in it stays unless the block raises.
+
+        Raises:
+            NoRoomError: when there is no room, what others are uploading at this moment included.
+        """
+        with self._lock:
+            self._check_room(size_bytes)
+            place = self.incoming_of_sender() / secrets.token_urlsafe(16)
+            self._arriving[place] = size_bytes
+        is_whole = False
+        try:
+            private_files.make_folder(place)
+            yield place
+            is_whole = True
+        finally:
+            if not is_whole:
+                shutil.rmtree(place, ignore_errors=True)
+            with self._lock:
+                del self._arriving[place]
+
+    def keep(self, uploaded: str) -> Path:
+        """Move what the current user uploaded to where it is kept, and return where it is now.
+
+        Raises:
+            ValueError: when it was not uploaded by the current user, or is not of a kind to train on.
+        """
+        source = self._arrived(uploaded)
+        if source.suffix.lower() not in KINDS:
+            raise ValueError(
+                f"a file of kind {source.suffix[:40] or 'none'} cannot be used; one of {', '.join(KINDS)} can"
+            )
+        folder = self._access.own_uploads()
+        folder.mkdir(parents=True, exist_ok=True)
+        stem = re.sub(r"[^A-Za-z0-9_-]+", "-", source.stem)[:60].strip("-_") or "data"
+        number = 0
+        while True:
+            target = folder / f"{stem}{f'-{number}' if number else ''}{source.suffix.lower()}"
+            try:
+                target.touch(exist_ok=False)
+            except FileExistsError:
+                number += 1
+                continue
+            shutil.move(source, target)
+            # Its place held nothing else; if it did, it is tidied away later.
+            with contextlib.suppress(OSError):
+                source.parent.rmdir()
+            return target.resolve()
+
+    def tidy(self, now_unix_s: float | None = None) -> None:
+        """Delete what arrived more than an hour ago and was not taken: another page, a closed tab."""
+        oldest = (now_unix_s or time.time()) - FORGOTTEN_AFTER_S
+        for path in sorted(self.incoming.rglob("*"), reverse=True):
+            # What somebody takes meanwhile is not there any more; what is just being filled is not empty.
+            with contextlib.suppress(OSError):
+                about = path.lstat()
+                if about.st_mtime >= oldest:
+                    continue
+                if stat.S_ISDIR(about.st_mode):
+                    path.rmdir()
+                else:
+                    path.unlink()
+
+    def _arrived(self, uploaded: str) -> Path:
+        """Return the file that was uploaded; a caller may send any path, and nothing else may be moved."""
+        source, inside = Path(uploaded), self.incoming_of_sender().resolve()
+        if not source.resolve().is_relative_to(inside) or source.is_symlink() or not source.is_file():
+            raise ValueError("this file was not uploaded: choose it again")
+        return source
+
+    def _check_room(self, size_bytes: int) -> None:
+        asked_bytes = max(size_bytes, FEWEST_BYTES)
+        if shutil.disk_usage(self._folder).free - self._num_bytes_arriving() - size_bytes < LEFT_FREE_BYTES:
+            raise NoRoomError("the disk is nearly full")
+        if self._size_bytes(self._folder) + asked_bytes > MAX_KEPT_BYTES:
+            raise NoRoomError(f"the uploads kept here may be {_in_gib(MAX_KEPT_BYTES)} GiB in all. {_ASK}")
+        if not asking().name:
+            return
+        own_bytes = sum(map(self._size_bytes, (self._access.own_uploads(), self.incoming_of_sender())))
+        if own_bytes + asked_bytes > MAX_KEPT_BYTES_OF_ONE:
+            raise NoRoomError(
+                f"your uploads kept here may be {_in_gib(MAX_KEPT_BYTES_OF_ONE)} GiB in all. {_ASK}"
+            )
+
+    def _num_bytes_arriving(self) -> int:
+        return sum(self._arriving.values())
+
+    def _size_bytes(self, folder: Path) -> int:
+        """Return how much counts as used below a folder: what arrives counts as what it may become."""
+        arriving = {place: size for place, size in self._arriving.items() if place.is_relative_to(folder)}
+        size_bytes = sum(max(size, FEWEST_BYTES) for size in arriving.values())
+        for path in folder.rglob("*"):
+            with contextlib.suppress(FileNotFoundError):
+                about = path.lstat()
+                if not stat.S_ISDIR(about.st_mode) and path.parent not in arriving:
+                    size_bytes += max(about.st_size, FEWEST_BYTES)
+        return size_bytes
+
+
+def _in_gib(size_bytes: int) -> str:
+    return f"{size_bytes / 1024**3:g}"

@@ -1,0 +1,145 @@
+"""The server's side of a connection, with limits on how long its requests take to arrive.
+
+uvicorn waits for ever for a request to be finished.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ddp_gui.http import policies
+from ddp_gui.http.limits import MAX_HEADER_BYTES
+from ddp_gui.http.listening import Listener
+
+HEADERS_WITHIN_S = 20.0
+BODY_GOES_ON_WITHIN_S = 30.0
+# A body as a whole must not be slower, however steadily it drips.
+FEWEST_BODY_BYTES_PER_S = 10_000
+NOT_YOURS = (
+    "This page is another user's of this machine, and nobody logs in to it. Start one of your own, "
+    "on another port."
+)
+_LENGTHS = re.compile(rb"^content-length[ \t]*:(.*)$", re.IGNORECASE | re.MULTILINE)
+
+
+class BoundedProtocol(H11Protocol):
+    """HTTP/1.1 whose requests must arrive: all headers soon, a body without long pauses or dripping."""
+
+    _deadline: asyncio.TimerHandle | None = None
+    _body_began_s = 0.0
+    _num_body_bytes = 0
+
+    def __init__(self, *given: Any, listener: Listener | None = None, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._listener = listener
+        self.conn = _OneLength(h11.SERVER, MAX_HEADER_BYTES)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take a connection."""
+        super().connection_made(transport)  # type: ignore[arg-type]
+        self._wait(HEADERS_WITHIN_S)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what came, and decide how long to wait for the rest."""
+        if self._listener is not None and self._listener.is_foreign(self._number()):
+            self._refuse(403, b"Forbidden", NOT_YOURS)
+            return
+        before = self.conn.their_state
+        super().data_received(data)
+        if self.conn.their_state is h11.SEND_BODY:
+            if before is not h11.SEND_BODY:
+                self._body_began_s, self._num_body_bytes = self.loop.time(), 0
+            self._num_body_bytes += len(data)
+            self._note(waits=True)
+            self._wait(min(BODY_GOES_ON_WITHIN_S, self._body_allowed_s()))
+        elif self.conn.their_state is not h11.IDLE:
+            self._note(waits=False)
+            self._stop_waiting()
+        elif before is not h11.IDLE or self._deadline is None:
+            self._wait(HEADERS_WITHIN_S)
+
+    def on_response_complete(self) -> None:
+        """The next request may be long in coming: uvicorn closes what is idle by itself."""
+        self._note(waits=True)
+        super().on_response_complete()
+        if self.conn.their_state is not h11.SEND_BODY:
+            self._stop_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no request, with the headers that all answers have."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.close()  # it has its answer, or a part of it
+            return
+        self._refuse(400, b"Bad Request", msg)
+
+    def _refuse(self, status: int, reason: bytes, words: str) -> None:
+        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+        for event in (
+            h11.Response(status_code=status, headers=policies.merged(headers), reason=reason),
+            h11.Data(data=words.encode("ascii")),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _note(self, *, waits: bool) -> None:
+        if self._listener is not None:
+            self._listener.note(self._number(), waits=waits)
+
+    def _number(self) -> int:
+        number: int = self.transport.get_extra_info("socket").fileno()
+        return number
+
+    def _body_allowed_s(self) -> float:
+        """Return how much longer a body of so few bytes may take."""
+        taken_s = self.loop.time() - self._body_began_s
+        return max(0.0, BODY_GOES_ON_WITHIN_S + self._num_body_bytes / FEWEST_BODY_BYTES_PER_S - taken_s)
+
+    def _wait(self, seconds: float) -> None:
+        self._stop_waiting()
+        self._deadline = self.loop.call_later(seconds, self._give_up)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _give_up(self) -> None:
+        # A reader that pauses because we do is not the one at fault.
+        if self.flow.read_paused:
+            self._body_began_s += BODY_GOES_ON_WITHIN_S
+            self._wait(BODY_GOES_ON_WITHIN_S)
+        else:
+            self.transport.abort()
+
+
+class _OneLength(h11.Connection):
+    """Refuses a request that says twice how long it is; h11 lets two that are equal pass as one."""
+
+    def next_event(self) -> Any:
+        """Return what came next.
+
+        Raises:
+            h11.RemoteProtocolError: when it is no request.
+        """
+        if self.their_state is h11.IDLE:
+            lengths = _LENGTHS.findall(_head(self.trailing_data[0]))
+            if len(lengths) > 1 or any(b"," in length for length in lengths):
+                raise h11.RemoteProtocolError("more than one Content-Length", error_status_hint=400)
+        return super().next_event()
+
+
+def _head(received: bytes) -> bytes:
+    """Return a request's headers; nothing while they are not complete."""
+    ends = [end for end in (received.find(b"\n\r\n"), received.find(b"\n\n")) if end >= 0]
+    return received[: min(ends)] if ends else b""

@@ -1,0 +1,88 @@
+"""How much one sender may ask at once, and how long a request may be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ddp_gui.http.asgi import Receive, Refused, Scope
+
+MAX_HEADER_BYTES = 32 * 1024
+MAX_BODY_BYTES = 1_000_000
+# Whoever still sends when the connection closes never sees the answer: so much is read first and dropped.
+MAX_DROPPED_BYTES = 8_000_000
+# A room behind one address has thirty pages open, each with its stream and a question now and then.
+MAX_AT_ONCE = 200
+# Of somebody who logged in: a few browsers full of pages. He must not have all that the room has.
+MAX_AT_ONCE_OF_ONE = 50
+_WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
+_FRAMING = (b"content-length", b"transfer-encoding")
+
+
+def check_headers(scope: Scope) -> None:
+    """Refuse an address and headers of too many bytes.
+
+    The server under us refuses them too, but only where they come in pieces.
+
+    Raises:
+        Refused: when they are longer than allowed.
+    """
+    size = len(scope["path"]) + len(scope.get("query_string", b""))
+    size += sum(len(name) + len(value) for name, value in scope["headers"])
+    if size > MAX_HEADER_BYTES:
+        raise Refused(
+            431, f"The headers of this request are too large: at most {MAX_HEADER_BYTES:,} bytes are taken."
+        )
+
+
+def check_body(scope: Scope, max_bytes: int) -> None:
+    """Refuse a body before any of it is read.
+
+    Raises:
+        Refused: when it is longer than allowed, or does not say how long it is.
+    """
+    headers = [(name, value) for name, value in scope["headers"] if name in _FRAMING]
+    if not headers and scope["method"] in _WITHOUT_BODY:
+        return
+    lengths = [value for name, value in headers if name == b"content-length"]
+    # The server under us holds a body to the length it gave; one in chunks gives none.
+    if len(lengths) != 1 or len(headers) != 1 or not lengths[0].isdigit():
+        raise Refused(411, "A request with a body must say how long it is.")
+    if int(lengths[0][:20]) > max_bytes:
+        raise Refused(413, f"This request is too large: at most {max_bytes:,} bytes are taken.")
+
+
+async def drop_body(scope: Scope, receive: Receive) -> None:
+    """Read the body of a refused request to its end, unless that is far."""
+    lengths = [value for name, value in scope["headers"] if name == b"content-length"]
+    if len(lengths) != 1 or not lengths[0].isdigit() or int(lengths[0][:20]) > MAX_DROPPED_BYTES:
+        return
+    while (message := await receive())["type"] == "http.request" and message.get("more_body"):
+        pass
+
+
+class AtOnce:
+    """Counts the requests of each sender that are being answered, streams too."""
+
+    def __init__(self, most: int = MAX_AT_ONCE, whose: str = "from your address") -> None:
+        self._most = most
+        self._whose = whose
+        self._counts: Counter[str] = Counter()
+
+    @contextmanager
+    def one_more(self, sender: str) -> Iterator[None]:
+        """Count a request while it lasts.
+
+        Raises:
+            Refused: when this sender has too many already.
+        """
+        if self._counts[sender] >= self._most:
+            raise Refused(429, f"Too many requests at once {self._whose}. Close some tabs and try again.")
+        self._counts[sender] += 1
+        try:
+            yield
+        finally:
+            self._counts[sender] -= 1
+            if not self._counts[sender]:
+                del self._counts[sender]

@@ -1,0 +1,127 @@
+"""The frame of our pages, and the pages that need nothing of Gradio: the browser draws them by itself.
+
+They are plain HTML with a place that a script fills, so that opening a run takes a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from fastapi import APIRouter
+from fastapi.responses import HTMLResponse
+
+from ddp_gui.http import policies, static
+from trainers.paths import ASSETS
+
+TITLE = "DDP, live"
+STYLES = (
+    "style",
+    "nav",
+    "train",
+    "dashboard",
+    "sample",
+    "machine",
+    "runs",
+    "strangers_text",
+    "queue",
+    "person",
+)
+# The way to each page: its address, its name in the navigation, and the place a script fills.
+PAGES = (("runs", "Runs", "ddp-runs"), ("machine", "Machine", "ddp-machine"))
+# Its way in the navigation is there when somebody waits or people log in: a script looks.
+QUEUE_PAGE = ("queue", "Queue", "ddp-queue")
+# Asked for with the page, not after all of its scripts: the list may be long.
+EARLY = {
+    "runs": """<script>
+if (!/[?&](compare|bin)=/.test(location.search)) {
+  window.ddpEarlyRows = fetch("./live/runs?since=-1", { cache: "no-store" });
+}
+</script>
+""",
+    "run": """<script>
+window.ddpEarlySummary = (() => {
+  const id = new URLSearchParams(location.search).get("id");
+  return id && fetch(`./live/runs/${encodeURIComponent(id)}/summary`, { cache: "no-store" });
+})();
+</script>
+""",
+}
+RUN_PAGE = ("run", "Run", "ddp-run")
+_INLINE = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+_IMPORTED = re.compile(r'from "\./(\w+)\.js"')
+NAVIGATION = (("", "Train"), *((path, name) for path, name, _ in PAGES))
+
+
+def make_router() -> APIRouter:
+    """Return the routes of the pages."""
+    router = APIRouter()
+    for path, name, place in (*PAGES, QUEUE_PAGE, RUN_PAGE):
+        # A query must reach nothing here: the page is the same whatever is asked.
+        policy = policies.own_page(_INLINE.findall(EARLY.get(path, "")))
+        router.add_api_route(f"/{path}", _always(page(name, path, place), policy), include_in_schema=False)
+    return router
+
+
+def _always(body: str, policy: str) -> Callable[[], HTMLResponse]:
+    def show() -> HTMLResponse:
+        return HTMLResponse(body, headers={"Cache-Control": "no-cache", "Content-Security-Policy": policy})
+
+    return show
+
+
+def head(*, has_charts: bool = False) -> str:
+    """Return what every page loads, Gradio's too; ours begins before Plotly is compiled."""
+    plotly = f'<link rel="preload" as="script" href="./live/plotly.min.js?v={static.plotly_version()}">\n'
+    links = "\n".join(f'<link rel="stylesheet" href="./live/assets/css/{name}.css">' for name in STYLES)
+    return f"""{links}
+<link rel="icon" href="./live/assets/icons/favicon.svg">
+<script src="./live/assets/js/first.js"></script>
+<script type="module" src="./live/assets/js/main.js"></script>
+{plotly if has_charts else ""}"""
+
+
+def preloads(path: str) -> str:
+    """Return links that fetch a page's scripts at once, not one after the other as they name each other."""
+    wanted, found = ["main", path], dict[str, None]()
+    while wanted:
+        name = wanted.pop()
+        script = ASSETS / "js" / f"{name}.js"
+        if name not in found and script.is_file():
+            found[name] = None
+            wanted += _IMPORTED.findall(script.read_text(encoding="utf-8"))
+    return "\n".join(f'<link rel="modulepreload" href="./live/assets/js/{name}.js">' for name in found)
+
+
+def navigation(current: str) -> str:
+    """Return the links between the pages; `current` is the address of the one they are on."""
+    links = "".join(
+        f'<a href="./{path}"{" aria-current=page" if path == current else ""}>{name}</a>'
+        for path, name in NAVIGATION
+    )
+    # The tour is for those who see the first page for the first time.
+    tour = "ddp-tour" if current == "" else "ddp-no-tour"
+    return f"""<nav class="ddp-nav" aria-label="Pages"><span class="ddp-brand">DDP, live</span>{links}
+<span id="ddp-nav-queue" data-current="{str(current == QUEUE_PAGE[0]).lower()}"></span>
+<span class="ddp-nav-end" id="{tour}"></span><span id="ddp-nav-end"></span></nav>"""
+
+
+def page(name: str, path: str, place: str) -> str:
+    """Return a page with a place for a script to fill."""
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{name} · {TITLE}</title>
+{EARLY.get(path, "")}{preloads(path)}
+{head(has_charts=path == RUN_PAGE[0])}
+</head>
+<body class="ddp-own-page">
+<a class="ddp-skip" href="#{place}">Skip to the page</a>
+{navigation(path)}
+<main><div id="{place}" tabindex="-1"></div>
+<noscript>This page is drawn by a script: please allow scripts for it.</noscript></main>
+</body>
+</html>
+"""

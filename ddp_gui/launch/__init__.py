@@ -1,0 +1,1 @@
+"""Starts, resumes and stops runs, and keeps warm ranks ready."""

@@ -1,0 +1,39 @@
+"""Errors that a person can do something about, said as they are."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import gradio as gr
+
+from ddp_gui.http.visible import visible
+from ddp_gui.launch.launcher import LaunchError
+from ddp_gui.plan.catalogue import CatalogueError
+from ddp_gui.plan.own_data import LookError
+
+Result = TypeVar("Result")
+SAID = (ValueError, OSError, LaunchError, CatalogueError, LookError)
+
+
+def shown_as_text(error: Exception) -> gr.Error:
+    """Return an error that a page of Gradio shows as it is: its messages are HTML."""
+    words = error.message if isinstance(error, gr.Error) else str(error)
+    return gr.Error(html.escape(visible(words)), print_exception=False)
+
+
+def in_plain_words(action: Callable[[], Result]) -> Result:
+    """Turn what a user can cause into an error that the page shows as it is."""
+    try:
+        return action()
+    except SAID as error:
+        raise gr.Error(str(error), print_exception=False) from error
+
+
+async def waiting_in_plain_words(action: Awaitable[Result]) -> Result:
+    """Do the same for what takes its time."""
+    try:
+        return await action
+    except SAID as error:
+        raise gr.Error(str(error), print_exception=False) from error

@@ -1,0 +1,1 @@
+"""The Machine page: its report and its checks."""

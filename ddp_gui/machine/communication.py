@@ -1,0 +1,233 @@
+"""The communication check: one at a time, never longer than a minute, and nothing is left of it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ddp_gui.devices.capacity import Machine
+from ddp_gui.machine.check_words import explain_failure
+from trainers.contract.rundir import shell_words
+from trainers.contract.torchrun import (
+    RendezvousFiles,
+    literal_command,
+    torchrun_arguments,
+    torchrun_options,
+    torchrun_program,
+)
+from trainers.files.json_files import read_json_lines
+from trainers.machine import cuda_environment, environment
+from trainers.machine.processes import ProcessTree
+from trainers.paths import REPOSITORY
+
+TIMEOUT_S = 60.0
+POLL_S = 0.05
+MAX_REMEMBERED = 20
+FEWEST_RANKS = 2
+# A model that students meet: 10 million parameters in float32.
+EXAMPLE_PARAMETERS = 10_000_000
+BYTES_PER_PARAMETER = 4
+
+CheckState = Literal["running", "done", "failed", "stopped"]
+Line = dict[str, Any]
+
+
+@dataclass
+class Check:
+    """One check and what is known of it so far."""
+
+    check_id: str
+    num_ranks: int
+    backend: str
+    arguments: list[str]
+    busy_with: tuple[str, ...]
+    started_unix_s: float
+    state: CheckState = "running"
+    lines: list[Line] = field(default_factory=list)
+    error: str | None = None
+    stop_wished: threading.Event = field(default_factory=threading.Event)
+    has_ended: threading.Event = field(default_factory=threading.Event)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what the page and scripts see."""
+        example_bytes = EXAMPLE_PARAMETERS * BYTES_PER_PARAMETER
+        return {
+            "check_id": self.check_id,
+            "state": self.state,
+            "num_ranks": self.num_ranks,
+            "backend": self.backend,
+            "command": shell_words(literal_command(self.arguments)),
+            "busy_with": list(self.busy_with),
+            "started_unix_s": self.started_unix_s,
+            "lines": self.lines,
+            "error": self.error,
+            "example": {
+                "num_parameters": EXAMPLE_PARAMETERS,
+                "size_bytes": example_bytes,
+                "time_s": time_for(example_bytes, self.lines),
+            },
+        }
+
+
+def time_for(size_bytes: int, lines: Sequence[Line]) -> float | None:
+    """Return how long an all-reduce of this size takes, between the two measured sizes around it."""
+    for before, after in itertools.pairwise(lines):
+        low, high = before["size_bytes"], after["size_bytes"]
+        if low <= size_bytes <= high:
+            share = (size_bytes - low) / (high - low)
+            return float(before["time_s"] + share * (after["time_s"] - before["time_s"]))
+    return None
+
+
+def backend_of(here: Machine) -> str:
+    """Return what the ranks talk over; one GPU alone has nobody to talk to, so the CPU ranks do."""
+    return "nccl" if here.num_gpus >= FEWEST_RANKS else "gloo"
+
+
+def most_ranks(here: Machine) -> int:
+    """Return the most ranks a check can have on this machine."""
+    return here.num_gpus if backend_of(here) == "nccl" else here.max_cpu_ranks
+
+
+def check_arguments(num_ranks: int | str, here: Machine) -> list[str]:
+    """Return torchrun's arguments for a check."""
+    has_lone_gpu = here.num_gpus > 0 and backend_of(here) == "gloo"
+    options = ("--device", "cpu") if has_lone_gpu else ()
+    return torchrun_arguments(num_ranks, "trainers.check_communication", *options)
+
+
+def shown_command(num_ranks: int | str, here: Machine) -> str:
+    """Return the literal command of a check, which works by hand as well."""
+    return shell_words(literal_command(check_arguments(num_ranks, here)))
+
+
+class CommunicationChecks:
+    """Starts, follows and ends checks; keeps the results of the last ones."""
+
+    def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
+        self._timeout_s = timeout_s
+        self._checks: dict[str, Check] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def newest_id(self) -> str | None:
+        """The check started last, if there was one."""
+        return next(reversed(self._checks), None)
+
+    def start(self, num_ranks: Any, here: Machine, busy_with: Sequence[str] = ()) -> Check:
+        """Start a check of that many ranks; `busy_with` names the runs that go on meanwhile.
+
+        Raises:
+            ValueError: when one is running already, or the number of ranks cannot be had.
+        """
+        most = most_ranks(here)
+        if isinstance(num_ranks, bool) or num_ranks not in range(FEWEST_RANKS, most + 1):
+            raise ValueError(
+                f"num_ranks is {num_ranks!r}, but allowed is: a whole number from {FEWEST_RANKS} to {most}"
+            )
+        check = Check(
+            check_id=uuid.uuid4().hex[:12],
+            num_ranks=int(num_ranks),
+            backend=backend_of(here),
+            arguments=check_arguments(int(num_ranks), here),
+            busy_with=tuple(busy_with),
+            started_unix_s=time.time(),
+        )
+        with self._lock:
+            if any(other.state == "running" for other in self._checks.values()):
+                raise ValueError("a check is running already: wait for its end, or stop it")
+            self._checks[check.check_id] = check
+            for oldest in list(self._checks)[:-MAX_REMEMBERED]:
+                del self._checks[oldest]
+        # This thread lives as long as the check: the kernel kills what it started when it ends.
+        threading.Thread(target=self._see_through, args=(check,), name="check", daemon=True).start()
+        return check
+
+    def look(self, check_id: Any) -> Check:
+        """Return a check by its id.
+
+        Raises:
+            ValueError: when there is none.
+        """
+        check = self._checks.get(str(check_id))
+        if check is None:
+            raise ValueError(f"check_id is {check_id!r}, but allowed is: what check_communication returned")
+        return check
+
+    def stop(self, check_id: Any) -> Check:
+        """End a check and wait until nothing of it is left; one that has ended stays as it is.
+
+        Raises:
+            ValueError: when there is none.
+        """
+        check = self.look(check_id)
+        check.stop_wished.set()
+        check.has_ended.wait()
+        return check
+
+    def close(self) -> None:
+        """End what is running; the page ends."""
+        for check in list(self._checks.values()):
+            self.stop(check.check_id)
+
+    def _see_through(self, check: Check) -> None:
+        """Run a check from its start to the end of its last process."""
+        rendezvous = RendezvousFiles()
+        try:
+            with tempfile.TemporaryDirectory(prefix="ddp-check-") as folder:
+                check.state, check.error = self._run(check, Path(folder), rendezvous.environment)
+        except OSError as error:
+            check.state, check.error = "failed", f"The check could not be started: {error}."
+        finally:
+            rendezvous.close()
+            check.has_ended.set()
+
+    def _run(self, check: Check, folder: Path, variables: Mapping[str, str]) -> tuple[CheckState, str | None]:
+        said = folder / "lines.jsonl"
+        process = _start(check, folder, said, variables)
+        tree = ProcessTree(process.pid)
+        deadline = time.monotonic() + self._timeout_s
+        is_late = False
+        while process.poll() is None and not is_late and not check.stop_wished.is_set():
+            tree.look()
+            check.lines = [line for line in read_json_lines(said) if "error" not in line]
+            check.stop_wished.wait(POLL_S)
+            is_late = time.monotonic() > deadline
+        was_ended = process.poll() is None
+        tree.kill()
+        process.wait()
+        lines = read_json_lines(said)
+        check.lines = [line for line in lines if "error" not in line]
+        if was_ended and check.stop_wished.is_set():
+            return "stopped", None
+        if process.returncode == 0 and check.lines:
+            return "done", None
+        output = (folder / "output.log").read_text(encoding="utf-8", errors="replace")
+        errors = [line for line in lines if "error" in line]
+        late_after_s = self._timeout_s if was_ended else None
+        return "failed", explain_failure(errors, output, process.returncode, late_after_s)
+
+
+def _start(check: Check, folder: Path, said: Path, variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    gpus = cuda_environment.none_visible() if check.backend == "gloo" else {}
+    lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
+    with said.open("ab") as stdout, (folder / "output.log").open("ab") as stderr:
+        return subprocess.Popen(
+            [*lifeline, *torchrun_program(), *check.arguments],
+            cwd=REPOSITORY,
+            env=environment.for_a_child({**torchrun_options(folder / "torchrun"), **variables, **gpus}),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )

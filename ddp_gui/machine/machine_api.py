@@ -1,0 +1,111 @@
+"""The named endpoints of the machine's checks, for the page and for `gradio_client` alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddp_gui.auth import rights
+from ddp_gui.auth.current_user import asking
+from ddp_gui.auth.rate_limit import Pace
+from ddp_gui.devices import capacity
+from ddp_gui.gradio_routes.endpoints import register
+from ddp_gui.launch.user_errors import in_plain_words
+from ddp_gui.machine.communication import MAX_REMEMBERED, Check, CommunicationChecks
+from ddp_gui.machine.machine_check import MachineChecks
+from ddp_gui.machine.report import MachineReport
+from ddp_gui.machine.shown_runs import HIDDEN_RUN
+from ddp_gui.queue.scheduler import Line
+from ddp_gui.runs.runs import RunStore
+
+MOST_STARTS = 6
+MOST_MACHINE_CHECKS = 2
+MACHINE_CHECKS_WITHIN_S = 300.0
+
+
+class MachineApi:
+    """Starts, shows and stops checks; results are JSON values."""
+
+    def __init__(
+        self,
+        checks: CommunicationChecks,
+        machine_checks: MachineChecks,
+        report: MachineReport,
+        store: RunStore,
+        line: Line,
+    ) -> None:
+        self._checks = checks
+        self._machine_checks = machine_checks
+        self._report = report
+        self._store = store
+        self._line = line
+        self._started_by: dict[str, str] = {}
+        self._starts = Pace("a check", MOST_STARTS, 60.0)
+        self._machine_starts = Pace("a check of the machine", MOST_MACHINE_CHECKS, MACHINE_CHECKS_WITHIN_S)
+
+    def check_communication(self, num_ranks: int = 2) -> dict[str, Any]:
+        """Start real all-reduces between that many ranks; one check at a time."""
+
+        def start() -> dict[str, Any]:
+            self._starts.count()
+            check = self._checks.start(num_ranks, capacity.look(), self._report.live_run_ids())
+            self._started_by[check.check_id] = asking().name
+            for oldest in list(self._started_by)[:-MAX_REMEMBERED]:
+                del self._started_by[oldest]
+            return self._shown(check)
+
+        return in_plain_words(start)
+
+    def communication_check(self, check_id: str) -> dict[str, Any]:
+        """Return a check's state and what it has measured so far."""
+        return in_plain_words(lambda: self._shown(self._checks.look(check_id)))
+
+    def stop_communication_check(self, check_id: str) -> dict[str, Any]:
+        """End a check; when this returns nothing of it is left."""
+
+        def stop() -> dict[str, Any]:
+            check = self._checks.look(check_id)
+            if not rights.may_change(self._started_by.get(check_id)):
+                raise rights.NotAllowedError("only who started this check or a teacher can stop it")
+            return self._shown(self._checks.stop(check.check_id))
+
+        return in_plain_words(stop)
+
+    def check_machine(self) -> dict[str, Any]:
+        """Start real short jobs that tell whether this machine trains as it should; one check at a time."""
+
+        def start() -> dict[str, Any]:
+            rights.require_teacher("check this machine: it takes every free GPU while it lasts")
+            self._machine_starts.count()
+            return self._line.with_gpus(self._machine_checks.start).to_json()
+
+        return in_plain_words(start)
+
+    def machine_check(self, check_id: str) -> dict[str, Any]:
+        """Return how far a check of the machine is, and what it has found."""
+        return in_plain_words(lambda: self._machine_checks.look(check_id))
+
+    def cancel_machine_check(self, check_id: str) -> dict[str, Any]:
+        """Tell a check of the machine to end; its state says when nothing of it is left."""
+
+        def cancel() -> dict[str, Any]:
+            rights.require_teacher("cancel a check of this machine")
+            return self._machine_checks.cancel(check_id)
+
+        return in_plain_words(cancel)
+
+    def register(self) -> None:
+        """Add the endpoints to the Gradio app under construction."""
+        register(
+            self.check_machine,
+            self.machine_check,
+            self.cancel_machine_check,
+            self.check_communication,
+            self.communication_check,
+            self.stop_communication_check,
+        )
+
+    def _shown(self, check: Check) -> dict[str, Any]:
+        """Return a check without the names of runs that who asks may not look at."""
+        raw = check.to_json()
+        shown = [run_id if self._store.is_shown(run_id) else HIDDEN_RUN for run_id in raw["busy_with"]]
+        return raw | {"busy_with": list(dict.fromkeys(shown))}

@@ -1,0 +1,288 @@
+"""Starts, follows and ends the check of this machine: a process of its own, one at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trainers.contract.check_files import CheckFiles
+from trainers.contract.check_limits import CANCEL_S, JOB_LIMIT_S, longest_check_s
+from trainers.machine import environment
+from trainers.machine.processes import ProcessTree
+from trainers.paths import REPOSITORY
+
+POLL_S = 0.1
+# Every job has a limit of its own; this only ends a check that stands still itself.
+LIMIT_S = longest_check_s(JOB_LIMIT_S)
+MAX_LAST_WORDS = 500
+COMMAND = "python -m trainers.check_machine"
+
+State = dict[str, Any]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class RunningCheck:
+    """A check that this page has started.
+
+    Attributes:
+        gpus: those it may take, by UUID.
+        except_gpus: those it leaves alone, because runs were granted them.
+        state: the last it said; None before its first word.
+    """
+
+    check_id: str
+    gpus: frozenset[str] = frozenset()
+    except_gpus: tuple[str, ...] = ()
+    started_unix_s: float = field(default_factory=time.time)
+    started: float = field(default_factory=time.monotonic)
+    took_s: float | None = None
+    process: subprocess.Popen[bytes] | None = None
+    state: State | None = None
+    error: str | None = None
+    is_cancel_wished: bool = False
+    has_ended: threading.Event = field(default_factory=threading.Event)
+
+    def to_json(self) -> State:
+        """Return what the page and scripts see."""
+        state = self.state or {
+            "check_id": self.check_id,
+            "state": "running",
+            "now": None,
+            "device": None,
+            "device_kind": None,
+            "num_ranks": None,
+            "had_company": False,
+            "started_unix_s": self.started_unix_s,
+            "took_s": 0.0,
+            "compared_with_unix_s": None,
+            "summary": "",
+            "versions": {},
+            "findings": [],
+        }
+        has_ended = self.has_ended.is_set()
+        if state["state"] == "running":
+            # It speaks when a job begins or ends; the time goes on meanwhile.
+            took_s = time.monotonic() - self.started if self.took_s is None else self.took_s
+            state = state | {"took_s": took_s}
+            if has_ended:
+                state = state | {"state": "cancelled" if self.error is None else "failed", "now": None}
+        is_being_cancelled = self.is_cancel_wished and not has_ended
+        return state | {"is_being_cancelled": is_being_cancelled, "error": self.error}
+
+
+class MachineChecks:
+    """The check of this machine that is going on, and the last ones, which lie beside the runs.
+
+    Args:
+        program: what is started, with options; the tests have one that says what it is told to.
+    """
+
+    def __init__(self, runs_dir: Path, program: Sequence[str] = ("-m", "trainers.check_machine")) -> None:
+        self._runs_dir = runs_dir.resolve()
+        self._files = CheckFiles(self._runs_dir)
+        self._program = tuple(program)
+        self._newest: RunningCheck | None = None
+        self._lock = threading.Lock()
+
+    def newest_id(self) -> str | None:
+        """Return the id of the check that was started last, here or by hand; None where there was none."""
+        if (running := self._running()) is not None:
+            return running.check_id
+        kept = self._kept()
+        if kept:
+            return str(kept[-1]["check_id"])
+        return None if self._newest is None else self._newest.check_id
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a check goes on that this page has started."""
+        return self._running() is not None
+
+    def gpus(self) -> frozenset[str]:
+        """Return the GPUs, by UUID, that the check that goes on may take; none where there is none.
+
+        Which of them it has it does not say: nobody else is given any until it ends, or says that it trains
+        on the CPU.
+        """
+        running = self._running()
+        if running is None or (running.state is not None and running.state["device_kind"] == "cpu"):
+            return frozenset()
+        return running.gpus
+
+    def processes(self) -> dict[int, float]:
+        """Return all processes of the check that goes on, and when each was started."""
+        running = self._running()
+        if running is None or running.process is None:
+            return {}
+        tree = ProcessTree(running.process.pid)
+        tree.look(now=True)
+        return tree.start_times()
+
+    def start(self, gpus: Collection[str] = (), except_gpus: Collection[str] = ()) -> RunningCheck:
+        """Start a check.
+
+        Args:
+            gpus: those it may take, by UUID.
+            except_gpus: those it must leave alone, because runs were granted them.
+
+        Raises:
+            ValueError: when this page has one going on.
+        """
+        with self._lock:
+            if self._running() is not None:
+                raise ValueError("this machine is being checked already: wait for the end, or cancel it")
+            check = RunningCheck(
+                check_id=uuid.uuid4().hex[:12], gpus=frozenset(gpus), except_gpus=tuple(except_gpus)
+            )
+            self._newest = check
+        # This thread lives as long as the check: the kernel kills what it started when it ends.
+        threading.Thread(target=self._see_through, args=(check,), name="machine-check", daemon=True).start()
+        return check
+
+    def look(self, check_id: Any) -> State:
+        """Return a check by its id: one that goes on, or one that was kept.
+
+        Raises:
+            ValueError: when there is none.
+        """
+        if self._newest is not None and self._newest.check_id == check_id:
+            return self._newest.to_json()
+        for kept in self._kept():
+            if kept["check_id"] == check_id:
+                findings = [_without_log(found) for found in kept["findings"]]
+                return kept | {"is_being_cancelled": False, "error": None, "findings": findings}
+        raise ValueError(f"check_id is {str(check_id)[:80]!r}, but allowed is: what check_machine returned")
+
+    def cancel(self, check_id: Any) -> State:
+        """Tell a check to end, and return its state at once; one that has ended stays as it is.
+
+        Raises:
+            ValueError: when there is none, or it was started by hand and goes on elsewhere.
+        """
+        running = self._running()
+        if running is not None and running.check_id == check_id:
+            running.is_cancel_wished = True
+        return self.look(check_id)
+
+    def report(self, check_id: str) -> Path:
+        """Return the file for a bug report of a check that was kept.
+
+        Raises:
+            ValueError: when there is none.
+        """
+        path = self._files.report(check_id)
+        if not path.is_file():
+            raise ValueError(
+                f"there is no file of check {check_id}: it did not come to its end, or was replaced"
+            )
+        return path
+
+    def close(self) -> None:
+        """End what is running, and wait until nothing of it is left; the page ends."""
+        if (running := self._running()) is not None:
+            running.is_cancel_wished = True
+            running.has_ended.wait()
+
+    def _running(self) -> RunningCheck | None:
+        newest = self._newest
+        return None if newest is None or newest.has_ended.is_set() else newest
+
+    def _kept(self) -> list[State]:
+        with contextlib.suppress(ValueError):  # another user's: nothing of ours was kept
+            return self._files.read()
+        return []
+
+    def _see_through(self, check: RunningCheck) -> None:
+        """Follow a check from its start to the end of its last process."""
+        try:
+            with tempfile.TemporaryDirectory(prefix="ddp-check-") as folder:
+                check.error = self._run(check, Path(folder))
+        except OSError as error:
+            check.error = f"The check could not be started, or followed: {error}."
+        except Exception as error:
+            # Whatever happens, the page must not show it as running for ever.
+            # Words that nobody has written for people may hold anything: those stand in the log only.
+            log.error("the check of this machine could not be followed: %s", error, exc_info=error)
+            check.error = (
+                f"The check was ended, because of an error of the page itself ({type(error).__name__}): "
+                "the terminal in which the page runs says more."
+            )
+        finally:
+            check.took_s = time.monotonic() - check.started
+            check.has_ended.set()
+
+    def _run(self, check: RunningCheck, folder: Path) -> str | None:
+        """Run the program to its end; return why it did not come to one."""
+        said, errors = folder / "states.jsonl", folder / "errors.log"
+        process = check.process = self._start(check, said, errors)
+        tree = ProcessTree(process.pid)
+        said_last: State | None = None
+        offset, deadline, is_told = 0, time.monotonic() + LIMIT_S, False
+        try:
+            while process.poll() is None and time.monotonic() < deadline:
+                tree.look()
+                said_last, offset = _last_state(said, offset, said_last)
+                if said_last is not None and said_last["state"] == "running":
+                    check.state = said_last  # what it says at its end holds when nothing of it is left
+                if check.is_cancel_wished and not is_told:
+                    process.send_signal(signal.SIGTERM)
+                    deadline, is_told = time.monotonic() + CANCEL_S, True
+                check.has_ended.wait(POLL_S)
+        finally:
+            was_ended = process.poll() is None
+            tree.kill()
+            process.wait()
+        check.state, _ = _last_state(said, offset, said_last)
+        if check.state is not None and check.state["state"] != "running":
+            return None
+        if check.is_cancel_wished:
+            return None
+        if was_ended:
+            return f"The check was not done after {LIMIT_S / 60:.0f} minutes and was ended."
+        words = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return (words[-1] if words else f"It ended with exit code {process.returncode}.")[:MAX_LAST_WORDS]
+
+    def _start(self, check: RunningCheck, said: Path, errors: Path) -> subprocess.Popen[bytes]:
+        lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
+        options = ["--runs-dir", str(self._runs_dir), "--check-id", check.check_id, "--json"]
+        options += ["--except-gpus", ",".join(check.except_gpus)] if check.except_gpus else []
+        with said.open("wb") as stdout, errors.open("wb") as stderr:
+            return subprocess.Popen(
+                [*lifeline, sys.executable, *self._program, *options],
+                cwd=REPOSITORY,
+                env=environment.for_a_child(),
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+
+
+def _last_state(path: Path, offset: int, before: State | None) -> tuple[State | None, int]:
+    """Return the newest whole state printed after a place in a file, and the place to read on from."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        found = file.read()
+    end = found.rfind(b"\n") + 1
+    lines = found[:end].splitlines()
+    return (json.loads(lines[-1]) if lines else before), offset + end
+
+
+def _without_log(finding: Mapping[str, Any]) -> State:
+    """Return a finding as it is shown; the end of the logs is in the file."""
+    return {name: value for name, value in finding.items() if name != "log"}

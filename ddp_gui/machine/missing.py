@@ -1,0 +1,229 @@
+"""What is missing on this machine, what that means, and how to get it: one line each."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ddp_gui.machine.versions import installed_version
+from ddp_gui.plan.catalogue import Catalogue
+from trainers.machine import cuda_environment, gpu_signs, hardware
+from trainers.machine.cuda_environment import Obstacle
+from trainers.paths import REPOSITORY
+
+FINETUNE_REQUIREMENTS = REPOSITORY / "requirements-finetune.txt"
+LITTLE_DISK_BYTES = 5 * 10**9
+SMALL_SHARED_MEMORY_BYTES = 10**9
+CONTAINER_MARK = Path("/.dockerenv")
+# Looked at, never written.
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 # nosec B108
+
+
+@dataclass(frozen=True, kw_only=True)
+class Missing:
+    """One thing: `is_problem` stands in the way of training, the others only open further ways."""
+
+    what: str
+    meaning: str
+    command: str | None = None
+    is_problem: bool = False
+
+
+def list_missing(catalogue: Catalogue | None, runs_disk: Path) -> list[dict[str, Any]]:
+    """Return everything that is missing, what stands in the way first."""
+    found = [*gpus(), *little_disk(runs_disk), *small_shared_memory(SHARED_MEMORY)]
+    found += finetune_packages(FINETUNE_REQUIREMENTS)
+    if catalogue is not None:
+        found += broken_plugins(catalogue.errors) + unavailable_data(catalogue.unavailable)
+    return [asdict(item) for item in sorted(found, key=lambda item: not item.is_problem)]
+
+
+def gpus() -> list[Missing]:
+    """Say why there is no GPU for a run, as far as that can be known."""
+    silent = [index for index, handle in hardware.all_gpus().items() if handle is None]
+    found = [
+        Missing(
+            what=f"GPU {index} does not answer",
+            meaning="It may have fallen off the bus, after an error or too much heat. A restart often helps.",
+            command="sudo dmesg | grep -i xid",
+            is_problem=True,
+        )
+        for index in silent
+    ]
+    problem = hardware.nvml_problem()
+    if problem is None:
+        return [*found, *unusable(cuda_environment.obstacle()), *what_is_unclear(hardware.num_gpus())]
+    return [*found, _no_driver(problem, hardware.num_nvidia_cards())]
+
+
+def _no_driver(problem: hardware.NvmlProblem, num_cards: int) -> Missing:
+    if problem == "no_library":
+        return Missing(
+            what="The package that reads GPUs",
+            meaning="Without it a GPU is not found.",
+            command=pip("install", "-r", str(REPOSITORY / "requirements.txt")),
+            is_problem=True,
+        )
+    if problem == "mismatch":
+        return Missing(
+            what="A driver that fits its library",
+            meaning="The NVIDIA driver was updated while it was in use. Restart the machine.",
+            command="sudo reboot",
+            is_problem=True,
+        )
+    if num_cards:
+        cards = "is an NVIDIA card" if num_cards == 1 else f"are {num_cards} NVIDIA cards"
+        return Missing(
+            what="A driver for the GPU",
+            meaning=f"There {cards} in this machine, but no driver that answers: install NVIDIA's.",
+            command="sudo ubuntu-drivers install" if shutil.which("ubuntu-drivers") else None,
+            is_problem=True,
+        )
+    meaning = "No NVIDIA card was found. Everything works without one, more slowly: ranks run on the CPU."
+    if not CONTAINER_MARK.exists():
+        return Missing(what="A GPU", meaning=meaning)
+    meaning += " This is a container: if the machine around it has GPUs, they must be passed in."
+    return Missing(what="A GPU", meaning=meaning, command="docker run --gpus all IMAGE")
+
+
+def unusable(obstacle: Obstacle | None) -> list[Missing]:
+    """Say why GPUs lie idle that training cannot use, as training itself has found out."""
+    if obstacle is None:
+        return []
+    version = installed_version("torch") or ""
+    is_for_cpus = version.endswith("+cpu")
+    needed = f"torch=={version.removesuffix('+cpu')}"
+    how = "Install one for GPUs." if is_for_cpus else obstacle.remedy
+    return [
+        Missing(
+            what="PyTorch for GPUs" if is_for_cpus else "GPUs that can be used",
+            meaning=f"{obstacle.reason} {how} Then start the page again.",
+            command=pip("install", "--force-reinstall", needed) if is_for_cpus else None,
+            is_problem=True,
+        )
+    ]
+
+
+def what_is_unclear(num_gpus: int) -> list[Missing]:
+    """Say what of the GPUs cannot be told from here: which are meant, or who is on them."""
+    found = []
+    if hardware.names_are_unclear():
+        found.append(
+            Missing(
+                what="Clear names of GPUs",
+                meaning=(
+                    "CUDA_VISIBLE_DEVICES names GPUs by CUDA's own order, the fastest first. They differ, "
+                    "so that the ones meant cannot be told from here. Name them by UUID (nvidia-smi -L), or "
+                    "set CUDA_DEVICE_ORDER=PCI_BUS_ID, and start the page again."
+                ),
+                is_problem=True,
+            )
+        )
+    if num_gpus and not gpu_signs.sees_all_processes():
+        found.append(
+            Missing(
+                what="Who else is on the GPUs",
+                meaning=(
+                    "This page runs in a container or in WSL2, where programs outside it cannot be seen: a "
+                    "GPU that is handed out may be in use. A container that shares the machine's processes "
+                    "sees them; WSL2 never does: close programs of Windows that use the GPU."
+                ),
+                command="docker run --pid=host IMAGE",
+            )
+        )
+    return found
+
+
+def little_disk(folder: Path) -> list[Missing]:
+    """Say that the disk of the runs is nearly full."""
+    free_bytes = shutil.disk_usage(folder).free
+    if free_bytes >= LITTLE_DISK_BYTES:
+        return []
+    return [
+        Missing(
+            what="Space on the disk",
+            meaning=(
+                f"Only {free_bytes / 1e9:.1f} GB are left for runs. A run that cannot save goes on but keeps "
+                "nothing: delete runs you no longer need. This lists the largest last."
+            ),
+            command=f"du -sh {shlex.quote(str(folder))}/* | sort -h",
+            is_problem=True,
+        )
+    ]
+
+
+def small_shared_memory(folder: Path) -> list[Missing]:
+    """Say that the memory processes share is small, as containers often have it."""
+    if not folder.is_dir():
+        return []
+    total_bytes = shutil.disk_usage(folder).total
+    if total_bytes >= SMALL_SHARED_MEMORY_BYTES:
+        return []
+    return [
+        Missing(
+            what="Shared memory",
+            meaning=(
+                f"{folder} has {total_bytes / 1e6:.0f} MB. Ranks and loader workers pass data through it and "
+                "crash when it is full. In a container, give it more at the start."
+            ),
+            command="docker run --shm-size=8g IMAGE",
+            is_problem=True,
+        )
+    ]
+
+
+def finetune_packages(requirements: Path) -> list[Missing]:
+    """Say which optional packages are not installed."""
+    named = re.findall(r"^([A-Za-z0-9_.-]+)==", requirements.read_text(encoding="utf-8"), re.MULTILINE)
+    absent = [name for name in named if installed_version(name) is None]
+    if not absent:
+        return []
+    return [
+        Missing(
+            what=f"Packages for fine-tuning: {', '.join(absent)}",
+            meaning="Only to train on from models that others have trained; about 200 MB.",
+            command=pip("install", "-r", str(requirements)),
+        )
+    ]
+
+
+def broken_plugins(errors: tuple[Mapping[str, str], ...]) -> list[Missing]:
+    """Say which models, data sets or strategies could not be loaded."""
+    return [
+        Missing(
+            what=f"Broken: {error['module']}",
+            meaning=f"{error['message']}. Everything else works without it.".replace("..", "."),
+            is_problem=True,
+        )
+        for error in errors
+    ]
+
+
+def unavailable_data(unavailable: tuple[Mapping[str, str], ...]) -> list[Missing]:
+    """Say which data sets are not here."""
+    return [_data_to_get(entry["label"], entry["how"]) for entry in unavailable]
+
+
+def _data_to_get(label: str, how: str) -> Missing:
+    """Part the command from the words, where they lead up to one."""
+    meaning, is_led_up_to, rest = how.partition("; get them with: ")
+    if not is_led_up_to:
+        return Missing(what=label, meaning=how)
+    command, _, otherwise = rest.partition(". ")
+    words = command.split()
+    return Missing(
+        what=label,
+        meaning=f"{meaning}." + (f" {otherwise}" if otherwise else ""),
+        command=pip(*words[1:]) if words[0] == "pip" else command,
+    )
+
+
+def pip(*words: str) -> str:
+    """Return a command for the environment this page runs in, from any folder."""
+    return shlex.join([sys.executable, "-m", "pip", *words])

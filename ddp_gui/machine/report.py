@@ -1,0 +1,180 @@
+"""Puts the report together: quick readings at most once a second, slow looks beside them."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from ddp_gui.devices import capacity, disk
+from ddp_gui.devices.disk import DiskForecast
+from ddp_gui.devices.process_owners import Owners
+from ddp_gui.launch.warm_pool import Standby
+from ddp_gui.machine import communication
+from ddp_gui.machine.communication import CommunicationChecks
+from ddp_gui.machine.machine_check import COMMAND, MachineChecks
+from ddp_gui.machine.missing import list_missing
+from ddp_gui.machine.slow_look import SlowLook
+from ddp_gui.machine.versions import list_versions
+from ddp_gui.plan.catalogue import Catalogue, CatalogueError, CatalogueSource
+from trainers.machine import gpu_signs, hardware, host, processes
+from trainers.machine.host import CoreReader
+
+SAMPLE_EVERY_S = 1.0
+# After a longer rest "since the last call" would not be now.
+STALE_AFTER_S = 10.0
+RUNS_EVERY_S = 5.0
+MISSING_EVERY_S = 30.0
+TAKEN_EVERY_S = 60.0
+
+Report = dict[str, Any]
+
+
+class MachineReport:
+    """The machine as it is now, for everybody who looks."""
+
+    def __init__(
+        self,
+        runs_dir: Path,
+        catalogue: CatalogueSource,
+        checks: CommunicationChecks,
+        machine_checks: MachineChecks,
+        standby: Standby,
+    ) -> None:
+        self._runs_dir = runs_dir
+        self._catalogue = catalogue
+        self._checks = checks
+        self._machine_checks = machine_checks
+        self._owners = Owners(runs_dir)
+        self._forecast = DiskForecast()
+        self._cores = CoreReader()
+        self._lock = threading.Lock()
+        self._report: Report = {}
+        self._reported_at = float("-inf")
+        self._runs = SlowLook(self._look_at_runs, RUNS_EVERY_S)
+        self._missing = SlowLook(self._look_for_missing, MISSING_EVERY_S)
+        self._standby = SlowLook(standby.look, RUNS_EVERY_S)
+        self._taken_bytes = SlowLook(lambda: disk.taken_bytes(runs_dir), TAKEN_EVERY_S)
+        self._versions: list[dict[str, str | None]] | None = None
+
+    def look(self) -> Report:
+        """Return the report; people who look at the same time share one."""
+        with self._lock:
+            now = time.monotonic()
+            if now - self._reported_at >= SAMPLE_EVERY_S:
+                is_stale = now - self._reported_at > STALE_AFTER_S
+                self._report = self._put_together(is_stale)
+                self._reported_at = now
+            return self._report
+
+    def live_run_ids(self) -> list[str]:
+        """Return the runs that go on here now."""
+        return sorted(self._owners.live_runs())
+
+    def _put_together(self, is_stale: bool) -> Report:
+        here = capacity.look()
+        runs = self._runs.value() or []
+        if self._versions is None:
+            self._versions = list_versions()
+        return {
+            "time_unix_s": time.time(),
+            "summary": here.describe(),
+            "gpus": [self._gpu(index, handle) for index, handle in hardware.all_gpus().items()],
+            "num_gpus_for_runs": here.num_gpus,
+            "cpu": self._cpu(here.num_cores, is_stale),
+            "memory": _memory(runs),
+            "runs": runs,
+            "standby": self._standby.value(),
+            "disk": self._disk(),
+            "versions": self._versions,
+            "missing": self._missing.value(),
+            "machine_check": {
+                "command": f"{COMMAND} --runs-dir {shlex.quote(str(self._runs_dir))}",
+                "newest_check_id": self._machine_checks.newest_id(),
+                "is_running": self._machine_checks.is_running,
+            },
+            "communication": {
+                "backend": communication.backend_of(here),
+                "fewest_ranks": communication.FEWEST_RANKS,
+                "most_ranks": communication.most_ranks(here),
+                "default_ranks": here.default_ranks() if here.num_gpus > 1 else communication.FEWEST_RANKS,
+                "command": communication.shown_command("N", here),
+                "newest_check_id": self._checks.newest_id,
+            },
+        }
+
+    def _cpu(self, num_cores: int, is_stale: bool) -> dict[str, Any]:
+        percents = self._cores.read(afresh=is_stale)
+        return {
+            "name": hardware.cpu_name(),
+            "num_cores_for_runs": num_cores,
+            "percent": round(sum(percents) / len(percents), 1),
+            "core_percents": percents,
+        }
+
+    def _gpu(self, index: int, handle: Any | None) -> dict[str, Any]:
+        reading = hardware.Reading() if handle is None else hardware.read_gpu(handle)
+        found = None if handle is None else hardware.gpu_processes(handle)
+        if not found and not gpu_signs.sees_all_processes():
+            found = None  # from inside a container nobody's being there cannot be seen
+        users = None if found is None else [self._gpu_user(process) for process in found]
+        return {"index": index, "answers": handle is not None, **vars(reading), "processes": users}
+
+    def _gpu_user(self, process: hardware.GpuProcess) -> dict[str, Any]:
+        facts = processes.look_at(process.pid)
+        return {
+            "pid": process.pid,
+            "run_id": self._owners.run_of(process.pid),
+            "name": process.name if facts is None else facts.name,
+            "user": None if facts is None else facts.user,
+            "memory_used_bytes": process.memory_used_bytes,
+        }
+
+    def _look_at_runs(self) -> list[dict[str, Any]]:
+        """Look up the live runs, what memory each holds, and how their directories have grown."""
+        live = self._owners.live_runs()
+        sizes, seen_s = disk.sizes_of_runs(self._runs_dir, list(live))
+        self._forecast.add(sizes, seen_s)
+        return [
+            {"run_id": run_id, "num_processes": len(pids), "memory_bytes": _sum_of_known(pids)}
+            for run_id, pids in sorted(live.items())
+        ]
+
+    def _look_for_missing(self) -> list[dict[str, Any]]:
+        catalogue: Catalogue | None
+        try:
+            catalogue = self._catalogue.get()
+        except CatalogueError as error:
+            broken = {"what": "The catalogue", "meaning": str(error), "command": None, "is_problem": True}
+            return [broken, *list_missing(None, disk.nearest_folder(self._runs_dir))]
+        return list_missing(catalogue, disk.nearest_folder(self._runs_dir))
+
+    def _disk(self) -> dict[str, Any]:
+        usage = shutil.disk_usage(disk.nearest_folder(self._runs_dir))
+        return {
+            "path": str(self._runs_dir),
+            "free_bytes": usage.free,
+            "total_bytes": usage.total,
+            "runs_bytes": self._taken_bytes.value(),
+            "forecast": self._forecast.look(usage.free),
+        }
+
+
+def _memory(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    used, total = host.memory_bytes()
+    of_runs = [run["memory_bytes"] for run in runs]
+    return {
+        "used_bytes": used,
+        "total_bytes": total,
+        "runs_bytes": None if None in of_runs else sum(of_runs),
+    }
+
+
+def _sum_of_known(pids: list[int]) -> int | None:
+    """Return what processes hold together; None when one of them hides it."""
+    found = [processes.memory_bytes(pid) for pid in pids]
+    known = [memory for memory in found if memory is not None]
+    return sum(known) if len(known) == len(found) else None

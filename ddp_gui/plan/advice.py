@@ -1,0 +1,96 @@
+"""What is worth saying of a configuration before it is started: allowed, but hardly what somebody wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ddp_gui.devices.capacity import Machine
+from ddp_gui.plan.plan import Plan
+
+# The highest rates that usually work, and the lowest that move anything within a run.
+USUAL_RATES = {"adamw": (1e-6, 0.01), "adam": (1e-6, 0.01), "sgd": (1e-5, 0.5)}
+FAR_TOO_HIGH = 3.0
+FEW_STEPS_PER_EPOCH = 5
+FEW_STEPS_BETWEEN_SAVES = 10
+
+Rule = Callable[[Plan, Machine], str | None]
+
+
+def warnings_before_start(plan: Plan, machine: Machine) -> list[str]:
+    """Return one sentence for each thing that will probably disappoint."""
+    rules: tuple[Rule, ...] = (
+        _rate_too_high,
+        _rate_too_low,
+        _more_ranks_than_cores,
+        _few_steps,
+        _saves_all_the_time,
+        _warms_up_for_ever,
+        _workers_without_cores,
+        _batch_norm_without_gpus,
+    )
+    return [words for rule in rules if (words := rule(plan, machine)) is not None]
+
+
+def _rate_too_high(plan: Plan, _machine: Machine) -> str | None:
+    rate, (_, most) = plan.peak_learning_rate, USUAL_RATES[plan.config.optimizer]
+    if rate < FAR_TOO_HIGH * most:
+        return None
+    return (
+        f"A rate of {rate:g} is {rate / most:,.0f} times the most that usually works with "
+        f"{plan.config.optimizer}, {most:g}: the loss will probably rise or become no number."
+    )
+
+
+def _rate_too_low(plan: Plan, _machine: Machine) -> str | None:
+    rate, (least, _) = plan.peak_learning_rate, USUAL_RATES[plan.config.optimizer]
+    if rate >= least:
+        return None
+    return f"A rate of {rate:g} is so low that hardly anything will be learnt: {least:g} is the least usual."
+
+
+def _more_ranks_than_cores(plan: Plan, machine: Machine) -> str | None:
+    ranks = plan.config.nproc_per_node
+    if plan.device_kind == "cuda" or ranks <= machine.num_cores:
+        return None
+    cores = f"{machine.num_cores} CPU core{'' if machine.num_cores == 1 else 's'}"
+    return f"{ranks} ranks share {cores}: good to see how ranks work together, but slower than one a core."
+
+
+def _few_steps(plan: Plan, _machine: Machine) -> str | None:
+    if plan.steps_per_epoch >= FEW_STEPS_PER_EPOCH or plan.num_steps >= 100:
+        return None
+    plural = "" if plan.steps_per_epoch == 1 else "s"
+    return (
+        f"Only {plan.steps_per_epoch} step{plural} an epoch, {plan.num_steps} in all: "
+        "a smaller batch gives the optimizer more steps to learn in."
+    )
+
+
+def _saves_all_the_time(plan: Plan, _machine: Machine) -> str | None:
+    every = plan.config.checkpoint_every_steps or plan.steps_per_epoch
+    if every >= FEW_STEPS_BETWEEN_SAVES or plan.num_steps < FEW_STEPS_BETWEEN_SAVES:
+        return None
+    how_often = "step" if every == 1 else f"{every} steps"
+    return f"A checkpoint every {how_often} keeps the disk busy: every 100 steps or more is usual."
+
+
+def _warms_up_for_ever(plan: Plan, _machine: Machine) -> str | None:
+    if plan.num_warmup_steps * 2 <= plan.num_steps:
+        return None
+    return (
+        f"The warm-up takes {plan.num_warmup_steps:,} of {plan.num_steps:,} steps: "
+        "the full rate is reached late or never."
+    )
+
+
+def _workers_without_cores(plan: Plan, machine: Machine) -> str | None:
+    workers = plan.config.num_workers * plan.config.nproc_per_node
+    if workers <= 2 * machine.num_cores:
+        return None
+    return f"{workers} loader workers in all share {machine.num_cores} CPU cores: fewer will be faster."
+
+
+def _batch_norm_without_gpus(plan: Plan, _machine: Machine) -> str | None:
+    if not plan.config.sync_batchnorm or plan.device_kind == "cuda":
+        return None
+    return "SyncBatchNorm does nothing on the CPU: each rank keeps to its own part of the batch."

@@ -1,0 +1,197 @@
+"""What can be picked, asked of a short-lived training process and cached by the files' mtimes."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ddp_gui.background import trainer_process
+from ddp_gui.background.trainer_process import AskError
+from trainers.contract.config import RanksPerReplica
+
+LOOK_EVERY_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """One preset of a model, with its parameter count by data set."""
+
+    name: str
+    description: str
+    num_parameters: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """One model; `missing_packages` is what it still needs on this machine."""
+
+    name: str
+    label: str
+    description: str
+    tasks: tuple[str, ...]
+    sizes: tuple[Size, ...]
+    strategies: tuple[str, ...]
+    needs_path: bool = False
+    may_have_path: bool = False
+    missing_packages: tuple[str, ...] = ()
+
+    def size(self, name: str) -> Size | None:
+        """Return the size of this name; of no name the usual one."""
+        if not name:
+            return self.sizes[0]
+        return next((size for size in self.sizes if size.name == name), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strategy:
+    name: str
+    label: str
+    description: str
+    ranks_per_replica: RanksPerReplica
+    memory_shares: Mapping[str, RanksPerReplica] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dataset:
+    name: str
+    label: str
+    description: str
+    source: str
+    task: str
+    num_train: int
+    num_validation: int
+    num_classes: int
+    sample_unit: str
+    num_places: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Catalogue:
+    """The models, data sets and strategies by name; `raw` is what the training process printed."""
+
+    models: Mapping[str, Model]
+    datasets: Mapping[str, Dataset]
+    strategies: Mapping[str, Strategy]
+    unavailable: tuple[Mapping[str, str], ...]
+    own_data: Mapping[str, str]
+    errors: tuple[Mapping[str, str], ...]
+    raw: Mapping[str, Any]
+
+    def models_for(self, dataset: str) -> list[Model]:
+        """Return the models that can learn from a data set, those that can be used now first."""
+        fitting = [
+            model
+            for model in self.models.values()
+            if dataset not in self.datasets or self.datasets[dataset].task in model.tasks
+        ]
+        return sorted(fitting, key=lambda model: model.may_have_path)
+
+    def with_dataset(self, dataset: Dataset, counts: Mapping[str, Mapping[str, int]]) -> Catalogue:
+        """Return a catalogue that also has a person's own data, with the parameters of each model's sizes."""
+        models = {
+            name: replace(
+                model,
+                sizes=tuple(
+                    replace(
+                        size,
+                        num_parameters={
+                            **size.num_parameters,
+                            **_count_of(dataset.name, counts.get(name, {}).get(size.name)),
+                        },
+                    )
+                    for size in model.sizes
+                ),
+            )
+            for name, model in self.models.items()
+        }
+        return replace(self, models=models, datasets={**self.datasets, dataset.name: dataset})
+
+
+def _count_of(dataset: str, count: int | None) -> dict[str, int]:
+    return {} if count is None else {dataset: count}
+
+
+class CatalogueError(RuntimeError):
+    """The training process could not say what there is."""
+
+
+class CatalogueSource:
+    """Gives the catalogue; asks the training process again only when a file of it has changed."""
+
+    def __init__(self, cache_file: Path | None) -> None:
+        self._cache_file = cache_file
+        self._lock = threading.Lock()
+        self._key = ""
+        self._looked_at = -math.inf
+        self._catalogue: Catalogue | None = None
+
+    def get(self) -> Catalogue:
+        """Return the catalogue as the files were at most a second ago.
+
+        Raises:
+            CatalogueError: when the training process fails; says its last words.
+        """
+        with self._lock:
+            now = time.monotonic()
+            if self._catalogue is not None and now - self._looked_at < LOOK_EVERY_S:
+                return self._catalogue
+            self._looked_at = now
+            if self._catalogue is not None and self._key == trainer_process.current_key(self._catalogue.raw):
+                return self._catalogue
+            try:
+                raw = self._remembered_or_asked()
+            except AskError as error:
+                if self._catalogue is None:
+                    raise CatalogueError(str(error)) from error
+                # Somebody is editing: what there was goes on, and the page says what is wrong.
+                raw = {**self._catalogue.raw, "errors": [_as_broken(error)]}
+            self._catalogue = _parse(raw)
+            self._key = trainer_process.current_key(raw)
+            return self._catalogue
+
+    def _remembered_or_asked(self) -> Mapping[str, Any]:
+        known = trainer_process.remembered(self._cache_file)
+        if known is None:
+            known = trainer_process.ask("trainers.plugins.catalog")
+            trainer_process.remember(self._cache_file, known)
+        return known
+
+
+def _as_broken(error: AskError) -> dict[str, str]:
+    return {"module": "trainers", "message": str(error), "traceback": ""}
+
+
+def default_cache_file() -> Path | None:
+    """Return where this checkout's catalogue is cached."""
+    return trainer_process.default_cache_file("catalogue")
+
+
+def _parse_model(entry: Mapping[str, Any]) -> Model:
+    return Model(
+        **{
+            **entry,
+            "tasks": tuple(entry["tasks"]),
+            "strategies": tuple(entry["strategies"]),
+            "missing_packages": tuple(entry["missing_packages"]),
+            "sizes": tuple(Size(**size) for size in entry["sizes"]),
+        }
+    )
+
+
+def _parse(raw: Mapping[str, Any]) -> Catalogue:
+    models = [_parse_model(entry) for entry in raw["models"]]
+    datasets = [Dataset(**entry) for entry in raw["datasets"]]
+    return Catalogue(
+        models={model.name: model for model in models},
+        datasets={dataset.name: dataset for dataset in datasets},
+        strategies={entry["name"]: Strategy(**entry) for entry in raw["strategies"]},
+        unavailable=tuple(raw["unavailable"]),
+        own_data={entry["name"]: entry["label"] for entry in raw["own_data"]},
+        errors=tuple(raw["errors"]),
+        raw=raw,
+    )

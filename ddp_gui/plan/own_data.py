@@ -1,0 +1,170 @@
+"""A person's own data: looked at in a short-lived process, so that the page holds none of it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ddp_gui.background import inspection
+from ddp_gui.background.inspection import LookError
+from ddp_gui.background.workers import CLICKS, Workers
+from ddp_gui.plan.catalogue import Catalogue, Dataset
+from trainers.contract.config import Config, ConfigError, Problem
+
+MAX_PROBLEMS_TOLD = 5
+MAX_REMEMBERED = 64
+MAX_FOLDERS_WATCHED = 1000
+MAX_ENTRIES_SEEN = 10_000
+
+__all__ = ["Look", "LookError", "OwnData", "problem_in_words"]
+
+# Each starts a process that may take gigabytes.
+READERS = Workers("looks at data", at_once=2, per_person=1, most_asked=4)
+
+_Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What `python -m trainers.plugins.inspect_data` says of some data; every text in it is a stranger's."""
+
+    ok: bool
+    kind: str
+    task: str | None
+    problems: tuple[Mapping[str, Any], ...]
+    num_problems: int
+    columns: tuple[Mapping[str, Any], ...]
+    label_column: str | None
+    preview: Mapping[str, Any]
+    dataset: Dataset | None
+    counts: Mapping[str, Mapping[str, int]]
+    memory: Mapping[str, Mapping[str, Mapping[str, int | None]]] = field(default_factory=dict)
+
+
+class OwnData:
+    """Looks, and remembers what it saw for as long as the files stay what they are."""
+
+    def __init__(self) -> None:
+        # Also taken by a look that has ended before anybody could be told.
+        self._lock = threading.RLock()
+        self._going_on: dict[_Key, Future[Look]] = {}
+        self._seen: dict[_Key, Look] = {}
+
+    def remembered(self, config: Config) -> Look | None:
+        """Return what was seen of this data the last time, if nothing has changed since."""
+        return self._seen.get(_key(config))
+
+    async def look(self, config: Config, *, anew: bool = False) -> Look:
+        """Look at the data; takes from a second to minutes, in which no thread waits for it.
+
+        Whoever asks for what is being looked at waits for the same answer.
+
+        Args:
+            anew: look even where this data was seen before (a change deep in a folder cannot be told).
+
+        Raises:
+            ConfigError: when there is nothing to look at.
+            LookError: when the process failed.
+            TooManyError: when who asks has too many looks going on.
+        """
+        if not config.data_path:
+            allowed = "the path of a folder or zip of images, a table, or a text file"
+            raise ConfigError([Problem(field="data_path", value="", allowed=allowed)])
+        key = await CLICKS.run(_key, config)
+        with self._lock:
+            if not anew and (seen := self._seen.get(key)) is not None:
+                return seen
+            look = self._going_on.get(key)
+            if look is None:
+                look = self._going_on[key] = READERS.submit(partial(self._ask, config, key))
+                look.add_done_callback(lambda _: self._going_on.pop(key, None))
+        # Who goes away leaves it to the others.
+        return await asyncio.shield(asyncio.wrap_future(look))
+
+    def _ask(self, config: Config, key: _Key) -> Look:
+        seen = _ask(config)
+        with self._lock:
+            self._seen.pop(key, None)
+            while len(self._seen) >= MAX_REMEMBERED:
+                del self._seen[next(iter(self._seen))]
+            self._seen[key] = seen
+        return seen
+
+    def extend(self, catalogue: Catalogue, config: Config, look: Look | None) -> Catalogue:
+        """Return a catalogue that has this data.
+
+        Raises:
+            ConfigError: when the data cannot be used, with its faults by name and line.
+        """
+        if look is None:
+            allowed = "data that has been looked at: press Look at it"
+            raise ConfigError([Problem(field="data_path", value=config.data_path, allowed=allowed)])
+        if look.dataset is None or not look.ok:
+            faults = [problem_in_words(problem) for problem in look.problems if problem["is_fatal"]]
+            more = [f"And {len(faults) - MAX_PROBLEMS_TOLD} more."] if len(faults) > MAX_PROBLEMS_TOLD else []
+            told = " ".join([*faults[:MAX_PROBLEMS_TOLD], *more])
+            allowed = f"data without these faults: {told.removesuffix('.')}"
+            raise ConfigError([Problem(field="data_path", value=config.data_path, allowed=allowed)])
+        return catalogue.with_dataset(look.dataset, look.counts)
+
+
+def problem_in_words(problem: Mapping[str, Any]) -> str:
+    """Return one fault as a line: where, what, and what to do."""
+    line = f", line {problem['line']:,}" if problem.get("line") else ""
+    return f"{problem['where']}{line}: {problem['message']} {problem['hint']}".strip()
+
+
+def _ask(config: Config) -> Look:
+    return _parse(inspection.look(config))
+
+
+def _parse(raw: Mapping[str, Any]) -> Look:
+    about = dict(raw["dataset"]) if raw["dataset"] else None
+    counts = about.pop("models") if about else {}
+    memory = about.pop("memory") if about else {}
+    return Look(
+        ok=raw["ok"],
+        kind=raw["kind"],
+        task=raw["task"],
+        problems=tuple(raw["problems"]),
+        num_problems=raw["num_problems"],
+        columns=tuple(raw["columns"]),
+        label_column=raw["label_column"],
+        preview=raw["preview"],
+        dataset=Dataset(**about) if about else None,
+        counts=counts,
+        memory=memory,
+    )
+
+
+def _key(config: Config) -> _Key:
+    """Return what a look depends on: what was asked, and the file or folder as it is now, however named.
+
+    Of a folder also its folders count: the one a picture comes into or leaves changes its time.
+    """
+    try:
+        path = Path(config.data_path).expanduser().resolve()
+        name = str(path)
+        state = [_state_of(path)]
+        if path.is_dir():
+            with os.scandir(path) as entries:
+                seen = itertools.islice(entries, MAX_ENTRIES_SEEN)
+                inside = sorted(entry.path for entry in seen if entry.is_dir())
+            state += [_state_of(Path(folder)) for folder in inside[:MAX_FOLDERS_WATCHED]]
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: "~" of a user who is not there
+        name, state = config.data_path, []
+    asked = (name, config.label_column, config.data_task)
+    return (*asked, config.skip_unreadable, config.sequence_length, *state)
+
+
+def _state_of(path: Path) -> tuple[int, int, int]:
+    about = path.stat()
+    return about.st_mtime_ns, about.st_size, about.st_ino

@@ -1,0 +1,205 @@
+"""What Start would do with a configuration: checked against the catalogue and the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ddp_gui.devices.capacity import Machine
+from ddp_gui.plan.catalogue import Catalogue, Dataset, Model, Size, Strategy
+from trainers.contract import config as config_module
+from trainers.contract.config import Config, ConfigError, Problem, schedule
+from trainers.paths import REPOSITORY
+
+INSTALL_FINE_TUNING = "pip install -r requirements-finetune.txt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A configuration that can be started, and what follows from it."""
+
+    config: Config
+    model: Model
+    size: Size
+    dataset: Dataset
+    strategy: Strategy
+    device_kind: str
+
+    @property
+    def num_replicas(self) -> int:
+        return self.config.num_replicas(self.strategy.ranks_per_replica)
+
+    @property
+    def global_batch(self) -> int:
+        return self.config.global_batch(self.num_replicas)
+
+    @property
+    def num_train(self) -> int:
+        """The training samples; a text has fewer of them the longer they are."""
+        places, length = self.dataset.num_places, self.config.sequence_length
+        return self.dataset.num_train if places is None or length is None else places // length
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.config.steps_per_epoch(self.num_train, self.num_replicas)
+
+    @property
+    def num_steps(self) -> int:
+        return self.config.num_steps(self.num_train, self.num_replicas)
+
+    @property
+    def num_parameters(self) -> int | None:
+        return self.size.num_parameters.get(self.dataset.name)
+
+    @property
+    def peak_learning_rate(self) -> float:
+        return self.config.peak_learning_rate(self.num_replicas)
+
+    @property
+    def num_warmup_steps(self) -> int:
+        return schedule.num_warmup_steps(self.config, self.num_steps)
+
+    def learning_rates(self, num_points: int) -> list[float]:
+        """Return the rate at evenly spaced steps of the run."""
+        steps = [1 + round(at * (self.num_steps - 1) / max(1, num_points - 1)) for at in range(num_points)]
+        return [
+            self.peak_learning_rate
+            * schedule.factor_at(
+                self.config, step, num_steps=self.num_steps, steps_per_epoch=self.steps_per_epoch
+            )
+            for step in steps
+        ]
+
+
+def parse(raw: Mapping[str, Any], machine: Machine) -> Config:
+    """Return the configuration; left out, `nproc_per_node` is what this machine has.
+
+    Raises:
+        ConfigError: naming every field of the wrong kind.
+    """
+    config = config_module.parse(raw)
+    if "nproc_per_node" not in raw:
+        config = replace(config, nproc_per_node=machine.default_ranks(config.device))
+    return config
+
+
+def make(config: Config, catalogue: Catalogue, machine: Machine) -> Plan:
+    """Check a configuration whole.
+
+    Raises:
+        ConfigError: naming every field that does not do, its value and what is allowed.
+    """
+    _raise_if_any([*_unknown_names(config, catalogue), *_too_many_ranks(config, machine)])
+    model, dataset = catalogue.models[config.model], catalogue.datasets[config.dataset]
+    strategy = catalogue.strategies[config.strategy]
+    if dataset.task not in model.tasks:
+        fitting = ", ".join(fit.name for fit in catalogue.models_for(dataset.name))
+        allowed = f"one that can learn from {dataset.name}: {fitting or 'there is none'}"
+        raise ConfigError([Problem(field="model", value=config.model, allowed=allowed)])
+    _raise_if_any([*_model_problems(config, model), *_strategy_problems(config, model)])
+    size = model.size(config.model_size)
+    assert size is not None
+    plan = Plan(
+        config=config,
+        model=model,
+        size=size,
+        dataset=dataset,
+        strategy=strategy,
+        device_kind=machine.device_kind(config.device),
+    )
+    most = plan.num_train // plan.num_replicas
+    if config.batch_size > most:
+        allowed = (
+            f"at most {most:,}, because {dataset.name} has {plan.num_train:,} training "
+            f"{dataset.sample_unit} for {plan.num_replicas} copies of the model"
+        )
+        raise ConfigError([Problem(field="batch_size", value=config.batch_size, allowed=allowed)])
+    return plan
+
+
+def ranks_in_words(num_ranks: int, device_kind: str) -> str:
+    """Say how many ranks of which kind."""
+    word = "GPU" if device_kind == "cuda" else "CPU rank"
+    return f"{num_ranks} {word}{'' if num_ranks == 1 else 's'}"
+
+
+def shown_run_dir(path: Path) -> str:
+    """Return a run directory the way the command line shows it: short where it lies in the checkout."""
+    path = path.absolute()
+    return str(path.relative_to(REPOSITORY)) if path.is_relative_to(REPOSITORY) else str(path)
+
+
+def _raise_if_any(problems: list[Problem]) -> None:
+    if problems:
+        raise ConfigError(problems)
+
+
+def _unknown_names(config: Config, catalogue: Catalogue) -> list[Problem]:
+    tables: Mapping[str, Mapping[str, Any]] = {
+        "model": catalogue.models,
+        "dataset": catalogue.datasets,
+        "strategy": catalogue.strategies,
+    }
+    problems = []
+    how_to_get = {entry["name"]: entry["how"] for entry in catalogue.unavailable}
+    for field, table in tables.items():
+        value = getattr(config, field)
+        if value in table:
+            continue
+        allowed = "one of " + ", ".join(sorted(table))
+        if field == "dataset" and value in how_to_get:
+            allowed = f"{allowed}. {how_to_get[value]}"
+        problems.append(Problem(field=field, value=value, allowed=allowed))
+    return problems
+
+
+def _model_problems(config: Config, model: Model) -> list[Problem]:
+    problems = []
+    if model.size(config.model_size) is None:
+        allowed = "one of " + ", ".join(size.name for size in model.sizes) + ", or empty"
+        problems.append(Problem(field="model_size", value=config.model_size, allowed=allowed))
+    if model.missing_packages:
+        packages = " and ".join(model.missing_packages)
+        allowed = f"a model that can be used now; {model.name} needs {packages}: {INSTALL_FINE_TUNING}"
+        problems.append(Problem(field="model", value=config.model, allowed=allowed))
+    elif (model.needs_path or config.pretrained_path) and not Path(config.pretrained_path or " ").is_dir():
+        allowed = f"a folder on this machine with the trained model that {model.name} starts from"
+        problems.append(Problem(field="pretrained_path", value=config.pretrained_path, allowed=allowed))
+    return problems
+
+
+def _strategy_problems(config: Config, model: Model) -> list[Problem]:
+    problems = []
+    if config.strategy not in model.strategies:
+        allowed = f"one that can train {model.name}: {', '.join(model.strategies)}"
+        problems.append(Problem(field="strategy", value=config.strategy, allowed=allowed))
+    size = config.tensor_parallel_size
+    if config.strategy == "data_tensor" and config.nproc_per_node % size:
+        allowed = f"a number that divides the {config.nproc_per_node} ranks"
+        problems.append(Problem(field="tensor_parallel_size", value=size, allowed=allowed))
+    pieces = config.pipeline_microbatches
+    if config.strategy == "pipeline" and config.batch_size % pieces:
+        allowed = f"a number that divides the batch of {config.batch_size}"
+        problems.append(Problem(field="pipeline_microbatches", value=pieces, allowed=allowed))
+    return problems
+
+
+def _too_many_ranks(config: Config, machine: Machine) -> list[Problem]:
+    kind = machine.device_kind(config.device)
+    if kind == "cuda" and machine.num_gpus == 0:
+        why = "this machine has no GPU"
+        if (obstacle := machine.gpu_obstacle) is not None:
+            why = f"no GPU here can be used. {obstacle.reason} {obstacle.remedy}"
+        return [Problem(field="device", value="cuda", allowed=f"auto or cpu: {why}")]
+    most = machine.max_ranks(config.device)
+    if config.nproc_per_node <= most:
+        return []
+    there = (
+        f"this machine has {machine.num_gpus} GPU(s)"
+        if kind == "cuda"
+        else f"this machine has no GPU in use here and {machine.num_cores} CPU core(s)"
+    )
+    allowed = f"a whole number from 1 to {most}; {there}"
+    return [Problem(field="nproc_per_node", value=config.nproc_per_node, allowed=allowed)]

@@ -1,0 +1,1 @@
+"""Who starts next, when and why: the queue of this machine."""

@@ -1,0 +1,204 @@
+"""Who starts next: the whole rule of the line, without a file or a process in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ddp_gui.queue.person_limits import Rules
+from trainers.contract.tickets import DeviceKind
+
+# As long may runs that came later in the line pass one that does not fit yet.
+PATIENCE_S = 600.0
+# What somebody used longer ago counts no more.
+LATELY_S = 3600.0
+
+RULE = (
+    "Next is the first run in line that fits: ahead is whoever has the fewest GPUs or CPU ranks now, then "
+    "whoever used them least in the last hour, then who asked first; and once a run has waited ten minutes, "
+    "none behind it passes it."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """A run in the line; `may_share` takes GPUs too on which somebody else's process is."""
+
+    run_id: str
+    person: str
+    kind: DeviceKind
+    num_ranks: int
+    asked_unix_s: float
+    may_share: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """A run that goes on, and the GPUs it has, by UUID."""
+
+    run_id: str
+    person: str
+    kind: DeviceKind
+    num_ranks: int
+    began_unix_s: float
+    gpus: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """A person had that many GPUs or CPU ranks from then to then."""
+
+    person: str
+    num_ranks: int
+    began_unix_s: float
+    ended_unix_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capacity:
+    """What can be handed out: GPUs by UUID, and CPU ranks, of which None is as many as are asked for.
+
+    Those `being_checked` are handed out when the check of this machine has ended, and shared with nobody.
+    """
+
+    gpus: tuple[str, ...] = ()
+    occupied: frozenset[str] = frozenset()
+    cpu_ranks: int | None = None
+    being_checked: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """All that the rule looks at; `first` are the runs a teacher has put at the head, in their order."""
+
+    waiting: Sequence[Waiting] = ()
+    running: Sequence[Running] = ()
+    capacity: Capacity = field(default_factory=Capacity)
+    rules: Rules = field(default_factory=Rules)
+    ended: Sequence[Span] = ()
+    first: Sequence[str] = ()
+    is_paused: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """A run to be started now, on these GPUs."""
+
+    run_id: str
+    gpus: tuple[str, ...] = ()
+
+
+@dataclass
+class Free:
+    """What is left while starts are being chosen; a kind that is kept for a run in line is `closed`."""
+
+    gpus: list[str]
+    shared_gpus: list[str]
+    cpu_ranks: int | None
+    closed: set[DeviceKind] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, situation: Situation) -> Free:
+        """Return what nobody has."""
+        capacity = situation.capacity
+        held = {gpu for run in situation.running for gpu in run.gpus} | capacity.being_checked
+        gpus = [gpu for gpu in capacity.gpus if gpu not in held]
+        on_cpu = sum(run.num_ranks for run in situation.running if run.kind == "cpu")
+        return cls(
+            gpus=[gpu for gpu in gpus if gpu not in capacity.occupied],
+            shared_gpus=[gpu for gpu in gpus if gpu in capacity.occupied],
+            cpu_ranks=None if capacity.cpu_ranks is None else capacity.cpu_ranks - on_cpu,
+        )
+
+    def take(self, run: Waiting) -> Start | None:
+        """Hand out what a run needs; None where that is not there."""
+        if run.kind in self.closed:
+            return None
+        if run.kind == "cpu":
+            if self.cpu_ranks is not None:
+                if self.cpu_ranks < run.num_ranks:
+                    return None
+                self.cpu_ranks -= run.num_ranks
+            return Start(run_id=run.run_id)
+        # Those that nobody uses come first.
+        usable = self.gpus + (self.shared_gpus if run.may_share else [])
+        if len(usable) < run.num_ranks:
+            return None
+        taken = tuple(usable[: run.num_ranks])
+        self.gpus = [gpu for gpu in self.gpus if gpu not in taken]
+        self.shared_gpus = [gpu for gpu in self.shared_gpus if gpu not in taken]
+        return Start(run_id=run.run_id, gpus=taken)
+
+
+def decide(situation: Situation, now_unix_s: float) -> list[Start]:
+    """Return the runs to start now, from the head of the line on."""
+    if situation.is_paused:
+        return []
+    free, held = Free.of(situation), ranks_held(situation.running)
+    starts = []
+    for run in in_order(situation, now_unix_s):
+        if exceeds_limit(run, held, situation.rules):
+            continue  # it waits for its own person's runs and keeps nobody else back
+        start = free.take(run)
+        if start is not None:
+            starts.append(start)
+            held[run.person] += run.num_ranks
+        elif now_unix_s - run.asked_unix_s >= PATIENCE_S and could_fit(run, situation.capacity):
+            free.closed.add(run.kind)
+    return starts
+
+
+def in_order(situation: Situation, now_unix_s: float) -> list[Waiting]:
+    """Return the line, the head first: what a teacher has put there, then by whoever has least."""
+    by_id = {run.run_id: run for run in situation.waiting}
+    line = [by_id.pop(run_id) for run_id in situation.first if run_id in by_id]
+    held = ranks_held(situation.running)
+    for run in line:
+        held[run.person] += run.num_ranks
+    used = used_lately(situation, now_unix_s)
+    queues: dict[str, list[Waiting]] = {}
+    for run in sorted(by_id.values(), key=lambda run: (run.asked_unix_s, run.run_id), reverse=True):
+        queues.setdefault(run.person, []).append(run)
+    while queues:
+        person = min(queues, key=lambda who: (held[who], used[who], queues[who][-1].asked_unix_s, who))
+        run = queues[person].pop()
+        line.append(run)
+        held[person] += run.num_ranks
+        if not queues[person]:
+            del queues[person]
+    return line
+
+
+def ranks_held(running: Iterable[Running]) -> Counter[str]:
+    """Return how many GPUs and CPU ranks each person has now."""
+    held: Counter[str] = Counter()
+    for run in running:
+        held[run.person] += run.num_ranks
+    return held
+
+
+def used_lately(situation: Situation, now_unix_s: float) -> Counter[str]:
+    """Return the seconds × ranks each person has had within the last hour, in whole minutes."""
+    used: dict[str, float] = {}
+    spans = [(span.person, span.num_ranks, span.began_unix_s, span.ended_unix_s) for span in situation.ended]
+    spans += [(run.person, run.num_ranks, run.began_unix_s, now_unix_s) for run in situation.running]
+    for person, num_ranks, began, ended in spans:
+        overlap_s = min(ended, now_unix_s) - max(began, now_unix_s - LATELY_S)
+        used[person] = used.get(person, 0.0) + num_ranks * max(0.0, overlap_s)
+    # In whole minutes: a second more or less must not turn the line round.
+    return Counter({person: round(seconds / 60) for person, seconds in used.items()})
+
+
+def exceeds_limit(run: Waiting, held: Mapping[str, int], rules: Rules) -> bool:
+    """Tell whether a person would have more at once than they may."""
+    most = rules.of(run.person).num_ranks
+    return most is not None and held.get(run.person, 0) + run.num_ranks > most
+
+
+def could_fit(run: Waiting, capacity: Capacity) -> bool:
+    """Tell whether a run would fit if no other run went on."""
+    if run.kind == "cpu":
+        return capacity.cpu_ranks is None or run.num_ranks <= capacity.cpu_ranks
+    usable = [gpu for gpu in capacity.gpus if run.may_share or gpu not in capacity.occupied]
+    return run.num_ranks <= len(usable)

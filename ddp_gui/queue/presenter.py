@@ -1,0 +1,298 @@
+"""The line as it is shown: places, estimates, reasons in plain words."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ddp_gui.auth.current_user import Person
+from ddp_gui.plan.plan import ranks_in_words
+from ddp_gui.queue import estimate, refusals
+from ddp_gui.queue.policy import (
+    RULE,
+    Running,
+    Situation,
+    Waiting,
+    could_fit,
+    exceeds_limit,
+    in_order,
+    ranks_held,
+)
+from ddp_gui.queue.scheduler import Line
+from ddp_gui.queue.snapshot import Seen
+from ddp_gui.runs.runs import RunStore
+
+MaySee = Callable[[str], bool]
+
+# People who look at the same time share one look.
+LOOK_EVERY_S = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """The line at one moment, with when its runs will probably start."""
+
+    seen: Seen
+    order: list[Waiting]
+    starts_in_s: Mapping[str, float]
+    ends_in_s: Mapping[str, float | None]
+
+    def place_of(self, run_id: str) -> int | None:
+        """Return a run's place, 1 being the next; None when it does not wait."""
+        return next((place for place, run in enumerate(self.order, 1) if run.run_id == run_id), None)
+
+
+class LineView:
+    """What pages show of the line."""
+
+    def __init__(self, line: Line, store: RunStore) -> None:
+        self._line = line
+        self._store = store
+        self._lock = threading.Lock()
+        self._look: Look | None = None
+        self._looked_at = 0.0
+
+    def look(self, *, afresh: bool = False) -> Look:
+        """Return the line as it was at most half a second ago."""
+        with self._lock:
+            if afresh or self._look is None or time.monotonic() - self._looked_at > LOOK_EVERY_S:
+                self._look = self._look_now()
+                self._looked_at = time.monotonic()
+            return self._look
+
+    def _look_now(self) -> Look:
+        now = time.time()
+        seen = self._line.seen()
+        situation = seen.situation
+        ends_in_s = {
+            run.run_id: estimate.limited(self._remaining_s(run), run, situation, now)
+            for run in situation.running
+        }
+        took = [span.ended_unix_s - span.began_unix_s for span in situation.ended]
+        usual_s = statistics.median(took) if took else None
+        return Look(
+            seen=seen,
+            order=in_order(situation, now),
+            starts_in_s=estimate.waiting_times(situation, ends_in_s, usual_s, now),
+            ends_in_s=ends_in_s,
+        )
+
+    def _remaining_s(self, run: Running) -> float | None:
+        """Return how long a run will go on at the pace it had so far; None before its first step."""
+        try:
+            row = self._store.listing.row(run.run_id)
+        except ValueError:
+            return None
+        step, num_steps, took_s = row.get("step"), row.get("num_steps"), row.get("took_s")
+        if not step or not num_steps or not took_s or row["state"] != "running":
+            return None
+        remaining_s: float = took_s * (num_steps - step) / step
+        return max(0.0, remaining_s)
+
+    @property
+    def num_waiting(self) -> int:
+        """How many wait, as the line was when it was looked at last."""
+        return self._line.num_waiting
+
+    # One run
+
+    def places(self) -> dict[str, int]:
+        """Return the place of every run that waits; nothing is looked up where nobody does."""
+        if not self.num_waiting:
+            return {}
+        return {run.run_id: place for place, run in enumerate(self.look().order, 1)}
+
+    def place(self, run_id: str, *, afresh: bool = False) -> dict[str, Any]:
+        """Return what is said of a run that waits; `place` is None when it does not."""
+        look = self.look(afresh=afresh)
+        place = look.place_of(run_id)
+        if place is None:
+            return {
+                "place": None,
+                "num_waiting": len(look.order),
+                "starts_in_s": None,
+                "words": "",
+                "why": "",
+            }
+        run = look.order[place - 1]
+        starts_in_s = look.starts_in_s.get(run_id)
+        return {
+            "place": place,
+            "num_waiting": len(look.order),
+            "starts_in_s": None if starts_in_s is None else round(starts_in_s, 1),
+            "words": in_words(place, starts_in_s),
+            "why": why_it_waits(run, place, look.seen),
+            "can_share_gpus": _could_share(run, look.seen),
+        }
+
+    # All of it
+
+    def page(self, person: Person, may_see: MaySee) -> dict[str, Any]:
+        """Return the line as a person may see it; `may_see(run_id)` says whose runs are shown by name."""
+        look = self.look()
+        situation = look.seen.situation
+        shown = _Shown(self._store, person, may_see)
+        waiting = [
+            {
+                **shown.of(run),
+                "place": place,
+                "asked_unix_s": run.asked_unix_s,
+                "starts_in_s": _rounded(look.starts_in_s.get(run.run_id)),
+                "why": why_it_waits(run, place, look.seen),
+                "can_share_gpus": _could_share(run, look.seen),
+            }
+            for place, run in enumerate(look.order, 1)
+        ]
+        running = [
+            {
+                **shown.of(run),
+                "began_unix_s": run.began_unix_s,
+                "ends_in_s": _rounded(look.ends_in_s.get(run.run_id)),
+                "gpus": [gpu.index for gpu in look.seen.devices.gpus if gpu.uuid in run.gpus],
+            }
+            for run in situation.running
+        ]
+        return {
+            "is_paused": situation.is_paused,
+            "trouble": self._line.trouble,
+            "rule": RULE,
+            "devices": _devices(look.seen, shown),
+            "waiting": waiting,
+            "running": running,
+            "may_manage": person.is_teacher,
+            "limits": self._limits(person, situation),
+        }
+
+    def _limits(self, person: Person, situation: Situation) -> dict[str, Any]:
+        """Return what holds for who asks, and for teachers what holds for everybody."""
+        mine = situation.rules.of(person.name)
+        used = {"num_ranks": ranks_held(situation.running).get(person.name, 0)}
+        if mine.disk_bytes is not None:
+            used["disk_bytes"] = sum(refusals.bytes_by_run(self._store.runs_dir, person.name).values())
+        found: dict[str, Any] = {"mine": mine.to_json(), "used": used}
+        return found | (situation.rules.to_json() if person.is_teacher else {})
+
+
+class _Shown:
+    """How runs are named to one person."""
+
+    def __init__(self, store: RunStore, person: Person, may_see: MaySee) -> None:
+        self._store, self._person, self._may_see = store, person, may_see
+
+    def of(self, run: Waiting | Running) -> dict[str, Any]:
+        may_see = self._may_see(run.run_id)
+        return {
+            "run_id": run.run_id if may_see else None,
+            "name": self.name_of(run.run_id) if may_see else None,
+            "person": run.person if may_see else None,
+            "is_mine": run.person == self._person.name,
+            "num_ranks": run.num_ranks,
+            "kind": run.kind,
+        }
+
+    def name_of(self, run_id: str) -> str:
+        try:
+            return str(self._store.listing.row(run_id)["name"])
+        except ValueError:
+            return run_id
+
+
+def _devices(seen: Seen, shown: _Shown) -> dict[str, Any]:
+    """Return who has each GPU, and how many CPU ranks are handed out."""
+    running = seen.situation.running
+    has = {uuid: run for run in running for uuid in run.gpus}
+    gpus = [
+        {
+            "index": gpu.index,
+            "run": shown.of(has[gpu.uuid]) if gpu.uuid in has else None,
+            "others": [*seen.devices.users_of(gpu.uuid).others, *_check_of(gpu.uuid, seen)],
+        }
+        for gpu in seen.devices.gpus
+    ]
+    used = sum(run.num_ranks for run in running if run.kind == "cpu")
+    return {
+        "gpus": gpus,
+        "cpu_ranks": seen.devices.cpu_ranks,
+        "cpu_ranks_used": used,
+        "note": seen.devices.note,
+    }
+
+
+def _check_of(uuid: str, seen: Seen) -> list[str]:
+    return ["the check of this machine"] if uuid in seen.devices.being_checked else []
+
+
+def in_words(place: int, starts_in_s: float | None) -> str:
+    """Say a place in the line, and when it will be its turn."""
+    if starts_in_s is None:
+        return f"{ordinal(place)} in line; when it starts is not known yet"
+    return f"{ordinal(place)} in line, starts in {about(starts_in_s)}"
+
+
+def ordinal(number: int) -> str:
+    """Return 1st, 2nd, 3rd, 4th, 11th …"""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def about(seconds: float) -> str:
+    """Return a time as one says it of what is not certain."""
+    if seconds < 45:
+        return "less than a minute"
+    if seconds < 3600:
+        return f"about {max(1, round(seconds / 60))} min"
+    return f"about {seconds / 3600:.1f} h"
+
+
+def why_it_waits(run: Waiting, place: int, seen: Seen) -> str:
+    """Say in a sentence what a run waits for."""
+    situation = seen.situation
+    needs = ranks_in_words(run.num_ranks, run.kind)
+    if situation.is_paused:
+        return "The line is paused: no run starts until a teacher lets it go on."
+    if not could_fit(run, situation.capacity):
+        return _why_never(run, needs, seen)
+    held = ranks_held(situation.running)
+    if exceeds_limit(run, held, situation.rules):
+        most = situation.rules.of(run.person).num_ranks
+        return f"It needs {needs}; one person may have {most} at once, and its owner has {held[run.person]}."
+    if run.kind == "cuda" and seen.devices.being_checked:
+        return f"It needs {needs}, and this machine is being checked: runs get GPUs when the check has ended."
+    if place == 1:
+        return f"It needs {needs}: it starts when so many are free."
+    return f"It needs {needs}, and other runs are ahead of it."
+
+
+def _why_never(run: Waiting, needs: str, seen: Seen) -> str:
+    capacity = seen.situation.capacity
+    if run.kind == "cpu":
+        return (
+            f"It needs {needs}, but this page hands out only {capacity.cpu_ranks}, so it cannot start: take "
+            "it out of the line."
+        )
+    if run.num_ranks > len(capacity.gpus):
+        why = "" if seen.devices.note is None else f" {seen.devices.note}"
+        there = f"only {len(capacity.gpus)} can be had" if capacity.gpus else "none can be had"
+        return f"It needs {needs}, but {there} here, so it cannot start: take it out of the line.{why}"
+    users = [
+        f"GPU {gpu.index}: {', '.join(others)}"
+        for gpu in seen.devices.gpus
+        if (others := seen.devices.users_of(gpu.uuid).others)
+    ]
+    return (
+        f"It needs {needs}, and programs that are no runs of this page use some ({'; '.join(users)}). It "
+        "starts when they have ended, or if it may share those GPUs."
+    )
+
+
+def _could_share(run: Waiting, seen: Seen) -> bool:
+    """Tell whether GPUs that others occupy would help."""
+    return run.kind == "cuda" and not run.may_share and bool(seen.situation.capacity.occupied)
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)

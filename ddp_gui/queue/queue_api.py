@@ -1,0 +1,112 @@
+"""The named endpoints of the line: what everybody sees of it, and what a teacher does with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ddp_gui.auth import rights
+from ddp_gui.auth.current_user import asking
+from ddp_gui.gradio_routes.endpoints import register
+from ddp_gui.launch import launcher
+from ddp_gui.launch.user_errors import in_plain_words
+from ddp_gui.queue import person_limits
+from ddp_gui.queue.presenter import LineView
+from ddp_gui.queue.scheduler import Line
+from ddp_gui.runs.runs import RunStore
+
+
+class QueueApi:
+    """Shows and changes the line; results are JSON values."""
+
+    def __init__(self, store: RunStore, line: Line, view: LineView) -> None:
+        self._store = store
+        self._line = line
+        self._view = view
+
+    def queue(self) -> dict[str, Any]:
+        """Return the line: who waits and why, who goes on, what is handed out, the limits."""
+        return in_plain_words(lambda: self._view.page(asking(), self._store.is_shown))
+
+    def move_in_queue(self, run_id: str, place: int) -> dict[str, Any]:
+        """Put a run that waits at a place in the line, 1 being the next."""
+
+        def move() -> dict[str, Any]:
+            rights.require_teacher("reorder the queue")
+            if isinstance(place, bool) or not isinstance(place, int | float) or place != place // 1:
+                raise ValueError(f"place is {place!r:.80}, but allowed is: a whole number, 1 being the next")
+            order = self._line.move(run_id, int(place))
+            return {"order": order, "message": "Moved. What is ahead of it now stays there."}
+
+        return in_plain_words(move)
+
+    def pause_queue(self) -> dict[str, Any]:
+        """Let nobody start from the line until it is resumed; runs that go on do so."""
+        return self._pause(True, "The queue is paused: nobody starts until it is resumed.")
+
+    def resume_queue(self) -> dict[str, Any]:
+        """Let runs start from the line again."""
+        return self._pause(False, "The queue goes on.")
+
+    def stop_all(self) -> dict[str, Any]:
+        """Pause the queue and stop every run, each after a save; who waits keeps the place."""
+
+        def stop() -> dict[str, Any]:
+            rights.require_teacher("stop all runs")
+            self._line.pause(True)
+            stopping = []
+            for running in self._line.seen().situation.running:
+                run = self._store.open(running.run_id)
+                try:
+                    launcher.send(run, "stop", save=True, why="A teacher has stopped all runs.")
+                except ValueError:
+                    continue  # it has just ended
+                stopping.append(run.run_id)
+            runs = "1 run saves and stops" if len(stopping) == 1 else f"{len(stopping)} runs save and stop"
+            message = f"{runs}. The queue is paused; who waits keeps the place."
+            return {"stopping": stopping, "message": message}
+
+        return in_plain_words(stop)
+
+    def set_limits(self, values: dict[str, Any] | None, person: str | None = None) -> dict[str, Any]:
+        """Set what everybody, or one person, may have; null takes a person's own limits away."""
+
+        def change() -> dict[str, Any]:
+            rights.require_teacher("set limits")
+            name = person_limits.checked_name(person)
+            parsed = None if values is None and name is not None else person_limits.parse(values or {})
+            self._line.set_limits(name, parsed)
+            return {"limits": self._line.seen().situation.rules.to_json(), "message": "Saved."}
+
+        return in_plain_words(change)
+
+    def use_occupied_gpus(self, run_id: str) -> dict[str, Any]:
+        """Let a run that waits have GPUs too on which somebody else's process is."""
+
+        def share() -> dict[str, Any]:
+            run = self._store.open_to_change(run_id)
+            self._line.share_gpus(run)
+            place = self._view.place(run_id, afresh=True)
+            words = f"{place['words']}." if place["place"] else "It starts."
+            return {"run_id": run_id, "place": place["place"], "message": words}
+
+        return in_plain_words(share)
+
+    def register(self) -> None:
+        """Add the endpoints to the Gradio app under construction."""
+        register(
+            self.queue,
+            self.move_in_queue,
+            self.pause_queue,
+            self.resume_queue,
+            self.stop_all,
+            self.set_limits,
+            self.use_occupied_gpus,
+        )
+
+    def _pause(self, is_paused: bool, message: str) -> dict[str, Any]:
+        def pause() -> dict[str, Any]:
+            rights.require_teacher("pause and resume the queue")
+            self._line.pause(is_paused)
+            return {"is_paused": is_paused, "message": message}
+
+        return in_plain_words(pause)

@@ -1,0 +1,325 @@
+"""The line in front of launching: whoever asks is started at once where there is room, or else waits.
+
+Every page on a runs directory keeps the same line. Whoever changes it, or starts somebody from it, holds
+the book (`queue_book`) meanwhile, so that they never do it at the same time; and what a killed page left
+half done, the next look at the runs' own files puts right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from ddp_gui.background.passes import Passes
+from ddp_gui.launch import launcher
+from ddp_gui.launch.warm_pool import Standby
+from ddp_gui.plan.plan import Plan
+from ddp_gui.queue import refusals, starter
+from ddp_gui.queue.devices import Devices
+from ddp_gui.queue.person_limits import Limits
+from ddp_gui.queue.policy import decide, in_order
+from ddp_gui.queue.snapshot import LineLook, Seen, waiting_with
+from ddp_gui.queue.starter import Starter
+from ddp_gui.queue.store import Book, BookKeeper, trim
+from trainers.contract import tickets
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.tickets import DeviceKind, Ticket
+from trainers.files import json_files
+
+Result = TypeVar("Result")
+
+LOOK_EVERY_S = 1.0
+SEARCH_EVERY_S = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """What became of asking: the run, and its place in the line, 1 being the next; None is started."""
+
+    run: RunDirectory
+    place: int | None
+    num_waiting: int
+
+
+class Line:
+    """Starts, queues and takes out runs of one directory; safe to be called by several threads."""
+
+    def __init__(
+        self,
+        runs_dir: Path,
+        devices: Devices,
+        on_change: Callable[[Iterable[str]], None],
+        standby: Standby | None = None,
+    ) -> None:
+        self.cpu_ranks = devices.cpu_ranks
+        self._runs_dir = runs_dir
+        self._keeper = BookKeeper(runs_dir)
+        self._looker = LineLook(runs_dir, devices)
+        self._standby = standby
+        self._starter = Starter(self._on_end, standby)
+        self._on_change = on_change
+        self._passes = Passes("queue", self._pass)
+        self._searched_at = float("-inf")
+        self._has_to_watch = True
+        self._told_to_stop: set[str] = set()
+        # As it was seen last; to be had without a look at the disk.
+        self.num_waiting = 0
+
+    # Asking
+
+    def start(self, plan: Plan, owner: str, *, uses_occupied_gpus: bool = False) -> Placed:
+        """Create a run and start it, now or when its turn comes.
+
+        Raises:
+            ValueError: when it may not, or could never be started.
+            LaunchError: when its supervisor ends at once.
+        """
+        refusals.refuse_for_disk(self._runs_dir, owner, self._keeper.read().rules)
+        ticket = replace(_ticket(plan, owner), uses_occupied_gpus=uses_occupied_gpus)
+        with self._keeper.open() as book:
+            seen = self._look(book)
+            refusals.refuse(seen.situation, ticket)
+            placed: list[Ticket] = []
+
+            def fill(run: RunDirectory) -> None:
+                placed.append(_place(book, seen, run, ticket))
+                tickets.write_queued(run, placed[0])
+
+            run = launcher.create(self._runs_dir, plan, owner, fill)
+        return self._go(run, placed[0])
+
+    def resume(self, run: RunDirectory, resume_step: int, plan: Plan, owner: str) -> Placed:
+        """Start an ended run again from a checkpoint, now or when its turn comes.
+
+        Raises:
+            ValueError: when it may not, or could never be started, or goes on already.
+            LaunchError: when its supervisor ends at once.
+        """
+        before = run.read_config()
+        kept = None if plan.config == before else before.to_json()
+        ticket = replace(_ticket(plan, owner), resume_step=resume_step, config_before=kept)
+        with self._keeper.open() as book:
+            # Before its lock is held here: a run that is locked goes on.
+            seen = self._look(book)
+            refusals.refuse(seen.situation, ticket)
+            with starter.holding(run):
+                if run.queued.exists():
+                    raise ValueError(f"run {run.run_id} waits in line already")
+                placed = _place(book, seen, run, ticket)
+                if kept is not None:
+                    json_files.write_json_atomically(run.config, plan.config.to_json())
+                tickets.write_queued(run, placed)
+        return self._go(run, placed)
+
+    def _go(self, run: RunDirectory, ticket: Ticket) -> Placed:
+        """Start a run that was given what it needs; else return its place."""
+        if ticket.grant is None:
+            self._passes.wake()
+        else:
+            self._starter.launch(run, ticket).result()
+            self._note_running(True)
+        self._on_change([run.run_id])
+        order = [] if ticket.grant is not None else self.order()
+        self.num_waiting = max(self.num_waiting, len(order))
+        place = order.index(run.run_id) + 1 if run.run_id in order else None
+        return Placed(run=run, place=place, num_waiting=len(order))
+
+    # Leaving, and what a teacher does
+
+    def take_out(self, run: RunDirectory) -> bool:
+        """Take a run out of the line; tell whether it was still in it."""
+        with self._changing():
+            was_waiting = starter.take_out(run)
+        self._on_change([run.run_id])
+        return was_waiting
+
+    def move(self, run_id: str, place: int) -> list[str]:
+        """Put a run at a place in the line, 1 being the next; return the line's order.
+
+        Raises:
+            ValueError: when it does not wait.
+        """
+        with self._changing() as book:
+            order = self._order(self._look(book))
+            if run_id not in order:
+                raise ValueError(f"run {run_id} does not wait in line: only those that do can be moved")
+            was_at = order.index(run_id) + 1
+            order.remove(run_id)
+            place = min(max(1, place), len(order) + 1)
+            order.insert(place - 1, run_id)
+            # What is ahead of it now stays there; behind it the rule goes on as before.
+            book.first = order[: max(place, was_at)]
+        return order
+
+    def pause(self, is_paused: bool) -> None:
+        """Let nobody start from the line, or go on with it."""
+        with self._changing() as book:
+            book.is_paused = is_paused
+
+    def set_limits(self, person: str | None, limits: Limits | None) -> None:
+        """Set the limits of a person, or of everybody; None takes a person's own away."""
+        with self._changing() as book:
+            book.rules = book.rules.changed(person, limits)
+
+    def share_gpus(self, run: RunDirectory) -> None:
+        """Let a run that waits take GPUs on which somebody else's process is.
+
+        Raises:
+            ValueError: when it does not wait.
+        """
+        with self._changing(), starter.holding(run):
+            ticket = tickets.read_queued(run)
+            if ticket is None:
+                raise ValueError(f"run {run.run_id} does not wait in line")
+            tickets.write_queued(run, replace(ticket, uses_occupied_gpus=True))
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[Book]:
+        """Give the book to be changed, then act on it at once."""
+        with self._keeper.open() as book:
+            yield book
+        self.tick()
+
+    def with_gpus(self, start: Callable[[Collection[str], Collection[str]], Result]) -> Result:
+        """Return `start(free, granted)`, with the UUIDs of the GPUs that no run has, and of the others.
+
+        No run is given any meanwhile.
+
+        Raises:
+            ValueError: when what is kept of the line makes no sense.
+        """
+        with self._keeper.open() as book:
+            seen = self._look(book)
+            granted = {uuid for run in seen.situation.running for uuid in run.gpus}
+            return start([gpu.uuid for gpu in seen.devices.gpus if gpu.uuid not in granted], sorted(granted))
+
+    # Looking
+
+    def seen(self) -> Seen:
+        """Return the line as it is, without changing anything.
+
+        Raises:
+            BookError: when what is kept of it makes no sense.
+        """
+        return self._looker.look(self._keeper.read(), time.time())
+
+    def order(self) -> list[str]:
+        """Return the runs that wait, the next one first."""
+        return self._order(self.seen())
+
+    def _order(self, seen: Seen) -> list[str]:
+        return [run.run_id for run in in_order(seen.situation, time.time())]
+
+    def _look(self, book: Book) -> Seen:
+        now = time.time()
+        seen = self._looker.look(book, now)
+        self._looker.note(book, seen, now)
+        trim(book, now)
+        return seen
+
+    # Going on by itself
+
+    def begin(self) -> None:
+        """Watch the line from now on, in a thread, until `close`."""
+        self._passes.begin()
+
+    def close(self) -> None:
+        """End the watching; who waits goes on waiting, and the next page goes on with the line."""
+        self._passes.close()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread that keeps the line is there."""
+        return self._passes.is_alive
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nobody starts from the line now, in words; None while it is looked after."""
+        return self._passes.trouble
+
+    def tick(self) -> None:
+        """Look who has ended, start whom the rule names, stop who has had enough time."""
+        begun = dict[str, Ticket]()
+        with self._keeper.open() as book:
+            seen = self._look(book)
+            for run_id, error in seen.broken.items():
+                starter.set_aside(self._run(run_id), error)
+            for start in decide(seen.situation, time.time()):
+                ticket = starter.granted(seen.tickets[start.run_id], start, seen.devices)
+                try:
+                    if starter.write_grant(self._run(start.run_id), ticket):
+                        begun[start.run_id] = ticket
+                except OSError as error:
+                    self._looker.note_stuck(start.run_id, error)
+            book.waiting = [run_id for run_id in book.waiting if run_id not in begun]
+            book.running += begun
+            self.num_waiting = len(book.waiting)
+            may_be_overdue = bool(book.running) and book.rules.limit_time
+            self._note_running(bool(book.running))
+            self._has_to_watch = bool(book.waiting) or bool(seen.starting) or may_be_overdue
+        for run_id, ticket in begun.items():
+            self._starter.launch(self._run(run_id), ticket)
+        self._stop_overdue(seen)
+        if begun:
+            self._on_change(begun)
+
+    def _stop_overdue(self, seen: Seen) -> None:
+        """Stop, with a save, who has had as many minutes as a run may have."""
+        now = time.time()
+        for running in seen.situation.running:
+            minutes = seen.situation.rules.of(running.person).minutes_per_run
+            if minutes is None or now - running.began_unix_s < 60 * minutes:
+                continue
+            start = f"{running.run_id} {running.began_unix_s}"
+            if start not in self._told_to_stop:
+                self._told_to_stop.add(start)
+                why = f"A run may take {minutes:g} minutes here, as a teacher has set it."
+                with contextlib.suppress(ValueError, OSError):  # it ends by itself at this moment
+                    launcher.send(self._run(running.run_id), "stop", save=True, why=why)
+
+    def _pass(self) -> float:
+        if time.monotonic() - self._searched_at > SEARCH_EVERY_S:
+            # Before it: a folder that cannot be searched keeps nobody who is known from starting.
+            self._searched_at = time.monotonic()
+            self._search()
+        self.tick()
+        # Who ends and was started here wakes us; of others, and of time that runs out, nothing tells.
+        return LOOK_EVERY_S if self._has_to_watch else SEARCH_EVERY_S
+
+    def _search(self) -> None:
+        """Find who waits or goes on and is in no book: started by hand, or by a page that was killed."""
+        found = self._looker.search()
+        with self._keeper.open() as book:
+            book.waiting += sorted(found - {*book.waiting, *book.running})
+
+    def _note_running(self, is_anything_running: bool) -> None:
+        if self._standby is not None:
+            self._standby.note_running(is_anything_running)
+
+    def _on_end(self) -> None:
+        self._passes.wake()
+
+    def _run(self, run_id: str) -> RunDirectory:
+        return RunDirectory(self._runs_dir / run_id)
+
+
+def _ticket(plan: Plan, owner: str) -> Ticket:
+    kind: DeviceKind = "cuda" if plan.device_kind == "cuda" else "cpu"
+    num_ranks = plan.config.nproc_per_node
+    return Ticket(person=owner, kind=kind, num_ranks=num_ranks, asked_unix_s=time.time())
+
+
+def _place(book: Book, seen: Seen, run: RunDirectory, ticket: Ticket) -> Ticket:
+    """Note a new run in the book; return its ticket, with a grant where it is its turn at once."""
+    waiting = [*seen.situation.waiting, waiting_with(run.run_id, ticket)]
+    starts = decide(replace(seen.situation, waiting=waiting), time.time())
+    start = next((each for each in starts if each.run_id == run.run_id), None)
+    if start is None:
+        book.waiting.append(run.run_id)
+        return ticket
+    book.running.append(run.run_id)
+    return starter.granted(ticket, start, seen.devices)

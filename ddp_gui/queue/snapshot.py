@@ -1,0 +1,246 @@
+"""Who waits and who goes on, read from the runs' own files: the book only says where to look."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddp_gui.auth import owners
+from ddp_gui.devices import capacity
+from ddp_gui.launch.launcher import HANDSHAKE_S
+from ddp_gui.queue.devices import Devices, DevicesNow
+from ddp_gui.queue.policy import Capacity, Running, Situation, Span, Waiting
+from ddp_gui.queue.store import Book
+from trainers.contract import run_ids, tickets
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.tickets import Ticket, TicketError
+from trainers.files import private_files
+
+# A supervisor takes its ticket within this time, or it was killed before it could.
+STARTING_S = HANDSHAKE_S + 5.0
+# A file system may give two changes shortly after each other the same time.
+SETTLED_AFTER_NS = 2_000_000_000
+# A run whose folder cannot be written is tried again after this.
+STUCK_S = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """The line at one moment.
+
+    Attributes:
+        tickets: of the runs that wait.
+        starting: runs that were granted what they need and have not taken it yet.
+        broken: runs whose ticket makes no sense, and why.
+    """
+
+    situation: Situation
+    tickets: Mapping[str, Ticket]
+    devices: DevicesNow
+    starting: frozenset[str]
+    broken: Mapping[str, str]
+
+
+class LineLook:
+    """Looks at the runs that wait or go on; remembers what cannot have changed."""
+
+    def __init__(self, runs_dir: Path, devices: Devices) -> None:
+        self._runs_dir = runs_dir
+        self._devices = devices
+        self._read: dict[str, tuple[tuple[int, int], Ticket]] = {}
+        # Runs somebody started without a page: they are in no book.
+        self._by_hand: set[str] = set()
+        self._searched: dict[str, int] = {}
+        # Runs in line that could not be started, until when nobody waits for them, and why.
+        self._stuck: dict[str, tuple[float, str]] = {}
+
+    def look(self, book: Book, now_unix_s: float) -> Seen:
+        """Return who waits and who goes on now."""
+        waiting, running, broken = dict[str, Ticket](), list[Running](), dict[str, str]()
+        starting = set()
+        devices = self._devices.look()
+        for run_id in dict.fromkeys([*book.waiting, *book.running, *self._by_hand]):
+            run = RunDirectory(self._runs_dir / run_id)
+            if (why := self._why_stuck(run_id)) is not None:
+                broken[run_id] = why
+                continue
+            try:
+                ticket = self._ticket_of(run)
+                if ticket is not None and not _is_starting(run, ticket, now_unix_s):
+                    waiting[run_id] = ticket
+                elif ticket is not None or run.is_locked():
+                    starting.update([run_id] if ticket is not None else [])
+                    running.append(_running(run, ticket, devices, now_unix_s))
+            except TicketError as error:
+                broken[run_id] = str(error)
+            except (OSError, ValueError):
+                continue  # deleted, or it says nothing of what it uses
+        situation = Situation(
+            waiting=[waiting_with(run_id, ticket) for run_id, ticket in waiting.items()],
+            running=running,
+            capacity=_capacity(devices, running),
+            rules=book.rules,
+            ended=book.ended,
+            first=book.first,
+            is_paused=book.is_paused,
+        )
+        return Seen(
+            situation=situation,
+            tickets=waiting,
+            devices=devices,
+            starting=frozenset(starting),
+            broken=broken,
+        )
+
+    def note(self, book: Book, seen: Seen, now_unix_s: float) -> None:
+        """Write what was seen into the book: who waits, who goes on, who has ended and what they had."""
+        going_on = {run.run_id for run in seen.situation.running}
+        for run_id in book.running:
+            if run_id not in going_on and (span := self._span_of(run_id, now_unix_s)) is not None:
+                book.ended.append(span)
+        book.running = [run.run_id for run in seen.situation.running]
+        book.waiting = [*seen.tickets, *seen.broken]
+        book.first = [run_id for run_id in book.first if run_id in seen.tickets]
+        self._by_hand &= going_on
+        self._read = {run_id: read for run_id, read in self._read.items() if run_id in seen.tickets}
+
+    def search(self) -> set[str]:
+        """Look for runs that wait or go on, whoever put them there; only at folders that have changed."""
+        found, marks = set(), dict[str, int]()
+        for name, mark in _folders(self._runs_dir):
+            marks[name] = mark
+            if self._searched.get(name) == mark:
+                continue
+            run = RunDirectory(self._runs_dir / name)
+            with contextlib.suppress(OSError):  # it may not be read: nobody is kept waiting for it
+                if run.queued.exists() or run.is_locked():
+                    found.add(name)
+        settled_before = time.time_ns() - SETTLED_AFTER_NS
+        self._searched = {name: mark for name, mark in marks.items() if mark < settled_before}
+        self._by_hand |= found
+        return found
+
+    def note_stuck(self, run_id: str, error: OSError) -> None:
+        """Let the others in line start for a while: this run's folder cannot be written."""
+        why = f"It could not be started, because its folder cannot be written ({error.strerror})."
+        self._stuck[run_id] = time.monotonic() + STUCK_S, why
+
+    def _why_stuck(self, run_id: str) -> str | None:
+        until, why = self._stuck.get(run_id, (0.0, ""))
+        if time.monotonic() < until:
+            return why
+        self._stuck.pop(run_id, None)
+        return None
+
+    def _ticket_of(self, run: RunDirectory) -> Ticket | None:
+        try:
+            about = run.queued.stat()
+        except FileNotFoundError:
+            return None
+        mark = (about.st_ino, about.st_mtime_ns)
+        known = self._read.get(run.run_id)
+        if known is not None and known[0] == mark:
+            return known[1]
+        if not run.config.exists():
+            return None  # whoever made it was killed before it was a run
+        ticket = tickets.read_queued(run)
+        if ticket is not None:
+            self._read[run.run_id] = (mark, ticket)
+        return ticket
+
+    def _span_of(self, run_id: str, now_unix_s: float) -> Span | None:
+        """Return what an ended run had; None when it is gone or was not started from the line."""
+        run = RunDirectory(self._runs_dir / run_id)
+        try:
+            ticket, ended = tickets.read_granted(run), run.read_status().ended_unix_s
+        except (OSError, ValueError):
+            return None
+        if ticket is None or ticket.grant is None:
+            return None
+        return Span(
+            person=ticket.person,
+            num_ranks=ticket.num_ranks,
+            began_unix_s=ticket.grant.granted_unix_s,
+            ended_unix_s=ended or now_unix_s,
+        )
+
+
+def _is_starting(run: RunDirectory, ticket: Ticket, now_unix_s: float) -> bool:
+    """Tell whether a run was started and its supervisor has not taken the ticket yet."""
+    if ticket.grant is None:
+        return False
+    # By the difference either way: a clock may be set back.
+    return run.is_locked() or abs(now_unix_s - ticket.grant.granted_unix_s) < STARTING_S
+
+
+def waiting_with(run_id: str, ticket: Ticket) -> Waiting:
+    """Return what the rule looks at of a run that waits with this ticket."""
+    return Waiting(
+        run_id=run_id,
+        person=ticket.person,
+        kind=ticket.kind,
+        num_ranks=ticket.num_ranks,
+        asked_unix_s=ticket.asked_unix_s,
+        may_share=ticket.uses_occupied_gpus,
+    )
+
+
+def _running(run: RunDirectory, ticket: Ticket | None, devices: DevicesNow, now_unix_s: float) -> Running:
+    """Return what a run has: what it was granted, or what can be seen of one that was started by hand."""
+    ticket = ticket or tickets.read_granted(run)
+    if ticket is not None and ticket.grant is not None:
+        return Running(
+            run_id=run.run_id,
+            person=ticket.person,
+            kind=ticket.kind,
+            num_ranks=ticket.num_ranks,
+            began_unix_s=ticket.grant.granted_unix_s,
+            gpus=tuple(gpu.uuid for gpu in ticket.grant.gpus),
+        )
+    config = run.read_config()
+    return Running(
+        run_id=run.run_id,
+        person=owners.owner_of(run) or "",
+        kind="cuda" if capacity.look().device_kind(config.device) == "cuda" else "cpu",
+        num_ranks=config.nproc_per_node,
+        began_unix_s=run.read_status().started_unix_s or now_unix_s,
+        gpus=devices.gpus_of(run.run_id),
+    )
+
+
+def _capacity(devices: DevicesNow, running: Iterable[Running]) -> Capacity:
+    """Return what can be handed out; where a run of ours lingers, that GPU is not free until it is gone."""
+    has = {run.run_id: run.gpus for run in running}
+    occupied = [
+        gpu.uuid
+        for gpu in devices.gpus
+        if devices.users_of(gpu.uuid).others
+        or any(gpu.uuid not in has.get(run_id, ()) for run_id in devices.users_of(gpu.uuid).runs)
+    ]
+    return Capacity(
+        gpus=tuple(gpu.uuid for gpu in devices.gpus),
+        occupied=frozenset(occupied),
+        cpu_ranks=devices.cpu_ranks,
+        being_checked=devices.being_checked,
+    )
+
+
+def _folders(runs_dir: Path) -> Iterator[tuple[str, int]]:
+    """Yield each run's folder and when a file in it was made, replaced or taken away."""
+    try:
+        with os.scandir(runs_dir) as entries:
+            for entry in entries:
+                # Whatever else lies there, or goes while we look, is no run; another user's run is shown,
+                # but it takes no part in the queue.
+                with contextlib.suppress(OSError):
+                    about = entry.stat(follow_symlinks=False)
+                    is_run = run_ids.RUN_ID_PATTERN.fullmatch(entry.name) and stat.S_ISDIR(about.st_mode)
+                    if is_run and private_files.is_ours(about):
+                        yield entry.name, about.st_mtime_ns
+    except FileNotFoundError:
+        return

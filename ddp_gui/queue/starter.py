@@ -1,0 +1,172 @@
+"""Starts runs whose turn has come, each once, and hears when they end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
+
+from ddp_gui.launch import launcher
+from ddp_gui.launch.launcher import LaunchError
+from ddp_gui.launch.warm_pool import Standby
+from ddp_gui.queue.devices import DevicesNow
+from ddp_gui.queue.policy import Start
+from trainers.contract import tickets
+from trainers.contract.events import EventFile, State
+from trainers.contract.rundir import RunDirectory, Status
+from trainers.contract.tickets import Grant, Ticket
+from trainers.files import json_files
+from trainers.files.private_files import ForeignFileError
+
+TAKEN_OUT = "Taken out of the line before it started."
+
+
+@contextlib.contextmanager
+def holding(run: RunDirectory) -> Iterator[None]:
+    """Hold a run's lock: nobody starts it and nobody else changes its ticket meanwhile.
+
+    Raises:
+        ValueError: when it goes on.
+    """
+    descriptor = run.acquire_lock()
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def granted(ticket: Ticket, start: Start, devices: DevicesNow) -> Ticket:
+    """Return a ticket with what its run is given, for a start of its own."""
+    gpus = {gpu.uuid: gpu for gpu in devices.gpus}
+    grant = Grant(
+        token=uuid.uuid4().hex,
+        granted_unix_s=time.time(),
+        gpus=tuple(gpus[name] for name in start.gpus),
+    )
+    return replace(ticket, grant=grant)
+
+
+def write_grant(run: RunDirectory, ticket: Ticket) -> bool:
+    """Write a grant into the ticket of a run that waits; tell whether it still did.
+
+    Raises:
+        OSError: when its folder cannot be written.
+    """
+    try:
+        with holding(run):
+            if not run.queued.exists():
+                return False
+            tickets.write_queued(run, ticket)
+            return True
+    except ValueError:
+        return False  # somebody has started it by hand
+
+
+def take_out(run: RunDirectory) -> bool:
+    """Take a run out of the line for good; tell whether it still waited.
+
+    One that never ran is stopped then; one that was to go on is again what it was.
+    """
+    try:
+        with holding(run):
+            ticket = _readable_ticket(run)
+            if not run.queued.exists():
+                return False
+            _go_back(run, ticket, "stopped", None, TAKEN_OUT)
+            return True
+    except ValueError:
+        return False  # its supervisor holds it: it has started
+
+
+def set_aside(run: RunDirectory, error: str, token: str | None = None) -> None:
+    """End the waiting of a run that cannot be started.
+
+    Args:
+        token: only if this start is still its newest.
+    """
+    with contextlib.suppress(ValueError, OSError), holding(run):
+        ticket = _readable_ticket(run)
+        if token is not None and (ticket is None or ticket.grant is None or ticket.grant.token != token):
+            return
+        if run.queued.exists():
+            _go_back(run, ticket, "failed", error, error)
+
+
+class Starter:
+    """Starts supervisors and follows each in a thread until it ends."""
+
+    def __init__(self, on_end: Callable[[], None], standby: Standby | None = None) -> None:
+        self._on_end = on_end
+        self._standby = standby
+
+    def launch(self, run: RunDirectory, ticket: Ticket) -> Future[None]:
+        """Start a run's supervisor; the result is there when it owns the run.
+
+        The result is a LaunchError where it ends at once; the run then waits no longer and has failed.
+        """
+        owned: Future[None] = Future()
+        try:
+            process = launcher.start_supervisor(run, ticket, self._standby)
+        except (OSError, ValueError) as error:
+            set_aside(run, f"It could not be started: {error}", ticket.grant.token if ticket.grant else None)
+            owned.set_exception(LaunchError(f"run {run.run_id} could not be started: {error}"))
+            return owned
+        following = threading.Thread(
+            target=self._follow, args=(run, ticket, process, owned), name=f"follow-{run.run_id}", daemon=True
+        )
+        following.start()
+        return owned
+
+    def _follow(
+        self, run: RunDirectory, ticket: Ticket, process: subprocess.Popen[bytes], owned: Future[None]
+    ) -> None:
+        assert ticket.grant is not None
+        try:
+            launcher.wait_until_owned(run, process)
+            owned.set_result(None)
+        except Exception as error:  # noqa: BLE001 - somebody waits for the answer, whatever it is
+            set_aside(run, str(error), ticket.grant.token)
+            owned.set_exception(error)
+        # Somebody has to take the exit code of a child, or it stays in the process table as a zombie.
+        process.wait()
+        self._on_end()
+
+
+def _go_back(run: RunDirectory, ticket: Ticket | None, state: State, error: str | None, reason: str) -> None:
+    """Write down why a run that waited does not run, then take its ticket away."""
+    if ticket is not None and ticket.config_before is not None:
+        json_files.write_json_atomically(run.config, ticket.config_before)
+    # A run that was to go on after a stop has ended already, and stays what it was.
+    if state == "failed" or not run.status.exists():
+        _say(run, state, reason)
+        run.write_status(Status(state=state, error=error, ended_unix_s=time.time()))
+    run.queued.unlink(missing_ok=True)
+
+
+def _say(run: RunDirectory, state: State, reason: str) -> None:
+    words: list[tuple[float, str, dict[str, Any]]] = [
+        (time.time(), "state", {"state": state, "reason": reason})
+    ]
+    try:
+        file = EventFile(run.events)
+    except ForeignFileError as error:
+        print(f"{error}; its status says how run {run.run_id} ended.", flush=True)
+        return
+    try:
+        file.append(words)
+    finally:
+        file.close()
+
+
+def _readable_ticket(run: RunDirectory) -> Ticket | None:
+    try:
+        return tickets.read_queued(run)
+    except tickets.TicketError:
+        return None

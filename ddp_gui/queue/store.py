@@ -1,0 +1,153 @@
+"""What is kept of the line beside the tickets: its order, its limits, who had how much of late.
+
+One file, `RUNS_DIR/.class/queue.json`, replaced atomically by whichever page holds the lock beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import math
+import os
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ddp_gui.queue import person_limits
+from ddp_gui.queue.person_limits import Rules
+from ddp_gui.queue.policy import LATELY_S, Span
+from trainers.contract.run_ids import RUN_ID_PATTERN
+from trainers.files import json_files, private_files
+
+FOLDER = ".class"
+SCHEMA_VERSION = 1
+LOCK_TIMEOUT_S = 10.0
+LOCK_POLL_S = 0.005
+
+
+class BookError(ValueError):
+    """The line cannot be changed now; says why."""
+
+
+@dataclass
+class Book:
+    """The line as it was last written down.
+
+    Attributes:
+        first: the runs a teacher has put at the head.
+        waiting: the runs that have a ticket.
+        running: the runs that were started from here and had not ended when somebody looked last.
+        ended: who had how many GPUs and CPU ranks within the last hour.
+    """
+
+    is_paused: bool = False
+    first: list[str] = field(default_factory=list)
+    waiting: list[str] = field(default_factory=list)
+    running: list[str] = field(default_factory=list)
+    ended: list[Span] = field(default_factory=list)
+    rules: Rules = field(default_factory=Rules)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the book as JSON values."""
+        lists = {name: list(getattr(self, name)) for name in ("first", "waiting", "running")}
+        ended = [asdict(span) for span in self.ended]
+        kept = {"is_paused": self.is_paused, **lists, "ended": ended, "limits": self.rules.to_json()}
+        return {"schema_version": SCHEMA_VERSION, **kept}
+
+
+class BookKeeper:
+    """Opens the book for one at a time, in this process and in others."""
+
+    def __init__(self, runs_dir: Path) -> None:
+        self._folder = runs_dir / FOLDER
+        self._path = self._folder / "queue.json"
+        self._lock_path = self._folder / "queue.lock"
+        private_files.renew_lock(self._lock_path)
+        self._mutex = threading.Lock()
+
+    def read(self) -> Book:
+        """Return the book as it is; nobody is kept waiting.
+
+        Raises:
+            BookError: when it makes no sense.
+        """
+        try:
+            return _parse(json_files.read_json(self._path, must_be_ours=True))
+        except FileNotFoundError:
+            return Book()
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise BookError(
+                f"{self._path} cannot be read ({error}). Delete it: the runs that wait keep their tickets, "
+                "limits and order are lost"
+            ) from error
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Book]:
+        """Give the book to be changed; what has changed is written when the block ends.
+
+        Raises:
+            BookError: when another page does not give it up, or it makes no sense.
+            OSError: when it cannot be written.
+        """
+        with self._mutex, self._locked():
+            book = self.read()
+            before = book.to_json()
+            yield book
+            after = book.to_json()
+            if after != before:
+                json_files.write_json_atomically(self._path, after, mode=0o600)
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        try:
+            private_files.make_folder(self._folder)
+            descriptor = private_files.open_lock(self._lock_path)
+        except ValueError as error:
+            raise BookError(str(error)) from error
+        try:
+            deadline = time.monotonic() + LOCK_TIMEOUT_S
+            while not _try_to_lock(descriptor):
+                if time.monotonic() > deadline:
+                    raise BookError("another page on these runs holds the line and does not answer: end it")
+                time.sleep(LOCK_POLL_S)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def trim(book: Book, now_unix_s: float) -> None:
+    """Forget what counts no more."""
+    book.ended = [span for span in book.ended if span.ended_unix_s > now_unix_s - LATELY_S]
+
+
+def _try_to_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _parse(raw: Any) -> Book:
+    if raw["schema_version"] != SCHEMA_VERSION:
+        raise ValueError(f"schema_version is {raw['schema_version']!r}, but this page knows {SCHEMA_VERSION}")
+    return Book(
+        is_paused=bool(raw["is_paused"]),
+        **{
+            name: [str(run_id) for run_id in raw[name] if RUN_ID_PATTERN.fullmatch(str(run_id))]
+            for name in ("first", "waiting", "running")
+        },
+        ended=[_checked_span(span) for span in raw["ended"]],
+        rules=person_limits.parse_rules(raw["limits"]),
+    )
+
+
+def _checked_span(raw: Any) -> Span:
+    span = Span(**raw)
+    numbers = (span.num_ranks, span.began_unix_s, span.ended_unix_s)
+    if not isinstance(span.person, str) or not all(math.isfinite(number) for number in numbers):
+        raise ValueError("a span of the wrong kind")
+    return span

@@ -1,0 +1,112 @@
+"""The live routes: a run's numbers as Server-Sent Events, a poll with the same encoder, views and logs."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import time
+from collections.abc import AsyncGenerator, Callable
+from typing import Annotated, Any
+
+from fastapi import Depends, HTTPException, Query, Request
+from fastapi.responses import Response
+
+from ddp_gui.background.workers import CLICKS, Router, TooManyError
+from ddp_gui.events import messages
+from ddp_gui.events.run_view import RunView
+from ddp_gui.events.series import Look
+from ddp_gui.events.tables import Axis
+from ddp_gui.run.follow import EventStream, Followers
+from ddp_gui.run.summary import describe_configuration, summarise
+from ddp_gui.runs.runs import RunStore
+
+MAX_SMOOTHING = 10_000
+MAX_CURSOR = 2**53  # as far as a browser counts
+LOOK_AGAIN_AFTER_S = 1.0
+_EVENT_ID = re.compile(r"\d{1,15}", re.ASCII)
+
+
+def view_or_404(store: RunStore, run_id: str) -> RunView:
+    """Return a run's view, or answer that there is no such run."""
+    try:
+        return store.view(run_id)
+    except (OSError, ValueError) as error:
+        raise HTTPException(status_code=404, detail=str(error)) from error
+
+
+def look_from(axis: Axis = "step", smoothing: int = 0) -> Look:
+    """Read from a request's query how its sender looks at the curves."""
+    return Look(axis=axis, smoothing=min(max(0, smoothing), MAX_SMOOTHING))
+
+
+# Where in a file or a run's events who asks is; -1: nowhere yet.
+Cursor = Annotated[int, Query(ge=-1, le=MAX_CURSOR)]
+AskedLook = Annotated[Look, Depends(look_from)]
+
+
+def make_router(store: RunStore) -> Router:
+    """Return the routes below `/live/runs`."""
+    router = Router(prefix="/live/runs")
+    followers = Followers()
+
+    def view_of(run_id: str) -> RunView:
+        return view_or_404(store, run_id)
+
+    @router.get("/{run_id}/summary")
+    def summary(run_id: str) -> dict[str, Any]:
+        view = view_of(run_id)
+        return summarise(view, store)
+
+    @router.get("/{run_id}/configuration")
+    def configuration(run_id: str) -> dict[str, Any]:
+        return describe_configuration(view_of(run_id).run, store)
+
+    @router.get("/{run_id}/poll")
+    def poll(run_id: str, look: AskedLook, since: Cursor = -1) -> Response:
+        view = view_of(run_id)
+        view.catch_up()
+        return _json(messages.message_for(view, since, look))
+
+    @router.get("/{run_id}/view")
+    def zoomed(run_id: str, look: AskedLook, request: Request) -> Response:
+        view = view_of(run_id)
+        try:
+            low, high = float(request.query_params["from"]), float(request.query_params["to"])
+        except (KeyError, ValueError) as error:
+            raise HTTPException(status_code=422, detail="from and to must be numbers") from error
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise HTTPException(status_code=422, detail="from and to must be finite numbers")
+        view.catch_up()
+        with view.lock:
+            return _json({"traces": view.series.range(low, high, look)})
+
+    @router.get("/{run_id}/stream")
+    async def stream(run_id: str, look: AskedLook, request: Request, since: Cursor = -1) -> Response:
+        try:
+            view = await CLICKS.run(view_of, run_id)
+        except TooManyError as error:
+            raise HTTPException(status_code=429, detail=str(error)) from error
+        # After a broken connection the browser says by itself where it was.
+        resumed_at = request.headers.get("last-event-id", "")
+        cursor = int(resumed_at) if _EVENT_ID.fullmatch(resumed_at) else since
+        messages_of_run = followers.of(view).messages(cursor, look)
+        return EventStream(while_shown(messages_of_run, lambda: store.is_shown(run_id)))
+
+    return router
+
+
+async def while_shown(messages: AsyncGenerator[bytes], is_shown: Callable[[], bool]) -> AsyncGenerator[bytes]:
+    """Yield messages for as long as who asks may look: a teacher may hide a run while somebody watches it."""
+    looked_s = time.monotonic()
+    async with contextlib.aclosing(messages):
+        async for message in messages:
+            if time.monotonic() - looked_s > LOOK_AGAIN_AFTER_S:
+                looked_s = time.monotonic()
+                if not is_shown():
+                    return
+            yield message
+
+
+def _json(message: dict[str, Any]) -> Response:
+    return Response(messages.encode(message), media_type="application/json")

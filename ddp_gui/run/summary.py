@@ -1,0 +1,125 @@
+"""What a run is: its configuration in words, its command, and how it differs from the run before."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from ddp_gui.auth import owners, rights
+from ddp_gui.devices import capacity
+from ddp_gui.events import event_reader
+from ddp_gui.events.run_view import RunView
+from ddp_gui.plan.plan import shown_run_dir
+from ddp_gui.runs import notes
+from ddp_gui.runs.runs import RunStore
+from trainers.contract import config as config_module
+from trainers.contract import run_ids
+from trainers.contract.config import Config
+from trainers.contract.events import Event
+from trainers.contract.rundir import RunDirectory, shell_words, torchrun_command
+
+
+def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
+    """Return what stays the same while a run goes on."""
+    config, owner = view.config, owners.owner_of(view.run)
+    catalogue = store.catalogue_for(view.run, config)
+    dataset, model = catalogue.datasets.get(config.dataset), catalogue.models.get(config.model)
+    strategy = catalogue.strategies.get(config.strategy)
+    size = model.size(config.model_size) if model else None
+    num_replicas = config.num_replicas(strategy.ranks_per_replica if strategy else "one")
+    run_dir = shown_run_dir(view.run.path)
+    said = _plan(view)
+    expected_train = dataset.num_train if dataset else None
+    num_train = said.get("num_train", expected_train)
+    expected_size = size.num_parameters.get(config.dataset) if size else None
+    return {
+        "run_id": view.run.run_id,
+        **notes.named(view.run, config.name),
+        "owner": owner,
+        "may_change": rights.may_change(owner),
+        "config": config.to_json(),
+        "model_label": model.label if model else config.model,
+        "dataset_label": dataset.label if dataset else config.dataset,
+        "num_parameters": said.get("num_parameters", expected_size),
+        "task": dataset.task if dataset else None,
+        "sample_unit": dataset.sample_unit if dataset else "samples",
+        "num_train": num_train,
+        "max_ranks": capacity.look().max_ranks(config.device),
+        "strategy_label": strategy.label if strategy else config.strategy,
+        "num_replicas": num_replicas,
+        "global_batch": config.global_batch(num_replicas),
+        "steps_per_epoch": config.steps_per_epoch(num_train, num_replicas) if num_train else None,
+        "num_steps": said.get("num_steps", view.total_steps),
+        "command": shell_words(torchrun_command(config, run_dir)),
+        "run_dir": run_dir,
+        "memory": None if (memory := store.predicted_memory(config, catalogue)) is None else asdict(memory),
+        "created_unix_s": view.run.config.stat().st_mtime,
+    }
+
+
+def describe_configuration(run: RunDirectory, store: RunStore) -> dict[str, Any]:
+    """Return every field of a run's configuration in words, and what differs from the run before it."""
+    config = run.read_config()
+    before = _run_before(run, store)
+    return {
+        "fields": _fields(config),
+        "before": None
+        if before is None
+        else {"run_id": before[0].run_id, "changes": differences(before[1], config)},
+    }
+
+
+def differences(before: Config, now: Config) -> list[dict[str, Any]]:
+    """Return the fields in which two configurations differ; a run's name is none of them."""
+    old, new = before.to_json(), now.to_json()
+    return [
+        {"field": name, "label": setting.label, "before": old[name], "now": new[name]}
+        for name, setting in config_module.settings().items()
+        if old[name] != new[name] and name != "name"
+    ]
+
+
+def _fields(config: Config) -> list[dict[str, Any]]:
+    values, defaults = config.to_json(), config_module.default_values()
+    return [
+        {
+            "field": name,
+            "label": setting.label,
+            "topic": setting.topic,
+            "help": setting.help,
+            "value": values[name],
+            "is_default": values[name] == defaults[name],
+        }
+        for name, setting in config_module.settings().items()
+        if setting.only_with is None or values[setting.only_with[0]] in setting.only_with[1]
+    ]
+
+
+def _run_before(run: RunDirectory, store: RunStore) -> tuple[RunDirectory, Config] | None:
+    """Return the newest readable run that is older than this one, of those that who asks may look at."""
+    born = run.config.stat().st_mtime_ns
+    older = []
+    for path in store.runs_dir.iterdir():
+        if path.name == run.run_id or not run_ids.RUN_ID_PATTERN.fullmatch(path.name):
+            continue
+        try:
+            written = (path / "config.json").stat().st_mtime_ns
+        except OSError:
+            continue
+        if written <= born:
+            older.append((written, path))
+    for _, path in sorted(older, reverse=True):
+        try:
+            other = store.open(path.name)
+            return other, other.read_config()
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+def _plan(view: RunView) -> Event:
+    """Return what training said when it began; of a run nobody has read yet, from the start of its file."""
+    if view.series.plan or view.unread()[0] == 0:
+        return view.series.plan
+    batch, _ = event_reader.read_batch(view.run.events, 0)
+    return next((event for event in batch if event["kind"] == "plan"), {})

@@ -1,0 +1,1 @@
+"""The list of runs: rows, notes, comparison and the bin."""

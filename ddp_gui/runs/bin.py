@@ -1,0 +1,201 @@
+"""The bin: deleted runs lie in it as they were, until somebody empties it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ddp_gui.auth import owners
+from ddp_gui.runs import notes
+from trainers.contract import events, run_ids, rundir
+from trainers.contract.rundir import RunDirectory
+from trainers.files import private_files
+from trainers.files.json_files import read_json
+
+FOLDER = ".bin"
+# Can be in no run's id, so that a number after it cannot be mistaken for a part of one.
+NUMBERED = "~"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Binned:
+    """A deleted run: what it was called, and what it is called in the bin."""
+
+    bin_id: str
+    run_id: str
+    name: str
+    owner: str | None
+    deleted_unix_s: float
+    size_bytes: int
+
+
+def delete(runs_dir: Path, run_ids: Sequence[str]) -> list[tuple[str, str]]:
+    """Move ended runs to the bin; return each one's id and its id in the bin.
+
+    Either all of them are moved or, where one cannot be, none.
+
+    Raises:
+        ValueError: when there is no such run, or it is going on.
+    """
+    runs = [rundir.find_run(runs_dir, run_id) for run_id in dict.fromkeys(run_ids)]
+    held: list[int] = []
+    try:
+        for run in runs:
+            if not private_files.is_ours(run.path.lstat()):
+                continue  # whatever goes on in it, it can neither be stopped nor started here
+            state = _state(run)
+            if state in events.LIVE_STATES:
+                raise ValueError(f"run {run.run_id} is {state}: stop it first, then delete it")
+            # Nobody can start it again while it is being moved; nor where the lock is another user's.
+            with contextlib.suppress(private_files.ForeignFileError):
+                held.append(run.acquire_lock())
+        return [(run.run_id, _move_to_bin(runs_dir, run)) for run in runs]
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+
+
+def find(runs_dir: Path, bin_id: str) -> RunDirectory:
+    """Return a run that lies in the bin.
+
+    Raises:
+        ValueError: when the bin holds no such run.
+    """
+    return RunDirectory(_in_bin(runs_dir, bin_id))
+
+
+def ids(runs_dir: Path) -> list[str]:
+    """Return the ids of all runs in the bin."""
+    return [path.name for path in _paths(runs_dir)]
+
+
+def not_in_bin(bin_id: object) -> ValueError:
+    """Return the error that says there is no such run in the bin."""
+    return ValueError(f"run_id is {str(bin_id)[:120]!r}, but allowed is: the id of a run in the bin")
+
+
+def restore(runs_dir: Path, bin_ids: Sequence[str]) -> list[tuple[str, str]]:
+    """Bring runs back; return each one's id in the bin and the id it has now.
+
+    Raises:
+        ValueError: when the bin holds no such run.
+    """
+    paths = [_in_bin(runs_dir, bin_id) for bin_id in dict.fromkeys(bin_ids)]
+    return [(path.name, _move_back(runs_dir, path)) for path in paths]
+
+
+def content(runs_dir: Path) -> list[Binned]:
+    """Return what is in the bin, deleted last first."""
+    found = [_binned(path) for path in _paths(runs_dir)]
+    return sorted(found, key=lambda item: (-item.deleted_unix_s, item.bin_id))
+
+
+def empty(runs_dir: Path, bin_ids: Sequence[str] | None = None) -> tuple[int, int]:
+    """Delete the runs of the bin for good, all of them or these; return how many, and their bytes.
+
+    Raises:
+        ValueError: when the bin holds no such run.
+        OSError: when something cannot be deleted; what was deleted before it stays deleted.
+    """
+    if bin_ids is None:
+        paths = _paths(runs_dir)
+    else:
+        paths = [_in_bin(runs_dir, bin_id) for bin_id in dict.fromkeys(bin_ids)]
+    size_bytes = 0
+    for path in paths:
+        size_bytes += _size_bytes(path)
+        if path.is_symlink():
+            path.unlink()
+        else:
+            shutil.rmtree(path)
+    return len(paths), size_bytes
+
+
+def _state(run: RunDirectory) -> str:
+    try:
+        return run.read_status().state
+    except (ValueError, TypeError, AttributeError):
+        return "lost"  # its files make no sense; whether it goes on its lock says
+
+
+def _move_to_bin(runs_dir: Path, run: RunDirectory) -> str:
+    folder = runs_dir / FOLDER
+    private_files.make_folder(folder)
+    number = 1
+    # A folder that is there and not empty is never replaced by a rename.
+    while True:
+        bin_id = run.run_id if number == 1 else f"{run.run_id}{NUMBERED}{number}"
+        if not os.path.lexists(folder / bin_id):
+            break
+        number += 1
+    run.path.rename(folder / bin_id)
+    # When it was deleted; nothing else reads a run folder's own time.
+    os.utime(folder / bin_id)
+    return bin_id
+
+
+def _move_back(runs_dir: Path, path: Path) -> str:
+    wanted = _run_id_of(path.name)
+    run_id, number = wanted, 2
+    while os.path.lexists(runs_dir / run_id):
+        run_id = f"{wanted}.{number}"
+        number += 1
+    path.rename(runs_dir / run_id)
+    return run_id
+
+
+def _paths(runs_dir: Path) -> list[Path]:
+    folder = runs_dir / FOLDER
+    if not folder.is_dir():
+        return []
+    paths = [folder / name for name in sorted(os.listdir(folder)) if _is_bin_id(name)]
+    # A run may be a link that somebody deleted as it was; whatever else lies here is none.
+    return [path for path in paths if path.is_symlink() or path.is_dir()]
+
+
+def _in_bin(runs_dir: Path, bin_id: str) -> Path:
+    path = runs_dir / FOLDER / str(bin_id)
+    if not isinstance(bin_id, str) or not _is_bin_id(bin_id) or not os.path.lexists(path):
+        raise not_in_bin(bin_id)
+    return path
+
+
+def _is_bin_id(name: str) -> bool:
+    run_id, mark, number = name.partition(NUMBERED)
+    return bool(run_ids.RUN_ID_PATTERN.fullmatch(run_id)) and (not mark or number.isdecimal())
+
+
+def _run_id_of(bin_id: str) -> str:
+    return bin_id.partition(NUMBERED)[0]
+
+
+def _binned(path: Path) -> Binned:
+    run = RunDirectory(path)
+    try:
+        config_name = str(read_json(run.config).get("name", ""))
+    except (OSError, ValueError, AttributeError):
+        config_name = ""
+    name = notes.read(run).name or config_name or _run_id_of(path.name)
+    return Binned(
+        bin_id=path.name,
+        run_id=_run_id_of(path.name),
+        name=name,
+        owner=owners.owner_of(run),
+        deleted_unix_s=path.lstat().st_mtime,
+        size_bytes=_size_bytes(path),
+    )
+
+
+def _size_bytes(path: Path) -> int:
+    size = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                size += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118 - many files
+            except OSError:
+                continue  # gone meanwhile, or not ours to see
+    return size

@@ -1,0 +1,110 @@
+"""What a person writes on a run afterwards, in `notes.json`: a name, tags, a note.
+
+Training never reads it, and `config.json` stays as it was. A copied run may bring a file of anybody's
+making: what does not fit is left out in reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from trainers.contract.rundir import RunDirectory
+from trainers.files.json_files import read_json, write_json_atomically
+
+FILE = "notes.json"
+MAX_NAME = 200
+MAX_TAGS = 20
+MAX_TAG = 40
+MAX_NOTE = 10_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remarks:
+    """The words on one run; an empty name leaves the configuration's."""
+
+    name: str = ""
+    tags: tuple[str, ...] = ()
+    note: str = ""
+
+
+def read(run: RunDirectory) -> Remarks:
+    """Return what is written on a run; nothing where there is no such file, or none of ours."""
+    try:
+        raw = read_json(run.path / FILE)
+    except (OSError, ValueError):
+        return Remarks()
+    found = Remarks()
+    for field in ("name", "tags", "note"):
+        try:
+            found = changed(found, **{field: raw[field]})
+        except (ValueError, LookupError, TypeError):
+            continue
+    return found
+
+
+def write(run: RunDirectory, remarks: Remarks) -> None:
+    """Write the words on a run.
+
+    Raises:
+        OSError: when the run's directory cannot be written.
+    """
+    write_json_atomically(run.path / FILE, asdict(remarks))
+
+
+def changed(
+    remarks: Remarks, *, name: str | None = None, tags: Sequence[str] | None = None, note: str | None = None
+) -> Remarks:
+    """Return the remarks with what is given; None leaves as it was.
+
+    Raises:
+        ValueError: naming the field, the value and what is allowed.
+    """
+    if name is not None:
+        remarks = replace(remarks, name=_one_line("name", name, MAX_NAME))
+    if tags is not None:
+        remarks = replace(remarks, tags=_checked_tags(tags))
+    if note is not None:
+        remarks = replace(remarks, note=_text("note", note, MAX_NOTE))
+    return remarks
+
+
+def named(run: RunDirectory, config_name: str) -> dict[str, Any]:
+    """Return how a run is called on every page, its tags and its note."""
+    remarks = read(run)
+    return asdict(remarks) | {"name": remarks.name or config_name or run.run_id, "tags": list(remarks.tags)}
+
+
+def _checked_tags(tags: Any) -> tuple[str, ...]:
+    if isinstance(tags, str) or not isinstance(tags, Sequence):
+        raise ValueError(f"tags is {_shown(tags)}, but allowed is: a list of texts")
+    checked = dict.fromkeys(_one_line("tags", tag, MAX_TAG) for tag in tags)
+    if any("," in tag for tag in checked):
+        raise ValueError(f"tags is {_shown(tags)}, but allowed is: texts without a comma")
+    checked.pop("", None)
+    if len(checked) > MAX_TAGS:
+        raise ValueError(f"tags are {len(checked)}, but allowed is: at most {MAX_TAGS}")
+    return tuple(checked)
+
+
+def _one_line(field: str, value: Any, max_length: int) -> str:
+    text = _text(field, value, max_length)
+    if any(ord(character) < 32 or character == "\x7f" for character in text):
+        raise ValueError(f"{field} is {_shown(value)}, but allowed is: one line of text")
+    return text
+
+
+def _text(field: str, value: Any, max_length: int) -> str:
+    if not isinstance(value, str) or len(value.strip()) > max_length:
+        raise ValueError(
+            f"{field} is {_shown(value)}, but allowed is: a text of at most {max_length:,} characters"
+        )
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise ValueError(f"{field} holds half a surrogate pair, but allowed is: whole characters")
+    return value.strip()
+
+
+def _shown(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 80 else shown[:77] + "…"

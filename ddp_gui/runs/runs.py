@@ -1,0 +1,190 @@
+"""Finds runs and follows the events of those somebody looks at by byte offset: columns for the charts."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ddp_gui.auth import owners, rights
+from ddp_gui.auth.class_settings import ClassSettingsFile
+from ddp_gui.background import trainer_process
+from ddp_gui.events.run_view import RunView
+from ddp_gui.events.series import Series
+from ddp_gui.plan.catalogue import Catalogue, CatalogueSource
+from ddp_gui.plan.memory import NeedsSource, Prediction, predict
+from ddp_gui.plan.own_data import OwnData
+from ddp_gui.runs import facts
+from ddp_gui.runs.facts import total_steps
+from ddp_gui.runs.listing import Changes, Listing
+from trainers.contract import rundir
+from trainers.contract.config import Config
+from trainers.contract.rundir import RunDirectory
+
+FORGET_AFTER_S = 60.0
+
+
+@dataclass
+class RunStore:
+    """All runs of one directory."""
+
+    runs_dir: Path
+    catalogue: CatalogueSource
+    own_data: OwnData = field(default_factory=OwnData)
+    needs: NeedsSource = field(
+        default_factory=lambda: NeedsSource(trainer_process.default_cache_file("memory"))
+    )
+    _views: dict[str, RunView] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.class_settings = ClassSettingsFile(self.runs_dir)
+        self._settings_listed = self.class_settings.read()
+        self.listing = Listing(
+            self.runs_dir,
+            lambda: self.catalogue.get(),
+            lambda run, config, catalogue: facts.known_to(run, config, catalogue, self.own_data),
+        )
+
+    def open(self, run_id: str) -> RunDirectory:
+        """Return the run of this id, for looking at it.
+
+        Raises:
+            ValueError: when there is none that who asks may look at.
+        """
+        run = rundir.open_run(self.runs_dir, run_id)
+        if not self.may_see(owners.owner_of(run)):
+            raise rundir.no_such_run(run_id)
+        return run
+
+    def open_to_change(self, run_id: str) -> RunDirectory:
+        """Return the run of this id, for stopping, resuming, renaming or deleting it.
+
+        Raises:
+            ValueError: when there is none that who asks may look at, or it is somebody else's.
+        """
+        run = self.open(run_id)
+        rights.require_change(run_id, owners.owner_of(run))
+        return run
+
+    def is_shown(self, run_id: str) -> bool:
+        """Tell whether there is such a run and who asks may look at it."""
+        try:
+            self.open(run_id)
+        except ValueError:
+            return False
+        return True
+
+    def may_see(self, owner: str | None) -> bool:
+        """Tell whether who asks may look at a run of this owner."""
+        return rights.may_see(owner, self.class_settings.read())
+
+    def view(self, run_id: str) -> RunView:
+        """Return the run's view, made when nobody looked at it before.
+
+        Raises:
+            ValueError: when there is no such run or its configuration cannot be read.
+        """
+        run = self.open(run_id)
+        with self._lock:
+            view = self._views.get(run_id)
+        if view is not None:
+            return view
+        config = run.read_config()
+        view = RunView(run, total_steps(config, self.catalogue_for(run, config)))
+        with self._lock:
+            return self._views.setdefault(run_id, view)
+
+    def catalogue_for(self, run: RunDirectory, config: Config) -> Catalogue:
+        """Return the catalogue with a run's data as it was at its start, or as it was seen here."""
+        return facts.known_to(run, config, self.catalogue.get(), self.own_data)
+
+    def predicted_memory(self, config: Config, catalogue: Catalogue) -> Prediction | None:
+        """Return what a rank's memory will hold; None while that is not known."""
+        model, strategy = catalogue.models.get(config.model), catalogue.strategies.get(config.strategy)
+        size = model.size(config.model_size) if model else None
+        if model is None or strategy is None or size is None:
+            return None
+        look = self.own_data.remembered(config) if config.dataset in catalogue.own_data else None
+        needs = (
+            look.memory.get(model.name, {}).get(size.name)
+            if look is not None
+            else self.needs.of(model.name, size.name, config.dataset)
+        )
+        if config.sequence_length is not None:
+            needs = None  # it was told for the usual length
+        return predict(config, strategy, size.num_parameters.get(config.dataset), needs)
+
+    def forget(self, run_id: str) -> None:
+        """Make a run's view anew the next time: it was started again, perhaps with other ranks."""
+        with self._lock:
+            self._views.pop(run_id, None)
+
+    def look_again(self, run_ids: Iterable[str]) -> None:
+        """Show at once what was done to these runs: views are made anew, the list reads them now."""
+        changed = list(run_ids)
+        for run_id in changed:
+            self.forget(run_id)
+        self.listing.look_again(changed)
+
+    def forget_unused(self) -> None:
+        """Give back the memory of runs nobody has looked at for a minute."""
+        oldest = time.monotonic() - FORGET_AFTER_S
+        with self._lock:
+            for run_id in [run_id for run_id, view in self._views.items() if view.used_at < oldest]:
+                del self._views[run_id]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return what the list shows of every run to who asks, newest first; an unreadable run says why."""
+        return [row for row in self.listing.rows() if self.may_see(row["owner"])]
+
+    def row(self, run_id: str) -> dict[str, Any]:
+        """Return one run's row as it is now.
+
+        Raises:
+            ValueError: when there is none that who asks may look at.
+        """
+        self.open(run_id)
+        return self.listing.row(run_id)
+
+    def changes(self, since: int = -1) -> Changes:
+        """Return what has changed since a version of what who asks may look at."""
+        settings = self.class_settings.read()
+        if settings != self._settings_listed:
+            self._settings_listed = settings
+            self.listing.begin_anew()
+        found = self.listing.changes(since)
+        rows = [row for row in found.rows if self.may_see(row["owner"])]
+        gone = {run_id: owner for run_id, owner in found.gone.items() if self.may_see(owner)}
+        return replace(found, rows=rows, gone=gone)
+
+
+def status_values(view: RunView) -> dict[str, Any]:
+    """Return status.json's content with the newest step and metrics, for `/run_status`."""
+    with view.lock:
+        return _status_values(view, view.series)
+
+
+def _status_values(view: RunView, series: Series) -> dict[str, Any]:
+    evaluation = series.evaluations.last
+    return {
+        "run_id": view.run.run_id,
+        **asdict(view.status()),
+        "step": series.last_step.get("step", 0),
+        "num_steps": view.total_steps,
+        "epoch": series.last_step.get("epoch"),
+        "loss": _finite(series.last_step.get("loss")),
+        "samples_per_s": series.last_step.get("samples_per_s"),
+        "validation_loss": evaluation.get("loss"),
+        "metrics": evaluation.get("metrics", {}),
+        "best_metric": series.evaluations.best,
+        "checkpoints": view.checkpoints(),
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,260 @@
+"""The named endpoints: what every click does, for the page and for `gradio_client` alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ddp_gui.auth import current_user, owners
+from ddp_gui.auth.data_access import DataAccess
+from ddp_gui.auth.rate_limit import Pace
+from ddp_gui.background.workers import CLICKS, STARTS
+from ddp_gui.devices import capacity
+from ddp_gui.gradio_routes.endpoints import register
+from ddp_gui.launch import launcher
+from ddp_gui.launch.user_errors import in_plain_words, waiting_in_plain_words
+from ddp_gui.plan import plan
+from ddp_gui.plan.catalogue import Catalogue
+from ddp_gui.plan.own_data import Look
+from ddp_gui.plan.plan import Plan
+from ddp_gui.queue import presenter
+from ddp_gui.queue.presenter import LineView
+from ddp_gui.queue.scheduler import Line, Placed
+from ddp_gui.runs.runs import RunStore, status_values
+from trainers.contract import config as config_module
+from trainers.contract import events
+from trainers.contract.config import Config, ConfigError, Problem
+
+MOST_STARTS = 10
+MOST_LOOKS = 20
+
+
+class Api:
+    """The endpoints over one runs directory; results are JSON values."""
+
+    def __init__(self, store: RunStore, line: Line, view: LineView, access: DataAccess) -> None:
+        self._line = line
+        self._view = view
+        self.access = access
+        self._starts = Pace("a start", MOST_STARTS, 60.0)
+        self._looks = Pace("a look at data", MOST_LOOKS, 60.0)
+        self._catalogue = store.catalogue
+        self._store = store
+        self._own_data = store.own_data
+
+    def plan(self, raw: dict[str, Any]) -> Plan:
+        """Check a configuration against what there is now; a person's own data must have been looked at.
+
+        Raises:
+            ConfigError: naming the field, the value and what is allowed.
+        """
+        here = replace(capacity.look(), most_cpu_ranks=self._line.cpu_ranks)
+        config = plan.parse(raw, here)
+        self.access.check(config)
+        catalogue = self._catalogue.get()
+        if config.dataset in catalogue.own_data:
+            catalogue = self._own_data.extend(catalogue, config, self._own_data.remembered(config))
+        return plan.make(config, catalogue, here)
+
+    async def look(self, raw: dict[str, Any], *, anew: bool = False) -> Look:
+        """Look at a person's own data.
+
+        Args:
+            anew: also where it was seen before.
+
+        Raises:
+            ConfigError: when there is nothing that who asks may look at.
+            LookError: when the process that looks failed.
+        """
+        config = config_module.parse(raw)
+        self.access.check(config)
+        if anew:
+            self._looks.count()
+        return await self._own_data.look(config, anew=anew)
+
+    async def _look_first(self, raw: dict[str, Any]) -> None:
+        """Look at a person's own data, where a configuration names some, before it is planned."""
+        if isinstance(raw, dict) and raw.get("dataset") in (await CLICKS.run(self._catalogue.get)).own_data:
+            await self.look(raw)
+
+    def catalog(self) -> dict[str, Any]:
+        """Say what can be picked: models, data sets, strategies, broken plugins."""
+        return dict(in_plain_words(lambda: self._catalogue.get().raw))
+
+    async def start_run(self, config: dict[str, Any], use_occupied_gpus: bool = False) -> dict[str, Any]:
+        """Start a run, now or when its turn comes; missing fields take their defaults.
+
+        GPUs on which somebody else's process is are used only where that is asked for.
+        """
+
+        async def start() -> dict[str, Any]:
+            await self._look_first(config)
+            return await STARTS.run(start_now)
+
+        def start_now() -> dict[str, Any]:
+            planned, owner = self.plan(config), current_user.asking().name
+            self._starts.count()
+            placed = self._line.start(planned, owner, uses_occupied_gpus=bool(use_occupied_gpus))
+            return self._answer_placed(placed, "Started.")
+
+        return await waiting_in_plain_words(start())
+
+    def stop_run(self, run_id: str, save: bool = True) -> dict[str, Any]:
+        """Ask a run to save (unless told not to) and end; one that waits is taken out of the line."""
+        message = "Saving a checkpoint, then stopping." if save else "Stopping without saving."
+
+        def take_out() -> dict[str, Any] | None:
+            run = self._store.open_to_change(run_id)
+            if not run.queued.exists() or not self._line.take_out(run):
+                return None
+            return self._answer(run_id, "Taken out of the line.") | {"command_id": None}
+
+        return in_plain_words(take_out) or self._command(run_id, "stop", message, save=save)
+
+    def checkpoint_run(self, run_id: str) -> dict[str, Any]:
+        """Ask a run to save a checkpoint and go on."""
+        return self._command(run_id, "checkpoint", "Saving a checkpoint; training goes on.")
+
+    def pause_run(self, run_id: str) -> dict[str, Any]:
+        """Ask a run to wait at the next step."""
+        return self._command(run_id, "pause", "Pausing at the next step all ranks agree on.")
+
+    def set_learning_rate(self, run_id: str, learning_rate: float) -> dict[str, Any]:
+        """Change the rate of a run that is going on; a schedule goes on from it as its full rate."""
+
+        def send() -> dict[str, Any]:
+            rate = config_module.parse({"learning_rate": learning_rate}).learning_rate
+            command_id = launcher.send(self._store.open_to_change(run_id), "set_lr", learning_rate=rate)
+            return self._answer(run_id, f"Setting the rate to {rate:g}.") | {"command_id": command_id}
+
+        return in_plain_words(send)
+
+    async def resume_run(
+        self,
+        run_id: str,
+        checkpoint_step: int | None = None,
+        nproc_per_node: int | None = None,
+        global_batch: str = "keep",
+    ) -> dict[str, Any]:
+        """Let a paused run go on, or start an ended one again from a checkpoint (the newest by default).
+
+        An ended run may go on with another number of ranks. `global_batch` then is "keep": each rank's
+        batch becomes larger or smaller, or "rescale": it stays, and the global batch changes.
+        """
+
+        async def resume() -> dict[str, Any]:
+            config = (await CLICKS.run(self._store.open_to_change, run_id)).read_config()
+            await self._look_first(config.to_json())
+            return await STARTS.run(resume_now)
+
+        def resume_now() -> dict[str, Any]:
+            run = self._store.open_to_change(run_id)
+            state = run.read_status().state
+            if state == "paused":
+                launcher.resume_paused(run)
+                return self._answer(run_id, "Going on.")
+            if state == "queued":
+                raise ValueError(f"run {run_id} waits in line already: it starts by itself")
+            if state in events.LIVE_STATES:
+                raise ValueError(f"run {run_id} is {state}: only a paused or an ended run can be resumed")
+            # Only what it becomes is checked: it may have been started on a machine with more GPUs.
+            before = run.read_config()
+            changes = _other_ranks(before, self._catalogue.get(), nproc_per_node, global_batch)
+            checked = self.plan(before.to_json() | changes)
+            checkpoint = launcher.checkpoint_to_go_on_from(run, _whole_step(checkpoint_step), checked)
+            self._starts.count()
+            placed = self._line.resume(run, checkpoint.step, checked, owners.owner_of(run) or "")
+            is_end = checkpoint.step >= launcher.num_steps_from(checkpoint, checked)
+            words = "All steps are done: the run is concluded" if is_end else "Going on"
+            return self._answer_placed(placed, f"{words} from step {checkpoint.step}.")
+
+        return await waiting_in_plain_words(resume())
+
+    def list_runs(self) -> list[dict[str, Any]]:
+        """List all runs, newest first."""
+        return in_plain_words(lambda: self._store.rows())
+
+    def run_status(self, run_id: str) -> dict[str, Any]:
+        """Return status.json's content with the newest step and metrics."""
+
+        def look() -> dict[str, Any]:
+            view = self._store.view(run_id)
+            view.catch_up()
+            view.refresh_status()
+            return status_values(view)
+
+        return in_plain_words(look)
+
+    def register(self) -> None:
+        """Add the endpoints to the Gradio app under construction."""
+        register(
+            self.catalog,
+            self.start_run,
+            self.stop_run,
+            self.checkpoint_run,
+            self.pause_run,
+            self.set_learning_rate,
+            self.resume_run,
+            self.list_runs,
+            self.run_status,
+        )
+
+    def _command(self, run_id: str, name: Any, message: str, **arguments: Any) -> dict[str, Any]:
+        def send() -> dict[str, Any]:
+            command_id = launcher.send(self._store.open_to_change(run_id), name, **arguments)
+            return self._answer(run_id, message) | {"command_id": command_id}
+
+        return in_plain_words(send)
+
+    def _answer_placed(self, placed: Placed, message: str) -> dict[str, Any]:
+        """Say that a run has started, or its place in the line and when it will be its turn."""
+        run_id, place = placed.run.run_id, placed.place
+        if place is not None:
+            said = self._view.place(run_id, afresh=True)
+            words = said["words"] or presenter.in_words(place, None)
+            message = f"Waiting: {words}."
+        return self._answer(run_id, message) | {"place": place, "num_waiting": placed.num_waiting}
+
+    def _answer(self, run_id: str, message: str) -> dict[str, Any]:
+        state = self._store.open(run_id).read_status().state
+        return {"run_id": run_id, "state": state, "message": message}
+
+
+def _other_ranks(before: Config, catalogue: Catalogue, num_ranks: Any, global_batch: str) -> dict[str, Any]:
+    """Return the fields that change when a run goes on with another number of ranks.
+
+    Raises:
+        ConfigError: when the global batch cannot be kept.
+    """
+    strategy = catalogue.strategies.get(before.strategy)
+    if num_ranks is None or num_ranks == "" or strategy is None:
+        return {}
+    if global_batch not in ("keep", "rescale"):
+        raise ConfigError([Problem(field="global_batch", value=global_batch, allowed="keep or rescale")])
+    after = config_module.parse(before.to_json() | {"nproc_per_node": num_ranks})
+    if after.nproc_per_node == before.nproc_per_node:
+        return {}
+    changes: dict[str, Any] = {"nproc_per_node": after.nproc_per_node}
+    if global_batch == "keep":
+        num_replicas = before.num_replicas(strategy.ranks_per_replica)
+        kept = before.global_batch(num_replicas)
+        parts = after.num_replicas(strategy.ranks_per_replica) * after.gradient_accumulation_steps
+        if kept % parts:
+            allowed = (
+                f"a number of ranks among which the global batch of {kept:,} can be shared, "
+                "or global_batch rescale, which keeps each rank's batch"
+            )
+            raise ConfigError([Problem(field="nproc_per_node", value=num_ranks, allowed=allowed)])
+        changes["batch_size"] = kept // parts
+        if before.scale_lr:
+            # The rate goes with the global batch, which stays.
+            changes["learning_rate"] = before.peak_learning_rate(num_replicas) / parts
+    return changes
+
+
+def _whole_step(step: Any) -> int | None:
+    if step is None or step == "":
+        return None
+    if isinstance(step, bool) or not isinstance(step, int | float | str) or not str(step).isdecimal():
+        raise ValueError(f"checkpoint_step is {step!r}, but allowed is: the step of a checkpoint, or null")
+    return int(step)

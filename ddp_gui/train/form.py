@@ -1,0 +1,181 @@
+"""The form, generated from the configuration's fields: fields -> controls -> configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from ddp_gui.devices.capacity import Machine
+from ddp_gui.plan.catalogue import Catalogue
+from trainers.contract import config as config_module
+from trainers.contract.config import Setting
+
+Control = gr.Dropdown | gr.Checkbox | gr.Number | gr.Textbox
+
+TOPIC_TITLES = {
+    "data": "The data",
+    "model": "The model",
+    "optimizer": "How it learns",
+    "schedule": "How long, how often",
+    "parallel": "How the ranks share the work",
+    "speed": "Speed",
+    "reproduce": "Name, device, reproducibility",
+}
+# These have a place of their own on the page.
+OWN_DATA_FIELDS = ("data_path", "label_column", "data_task", "skip_unreadable")
+FINE_TUNING_FIELDS = ("pretrained_path", "hub_offline")
+
+
+class Form:
+    """The controls of the fields, in the order of the configuration."""
+
+    def __init__(self, catalogue: Catalogue, machine: Machine) -> None:
+        self._catalogue = catalogue
+        self._machine = machine
+        self._defaults = config_module.default_values() | {"nproc_per_node": machine.default_ranks()}
+        self.controls: dict[str, Control] = {}
+
+    def add_controls(self, *names: str) -> None:
+        """Make the controls of these fields here in the layout."""
+        settings = config_module.settings()
+        for name in names:
+            self.controls[name] = self._control(name, settings[name])
+
+    def fields_of_topic(self, topic: str) -> list[str]:
+        """Return the names of a topic's fields that have no place of their own."""
+        placed = (*OWN_DATA_FIELDS, *FINE_TUNING_FIELDS)
+        return [
+            name
+            for name, setting in config_module.settings().items()
+            if setting.topic == topic and name not in placed
+        ]
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.controls)
+
+    def usual_values(self) -> dict[str, Any]:
+        """Return what the form holds when it is opened, by field."""
+        return dict(self._defaults)
+
+    def shown(self, name: str, value: Any) -> Any:
+        """Return a field's value as its control holds it."""
+        if isinstance(self.controls[name], gr.Textbox):
+            return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+        return value
+
+    def to_raw(self, *values: Any) -> dict[str, Any]:
+        """Return the configuration the controls' values stand for, as JSON values."""
+        return dict(zip(self.names, values, strict=True))
+
+    def depending(self) -> dict[str, list[str]]:
+        """Return the fields that mean something with some values of another field only, by that field."""
+        found: dict[str, list[str]] = {}
+        for name, setting in config_module.settings().items():
+            if setting.only_with is not None:
+                found.setdefault(setting.only_with[0], []).append(name)
+        return found
+
+    def model_choices(self, dataset: str) -> list[tuple[str, str]]:
+        """Return (label, name) of the models that can learn from a data set."""
+        return [(model.label, model.name) for model in self._catalogue.models_for(dataset)]
+
+    def model_choices_for_task(self, task: str) -> list[tuple[str, str]]:
+        """Return (label, name) of the models that can do a task."""
+        fitting = [model for model in self._catalogue.models.values() if task in model.tasks]
+        return [(model.label, model.name) for model in sorted(fitting, key=lambda model: model.may_have_path)]
+
+    def size_choices(self, model_name: str, dataset: str) -> list[tuple[str, str]]:
+        """Return (label, name) of a model's sizes, with their parameters for this data set."""
+        model = self._catalogue.models.get(model_name)
+        if model is None:
+            return [("usual", "")]
+        choices = []
+        for number, size in enumerate(model.sizes):
+            count = size.num_parameters.get(dataset)
+            words = f"{size.name}: {size.description}" + (f", {count:,} parameters" if count else "")
+            choices.append((words, size.name if number else ""))
+        return choices
+
+    def strategy_choices(self, model_name: str) -> list[tuple[str, str]]:
+        """Return (label, name) of the strategies that can train a model."""
+        model = self._catalogue.models.get(model_name)
+        return [
+            (strategy.label, strategy.name)
+            for strategy in self._catalogue.strategies.values()
+            if model is None or strategy.name in model.strategies
+        ]
+
+    def _control(self, name: str, setting: Setting) -> Control:
+        label, help_text = self._words(name, setting)
+        common: dict[str, Any] = {
+            "label": label,
+            "info": help_text,
+            "value": self._defaults[name],
+            "elem_id": f"field-{name}",
+        }
+        if setting.only_with is not None:
+            common["visible"] = means_something(name, self._defaults[setting.only_with[0]]) or "hidden"
+        kind = config_module.value_type(name)
+        if name == "label_column":
+            # Filled from the table by the first look.
+            return _choice(choices=[("found by itself", "")], **common)
+        if setting.catalog or setting.choices:
+            return _choice(choices=self._choices(setting), **common)
+        if kind is bool:
+            return gr.Checkbox(**common)
+        if kind is int and not config_module.is_optional(name):
+            return gr.Number(precision=None, **common)
+        if kind in (int, float):
+            # As text: people write 1e-3, a wrong word can be answered instead of swallowed, and an empty
+            # field stays empty (a Number that is unfolded turns nothing into 0).
+            default = self._defaults[name]
+            return gr.Textbox(**{**common, "value": "" if default is None else f"{default:g}"}, max_lines=1)
+        return gr.Textbox(max_lines=1, max_length=setting.max_length, **common)
+
+    def _words(self, name: str, setting: Setting) -> tuple[str, str]:
+        if self._machine.num_gpus == 0:
+            most = self._machine.max_cpu_ranks
+            there = "No GPU here" if self._machine.gpu_obstacle is None else "The GPUs here cannot be used"
+            on_cpu = {
+                "nproc_per_node": (
+                    f"CPU ranks (up to {most})",
+                    f"{there}: each rank is a process on the CPU.",
+                ),
+                "batch_size": ("Batch per rank", "Samples each rank works through in one step."),
+            }
+            return on_cpu.get(name, (setting.label, setting.help))
+        if name == "nproc_per_node":
+            return f"GPUs (up to {self._machine.num_gpus})", "One process trains on each."
+        return setting.label, setting.help
+
+    def _choices(self, setting: Setting) -> list[tuple[str, str]]:
+        if setting.catalog == "models":
+            return self.model_choices(str(self._defaults["dataset"]))
+        if setting.catalog == "datasets":
+            own = [(f"{label}…", name) for name, label in self._catalogue.own_data.items()]
+            return [(dataset.label, dataset.name) for dataset in self._catalogue.datasets.values()] + own
+        if setting.catalog == "model_sizes":
+            return self.size_choices(str(self._defaults["model"]), str(self._defaults["dataset"]))
+        if setting.catalog == "strategies":
+            return self.strategy_choices(str(self._defaults["model"]))
+        return [(choice, choice) for choice in setting.choices]
+
+
+def means_something(name: str, value: Any) -> bool:
+    """Tell whether a field means something with this value of the field it depends on."""
+    only_with = config_module.settings()[name].only_with
+    return only_with is None or value in only_with[1]
+
+
+def _choice(**about: Any) -> gr.Dropdown:
+    """Make a dropdown whose value is checked where everything is: in the plan, with words of our own.
+
+    Gradio's check refuses what was picked a moment before the choices changed, which no person did wrong.
+    Nothing can be typed into it, so "custom" values are only such ones; Gradio gives up the one for the
+    other when it is asked for both at once.
+    """
+    dropdown = gr.Dropdown(allow_custom_value=True, **about)
+    dropdown.filterable = False
+    return dropdown

@@ -1,0 +1,108 @@
+"""The part of the first page for a person's own data: path or upload, a look, what was seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from ddp_gui.gradio_routes.endpoints import knowing_who_asks
+from ddp_gui.gradio_routes.uploads import KINDS, Uploads
+from ddp_gui.http.visible import visible
+from ddp_gui.launch.user_errors import shown_as_text
+from ddp_gui.plan.own_data import LookError
+from ddp_gui.train import own_data_words as words
+from ddp_gui.train.api import Api
+from ddp_gui.train.form import Form
+
+LAST_COLUMN = ("found by itself", "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Controls:
+    """What is there beside the form's own controls."""
+
+    group: gr.Column
+    upload: gr.UploadButton
+    look: gr.Button
+    seen: gr.HTML
+
+
+def add_controls(form: Form) -> Controls:
+    """Lay it out; it shows only when a person's own data is picked."""
+    with gr.Column(visible=False, elem_id="own-data") as group:
+        with gr.Group():
+            form.add_controls("data_path")
+        with gr.Row():
+            upload = gr.UploadButton("Upload a file", file_types=list(KINDS), size="md")
+            look = gr.Button("Look at it", size="md", elem_id="look-button")
+        with gr.Group(elem_classes="ddp-fold"), gr.Row():
+            form.add_controls("data_task", "label_column", "skip_unreadable")
+        seen = gr.HTML(words.NOT_LOOKED, elem_id="own-data-seen")
+    return Controls(group=group, upload=upload, look=look, seen=seen)
+
+
+def connect(own: Controls, form: Form, api: Api, uploads: Uploads, controls: list[Any]) -> list[Any]:
+    """Connect the buttons; return the events after which the plan is to be made again."""
+    model, label = form.controls["model"], form.controls["label_column"]
+
+    @knowing_who_asks
+    def take(uploaded: str) -> str:
+        try:
+            return str(uploads.keep(uploaded))
+        except (ValueError, OSError) as error:
+            raise shown_as_text(error) from error
+
+    async def look(*values: Any, anew: bool = False) -> tuple[str, Any, Any]:
+        raw = form.to_raw(*values)
+        asked = {name: raw[name] for name in ASKED}
+        try:
+            seen = await api.look(asked, anew=anew)
+        except (ValueError, LookError) as error:
+            raise shown_as_text(error) from error
+        columns = [(visible(str(column["name"])), str(column["name"])) for column in seen.columns]
+        choices = form.model_choices_for_task(seen.task) if seen.task else []
+        names = [name for _, name in choices]
+        picked = raw["model"] if raw["model"] in names else names[0] if names else gr.skip()
+        return (
+            words.own_data(seen),
+            gr.update(choices=[LAST_COLUMN, *columns]),
+            gr.update(choices=choices, value=picked) if choices else gr.skip(),
+        )
+
+    looking: dict[str, Any] = {
+        "trigger_mode": "once",
+        "concurrency_limit": None,
+        "show_progress_on": own.seen,
+        "api_visibility": "private",
+    }
+
+    @knowing_who_asks
+    async def look_seen(*values: Any) -> tuple[str, Any, Any]:
+        return await look(*values)
+
+    @knowing_who_asks
+    async def look_anew(*values: Any) -> tuple[str, Any, Any]:
+        return await look(*values, anew=True)
+
+    outputs = [own.seen, label, model]
+    taken = own.upload.upload(
+        take,
+        own.upload,
+        form.controls["data_path"],
+        concurrency_limit=None,
+        api_visibility="private",
+    ).success(look_seen, controls, outputs, **looking)
+    asked = own.look.click(look_anew, controls, outputs, **looking)
+    changed = gr.on(
+        [form.controls["data_task"].input, label.input],
+        look_seen,
+        controls,
+        outputs,
+        **looking,
+    )
+    return [taken, asked, changed]
+
+
+ASKED = ("dataset", "data_path", "label_column", "data_task", "skip_unreadable", "sequence_length")

@@ -1,0 +1,139 @@
+"""What the first page says of a person's own data, as HTML; every text in it is escaped."""
+
+from __future__ import annotations
+
+import base64
+import html
+from collections.abc import Mapping
+from typing import Any
+
+from ddp_gui.http.visible import as_html, visible
+from ddp_gui.plan.own_data import Look, problem_in_words
+
+MAX_PROBLEMS_SHOWN = 20
+MAX_ROWS_SHOWN = 8
+MAX_COLUMNS_SHOWN = 8
+MAX_CLASSES_SHOWN = 12
+MAX_CELL = 60
+
+NOT_LOOKED = (
+    '<div class="ddp-own"><p>Give a path on this machine, or upload a zip of images in class folders, '
+    "a table (csv, tsv, parquet) or a text. “Look at it” shows what it was taken for, before anything "
+    "is trained.</p></div>"
+)
+
+
+def own_data(look: Look) -> str:
+    """Show what was seen of a person's data: what it was taken for, its faults, a preview."""
+    taken = (look.task or "nothing that can be learnt from").replace("_", " ")
+
+    def kind(problem: Mapping[str, Any]) -> str:
+        return "ddp-fatal" if problem["is_fatal"] else "ddp-harmless"
+
+    parts = [f"<p>Taken for <b>{as_html(taken)}</b>. {_sizes(look)}</p>"]
+    if look.problems:
+        lines = "".join(
+            f'<li class="{kind(problem)}">{as_html(problem_in_words(problem))}</li>'
+            for problem in look.problems[:MAX_PROBLEMS_SHOWN]
+        )
+        more = look.num_problems - min(len(look.problems), MAX_PROBLEMS_SHOWN)
+        rest = f"<li>and {more:,} more</li>" if more > 0 else ""
+        parts.append(f'<ul class="ddp-faults">{lines}{rest}</ul>')
+    parts += [_pictures(look.preview), _rows(look.preview), _counts(look.preview), _text(look.preview)]
+    parts.append(_measures(look))
+    return f'<div class="ddp-own">{"".join(parts)}</div>'
+
+
+def _sizes(look: Look) -> str:
+    if look.dataset is None:
+        return ""
+    about, unit = look.dataset, as_html(look.dataset.sample_unit)
+    return f"{about.num_train:,} {unit} to train, {about.num_validation:,} to validate."
+
+
+def _pictures(preview: Mapping[str, Any]) -> str:
+    figures = []
+    for item in preview.get("thumbnails", []):
+        # A bitmap made of the numbers: nothing of the file itself reaches the browser.
+        source = _bitmap(item)
+        name = html.escape(visible(f"{item['class']}: {item['name']}"[:MAX_CELL]))
+        figures.append(f'<figure><img src="{source}" alt="{name}"><figcaption>{name}</figcaption></figure>')
+    return f'<div class="ddp-thumbnails">{"".join(figures)}</div>' if figures else ""
+
+
+def _bitmap(item: Mapping[str, Any]) -> str:
+    """Return a data address of a 24-bit BMP of an item's base64 pixels."""
+    height, width, channels = int(item["height"]), int(item["width"]), int(item["channels"])
+    pixels = base64.b64decode(item["pixels"])
+    padding = b"\0" * (-3 * width % 4)
+    rows = []
+    for row in reversed(range(height)):
+        line = pixels[row * width * channels : (row + 1) * width * channels]
+        colours = (
+            b"".join(bytes((grey,)) * 3 for grey in line)
+            if channels == 1
+            else b"".join(line[at : at + 3][::-1] for at in range(0, len(line), 3))
+        )
+        rows.append(colours + padding)
+    body = b"".join(rows)
+    header = b"BM" + (54 + len(body)).to_bytes(4, "little") + bytes(4) + (54).to_bytes(4, "little")
+    header += (40).to_bytes(4, "little") + width.to_bytes(4, "little") + height.to_bytes(4, "little")
+    header += (1).to_bytes(2, "little") + (24).to_bytes(2, "little") + bytes(24)
+    return "data:image/bmp;base64," + base64.b64encode(header + body).decode("ascii")
+
+
+def _rows(preview: Mapping[str, Any]) -> str:
+    rows = preview.get("rows", [])
+    if not rows:
+        return ""
+    columns = list(preview.get("header", []))[:MAX_COLUMNS_SHOWN]
+    head = "".join(f"<th>{_cell(name)}</th>" for name in columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row[:MAX_COLUMNS_SHOWN]) + "</tr>"
+        for row in rows[:MAX_ROWS_SHOWN]
+    )
+    return f'<div class="ddp-rows"><table><tr>{head}</tr>{body}</table></div>'
+
+
+def _counts(preview: Mapping[str, Any]) -> str:
+    counts = preview.get("class_counts", {})
+    if not counts:
+        return ""
+    shown = [f"{as_html(str(name)[:MAX_CELL])} {count:,}" for name, count in counts.items()]
+    more = f", and {len(shown) - MAX_CLASSES_SHOWN:,} more" if len(shown) > MAX_CLASSES_SHOWN else ""
+    return f"<p>{len(shown):,} classes: {', '.join(shown[:MAX_CLASSES_SHOWN])}{more}.</p>"
+
+
+def _measures(look: Look) -> str:
+    """Say how many and how long: what decides on batch, sequence length and model."""
+    preview, said = look.preview, []
+    if shape := preview.get("shape"):
+        channels, height, width = shape
+        said.append(
+            f"Every image becomes {width} × {height} pixels, {'grey' if channels == 1 else 'in colour'}."
+        )
+    if rows := preview.get("num_rows"):
+        label = f"; to be predicted: <b>{_cell(look.label_column)}</b>" if look.label_column else ""
+        said.append(f"{rows:,} rows{label}.")
+    if target := preview.get("target"):
+        said.append(
+            f"It goes from {target['min']:.4g} to {target['max']:.4g}, median {target['median']:.4g}."
+        )
+    if words := preview.get("num_words"):
+        said.append(
+            f"Texts of {words['shortest']:,} to {words['longest']:,} words, half of them at most "
+            f"{words['median']:,}."
+        )
+    if characters := preview.get("num_characters"):
+        said.append(f"{characters:,} characters, {preview['num_distinct']:,} different ones.")
+    return f"<p>{' '.join(said)}</p>" if said else ""
+
+
+def _text(preview: Mapping[str, Any]) -> str:
+    text = preview.get("text")
+    return f"<blockquote>{as_html(text)}</blockquote>" if text else ""
+
+
+def _cell(value: object) -> str:
+    text = "" if value is None else str(value)
+    return as_html(text if len(text) <= MAX_CELL else text[: MAX_CELL - 1] + "…")

@@ -1,0 +1,318 @@
+"""The first page: pick, see what Start would do, press Start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import gradio as gr
+
+from ddp_gui.devices.capacity import Machine
+from ddp_gui.gradio_routes.endpoints import knowing_who_asks
+from ddp_gui.gradio_routes.uploads import Uploads
+from ddp_gui.http import shell
+from ddp_gui.http.visible import visible
+from ddp_gui.launch.user_errors import shown_as_text
+from ddp_gui.launch.warm_pool import Standby
+from ddp_gui.plan.advice import warnings_before_start
+from ddp_gui.plan.catalogue import Catalogue
+from ddp_gui.plan.memory import Prediction
+from ddp_gui.plan.plan import Plan
+from ddp_gui.runs.runs import RunStore
+from ddp_gui.train import fill_in, own_data_page, presets, words
+from ddp_gui.train.api import Api
+from ddp_gui.train.form import FINE_TUNING_FIELDS, TOPIC_TITLES, Form, means_something
+from trainers.contract.config import ConfigError
+
+HERO = """<header class="ddp-hero"><h1>Train a network on several GPUs at once</h1>
+<p>Pick, press Start, and watch what every process of a real <code>torchrun</code> job does.</p></header>"""
+NO_COMMAND = "# nothing to run yet: see the message above"
+FIELDS_A_ROW = 3
+# The share of the run that is offered as warm-up when the rate is scaled up.
+OFFERED_WARM_UP = 0.05
+OPEN_RUN = "(run_id) => { if (run_id) window.location.assign('./run?id=' + encodeURIComponent(run_id)); }"
+# Not queued and without Gradio's veil: each takes milliseconds and must not flicker.
+QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
+
+
+def build(
+    api: Api, store: RunStore, uploads: Uploads, catalogue: Catalogue, machine: Machine, standby: Standby
+) -> None:
+    """Lay the page out inside the Blocks under construction."""
+    TrainPage(api, store, uploads, catalogue, machine, standby)
+
+
+@dataclass
+class TrainPage:
+    """The form, what is said of it, and what happens when something is picked or pressed."""
+
+    api: Api
+    store: RunStore
+    uploads: Uploads
+    catalogue: Catalogue
+    machine: Machine
+    standby: Standby
+    form: Form = field(init=False)
+
+    def __post_init__(self) -> None:
+        gr.HTML(shell.navigation(""), elem_classes="ddp-nav-place")
+        gr.HTML(HERO)
+        gr.HTML('<div id="ddp-live"></div>')
+        self._not_filled = _problem_box("The form could not be filled in")
+        self.form = Form(self.catalogue, self.machine)
+        self.preset_buttons = self._add_presets()
+        with gr.Row(equal_height=False):
+            with gr.Column(scale=5, min_width=320):
+                self._add_form()
+            with gr.Column(scale=4, min_width=320):
+                self._add_what_start_does()
+        self._started_run = gr.Textbox(visible=False)
+        self._preview_for_who_asks = knowing_who_asks(self._preview)
+        self._controls = [self.form.controls[name] for name in self.form.names]
+        self._connect_choices()
+        self._connect_preview()
+        self._connect_filling()
+        self._connect_start()
+
+    # Layout
+
+    def _add_presets(self) -> list[tuple[str, gr.Button]]:
+        with gr.Row(elem_classes="ddp-presets"):
+            return [
+                (
+                    preset.name,
+                    gr.Button(
+                        f"{preset.title}\n{preset.words}",
+                        elem_classes="ddp-preset",
+                        elem_id=f"preset-{preset.name}",
+                    ),
+                )
+                for preset in presets.PRESETS
+            ]
+
+    def _add_form(self) -> None:
+        form = self.form
+        with gr.Group(), gr.Row():
+            form.add_controls("dataset", "model")
+        self._own = own_data_page.add_controls(form)
+        with gr.Group(visible=False) as self._fine_tuning, gr.Row():
+            form.add_controls(*FINE_TUNING_FIELDS)
+        self._about = gr.Markdown(elem_classes="ddp-note")
+        with gr.Group(elem_id="main-fields"):
+            with gr.Row():
+                form.add_controls("nproc_per_node", "batch_size")
+            with gr.Row():
+                form.add_controls("learning_rate", "num_epochs")
+        for topic, title in TOPIC_TITLES.items():
+            _add_topic(form, topic, title)
+        if more := words.unavailable(self.catalogue):
+            with gr.Accordion("More data sets", open=False):
+                gr.HTML(more)
+
+    def _add_what_start_does(self) -> None:
+        self._start = gr.Button("Start", variant="primary", size="lg", elem_id="start-button")
+        # Somebody else's program may be on a GPU: a run waits for it to end, unless this is ticked.
+        self._share = gr.Checkbox(
+            label="Also use GPUs on which somebody else's program is", visible=self.machine.num_gpus > 0
+        )
+        gr.HTML(f'<p class="ddp-machine">{words.machine(self.machine)}</p>')
+        self._equation = gr.HTML(elem_id="equation")
+        self._warnings = gr.HTML(elem_id="warnings")
+        self._memory = gr.HTML(elem_id="memory")
+        self._problem = _problem_box("This cannot be started")
+        self._command = gr.Code(
+            label="This job as a command",
+            language="shell",
+            interactive=False,
+            lines=2,
+            max_lines=4,
+            show_line_numbers=False,
+            elem_id="command",
+            elem_classes="ddp-command",
+            wrap_lines=True,
+        )
+        for error in self.catalogue.errors:
+            gr.Textbox(
+                value=f"{error['module']} cannot be used: {error['message']}",
+                label="A broken part",
+                show_label=False,
+                interactive=False,
+                elem_classes="ddp-problem",
+            )
+
+    # What is said of the configuration
+
+    def _preview(self, *values: Any) -> tuple[Any, ...]:
+        raw = self.form.to_raw(*values)
+        try:
+            planned = self.api.plan(raw)
+        except ConfigError as error:
+            problems = gr.update(value=words.problems(error, self.form), visible=True)
+            return "", "", "", problems, NO_COMMAND, words.pick(self.catalogue, raw)
+        self.standby.expect(planned.config.nproc_per_node)
+        return (
+            words.equation(planned),
+            words.warnings(warnings_before_start(planned, self.machine)),
+            words.memory(planned, self.machine, self._predicted(planned)),
+            gr.update(value="", visible=False),
+            words.command(planned, self.store.runs_dir),
+            words.pick(self.catalogue, raw, planned.num_parameters),
+        )
+
+    def _predicted(self, planned: Plan) -> Prediction | None:
+        catalogue = self.catalogue
+        if planned.dataset.name in catalogue.own_data:
+            catalogue = catalogue.with_dataset(
+                planned.dataset, {planned.model.name: {planned.size.name: planned.num_parameters or 0}}
+            )
+        return self.store.predicted_memory(planned.config, catalogue)
+
+    @property
+    def _said(self) -> list[Any]:
+        """What `_preview` writes to."""
+        return [
+            self._equation,
+            self._warnings,
+            self._memory,
+            self._problem,
+            self._command,
+            self._about,
+        ]
+
+    def _connect_preview(self) -> None:
+        changes = [control.change for control in self._controls]
+        gr.on(
+            changes,
+            self._preview_for_who_asks,
+            self._controls,
+            self._said,
+            trigger_mode="always_last",
+            **QUIET,
+        )
+        gr.on(None, self._preview_for_who_asks, self._controls, self._said, **QUIET)
+
+    # Choices that depend on other choices
+
+    def _fit_dataset(self, dataset: str, model: str) -> Any:
+        choices = self.form.model_choices(dataset)
+        names = [name for _, name in choices]
+        fitting = model if model in names else names[0] if names else None
+        return gr.update(choices=choices, value=fitting)
+
+    def _fit_model(self, model: str, dataset: str, size: str, strategy: str) -> tuple[Any, Any]:
+        sizes, strategies = self.form.size_choices(model, dataset), self.form.strategy_choices(model)
+        is_size = size in [name for _, name in sizes]
+        is_strategy = strategy in [name for _, name in strategies]
+        return (
+            gr.update(choices=sizes, value=size if is_size else ""),
+            gr.update(choices=strategies, value=strategy if is_strategy else "ddp"),
+        )
+
+    def _show_own_data(self, dataset: str) -> Any:
+        return gr.update(visible=dataset in self.catalogue.own_data)
+
+    def _show_fine_tuning(self, model: str) -> Any:
+        picked = self.catalogue.models.get(model)
+        return gr.update(visible=bool(picked and picked.may_have_path))
+
+    def _connect_choices(self) -> None:
+        fields = self.form.controls
+        dataset, model = fields["dataset"], fields["model"]
+        dataset.change(self._show_own_data, dataset, self._own.group, **QUIET)
+        model.change(self._show_fine_tuning, model, self._fine_tuning, **QUIET)
+        # What is filled in fits together already: only what a hand picks brings other values with it.
+        outputs = [fields["model_size"], fields["strategy"]]
+        fitting: dict[str, Any] = {
+            "fn": self._fit_model,
+            "inputs": [model, dataset, *outputs],
+            "outputs": outputs,
+            **QUIET,
+        }
+        dataset.input(self._fit_dataset, [dataset, model], model, **QUIET).then(**fitting)
+        model.input(**fitting)
+        for looked in own_data_page.connect(self._own, self.form, self.api, self.uploads, self._controls):
+            looked.then(**fitting).then(self._preview_for_who_asks, self._controls, self._said, **QUIET)
+        for other, names in self.form.depending().items():
+            shown = [fields[name] for name in names]
+            fields[other].change(partial(_show_if_meant, names), fields[other], shown, **QUIET)
+        fields["scale_lr"].input(
+            _offer_warm_up,
+            [fields["scale_lr"], fields["warmup_steps"], fields["warmup_ratio"]],
+            fields["warmup_ratio"],
+            **QUIET,
+        )
+
+    # Filling in, and Start
+
+    def _connect_filling(self) -> None:
+        for name, button in self.preset_buttons:
+            button.click(partial(self._fill_from_preset, name), None, self._controls, **QUIET)
+        outputs = [self._not_filled, *self._controls]
+        gr.on(None, knowing_who_asks(self._fill_from_address), None, outputs, **QUIET)
+
+    def _fill_from_preset(self, name: str) -> list[Any]:
+        return fill_in.updates(self.form, presets.find(name).values)
+
+    def _fill_from_address(self, request: gr.Request) -> list[Any]:
+        query = dict(request.query_params)
+        nothing = [gr.skip()] * len(self._controls)
+        if "from" not in query:
+            return [gr.skip(), *nothing]
+        try:
+            return [gr.skip(), *fill_in.updates(self.form, fill_in.as_a_run_was(self.store, query))]
+        except (ValueError, OSError) as error:
+            words = f"The form could not be filled in as that run was: {visible(str(error))}"
+            return [gr.update(value=words, visible=True), *nothing]
+
+    async def _press_start(self, shares_gpus: bool, *values: Any) -> str:
+        try:
+            started = await self.api.start_run(self.form.to_raw(*values), use_occupied_gpus=shares_gpus)
+            return str(started["run_id"])
+        except gr.Error as error:
+            raise shown_as_text(error) from error
+
+    def _connect_start(self) -> None:
+        # Queued, other than the rest: only then does Gradio show an error as a message.
+        self._start.click(
+            knowing_who_asks(self._press_start),
+            [self._share, *self._controls],
+            self._started_run,
+            trigger_mode="once",
+            concurrency_limit=None,
+            show_progress="hidden",
+            api_visibility="private",
+        ).success(None, self._started_run, None, js=OPEN_RUN)
+
+
+def _problem_box(label: str) -> gr.Textbox:
+    """Lay out a place for a sentence about what is wrong, shown when there is one."""
+    return gr.Textbox(
+        visible=False, interactive=False, label=label, show_label=False, lines=2, elem_classes="ddp-problem"
+    )
+
+
+def _add_topic(form: Form, topic: str, title: str) -> None:
+    """Fold a topic's fields away, some in a row."""
+    names = form.fields_of_topic(topic)
+    with gr.Accordion(title, open=False, elem_classes="ddp-fold"):
+        for first in range(0, len(names), FIELDS_A_ROW):
+            with gr.Row():
+                form.add_controls(*names[first : first + FIELDS_A_ROW])
+
+
+def _show_if_meant(names: list[str], value: str) -> list[Any]:
+    """Hide fields, such as momentum, while the choice they belong to is not made."""
+    # "hidden" and not False: the control stays in the document and keeps its value.
+    return [gr.update(visible=means_something(name, value) or "hidden") for name in names]
+
+
+def _offer_warm_up(is_on: bool, steps: Any, ratio: Any) -> Any:
+    return f"{OFFERED_WARM_UP:g}" if is_on and _is_zero(steps) and _is_zero(ratio) else gr.skip()
+
+
+def _is_zero(value: Any) -> bool:
+    try:
+        return float(value or 0) == 0
+    except (TypeError, ValueError):
+        return False

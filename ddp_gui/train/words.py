@@ -1,0 +1,186 @@
+"""What the first page says of a configuration; every text that becomes HTML is escaped."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ddp_gui.devices.capacity import Machine
+from ddp_gui.http.visible import as_html, visible
+from ddp_gui.launch import launcher
+from ddp_gui.plan import plan as plan_module
+from ddp_gui.plan.catalogue import Catalogue
+from ddp_gui.plan.memory import Prediction
+from ddp_gui.plan.plan import Plan
+from ddp_gui.train.form import Form
+from trainers.contract import run_ids, rundir
+from trainers.contract.config import ConfigError
+from trainers.contract.rundir import torchrun_command
+
+SPARK_POINTS = 60
+SPARK_WIDTH, SPARK_HEIGHT = 120, 24
+
+
+def equation(plan: Plan) -> str:
+    """Say how the batch and the steps come about."""
+    config = plan.config
+    word = "GPU" if plan.device_kind == "cuda" else "CPU rank"
+    copies = plan.num_replicas
+    ranks_each = config.nproc_per_node // copies
+    if ranks_each == 1:
+        terms = [
+            (f"{config.batch_size:,}", f"per {word}"),
+            (f"{copies}", f"{word}{'' if copies == 1 else 's'}"),
+        ]
+    else:
+        shared = f"model cop{'y' if copies == 1 else 'ies'}, {ranks_each} {word}s each"
+        terms = [(f"{config.batch_size:,}", "per copy"), (f"{copies}", shared)]
+    if config.gradient_accumulation_steps > 1:
+        terms.append((f"{config.gradient_accumulation_steps}", "accumulated"))
+    product = "<i>×</i>".join(_term(number, words) for number, words in terms)
+    result = _term(f"{plan.global_batch:,}", "global batch")
+    steps = _term(f"{plan.steps_per_epoch:,}", "steps per epoch")
+    line = f'<div class="ddp-equation" role="status">{product}<i>=</i>{result}<i>→</i>{steps}</div>'
+    return line + _learning_rate(plan)
+
+
+def _term(number: str, words: str) -> str:
+    return f"<span><b>{number}</b><small>{words}</small></span>"
+
+
+def _learning_rate(plan: Plan) -> str:
+    """Say which rate results, where it is not simply the one that was typed."""
+    config = plan.config
+    factor = plan.peak_learning_rate / config.learning_rate
+    if not config.scale_lr and config.lr_schedule == "constant" and plan.num_warmup_steps == 0:
+        return ""
+    words = [f"learning rate {config.learning_rate:g}"]
+    if config.scale_lr:
+        words[0] += f" × {factor:g} = <b>{plan.peak_learning_rate:g}</b>"
+    if plan.num_warmup_steps:
+        plural = "" if plan.num_warmup_steps == 1 else "s"
+        words.append(f"after {plan.num_warmup_steps:,} step{plural} of warm-up")
+    elif config.scale_lr:
+        words.append("without a warm-up")
+    if config.lr_schedule != "constant":
+        words.append("then " + config.lr_schedule.replace("_", " "))
+    return f'<p class="ddp-rate"><span>{", ".join(words)}</span>{_spark(plan)}</p>'
+
+
+def _spark(plan: Plan) -> str:
+    rates = plan.learning_rates(SPARK_POINTS)
+    top = max(rates) or 1.0
+    points = " ".join(
+        f"{SPARK_WIDTH * at / (SPARK_POINTS - 1):.1f},{1 + (SPARK_HEIGHT - 2) * (1 - rate / top):.1f}"
+        for at, rate in enumerate(rates)
+    )
+    return (
+        f'<svg class="ddp-spark" viewBox="0 0 {SPARK_WIDTH} {SPARK_HEIGHT}" role="img" '
+        f'aria-label="The learning rate over the run"><polyline points="{points}"/></svg>'
+    )
+
+
+def unavailable(catalogue: Catalogue) -> str:
+    """List the data sets that could be had, and how."""
+    entries = [
+        f"<li><b>{html.escape(entry['label'])}</b>: {html.escape(entry['how'])}</li>"
+        for entry in catalogue.unavailable
+    ]
+    return f'<ul class="ddp-more">{"".join(entries)}</ul>' if entries else ""
+
+
+def warnings(sentences: Sequence[str]) -> str:
+    """Say what will probably disappoint; Start works all the same."""
+    if not sentences:
+        return ""
+    lines = "".join(f"<li>{as_html(sentence)}</li>" for sentence in sentences)
+    return f'<ul class="ddp-before" role="status">{lines}</ul>'
+
+
+MEMORY_PARTS = {
+    "parameters": "parameters",
+    "gradients": "gradients",
+    "optimizer": "optimizer state",
+    "activations": "activations",
+}
+
+
+def memory(plan: Plan, machine: Machine, predicted: Prediction | None) -> str:
+    """Draw what one rank's memory will hold, as far as that is known before the start."""
+    if predicted is None:
+        return ""
+    config = plan.config
+    available = machine.memory_for_a_rank(config.device, config.nproc_per_node)
+    total = predicted.total_bytes
+    parts = {name: getattr(predicted, f"{name}_bytes") for name in MEMORY_PARTS}
+    bars = "".join(
+        f'<span class="ddp-memory-{name}" style="width:{100 * size / max(1, total):.1f}%"></span>'
+        for name, size in parts.items()
+        if size
+    )
+    legend = "".join(
+        f'<span><i class="ddp-memory-{name}"></i>{MEMORY_PARTS[name]} '
+        f"{'not known' if size is None else in_bytes(size)}</span>"
+        for name, size in parts.items()
+    )
+    word = "GPU" if plan.device_kind == "cuda" else "rank"
+    of = ""
+    if available is not None:
+        whose = "its GPU" if plan.device_kind == "cuda" else "its share of this machine"
+        fits = total <= available
+        text = f"of the {in_bytes(available)} of {whose}"
+        of = f" {text}" if fits else f' <span class="ddp-memory-over">{text}: it will not fit</span>'
+    holds = f"<p>Each {word} will hold at least <b>{in_bytes(total)}</b>{of}, beside the process itself.</p>"
+    return (
+        f'<div class="ddp-memory-card" role="group" aria-label="Predicted memory">{holds}'
+        f'<div class="ddp-memory-track">{bars}</div><p class="ddp-memory-legend">{legend}</p></div>'
+    )
+
+
+def in_bytes(size: int) -> str:
+    """Say a size in decimal units, as the rest of the page does."""
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}" if size < 10 * unit else f"{size / unit:.0f} {name}"
+    return f"{size} bytes"
+
+
+def machine(machine: Machine) -> str:
+    """Say what the machine offers."""
+    return html.escape(machine.describe())
+
+
+def command(plan: Plan, runs_dir: Path) -> str:
+    """Return the torchrun command of the job that Start would begin now."""
+    run_dir = runs_dir / run_ids.next_run_id(runs_dir, plan.config, launcher.numbering(runs_dir))
+    return rundir.shell_words(torchrun_command(plan.config, plan_module.shown_run_dir(run_dir)))
+
+
+def problems(error: ConfigError, form: Form) -> str:
+    """Return one line a problem, with the label people see before the field's name."""
+    lines = []
+    for problem in error.problems:
+        control = form.controls.get(problem.field)
+        label = getattr(control, "label", None)
+        lines.append(f"{label}: {problem}" if label else str(problem))
+    return visible("\n".join(lines))
+
+
+def pick(catalogue: Catalogue, raw: dict[str, Any], num_parameters: int | None = None) -> str:
+    """Say in Markdown what the picked data set and model are; nothing of a person's own data is in it."""
+    dataset = catalogue.datasets.get(str(raw["dataset"]))
+    model = catalogue.models.get(str(raw["model"]))
+    said = []
+    if dataset is not None:
+        said.append(f"{dataset.description} ({dataset.source})")
+    if model is not None:
+        counted = f" {num_parameters:,} parameters." if num_parameters else ""
+        said.append(f"**{model.label}**: {model.description}{counted}")
+        if model.missing_packages:
+            packages = " and ".join(model.missing_packages)
+            said.append(
+                f"It needs {packages}: `{plan_module.INSTALL_FINE_TUNING}`, then start the page again."
+            )
+    return "\n\n".join(said)

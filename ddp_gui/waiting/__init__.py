@@ -1,1 +1,0 @@
-"""Runs that wait for GPUs or CPU ranks, and who is next."""

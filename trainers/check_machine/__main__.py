@@ -1,0 +1,132 @@
+"""Checks whether this machine trains as it should, by real short jobs.
+
+    python -m trainers.check_machine [--runs-dir RUNS] [--ranks N] [--device auto|cpu|cuda]
+                                     [--except-gpus UUID,...] [--job-limit SECONDS] [--json]
+
+Every strategy that fits, a checkpoint, a killed rank, an exact resume and Stop; all-reduces; driver, wheel
+and card; the disk of the runs. Only GPUs that nobody uses, else ranks on the CPU. Ctrl-C cancels. It exits
+with 0 when all passed, 1 when not, 2 when it could not begin, 130 when it was cancelled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+from trainers.check_machine import table
+from trainers.check_machine.check import Check, Wanted
+from trainers.check_machine.checks.cancelling import Patience
+from trainers.check_machine.checks.findings import Finding
+from trainers.contract.check_files import CheckFiles
+from trainers.contract.check_limits import JOB_LIMIT_S
+from trainers.files import private_files
+from trainers.machine import cuda_environment, hardware, lifeline
+
+HELD, NOT_HELD, COULD_NOT_BEGIN, CANCELLED = 0, 1, 2, 130
+FEWEST_RANKS_ANYWHERE = 4
+
+
+def main() -> None:
+    """Check, print what comes of it, and exit with whether all passed."""
+    options = _options()
+    runs_dir = options.runs_dir.resolve()
+    private_files.begin(runs_dir)
+    lifeline.adopt_orphans()
+    patience = Patience()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: patience.cancel())
+    wanted = Wanted(
+        check_id=options.check_id,
+        device=options.device,
+        num_ranks=options.ranks,
+        except_gpus=options.except_gpus,
+        job_limit_s=options.job_limit,
+    )
+    printer = _Json() if options.json else _Text()
+    check = Check(runs_dir, wanted, patience, printer.tell)
+    try:
+        has_held = check.run()
+    except (OSError, ValueError) as error:
+        print(f"This machine cannot be checked: {error}", file=sys.stderr)
+        sys.exit(COULD_NOT_BEGIN)
+    printer.end(check.to_json(), CheckFiles(runs_dir).report(options.check_id))
+    sys.exit(CANCELLED if patience.is_cancelled else HELD if has_held else NOT_HELD)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Check this machine by real short jobs.")
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs"), help="where runs are kept")
+    parser.add_argument("--ranks", type=int, help="how many; without it all free GPUs, or two CPU ranks")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument(
+        "--except-gpus", type=_uuids, default=(), metavar="UUID[,UUID...]", help="GPUs to be left alone"
+    )
+    parser.add_argument(
+        "--job-limit", type=float, default=JOB_LIMIT_S, help="seconds after which a job counts as hung"
+    )
+    parser.add_argument("--json", action="store_true", help="print the whole state, a line at each change")
+    parser.add_argument("--check-id", default=uuid.uuid4().hex[:12], help="under which it is kept")
+    options = parser.parse_args()
+    most = max(FEWEST_RANKS_ANYWHERE, hardware.num_cores(), hardware.num_gpus())
+    if options.ranks is not None and not 1 <= options.ranks <= most:
+        parser.error(f"--ranks is {options.ranks}, but allowed is: 1 to {most}")
+    try:
+        CheckFiles(options.runs_dir).report(options.check_id)
+    except ValueError as error:
+        parser.error(str(error))
+    return options
+
+
+def _uuids(text: str) -> tuple[str, ...]:
+    """Return the UUIDs of a list.
+
+    Raises:
+        ArgumentTypeError: when one is no UUID: an index may mean another GPU to whoever wrote it.
+    """
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if not name.startswith((cuda_environment.GPU, cuda_environment.MIG)):
+            raise argparse.ArgumentTypeError(f"{name!r} is no UUID of a GPU, such as `nvidia-smi -L` lists")
+    return names
+
+
+class _Text:
+    """Prints a table as it grows."""
+
+    def __init__(self) -> None:
+        self._device: str | None = None
+
+    def tell(self, state: dict[str, Any], finding: Finding | None) -> None:
+        """Print what was found."""
+        if state["device"] is not None and self._device is None:
+            self._device = state["device"]
+            print(f"Checking on {self._device}.", flush=True)
+        if finding is not None:
+            print(table.line(finding), flush=True)
+
+    def end(self, state: dict[str, Any], report: Path) -> None:
+        """Print what it comes to."""
+        if state["had_company"]:
+            print("Runs went on meanwhile: the times say little.")
+        kept = f" For a bug report: {report}" if report.is_file() else ""
+        print(f"{state['summary']} It took {state['took_s']:.0f} s.{kept}", flush=True)
+
+
+class _Json:
+    """Prints the whole state, a line at each change."""
+
+    def tell(self, state: dict[str, Any], _finding: Finding | None) -> None:
+        """Print the state."""
+        print(json.dumps(state), flush=True)
+
+    def end(self, _state: dict[str, Any], _report: Path) -> None:
+        """Say nothing more: the last line says all."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,301 @@
+"""The whole check: what is checked in which order, how far it is, and what is kept of it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import traceback
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from trainers.check_machine import report
+from trainers.check_machine.checks import all_reduce, devices, disk, driver
+from trainers.check_machine.checks.bench import Bench
+from trainers.check_machine.checks.cancelling import CancelledError, Patience
+from trainers.check_machine.checks.devices import Devices, UnavailableError
+from trainers.check_machine.checks.driver import Nvidia, Probe
+from trainers.check_machine.checks.findings import Finding, all_passed, compare, summary
+from trainers.check_machine.checks.outcome import REPORT_HINT, Outcome
+from trainers.check_machine.checks.strategies import check_strategy
+from trainers.check_machine.checks.training import DdpChecks
+from trainers.check_machine.scratch import alone, scratch
+from trainers.check_machine.scrubbing import Known, scrub
+from trainers.contract.check_files import CheckFiles
+from trainers.contract.check_limits import JOB_LIMIT_S
+from trainers.contract.run_ids import RUN_ID_PATTERN
+from trainers.contract.rundir import RunDirectory
+from trainers.machine import cuda_environment
+
+# Of what others say; logs are in the file.
+MOST_SAID_CHARS = 1_000
+_FIRST = {
+    "driver": "Driver, wheel and card",
+    "file_system": "File system of the runs",
+    "disk": "Disk of the runs",
+}
+_DDP = {
+    "all_reduce": "All-reduce between the ranks",
+    "checkpoint": "DDP trains and saves",
+    "kill": "A rank that is killed",
+    "resume": "Resume after the kill",
+    "stop": "Stop",
+    "exact": "Resumed as if never ended",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What somebody asked for.
+
+    Attributes:
+        device: `auto`, `cpu` or `cuda`.
+        num_ranks: None: all free GPUs, or two CPU ranks.
+        except_gpus: UUIDs of GPUs to be left alone.
+        job_limit_s: after which a job counts as hung.
+    """
+
+    check_id: str
+    device: str = "auto"
+    num_ranks: int | None = None
+    except_gpus: tuple[str, ...] = ()
+    job_limit_s: float = JOB_LIMIT_S
+
+
+class Check:
+    """One check of this machine, from its first job to what is kept of it.
+
+    Args:
+        tell: called with the whole state whenever something has changed.
+    """
+
+    def __init__(
+        self,
+        runs_dir: Path,
+        wanted: Wanted,
+        patience: Patience,
+        tell: Callable[[dict[str, Any], Finding | None], None],
+    ) -> None:
+        self._runs_dir = runs_dir
+        self._wanted = wanted
+        self._patience = patience
+        self._tell = tell
+        self._files = CheckFiles(runs_dir)
+        self._findings = {name: Finding(id=name, title=title) for name, title in (_FIRST | _DDP).items()}
+        self._devices: Devices | None = None
+        self._probe = Probe()
+        self._started_unix_s = time.time()
+        self._started = time.monotonic()
+        self._had_company = False
+        self._last: dict[str, Any] | None = None
+        self._state = "running"
+        self._not_kept = ""
+        self._versions = report.versions()
+        self._known = Known.here(runs_dir)
+
+    def run(self) -> bool:
+        """Check everything; return whether all passed.
+
+        Raises:
+            ValueError: when another check is going on, or what is wanted cannot be had.
+            OSError: when the folder of a check cannot be made.
+        """
+        self._runs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with alone(self._files):
+            try:
+                with scratch(self._files) as folder, contextlib.closing(self._checks(folder)) as checks:
+                    for name, check in checks:
+                        self._carry_out(name, check)
+                self._state = "done"
+            except CancelledError:
+                self._cancel()
+            finally:
+                if self._state == "running":  # an error of our own, between two checks
+                    self._state = "failed"
+                # After the jobs' folder has gone: on a full disk that makes room.
+                if self._has_begun():
+                    self._keep()
+        self._tell(self.to_json(), None)
+        return self._state == "done" and all_passed(list(self._findings.values()))
+
+    def _has_begun(self) -> bool:
+        return any(
+            finding.seconds is not None or finding.state == "cancelled" for finding in self._findings.values()
+        )
+
+    def _keep(self) -> None:
+        """Keep what was found; where the disk does not take it, say so beside what was found."""
+        text = report.write(self.to_json(), list(self._findings.values()))
+        try:
+            self._files.keep(self.to_json(with_logs=True), text)
+        except OSError as error:
+            self._not_kept = f" It could not be kept: {error.strerror}."
+
+    def to_json(self, *, with_logs: bool = False) -> dict[str, Any]:
+        """Return what the page and scripts see."""
+        findings = list(self._findings.values())
+        now = next((finding.title for finding in findings if finding.state == "running"), None)
+        return {
+            "check_id": self._wanted.check_id,
+            "state": self._state,
+            "now": now,
+            "device": None if self._devices is None else self._devices.words,
+            "device_kind": None if self._devices is None else self._devices.kind,
+            "num_ranks": None if self._devices is None else self._devices.num_ranks,
+            "had_company": self._had_company,
+            "started_unix_s": self._started_unix_s,
+            "took_s": time.monotonic() - self._started,
+            "compared_with_unix_s": None if self._last is None else self._last["started_unix_s"],
+            "summary": summary(findings) + self._not_kept,
+            "versions": self._versions,
+            "findings": [_json_of(finding, with_log=with_logs) for finding in findings],
+        }
+
+    def _checks(self, folder: Path) -> Generator[tuple[str, Callable[[], Outcome]]]:
+        """Yield each check by its id; which strategies there are is known after the first."""
+        yield "driver", self._check_driver
+        yield "file_system", partial(disk.check_file_system, folder)
+        yield "disk", partial(disk.check_disk, folder, self._patience)
+        why_no_jobs = self._why_no_jobs()
+        if self._devices is None or why_no_jobs:
+            for name, finding in list(self._findings.items()):
+                if finding.state == "waiting":
+                    yield name, partial(Outcome.not_checked, why_no_jobs or "")
+            return
+        yield "all_reduce", partial(self._check_all_reduce, folder, self._devices)
+        bench = Bench(folder, self._devices, self._patience, self._wanted.job_limit_s)
+        try:
+            ddp = DdpChecks(bench)
+            for name, check in (
+                ("checkpoint", ddp.checkpoint),
+                ("kill", ddp.kill),
+                ("resume", ddp.resume),
+                ("stop", ddp.stop),
+                ("exact", ddp.exact),
+            ):
+                yield name, partial(bench.guarded, check)
+            for strategy in self._other_strategies():
+                check = partial(check_strategy, bench, strategy, ddp.losses)
+                yield f"strategy_{strategy['name']}", partial(bench.guarded, check)
+        finally:
+            bench.done()
+
+    def _check_driver(self) -> Outcome:
+        """See whether torch can use the GPUs that nobody uses, and choose what the jobs run on."""
+        gpus = devices.look(self._wanted.except_gpus)
+        seen = cuda_environment.only(gpu.uuid for gpu in gpus.free)
+        self._probe = driver.ask_torch(seen, self._patience)
+        if (obstacle := self._probe.obstacle) is not None:
+            obstacle = replace(obstacle, reason=scrub(obstacle.reason, self._known))
+            self._probe = replace(self._probe, obstacle=obstacle)
+        verdict = driver.judge(Nvidia.look(), self._probe, num_free=len(gpus.free))
+        usable = devices.usable(gpus, self._probe.uuids)
+        self._devices = devices.choose(
+            self._wanted.device, self._wanted.num_ranks, usable, verdict.why_no_gpu
+        )
+        self._last = _last_like(self._files.read(), self._devices)
+        for strategy in self._other_strategies():
+            name = f"strategy_{strategy['name']}"
+            self._findings[name] = Finding(id=name, title=f"Strategy {strategy['label']}")
+        if verdict.fits is None:
+            return Outcome.skipped(verdict.words)
+        if verdict.fits:
+            return Outcome.passed(verdict.words)
+        return Outcome.failed(verdict.words, verdict.hint, said=verdict.said)
+
+    def _why_no_jobs(self) -> str | None:
+        """Say why no job is started, or None."""
+        if self._devices is None:
+            return "Which devices can be used was not found out."
+        if self._findings["disk"].state == "failed":
+            return "The disk of the runs does not take what jobs write."
+        return None
+
+    def _other_strategies(self) -> list[Any]:
+        return [strategy for strategy in self._probe.strategies if strategy["name"] != "ddp"]
+
+    def _check_all_reduce(self, folder: Path, on: Devices) -> Outcome:
+        if on.num_ranks < all_reduce.FEWEST_RANKS:
+            return Outcome.skipped("One rank has nobody to talk to.")
+        limit_s = self._wanted.job_limit_s
+        check = partial(
+            all_reduce.check_all_reduce,
+            folder,
+            on.kind,
+            on.num_ranks,
+            on.environment,
+            self._patience,
+            limit_s,
+        )
+        return Bench(folder, on, self._patience, limit_s).guarded(check)
+
+    def _carry_out(self, name: str, check: Callable[[], Outcome]) -> None:
+        """Do one check, and write down what came of it and how long it took."""
+        self._findings[name] = replace(self._findings[name], state="running")
+        self._tell(self.to_json(), None)
+        started = time.monotonic()
+        try:
+            outcome = check()
+        except (CancelledError, UnavailableError):
+            raise
+        except OSError as error:
+            outcome = disk.failure(error)
+        except Exception as error:  # noqa: BLE001 - one check's fault, in a plugin say, is a finding among others
+            words = "The check itself went wrong:"
+            said = f"{type(error).__name__}: {error}"
+            log = traceback.format_exc()
+            outcome = Outcome.failed(words, REPORT_HINT, said=said, log=log)
+        said = scrub(outcome.said, self._known)[:MOST_SAID_CHARS]
+        finding = replace(
+            self._findings[name],
+            state=outcome.state,
+            words=f"{outcome.words} {said}".rstrip(),
+            hint=outcome.hint,
+            values=outcome.values,
+            log=scrub(outcome.log, self._known),
+            seconds=time.monotonic() - started,
+        )
+        finding = replace(finding, compared=self._compared(finding))
+        self._findings[name] = finding
+        self._tell(self.to_json(), finding)
+
+    def _cancel(self) -> None:
+        self._state = "cancelled"
+        for name, finding in self._findings.items():
+            if finding.state in ("waiting", "running"):
+                self._findings[name] = replace(finding, state="cancelled")
+
+    def _compared(self, finding: Finding) -> str:
+        """Say how a finding differs from the last check on as many devices of the kind."""
+        self._had_company = self._had_company or does_a_run_go_on(self._runs_dir)
+        if self._last is None:
+            return ""
+        before = next((found for found in self._last["findings"] if found["id"] == finding.id), None)
+        were_both_alone = not self._had_company and self._last.get("had_company") is False
+        return compare(finding, before, are_times_comparable=were_both_alone)
+
+
+def does_a_run_go_on(runs_dir: Path) -> bool:
+    """Tell whether a run goes on now: its processes share the machine with the check."""
+    folders = (path for path in runs_dir.iterdir() if RUN_ID_PATTERN.fullmatch(path.name))
+    return any(RunDirectory(path).is_locked() for path in folders if path.is_dir())
+
+
+def _last_like(kept: list[dict[str, Any]], on: Devices) -> dict[str, Any] | None:
+    """Return the newest whole check on as many devices of this kind."""
+    like = [
+        check
+        for check in kept
+        if (check.get("state"), check.get("device_kind"), check.get("num_ranks"))
+        == ("done", on.kind, on.num_ranks)
+    ]
+    return like[-1] if like else None
+
+
+def _json_of(finding: Finding, *, with_log: bool) -> dict[str, Any]:
+    found = finding.to_json()
+    if not with_log:
+        del found["log"]
+    return found

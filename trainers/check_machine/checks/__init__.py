@@ -1,0 +1,1 @@
+"""The checks, one file each, and the short real jobs they start."""

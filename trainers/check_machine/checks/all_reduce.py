@@ -1,0 +1,127 @@
+"""How fast the ranks average: the program of the communication check, and what it measured."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainers.check_machine.checks.cancelling import Patience, TooLateError
+from trainers.check_machine.checks.findings import Value
+from trainers.check_machine.checks.job import log_ends
+from trainers.check_machine.checks.outcome import Outcome
+from trainers.contract.torchrun import (
+    RendezvousFiles,
+    literal_command,
+    torchrun_arguments,
+    torchrun_options,
+    torchrun_program,
+)
+from trainers.files.json_files import read_json_lines
+from trainers.machine import environment
+from trainers.machine.processes import ProcessTree
+from trainers.paths import REPOSITORY
+
+FEWEST_RANKS = 2
+# Enough to compare with the last time; the communication check takes longer, and measures more closely.
+SECONDS_PER_SIZE = 0.15
+
+MODULE = "trainers.check_communication"
+
+
+def check_all_reduce(
+    folder: Path,
+    device: str,
+    num_ranks: int,
+    variables: Mapping[str, str],
+    patience: Patience,
+    limit_s: float,
+) -> Outcome:
+    """Average tensors of all sizes between the ranks, and see that every sum is right.
+
+    Raises:
+        CancelledError: when somebody ended the check.
+    """
+    options = ("--device", device, "--seconds-per-size", str(SECONDS_PER_SIZE))
+    arguments = torchrun_arguments(num_ranks, MODULE, *options)
+    hint = hint_for(device, num_ranks)
+    said, log = folder / "lines.jsonl", folder / "all_reduce.log"
+    rendezvous = RendezvousFiles()
+    lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
+    more = {**torchrun_options(folder / "torchrun"), **rendezvous.environment, **variables}
+    with said.open("wb") as stdout, log.open("wb") as stderr:
+        process = subprocess.Popen(
+            [*lifeline, *torchrun_program(), *arguments],
+            cwd=REPOSITORY,
+            env=environment.for_a_child(more),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
+    tree = ProcessTree(process.pid)
+
+    def has_ended() -> bool:
+        tree.look()
+        return process.poll() is not None
+
+    try:
+        patience.wait("the measurements", has_ended, time.monotonic() + limit_s)
+    except TooLateError:
+        words = f"The ranks did not end within {limit_s:.0f} s: they were ended."
+        tree.kill()
+        return Outcome.failed(words, hint, log=log_ends([log]))
+    finally:
+        tree.kill()
+        process.wait()
+        rendezvous.close()
+    return judge(read_json_lines(said), process.returncode, log_ends([log]), hint)
+
+
+def hint_for(device: str, num_ranks: int) -> str:
+    """Return what to do where the ranks cannot average: the same by hand, on every size."""
+    by_hand = shlex.join(literal_command(torchrun_arguments(num_ranks, MODULE, "--device", device)))
+    hint = f"See what it says by hand: {by_hand}."
+    if device == "cpu":
+        return hint
+    return (
+        f"{hint} `nvidia-smi topo -m` shows how GPUs are connected; "
+        "in a container --shm-size=8g and --ipc=host often help."
+    )
+
+
+def judge(lines: list[dict[str, Any]], exit_code: int, log: str, hint: str) -> Outcome:
+    """Say what the measurements come to.
+
+    Args:
+        lines: what the ranks printed.
+        exit_code: torchrun's.
+        log: the end of what it said.
+        hint: what to do where they failed.
+    """
+    errors = [line for line in lines if "error" in line]
+    measured = [line for line in lines if "error" not in line]
+    if errors or exit_code != 0 or not measured:
+        first = errors[0] if errors else None
+        if first is None:
+            return Outcome.failed(
+                f"The ranks could not average: torchrun ended with exit code {exit_code}.", hint, log=log
+            )
+        words = f"The ranks could not average: rank {first['rank']} failed:"
+        return Outcome.failed(words, hint, said=str(first["error"]), log=log)
+    small, large = measured[0], measured[-1]
+    values = (
+        Value(name="bus bandwidth", value=large["bus_bytes_per_s"], unit="bytes/s"),
+        Value(name="smallest message", value=small["time_s"], unit="s"),
+    )
+    backend = "NCCL" if large["backend"] == "nccl" else large["backend"]
+    words = (
+        f"{large['num_ranks']} ranks over {backend}: every sum of {small['size_bytes'] / 1e3:.0f} kB to "
+        f"{large['size_bytes'] / 1e6:.0f} MB is right to the last bit."
+    )
+    return Outcome.passed(words, values=values)

@@ -1,0 +1,103 @@
+"""What the checks that train share: the devices, the folder, and the one job at work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from trainers.check_machine.checks import devices as gpus
+from trainers.check_machine.checks.cancelling import Patience, TooLateError
+from trainers.check_machine.checks.devices import Devices
+from trainers.check_machine.checks.job import Job, JobError
+from trainers.check_machine.checks.outcome import REPORT_HINT, Outcome
+from trainers.contract import manifests
+from trainers.contract.check_limits import TEARDOWN_S
+from trainers.contract.config import Config
+from trainers.contract.rundir import RunDirectory, create
+
+GPUS_TAKEN_HINT = "Check again when nobody uses them."
+
+
+class Bench:
+    """Starts jobs one at a time in the folder of a check, and leaves none at work.
+
+    Args:
+        limit_s: how long one job may take in all.
+    """
+
+    def __init__(self, folder: Path, devices: Devices, patience: Patience, limit_s: float) -> None:
+        self.devices = devices
+        self.job: Job | None = None
+        self._folder = folder
+        self._patience = patience
+        self._limit_s = limit_s
+
+    def start(self, config: Config) -> Job:
+        """Start a new run."""
+        return self._begin(create(self._folder, config), None)
+
+    def resume(self, run: RunDirectory, step: int) -> Job:
+        """Start a run that has ended again, from a checkpoint."""
+        return self._begin(run, step)
+
+    def done(self) -> None:
+        """End what is at work, if anything is."""
+        if self.job is not None:
+            self.job.end()
+            self.job = None
+
+    def failed(self, words: str, said: str = "") -> Outcome:
+        """End the job, and return that it did not do what it should, with the end of its logs.
+
+        Args:
+            said: what it says itself, after the words.
+        """
+        job, log = self.job, ""
+        self.done()
+        if job is not None:
+            log = job.log_end()
+        return Outcome.failed(words, REPORT_HINT, said=said, log=log)
+
+    def guarded(self, check: Callable[[], Outcome]) -> Outcome:
+        """Do a check; a job that fails or hangs is ended and told.
+
+        Raises:
+            CancelledError: when somebody ended the check.
+        """
+        if (taken := self._taken_meanwhile()) is not None:
+            return Outcome.not_checked(f"Left alone: {taken}.", GPUS_TAKEN_HINT)
+        try:
+            return check()
+        except JobError as error:
+            return self.failed(str(error), error.said)
+
+    def _begin(self, run: RunDirectory, resume_step: int | None) -> Job:
+        self.done()
+        variables = self.devices.environment
+        self.job = Job(run, variables, self._patience, limit_s=self._limit_s, resume_step=resume_step)
+        return self.job
+
+    def _taken_meanwhile(self) -> str | None:
+        """Say who came onto a GPU between two jobs; while one is at work its own processes are there.
+
+        Raises:
+            CancelledError: when somebody ended the check.
+        """
+        if self.job is not None or self.devices.kind == "cpu":
+            return None
+        deadline = time.monotonic() + TEARDOWN_S
+        try:
+            self._patience.wait("free GPUs", lambda: self._why_not_free() is None, deadline)
+        except TooLateError:
+            return self._why_not_free()
+        return None
+
+    def _why_not_free(self) -> str | None:
+        return gpus.taken_meanwhile(self.devices, gpus.look())
+
+
+def fault_of(run: RunDirectory, step: int) -> str | None:
+    """Say what is wrong with the checkpoint of a step, or None."""
+    found = next((item for item in run.list_checkpoints() if item.step == step), None)
+    return f"there is none of step {step}" if found is None else manifests.find_fault(found)

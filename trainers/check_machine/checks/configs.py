@@ -1,0 +1,72 @@
+"""What the jobs of a check train: one small network for all strategies, and the same global batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trainers.check_machine.checks.devices import Devices
+from trainers.contract import config as config_module
+from trainers.contract.config import Config, RanksPerReplica
+
+DATASET, MODEL = "digits", "vit"
+BATCH_PER_RANK = 4
+NEVER = 10**9
+_USUAL = {
+    "num_epochs": 100_000,
+    "seed": 0,
+    # The same bits every time, on GPUs too.
+    "deterministic": True,
+    "eval_every_steps": NEVER,
+    "checkpoint_every_steps": NEVER,
+    "keep_best_checkpoint": False,
+}
+
+Strategy = Mapping[str, Any]
+
+
+def ddp_config(devices: Devices, *, max_steps: int | None = None) -> Config:
+    """Return the configuration of the DDP jobs."""
+    values = {"dataset": DATASET, "model": MODEL, "batch_size": BATCH_PER_RANK, "max_steps": max_steps}
+    return config_module.parse(
+        _USUAL | values | {"nproc_per_node": devices.num_ranks, "device": devices.kind}
+    )
+
+
+def strategy_config(strategy: Strategy, devices: Devices, num_ranks: int) -> Config:
+    """Return the configuration of a strategy's job: the global batch is DDP's, whoever has which part.
+
+    Args:
+        strategy: as the probe describes it, with what it can train.
+    """
+    dataset, model = strategy["trains"]
+    config = config_module.parse(
+        _USUAL
+        | {
+            "dataset": dataset,
+            "model": model,
+            "strategy": strategy["name"],
+            "nproc_per_node": num_ranks,
+            "device": devices.kind,
+        }
+    )
+    num_replicas = config.num_replicas(strategy["ranks_per_replica"])
+    global_batch = ddp_config(devices).global_batch(devices.num_ranks)
+    return config_module.parse(config.to_json() | {"batch_size": max(1, global_batch // num_replicas)})
+
+
+def ranks_for(sharing: RanksPerReplica, num_devices: int) -> int | None:
+    """Return how many ranks try a strategy out; None where there are too few devices for it.
+
+    Where ranks share one copy of the model two are enough, and any model can be cut in two.
+    """
+    if sharing == "one":
+        return num_devices
+    if num_devices < 2:
+        return None
+    return 4 if sharing == "tensor_parallel_size" and num_devices >= 4 else 2
+
+
+def can_compare(strategy: Strategy) -> bool:
+    """Tell whether a strategy trains the network that DDP does."""
+    return tuple(strategy["trains"]) == (DATASET, MODEL)

@@ -1,0 +1,156 @@
+"""Which devices a check may use: GPUs that nobody computes on, else ranks on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from trainers.machine import cuda_environment, hardware
+from trainers.machine.hardware import VisibleGpu
+
+Kind = Literal["cuda", "cpu"]
+
+CPU_RANKS = 2
+MOST_GPUS = 8
+# Where the driver names nobody (in a container), memory that is taken tells that somebody is there.
+UNSEEN_USE_SHARE = 0.05
+
+
+class UnavailableError(ValueError):
+    """The devices that were asked for cannot be had; says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Devices:
+    """What the jobs of a check run on.
+
+    Attributes:
+        uuids: of the GPUs, as CUDA_VISIBLE_DEVICES takes them; empty for CPU ranks.
+        words: what they are and why, for people.
+    """
+
+    kind: Kind
+    num_ranks: int
+    uuids: tuple[str, ...] = ()
+    words: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the jobs are told: no other GPU than these exists for them."""
+        return cuda_environment.only(self.uuids)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpusNow:
+    """The GPUs that nobody uses, and in words why each of the others is left alone."""
+
+    free: tuple[VisibleGpu, ...] = ()
+    in_use: tuple[str, ...] = ()
+
+
+def look(except_gpus: Collection[str] = ()) -> GpusNow:
+    """Look who is on which GPU.
+
+    Args:
+        except_gpus: UUIDs of GPUs that are left alone, whoever is seen there: a job that has just been
+            granted one is seen only when it has opened it.
+    """
+    free, in_use = [], []
+    for gpu in hardware.visible_gpus():
+        why_not = "is kept for somebody else" if gpu.uuid in except_gpus else _why_not(gpu)
+        if why_not is None:
+            free.append(gpu)
+        else:
+            in_use.append(f"{_named(gpu)} {why_not}")
+    return GpusNow(free=tuple(free), in_use=tuple(in_use))
+
+
+def usable(gpus: GpusNow, uuids: Sequence[str]) -> GpusNow:
+    """Leave the GPUs alone that torch cannot use."""
+    unusable = [gpu for gpu in gpus.free if gpu.uuid not in uuids]
+    return GpusNow(
+        free=tuple(gpu for gpu in gpus.free if gpu.uuid in uuids),
+        in_use=(*gpus.in_use, *(f"GPU {gpu.index} cannot be used by this torch" for gpu in unusable)),
+    )
+
+
+def _why_not(gpu: VisibleGpu) -> str | None:
+    """Say why a GPU is left alone, or None; whose processes are on it is nobody's business here."""
+    if gpu.handle is None:
+        return "cannot be asked who uses it"
+    if hardware.is_divided(gpu.handle):
+        return "is divided (MIG), and its parts cannot be asked who uses them"
+    found = hardware.gpu_processes(gpu.handle)
+    if found is None:
+        return "does not say who uses it"
+    # A desktop leaves room, and is on the only GPU of many a machine.
+    if any(not process.draws for process in found):
+        return "is in use"
+    used, total = hardware.memory_held_bytes(gpu.handle), hardware.read_gpu(gpu.handle).memory_total_bytes
+    if not found and used is not None and total and used > UNSEEN_USE_SHARE * total:
+        return "has memory in use by somebody who cannot be seen from here"
+    return None
+
+
+def _named(gpu: VisibleGpu) -> str:
+    """Return what people know a GPU by: its index, of a part that of the GPU which was divided."""
+    if gpu.handle is not None:
+        return f"GPU {gpu.index}"
+    whole = hardware.gpu_divided_into(gpu.uuid)
+    if whole is None:
+        return "A part of a GPU (MIG)"
+    index, name = hardware.gpu_index(whole), hardware.read_gpu(whole).name
+    return f"A part (MIG) of GPU {'?' if index is None else index}" + (f" ({name})" if name else "")
+
+
+def choose(wanted: str, num_ranks: int | None, gpus: GpusNow, why_no_gpu: str | None) -> Devices:
+    """Return what the jobs run on.
+
+    Args:
+        wanted: `auto`, `cpu` or `cuda`.
+        num_ranks: how many ranks; None: all free GPUs, or two on the CPU.
+        why_no_gpu: why torch cannot use the GPUs there are; None where it can.
+
+    Raises:
+        UnavailableError: when what is wanted cannot be had.
+    """
+    free = gpus.free[:MOST_GPUS] if why_no_gpu is None else ()
+    if wanted == "cuda" and len(free) < (num_ranks or 1):
+        raise UnavailableError(
+            f"{_counted(num_ranks or 1, 'GPU')} wanted, but {len(free)} can be used: "
+            f"{why_no_gpu or in_words(gpus.in_use) or 'none was found'}"
+        )
+    if wanted != "cpu" and free and len(free) >= (num_ranks or 1):
+        taken = free[: num_ranks or len(free)]
+        numbers = ", ".join(str(gpu.index) for gpu in taken)
+        words = f"{_counted(len(taken), 'GPU')} ({numbers})"
+        if gpus.in_use:
+            words += f"; left alone: {in_words(gpus.in_use)}"
+        return Devices(kind="cuda", num_ranks=len(taken), uuids=tuple(gpu.uuid for gpu in taken), words=words)
+    ranks = num_ranks or CPU_RANKS
+    words = _counted(ranks, "CPU rank")
+    reason = why_no_gpu or in_words(gpus.in_use)
+    if wanted != "cpu" and free:
+        words += f", because so many were asked for and only {_counted(len(free), 'GPU')} can be used"
+        words += f": {reason}" if reason else ""
+    elif wanted != "cpu" and reason:
+        words += f", because no GPU can be used: {reason}"
+    return Devices(kind="cpu", num_ranks=ranks, words=words)
+
+
+def taken_meanwhile(devices: Devices, gpus: GpusNow) -> str | None:
+    """Say that somebody came onto a GPU of the check since its last job, or None."""
+    free = {gpu.uuid for gpu in gpus.free}
+    if all(uuid in free for uuid in devices.uuids):
+        return None
+    return in_words(gpus.in_use) or "a GPU of this check does not answer any more"
+
+
+def in_words(parts: Sequence[str]) -> str:
+    """Return parts as one part of a sentence."""
+    return ", ".join(parts)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

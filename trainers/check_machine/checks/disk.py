@@ -1,0 +1,139 @@
+"""The folder of the runs: how fast its disk is, and whether its file system keeps what runs rely on."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import time
+from pathlib import Path
+
+from trainers.check_machine.checks.cancelling import CancelledError, Patience
+from trainers.check_machine.checks.findings import Value
+from trainers.check_machine.checks.outcome import REPORT_HINT, Outcome
+from trainers.files import private_files
+from trainers.files.json_files import write_json_atomically
+
+BLOCK_BYTES = 4 * 2**20
+MOST_BYTES = 256 * 2**20
+MOST_S = 2.0
+NUM_SMALL_FILES = 20
+# What the jobs of a check write, several times over; with less nothing is measured and no job is started.
+LEAST_FREE_BYTES = 128 * 2**20
+FREE_SPACE_HINT = "Free some space there, or keep the runs on another disk: --runs-dir."
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+# Below it a checkpoint of a small model takes so long that saving shows in training.
+SLOW_BYTES_PER_S = 50e6
+SLOW_SMALL_FILE_S = 0.25
+
+
+def check_file_system(folder: Path) -> Outcome:
+    """Try what a run relies on: locks that keep others out, rights, replacing a file whole."""
+    problems = []
+    lock = folder / "a.lock"
+    first, second = (os.open(lock, os.O_RDWR | os.O_CREAT, 0o600) for _ in range(2))
+    try:
+        fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            problems.append("a lock keeps nobody out")
+        except BlockingIOError:
+            pass
+    except OSError as error:
+        problems.append(f"a file cannot be locked ({error.strerror})")
+    finally:
+        os.close(first)
+        os.close(second)
+    about = lock.stat()
+    if not private_files.is_ours(about):
+        problems.append("files seem to be another user's")
+    if about.st_mode & 0o077:
+        problems.append("files cannot be kept from other users of this machine")
+    small = folder / "small.json"
+    write_json_atomically(small, {"number": 1}, mode=0o600)
+    write_json_atomically(small, {"number": 2}, mode=0o600)
+    if problems:
+        return Outcome.failed(
+            f"On the file system of the runs {', '.join(problems)}.",
+            "Keep the runs on a local disk (ext4, xfs, btrfs, APFS), or a network file system with locks and "
+            "owners: --runs-dir.",
+        )
+    return Outcome.passed("Locks, owners, rights and replacing a file whole are all kept.")
+
+
+def check_disk(folder: Path, patience: Patience) -> Outcome:
+    """Measure writing, reading and what one small file costs, each until it is on the disk.
+
+    Raises:
+        CancelledError: when somebody ended the check.
+        OSError: when the disk does not take it.
+    """
+    free_bytes = shutil.disk_usage(folder).free
+    if free_bytes < LEAST_FREE_BYTES:
+        return Outcome.failed(
+            f"Not enough free space to measure: {free_bytes / 1e6:.0f} MB free.", FREE_SPACE_HINT
+        )
+    path = folder / "speed.bin"
+    try:
+        num_bytes, write_s = _write(path, min(MOST_BYTES, free_bytes // 2), patience)
+        read_s, was_in_memory = _read(path, patience)
+    finally:
+        path.unlink(missing_ok=True)
+    started = time.perf_counter()
+    for number in range(NUM_SMALL_FILES):
+        write_json_atomically(folder / "small.json", {"number": number}, mode=0o600)
+    small_file_s = (time.perf_counter() - started) / NUM_SMALL_FILES
+    written, read = num_bytes / write_s, num_bytes / read_s
+    values = (
+        Value(name="writing", value=written, unit="bytes/s"),
+        # What comes out of memory says nothing of the disk.
+        Value(name="reading", value=read, unit="bytes/s", is_compared=not was_in_memory),
+        Value(name="a small file", value=small_file_s, unit="s"),
+    )
+    words = (
+        f"A checkpoint of 1 GB takes about {1e9 / written:.1f} s to write; replacing a small file such as "
+        f"status.json takes {1e3 * small_file_s:.1f} ms."
+    )
+    hint = ""
+    if written < SLOW_BYTES_PER_S or small_file_s > SLOW_SMALL_FILE_S:
+        hint = "That is slow: keep the runs on a local disk (--runs-dir), or save less often."
+    return Outcome.passed(words, values=values, hint=hint)
+
+
+def failure(error: OSError) -> Outcome:
+    """Say that a file could not be written or read, and what to do."""
+    if error.errno in _NO_SPACE:
+        words = "A file could not be written: the disk is full, or its quota is used up."
+        return Outcome.failed(words, FREE_SPACE_HINT)
+    return Outcome.failed(f"A file could not be written or read: {error.strerror}.", REPORT_HINT)
+
+
+def _write(path: Path, most_bytes: int, patience: Patience) -> tuple[int, float]:
+    """Write for some seconds, or so many bytes, until they are on the disk."""
+    # No file system saves room on bytes without a pattern.
+    block = os.urandom(BLOCK_BYTES)
+    num_bytes, started = 0, time.perf_counter()
+    with path.open("xb", buffering=0) as file:
+        while num_bytes < most_bytes and time.perf_counter() - started < MOST_S:
+            _look(patience)
+            num_bytes += file.write(block)
+            os.fsync(file.fileno())
+    return num_bytes, time.perf_counter() - started
+
+
+def _read(path: Path, patience: Patience) -> tuple[float, bool]:
+    """Read the file, from the disk where the system lets go of its copy; return whether it does not."""
+    was_in_memory = not hasattr(os, "posix_fadvise")
+    with path.open("rb", buffering=0) as file:
+        if not was_in_memory:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        started = time.perf_counter()
+        while file.read(BLOCK_BYTES):
+            _look(patience)
+    return time.perf_counter() - started, was_in_memory
+
+
+def _look(patience: Patience) -> None:
+    if patience.is_cancelled:
+        raise CancelledError

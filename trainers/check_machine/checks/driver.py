@@ -1,0 +1,165 @@
+"""Driver, wheel and card against each other: what torch and NVML each say, and whether they fit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainers.check_machine.checks.cancelling import Patience, TooLateError
+from trainers.contract.check_limits import PROBE_LIMIT_S
+from trainers.files.json_files import read_json_lines
+from trainers.machine import environment, hardware
+from trainers.machine.cuda_environment import Obstacle
+from trainers.machine.processes import ProcessTree
+from trainers.paths import REPOSITORY
+
+PROBE = ("-m", "trainers.check_machine.checks.probe")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """What torch says, in a process of its own.
+
+    Attributes:
+        error: why it said nothing; None where it did.
+        uuids: of the GPUs that torch can use, among those that it was let see.
+        left_out: those that it has no programs for, in words.
+        obstacle: why torch can use none of them, and what to do.
+        strategies: what can be picked, each with what it can train.
+    """
+
+    error: str | None = None
+    torch: str | None = None
+    cuda: str | None = None
+    uuids: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    obstacle: Obstacle | None = None
+    strategies: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nvidia:
+    """What the system says of NVIDIA's cards, with a driver or without."""
+
+    num_cards: int
+    problem: str | None
+    driver: str | None
+    cuda: str | None
+
+    @staticmethod
+    def look() -> Nvidia:
+        """Look at this machine."""
+        driver, cuda = hardware.driver_versions()
+        cards = max(hardware.num_nvidia_cards(), len(hardware.all_gpus()))
+        return Nvidia(num_cards=cards, problem=hardware.nvml_problem(), driver=driver, cuda=cuda)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """Whether driver, wheel and card fit; None: there is no card, so there is nothing to fit.
+
+    Attributes:
+        said: what torch or the driver says of it, after the words.
+        why_no_gpu: why torch cannot use a GPU here; None where it can.
+    """
+
+    fits: bool | None
+    words: str
+    said: str = ""
+    hint: str = ""
+    why_no_gpu: str | None = None
+
+
+def ask_torch(variables: Mapping[str, str], patience: Patience) -> Probe:
+    """Ask a process that has torch.
+
+    Raises:
+        CancelledError: when somebody ended the check.
+    """
+    with tempfile.TemporaryDirectory(prefix="ddp-check-") as folder:
+        said, errors = Path(folder) / "said.jsonl", Path(folder) / "errors.log"
+        with said.open("wb") as stdout, errors.open("wb") as stderr:
+            process = subprocess.Popen(
+                [sys.executable, *PROBE],
+                cwd=REPOSITORY,
+                env=environment.for_a_child(variables),
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+            )
+        tree = ProcessTree(process.pid)
+        try:
+            patience.wait("torch", lambda: process.poll() is not None, time.monotonic() + PROBE_LIMIT_S)
+        except TooLateError:
+            return Probe(error=f"it said nothing within {PROBE_LIMIT_S:.0f} s.")
+        finally:
+            tree.kill()
+            process.wait()
+        # Plugins that print, and libraries that warn, may do so before it and after.
+        answers = [line for line in read_json_lines(said) if "strategies" in line]
+        words = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    if process.returncode != 0 or not answers:
+        return Probe(error=words[-1] if words else f"it ended with exit code {process.returncode}.")
+    found = answers[-1]
+    obstacle = found.pop("obstacle")
+    values: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in found.items()
+    }
+    return Probe(**values, obstacle=None if obstacle is None else Obstacle(**obstacle))
+
+
+def judge(nvidia: Nvidia, probe: Probe, *, num_free: int) -> Verdict:
+    """Say whether driver, wheel and card fit each other.
+
+    Args:
+        num_free: how many GPUs torch was let see; with none free only what needs no context is known.
+    """
+    if probe.error is not None:
+        hint = "Install it again: pip install -r requirements.txt in this checkout's environment."
+        why_no_torch = "torch cannot be imported"
+        words = "torch cannot be used at all:"
+        return Verdict(fits=False, words=words, said=probe.error, hint=hint, why_no_gpu=why_no_torch)
+    wheel = f"torch {probe.torch}" + (f", built for CUDA {probe.cuda}" if probe.cuda else ", for CPUs only")
+    if nvidia.num_cards == 0:
+        return Verdict(fits=None, words=f"No NVIDIA card here; {wheel}.")
+    cards = f"{nvidia.num_cards} NVIDIA card{'' if nvidia.num_cards == 1 else 's'}"
+    if nvidia.problem is not None:
+        return _no_driver(nvidia.problem, cards)
+    together = f"{cards}, driver {nvidia.driver}, which knows CUDA up to {nvidia.cuda}; {wheel}"
+    if (obstacle := probe.obstacle) is not None:
+        reason = obstacle.reason
+        return Verdict(fits=False, words=f"{together}.", said=reason, hint=obstacle.remedy, why_no_gpu=reason)
+    if probe.cuda is None:
+        hint = "Install one that was built for GPUs; README says how."
+        return Verdict(
+            fits=False, words=f"{together}.", hint=hint, why_no_gpu="torch was built for CPUs only"
+        )
+    if num_free == 0:
+        return Verdict(fits=True, words=f"{together}. The cards themselves are in use and were left alone.")
+    if probe.left_out:
+        why = f"this torch has no programs for {', '.join(probe.left_out)}"
+        hint = "Install a torch that was built for this card: an older card needs an older one."
+        why_no_gpu = None if probe.uuids else why
+        return Verdict(fits=False, words=f"{together}; {why}.", hint=hint, why_no_gpu=why_no_gpu)
+    return Verdict(fits=True, words=f"{together}. Torch can use {_those_free(num_free)}.")
+
+
+def _those_free(num_free: int) -> str:
+    return "the one that is free" if num_free == 1 else f"all {num_free} that are free"
+
+
+def _no_driver(problem: str, cards: str) -> Verdict:
+    words, hint = {
+        "no_library": (
+            "the package that asks the driver is not installed",
+            "Install the requirements again: pip install -r requirements.txt.",
+        ),
+        "mismatch": ("the driver was updated while it was in use", "Restart the machine."),
+    }.get(problem, ("no driver answers", "Install NVIDIA's driver, or pass the GPUs into this container."))
+    return Verdict(fits=False, words=f"{cards}, but {words}.", hint=hint, why_no_gpu=words)

@@ -1,0 +1,207 @@
+"""One real short job: a run of its own below the supervisor that every run has, and its end in any case."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psutil
+
+from trainers.check_machine.checks.cancelling import Patience, TooLateError
+from trainers.contract import events, rundir
+from trainers.contract.config import Config
+from trainers.contract.events import Event
+from trainers.contract.rundir import CommandName, RunDirectory, Status
+from trainers.files.plain_files import open_plain
+from trainers.machine import environment, processes
+from trainers.machine.processes import ProcessTree
+from trainers.paths import REPOSITORY
+
+LOG_END_BYTES = 4_000
+
+Result = TypeVar("Result")
+
+
+class JobError(Exception):
+    """A job did not do what it was started for; says what happened, and in `said` what it says itself."""
+
+    def __init__(self, words: str, said: str = "") -> None:
+        super().__init__(words)
+        self.said = said
+
+
+class Job:
+    """A run at work in the scratch folder of a check.
+
+    Args:
+        limit_s: how long it may take in all; then it is ended, whatever it does.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        variables: Mapping[str, str],
+        patience: Patience,
+        *,
+        limit_s: float,
+        resume_step: int | None = None,
+    ) -> None:
+        self.run = run
+        self._patience = patience
+        self._limit_s = limit_s
+        self._deadline = time.monotonic() + limit_s
+        self._events: list[Event] = []
+        self._offset = run.events.stat().st_size if run.events.exists() else 0
+        lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
+        command = [*lifeline, sys.executable, "-m", "trainers.engines.local.supervisor", str(run.path)]
+        if resume_step is not None:
+            command += ["--resume", str(resume_step)]
+        with (run.logs / "supervisor.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                command,
+                cwd=REPOSITORY,
+                env=environment.for_a_child(variables),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._tree = ProcessTree(self._process.pid)
+
+    @property
+    def losses(self) -> dict[int, float | None]:
+        """The loss of each step this start of the run has told so far; None is one that is no number."""
+        return {event["step"]: event["loss"] for event in self.events("step")}
+
+    def events(self, kind: str) -> list[Event]:
+        """Return the events of this kind that this start of the run has written so far."""
+        before = -1
+        while self._offset != before:
+            before = self._offset
+            batch, self._offset = events.read(self.run.events, before)
+            self._events += batch
+        return [event for event in self._events if event["kind"] == kind]
+
+    def wait_for_step(self, step: int) -> None:
+        """Wait until this step was told.
+
+        Raises:
+            JobError: when the job ends before, or hangs.
+            CancelledError: when somebody ended the check.
+        """
+        self._wait(f"step {step}", lambda: any(known >= step for known in self.losses))
+
+    def ask(self, name: CommandName, **arguments: Any) -> Event:
+        """Give a command and return its answer.
+
+        Raises:
+            JobError: when it is refused or not answered.
+            CancelledError: when somebody ended the check.
+        """
+        asked = self.run.append_command(name, **arguments)
+
+        def answer() -> Event | None:
+            return next((event for event in self.events("command") if event["id"] == asked), None)
+
+        found = self._wait(f"an answer to {name}", answer)
+        if not found["accepted"]:
+            raise JobError(f"The job refused to {name}:", found["message"])
+        return found
+
+    def wait_for_checkpoint(self, step: int) -> Event:
+        """Wait until the checkpoint of a step is told to be whole; return what was told.
+
+        Raises:
+            JobError: when the job ends before, or hangs.
+            CancelledError: when somebody ended the check.
+        """
+
+        def saved() -> Event | None:
+            return next((event for event in self.events("checkpoint") if event["step"] == step), None)
+
+        return self._wait(f"the checkpoint of step {step}", saved)
+
+    def wait_for_end(self) -> Status:
+        """Wait for the job's own end and return how it ended.
+
+        Raises:
+            JobError: when it does not end.
+            CancelledError: when somebody ended the check.
+        """
+        self._wait("its end", lambda: self._process.poll() is not None, may_end=True)
+        return self.run.read_status()
+
+    def rank_pid(self, rank: int) -> int | None:
+        """Return the process id of a rank: the eldest whose output is its log; None where that is hidden."""
+        log = self.run.rank_log(rank)
+        try:
+            below = psutil.Process(self._process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return None
+        ours = [child for child in below if processes.output_of(child.pid) == log]
+        return min(ours, key=lambda child: (child.create_time(), child.pid)).pid if ours else None
+
+    def end(self) -> list[int]:
+        """End every process of it; return the ids of those that could not be ended."""
+        self._tree.kill()
+        if self._tree.survivors():
+            return [process.pid for process in self._tree.survivors()]
+        self._process.wait()
+        return []
+
+    def log_end(self) -> str:
+        """Return the ends of all its logs, for a bug report."""
+        return log_ends(sorted(self.run.logs.glob("*.log")))
+
+    def _wait(self, what: str, is_true: Callable[[], Result | None], *, may_end: bool = False) -> Result:
+        def look() -> Result | None:
+            self._tree.look()
+            has_ended = self._process.poll() is not None
+            found = is_true()
+            if not found and has_ended and not may_end:
+                raise JobError(f"The job ended before {what}:", self._why_it_ended())
+            return found
+
+        try:
+            return self._patience.wait(what, look, self._deadline)
+        except TooLateError:
+            raise JobError(
+                f"The job hung: {what} had not come when its {self._limit_s:g} s were over. It was ended."
+            ) from None
+
+    def _why_it_ended(self) -> str:
+        status = self.run.read_status()
+        return status.error or f"it is {status.state} (exit code {status.exit_code})."
+
+
+def create(folder: Path, config: Config) -> RunDirectory:
+    """Make the run of a job in a check's scratch folder."""
+    return rundir.create(folder, config)
+
+
+def log_ends(paths: list[Path]) -> str:
+    """Return the last whole lines of some logs, each below its name; what cannot be read is left out.
+
+    Half a line may hold half a path or a name, which nothing would know again.
+    """
+    found = []
+    for path in paths:
+        try:
+            with open_plain(path) as file:
+                begin = file.seek(0, os.SEEK_END) - LOG_END_BYTES
+                if begin > 0:
+                    file.seek(begin - 1)
+                    file.readline()
+                else:
+                    file.seek(0)
+                text = file.read().decode("utf-8", errors="replace").strip()
+        except (OSError, ValueError):
+            continue
+        if text:
+            found.append(f"--- {path.name}\n{text}")
+    return "\n".join(found)

@@ -1,0 +1,45 @@
+"""What one check came to, before it is written down with its time and compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainers.check_machine.checks.findings import State, Value
+
+REPORT_HINT = "The file for a bug report holds the logs; docs/hangs-and-stop.md explains what runs say."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What came of a check; the fields are those of a finding.
+
+    Attributes:
+        said: what others say of it, after the words: an error, the driver. It is scrubbed, as the log is.
+    """
+
+    state: State
+    words: str
+    said: str = ""
+    hint: str = ""
+    values: tuple[Value, ...] = ()
+    log: str = ""
+
+    @staticmethod
+    def passed(words: str, *, values: tuple[Value, ...] = (), hint: str = "") -> Outcome:
+        """Return that it is as it should be."""
+        return Outcome(state="passed", words=words, values=values, hint=hint)
+
+    @staticmethod
+    def failed(words: str, hint: str, *, said: str = "", log: str = "") -> Outcome:
+        """Return that it is not as it should be, and what to do."""
+        return Outcome(state="failed", words=words, said=said, hint=hint, log=log)
+
+    @staticmethod
+    def not_checked(words: str, hint: str = "") -> Outcome:
+        """Return that it could not be found out."""
+        return Outcome(state="not_checked", words=words, hint=hint)
+
+    @staticmethod
+    def skipped(words: str) -> Outcome:
+        """Return that there is nothing to check on this machine."""
+        return Outcome(state="skipped", words=words)

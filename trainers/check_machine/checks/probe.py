@@ -1,0 +1,58 @@
+"""What torch says of this machine, as one line of JSON; run in a process of its own.
+
+    python -m trainers.check_machine.checks.probe
+
+It starts CUDA, so it is told to see only the GPUs that nobody uses.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+
+from trainers import registry
+from trainers.data.dataset import DataOptions
+from trainers.parallel import usable_gpus
+from trainers.plugins import catalog
+
+# A small network for each strategy: the first one that it can train.
+CANDIDATES = (("digits", "vit"), ("austen", "gpt"))
+
+
+def describe() -> dict[str, Any]:
+    """Return torch's version, the GPUs it can use or why none, and what each strategy can train."""
+    gpus = {name: value for name, value in usable_gpus.describe().items() if name != "watched_paths"}
+    return {"torch": torch.__version__, "cuda": torch.version.cuda, **gpus, "strategies": _strategies()}
+
+
+def _strategies() -> list[dict[str, Any]]:
+    for package in ("trainers.models", "trainers.datasets", "trainers.strategies"):
+        registry.discover(package)
+    networks = [(dataset, model, _network(dataset, model)) for dataset, model in CANDIDATES]
+    found = []
+    for strategy in catalog.ordered_strategies():
+        fitting = [
+            (dataset, model) for dataset, model, network in networks if strategy.why_not(network) is None
+        ]
+        found.append(
+            {
+                "name": strategy.name,
+                "label": strategy.label,
+                "ranks_per_replica": strategy.ranks_per_replica,
+                "trains": fitting[0] if fitting else None,
+            }
+        )
+    return found
+
+
+def _network(dataset: str, model: str) -> torch.nn.Module:
+    entry = registry.models()[model]
+    spec = registry.datasets()[dataset].create(DataOptions()).spec()
+    return catalog.on_meta(entry, spec, entry.default_size)
+
+
+if __name__ == "__main__":
+    # On a line of its own, whatever else is printed.
+    print(f"\n{json.dumps(describe())}", flush=True)

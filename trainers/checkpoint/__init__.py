@@ -1,0 +1,1 @@
+"""Saving and restoring everything a run needs to go on bit for bit."""

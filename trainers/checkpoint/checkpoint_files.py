@@ -1,0 +1,196 @@
+"""Checkpoints on disk: whole or not there, verified before they are loaded, deleted by a rule."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.serialization import get_crc32_options, set_crc32_options
+
+from trainers.contract import manifests
+from trainers.contract.manifests import FORMAT_VERSION, MANIFEST
+from trainers.contract.rundir import Checkpoint, RunDirectory
+from trainers.files import plain_files
+from trainers.files.json_files import read_json, sync_directory, write_json_atomically
+
+# What a person asked for is theirs to delete.
+KEPT_REASONS = frozenset({"button"})
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that is not there, not whole or not this run's."""
+
+
+def partial_path(run: RunDirectory, step: int) -> Path:
+    """Return where a checkpoint lies while it is written."""
+    return run.checkpoints / f".step_{step}.partial"
+
+
+def final_path(run: RunDirectory, step: int) -> Path:
+    """Return where a whole checkpoint lies."""
+    return run.checkpoints / f"step_{step}"
+
+
+def write_tensors(path: Path, state: object) -> None:
+    """Write tensors and plain values with `torch.save`."""
+    # The manifest has a better sum of the whole file than the zip's of each tensor, which takes time.
+    computes_crc32 = get_crc32_options()
+    set_crc32_options(False)
+    try:
+        # A file of Python's: what torch opens itself fails without the system's word on why.
+        with path.open("wb") as file:
+            torch.save(state, file)
+    finally:
+        set_crc32_options(computes_crc32)
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write plain values."""
+    path.write_text(json.dumps(value, indent=1), encoding="utf-8")
+
+
+def publish(run: RunDirectory, step: int, about: Mapping[str, Any], files: Mapping[str, Any]) -> int:
+    """Complete a checkpoint by its manifest and give it its name; return its bytes."""
+    aside, target = partial_path(run, step), final_path(run, step)
+    before = next((item for item in run.list_checkpoints() if item.step == step), None)
+    if before is not None and (reason := reason_of(before)) in KEPT_REASONS:
+        about = {**about, "reason": reason}  # somebody asked for this step, before the run was resumed
+    manifest = {
+        "format_version": FORMAT_VERSION,
+        "step": step,
+        "saved_unix_s": _after_all_others(run, time.time()),
+        **about,
+        "files": dict(files),
+    }
+    for folder in aside.rglob("*/"):
+        sync_directory(folder)
+    write_json_atomically(aside / MANIFEST, manifest)
+    if os.path.lexists(target):
+        # Resumed from an older checkpoint, this step is reached a second time.
+        replaced = target.with_name(f".{target.name}.replaced")
+        plain_files.remove(replaced)
+        target.rename(replaced)
+        aside.rename(target)
+        plain_files.remove(replaced)
+    else:
+        aside.rename(target)
+    sync_directory(target.parent)
+    return sum(entry["size_bytes"] for entry in files.values())
+
+
+def _after_all_others(run: RunDirectory, now: float) -> float:
+    """Return a time after that of every other checkpoint, also when the clock was set back meanwhile."""
+    newest = max((item.saved_unix_s for item in run.list_checkpoints()), default=0.0)
+    return max(now, math.nextafter(newest, math.inf))
+
+
+def remove_leftovers(run: RunDirectory) -> None:
+    """Delete what a save left behind when it was killed half-way; bring back what it had set aside."""
+    for replaced in run.checkpoints.glob(".step_*.replaced"):
+        target = replaced.with_name(replaced.name.removeprefix(".").removesuffix(".replaced"))
+        if not os.path.lexists(target) and not replaced.is_symlink():
+            replaced.rename(target)
+    for leftover in run.checkpoints.glob(".step_*"):
+        plain_files.remove(leftover)
+
+
+def retire(
+    run: RunDirectory, just_saved: int, *, keep_last: int | None, best_step: int | None
+) -> tuple[int, ...]:
+    """Delete old checkpoints; return their steps.
+
+    The one just saved stays, the best one, and every one that a person asked for; of the others the
+    newest `keep_last`. None: all stay.
+    """
+    if keep_last is None:
+        return ()
+    # By when they were saved: after a resume from an older one, the highest step is not the newest.
+    by_age = sorted(
+        run.list_checkpoints(), key=lambda item: (item.step == just_saved, item.saved_unix_s, item.step)
+    )
+    automatic = [item for item in by_age if reason_of(item) not in KEPT_REASONS]
+    removed = []
+    for item in automatic[:-keep_last]:
+        if item.step in (best_step, just_saved):
+            continue
+        # Renamed first: a reader sees a whole checkpoint or none.
+        doomed = item.path.with_name(f".{item.path.name}.removed")
+        item.path.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+        removed.append(item.step)
+    return tuple(removed)
+
+
+def change_reason(run: RunDirectory, step: int, reason: str) -> None:
+    """Note that a checkpoint that is there already was also asked for; it then stays."""
+    path = final_path(run, step) / MANIFEST
+    manifest = read_json(path)
+    write_json_atomically(path, {**manifest, "reason": reason})
+
+
+def read_manifest(item: Checkpoint) -> dict[str, Any]:
+    """Return a checkpoint's manifest."""
+    manifest: dict[str, Any] = read_json(item.path / MANIFEST)
+    return manifest
+
+
+def reason_of(item: Checkpoint) -> str:
+    """Return why a checkpoint was saved, as its manifest says."""
+    return str(read_manifest(item).get("reason"))
+
+
+def verify(run: RunDirectory, step: int) -> dict[str, Any]:
+    """Check a checkpoint's files against the sizes and sums of its manifest, and return the manifest.
+
+    Raises:
+        CheckpointError: naming the file that is missing or differs, and the newest whole checkpoint.
+    """
+    whole = {item.step: item for item in run.list_checkpoints()}
+    if step not in whole:
+        there = ", ".join(str(number) for number in whole) or "none"
+        raise CheckpointError(f"there is no whole checkpoint of step {step}; there are: {there}")
+    problem = manifests.find_fault(whole[step])
+    if problem is None:
+        return read_manifest(whole[step])
+    newest = newest_whole(run)
+    offer = "none is whole" if newest is None else f"the newest whole one is step {newest}"
+    raise CheckpointError(f"checkpoint step_{step}: {problem}; {offer}")
+
+
+def read_state(run: RunDirectory, step: int) -> dict[str, Any]:
+    """Return where training stood at a checkpoint: `progress`, `binding` and `scaler`.
+
+    Raises:
+        CheckpointError: naming what is missing or wrong.
+    """
+    item = next(item for item in run.list_checkpoints() if item.step == step)
+    try:
+        return manifests.read_state(item)
+    except manifests.DamageError as error:
+        raise CheckpointError(f"checkpoint step_{step}: {error}") from None
+
+
+def newest_whole(run: RunDirectory) -> int | None:
+    """Return the step of the checkpoint saved last whose files are what was saved."""
+    found = manifests.newest_whole(run)
+    return None if found is None else found.step
+
+
+def why(error: BaseException) -> str:
+    """Return the plain reason of a failed file operation.
+
+    torch hides the system's word (no space left) behind one of its own about positions in an archive.
+    """
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, OSError):
+            return str(found)
+        found = found.__cause__ or found.__context__
+    return str(error) or type(error).__name__

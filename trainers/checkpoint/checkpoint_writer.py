@@ -1,0 +1,195 @@
+"""Writes checkpoints: every rank its part, all together or not at all; runs beside training."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+
+from trainers.checkpoint import checkpoint_files as files
+from trainers.checkpoint import weight_files
+from trainers.checkpoint.checkpoint_files import CheckpointError
+from trainers.checkpoint.sealing import Sealing
+from trainers.checkpoint.snapshot import Snapshot
+from trainers.contract.manifests import OPTIMIZER, SHARDS, STATE
+from trainers.contract.rundir import RunDirectory
+from trainers.files import plain_files
+from trainers.parallel.process_group import World, gather_json
+from trainers.parallel.strategy import Strategy
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """What one save came to; `removed`: steps of older checkpoints that went."""
+
+    step: int
+    path: Path
+    size_bytes: int
+    duration_s: float
+    stall_s: float
+    reason: str
+    removed: tuple[int, ...] = ()
+
+
+Outcome = Saved | CheckpointError
+
+
+class CheckpointWriter:
+    """One rank's part in writing; all ranks make it at the same point, and write the same steps.
+
+    Args:
+        binding: what a resume must find unchanged (sizes of the data and the model).
+        keep_last, keep_best: which checkpoints stay when a new one is whole; see `checkpoint_files.retire`.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        world: World,
+        strategy: Strategy,
+        *,
+        binding: Mapping[str, int | str],
+        keep_last: int | None,
+        keep_best: bool,
+    ) -> None:
+        self._run = run
+        self._world = world
+        self._is_sharded = strategy.is_sharded
+        self._strategy_name = strategy.name
+        self._binding = dict(binding)
+        self._keep_last = keep_last
+        self._keep_best = keep_best
+        # Ranks talk about files over a group of their own: never in between training's collectives.
+        self.group = (
+            dist.new_group(backend="gloo", timeout=world.slow_timeout) if dist.is_initialized() else None
+        )
+
+    def write(self, snapshot: Snapshot) -> Saved | CheckpointError:
+        """Write this rank's part, agree with the others, publish; every rank hears the same outcome."""
+        aside = files.partial_path(self._run, snapshot.progress.step)
+        try:
+            with Sealing() as sealing:
+                self._together(lambda: self._begin(aside, snapshot), aside)
+                if self._is_sharded:
+                    self._together(lambda: self._write_shards(aside, snapshot), aside)
+                self._together(lambda: self._write_own(aside, snapshot, sealing), aside)
+                return self._publish(aside, snapshot, sealing)
+        except CheckpointError as error:
+            return error
+
+    def _begin(self, aside: Path, snapshot: Snapshot) -> None:
+        if snapshot.problem is not None:
+            raise MemoryError(snapshot.problem)
+        if self._world.is_main:
+            plain_files.remove(aside)
+            # Not with its parents: the directory of a run that was deleted does not come again.
+            aside.parent.mkdir(exist_ok=True)
+            aside.mkdir()
+
+    def _write_shards(self, aside: Path, snapshot: Snapshot) -> None:
+        from trainers.checkpoint import sharded_files
+
+        assert snapshot.state is not None
+        sharded_files.write(snapshot.state, aside / SHARDS, self.group)
+
+    def _write_own(self, aside: Path, snapshot: Snapshot, sealing: Sealing) -> None:
+        """Write what this rank alone writes: its random state, and rank 0 all that is one for all."""
+        files.write_tensors(aside / f"rank_{self._world.rank}.pt", snapshot.random_state)
+        if not self._world.is_main:
+            return
+        state = {
+            "progress": asdict(snapshot.progress),
+            "binding": self._binding,
+            "scaler": snapshot.scaler,
+        }
+        files.write_json(aside / STATE, state)
+        if self._is_sharded:
+            from trainers.checkpoint import sharded_files
+
+            weight_files.write(aside, sharded_files.gather_weights(aside / SHARDS))
+            return
+        assert snapshot.state is not None
+        sealing.begin(weight_files.write(aside, snapshot.state["model"]))
+        files.write_tensors(aside / OPTIMIZER, snapshot.state["optimizer"])
+
+    def _publish(self, aside: Path, snapshot: Snapshot, sealing: Sealing) -> Saved:
+        """Give the checkpoint its name and delete old ones, by rank 0; every rank hears what came of it."""
+        step = snapshot.progress.step
+
+        def publish() -> int:
+            if not self._world.is_main:
+                return 0
+            about = {
+                "world_size": self._world.world_size,
+                "strategy": self._strategy_name,
+                "reason": snapshot.reason,
+                "value": snapshot.value,
+            }
+            return files.publish(self._run, step, about, sealing.finish(aside))
+
+        size_bytes = self._together(publish, aside)
+        removed = self._retire(snapshot) if self._world.is_main else ()
+        took_s = time.perf_counter() - snapshot.started
+        main = self._together(lambda: (took_s, snapshot.stall_s, removed), aside)
+        return Saved(
+            step=step,
+            path=files.final_path(self._run, step),
+            size_bytes=size_bytes,
+            duration_s=main[0],
+            stall_s=main[1],
+            reason=snapshot.reason,
+            removed=tuple(main[2]),
+        )
+
+    def _retire(self, snapshot: Snapshot) -> tuple[int, ...]:
+        best_step = snapshot.progress.best_step if self._keep_best else None
+        try:
+            return files.retire(
+                self._run, snapshot.progress.step, keep_last=self._keep_last, best_step=best_step
+            )
+        except OSError as error:
+            # The new one is whole all the same.
+            log.warning("old checkpoints could not be deleted: %s", error)
+            return ()
+
+    def _together(self, action: Callable[[], Result], aside: Path) -> Result:
+        """Run a part of a save on every rank, and return what rank 0's came to, a JSON value.
+
+        Raises:
+            CheckpointError: on all ranks when it failed on one; nothing is left behind then.
+        """
+        mine: tuple[str | None, Result | None] = (None, None)
+        try:
+            mine = (None, action())
+        except Exception as error:
+            # Whatever it was: the other ranks wait to hear of it, and training has nothing to do with it.
+            log.warning("a checkpoint could not be written", exc_info=True)
+            mine = (files.why(error), None)
+        answers = self._gather(mine)
+        failed = [(rank, problem) for rank, (problem, _) in enumerate(answers) if problem is not None]
+        if failed:
+            if self._world.is_main:
+                shutil.rmtree(aside, ignore_errors=True)
+            rank, problem = failed[0]
+            raise CheckpointError(f"rank {rank} could not write the checkpoint: {problem}")
+        result: Result = answers[0][1]
+        return result
+
+    def _gather(self, value: Any) -> list[Any]:
+        if self.group is None:
+            return [value]
+        try:
+            return gather_json(value, self.group)
+        except RuntimeError as error:
+            # Their process is gone, and with it this run; the supervisor says why.
+            raise CheckpointError(f"the other ranks do not answer: {error}") from error

@@ -1,0 +1,159 @@
+"""Tensors from a checkpoint's files: read as data only, and checked before training takes them over."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import pickle  # nosec B403
+import random
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainers.checkpoint.checkpoint_files import CheckpointError
+from trainers.files.plain_files import open_plain
+
+_CLASS_THAT_IS_NO_DATA = re.compile(r"GLOBAL ([\w.]+)")
+
+
+def load_tensors(path: Path) -> Any:
+    """Return what `torch.save` wrote into a file, if it is tensors and plain values; in host memory.
+
+    Raises:
+        CheckpointError: in words of ours. torch's own advise to load such a file as a program.
+    """
+    try:
+        with open_plain(path) as file:
+            return torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        found = _CLASS_THAT_IS_NO_DATA.search(str(error))
+        what = f"holds {found[1][:80]}, which is no data" if found else "is no file of tensors"
+        raise CheckpointError(f"{path.name} {what} (damaged or altered); nothing of it was run") from None
+    except OSError as error:
+        raise CheckpointError(f"{path.name} cannot be read ({error.strerror})") from None
+    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, EOFError, OverflowError):
+        raise CheckpointError(f"{path.name} is no file of tensors (damaged or altered)") from None
+
+
+def check_weights(network: nn.Module, weights: Mapping[str, Tensor], name: str) -> None:
+    """See that weights are those of a network.
+
+    Raises:
+        CheckpointError: naming the first that is missing, is not known or has another shape.
+    """
+    live = network.state_dict()
+    for missing in sorted(live.keys() - weights.keys()):
+        raise CheckpointError(f"{name} lacks {missing!r}")
+    for unknown in sorted(weights.keys() - live.keys()):
+        raise CheckpointError(f"{name} has {unknown[:80]!r}, which the model does not know")
+    for key, there in live.items():
+        if isinstance(there, Tensor):
+            _check_tensor(weights[key], there.shape, f"{key!r} in {name}", dtype=there.dtype)
+
+
+def check_optimizer(optimizer: torch.optim.Optimizer, state: Any, name: str) -> None:
+    """See that a state is one of this optimizer, so that no later step stumbles over it.
+
+    Raises:
+        CheckpointError: naming what is missing or wrong.
+    """
+    live = optimizer.state_dict()
+    state = _object(state, name)
+    for key in live:
+        if not isinstance(state.get(key), type(live[key])):
+            raise CheckpointError(f"{name} lacks {key!r}, or it is no {type(live[key]).__name__}")
+    if len(state["param_groups"]) != len(live["param_groups"]):
+        groups = len(state["param_groups"])
+        raise CheckpointError(
+            f"{name} has {groups} parameter groups, and the model {len(live['param_groups'])}"
+        )
+    for number, (group, own) in enumerate(zip(state["param_groups"], live["param_groups"], strict=True)):
+        _check_group(_object(group, f"group {number} in {name}"), own, f"group {number} in {name}")
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    expected = _names_of_state(optimizer)
+    for index, values in state["state"].items():
+        where = f"the state of parameter {str(index)[:20]} in {name}"
+        if not isinstance(index, int) or not 0 <= index < len(parameters):
+            raise CheckpointError(f"{where} is of none of the model's {len(parameters)}")
+        _check_entry(_object(values, where), expected, parameters[index], where)
+
+
+def check_random_state(state: Any, name: str) -> None:
+    """See that every generator can be put to where a state says.
+
+    Raises:
+        CheckpointError: naming what is missing or wrong.
+    """
+    state = _object(state, name)
+    for key in ("torch", "python"):
+        if key not in state:
+            raise CheckpointError(f"{name} lacks {key!r}")
+    try:
+        torch.Generator().set_state(state["torch"])
+        version, internal, gauss = state["python"]
+        random.Random().setstate((version, tuple(internal), gauss))  # noqa: S311 # nosec B311
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise CheckpointError(f"{name} holds something else than the state of random numbers") from None
+    if not isinstance(state.get("cuda", state["torch"]), Tensor):
+        raise CheckpointError(f"{name} holds something else than a tensor as 'cuda'")
+
+
+def _check_group(group: dict[str, Any], own: dict[str, Any], where: str) -> None:
+    for key, value in own.items():
+        is_switch = value is None or isinstance(value, bool)
+        if key not in group:
+            if is_switch:
+                continue  # torch adds such from version to version, and fills them in itself
+            raise CheckpointError(f"{where} lacks {key!r}")
+        if is_switch or key == "params":
+            is_same = type(group[key]) is type(value) and group[key] == value
+        else:
+            is_same = _kind(group[key]) == _kind(value)
+        if not is_same:
+            raise CheckpointError(f"{where} has something else as {key!r} than was saved")
+
+
+def _kind(value: Any) -> object:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float if math.isfinite(value) else "not finite"
+    return tuple(map(_kind, value)) if isinstance(value, tuple | list) else type(value)
+
+
+def _names_of_state(optimizer: torch.optim.Optimizer) -> dict[str, bool]:
+    """Return what the optimizer keeps for a parameter, and whether it is one number; a tiny one is asked."""
+    known = inspect.signature(type(optimizer).__init__).parameters
+    options = {name: value for name, value in optimizer.defaults.items() if name in known}
+    parameter = nn.Parameter(torch.zeros(2))
+    parameter.grad = torch.zeros(2)
+    tiny = type(optimizer)([parameter], **options)
+    tiny.step()
+    return {
+        name: value.ndim == 0 for name, value in tiny.state[parameter].items() if isinstance(value, Tensor)
+    }
+
+
+def _check_entry(values: dict[str, Any], expected: Mapping[str, bool], parameter: Tensor, where: str) -> None:
+    for key, is_scalar in expected.items():
+        if key not in values:
+            raise CheckpointError(f"{where} lacks {key!r}")
+        shape = torch.Size() if is_scalar else parameter.shape
+        _check_tensor(values[key], shape, f"{key!r} in {where}", dtype=torch.float32)
+
+
+def _check_tensor(value: Any, shape: torch.Size, where: str, *, dtype: torch.dtype) -> None:
+    are_floats = isinstance(value, Tensor) and value.is_floating_point() and dtype.is_floating_point
+    if not isinstance(value, Tensor) or not (are_floats or value.dtype == dtype):
+        raise CheckpointError(f"{where} is no tensor of the kind that was saved")
+    if value.shape != shape:
+        sizes = [" × ".join(map(str, size)) or "1" for size in (value.shape, shape)]
+        raise CheckpointError(f"{where} has {sizes[0]} numbers, and the model {sizes[1]}")
+
+
+def _object(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{where} is nothing with names (damaged or altered)")
+    return value

@@ -1,0 +1,258 @@
+"""Saves and restores everything a run needs to go on bit for bit; writing happens beside training."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainers.checkpoint import checkpoint_files as files
+from trainers.checkpoint import weight_files
+from trainers.checkpoint.checkpoint_files import CheckpointError, newest_whole, remove_leftovers, verify
+from trainers.checkpoint.checkpoint_writer import CheckpointWriter, Saved
+from trainers.checkpoint.loaded_state import check_optimizer, check_random_state, check_weights, load_tensors
+from trainers.checkpoint.snapshot import HostCopies, Progress, Snapshot, random_state, restore_random_state
+from trainers.contract.library_words import in_words
+from trainers.contract.manifests import FORMAT_VERSION, OPTIMIZER, SHARDS
+from trainers.contract.rundir import RunDirectory
+from trainers.parallel.process_group import World
+from trainers.parallel.strategy import Strategy
+
+__all__ = [
+    "FORMAT_VERSION",
+    "CheckpointError",
+    "Checkpointer",
+    "Outcome",
+    "Progress",
+    "Saved",
+    "newest_whole",
+    "remove_leftovers",
+    "verify",
+]
+
+log = logging.getLogger(__name__)
+
+Outcome = Saved | CheckpointError
+
+# Saved because training came by, not because somebody waits for it.
+AUTOMATIC_REASONS = frozenset({"schedule", "best"})
+
+
+class Checkpointer:
+    """One rank's part in saving and loading; all ranks call it at the same steps.
+
+    Args:
+        binding: what a resume must find unchanged (sizes of the data and the model).
+        keep_last, keep_best: which checkpoints stay when a new one is whole; see `checkpoint_files.retire`.
+        announce: told what became of each save, from the writing thread of every rank.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        world: World,
+        strategy: Strategy,
+        optimizer: torch.optim.Optimizer,
+        *,
+        scaler: torch.amp.GradScaler | None,
+        binding: Mapping[str, int | str],
+        keep_last: int | None,
+        keep_best: bool,
+        announce: Callable[[Outcome], None],
+    ) -> None:
+        self._run = run
+        self._world = world
+        self._strategy = strategy
+        self._optimizer = optimizer
+        self._scaler = scaler
+        self._binding = dict(binding)
+        self._announce = announce
+        self._thread: threading.Thread | None = None
+        self._begun_step: int | None = None
+        self._outcome: Outcome | None = None
+        self._saved: set[int] = set()
+        if strategy.is_sharded:
+            from trainers.checkpoint import (
+                sharded_files,  # takes a second: better now than while training stands still
+            )
+
+            self._copies = HostCopies(world.device, sharded_files.local_piece, sharded_files.with_piece)
+        else:
+            self._copies = HostCopies(world.device)
+        self._writer = CheckpointWriter(
+            run, world, strategy, binding=binding, keep_last=keep_last, keep_best=keep_best
+        )
+        # An optimizer has no state before its first step; room for it is made then, beside training.
+        self._preparation: threading.Thread | None = None
+        self._first_step = optimizer.register_step_post_hook(self._prepare)
+
+    def save(self, progress: Progress, reason: str, *, value: float | None = None) -> float:
+        """Copy this step's state and begin to write it; return the seconds training stood still for that.
+
+        An earlier save that is still going on is waited for first. A step that is saved, or on its way
+        to the disk, is not saved again: 0.0.
+
+        Args:
+            reason: why, for the manifest; one in `checkpoint_files.KEPT_REASONS` is never deleted.
+            value: the metric of this step, for the manifest; left out, the best value if it is this step's.
+        """
+        started = time.perf_counter()
+        # All ranks must decide alike here, whatever their threads have got to: no look at the outcome.
+        is_on_its_way = self._thread is not None and self._begun_step == progress.step
+        if is_on_its_way and reason in AUTOMATIC_REASONS:
+            return 0.0
+        self.wait()
+        if progress.step in self._saved:
+            self._note_reason(progress.step, reason)
+            return 0.0
+        snapshot = self._copy(progress, reason, value, started)
+        snapshot.stall_s = time.perf_counter() - started
+        self._begun_step = progress.step
+        self._thread = threading.Thread(target=self._write, args=(snapshot,), name="checkpoint-writer")
+        self._thread.start()
+        return snapshot.stall_s
+
+    def wait(self) -> Outcome | None:
+        """Wait until nothing is being written; return the last outcome, which is that of all ranks."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        return self._outcome
+
+    def is_saved(self, step: int) -> bool:
+        """Tell whether a whole checkpoint of this step is known to be on the disk."""
+        return step in self._saved
+
+    def close(self) -> None:
+        """Wait for the last save."""
+        if self._preparation is not None:
+            self._preparation.join()
+        self.wait()
+
+    def load(self, step: int) -> Progress:
+        """Put this rank into the state saved at `step`, after checking every file.
+
+        Raises:
+            CheckpointError: when there is no whole checkpoint of this step, or it is another run's.
+        """
+        manifest = verify(self._run, step)
+        path = files.final_path(self._run, step)
+        state = files.read_state(self._run, step)
+        self._check_binding(step, state["binding"], manifest)
+        try:
+            if self._strategy.is_sharded:
+                self._load_shards(path)
+            else:
+                self._load_whole(path)
+            self._restore_random_state(path, step, manifest)
+        except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+            raise CheckpointError(
+                f"checkpoint step_{step} does not fit the model of this run: {in_words(error)}"
+            ) from error
+        if self._scaler is not None and state["scaler"]:
+            self._scaler.load_state_dict(state["scaler"])
+        self._saved.add(step)
+        return Progress(**state["progress"])
+
+    def _prepare(self, *_: Any) -> None:
+        self._first_step.remove()
+        live = self._strategy.state_dict(self._optimizer)
+        if self._writes_state:
+            self._preparation = threading.Thread(target=self._reserve, args=(live,), name="checkpoint-room")
+            self._preparation.start()
+
+    def _reserve(self, live: dict[str, Any]) -> None:
+        self._world.use_device()
+        try:
+            self._copies.reserve(live)
+        except (RuntimeError, MemoryError) as error:
+            log.warning("there is no room for checkpoints: %s", error)  # the first save says so to everybody
+
+    @property
+    def _writes_state(self) -> bool:
+        return self._strategy.is_sharded or self._world.is_main
+
+    def _copy(self, progress: Progress, reason: str, value: float | None, started: float) -> Snapshot:
+        live = self._strategy.state_dict(self._optimizer)  # may be a collective: outside of what may fail
+        if value is None and progress.best_step == progress.step:
+            value = progress.best_value
+        snapshot = Snapshot(
+            progress=copy.copy(progress),
+            reason=reason,
+            value=value,
+            started=started,
+            random_state=random_state(self._world.device),
+            scaler=None if self._scaler is None else self._scaler.state_dict(),
+        )
+        if self._writes_state:
+            if self._preparation is not None:
+                self._preparation.join()
+                self._preparation = None
+            try:
+                snapshot.state = self._copies.take(live)
+            except (RuntimeError, MemoryError) as error:
+                snapshot.problem = files.why(error)
+        return snapshot
+
+    def _write(self, snapshot: Snapshot) -> None:
+        """Write, note what came of it and tell; the body of the writing thread."""
+        self._world.use_device()
+        outcome = self._writer.write(snapshot)
+        if isinstance(outcome, Saved):
+            self._saved.add(outcome.step)
+            self._saved.difference_update(outcome.removed)
+        self._outcome = outcome
+        self._announce(outcome)
+
+    def _note_reason(self, step: int, reason: str) -> None:
+        """Keep a checkpoint for good that was there already when a person asked for it."""
+        if reason not in files.KEPT_REASONS or not self._world.is_main:
+            return
+        try:
+            files.change_reason(self._run, step, reason)
+        except OSError as error:
+            self._announce(CheckpointError(f"step {step} is saved, but may be deleted later: {error}"))
+
+    def _check_binding(self, step: int, binding: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
+        saved = {"strategy": manifest["strategy"], **binding}
+        for name, value in {"strategy": self._strategy.name, **self._binding}.items():
+            found = saved.get(name, value)  # an older checkpoint may not say
+            if found != value:
+                raise CheckpointError(
+                    f"checkpoint step_{step} was saved with {name} = {found}, but now it is {value}: "
+                    "the run cannot go on with other data, another model or strategy; start a new run"
+                )
+
+    def _restore_random_state(self, path: Path, step: int, manifest: Mapping[str, Any]) -> None:
+        """Go on drawing as this rank did; ranks of one replica draw alike, also where there are more now."""
+        world, strategy = self._world, self._strategy
+        rank = world.rank
+        if world.world_size != manifest["world_size"]:
+            rank = strategy.replica * (world.world_size // strategy.num_replicas)
+        own = path / f"rank_{rank}.pt"
+        if own.name in manifest["files"]:
+            state = load_tensors(own)
+            check_random_state(state, own.name)
+            restore_random_state(state, world.device)
+        else:
+            torch.manual_seed(torch.initial_seed() + 1_000_003 * (strategy.replica + 1) + step)
+
+    def _load_whole(self, path: Path) -> None:
+        # On the host: the optimizer itself brings each number to where its kernels want it.
+        state = {"model": weight_files.read(path), "optimizer": load_tensors(path / OPTIMIZER)}
+        check_weights(self._strategy.network, state["model"], "the file of weights")
+        check_optimizer(self._optimizer, state["optimizer"], OPTIMIZER)
+        self._strategy.load_state_dict(self._optimizer, state)
+
+    def _load_shards(self, path: Path) -> None:
+        from trainers.checkpoint import sharded_files
+
+        state = self._strategy.state_dict(self._optimizer)
+        sharded_files.read(state, path / SHARDS)
+        self._strategy.load_state_dict(self._optimizer, state)

@@ -1,0 +1,212 @@
+"""Checkpoints in pieces: each rank writes and reads what lies on it (torch.distributed.checkpoint).
+
+Imported only for strategies whose ranks hold pieces: it costs a second to import.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle  # nosec B403
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import Tensor
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
+from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner
+from torch.distributed.tensor import DTensor
+from torch.futures import Future
+
+from trainers.checkpoint import shard_plans
+from trainers.checkpoint.checkpoint_files import CheckpointError, why
+from trainers.contract.library_words import in_words
+from trainers.contract.manifests import DESCRIPTION_OF_SHARDS as _DESCRIPTION
+from trainers.contract.manifests import SHARDS
+from trainers.files.plain_files import open_plain
+from trainers.parallel.process_group import gather_json
+
+log = logging.getLogger(__name__)
+
+_FILE_OF_PIECES = re.compile(r"__[0-9]{1,9}_[0-9]{1,9}\.distcp")
+
+
+def write(state: dict[str, Any], folder: Path, group: dist.ProcessGroup | None) -> None:
+    """Write this rank's pieces; all ranks of the group call it.
+
+    Raises:
+        OSError: when this rank cannot write; the others return, for the caller to tell them.
+    """
+    rank = 0 if group is None else dist.get_rank(group)
+    # All of it is on the host. Copying ahead would wait for the GPU, and make a context on the first one.
+    writer = dcp.FileSystemWriter(folder, sync_files=True, per_thread_copy_ahead=0)
+    planner = DefaultSavePlanner()
+    planner.set_up_planner(state, storage_meta=writer.storage_meta(), is_coordinator=rank == 0)
+    writer.set_up_storage_writer(rank == 0)
+    # As `dcp.save` does, which would pickle all this and send it round; here every rank makes the whole plan.
+    local = _from_all(
+        lambda: shard_plans.plan_to_json(writer.prepare_local_plan(planner.create_local_plan())), group
+    )
+    if local is None:
+        return
+    plans, metadata = planner.create_global_plan([shard_plans.plan_from_json(plan) for plan in local])
+    plan = planner.finish_plan(writer.prepare_global_plan(plans)[rank])
+    written = _from_all(
+        lambda: [shard_plans.result_to_json(result) for result in writer.write_data(plan, planner).wait()],
+        group,
+    )
+    if written is not None and rank == 0:
+        writer.finish(metadata, [[shard_plans.result_from_json(one) for one in each] for each in written])
+
+
+def _from_all(action: Callable[[], Any], group: dist.ProcessGroup | None) -> list[Any] | None:
+    """Return what an action gives on each rank, a JSON value; None when it failed on another one.
+
+    Raises:
+        OSError: when it failed on this one.
+    """
+    value, failed = None, None
+    try:
+        value = action()
+    except Exception as error:
+        # Whatever it was: the other ranks wait to hear of it.
+        log.warning("this rank's pieces could not be written", exc_info=True)
+        failed = error
+    answers = [(value, failed is None)] if group is None else gather_json((value, failed is None), group)
+    if failed is not None:
+        raise OSError(why(failed)) from failed
+    return [value for value, _ in answers] if all(is_done for _, is_done in answers) else None
+
+
+def read(state: dict[str, Any], folder: Path) -> None:
+    """Read this rank's pieces into the tensors of `state`, however many ranks wrote them.
+
+    Raises:
+        ValueError: when the pieces do not fit.
+    """
+    try:
+        # Each rank reads the description for itself: what is sent round would have to be unpickled.
+        dcp.load(state, storage_reader=DataOnlyReader(folder), no_dist=True)
+    except dcp.api.CheckpointException as error:
+        problems = dict.fromkeys(in_words(failure[0]) for failure in error.failures.values())
+        raise ValueError("; ".join(problems)) from None  # torch's own words come with dangerous advice
+
+
+def gather_weights(folder: Path) -> dict[str, Tensor]:
+    """Return the whole weights, put together from the files, in host memory."""
+    reader = DataOnlyReader(folder)
+    weights = {
+        name: torch.empty(about.size, dtype=about.properties.dtype)
+        for name, about in reader.read_metadata().state_dict_metadata.items()
+        if name.startswith("model.") and isinstance(about, TensorStorageMetadata)
+    }
+    dcp.load(weights, storage_reader=reader, no_dist=True)
+    return {name.removeprefix("model."): weight for name, weight in weights.items()}
+
+
+def local_piece(value: Tensor) -> Tensor:
+    """Return the part of a tensor that lies on this rank."""
+    return value.to_local() if isinstance(value, DTensor) else value
+
+
+def with_piece(value: Tensor, piece: Tensor) -> Tensor:
+    """Return `value` with another local part; where the parts lie stays."""
+    if not isinstance(value, DTensor):
+        return piece
+    return DTensor(piece, value._spec, requires_grad=False)  # noqa: SLF001
+
+
+class DataOnlyReader(dcp.FileSystemReader):
+    """Reads sharded checkpoints without running anything that a file could hold.
+
+    torch's own reader unpickles `.metadata`; here only the classes that describe tensors may come of it.
+    """
+
+    def read_metadata(self, *_args: Any, **_kwargs: Any) -> Metadata:
+        metadata = _read_description(Path(self.path))
+        if metadata.storage_meta is None:
+            metadata.storage_meta = StorageMeta()
+        metadata.storage_meta.load_id = self.load_id
+        return metadata
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        try:
+            return super().read_data(plan, planner)
+        except (RuntimeError, ValueError, LookupError, TypeError, AttributeError, EOFError) as error:
+            raise CheckpointError(f"the pieces in {SHARDS} cannot be read (damaged or altered)") from error
+        except pickle.UnpicklingError as error:
+            raise CheckpointError(f"the pieces in {SHARDS} hold something else than tensors") from error
+
+
+def _read_description(folder: Path) -> Metadata:
+    """Return what a folder of pieces says of itself; it names only plain files in this folder.
+
+    Raises:
+        CheckpointError: when it says anything else.
+    """
+    try:
+        with open_plain(folder / ".metadata") as file:
+            metadata = _MetadataUnpickler(file).load()
+    except (pickle.UnpicklingError, LookupError, TypeError, AttributeError, EOFError, ImportError) as error:
+        raise CheckpointError(f"{_DESCRIPTION} cannot be read (damaged or altered)") from error
+    about = getattr(metadata, "state_dict_metadata", None)
+    pieces = getattr(metadata, "storage_data", None)
+    if not (isinstance(metadata, Metadata) and isinstance(about, dict) and isinstance(pieces, dict)):
+        raise CheckpointError(f"{_DESCRIPTION} describes no tensors (damaged or altered)")
+    if not all(isinstance(value, TensorStorageMetadata) for value in about.values()):
+        raise CheckpointError(f"{_DESCRIPTION} describes something else than tensors (damaged or altered)")
+    for name in {_file_of(piece) for piece in pieces.values()}:
+        open_plain(folder / name).close()
+    return metadata
+
+
+def _file_of(piece: object) -> str:
+    """Return the file a piece lies in."""
+    values = getattr(piece, "__dict__", {})
+    name = values.get("relative_path")
+    are_numbers = all(type(values.get(key)) is int and values[key] >= 0 for key in ("offset", "length"))
+    if not are_numbers or values.get("transform_descriptors") is not None:
+        raise CheckpointError(f"{_DESCRIPTION} does not say where a piece lies (damaged or altered)")
+    if not isinstance(name, str) or not _FILE_OF_PIECES.fullmatch(name):
+        raise CheckpointError(f"{_DESCRIPTION} names {str(name)[:80]!r}, which is no file of a checkpoint")
+    return name
+
+
+class _MetadataUnpickler(pickle.Unpickler):
+    """Knows the few classes that torch 2.11 to 2.13 write to describe tensors, and no others.
+
+    BytesStorageMetadata is left out: it announces a value that is no tensor, which torch would unpickle.
+    """
+
+    _METADATA = frozenset(
+        {
+            "ChunkStorageMetadata",
+            "Metadata",
+            "MetadataIndex",
+            "StorageMeta",
+            "TensorProperties",
+            "TensorStorageMetadata",
+            "_MEM_FORMAT_ENCODING",
+        }
+    )
+    _OTHERS = frozenset(
+        {
+            ("torch", "Size"),
+            ("torch.serialization", "_get_layout"),
+            ("torch.distributed.checkpoint.filesystem", "_StorageInfo"),
+            # Where it was written; a path by itself opens nothing. The module depends on Python's version.
+            ("pathlib", "PosixPath"),
+            ("pathlib._local", "PosixPath"),
+        }
+    )
+
+    def find_class(self, module: str, name: str) -> Any:
+        is_kind_of_number = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
+        is_metadata = module == "torch.distributed.checkpoint.metadata" and name in self._METADATA
+        if is_kind_of_number or is_metadata or (module, name) in self._OTHERS:
+            return super().find_class(module, name)
+        raise CheckpointError(f"the checkpoint's description holds {module}.{name}, which is no data")

@@ -1,0 +1,1 @@
+"""What all kinds of own data share: problems, limits, prepared data on disk."""

@@ -1,0 +1,244 @@
+"""Prepared data on disk: made once by whoever asks first, found again by the rest.
+
+A folder is named after a fingerprint of all it was made from. It is written aside and renamed when it is
+whole, under a lock that the kernel releases even when its holder is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainers.data.dataset import Tokenizer
+from trainers.data.own.common import folders, limits
+from trainers.data.own.common.problems import DataError, DataProblem
+from trainers.data.own.common.progress import EVERY_S
+from trainers.data.own.common.store import META, Prepared, sealed
+from trainers.files import private_files
+from trainers.files.json_files import sync_directory
+from trainers.paths import REPOSITORY
+
+log = logging.getLogger(__name__)
+
+FORMAT_VERSION = 2  # another one for every change of what is prepared
+CACHE_VARIABLE = "TRAINERS_CACHE"
+UNUSED_DAYS = 30
+MAX_BYTES = 200 * 10**9  # of all together; what was used within a day stays beyond it
+_USED = "used"
+_POLL_S = 0.1
+_DECODED_AT_ONCE = 1024
+
+Meta = dict[str, Any]
+
+
+def cache_folder() -> Path:
+    """Return where prepared data is kept: TRAINERS_CACHE, else beside the program, else in the user's cache.
+
+    Raises:
+        DataError: when none of them can be written to.
+    """
+    if wanted := os.environ.get(CACHE_VARIABLE):
+        folder = Path(wanted).expanduser().resolve()
+        if not _is_writable(folder):
+            raise _refused(folder, "it cannot be written to.", f"Set {CACHE_VARIABLE} to another folder.")
+        return folder
+    found = private_files.cache_folder("prepared")
+    if found is None:
+        beside = REPOSITORY / ".cache"
+        raise _refused(beside, "it cannot be written to.", f"Set {CACHE_VARIABLE} to another folder.")
+    return found
+
+
+def fingerprint(path: Path, options: Mapping[str, object]) -> str:
+    """Return a name for what would be prepared: of path, size and time of every file, and the options."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(json.dumps([FORMAT_VERSION, os.fsencode(path).hex(), options], sort_keys=True).encode())
+    for name, size, modified in _files(path):
+        digest.update(os.fsencode(name) + f"\0{size}\0{modified}\0".encode())
+    return digest.hexdigest()
+
+
+def tokenizer_fingerprint(tokenizer: Tokenizer | None) -> str:
+    """Return a name for a tokenizer; two of the same name have the same vocabulary."""
+    if tokenizer is None:
+        return ""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(f"{tokenizer.vocabulary_size} {tokenizer.padding}".encode())
+    for start in range(0, tokenizer.vocabulary_size, _DECODED_AT_ONCE):
+        tokens = range(start, min(start + _DECODED_AT_ONCE, tokenizer.vocabulary_size))
+        digest.update(tokenizer.decode(tokens).encode("utf-8", errors="surrogatepass"))
+    return digest.hexdigest()
+
+
+def find(name: str) -> Prepared | None:
+    """Return what is prepared under this fingerprint, if it is whole."""
+    return _open(cache_folder() / name)
+
+
+def find_or_make(name: str, make: Callable[[Path], Meta]) -> Prepared:
+    """Return the prepared folder of this fingerprint; make it when it is not there.
+
+    Several processes may ask at once: one makes it, the others wait.
+
+    Args:
+        make: fills an empty folder and returns what is to be known of it.
+    """
+    cache = cache_folder()
+    there = _open(cache / name)
+    if there is not None:
+        return there
+    with _locked(cache / f"{name}.lock"):
+        there = _open(cache / name)
+        return there if there is not None else _make(cache, name, make)
+
+
+def require_space(folder: Path, num_bytes: int) -> None:
+    """Refuse to begin what will not fit.
+
+    Raises:
+        DataError: saying how much is needed and where.
+    """
+    free = shutil.disk_usage(folder).free
+    if num_bytes > free:
+        message = f"{num_bytes / 1e9:,.1f} GB are needed, {free / 1e9:,.1f} GB are free."
+        raise _no_space(folder.parent, message)
+
+
+def _make(cache: Path, name: str, make: Callable[[Path], Meta]) -> Prepared:
+    shutil.rmtree(cache / name, ignore_errors=True)
+    _remove_leftovers(cache, name)
+    aside = Path(tempfile.mkdtemp(prefix=f"{name}.making-", dir=cache))
+    started = time.monotonic()
+    try:
+        meta = make(aside)
+        (aside / _USED).touch()
+        _write_synced(aside / META, json.dumps(sealed(aside, meta)))
+        aside.rename(cache / name)
+        sync_directory(cache)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise _no_space(cache, "the disk is full.") from error
+        raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    log.info("own data: prepared in %.1f s, in %s", time.monotonic() - started, cache / name)
+    _remove_unused(cache, keep=name)
+    return Prepared(cache / name)
+
+
+def _open(folder: Path) -> Prepared | None:
+    try:
+        private_files.require_ours(folder)
+        prepared = Prepared(folder)
+        if not prepared.is_whole():
+            return None
+    except private_files.ForeignFileError as error:
+        raise _refused(folder, f"{error}.", f"Or set {CACHE_VARIABLE} to a folder of your own.") from error
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+    with contextlib.suppress(PermissionError):  # root has prepared it
+        (folder / _USED).touch()
+    return prepared
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    try:
+        lock = private_files.open_lock(path)
+    except private_files.ForeignFileError as error:
+        raise _refused(path, f"{error}.", f"Or set {CACHE_VARIABLE} to a folder of your own.") from error
+    with os.fdopen(lock, "r+b") as file:
+        said = time.monotonic()
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() - said >= EVERY_S:
+                    said = time.monotonic()
+                    log.info("own data: another process is preparing it; waiting")
+                time.sleep(_POLL_S)
+        yield
+
+
+def _remove_leftovers(cache: Path, name: str) -> None:
+    """Remove what processes that were killed had half made; `name` is what this process makes."""
+    for leftover in cache.glob("*.making-*"):
+        of = leftover.name.partition(".making-")[0]
+        if of == name or _is_free(cache / f"{of}.lock"):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _is_free(lock: Path) -> bool:
+    try:
+        with os.fdopen(private_files.open_lock(lock), "r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (OSError, private_files.ForeignFileError):
+        return False
+    return True
+
+
+def _remove_unused(cache: Path, keep: str) -> None:
+    """Remove what nobody asked for in a month, and the longest unused of what is too much in all."""
+    now = time.time()
+    left = 0
+    by_age = sorted(((used.stat().st_mtime, used.parent) for used in cache.glob(f"*/{_USED}")), reverse=True)
+    for used_unix_s, folder in by_age:
+        days = (now - used_unix_s) / 86_400
+        left += sum(file.stat().st_size for file in folder.iterdir())
+        if folder.name != keep and (days > UNUSED_DAYS or (left > MAX_BYTES and days > 1)):
+            log.info("own data: removed %s, unused for %.0f days", folder, days)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _files(path: Path) -> Iterator[tuple[str, int, int]]:
+    """Yield name, size and time of each folder and file, in order; of a broken link those of the link."""
+    if not path.is_dir():
+        about = path.stat()
+        yield "", about.st_size, about.st_mtime_ns
+        return
+    for folder, _, files in folders.walk(path):
+        limits.check_time()
+        yield os.path.relpath(folder, path) + "/", 0, 0
+        for file in files:
+            try:
+                about = os.stat(os.path.join(folder, file))  # noqa: PTH116, PTH118 - a million of them
+            except OSError:
+                about = os.lstat(os.path.join(folder, file))  # noqa: PTH118
+            yield file, about.st_size, about.st_mtime_ns
+
+
+def _is_writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def _write_synced(path: Path, text: str) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _no_space(folder: Path, message: str) -> DataError:
+    hint = f"Free some space, or set {CACHE_VARIABLE} to a folder on a larger disk."
+    return _refused(folder, message, hint)
+
+
+def _refused(folder: Path, message: str, hint: str) -> DataError:
+    return DataError(str(folder), [DataProblem(where="the cache folder", message=message, hint=hint)], 1)

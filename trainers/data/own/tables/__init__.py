@@ -1,0 +1,1 @@
+"""Tables: CSV, TSV and Parquet."""

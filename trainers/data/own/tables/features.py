@@ -1,0 +1,210 @@
+"""Writes a table's rows as numbers: categories one-hot, columns standardised, all in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from trainers.data.dataset import TABULAR_REGRESSION
+from trainers.data.own.common.cache import require_space
+from trainers.data.own.common.problems import quoted
+from trainers.data.own.common.progress import Progress
+from trainers.data.own.common.rows import Rows, split_rows
+from trainers.data.own.common.store import ArrayWriter, MappedArray, write_array
+from trainers.data.own.tables.columns import LARGEST_NUMBER, Numbers, is_missing, parse_numbers
+from trainers.data.own.tables.table_plan import Feature, Plan
+from trainers.data.own.tables.table_rows import Table
+
+_ROWS_AT_ONCE = 8192
+RAW = "raw"
+
+
+class TooFarError(Exception):
+    """A number becomes infinite when it is standardised; says in which column, and how far off it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """Mean and deviation of each feature (0 and 1 for categories) and of the target."""
+
+    mean: list[float]
+    std: list[float]
+    target_mean: float
+    target_std: float
+
+
+def feature_names(plan: Plan) -> list[str]:
+    """Return the name of every number a row becomes."""
+    return [name for feature in plan.features for name in feature.names]
+
+
+def write_features(table: Table, plan: Plan, folder: Path, num_rows: int) -> tuple[dict[str, Any], Scale]:
+    """Write `inputs`, `targets`, `train` and `validation`; return what is known of the arrays, and the scale.
+
+    Two passes: the scale is of the training rows, and which rows are those is known when all labels are.
+    """
+    width = len(feature_names(plan))
+    require_space(folder, num_rows * (8 * len(plan.features) + 4 * width))
+    targets, raw = _write_raw(table, plan, folder, num_rows)
+    labels = None if plan.task == TABULAR_REGRESSION else targets
+    train, validation = split_rows(labels, len(targets))
+    is_train = np.zeros(len(targets), dtype=bool)
+    is_train[train] = True
+    mean, std = _scale_of(raw, is_train)
+    centre, spread = (0.0, 1.0)
+    if labels is None:
+        centre, spread = float(targets[train].mean()), float(targets[train].std()) or 1.0
+        targets = _as_floats((targets - centre) / spread, plan.label_name)
+    writer = ArrayWriter(folder, "inputs", "<f4", (width,))
+    progress = Progress("rows written", len(raw))
+    for start in range(0, len(raw), _ROWS_AT_ONCE):
+        piece = raw.slice(start, start + _ROWS_AT_ONCE)
+        writer.append(_expand(piece, plan.features, mean, std))
+        progress.add(len(piece))
+    progress.finish()
+    raw.path.unlink()
+    arrays = {
+        "inputs": writer.close(),
+        "targets": write_array(folder, "targets", targets),
+        "train": write_array(folder, "train", train),
+        "validation": write_array(folder, "validation", validation),
+    }
+    means, stds = _by_number(plan.features, mean, 0.0), _by_number(plan.features, std, 1.0)
+    return arrays, Scale(mean=means, std=stds, target_mean=centre, target_std=spread)
+
+
+def labelled_rows(table: Table, plan: Plan) -> Iterator[tuple[list[list[str]], npt.NDArray[Any]]]:
+    """Yield rows that have a label, and their class numbers or numbers to predict."""
+    number_of = {name: number for number, name in enumerate(plan.class_names)}
+    for _, rows in table.chunks(None):
+        cells = [row[plan.label].strip() for row in rows]
+        if plan.task == TABULAR_REGRESSION:
+            targets: npt.NDArray[Any] = numbers_of(cells, decimal_comma=table.decimal_comma)
+            is_good = ~np.isnan(targets)
+        else:
+            targets = np.array([number_of.get(cell, -1) for cell in cells], dtype=np.int64)
+            is_good = targets >= 0
+        if not is_good.all():
+            rows = [row for row, good in zip(rows, is_good.tolist(), strict=True) if good]
+            targets = targets[is_good]
+        if rows:
+            yield rows, targets
+
+
+def numbers_of(cells: Sequence[str], *, decimal_comma: bool) -> Numbers:
+    """Return cells as numbers; NaN for what is none."""
+    whole = parse_numbers(cells, decimal_comma=decimal_comma)
+    if whole is not None:
+        return whole
+    one_by_one = [parse_numbers([cell], decimal_comma=decimal_comma) for cell in cells]
+    return np.array([np.nan if number is None else number[0] for number in one_by_one], dtype=np.float64)
+
+
+def _write_raw(table: Table, plan: Plan, folder: Path, num_rows: int) -> tuple[npt.NDArray[Any], MappedArray]:
+    """Write numbers as they are and categories by their place, missing ones as NaN; return the targets."""
+    writer = ArrayWriter(folder, RAW, "<f8", (len(plan.features),))
+    all_targets = []
+    progress = Progress("rows read", num_rows)
+    for rows, targets in labelled_rows(table, plan):
+        columns, is_good = [], np.ones(len(rows), dtype=bool)
+        for feature in plan.features:
+            cells = [row[feature.index].strip() for row in rows]
+            column, has_value = _column(cells, feature, decimal_comma=table.decimal_comma)
+            columns.append(column)
+            is_good &= has_value
+        writer.append(np.stack(columns, axis=1)[is_good])
+        all_targets.append(targets[is_good])
+        progress.add(len(rows))
+    progress.finish()
+    about = writer.close()
+    return np.concatenate(all_targets), MappedArray(folder / f"{RAW}.bin", "<f8", tuple(about["shape"]))
+
+
+def _column(
+    cells: Sequence[str], feature: Feature, *, decimal_comma: bool
+) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+    """Return a column's numbers, and False where a cell holds something that cannot be used."""
+    if feature.values:
+        place_of = {value: float(place) for place, value in enumerate(feature.values)}
+        other = float(len(feature.values))
+        places = [np.nan if is_missing(cell) else place_of.get(cell, other) for cell in cells]
+        return np.array(places), np.ones(len(cells), dtype=bool)
+    column = numbers_of(cells, decimal_comma=decimal_comma)
+    is_nan = np.isnan(column)
+    if not is_nan.any():
+        return column, ~is_nan
+    return column, ~is_nan | np.array([is_missing(cell) for cell in cells])
+
+
+def _scale_of(raw: MappedArray, is_train: npt.NDArray[np.bool_]) -> tuple[Numbers, Numbers]:
+    """Return mean and deviation of each column over the training rows, missing values left out.
+
+    Welford's update by pieces (Chan, Golub, LeVeque 1979): no digits are lost to large means.
+    """
+    count = np.zeros(raw.shape[1])
+    mean = np.zeros(raw.shape[1])
+    squares = np.zeros(raw.shape[1])
+    for start in range(0, len(raw), _ROWS_AT_ONCE):
+        piece = raw.slice(start, start + _ROWS_AT_ONCE)[is_train[start : start + _ROWS_AT_ONCE]]
+        is_there = ~np.isnan(piece)
+        new = is_there.sum(axis=0)
+        total = np.maximum(count + new, 1)
+        piece_mean = np.where(is_there, piece, 0.0).sum(axis=0) / np.maximum(new, 1)
+        distance = piece_mean - mean
+        squares += np.square(np.where(is_there, piece - piece_mean, 0.0)).sum(axis=0)
+        squares += distance**2 * count * new / total
+        mean += distance * new / total
+        count += new
+    std = np.sqrt(squares / np.maximum(count, 1))
+    return mean, np.where(std > 0, std, 1.0)
+
+
+def _expand(
+    piece: Numbers, features: Sequence[Feature], mean: Numbers, std: Numbers
+) -> npt.NDArray[np.float32]:
+    """Return (rows, numbers): columns standardised, a missing number as the mean; categories one-hot."""
+    parts = []
+    for place, feature in enumerate(features):
+        column = piece[:, place]
+        is_gone = np.isnan(column)
+        if feature.values:
+            kinds = np.arange(len(feature.values) + feature.has_other)
+            parts.append((column[:, None] == kinds).astype(np.float32))
+        else:
+            scaled = np.where(is_gone, 0.0, (column - mean[place]) / std[place])
+            parts.append(_as_floats(scaled, feature.name)[:, None])
+        if feature.has_missing:
+            parts.append(is_gone[:, None].astype(np.float32))
+    return np.concatenate(parts, axis=1)
+
+
+def _as_floats(values: Numbers, name: str) -> npt.NDArray[np.float32]:
+    """Return standardised numbers as a model reads them.
+
+    Raises:
+        TooFarError: when one lies so far from those that are trained on that it becomes infinite.
+    """
+    if not (np.abs(values) <= LARGEST_NUMBER).all():
+        away = float(np.abs(values).max())
+        message = f"a number lies {away:.2g} times the usual deviation off the others: too far."
+        raise TooFarError(f"column {quoted(name)}", message)
+    return values.astype(np.float32)
+
+
+def _by_number(features: Sequence[Feature], values: Numbers, of_category: float) -> list[float]:
+    """Return one value for each number a row becomes; only columns of numbers have their own."""
+    found = []
+    for value, feature in zip(values.tolist(), features, strict=True):
+        own = [] if feature.values else [value]
+        found += own + [of_category] * (len(feature.names) - len(own))
+    return found
+
+
+def rows_of(array: MappedArray) -> Rows:
+    """Return a list of row numbers from the disk."""
+    return array.slice(0, len(array))

@@ -1,0 +1,149 @@
+"""Texts as numbers: two tokenizers made from the training texts, and a split that keeps its texts."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from trainers.data.dataset import PADDING, TensorSplit, Tokenizer
+
+UNKNOWN = 1  # the token of what was not met often enough in training
+NUM_SPECIAL = 2  # padding and unknown
+_PIECE_CHARACTERS = 20_000
+UNKNOWN_MARK = "\N{REPLACEMENT CHARACTER}"
+
+# Marks that stand alone. A word is whatever lies between them: asking for letters would tear apart the
+# words of scripts that write vowels as signs (Hindi, Tamil), which are no letters to Unicode.
+_MARKS = re.escape(string.punctuation + "“”‘’«»‹›„–—…।॥¿¡、。，！？：；（）「」")
+# Chinese and Japanese write without spaces: there each character is a word.
+_IDEOGRAPHS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+_WORD = re.compile(
+    rf"[{_IDEOGRAPHS}]|[^\s{_MARKS}{_IDEOGRAPHS}]+(?:['’][^\s{_MARKS}{_IDEOGRAPHS}]+)*|[{_MARKS}]"
+)
+
+
+class WordTokenizer:
+    """One token a word or mark, lower-cased; rare words are all the same unknown token.
+
+    Args:
+        words: the vocabulary; the first one is token `NUM_SPECIAL`.
+    """
+
+    padding = PADDING
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = tuple(words)
+        self.vocabulary_size = len(self.words) + NUM_SPECIAL
+        self._number_of = {word: number for number, word in enumerate(self.words, start=NUM_SPECIAL)}
+
+    @classmethod
+    def of(cls, texts: Iterable[str], vocabulary_size: int) -> WordTokenizer:
+        """Take the most frequent words of the training texts; of equally frequent ones the first met."""
+        counts: Counter[str] = Counter()
+        for text in texts:
+            counts.update(split_words(text))
+        return cls([word for word, _ in counts.most_common(vocabulary_size - NUM_SPECIAL)])
+
+    def encode(self, texts: Sequence[str], max_length: int) -> list[list[int]]:
+        """Return each text's tokens, cut to `max_length`."""
+        find = self._number_of.get
+        return [[find(word, UNKNOWN) for word in split_words(text)[:max_length]] for text in texts]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the words of some tokens, with spaces between them and without padding."""
+        return " ".join(_names(self.words, tokens))
+
+
+class CharacterTokenizer:
+    """One token a character (Unicode code point); those not met in training are one unknown token.
+
+    Args:
+        characters: the vocabulary; the first one is token `NUM_SPECIAL`.
+    """
+
+    padding = PADDING
+
+    def __init__(self, characters: Sequence[str]) -> None:
+        self.characters = tuple(characters)
+        self.vocabulary_size = len(self.characters) + NUM_SPECIAL
+        self._number_of = {
+            character: number for number, character in enumerate(self.characters, start=NUM_SPECIAL)
+        }
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> CharacterTokenizer:
+        """Take every character of the training texts."""
+        return cls(sorted(set().union(*texts)))
+
+    def encode(self, texts: Sequence[str], max_length: int) -> list[list[int]]:
+        """Return each text's tokens, cut to `max_length`."""
+        find = self._number_of.get
+        return [[find(character, UNKNOWN) for character in text[:max_length]] for text in texts]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the characters of some tokens, without padding."""
+        return "".join(_names(self.characters, tokens))
+
+
+class TextSplit(TensorSplit):
+    """Short texts as rows of tokens of equal length; `texts` keeps them as people read them.
+
+    Args:
+        inputs: (samples, length) tokens, filled up with padding.
+        targets: (samples,) class numbers.
+        texts: (samples,) as they were.
+    """
+
+    def __init__(
+        self, inputs: Tensor, targets: Tensor, texts: Sequence[str], *, device: torch.device
+    ) -> None:
+        assert len(texts) == len(inputs)
+        super().__init__(inputs, targets, device=device)
+        self.texts = texts
+
+
+def split_words(text: str) -> list[str]:
+    """Return the lower-cased words and marks of a text."""
+    return _WORD.findall(text.lower())
+
+
+def tokens_tensor(tokenizer: Tokenizer, texts: Sequence[str], length: int) -> Tensor:
+    """Return (texts, length) tokens, cut and filled up to `length`, in the smallest type that holds them."""
+    rows = tokenizer.encode(texts, length)
+    filled = [row + [tokenizer.padding] * (length - len(row)) for row in rows]
+    return torch.tensor(filled, dtype=token_dtype(tokenizer.vocabulary_size)).reshape(len(texts), length)
+
+
+def token_dtype(vocabulary_size: int) -> torch.dtype:
+    """Return the smallest signed type that holds every token of a vocabulary."""
+    return torch.int16 if vocabulary_size <= 2**15 else torch.int32
+
+
+def _names(vocabulary: Sequence[str], tokens: Sequence[int]) -> list[str]:
+    return [
+        vocabulary[token - NUM_SPECIAL] if token >= NUM_SPECIAL else UNKNOWN_MARK
+        for token in tokens
+        if token != PADDING
+    ]
+
+
+def encode_whole(tokenizer: Tokenizer, text: str) -> Tensor:
+    """Return the tokens of a long text, (tokens,), encoded a chapter's worth at a time to bound the memory.
+
+    Pieces end at the end of a line, so that no word is cut in two.
+    """
+    pieces = []
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start + _PIECE_CHARACTERS) + 1 or len(text)
+        pieces.append(text[start:end])
+        start = end
+    dtype = token_dtype(tokenizer.vocabulary_size)
+    no_limit = _PIECE_CHARACTERS * 100
+    rows = (row for piece in pieces for row in tokenizer.encode([piece], no_limit))
+    return torch.cat([torch.tensor(row, dtype=dtype) for row in rows])

@@ -1,0 +1,1 @@
+"""How a run is started, watched and ended."""

@@ -1,0 +1,1 @@
+"""The signs of life between ranks and their supervisor."""

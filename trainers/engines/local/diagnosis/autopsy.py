@@ -1,0 +1,301 @@
+"""Why a run ended badly, in plain words: from torchrun's error files, its summary and the exit codes."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainers.contract import events
+from trainers.contract.library_words import without_advice
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.torchrun import first_failed_rank, rank_exit_codes
+from trainers.engines.local.diagnosis.rank_log import (
+    OUT_OF_MEMORY,
+    PEER_ERRORS,
+    TIMEOUT_ERRORS,
+    fatal_words,
+    gpu_hint,
+)
+
+# What may also be the noise of a peer that has gone, in words that nobody has foreseen.
+_OF_A_CONNECTION = re.compile(r"\w*(Runtime|Dist\w*|Connection\w*|Timeout|OS|BrokenPipe|EOF)Error\b")
+# torchrun's own line about a rank that its SIGTERM did not end.
+_KILLED_BY_TORCHRUN = "forcefully exiting via"
+TO_END_A_RUN = "To end a run, use Stop: it saves first."
+TOLD_TO_END = re.compile(r"got signal: (15|2)\b")
+_BARE_KEY_ERROR = re.compile(r"KeyError: (.{1,200})")
+_TAIL_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """The fields of an `error` event."""
+
+    code: str
+    message: str
+    hint: str
+    rank: int | None = None
+    traceback: str | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return the event's fields."""
+        return vars(self).copy()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Failure:
+    """What one rank left behind; `exit_code` is negative for a signal, None when torchrun named none."""
+
+    rank: int
+    exit_code: int | None
+    message: str
+    traceback: str | None
+    time_unix_s: float
+
+    @property
+    def is_consequence(self) -> bool:
+        return bool(PEER_ERRORS.search(self.message)) or self.exit_code == -signal.SIGTERM
+
+    @property
+    def was_killed(self) -> bool:
+        return not self.message and self.exit_code is not None and self.exit_code < 0
+
+
+def explain(run: RunDirectory, torchrun_log: Path, torchrun_dir: Path, exit_code: int) -> Cause:
+    """Find the first cause of a failed run; every process of it has ended."""
+    failures = _failures(run, torchrun_log, torchrun_dir)
+    if not failures:
+        return _torchrun_itself(exit_code, torchrun_log)
+    causes = [failure for failure in failures if not failure.is_consequence]
+    if not causes:
+        return _lost_somebody(run, failures, first_failed_rank(_tail(torchrun_log)))
+    first = _first(causes, _tail(torchrun_log))
+    if first.was_killed:
+        return _killed(first)
+    if TIMEOUT_ERRORS.search(first.message):
+        return _timed_out(run, first, failures)
+    return _raised(first)
+
+
+def _first(causes: list[_Failure], torchruns_words: str) -> _Failure:
+    """Return the cause of the others; a killed rank is what its peers stumbled over.
+
+    But not one that aborted, or that torchrun killed, because another one had failed.
+    """
+    raised = [failure for failure in causes if not failure.was_killed]
+    first_rank = first_failed_rank(torchruns_words)
+    for failure in raised:
+        if failure.rank == first_rank and not _OF_A_CONNECTION.match(failure.message):
+            return failure
+    after = {-signal.SIGABRT} | ({-signal.SIGKILL} if _KILLED_BY_TORCHRUN in torchruns_words else set())
+    own = [
+        failure for failure in causes if not (raised and failure.was_killed and failure.exit_code in after)
+    ]
+    return min(own, key=lambda failure: (not failure.was_killed, failure.time_unix_s))
+
+
+def signal_name(exit_code: int) -> str:
+    """Return the name of the signal behind a negative exit code."""
+    try:
+        return signal.Signals(-exit_code).name
+    except ValueError:
+        return f"signal {-exit_code}"
+
+
+def _failures(run: RunDirectory, torchrun_log: Path, torchrun_dir: Path) -> list[_Failure]:
+    exit_codes = rank_exit_codes(_tail(torchrun_log))
+    by_rank = {}
+    for path in torchrun_dir.glob("*/attempt_*/*/error.json"):
+        failure = _read_error_file(path, exit_codes)
+        by_rank[failure.rank] = failure
+    for rank, exit_code in exit_codes.items():
+        if rank not in by_rank:
+            # NCCL's watchdog aborts a rank: its words are in the log, not in an error file.
+            message = fatal_words(_tail(run.rank_log(rank))) if exit_code == -signal.SIGABRT else ""
+            by_rank[rank] = _Failure(
+                rank=rank, exit_code=exit_code, message=message, traceback=None, time_unix_s=0.0
+            )
+    return list(by_rank.values())
+
+
+def _read_error_file(path: Path, exit_codes: Mapping[int, int]) -> _Failure:
+    rank = int(path.parent.name)
+    try:
+        message = json.loads(path.read_text(encoding="utf-8"))["message"]
+    except (OSError, ValueError, LookupError, TypeError):
+        message = "its error file cannot be read"
+    about = message.get("extraInfo", {}) if isinstance(message, dict) else {}
+    text = str(message.get("message", "")) if isinstance(message, dict) else str(message)
+    return _Failure(
+        rank=rank,
+        exit_code=exit_codes.get(rank),
+        message=_in_words(text),
+        traceback=None if (stack := about.get("py_callstack")) is None else without_advice(str(stack)),
+        time_unix_s=float(about.get("timestamp", path.stat().st_mtime)),
+    )
+
+
+def _in_words(text: str) -> str:
+    """Return a rank's error for a person; what torch writes of a KeyError is a name alone."""
+    if found := _BARE_KEY_ERROR.fullmatch(text.strip()):
+        return f"{found[1]} is missing where it was looked up (KeyError)"
+    return without_advice(text)
+
+
+def _killed(failure: _Failure) -> Cause:
+    assert failure.exit_code is not None
+    name = signal_name(failure.exit_code)
+    if name == "SIGKILL":
+        hint = "Often the system's out-of-memory killer: try a smaller batch or model, or fewer ranks."
+        return Cause(
+            code="rank_killed",
+            message=f"Rank {failure.rank} was killed (SIGKILL), by the system or by someone.",
+            hint=hint,
+            rank=failure.rank,
+        )
+    return Cause(
+        code="rank_crashed",
+        message=f"Rank {failure.rank} crashed ({name}).",
+        hint=f"A fault in compiled code; the end of logs/rank_{failure.rank}.log may say more.",
+        rank=failure.rank,
+    )
+
+
+def _raised(failure: _Failure) -> Cause:
+    message = failure.message or f"it ended with exit code {failure.exit_code} and said nothing"
+    out_of_memory = OUT_OF_MEMORY.search(message) is not None
+    of_gpu = gpu_hint(message)
+    if out_of_memory:
+        hint = "Choose a smaller batch per GPU or a smaller model, then start again."
+    else:
+        if of_gpu:
+            message = message.splitlines()[0]  # CUDA's own advice follows
+        hint = of_gpu or f"The traceback and logs/rank_{failure.rank}.log show where."
+    return Cause(
+        code="out_of_memory" if out_of_memory else "gpu_error" if of_gpu else "rank_raised",
+        message=f"Rank {failure.rank} failed: {message}" + ("" if message.endswith((".", "!", "?")) else "."),
+        hint=hint,
+        rank=failure.rank,
+        traceback=failure.traceback,
+    )
+
+
+def _timed_out(run: RunDirectory, failure: _Failure, failures: list[_Failure]) -> Cause:
+    """A collective waited in vain: who did not wait, or stands at the lowest step, did not come."""
+    waited = {item.rank for item in failures if TIMEOUT_ERRORS.search(item.message)}
+    absent = [rank for rank in range(_num_ranks(run)) if rank not in waited]
+    late = absent[0] if len(absent) == 1 else _rank_behind(run)
+    who = "" if late is None else f"; rank {late} is the one that did not come"
+    log = "the logs of the ranks" if late is None else f"logs/rank_{late}.log"
+    return Cause(
+        code="collective_timeout",
+        message=f"The ranks waited too long for each other{who}.",
+        hint=f"See the end of {log}.",
+        rank=late,
+        traceback=failure.traceback,
+    )
+
+
+def _num_ranks(run: RunDirectory) -> int:
+    """Return how many ranks there were; 0 when the configuration has been damaged meanwhile."""
+    try:
+        return run.read_config().nproc_per_node
+    except (OSError, ValueError):
+        return 0
+
+
+def _rank_behind(run: RunDirectory) -> int | None:
+    newest: list[dict[str, Any]] = []
+    for event in events.read_all(run.events):
+        if event["kind"] == "ranks":
+            newest = event["ranks"]
+    steps = {entry["rank"]: entry["step"] for entry in newest}
+    if len(set(steps.values())) < 2:
+        return None
+    return int(min(steps, key=lambda rank: steps[rank]))
+
+
+def _lost_somebody(run: RunDirectory, failures: list[_Failure], first_rank: int | None) -> Cause:
+    """Each rank only misses another one: who left without an error of its own is the one they miss.
+
+    Args:
+        first_rank: the one torchrun saw end first. It then told the others to end, so that their SIGTERM
+            tells nothing.
+    """
+    failed = {item.rank for item in failures}
+    silent = [rank for rank in range(_num_ranks(run)) if rank not in failed]
+    told_to_end = [item.rank for item in failures if item.exit_code == -signal.SIGTERM and not item.message]
+    if first_rank is not None and first_rank in told_to_end:
+        return _told_to_end(first_rank)
+    if len(told_to_end) == 1 and not silent:
+        return _told_to_end(told_to_end[0])
+    if len(silent) == 1:
+        return Cause(
+            code="rank_left",
+            message=f"Rank {silent[0]} ended before training was done, without an error.",
+            hint=f"Something called exit; the end of logs/rank_{silent[0]}.log may say what.",
+            rank=silent[0],
+        )
+    return _all_lost_each_other(failures)
+
+
+def _told_to_end(rank: int) -> Cause:
+    return Cause(
+        code="rank_terminated",
+        message=f"Rank {rank} was told to end (SIGTERM) by the system or someone.",
+        hint=TO_END_A_RUN,
+        rank=rank,
+    )
+
+
+def _all_lost_each_other(failures: list[_Failure]) -> Cause:
+    first = min(failures, key=lambda failure: failure.time_unix_s)
+    return Cause(
+        code="connection_lost",
+        message=f"Rank {first.rank} lost the connection to the other ranks.",
+        hint="The log of each rank shows its last words.",
+        rank=first.rank,
+        traceback=first.traceback,
+    )
+
+
+def _torchrun_itself(exit_code: int, torchrun_log: Path) -> Cause:
+    if exit_code == -signal.SIGTERM or TOLD_TO_END.search(_tail(torchrun_log)):
+        return Cause(
+            code="torchrun_terminated",
+            message="torchrun, the parent of all ranks, was told to end (SIGTERM) by the system or someone.",
+            hint=TO_END_A_RUN,
+        )
+    if exit_code < 0:
+        return Cause(
+            code="torchrun_killed",
+            message=f"torchrun, the parent of all ranks, was killed ({signal_name(exit_code)}).",
+            hint="Somebody or the system ended it.",
+        )
+    if exit_code == 0:
+        return Cause(
+            code="ended_early",
+            message="The ranks ended before training was done, without an error.",
+            hint="Something called exit; the logs of the ranks may say what.",
+        )
+    last_words = _tail(torchrun_log).strip().splitlines()[-1:] or ["it said nothing"]
+    return Cause(
+        code="torchrun_failed",
+        message=f"torchrun ended with exit code {exit_code}: {without_advice(last_words[0])[:300]}",
+        hint="logs/torchrun.log has the whole story.",
+    )
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _TAIL_BYTES))
+            return file.read().decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""

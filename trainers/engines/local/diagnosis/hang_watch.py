@@ -1,0 +1,264 @@
+"""Watches the ranks of a run for a hang: their heartbeats, their processes, and where they stand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from trainers.contract.config import Config
+from trainers.contract.rundir import RunDirectory
+from trainers.engines.heartbeats import collectives
+from trainers.engines.heartbeats.collectives import Answer, Gap, Views
+from trainers.engines.heartbeats.heartbeat_board import Board
+from trainers.engines.local.diagnosis import hangs, stacks
+from trainers.engines.local.diagnosis.autopsy import Cause
+from trainers.engines.local.diagnosis.hangs import RankWatch, Suspicion
+from trainers.engines.local.diagnosis.stacks import Stacks
+from trainers.machine import effort
+
+LOOK_EVERY_S = 1.0
+# Before that a step is a step: nobody looks at what its process does.
+QUIET_FOR_S = 2.0
+MAX_TRACEBACK = 20_000
+MOST_NAMED = 8
+MOST_READ_AT_ONCE = 64
+# A rank hears a question once a second, also while it hangs; one that was stopped does not.
+ANSWER_WITHIN_S = 2.5
+ANSWER_POLL_S = 0.05
+SAME_COLLECTIVES = (
+    "All ranks must call the same collectives in the same order: look for one that not all reach."
+)
+
+
+class HangWatch:
+    """Looks about once a second; `look` returns a hang at the moment it is found."""
+
+    def __init__(self, run: RunDirectory, config: Config, board: Board) -> None:
+        self._run = run
+        self._limit_s = config.hang_timeout_s
+        self._board = board
+        self._watches = [RankWatch(rank) for rank in range(board.num_ranks)]
+        self._looked_at = time.monotonic()
+        self._asked_s = 0.0
+        self.found: Cause | None = None
+
+    def look(self) -> Cause | None:
+        """Look when it is time; return a hang once, and again only after the ranks have gone on."""
+        passed_s = self.follow()
+        if passed_s is None:
+            return None
+        suspicion = hangs.suspect(self._watches, self._limit_s)
+        if suspicion is None or self.found is not None or not self._is_time_to_ask(suspicion, passed_s):
+            return None
+        self.found = self._examine(suspicion)
+        return self.found
+
+    def follow(self) -> float | None:
+        """See what the ranks do, when it is time; return how much time that speaks for."""
+        now = time.monotonic()
+        if now - self._looked_at < LOOK_EVERY_S:
+            return None
+        passed_s, self._looked_at = hangs.counted_s(now - self._looked_at), now
+        for watch in self._watches:
+            self._look_at(watch, passed_s)
+        return passed_s
+
+    def is_at_work(self) -> bool:
+        """Tell whether a rank gets on or works, so that a wish may still be heard.
+
+        On a GPU one that takes a core may only be waiting: there its stack says so, and where it cannot be
+        read, it is not at work.
+        """
+        busy = hangs.busy(self._watches)
+        silent_on_gpu = [watch for watch in busy if watch.is_on_gpu and not watch.gets_on]
+        if len(silent_on_gpu) < len(busy):
+            return True
+        pids = [watch.beat.pid for watch in silent_on_gpu if watch.beat]
+        with ThreadPoolExecutor(max_workers=MOST_READ_AT_ONCE) as pool:
+            standing = list(pool.map(stacks.read_at_once, pids))
+        return any(found is not None and not found.is_waiting for found in standing)
+
+    @property
+    def has_passed(self) -> bool:
+        """Tell whether every rank has beaten again since the hang was found."""
+        return self.found is not None and all(
+            watch.silent_s < self._limit_s for watch in self._watches if watch.counts
+        )
+
+    def forget(self) -> None:
+        """Be ready to find the next hang."""
+        self.found = None
+
+    def _look_at(self, watch: RankWatch, passed_s: float) -> None:
+        beat = self._board.read(watch.rank)
+        looks_closely = beat is not None and watch.silent_s + passed_s >= QUIET_FOR_S
+        used = effort.look(beat.pid) if beat is not None and looks_closely else None
+        watch.is_gone = looks_closely and used is None
+        watch.look(beat, used, passed_s)
+
+    def _is_time_to_ask(self, suspicion: Suspicion, passed_s: float) -> bool:
+        """Ranks that may only be waiting are not asked for their stacks every second."""
+        self._asked_s += passed_s
+        if not suspicion.is_certain and self._asked_s < self._limit_s:
+            return False
+        self._asked_s = 0.0
+        return True
+
+    def _examine(self, suspicion: Suspicion) -> Cause | None:
+        self._board.ask()
+        asked_at = time.monotonic()
+        standing = self._stacks()
+        answers = self._answers(asked_at + ANSWER_WITHIN_S)
+        views = {rank: answer.groups for rank, answer in answers.items()}
+        behind = collectives.behind_on_gpu(answers)
+        culprits = culprits_of(suspicion, self._watches, standing, views, behind)
+        if not culprits:
+            return None
+        cause = describe(culprits, self._watches, standing, collectives.gaps(views), behind)
+        dump = self._keep(cause, standing)
+        where = "" if dump is None else f" Every rank's stack is in logs/{dump.name}."
+        return replace(cause, hint=f"{cause.hint}{where}")
+
+    def _stacks(self) -> dict[int, Stacks]:
+        there = {watch.rank: watch.beat.pid for watch in self._watches if watch.beat and not watch.is_gone}
+        with ThreadPoolExecutor(max_workers=MOST_READ_AT_ONCE) as pool:
+            asked = {
+                rank: pool.submit(stacks.read, pid, self._run.rank_log(rank)) for rank, pid in there.items()
+            }
+        return {rank: future.result() for rank, future in asked.items()}
+
+    def _answers(self, deadline: float) -> dict[int, Answer]:
+        """Return what the ranks say; who does not answer in time is left out."""
+        answers: dict[int, Answer] = {}
+        waited_for = {watch.rank for watch in self._watches if watch.counts and not watch.is_stopped}
+        while waited_for:
+            said = {rank: answer for rank in waited_for if (answer := self._board.answer(rank)) is not None}
+            answers |= {
+                rank: found for rank, answer in said.items() if (found := collectives.from_bytes(answer))
+            }
+            waited_for -= said.keys()
+            if time.monotonic() > deadline:
+                break
+            time.sleep(ANSWER_POLL_S)
+        return answers
+
+    def _keep(self, cause: Cause, standing: Mapping[int, Stacks]) -> Path | None:
+        path = self._run.logs / time.strftime("hang_%Y%m%d-%H%M%S.txt", time.gmtime())
+        parts = [cause.message]
+        for watch in self._watches:
+            words = f"===== rank {watch.rank}: {_words(watch)}"
+            parts.append(
+                f"{words}\n{standing[watch.rank].text() if watch.rank in standing else 'It is gone.'}"
+            )
+        try:
+            path.write_text("\n\n".join(parts) + "\n", encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            print(f"the stacks could not be kept: {error}", flush=True)
+            return None
+        return path
+
+
+def culprits_of(
+    suspicion: Suspicion,
+    watches: Sequence[RankWatch],
+    standing: Mapping[int, Stacks],
+    views: Views | None = None,
+    behind_on_gpu: tuple[int, ...] = (),
+) -> tuple[int, ...]:
+    """Return the ranks the others wait for; all of them where they wait for each other; none: no hang."""
+    views = views or {}
+    stopped = tuple(rank for rank in suspicion.ranks if watches[rank].is_stopped)
+    if stopped:
+        return stopped
+    known = [rank for rank in suspicion.ranks if rank in standing and standing[rank].threads]
+    astray = tuple(rank for rank in known if not standing[rank].is_waiting)
+    gaps = collectives.gaps(views)
+    if not suspicion.is_certain:
+        is_deadlock = suspicion.may_be_deadlock and _is_deadlock(gaps, standing, views)
+        return astray or (is_deadlock and (collectives.blamed(gaps) or _all_in(gaps))) or ()
+    not_begun = tuple(rank for rank in suspicion.ranks if watches[rank].beat is None)
+    return not_begun or astray or behind_on_gpu or collectives.blamed(gaps) or suspicion.ranks
+
+
+def _is_deadlock(gaps: Sequence[Gap], standing: Mapping[int, Stacks], views: Views) -> bool:
+    """Tell whether a collective never ends: its ranks mean different things, or who is missing waits, too.
+
+    One that is missing and waits for nobody may still come.
+    """
+    return any(gap.is_mismatch for gap in gaps) or any(
+        all(_waits_for_others(rank, standing, views) for rank in gap.missing) for gap in gaps
+    )
+
+
+def _waits_for_others(rank: int, standing: Mapping[int, Stacks], views: Views) -> bool:
+    return rank in standing and standing[rank].is_waiting and collectives.is_in_one(rank, views)
+
+
+def _all_in(gaps: Sequence[Gap]) -> tuple[int, ...]:
+    return tuple(sorted({rank for gap in gaps for rank in (*gap.waiting, *gap.missing)}))
+
+
+def describe(
+    culprits: Sequence[int],
+    watches: Sequence[RankWatch],
+    standing: Mapping[int, Stacks],
+    gaps: Sequence[Gap] = (),
+    behind_on_gpu: tuple[int, ...] = (),
+) -> Cause:
+    """Say in plain words who hangs, since when and where, and what to do."""
+    silent_s = min(watches[rank].silent_s for rank in culprits)
+    places = "; ".join(_place(rank, watches, standing) for rank in culprits[:MOST_NAMED])
+    if watches[culprits[0]].is_stopped:
+        why = f"{_ranks(culprits, 'was', 'were')} stopped from outside (SIGSTOP)"
+        hint = "Somebody or something paused the process; what did so can let it go on (SIGCONT)."
+    elif tuple(culprits) == behind_on_gpu:
+        whose = "the GPU of rank" if len(culprits) == 1 else "the GPUs of ranks"
+        names = ", ".join(map(str, culprits[:MOST_NAMED]))
+        why = f"{whose} {names} never came to the end of a backward pass, and the others wait"
+        hint = "A kernel on it takes very long or never ends: look at what the model computes there."
+    elif (
+        len(culprits) > 1
+        and (gaps or not watches[0].is_on_gpu)
+        and all(rank in standing and standing[rank].is_waiting for rank in culprits)
+    ):
+        why = "the ranks wait for each other, each for something else"
+        hint = SAME_COLLECTIVES
+    elif len(culprits) == len(watches):
+        why = "no rank goes on"
+        hint = "Look at the lines they stand on."
+    else:
+        why = f"{_ranks(culprits, 'stands still', 'stand still')}, and the others wait"
+        is_mismatch = any(gap.is_mismatch for gap in gaps)
+        hint = SAME_COLLECTIVES if is_mismatch else "Look at the line it stands on."
+    in_what = "".join(f" {words[0].upper()}{words[1:]}." for gap in gaps[:MOST_NAMED] if (words := str(gap)))
+    message = f"The run hangs: {why}. Nothing has come for {silent_s:.0f} s: {places}.{in_what}"
+    rank = _behind(culprits, watches)
+    traceback = standing[rank].text()[:MAX_TRACEBACK] if rank in standing else None
+    return Cause(code="hang", message=message, hint=hint, rank=rank, traceback=traceback)
+
+
+def _behind(culprits: Sequence[int], watches: Sequence[RankWatch]) -> int:
+    """Return the rank that has come least far."""
+    return min(
+        culprits, key=lambda rank: (beat.step, beat.doing) if (beat := watches[rank].beat) else (-1, 0)
+    )
+
+
+def _ranks(culprits: Sequence[int], one: str, many: str) -> str:
+    names = ", ".join(map(str, culprits[:MOST_NAMED]))
+    return f"rank {names} {one}" if len(culprits) == 1 else f"ranks {names} {many}"
+
+
+def _place(rank: int, watches: Sequence[RankWatch], standing: Mapping[int, Stacks]) -> str:
+    words = f"rank {rank} stands {_words(watches[rank])}"
+    place = standing[rank].place if rank in standing else None
+    return words if place is None else f"{words}, in {place}"
+
+
+def _words(watch: RankWatch) -> str:
+    if watch.beat is None:
+        return "before its first sign of life"
+    return f"at step {watch.beat.step + 1}, {watch.beat.words}"

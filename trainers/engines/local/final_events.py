@@ -1,0 +1,119 @@
+"""What the supervisor says in a run's events, for a rank 0 that cannot or did not live to say it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from trainers.contract import manifests
+from trainers.contract.events import EventFile, State
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import NOTHING_SAVED_HINT
+from trainers.engines.local.diagnosis.autopsy import Cause
+from trainers.machine.clock import now_unix_s
+
+# An event's kind and its fields.
+Words = tuple[str, Mapping[str, Any]]
+
+LAST_WORDS_S = 4.0
+RETRY_S = 0.5
+
+
+def say(run: RunDirectory, words: Sequence[Words]) -> None:
+    """Append events; a full disk is waited for."""
+    rest = list(words)
+    insist("the last words", lambda: _append(run, rest))
+
+
+def append(run: RunDirectory, words: Sequence[Words]) -> None:
+    """Append events.
+
+    Raises:
+        OSError: when the disk does not take all of them.
+    """
+    _append(run, list(words))
+
+
+def _append(run: RunDirectory, rest: list[Words]) -> None:
+    """Append events and take them from the list; those a full disk does not take stay in it."""
+    now = now_unix_s()
+    file = EventFile(run.events)
+    try:
+        while rest:
+            del rest[: file.append((now, kind, fields) for kind, fields in rest)]
+    finally:
+        file.close()
+
+
+def insist(what: str, write: Callable[[], Any]) -> bool:
+    """Write something, again and again for some seconds while the disk does not take it."""
+    deadline = time.monotonic() + LAST_WORDS_S
+    while True:
+        try:
+            write()
+            return True
+        except (FileNotFoundError, NotADirectoryError) as error:
+            print(f"{what} could not be written, because the run's folder is gone: {error}", flush=True)
+            return False
+        except OSError as error:
+            print(f"{what} could not be written, trying again: {error}", flush=True)
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(RETRY_S)
+
+
+def left_over(pids: Sequence[int]) -> Cause:
+    """Say that processes could not be ended."""
+    message = f"Processes of this run could not be ended: {', '.join(map(str, pids))}."
+    hint = "They hang in the kernel (a driver or a network disk); the machine may need a restart."
+    return Cause(code="processes_left", message=message, hint=hint)
+
+
+def fell_after_its_end(cause: Cause) -> Cause:
+    """Say what befell a run that had done and saved all of its steps."""
+    message = f"All steps were done and saved. Then, while its processes ended: {cause.message}"
+    return replace(cause, code="fell_after_its_end", message=message, hint="Nothing is lost.")
+
+
+def forced_stop(*, by_system: bool) -> Cause:
+    """Say that a run was ended by force."""
+    why = (
+        "The system asked the run to end (SIGTERM)"
+        if by_system
+        else "The run did not stop by itself in time and was ended by force"
+    )
+    hint = "Steps after the newest checkpoint were not saved."
+    return Cause(code="stop_forced", message=f"{why}.", hint=hint)
+
+
+def stop_waits() -> Cause:
+    """Say that a wish to stop has not been heard, because the ranks are at work."""
+    message = "The ranks are still at work on a step, so the stop waits for them: at most two minutes."
+    hint = "A stop without saving ends the run at once."
+    return Cause(code="stop_waits", message=message, hint=hint)
+
+
+def answer(command_id: str, state: State, reason: str) -> dict[str, Any]:
+    """Return the answer to a stop that no rank could give any more."""
+    accepted = state == "stopped"
+    return {"id": command_id, "name": "stop", "step": 0, "accepted": accepted, "message": reason}
+
+
+def what_is_kept(run: RunDirectory, num_steps: int | None) -> str:
+    """Say from which checkpoint the run can go on: the newest whole one, which is the one that Resume takes.
+
+    Args:
+        num_steps: the last step of the run, where it is known.
+    """
+    there = sorted(run.list_checkpoints(), key=lambda item: (item.saved_unix_s, item.step))
+    if not there:
+        return NOTHING_SAVED_HINT
+    whole = manifests.newest_whole(run, sum_bytes=manifests.QUICK_BYTES)
+    if whole is None:
+        return "None of its checkpoints is whole: start it again."
+    damaged = "" if whole == there[-1] else f"The checkpoint of step {there[-1].step} is damaged. "
+    if num_steps is not None and whole.step >= num_steps:
+        return f"{damaged}All {num_steps:,} steps are done and saved: Resume concludes the run."
+    return f"{damaged}Resume goes on from the checkpoint of step {whole.step}."

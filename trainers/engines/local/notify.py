@@ -1,0 +1,119 @@
+"""Tells people that a run has ended, over the services named in DDP_NOTIFY_URLS.
+
+    echo TEXT | python -m trainers.engines.local.notify
+
+The addresses are Apprise URLs, which hold tokens: they stay in the environment, and never get into an
+argument, a log, an event or an error. What sends is a process of its own, so that whatever goes wrong in it,
+or takes long, does the supervisor no harm; it says how it went by its exit code alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from trainers.contract import events
+from trainers.contract.events import State
+from trainers.contract.rundir import RunDirectory
+from trainers.engines.local.diagnosis.autopsy import Cause
+from trainers.machine import environment
+from trainers.paths import REPOSITORY
+
+VARIABLE = environment.NOTIFY_URLS
+TIME_LIMIT_S = 9.0
+TOLD_STATES: frozenset[State] = frozenset({"finished", "failed"})
+NOT_INSTALLED, NOT_AN_ADDRESS, NOT_TAKEN = 3, 4, 5
+TITLE = "Training run ended"
+_NOT_AFFECTED = "The run itself is not affected."
+_PROBLEMS = {
+    NOT_INSTALLED: (
+        "the package apprise is not installed",
+        "Install it with: pip install -r requirements-notify.txt",
+    ),
+    NOT_AN_ADDRESS: (
+        f"an address in {VARIABLE} is not one that Apprise knows",
+        "See docs/notifications.md for how they are written.",
+    ),
+}
+_NOT_SENT = ("a service did not take it", f"Check the addresses in {VARIABLE} and the network.")
+_TOO_SLOW = (f"it took longer than {TIME_LIMIT_S:.0f} seconds", "Check the network.")
+
+
+def run_ended(run: RunDirectory, state: State, reason: str) -> Cause | None:
+    """Send one sentence about a run that ended by itself; return what went wrong with that, or None."""
+    if state not in TOLD_STATES or not os.environ.get(VARIABLE, "").split():
+        return None
+    try:
+        sender = subprocess.run(
+            [sys.executable, "-m", "trainers.engines.local.notify"],
+            cwd=REPOSITORY,
+            env=environment.for_a_child(keep=environment.FOR_NOTIFYING),
+            input=sentence(run, state, reason).encode("utf-8", errors="replace"),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=TIME_LIMIT_S,
+            check=False,
+        )
+        if sender.returncode == 0:
+            return None
+        why, hint = _PROBLEMS.get(sender.returncode, _NOT_SENT)
+    except subprocess.TimeoutExpired:
+        why, hint = _TOO_SLOW
+    except OSError as error:
+        why, hint = f"no process could be started for it ({error.strerror})", ""
+    message = f"The notification that the run has ended was not sent: {why}."
+    return Cause(code="notify_failed", message=message, hint=f"{hint} {_NOT_AFFECTED}".strip())
+
+
+def sentence(run: RunDirectory, state: State, reason: str) -> str:
+    """Say in one sentence which run ended, how, why, and how good it was."""
+    best = _best_evaluation(run.events)
+    how_good = "" if best is None else f" Best {best[0].replace('_', ' ')}: {best[1]:.4g} at step {best[2]}."
+    try:
+        name = run.read_config().name
+    except (OSError, ValueError):
+        name = ""
+    return f"{name or run.run_id} {state}: {reason}{how_good}"
+
+
+def _best_evaluation(path: Path) -> tuple[str, float, int] | None:
+    """Return name, value and step of the best evaluation; what a resumed run did anew counts as it is now."""
+    kept: list[dict[str, Any]] = []
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                # Most lines are steps, of which there may be millions.
+                if b'"kind":"eval"' in line and line.endswith(b"\n"):
+                    event = json.loads(line)
+                    kept = [earlier for earlier in kept if earlier["step"] < event["step"]] + [event]
+    except OSError:
+        return None
+    best = None
+    for event in kept:
+        name = events.primary_metric(event["metrics"])
+        if name is not None and events.is_better(name, event["metrics"][name], best[1] if best else None):
+            best = (name, event["metrics"][name], event["step"])
+    return best
+
+
+def send(text: str, addresses: list[str]) -> int:
+    """Send a text to all addresses; return the exit code that says how it went."""
+    try:
+        apprise = importlib.import_module("apprise")
+    except ImportError:
+        return NOT_INSTALLED
+    services = apprise.Apprise()
+    known = [services.add(address) for address in addresses]
+    was_taken = services.notify(body=text, title=TITLE)
+    if not all(known):
+        return NOT_AN_ADDRESS
+    return 0 if was_taken else NOT_TAKEN
+
+
+if __name__ == "__main__":
+    sys.exit(send(sys.stdin.buffer.read().decode("utf-8"), os.environ.get(VARIABLE, "").split()))

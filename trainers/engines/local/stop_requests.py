@@ -1,0 +1,63 @@
+"""The wishes to stop among a run's commands, as the supervisor hears them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainers.files.json_files import parse_json
+from trainers.files.private_files import ForeignFileError, open_own
+
+# Whoever reads may have been asleep; more than this is the clock that was set, not time that passed.
+MOST_LATE_S = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopWish:
+    """Somebody wants the run to stop; `late_s`: how long ago that was said."""
+
+    id: str
+    save: bool
+    late_s: float
+
+
+class Wishes:
+    """Reads commands that are appended to a file from `offset` on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.offset = path.stat().st_size if path.exists() else 0
+        self._is_refused = False
+
+    def read(self) -> list[StopWish]:
+        """Return the wishes to stop that have come since the last look."""
+        try:
+            with open_own(self._path) as file:
+                file.seek(self.offset)
+                chunk = file.read()
+        except FileNotFoundError:
+            return []
+        except ForeignFileError as error:
+            if not self._is_refused:
+                print(f"no command is heard: {error}", flush=True)
+            self._is_refused = True
+            return []
+        end = chunk.rfind(b"\n") + 1
+        self.offset += end
+        return [wish for line in chunk[:end].split(b"\n") if (wish := _stop_wish(line)) is not None]
+
+
+def _stop_wish(line: bytes) -> StopWish | None:
+    try:
+        command = parse_json(line)
+        if command["name"] != "stop":
+            return None
+        late_s = time.time() - float(command.get("time_unix_s", time.time()))
+        return StopWish(
+            id=str(command.get("id", "")),
+            save=bool(command.get("save", True)),
+            late_s=min(late_s, MOST_LATE_S) if late_s > 0 else 0.0,  # NaN is not above 0
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None

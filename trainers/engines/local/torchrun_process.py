@@ -1,0 +1,141 @@
+"""torchrun with its ranks, as a supervisor holds it: started for one run, or before anybody chose one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainers.contract import orders
+from trainers.contract.config import Config
+from trainers.contract.orders import COMMANDS_OFFSET, STOOD_BY, SUPERVISED, Order, Pipes
+from trainers.contract.rundir import RunDirectory, worker_arguments
+from trainers.contract.torchrun import RendezvousFiles, torchrun_arguments, torchrun_options, torchrun_program
+from trainers.engines.heartbeats import heartbeat_board
+from trainers.engines.heartbeats.heartbeat_board import Board
+from trainers.engines.local import fork_server
+from trainers.files import plain_files
+from trainers.machine import cuda_environment, environment, processes
+from trainers.paths import REPOSITORY
+
+_LOG = "torchrun.log"
+_DETAILS = "torchrun"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gang:
+    """A torchrun at work.
+
+    Attributes:
+        log: what torchrun and what it started first said.
+        details: its folder with the errors of each rank.
+        board: the ranks' heartbeats; None where this system has nothing to hold them.
+    """
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    details: Path
+    board: Board | None
+
+
+def start(run: RunDirectory, config: Config, resume_step: int | None, commands_offset: int) -> Gang:
+    """Start torchrun for a run.
+
+    Args:
+        commands_offset: from where in `commands.jsonl` the ranks read.
+
+    Raises:
+        OSError: when it cannot be started.
+    """
+    run.logs.mkdir(exist_ok=True)
+    log, details = run.logs / _LOG, run.logs / _DETAILS
+    board = Board(config.nproc_per_node) if heartbeat_board.can_be_watched() else None
+    command = worker_arguments(config, run.path, resume_step)
+    variables = {COMMANDS_OFFSET: str(commands_offset)}
+    process = _launch(command, log, details, board, variables)
+    return Gang(process=process, log=log, details=details, board=board)
+
+
+class WaitingGang:
+    """A torchrun whose ranks have imported everything and wait to hear which run is theirs.
+
+    Args:
+        folder: where its logs lie until then; it is made here.
+    """
+
+    def __init__(self, folder: Path, num_ranks: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.num_ranks = num_ranks
+        self._folder = folder
+        self._board = Board(num_ranks)
+        self._pipes = Pipes(num_ranks)
+        command = torchrun_arguments(num_ranks, "trainers.warm_worker")
+        variables = {orders.ADDRESSES: self._pipes.addresses}
+        self.process = _launch(command, folder / _LOG, folder / _DETAILS, self._board, variables)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every rank waits by now."""
+        beats = [self._board.read(rank) for rank in range(self.num_ranks)]
+        return all(beat is not None and beat.doing == heartbeat_board.STANDING_BY for beat in beats)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether torchrun lives, and every rank that has come so far."""
+        beats = [self._board.read(rank) for rank in range(self.num_ranks)]
+        return self.process.poll() is None and all(
+            beat is None or processes.is_alive(beat.pid) for beat in beats
+        )
+
+    def begin(self, run: RunDirectory, resume_step: int | None, commands_offset: int) -> Gang:
+        """Give it a run.
+
+        Raises:
+            OSError: when its log cannot be brought to the run.
+        """
+        run.logs.mkdir(exist_ok=True)
+        log = run.logs / _LOG
+        (self._folder / _LOG).replace(log)
+        variables = {COMMANDS_OFFSET: str(commands_offset), STOOD_BY: "1"}
+        variables |= {name: os.environ[name] for name in cuda_environment.OF_A_RUN if name in os.environ}
+        order = Order(run_dir=str(run.path), resume_step=resume_step, environment=variables)
+        self._pipes.tell(order)
+        return Gang(process=self.process, log=log, details=self._folder / _DETAILS, board=self._board)
+
+    def put_away(self, run: RunDirectory | None) -> None:
+        """Leave nothing of it behind, when it has ended; what it noted of errors goes to its run."""
+        if run is not None and run.logs.is_dir():
+            shutil.rmtree(run.logs / _DETAILS, ignore_errors=True)
+            if (self._folder / _DETAILS).is_dir():
+                shutil.move(self._folder / _DETAILS, run.logs / _DETAILS)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _launch(
+    arguments: Sequence[str], log: Path, details: Path, board: Board | None, variables: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start torchrun, which the kernel ends with this process."""
+    for left in (details, log):  # in a copied run they may be links to anywhere
+        plain_files.remove(left)
+    # What is in memory goes with this process, so nothing of it has to be tidied up.
+    rendezvous = RendezvousFiles().environment
+    more = {**torchrun_options(details), **rendezvous, SUPERVISED: "1", **variables}
+    if board is not None:
+        more[heartbeat_board.ADDRESS] = board.address
+    lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
+    forking = [sys.executable, "-u", "-m", "trainers.engines.local.fork_server", str(os.getpid())]
+    program = forking if fork_server.can_fork() else [*lifeline, *torchrun_program()]
+    with log.open("xb") as output:
+        return subprocess.Popen(
+            [*program, *arguments],
+            cwd=REPOSITORY,
+            env=environment.for_a_child(more),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )

@@ -1,0 +1,125 @@
+"""JSON files: read so that whatever anybody wrote can be held, written so that nobody reads a part."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainers.files.plain_files import open_plain
+from trainers.files.private_files import open_own
+
+MAX_JSON_BYTES = 64 * 2**20
+MAX_WHOLE_NUMBER = 2**63
+# What may be half a surrogate pair, or a number of more than 64 bits.
+_ODD = re.compile(r"\\u[dD][89a-fA-F]|\d{19}")
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def read_json(path: Path, *, must_be_ours: bool = False) -> Any:
+    """Return the value of a JSON file.
+
+    Args:
+        must_be_ours: it is believed, not only shown.
+
+    Raises:
+        OSError: when it cannot be read.
+        ForeignFileError: when it must be ours, and another user owns it.
+        ValueError: when it is not JSON, no plain file, far too large, or so deep that it cannot be held.
+    """
+    with open_own(path) if must_be_ours else open_plain(path) as file:
+        content = file.read(MAX_JSON_BYTES + 1)
+    if len(content) > MAX_JSON_BYTES:
+        raise ValueError(f"{path.name} is larger than {MAX_JSON_BYTES // 2**20} MB")
+    return parse_json(content)
+
+
+def parse_json(content: bytes | str) -> Any:
+    """Return the value some JSON stands for, as every other program can take it on.
+
+    Halves of surrogate pairs become marks of what is missing, and numbers of more than 64 bits rounded ones.
+
+    Raises:
+        ValueError: when it is not JSON, or so deep that it cannot be held.
+    """
+    text = content if isinstance(content, str) else content.decode("utf-8")
+    try:
+        value = json.loads(text)
+        return _passed_on(value) if _ODD.search(text) else value
+    except RecursionError as error:
+        raise ValueError("values are nested too deep") from error
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the whole JSON objects of a file, each on a line; other output between them is left out.
+
+    Raises:
+        OSError: when it cannot be read.
+    """
+    text = path.read_text(encoding="utf-8", errors="replace")
+    found = []
+    for line in text[: text.rfind("\n") + 1].splitlines():
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            found.append(value)
+    return found
+
+
+def write_json_atomically(path: Path, value: Mapping[str, Any], *, mode: int = 0o666) -> None:
+    """Replace a JSON file so that a reader sees the old or the new one, never a part.
+
+    Raises:
+        OSError: when it cannot be written; the old one is still there.
+        TypeError: when the value cannot be written as JSON.
+    """
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    # With its mode from the first moment on: what is private is never readable by others.
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(value, file, indent=2)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+    sync_directory(path.parent)
+
+
+def remove_half_written(path: Path) -> None:
+    """Remove what was left beside a file by writers that were killed; none may be at it now."""
+    for leftover in path.parent.glob(f".{path.name}.*.tmp"):
+        leftover.unlink(missing_ok=True)
+
+
+def sync_directory(path: Path) -> None:
+    """Make a rename in this directory durable, where the file system offers it."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(fd)
+
+
+def _passed_on(value: Any) -> Any:
+    if isinstance(value, str):
+        return _HALF.sub("\ufffd", value)
+    if isinstance(value, int) and not -MAX_WHOLE_NUMBER <= value < MAX_WHOLE_NUMBER:
+        return float(str(value))
+    if isinstance(value, list):
+        return [_passed_on(item) for item in value]
+    if isinstance(value, dict):
+        return {_passed_on(name): _passed_on(item) for name, item in value.items()}
+    return value

@@ -1,0 +1,1 @@
+"""The machine below a run: GPUs, processor, processes, environment."""

@@ -1,0 +1,52 @@
+"""Ties a process's life to its parent's: the kernel kills it when the parent is gone (on Linux only).
+
+    python -m trainers.machine.lifeline PARENT_PID COMMAND ...
+
+As a program it becomes the command, which then cannot outlive that parent, whatever kills it. A process
+with several threads starts its children this way, because code between its fork and exec may hang. The
+command's own children find its process id in their environment: so they can tell that it is gone already.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+COMMAND_PID = "TRAINERS_COMMAND_PID"
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def die_with_parent(parent_pid: int | None = None) -> None:
+    """Ask the kernel to kill this process when its parent's thread that started it ends.
+
+    Args:
+        parent_pid: who the parent should be; if it is gone already, this process ends at once.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    parent_pid = os.getppid() if parent_pid is None else parent_pid
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        os._exit(1)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of descendants that lose theirs (on Linux only), so that none gets out of sight."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def parent_by_name() -> int | None:
+    """Return the process id of the command that this process is a child of, if it was started here."""
+    named = os.environ.get(COMMAND_PID, "")
+    return int(named) if named.isdecimal() else None
+
+
+if __name__ == "__main__":
+    die_with_parent(int(sys.argv[1]))
+    os.environ[COMMAND_PID] = str(os.getpid())
+    os.execvp(sys.argv[2], sys.argv[2:])  # the promise holds across it

@@ -1,0 +1,253 @@
+"""What models that start from a folder with a trained model have in common: optional packages, checks.
+
+Nothing here is imported from transformers or timm until such a model is picked: both are optional and take
+seconds to import. Folders are never fetched, and nothing in them is executed: weights are read as safetensors
+only, and code that a folder may bring is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import logging
+import os
+import re
+import sys
+import textwrap
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from trainers.contract.library_words import in_words
+from trainers.data.dataset import NotInstalledError
+from trainers.files.json_files import parse_json
+
+log = logging.getLogger(__name__)
+
+INSTALL = "pip install -r requirements-finetune.txt"
+TRANSFORMERS = "transformers==5.23.0"
+TIMM = "timm==1.0.31"
+TORCHVISION = "torchvision==0.28.0"
+
+PICKLED_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+
+# What torchvision describes in Python when it is imported, whether or not its compiled half is there.
+_TORCHVISION_OPERATORS = ("nms", "qnms")
+_SIGNATURE = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+
+
+def import_transformers(*, offline: bool) -> ModuleType:
+    """Return the package transformers.
+
+    Args:
+        offline: tell it to stay off the network; heeded only before the first import.
+
+    Raises:
+        NotInstalledError: with the command that installs it.
+    """
+    transformers = _import_optional("transformers", offline=offline)
+    # Its warnings are about weights that are left over or new; what matters of that, we say ourselves.
+    transformers.utils.logging.set_verbosity_error()
+    return transformers
+
+
+def import_timm(*, offline: bool) -> ModuleType:
+    """Return the package timm; `offline` and errors as for `import_transformers`."""
+    return _import_optional("timm", offline=offline)
+
+
+def _import_optional(name: str, *, offline: bool) -> ModuleType:
+    if offline:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+    # The bars of transformers would fill the rank's log.
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    try:
+        declare_torchvision_operators()  # transformers imports torchvision too, where it is there
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise NotInstalledError(f"This model needs {name} ({error}). Get it with: {INSTALL}") from error
+
+
+@functools.cache
+def declare_torchvision_operators() -> torch.library.Library | None:
+    """Declare the operators whose absence keeps torchvision from being imported; return what holds them.
+
+    torchvision's compiled half is built against one build of torch. With another (PyPI's torchvision beside
+    torch for the CPU) it cannot be loaded; torchvision would do without, but describes two of its operators
+    all the same, and torch wants them declared first. Declared only, they fail when they are called; timm and
+    transformers do not call them for the models here.
+    """
+    found = None if "torchvision" in sys.modules else importlib.util.find_spec("torchvision")
+    if found is None or not found.submodule_search_locations:
+        return None
+    folder = Path(next(iter(found.submodule_search_locations)))
+    try:
+        for compiled in folder.glob("_C.*"):
+            torch.ops.load_library(str(compiled))
+            return None
+    except OSError as error:
+        log.info("torchvision's compiled operators do not go with this torch, and are not needed: %s", error)
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for name in _TORCHVISION_OPERATORS:
+        library.define(name + _SIGNATURE)
+    return library
+
+
+def model_folder(path: str, model: str) -> Path:
+    """Return the folder of a trained model after a look at what lies in it.
+
+    Args:
+        path: the configuration's `pretrained_path`.
+        model: the name of the model that asks, for messages.
+
+    Raises:
+        ValueError: saying in plain words what is wrong and what to do.
+    """
+    if not path:
+        raise ValueError(
+            f"pretrained_path is empty, but {model} starts from a trained model: name its folder"
+        )
+    folder = Path(path).expanduser()
+    if not folder.exists():
+        hint = "Check the spelling."
+        if _HUB_NAME.fullmatch(path):
+            hint = (
+                "It looks like a name on a model hub; nothing is downloaded here. Elsewhere: "
+                f"hf download {path} --local-dir FOLDER, then name that folder."
+            )
+        raise ValueError(f"pretrained_path is {path!r}, which is not on this machine. {hint}")
+    if not folder.is_dir():
+        raise ValueError(f"pretrained_path is {path!r}, a file: name the folder it lies in ({folder.parent})")
+    if not (folder / "config.json").is_file():
+        nearby = sorted(found.parent for found in folder.glob("*/config.json"))
+        hint = f"Did you mean {nearby[0]}?" if nearby else "Name the folder that config.json lies in."
+        raise ValueError(f"{folder} has no config.json, so it is no model in Hugging Face format. {hint}")
+    check_weights(folder)
+    return folder
+
+
+def check_weights(folder: Path) -> None:
+    """See that a folder has weights that can be read without executing anything, and that they are whole.
+
+    Raises:
+        ValueError: saying what is wrong and what to do.
+    """
+    index = folder / "model.safetensors.index.json"
+    files = [folder / "model.safetensors"]
+    if index.is_file():
+        files = _parts_named_in(index)
+    missing = [file.name for file in files if not file.is_file()]
+    if missing:
+        pickled = sorted(found.name for kind in PICKLED_WEIGHTS for found in folder.glob(kind))
+        if pickled and not index.is_file():
+            raise ValueError(
+                f"{folder} has its weights only as {pickled[0]}. Such files can execute code when they are "
+                "loaded, so they are refused: get the model as model.safetensors (docs/fine-tuning.md)"
+            )
+        raise ValueError(f"{folder} lacks its weights: {', '.join(missing)} is not there. Copy them again")
+    for file in files:
+        with file.open("rb") as opened:
+            is_pointer = opened.read(32).startswith(b"version https://git-lfs")
+        if is_pointer:
+            raise ValueError(f"{file} is only a pointer of Git LFS. In its folder: git lfs pull")
+        try:
+            with safe_open(file, framework="pt"):  # checks the size against the file's own table
+                pass
+        except SafetensorError as error:
+            raise ValueError(f"{file} is not whole ({error}). Copy it again") from error
+
+
+def _parts_named_in(index: Path) -> list[Path]:
+    """Return the files over which weights are spread.
+
+    Raises:
+        ValueError: when the index names anything but files beside it.
+    """
+    parts = _read_json(index).get("weight_map")
+    names = (
+        set(parts.values()) if isinstance(parts, dict) and all(_is_text(v) for v in parts.values()) else {""}
+    )
+    if not all(name == Path(name).name and name not in ("", "..") for name in names):
+        raise ValueError(f"{index} names files that do not lie beside it. Copy the model again")
+    return [index.parent / name for name in sorted(names)]
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return a folder's config.json.
+
+    Raises:
+        ValueError: when it is not JSON, or asks for code from a model hub.
+    """
+    config = _read_json(folder / "config.json")
+    for key in ("attn_implementation", "experts_implementation"):
+        if "/" in str(config.get(key, "")):
+            raise ValueError(
+                f"{folder / 'config.json'} asks for code from a model hub ({key}), which is not run"
+            )
+    return config
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = parse_json(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON ({error}). Copy it again") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is not an object of settings. Copy it again")
+    return content
+
+
+def freeze_unused(network: nn.Module, example: Tensor) -> list[str]:
+    """Set parameters that the output does not depend on aside from training; return their names.
+
+    DDP waits for a gradient of every parameter that is trained, and ends with an error when one has none.
+
+    Raises:
+        ValueError: when the example is longer than the model can read.
+    """
+    network.eval()
+    try:
+        used = _parameters_behind(network(example))
+    except IndexError as error:
+        # RoBERTa and its kin count places from behind the padding, so their limit is lower than they say.
+        raise ValueError(
+            f"the model cannot read {example.shape[1]} tokens at once: choose a smaller sequence_length"
+        ) from error
+    unused = [name for name, parameter in network.named_parameters() if parameter not in used]
+    for name in unused:
+        network.get_parameter(name).requires_grad_(False)
+    if unused:
+        log.info("not trained, because the result does not depend on them: %s", ", ".join(unused))
+    network.train()
+    return unused
+
+
+def _parameters_behind(output: Tensor) -> set[Tensor]:
+    """Return the parameters a backward pass would reach, by a walk through the graph; nothing is computed."""
+    found = set()
+    seen = set()
+    waiting: list[Any] = [output.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if isinstance(parameter := getattr(node, "variable", None), Tensor):
+            found.add(parameter)
+        waiting += [before for before, _ in node.next_functions]
+    return found
+
+
+def in_short(error: Exception) -> str:
+    """Return what an error says, on one line and without what is too long to read."""
+    return textwrap.shorten(in_words(error), 300, placeholder=" …")

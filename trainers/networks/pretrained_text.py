@@ -1,0 +1,162 @@
+"""Trained models of transformers that read one text: loading them, their tokenizers, what goes together."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainers.data.dataset import DataSpec
+from trainers.networks.pretrained import import_transformers, in_short, model_folder, read_config
+
+log = logging.getLogger(__name__)
+
+# The files any of which holds a tokenizer's vocabulary.
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "vocab.txt",
+    "vocab.json",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+)
+
+
+class HubTokenizer:
+    """The tokenizer of a trained model.
+
+    Args:
+        tokenizer: of transformers.
+        adds_marks: put the model's own marks around each text ([CLS] and [SEP] of BERT).
+    """
+
+    def __init__(self, tokenizer: Any, *, padding: int, adds_marks: bool) -> None:
+        self._tokenizer = tokenizer
+        self._adds_marks = adds_marks
+        self.padding = padding
+        self.vocabulary_size = 1 + max(tokenizer.get_vocab().values(), default=-1)
+
+    def encode(self, texts: Sequence[str], max_length: int) -> list[list[int]]:
+        """Return each text's tokens, cut to `max_length`; a closing mark stays where there is one."""
+        rows: list[list[int]] = self._tokenizer(
+            list(texts),
+            add_special_tokens=self._adds_marks,
+            truncation=True,
+            max_length=max_length,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+        )["input_ids"]
+        return rows
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Return the text of some tokens, without the model's marks."""
+        text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=True)
+        return text
+
+
+def load_tokenizer(path: str, model: str, *, offline: bool, is_padded: bool) -> HubTokenizer:
+    """Return the tokenizer in a trained model's folder.
+
+    Args:
+        path: the configuration's `pretrained_path`.
+        model: the name of the model that asks, for messages.
+        is_padded: texts are marked and filled up, as for classification; else they are running text.
+
+    Raises:
+        ValueError: when there is none, or it has no token to fill up with.
+    """
+    folder = model_folder(path, model)
+    transformers_config(folder, model)
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise ValueError(
+            f"{folder} has no tokenizer (none of {', '.join(TOKENIZER_FILES)}): copy it from the model"
+        )
+    transformers = import_transformers(offline=offline)
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(  # nosec B615
+            folder, local_files_only=True, trust_remote_code=False
+        )
+    except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+        raise ValueError(f"the tokenizer in {folder} cannot be read: {in_short(error)}") from error
+    fillers = [token for token in (tokenizer.pad_token_id, tokenizer.eos_token_id) if token is not None]
+    if is_padded and not fillers:
+        raise ValueError(f"the tokenizer in {folder} has no token to fill up short texts with (pad_token)")
+    return HubTokenizer(tokenizer, padding=(fillers or [0])[0], adds_marks=is_padded)
+
+
+def transformers_config(folder: Path, model: str) -> dict[str, Any]:
+    """Return the config.json of a model of transformers that reads one text.
+
+    Raises:
+        ValueError: when it is a model of another kind.
+    """
+    config = read_config(folder)
+    if "model_type" not in config:
+        hint = ": choose model timm_image" if "architecture" in config else ""
+        raise ValueError(f"{folder} is no model of transformers (config.json has no model_type){hint}")
+    if "auto_map" in config:
+        log.warning("%s brings code of its own, which is not run", folder)
+    if config.get("is_encoder_decoder"):
+        kind = config["model_type"]
+        raise ValueError(f"{model} cannot use a model of type {kind}, which turns one text into another")
+    return config
+
+
+def load(loader: Any, folder: Path, model: str) -> Any:
+    """Return the model in a folder, in fp32, with all of its weights from the folder.
+
+    Args:
+        loader: one of transformers' AutoModel classes.
+
+    Raises:
+        ValueError: when it cannot be loaded, or some of its weights are not in the folder.
+    """
+    try:
+        network, report = loader.from_pretrained(
+            folder,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+        raise ValueError(f"{model} cannot use the model in {folder}: {in_short(error)}") from error
+    if network.main_input_name != "input_ids":
+        raise ValueError(f"{model} reads text, but the model in {folder} takes {network.main_input_name}")
+    if getattr(network, "pooler", None) is not None:
+        network.pooler = None  # its output is not used, and many trained models do not have its weights
+    missing = sorted(name for name in report["missing_keys"] if not name.startswith("pooler."))
+    if missing:
+        raise ValueError(
+            f"the weights in {folder} do not belong to its config.json: {len(missing)} are missing, "
+            f"{missing[0]} for one. Copy both from the same model"
+        )
+    return network
+
+
+def check_tokens(spec: DataSpec, vocabulary_size: int, network: Any, folder: Path) -> None:
+    """See that data, tokenizer and model speak of the same tokens, and that the texts are not too long.
+
+    Raises:
+        ValueError: saying which do not go together.
+    """
+    num_known = network.get_input_embeddings().num_embeddings
+    if vocabulary_size > num_known:
+        raise ValueError(
+            f"the tokenizer in {folder} has {vocabulary_size} tokens, but the model knows only "
+            f"{num_known}: they do not belong together. Copy both from the same model"
+        )
+    if spec.vocabulary_size != vocabulary_size:
+        raise ValueError(
+            f"the data set has {spec.vocabulary_size} tokens of its own and the model in {folder} "
+            f"{vocabulary_size}: it does not use the model's tokenizer, so choose another data set"
+        )
+    most = getattr(network.config.get_text_config(), "max_position_embeddings", None)
+    if most is not None and spec.input_shape[0] > most:
+        raise ValueError(
+            f"sequence_length is {spec.input_shape[0]}, but the model in {folder} reads at most {most} tokens"
+        )

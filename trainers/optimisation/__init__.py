@@ -1,0 +1,1 @@
+"""What is minimised, by which optimizer, and the compiled step."""

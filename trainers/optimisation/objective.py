@@ -1,0 +1,123 @@
+"""What is minimised, per task; evaluation over a whole split, exact over ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional
+
+from trainers.data.dataset import LANGUAGE_MODELLING, TABULAR_REGRESSION, DataSpec, Split
+from trainers.engines.heartbeats import beats
+from trainers.engines.heartbeats.heartbeat_board import EVALUATING
+from trainers.parallel.process_group import World
+from trainers.parallel.strategy import Strategy
+from trainers.report import metrics
+from trainers.report.metrics import Evaluation
+
+MOST_EVALUATED = 256
+WIDENING = 8
+MOST_SCORES = 2**26  # 256 MB in fp32
+
+
+class Objective:
+    """The loss of a task: cross-entropy against class numbers, or squared error against standardised numbers.
+
+    Args:
+        label_smoothing: share of the target given to all classes alike (Szegedy et al. 2015, section 7).
+    """
+
+    def __init__(self, spec: DataSpec, *, label_smoothing: float = 0.0) -> None:
+        self._is_regression = spec.task == TABULAR_REGRESSION
+        self._label_smoothing = 0.0 if self._is_regression else label_smoothing
+
+    def training_loss(self, output: Tensor | tuple[Tensor, Tensor], targets: Tensor) -> Tensor:
+        """Return the mean loss of a batch; a model may add a loss of its own, as (scores, loss)."""
+        if isinstance(output, tuple):
+            scores, auxiliary = output
+            return self._loss(scores, targets, "mean", self._label_smoothing) + auxiliary
+        return self._loss(output, targets, "mean", self._label_smoothing)
+
+    def share(self, targets: Tensor, weight: float) -> Callable[[Any], Tensor]:
+        """Return what maps the model's output for these targets to their weighted part of the loss."""
+
+        def loss_of(output: Any) -> Tensor:
+            return self.training_loss(output, targets) * weight
+
+        return loss_of
+
+    def summed_loss(self, scores: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss added up over the targets, without smoothing; in float64, so order is no matter."""
+        return self._loss(scores, targets, "none", 0.0).double().sum()
+
+    def _loss(self, scores: Tensor, targets: Tensor, reduction: str, smoothing: float) -> Tensor:
+        if self._is_regression:
+            return functional.mse_loss(scores.float().flatten(), targets.flatten(), reduction=reduction)
+        return functional.cross_entropy(
+            scores.flatten(0, -2), targets.flatten(), reduction=reduction, label_smoothing=smoothing
+        )
+
+
+def evaluation_batch(spec: DataSpec, batch_size: int) -> int:
+    """Return how many samples to evaluate at once: more than in training, as far as memory surely allows.
+
+    Without gradients a sample takes a fraction of what it takes in training; a language model's scores
+    (one for each word it knows, at each place) take more than all the rest.
+    """
+    num_places = spec.input_shape[0] if spec.task == LANGUAGE_MODELLING else 1
+    fitting = MOST_SCORES // max(1, spec.num_classes * num_places)
+    return max(batch_size, min(MOST_EVALUATED, WIDENING * batch_size, fitting))
+
+
+@torch.no_grad()
+def evaluate(
+    strategy: Strategy,
+    objective: Objective,
+    spec: DataSpec,
+    split: Split,
+    *,
+    batch_size: int,
+    world: World,
+    should_break_off: Callable[[], bool] = lambda: False,
+) -> Evaluation | None:
+    """Return the mean loss and the metrics over the whole split; every rank must call it.
+
+    None when it was broken off: `should_break_off` is asked after each batch and answers all ranks alike.
+
+    Each replica takes every n-th sample, so no sample is counted twice and none is left out. All ranks
+    go through the same number of batches, because a sharded model needs them all for each; a replica
+    with fewer samples works on one that counts nothing.
+    """
+    network = strategy.network
+    share_running_statistics(network)
+    network.eval()
+    meter = metrics.create(spec, world.device)
+    first = min(strategy.replica, len(split))
+    mine = torch.arange(first, len(split), strategy.num_replicas, device=split.device)
+    most = -(-len(split) // strategy.num_replicas)
+    for start in range(0, most, batch_size):
+        indices = mine[start : start + batch_size]
+        is_real = len(indices) > 0
+        inputs, targets = split.batch(
+            indices if is_real else torch.zeros(1, dtype=torch.long, device=split.device)
+        )
+        scores = strategy.scores(split.prepare(inputs.to(world.device))).float()
+        if is_real and strategy.counts:
+            targets = targets.to(world.device)
+            meter.add(scores, targets, objective.summed_loss(scores, targets))
+        beats.beat(EVALUATING)
+        if should_break_off():
+            network.train()
+            return None
+    network.train()
+    return meter.result(world)
+
+
+def share_running_statistics(network: nn.Module) -> None:
+    """Give every rank rank 0's buffers: DDP evens out running statistics only in its own forward."""
+    if dist.is_initialized():
+        for buffer in network.buffers():
+            dist.broadcast(buffer, src=0)

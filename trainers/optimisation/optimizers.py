@@ -1,0 +1,61 @@
+"""How gradients become steps: the optimizer, its parameter groups, the learning rate of a step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainers.contract.config import Config, schedule
+from trainers.parallel.strategy import Strategy
+
+
+def make_optimizer(config: Config, strategy: Strategy) -> torch.optim.Optimizer:
+    """Build the configured optimizer over the strategy's network; fused, where torch has that."""
+    groups = parameter_groups(strategy.network, config.weight_decay)
+    rate = {"lr": config.learning_rate}
+    if config.optimizer == "sgd":
+        # torch refuses Nesterov without momentum.
+        nesterov = config.nesterov and config.momentum > 0
+        arguments: dict[str, Any] = {"momentum": config.momentum, "nesterov": nesterov}
+        return strategy.make_optimizer(torch.optim.SGD, groups, **rate, **arguments, fused=True)
+    kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+    return strategy.make_optimizer(kind, groups, **rate, fused=True)
+
+
+def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Return two groups: matrices and kernels, which decay, and vectors (norms, biases), which do not."""
+    trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    matrices = [parameter for parameter in trained if parameter.ndim > 1]
+    vectors = [parameter for parameter in trained if parameter.ndim <= 1]
+    groups = [
+        {"params": matrices, "weight_decay": weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+class LearningRate:
+    """Sets the rate of each step; `set_lr` replaces the peak and the schedule goes on from it."""
+
+    def __init__(self, config: Config, *, num_replicas: int, num_train: int) -> None:
+        self._config = config
+        self._peak = config.peak_learning_rate(num_replicas)
+        self._num_steps = config.num_steps(num_train, num_replicas)
+        self.steps_per_epoch = config.steps_per_epoch(num_train, num_replicas)
+        self.is_over_by_steps = self._num_steps < self.steps_per_epoch * config.num_epochs
+
+    def at(self, step: int, peak: float | None) -> float:
+        """Return the rate of step `step` (1-based); `peak`: what somebody set during the run."""
+        factor = schedule.factor_at(
+            self._config, step, num_steps=self._num_steps, steps_per_epoch=self.steps_per_epoch
+        )
+        return (self._peak if peak is None else peak) * factor
+
+    def apply(self, optimizer: torch.optim.Optimizer, step: int, peak: float | None) -> float:
+        """Give the optimizer the rate of step `step` and return it."""
+        rate = self.at(step, peak)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        return rate

@@ -1,1 +1,0 @@
-"""A person's own data: recognised, checked by name and line, prepared once, and read from disk in batches."""

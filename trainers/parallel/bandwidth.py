@@ -1,0 +1,120 @@
+"""Times real all-reduces between the ranks and checks their sums.
+
+Bandwidths are defined as NVIDIA's nccl-tests define them (doc/PERFORMANCE.md of that project): the
+algorithm bandwidth is bytes / time; the bus bandwidth of an all-reduce between n ranks is that
+× 2(n−1)/n, which does not depend on n and can be compared with what the wires can do.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from trainers.machine import hardware
+from trainers.parallel.process_group import World
+
+BYTES_PER_ELEMENT = 4
+SIZES_BYTES = tuple(1_000 * 4**power for power in range(9))  # 1 kB to 66 MB
+NUM_WARM_UPS = 3
+NUM_FIRST_WARM_UPS = 50
+FEWEST_REPETITIONS = 5
+MOST_REPETITIONS = 100
+PATTERN_LENGTH = 251
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What all-reduces of one size took: the median on the slowest rank."""
+
+    backend: str
+    num_ranks: int
+    device: str
+    size_bytes: int
+    num_repetitions: int
+    time_s: float
+    algorithm_bytes_per_s: float
+    bus_bytes_per_s: float
+
+
+def warm_up(world: World) -> None:
+    """Let the ranks find each other and settle, which is not to be measured; every rank must call it."""
+    mine, _ = numbers_to_add(SIZES_BYTES[0] // BYTES_PER_ELEMENT, world)
+    for _ in range(NUM_FIRST_WARM_UPS):
+        world.sum(mine.clone())
+
+
+def measure(size_bytes: int, world: World, time_per_size_s: float) -> Measurement:
+    """Time all-reduces of one size; every rank must call it.
+
+    Raises:
+        ValueError: when the sum is wrong.
+    """
+    mine, expected = numbers_to_add(size_bytes // BYTES_PER_ELEMENT, world)
+    values = mine.clone()
+    warm_up_s = min(_timed_all_reduce(values, mine, world) for _ in range(NUM_WARM_UPS))
+    # Every rank must do as many.
+    num_repetitions = repetitions_in_time(_slowest(warm_up_s, world), time_per_size_s)
+    times_s = [_timed_all_reduce(values, mine, world) for _ in range(num_repetitions)]
+    if not torch.equal(values, expected):
+        raise ValueError(f"the sum of {len(values):,} numbers came out wrong on rank {world.rank}")
+    time_s = _slowest(statistics.median(times_s), world)
+    algorithm_bytes_per_s = size_bytes / time_s
+    is_cuda = world.device.type == "cuda"
+    return Measurement(
+        backend=dist.get_backend(),
+        num_ranks=world.world_size,
+        device=torch.cuda.get_device_name(world.device) if is_cuda else hardware.cpu_name(),
+        size_bytes=size_bytes,
+        num_repetitions=num_repetitions,
+        time_s=time_s,
+        algorithm_bytes_per_s=algorithm_bytes_per_s,
+        bus_bytes_per_s=algorithm_bytes_per_s * bus_factor(world.world_size),
+    )
+
+
+def bus_factor(num_ranks: int) -> float:
+    """Return how often each wire carries an all-reduce's bytes."""
+    return 2 * (num_ranks - 1) / num_ranks
+
+
+def numbers_to_add(num_elements: int, world: World) -> tuple[Tensor, Tensor]:
+    """Return this rank's numbers and their sum over all ranks; whole, so that the sum is exact."""
+    pattern = torch.arange(1, PATTERN_LENGTH + 1, dtype=torch.float32, device=world.device)
+    ramp = pattern.repeat(math.ceil(num_elements / PATTERN_LENGTH))[:num_elements]
+    of_all_ranks = world.world_size * (world.world_size + 1) // 2
+    return ramp * (world.rank + 1), ramp * of_all_ranks
+
+
+def repetitions_in_time(time_s: float, all_s: float) -> int:
+    """Return how often to repeat what takes this long, so that all take about `all_s`."""
+    return min(MOST_REPETITIONS, max(FEWEST_REPETITIONS, int(all_s / time_s)))
+
+
+def _timed_all_reduce(values: Tensor, mine: Tensor, world: World) -> float:
+    values.copy_(mine)
+    # Together from here: waiting for a late rank is not the wire's time.
+    dist.barrier()
+    _wait_for_gpu(world.device)
+    started = time.perf_counter()
+    world.sum(values)
+    _wait_for_gpu(world.device)
+    return time.perf_counter() - started
+
+
+def _wait_for_gpu(device: torch.device) -> None:
+    """Wait until the GPU has done what it was asked; a call returns before."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _slowest(time_s: float, world: World) -> float:
+    """Return the longest time of all ranks: a step goes on when the last one has its average."""
+    longest = torch.tensor([time_s], dtype=torch.float64, device=world.device)
+    dist.all_reduce(longest, op=dist.ReduceOp.MAX)
+    return float(longest)

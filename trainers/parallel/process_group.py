@@ -1,0 +1,158 @@
+"""The process group: who this rank is, exact sums over all ranks, and what they tell each other.
+
+Ranks of one machine find each other in a file that nobody else can open, and talk over loopback. What they
+tell each other is tensors and JSON: torch's object collectives would unpickle what comes over a socket.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import socket
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from trainers.contract.torchrun import STORE
+from trainers.machine.cuda_environment import Obstacle
+from trainers.parallel import devices, host_memory
+
+COLLECTIVE_TIMEOUT = timedelta(seconds=60)
+# Files take their time: what ranks tell each other about them may wait longer than a gradient.
+SLOW_TIMEOUT = timedelta(minutes=30)
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """This rank's place among the others, and its device; `slow_group` is for talk about files.
+
+    `slow_timeout` is how long a rank waits in such talk; `gpu_obstacle` is why it is not on a GPU, where
+    there are some.
+    """
+
+    rank: int
+    local_rank: int
+    world_size: int
+    node: int
+    device: torch.device
+    slow_group: dist.ProcessGroup | None = None
+    slow_timeout: timedelta = SLOW_TIMEOUT
+    gpu_obstacle: Obstacle | None = None
+
+    @property
+    def is_main(self) -> bool:
+        return self.rank == 0
+
+    def use_device(self) -> None:
+        """Make this rank's GPU that of the calling thread: in a new thread it is the first one."""
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Add up a tensor over all ranks, in place; every rank must call it."""
+        dist.all_reduce(values)
+        return values
+
+
+def join(wanted_device: str, timeout: timedelta = COLLECTIVE_TIMEOUT) -> World:
+    """Join the group torchrun set up: NCCL between GPUs, gloo between CPU ranks.
+
+    Args:
+        timeout: a collective that waits longer for another rank is an error.
+
+    Raises:
+        ValueError: when the device that is wanted cannot be had, or is not the one this rank was given.
+    """
+    local_rank = int(os.environ["LOCAL_RANK"])
+    local_world_size = int(os.environ["LOCAL_WORLD_SIZE"])
+    choice = devices.choose(wanted_device, local_rank, local_world_size)
+    device = choice.device
+    if device.type == "cuda":
+        devices.hold(device)
+    else:
+        # The ranks share the cores: each takes its part, where torchrun's default is one thread.
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        torch.set_num_threads(max(1, cores // local_world_size))
+        host_memory.keep_what_is_freed()
+    store = None
+    if is_one_machine():
+        stay_on_loopback()
+        store = dist.FileStore(str(local_store()))
+        store.set_timeout(timeout)
+    dist.init_process_group(
+        backend=choice.backend,
+        timeout=timeout,
+        store=store,
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+        device_id=device if choice.backend == "nccl" else None,
+    )
+    slow_timeout = max(SLOW_TIMEOUT, timeout)
+    slow_group = dist.new_group(backend="gloo", timeout=slow_timeout)
+    return World(
+        slow_group=slow_group,
+        slow_timeout=slow_timeout,
+        rank=dist.get_rank(),
+        local_rank=local_rank,
+        world_size=dist.get_world_size(),
+        node=int(os.environ.get("GROUP_RANK", "0")),
+        device=device,
+        gpu_obstacle=choice.obstacle,
+    )
+
+
+def is_one_machine() -> bool:
+    """Tell whether torchrun has started all ranks here."""
+    return os.environ["LOCAL_WORLD_SIZE"] == os.environ["WORLD_SIZE"]
+
+
+def local_store() -> Path:
+    """Return the file in which the ranks of this machine find each other.
+
+    Whoever started torchrun for them has made one. By hand it lies in torchrun's own folder for their
+    errors, which has a new name each time and is its owner's alone.
+    """
+    if (made := os.environ.get(STORE)) is not None:
+        return Path(made)
+    return Path(os.environ["TORCHELASTIC_ERROR_FILE"]).parents[1] / "store"
+
+
+def stay_on_loopback() -> None:
+    """Let gloo and NCCL listen where only this machine can reach them."""
+    names = {name for _, name in socket.if_nameindex()}
+    for loopback in ("lo", "lo0"):  # Linux, macOS
+        if loopback in names:
+            os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = loopback
+
+
+def leave() -> None:
+    """Leave the group; the caller has dropped model, optimizer and losses.
+
+    A DDP wrapper that outlives the group can abort the process at exit, hence the collection first.
+    """
+    gc.collect()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def gather_json(value: Any, group: dist.ProcessGroup | None) -> list[Any]:
+    """Return every rank's JSON value, by rank, on every rank of a group on the CPU."""
+    written = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+    num_ranks = dist.get_world_size(group)
+    lengths = torch.zeros(num_ranks, dtype=torch.int64)
+    lengths[dist.get_rank(group)] = len(written)
+    dist.all_reduce(lengths, group=group)
+    padded = torch.zeros(int(lengths.max()), dtype=torch.uint8)
+    padded[: len(written)] = written
+    gathered = [torch.empty_like(padded) for _ in range(num_ranks)]
+    dist.all_gather(gathered, padded, group=group)
+    return [
+        json.loads(text[:length].numpy().tobytes())
+        for text, length in zip(gathered, lengths.tolist(), strict=True)
+    ]

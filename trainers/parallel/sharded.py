@@ -1,0 +1,205 @@
+"""What the strategies share whose parameters or optimizer state lie in pieces on the ranks.
+
+A piece is the local part of a DTensor, or a plain tensor that one rank alone has. Norms are added up
+over the pieces, and optimizer state goes by the names of the parameters, so that another number of
+ranks can take it over.
+
+What torch has for pieces takes about a second to import, so every strategy imports it when it is used: a
+run imports all strategies and uses one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from trainers.parallel.strategy import Strategy
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
+
+
+class ShardedStrategy(Strategy):
+    """A strategy whose parameters are in pieces, so that a forward pass needs all ranks.
+
+    Class attributes:
+        owns_plain: a parameter that is no DTensor lies on this rank alone; else every rank has it.
+    """
+
+    is_collective: ClassVar[bool] = True
+    is_sharded: ClassVar[bool] = True
+    owns_plain: ClassVar[bool] = False
+
+    def make_optimizer(
+        self, optimizer: type[torch.optim.Optimizer], groups: list[dict[str, Any]], **arguments: Any
+    ) -> torch.optim.Optimizer:
+        """Build the optimizer over groups of one kind of tensor each, which is what fused kernels take."""
+        if optimizer is torch.optim.SGD and arguments.get("fused") and _has_pieces(groups):
+            arguments["fused"] = None  # torch has a fused SGD for plain tensors only
+        return optimizer(split_by_mesh(groups), **arguments)
+
+    def clip_gradients(self, max_norm: float) -> Tensor:
+        """Shorten the gradients to this norm and return the norm of all pieces together."""
+        norm = self.gradient_norm()
+        factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)  # the 1e-6 is that of torch's clip_grad_norm_
+        for gradient in self._gradients():
+            local_part(gradient).mul_(factor)
+        return norm
+
+    def gradient_norm(self) -> Tensor:
+        """Return the norm over the pieces of all ranks, the same number on every rank."""
+        world_size = self.world.world_size
+        total = torch.zeros((), device=self.world.device)
+        for gradient in self._gradients():
+            num_copies = 1 if self.owns_plain else num_copies_of(gradient, world_size)
+            total += torch.linalg.vector_norm(local_part(gradient)).square() / num_copies
+        return self.world.sum(total).sqrt()
+
+    def names(self) -> dict[Tensor, str]:
+        """Return the name each parameter and buffer has in the whole network."""
+        named = [*self.network.named_parameters(), *self.network.named_buffers()]
+        return {tensor: name for name, tensor in named}
+
+    def state_dict(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """Return the live pieces by name: `model` by parameter, `optimizer` by parameter and kind."""
+        self.share_buffers()
+        return {
+            "model": self.network.state_dict(),
+            "optimizer": optimizer_tensors(optimizer, self.names()),
+        }
+
+    def load_state_dict(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+        """Copy a state of the same names and pieces into the live one."""
+        live = self.state_dict(optimizer)
+        for part in ("model", "optimizer"):
+            copy_tensors(live[part], state[part])
+
+    def share_buffers(self) -> None:
+        """Make the copies of each buffer alike, because only one of them is saved."""
+        share_buffers(self.network)
+
+    @torch.no_grad()
+    def _gradients(self) -> list[Tensor]:
+        return [p.grad for p in self.network.parameters() if p.grad is not None]
+
+
+def share_buffers(network: nn.Module) -> None:
+    """Give every rank rank 0's buffers (running statistics), as DDP does before each forward."""
+    for buffer in network.buffers():
+        dist.broadcast(buffer, src=0)
+
+
+def is_in_pieces(tensor: Tensor) -> TypeGuard[DTensor]:
+    """Tell whether a tensor is a DTensor."""
+    from torch.distributed.tensor import DTensor
+
+    return isinstance(tensor, DTensor)
+
+
+def local_part(tensor: Tensor) -> Tensor:
+    """Return what of a tensor lies on this rank, sharing its memory."""
+    if not is_in_pieces(tensor):
+        return tensor
+    assert not any(placement.is_partial() for placement in tensor.placements), "a sum nobody has made yet"
+    return tensor.to_local().detach()
+
+
+def num_copies_of(tensor: Tensor, world_size: int) -> int:
+    """Return on how many ranks the same piece lies."""
+    if not is_in_pieces(tensor):
+        return world_size
+    mesh = tensor.device_mesh
+    sizes = [mesh.size(dim) for dim, kind in enumerate(tensor.placements) if not kind.is_replicate()]
+    return world_size // int(torch.tensor(sizes).prod())
+
+
+def split_by_mesh(groups: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Split parameter groups such that each holds plain tensors, or DTensors of one device mesh."""
+    split = []
+    for group in groups:
+        kinds: dict[object, list[Tensor]] = {}
+        for parameter in group["params"]:
+            mesh = parameter.device_mesh if is_in_pieces(parameter) else None
+            kinds.setdefault(mesh, []).append(parameter)
+        split += [group | {"params": parameters} for parameters in kinds.values()]
+    return split
+
+
+def _has_pieces(groups: Iterable[dict[str, Any]]) -> bool:
+    return any(is_in_pieces(parameter) for group in groups for parameter in group["params"])
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
+    """Return an optimizer's state by `<parameter>.<kind>`; what it will need is made if it is not there.
+
+    Rates and the like are no part of it: they follow from the configuration and the step.
+    """
+    if not optimizer.state:
+        _make_state(optimizer)
+    return {
+        f"{names[parameter]}.{kind}": value
+        for parameter, state in optimizer.state.items()
+        for kind, value in state.items()
+        if isinstance(value, Tensor)
+    }
+
+
+def copy_tensors(live: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
+    """Copy saved tensors into the live ones of the same names.
+
+    Raises:
+        ValueError: naming the first one that is missing or has another shape.
+    """
+    for name, tensor in live.items():
+        if name not in saved:
+            raise ValueError(f"there is no {name} in what was saved")
+        if saved[name].shape != tensor.shape:
+            raise ValueError(
+                f"{name} was saved with shape {tuple(saved[name].shape)}, but is {tuple(tensor.shape)} now"
+            )
+        if saved[name] is not tensor:
+            with torch.no_grad():
+                local_part(tensor).copy_(local_part(saved[name]))
+
+
+def _make_state(optimizer: torch.optim.Optimizer) -> None:
+    """Make the state of a first step without taking it: rate 0, gradient 0, then all state back to 0.
+
+    State of zeros is what torch's SGD, Adam and AdamW begin with: momentum times nothing is nothing.
+    """
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    gradients = [parameter.grad for parameter in parameters]
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    for group in optimizer.param_groups:
+        group["lr"] = 0.0
+    optimizer.step()
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+    for state in optimizer.state.values():
+        for value in state.values():
+            if isinstance(value, Tensor):
+                value.zero_()
+
+
+def batch_norms(network: nn.Module) -> list[nn.Module]:
+    """Return a network's batch norms, whose statistics depend on who sees which samples."""
+    return [module for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]  # noqa: SLF001
+
+
+def has_batch_norm(network: nn.Module) -> bool:
+    """Tell whether a network has batch norms."""
+    return bool(batch_norms(network))
+
+
+def has_only_running_statistics(network: nn.Module) -> bool:
+    """Tell whether all of a network's buffers, if there are any, are its batch norms' own."""
+    own = {buffer for norm in batch_norms(network) for buffer in norm.buffers(recurse=False)}
+    return own.issuperset(network.buffers())

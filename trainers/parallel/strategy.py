@@ -1,0 +1,167 @@
+"""What the loop asks of a way to parallelise; the base class is plain data parallelism without wrapping."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from trainers.contract.config import Config, RanksPerReplica
+from trainers.parallel import memory_format
+from trainers.parallel.process_group import World
+
+Loss = Callable[[Any, Tensor], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryShares:
+    """Over how many ranks each kind of memory is divided: "one" is not at all, or only in part.
+
+    Attributes:
+        parameters: at their peak: weights that are all whole while a step computes are not divided.
+        activations: those of the samples of one replica.
+    """
+
+    parameters: RanksPerReplica = "one"
+    gradients: RanksPerReplica = "one"
+    optimizer_state: RanksPerReplica = "one"
+    activations: RanksPerReplica = "one"
+
+
+class Strategy:
+    """How one network trains on several ranks.
+
+    Class attributes:
+        ranks_per_replica: how many ranks hold one copy of the model between them. Each copy (replica)
+            sees samples of its own; the ranks of one copy see the same ones.
+        is_collective: a forward pass needs all ranks, so evaluation and samples call it on all of them
+            equally often.
+        is_sharded: parameters or optimizer state lie in pieces on the ranks.
+        rehearses: the first backward pass decides how later ones add up (DDP lays out its buckets), so a
+            resumed run has to go through one before it is in step with a run that was never interrupted.
+        memory_shares: what the ranks divide among them.
+        libraries: what wrapping imports, some of it inside torch; imported before the model is built, so
+            that nobody takes it for the model's memory.
+        takes_any_layout: parameters may lie in memory in another order than that of their dimensions.
+        keeps_copies_without_sync: parameters lie on several ranks whose gradients nobody averages: they stay
+            alike only as long as all of those ranks compute the same bits.
+        measures_wait: backward ends with the all-reduce, and the computation waits for it there, so that
+            waiting for others can be measured from a hook on the first layer.
+        name, label, description: set by `@register_strategy`.
+
+    Attributes:
+        forward_done: called between forward and backward, where a strategy does one after the other.
+    """
+
+    ranks_per_replica: ClassVar[RanksPerReplica] = "one"
+    is_collective: ClassVar[bool] = False
+    is_sharded: ClassVar[bool] = False
+    memory_shares: ClassVar[MemoryShares] = MemoryShares()
+    libraries: ClassVar[tuple[str, ...]] = ()
+    keeps_copies_without_sync: ClassVar[bool] = False
+    measures_wait: ClassVar[bool] = False
+    rehearses: ClassVar[bool] = False
+    takes_any_layout: ClassVar[bool] = False
+    name: ClassVar[str] = ""
+    label: ClassVar[str] = ""
+    description: ClassVar[str] = ""
+
+    network: nn.Module
+    model: nn.Module
+
+    def __init__(self, config: Config, world: World) -> None:
+        self.config = config
+        self.world = world
+        self.num_replicas = config.num_replicas(self.ranks_per_replica)
+        self.replica = world.rank * self.num_replicas // world.world_size
+        self.autocast: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
+        self.forward_done: Callable[[], None] = _nobody_listens
+
+    @classmethod
+    def why_not(cls, network: nn.Module) -> str | None:
+        """Say why this network cannot be trained this way, or None. It may lie on the meta device."""
+        del network
+        return None
+
+    @classmethod
+    def why_not_config(cls, config: Config) -> str | None:
+        """Say why this configuration cannot be trained this way, or None; needs no process group."""
+        del config
+        return None
+
+    @property
+    def counts(self) -> bool:
+        """Whether this rank's evaluation counts in sums over all ranks: one rank of each replica."""
+        return self.world.rank % (self.world.world_size // self.num_replicas) == 0
+
+    def wrap(self, network: nn.Module) -> None:
+        """Take the network (whole, the same on every rank, on its device); set `network` and `model`.
+
+        `model` is what training calls; `network` holds the parameters the optimizer gets.
+        """
+        self.network = self.model = network
+
+    def inside_model(self) -> contextlib.AbstractContextManager[object]:
+        """Return the context in which `network` is compiled as it is where `model` calls it."""
+        return contextlib.nullcontext()
+
+    def make_optimizer(
+        self, optimizer: type[torch.optim.Optimizer], groups: list[dict[str, Any]], **arguments: Any
+    ) -> torch.optim.Optimizer:
+        """Build the optimizer over parameter groups of `network`."""
+        return optimizer(groups, **arguments)
+
+    def gradient_sync(self, *, enabled: bool) -> contextlib.AbstractContextManager[None]:
+        """Return the context of one forward and backward; not enabled, gradients only add up locally."""
+        del enabled
+        return contextlib.nullcontext()
+
+    def forward_backward(
+        self, inputs: Tensor, loss_of: Callable[[Any], Tensor], scale: Tensor | None = None
+    ) -> Tensor:
+        """Run one micro-batch forward and backward; return its loss, detached.
+
+        Args:
+            loss_of: maps the model's output to this micro-batch's share of the loss.
+            scale: what the loss is multiplied by before backward (fp16 loss scaling).
+
+        The mean of what all ranks return, added up over the micro-batches, is the loss of the step.
+        """
+        with self.autocast():
+            loss = loss_of(self.model(inputs))
+        self.forward_done()
+        (loss if scale is None else loss * scale).backward()
+        return loss.detach()
+
+    def scores(self, inputs: Tensor) -> Tensor:
+        """Return the model's output without training it (evaluation, samples), on every rank."""
+        with self.autocast():
+            output: Tensor = self.network(inputs)
+        return output
+
+    def clip_gradients(self, max_norm: float) -> Tensor:
+        """Shorten the gradients to this norm and return the norm they had."""
+        return nn.utils.clip_grad_norm_(self.network.parameters(), max_norm)
+
+    def gradient_norm(self) -> Tensor:
+        """Return the norm of all gradients; every rank must call it when `is_collective`."""
+        gradients = [p.grad for p in self.network.parameters() if p.grad is not None]
+        return nn.utils.get_total_norm(gradients)
+
+    def state_dict(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """Return `model` and `optimizer` state; sharded strategies give each rank's pieces (DTensor)."""
+        return {"model": self.network.state_dict(), "optimizer": optimizer.state_dict()}
+
+    def load_state_dict(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+        """Put back what `state_dict` gave."""
+        self.network.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        memory_format.align_state(optimizer)
+
+
+def _nobody_listens() -> None:
+    """Stands where no clock runs."""

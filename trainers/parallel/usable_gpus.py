@@ -1,0 +1,44 @@
+"""Prints, as JSON, which GPUs training can use here, or why it can use none.
+
+    python -m trainers.parallel.usable_gpus
+
+The driver knows GPUs that torch cannot use, and only torch knows which: the page, which has no torch, asks
+this short-lived process. It opens no CUDA context.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from trainers.machine import hardware
+from trainers.parallel import devices
+
+
+def describe() -> dict[str, Any]:
+    """Return the usable GPUs by UUID as CUDA counts them, which cannot be used, and why none can."""
+    obstacle = devices.why_unusable(num_ranks=1)
+    uuids: list[str] = []
+    left_out: list[str] = []
+    for index in range(0 if obstacle is not None else torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(index)
+        if devices.is_covered((properties.major, properties.minor), torch.cuda.get_arch_list()):
+            uuids.append(hardware.named(str(getattr(properties, "uuid", ""))))
+        else:
+            capability = f"{properties.major}.{properties.minor}"
+            left_out.append(f"{properties.name} (compute capability {capability})")
+    return {
+        "uuids": uuids,
+        "left_out": left_out,
+        "obstacle": None if obstacle is None else asdict(obstacle),
+        # Another torch answers anew.
+        "watched_paths": [str(Path(torch.__file__).with_name("version.py"))],
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(describe()))

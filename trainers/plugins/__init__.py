@@ -1,0 +1,1 @@
+"""What the page is told of what can be picked, and of a person's own data."""

@@ -1,0 +1,105 @@
+"""What autograd keeps of a batch from forward to backward, told beforehand and without computing anything.
+
+Model and batch lie on the meta device: they have shapes and no memory. What a kernel needs for a moment
+while it works is not in it, nor what the gradients of the activations take on their way back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from trainers.data.dataset import LANGUAGE_MODELLING, TABULAR_REGRESSION, DataSpec
+from trainers.optimisation.objective import Objective
+
+log = logging.getLogger(__name__)
+
+META = torch.device("meta")
+# Of two sizes the difference is a sample's own part; a batch norm refuses a batch of one.
+FEWER, MORE = 2, 3
+
+
+def activation_bytes_per_sample(network: nn.Module, spec: DataSpec) -> int | None:
+    """Return the bytes one more sample keeps in fp32; None of a model that needs values to go by.
+
+    Args:
+        network: in training mode, on the meta device.
+    """
+    try:
+        few, more = (_saved_bytes(network, spec, batch_size) for batch_size in (FEWER, MORE))
+    except Exception as error:  # noqa: BLE001 - a model is anybody's code, and may need values to go by
+        log.info("what it keeps for backward cannot be told: %s: %s", type(error).__name__, error)
+        return None
+    return (more - few) // (MORE - FEWER)
+
+
+def _saved_bytes(network: nn.Module, spec: DataSpec, batch_size: int) -> int:
+    """Return the bytes of every storage autograd keeps, each once; weights are there anyway."""
+    own = {_address(tensor) for tensor in (*network.parameters(), *network.buffers())}
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def keep(tensor: Tensor) -> None:
+        if (address := _address(tensor)) not in own:
+            kept[address] = tensor.untyped_storage()
+
+    inputs, targets = _batch(spec, batch_size)
+    with saved_tensors_hooks(keep, _never), _FusedAttention():
+        Objective(spec).training_loss(network(inputs), targets)
+    return sum(storage.nbytes() for storage in kept.values())
+
+
+def _batch(spec: DataSpec, batch_size: int) -> tuple[Tensor, Tensor]:
+    """Return inputs and targets of a batch of this data, without values."""
+    kind = torch.int64 if spec.vocabulary_size else torch.float32
+    inputs = torch.empty((batch_size, *spec.input_shape), dtype=kind, device=META)
+    shape = (batch_size, *spec.input_shape) if spec.task == LANGUAGE_MODELLING else (batch_size,)
+    target_kind = torch.float32 if spec.task == TABULAR_REGRESSION else torch.int64
+    return inputs, torch.empty(shape, dtype=target_kind, device=META)
+
+
+class _FusedAttention(TorchFunctionMode):
+    """Attention as the fused kernels of CPUs and GPUs do it (Dao et al. 2022, "FlashAttention").
+
+    On the meta device torch would take the plain way, which keeps the weights of every place for every
+    other: at long texts far more than what a run really keeps.
+    """
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if function is functional.scaled_dot_product_attention:
+            query, key, value = args[:3]
+            return _Attention.apply(query, key, value)  # type: ignore[no-untyped-call]
+        return function(*args, **(kwargs or {}))
+
+
+class _Attention(torch.autograd.Function):
+    """Keeps what the fused kernels keep: query, key, value, output, and a number for each place and head."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        batch, num_heads, length, _ = query.shape
+        output = query.new_empty((batch, length, num_heads, value.shape[-1])).transpose(1, 2)
+        ctx.save_for_backward(query, key, value, output, query.new_empty((batch, num_heads, length)))
+        return output
+
+
+def _address(tensor: Tensor) -> int:
+    """Return what tells storages apart; their data pointers are all 0 on the meta device."""
+    address: int = tensor.untyped_storage()._cdata  # noqa: SLF001
+    return address
+
+
+def _never(_: None) -> Tensor:
+    raise AssertionError("backward never runs here")

@@ -1,0 +1,200 @@
+"""Prints what can be picked, as JSON: models, data sets, strategies and the plugins that are broken.
+
+    python -m trainers.plugins.catalog
+
+The page has no torch; this short-lived process tells it everything it needs of the catalogue.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from trainers import registry
+from trainers.contract.config import Config
+from trainers.data.dataset import LANGUAGE_MODELLING, DataOptions, DataSpec, NotInstalledError
+from trainers.parallel.strategy import Strategy
+from trainers.registry import ModelEntry, ModelOptions
+
+Found = TypeVar("Found")
+
+
+def describe() -> dict[str, Any]:
+    """Return the catalogue as JSON values; sizes are counted on models without memory."""
+    broken = [asdict(plugin) for plugin in registry.discover_all()]
+    specs, unavailable, watched = read_specs(broken)
+    models = [_describe_model(entry, specs, broken) for entry in registry.models().values()]
+    return {
+        "models": [model for model in models if model is not None],
+        "datasets": [
+            describe_dataset(name, registry.datasets()[name].label, spec)
+            | {"num_places": _num_places(name, spec)}
+            for name, spec in specs.items()
+        ],
+        "own_data": [
+            {"name": entry.name, "label": entry.label}
+            for entry in registry.datasets().values()
+            if entry.needs_path
+        ],
+        "unavailable": unavailable,
+        "strategies": [
+            {
+                "name": strategy.name,
+                "label": strategy.label,
+                "description": strategy.description,
+                "ranks_per_replica": strategy.ranks_per_replica,
+                "memory_shares": asdict(strategy.memory_shares),
+            }
+            for strategy in ordered_strategies()
+        ],
+        "errors": broken,
+        "watched_paths": sorted(str(path) for path in watched),
+    }
+
+
+def ordered_strategies() -> list[type[Strategy]]:
+    """Return the strategies as people are shown them."""
+    return sorted(registry.strategies().values(), key=_place)
+
+
+def _place(strategy: type[Strategy]) -> tuple[bool, int, str]:
+    """Order strategies for people: the usual one first, then by how many ranks share a model."""
+    sharing = ("one", "all", "tensor_parallel_size").index(strategy.ranks_per_replica)
+    return strategy.name != Config().strategy, sharing, strategy.name
+
+
+def describe_dataset(name: str, label: str, spec: DataSpec) -> dict[str, Any]:
+    """Return what the page knows of a data set."""
+    return {
+        "name": name,
+        "label": label,
+        "description": spec.description,
+        "source": spec.source,
+        "task": spec.task,
+        "num_train": spec.num_train,
+        "num_validation": spec.num_validation,
+        "num_classes": spec.num_classes,
+        "sample_unit": spec.sample_unit,
+    }
+
+
+def _num_places(name: str, spec: DataSpec) -> int | None:
+    """Return the tokens there are to be guessed: with them the page knows the samples of every length."""
+    if spec.task != LANGUAGE_MODELLING:
+        return None
+    return registry.datasets()[name].create(DataOptions(sequence_length=1)).spec().num_train
+
+
+def count_parameters(entry: ModelEntry, spec: DataSpec) -> dict[str, int]:
+    """Return the parameters of each size of a model for a data set, without making them."""
+    return {size: _num_parameters(on_meta(entry, spec, size)) for size in entry.sizes}
+
+
+def missing_packages(entry: ModelEntry) -> list[str]:
+    """Return the packages a model needs that are not installed."""
+    missing = []
+    for requirement in entry.requires:
+        name = requirement.split("==")[0]
+        try:
+            importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+    return missing
+
+
+def read_specs(
+    broken: list[dict[str, str]],
+) -> tuple[dict[str, DataSpec], list[dict[str, str]], set[Path]]:
+    """Return the data sets that are here, those that are not with how to get them, and what to watch."""
+    specs: dict[str, DataSpec] = {}
+    unavailable = []
+    watched: set[Path] = set()
+    for name, entry in registry.datasets().items():
+        if entry.needs_path:
+            continue
+        try:
+            specs[name] = entry.create(DataOptions()).spec()
+            watched.update(specs[name].watched_paths)
+        except NotInstalledError as error:
+            unavailable.append({"name": name, "label": entry.label, "how": str(error)})
+            watched.update(error.watched_paths)
+        except Exception as error:  # noqa: BLE001 - a plugin is anybody's code; it is reported, not hidden
+            message = f"{type(error).__name__}: {error}"
+            broken.append({"module": f"data set {name}", "message": message, "traceback": ""})
+    return specs, unavailable, watched
+
+
+def _describe_model(
+    entry: ModelEntry, specs: Mapping[str, DataSpec], broken: list[dict[str, str]]
+) -> dict[str, Any] | None:
+    fitting = {name: spec for name, spec in specs.items() if spec.task in entry.tasks}
+    counts: dict[str, dict[str, int]] = {}
+    strategies = list(registry.strategies())
+    if not entry.needs_path and not entry.requires:
+        try:
+            counts = once_per_shape(fitting, lambda spec: count_parameters(entry, spec))
+            if fitting:
+                strategies = fitting_strategies(
+                    on_meta(entry, next(iter(fitting.values())), entry.default_size)
+                )
+        except Exception as error:  # noqa: BLE001 - a plugin is anybody's code; it is reported, not hidden
+            message = f"{type(error).__name__}: {error}"
+            broken.append({"module": f"model {entry.name}", "message": message, "traceback": ""})
+            return None
+    return {
+        "name": entry.name,
+        "label": entry.label,
+        "description": entry.description,
+        "tasks": list(entry.tasks),
+        "needs_path": entry.needs_path,
+        "may_have_path": entry.needs_path or bool(entry.requires),
+        "missing_packages": missing_packages(entry),
+        "sizes": [
+            {
+                "name": size,
+                "description": words,
+                "num_parameters": {name: counted[size] for name, counted in counts.items()},
+            }
+            for size, words in entry.sizes.items()
+        ],
+        "strategies": strategies,
+    }
+
+
+def fitting_strategies(network: nn.Module) -> list[str]:
+    """Return the names of the strategies that can train a network."""
+    return [strategy.name for strategy in ordered_strategies() if strategy.why_not(network) is None]
+
+
+def once_per_shape(specs: Mapping[str, DataSpec], of_spec: Callable[[DataSpec], Found]) -> dict[str, Found]:
+    """Return what is found for each data set; those of one shape are looked at once."""
+    seen: dict[tuple[Any, ...], Found] = {}
+    found = {}
+    for name, spec in specs.items():
+        shape = (spec.task, spec.input_shape, spec.num_classes, spec.vocabulary_size)
+        if shape not in seen:
+            seen[shape] = of_spec(spec)
+        found[name] = seen[shape]
+    return found
+
+
+def on_meta(entry: ModelEntry, spec: DataSpec, size: str) -> nn.Module:
+    """Return a model without memory: its shapes are there, its numbers are not."""
+    with torch.device("meta"):
+        return entry.build(spec, ModelOptions(size=size))
+
+
+def _num_parameters(network: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+if __name__ == "__main__":
+    json.dump(describe(), sys.stdout, indent=1)

@@ -1,0 +1,167 @@
+"""Looks at a person's own data and prints one JSON object: what it is, its faults, a preview, what fits it.
+
+    python -m trainers.plugins.inspect_data --path PATH [--label-column C] [--task T] [--skip-unreadable]
+        [--sequence-length N] [--prepare]
+
+The page has no torch and reads no data; this short-lived process tells it. Small data is prepared at once.
+With larger data, images are tried by a sample and nothing is prepared, unless --prepare is given.
+Progress goes to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import os
+import signal
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from trainers import registry
+from trainers.contract.config import TASKS
+from trainers.data.dataset import DataOptions, DataSpec, NotInstalledError
+from trainers.data.own.common import cache, limits
+from trainers.data.own.common.problems import DataError, DataProblem, Problems
+from trainers.data.own.dataset import Own
+from trainers.data.own.recognise import data_path
+from trainers.plugins import catalog, memory
+
+SMALL_FILE_BYTES = 64 * 2**20
+SMALL_NUM_IMAGES = 2_000
+NAME = "own"
+
+
+def main() -> None:
+    """Print what is seen."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--path", required=True)
+    parser.add_argument("--label-column", default="")
+    parser.add_argument("--task", default="auto", choices=("auto", *TASKS))
+    parser.add_argument("--skip-unreadable", action="store_true")
+    parser.add_argument("--sequence-length", type=int)
+    parser.add_argument("--prepare", action="store_true", help="prepare the data, however large")
+    parser.add_argument("--time-limit-s", type=float, default=limits.PREPARE_S)
+    asked = parser.parse_args()
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
+    options = DataOptions(
+        path=asked.path,
+        label_column=asked.label_column,
+        task=asked.task,
+        skip_unreadable=asked.skip_unreadable,
+        sequence_length=asked.sequence_length,
+    )
+    # The page ends a look so; what was half made is then taken away.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    answer = inspect(options, prepare=asked.prepare, time_limit_s=asked.time_limit_s)
+    # ASCII: a name on the disk need not be valid Unicode, and this is valid JSON for all of them.
+    json.dump(answer, sys.stdout, allow_nan=False)
+    print()
+
+
+def inspect(options: DataOptions, *, prepare: bool, time_limit_s: float = limits.PREPARE_S) -> dict[str, Any]:
+    """Return what the page shows of some data, as JSON values."""
+    own = Own(options)
+    answer: dict[str, Any] = {
+        "ok": False,
+        "kind": "",
+        "task": None,
+        "fingerprint": "",
+        "problems": [],
+        "num_problems": 0,
+        "columns": [],
+        "label_column": None,
+        "preview": {},
+        "is_prepared": False,
+        "is_estimate": False,
+        "dataset": None,
+    }
+    extra: list[DataProblem] = []
+    try:
+        with limits.bounded(options.path, seconds=time_limit_s):
+            spec = _look(own, options, answer, prepare=prepare)
+            if spec is not None:
+                answer["dataset"] = _describe(spec, own.problems)
+    except DataError as error:
+        if not own.problems.num_faults:  # not of the data itself: no space for it, say
+            extra = list(error.problems)
+    except NotInstalledError as error:
+        extra = [DataProblem(where="a package", message=str(error))]
+    except OSError as error:
+        message = f"it cannot be read on ({error.strerror or error})."
+        extra = [DataProblem(where=str(error.filename or options.path), message=message, hint="Try again.")]
+    problems = [*extra, *own.problems.shown]
+    answer["problems"] = [_clean(asdict(problem)) for problem in problems]
+    answer["num_problems"] = len(extra) + own.problems.num_problems
+    answer["ok"] = answer["dataset"] is not None and not any(problem.is_fatal for problem in problems)
+    return answer
+
+
+def _look(own: Own, options: DataOptions, answer: dict[str, Any], *, prepare: bool) -> DataSpec | None:
+    kind = own.kind
+    answer["kind"] = kind.name
+    answer["fingerprint"] = own.fingerprint
+    look: Any = kind.look(own.problems)
+    answer |= _clean(kind.about(look))
+    own.problems.check(options.path)
+    is_there = cache.find(own.fingerprint) is not None
+    estimate = None if prepare or is_there or _is_small(options, answer) else kind.estimate(look)
+    if estimate is not None:
+        answer["is_estimate"] = True
+        return estimate
+    own.prepare_from(look)
+    answer["is_prepared"] = True
+    return own.spec()
+
+
+def _is_small(options: DataOptions, answer: dict[str, Any]) -> bool:
+    path = data_path(options)
+    num_images = answer["preview"].get("num_images")
+    if num_images is not None:
+        return bool(num_images <= SMALL_NUM_IMAGES)
+    return path.stat().st_size <= SMALL_FILE_BYTES
+
+
+def _describe(spec: DataSpec, problems: Problems) -> dict[str, Any]:
+    registry.discover_all()
+    counts, needs = {}, {}
+    for entry in registry.models().values():
+        if spec.task not in entry.tasks or entry.needs_path or catalog.missing_packages(entry):
+            continue
+        try:
+            counts[entry.name] = catalog.count_parameters(entry, spec)
+            needs[entry.name] = memory.needs_of_sizes(entry, spec)
+        except Exception as error:  # noqa: BLE001 - a model is anybody's code; it is reported, not hidden
+            problems.note(f"model {entry.name}", f"it cannot be built for this data ({error}).")
+    about = catalog.describe_dataset(NAME, registry.datasets()[NAME].label, spec)
+    described: dict[str, Any] = _clean({**about, "models": counts, "memory": needs})
+    return described
+
+
+def _clean(value: Any) -> Any:
+    """Return JSON values that every reader takes: names of bad bytes are marked, no infinities."""
+    if isinstance(value, dict):
+        return {_clean(key): _clean(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_clean(each) for each in value]
+    if isinstance(value, str):
+        return os.fsencode(value).decode("utf-8", errors="replace") if not _is_valid(value) else value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value
+
+
+def _is_valid(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    main()

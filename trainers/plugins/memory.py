@@ -1,0 +1,73 @@
+"""Prints what each model would take in memory, by size and data set, as JSON.
+
+    python -m trainers.plugins.memory
+
+Beside the catalogue, because going through every model takes some seconds, and only a page that shows it
+needs to wait for that.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from trainers import registry
+from trainers.data.dataset import DataSpec
+from trainers.parallel.network_layers import layers_of
+from trainers.plugins import catalog
+from trainers.plugins.activations import activation_bytes_per_sample
+from trainers.registry import ModelEntry
+
+BYTES_PER_NUMBER = 4  # fp32
+
+
+def describe() -> dict[str, Any]:
+    """Return what every model of the catalogue needs, by model, size and data set, as JSON values."""
+    registry.discover_all()  # the catalogue reports what is broken
+    specs, _, _ = catalog.read_specs([])
+    models, errors = {}, []
+    for entry in registry.models().values():
+        if entry.needs_path or entry.requires:
+            continue
+        try:
+            models[entry.name] = _needs_for_all(entry, specs)
+        except Exception as error:  # noqa: BLE001 - a plugin is anybody's code; it is reported, not hidden
+            errors.append({"module": f"model {entry.name}", "message": f"{type(error).__name__}: {error}"})
+    return {"models": models, "errors": errors}
+
+
+def needs_of_sizes(entry: ModelEntry, spec: DataSpec) -> dict[str, dict[str, int | None]]:
+    """Return what each size of a model needs for a data set."""
+    return {size: _needs(catalog.on_meta(entry, spec, size), spec) for size in entry.sizes}
+
+
+def _needs_for_all(
+    entry: ModelEntry, specs: Mapping[str, DataSpec]
+) -> dict[str, dict[str, dict[str, int | None]]]:
+    fitting = {name: spec for name, spec in specs.items() if spec.task in entry.tasks}
+    by_dataset = catalog.once_per_shape(fitting, lambda spec: needs_of_sizes(entry, spec))
+    return {size: {name: needs[size] for name, needs in by_dataset.items()} for size in entry.sizes}
+
+
+def _needs(network: nn.Module, spec: DataSpec) -> dict[str, int | None]:
+    return {
+        "activation_bytes_per_sample": activation_bytes_per_sample(network, spec),
+        "largest_layer_bytes": _largest_layer_bytes(network),
+    }
+
+
+def _largest_layer_bytes(network: nn.Module) -> int:
+    """Return the most weights FSDP makes whole at a time: those of a layer, or of all that is in none."""
+    layers = layers_of(network)
+    in_layers = {parameter for layer in layers for parameter in layer.parameters()}
+    parts = [list(layer.parameters()) for layer in layers]
+    parts.append([parameter for parameter in network.parameters() if parameter not in in_layers])
+    return max(BYTES_PER_NUMBER * sum(parameter.numel() for parameter in part) for part in parts)
+
+
+if __name__ == "__main__":
+    json.dump(describe(), sys.stdout, indent=1)

@@ -1,0 +1,287 @@
+"""Counts steps and, about ten times a second, averages their losses over all ranks.
+
+The same small all-reduce carries rank 0's command to everyone, so that a command takes effect at a step
+all ranks agree on and costs no collective of its own. Losses stay on the device until then.
+
+A GPU's host begins a report, hands out the next step, and reads the report only then: the GPU always has work
+while its host waits. Every rank reads it at the same step, so a command still takes effect on all at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from trainers.contract.rundir import COMMAND_NAMES
+from trainers.engines.heartbeats import beats
+from trainers.engines.heartbeats.heartbeat_board import REPORTING
+from trainers.parallel.process_group import World
+from trainers.report.losses import DeviceLosses, HostLosses
+from trainers.report.reporter import Command, NullReporter, StepBatch, StepNote
+
+REPORT_EVERY_S = 0.1
+MAX_STEPS_PER_REPORT = 512
+AGREE_EVERY_S = 0.5
+MAX_BATCHES_PER_AGREEMENT = 512
+SAMPLE_EVERY_S = 10.0
+SAMPLE_SHARE = 0.02  # samples take at most this part of the time
+_NUM_EXTRAS = 5
+SLOTS = MAX_STEPS_PER_REPORT + _NUM_EXTRAS
+
+
+class StepMeter:
+    """Collects steps; `step_done` returns a command at the step it takes effect.
+
+    Args:
+        reads_late: a report is read when the next step has been handed out; None: on a GPU.
+    """
+
+    def __init__(self, world: World, reporter: NullReporter, *, reads_late: bool | None = None) -> None:
+        self._world = world
+        self._reporter = reporter
+        self._is_async = world.device.type == "cuda"
+        self._reads_late = self._is_async if reads_late is None else reads_late
+        self._losses: DeviceLosses | HostLosses = (
+            DeviceLosses(world.device, SLOTS) if self._reads_late else HostLosses()
+        )
+        self._steps: list[StepNote] = []
+        self._interval = 1
+        self._grad_norm: Tensor | None = None
+        self._unread: _Report | None = None
+        self._agreed = _Agreement(interval=1)
+        self._sampled_at = time.monotonic()
+        self._sample_every_s = SAMPLE_EVERY_S
+        self.is_sample_due = False
+        self._in_evaluation, self._in_step = _Pieces(), _Pieces()
+
+    def is_report_due(self) -> bool:
+        """Tell whether the step under way ends with a report."""
+        return len(self._steps) + 1 >= self._interval
+
+    @property
+    def reports_every_step(self) -> bool:
+        """Whether steps are so long that each is reported; all ranks say the same."""
+        return self._interval == 1
+
+    @property
+    def has_unread_report(self) -> bool:
+        """Whether a report is under way that the step under way will read."""
+        return self._unread is not None
+
+    def settle(self) -> None:
+        """Read the report that the step before has begun, now that all of this step is handed out.
+
+        A GPU's host waits for it here, with the next step's work before the GPU; so the time that the GPU
+        takes falls into the steps.
+        """
+        if self._unread is not None:
+            self._read(self._unread)
+
+    def note_gradients(self, norm: Tensor | None) -> None:
+        """Take the gradients' norm; the newest one goes with the next report."""
+        if norm is not None:
+            self._grad_norm = norm.detach()
+
+    def note_sample(self, took_s: float) -> None:
+        """Note that the model was just asked for a sample; a slow one is not asked for again soon."""
+        self._sample_every_s = max(SAMPLE_EVERY_S, took_s / SAMPLE_SHARE)
+        self._sampled_at = time.monotonic()
+        self.is_sample_due = False
+        # What was agreed on, or is about to be, has just been taken.
+        self._agreed = replace(self._agreed, is_sample_due=False)
+        if self._unread is not None:
+            self._unread.asks_for_sample = False
+
+    def step_done(
+        self,
+        loss: Tensor,
+        *,
+        step: int,
+        epoch: int,
+        lr: float,
+        num_global: int,
+        step_time_s: float,
+        data_time_s: float,
+    ) -> Command | None:
+        """Note one optimizer step; report when it is time.
+
+        Args:
+            loss: this rank's loss as given to backward (scaled such that the ranks' mean is the loss).
+            num_global: samples of all ranks in this step.
+        """
+        self._losses.add(loss)
+        self._steps.append((step, epoch, lr, num_global, step_time_s, data_time_s))
+        if len(self._steps) >= self._interval:
+            self._unread = self._begin()
+        if not self._reads_late or self._agreed.command is not None:
+            self.finish_report()  # whoever obeys a command finds every step reported
+        return self._take_agreed()
+
+    def finish_report(self) -> None:
+        """Read the report under way, if there is one: what comes now is no step."""
+        if self._unread is not None:
+            self._read(self._unread, is_between_steps=True)
+
+    def flush(self) -> None:
+        """Report the steps so far without hearing commands: a checkpoint is never ahead of its curve."""
+        self.finish_report()
+        if self._steps:
+            self._unread = self._begin(hears=False)
+            self.finish_report()
+        self._interval = self._agreed.interval
+        self.is_sample_due = self.is_sample_due or self._agreed.is_sample_due
+
+    def report(self) -> Command | None:
+        """Average the losses since the last report over the ranks, and agree on a command.
+
+        Every rank must call it at the same step. Also the way to hear commands while paused.
+        """
+        self.finish_report()
+        self._unread = self._begin()
+        self.finish_report()
+        return self._take_agreed()
+
+    def should_break_off(self) -> bool:
+        """Tell all ranks alike, now and then, whether somebody wants the run to stop.
+
+        For long work in pieces, an evaluation say: every rank calls it after each piece, and as often.
+        """
+        return self._agree_on_a_stop(self._in_evaluation)
+
+    def should_leave_step(self) -> bool:
+        """Tell the same between the micro-batches of a step; a report is such an agreement, too."""
+        return self._agree_on_a_stop(self._in_step)
+
+    def _agree_on_a_stop(self, pieces: _Pieces) -> bool:
+        pieces.num_done += 1
+        if pieces.num_done < pieces.agree_every:
+            return False
+        num_done = pieces.num_done
+        took_s = pieces.begin_anew() / num_done
+        message = torch.zeros(2, dtype=torch.float64, device=self._world.device)
+        if self._world.is_main:
+            every = max(
+                1, min(MAX_BATCHES_PER_AGREEMENT, 2 * num_done, round(AGREE_EVERY_S / max(took_s, 1e-6)))
+            )
+            message = torch.tensor([float(self._reporter.wants_stop()), every], dtype=torch.float64).to(
+                message.device
+            )
+        wants_stop, every_batches = self._world.sum(message).tolist()
+        pieces.agree_every = int(every_batches)
+        return bool(wants_stop)
+
+    def _begin(self, *, hears: bool = True) -> _Report:
+        """Begin to add up what there is over all ranks; a command that is not obeyed yet comes first."""
+        assert self._unread is None, "one report at a time"
+        beats.beat(REPORTING)
+        command = self._reporter.poll_command() if hears and self._agreed.command is None else None
+        extras = [0.0] * _NUM_EXTRAS
+        if self._world.is_main:
+            wants_sample = time.monotonic() - self._sampled_at > self._sample_every_s
+            extras = [*_encode(command, self._next_interval()), float(wants_sample)]
+        message = self._world.sum(self._losses.taken_with(extras))
+        report = _Report(
+            steps=self._steps,
+            command=command,
+            has_norm=self._grad_norm is not None,
+            numbers=self._losses.sent(message, self._grad_norm),
+        )
+        self._steps = []
+        self._grad_norm = None
+        self._in_step.begin_anew()
+        return report
+
+    def _read(self, report: _Report, *, is_between_steps: bool = False) -> None:
+        """Wait for a report, hand its losses to whoever writes them, and keep what all ranks agree on."""
+        beats.beat(REPORTING)
+        self._unread = None
+        waiting_since = time.perf_counter()
+        *values, norm = report.numbers()
+        waited_s = time.perf_counter() - waiting_since if self._is_async and is_between_steps else 0.0
+        count = len(report.steps)
+        *decision, sample_is_due = values[count:]
+        command, interval = _decode(decision, report.command)
+        self._agreed = _Agreement(
+            interval=interval,
+            command=command or self._agreed.command,
+            is_sample_due=bool(sample_is_due) and report.asks_for_sample,
+        )
+        if count:
+            # Whoever writes makes events of them: that is not training's work.
+            self._reporter.steps(
+                StepBatch(
+                    notes=report.steps,
+                    losses=[value / self._world.world_size for value in values[:count]],
+                    grad_norm=norm if report.has_norm else None,
+                    waited_s=waited_s,
+                    is_async=self._is_async,
+                )
+            )
+
+    def _take_agreed(self) -> Command | None:
+        """Let what was agreed on take effect: the interval and a sample here, the command at the caller's."""
+        agreed, self._agreed = self._agreed, _Agreement(interval=self._agreed.interval)
+        self._interval, self.is_sample_due = agreed.interval, agreed.is_sample_due
+        return agreed.command
+
+    def _next_interval(self) -> int:
+        """Choose the steps until the next report from the speed since the last one."""
+        if not self._steps:
+            return self._interval
+        seconds_per_step = max(sum(step[4] for step in self._steps), 1e-6) / len(self._steps)
+        return max(1, min(MAX_STEPS_PER_REPORT, round(REPORT_EVERY_S / seconds_per_step)))
+
+
+@dataclass(kw_only=True)
+class _Report:
+    """A report that has begun; `numbers` waits for them: losses, what is agreed on, the gradients' norm."""
+
+    steps: list[StepNote]
+    command: Command | None
+    has_norm: bool
+    numbers: Callable[[], list[float]]
+    asks_for_sample: bool = True
+
+
+@dataclass
+class _Pieces:
+    """Long work in pieces: how many were done since all ranks agreed, and after how many they do again."""
+
+    num_done: int = 0
+    agree_every: int = 1
+    agreed_at: float = field(default_factory=time.monotonic)
+
+    def begin_anew(self) -> float:
+        """Count from now on; return the seconds since it was counted from."""
+        now = time.monotonic()
+        took_s, self.agreed_at, self.num_done = now - self.agreed_at, now, 0
+        return took_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Agreement:
+    """What all ranks have read in a report."""
+
+    interval: int
+    command: Command | None = None
+    is_sample_due: bool = False
+
+
+def _encode(command: Command | None, interval: int) -> list[float]:
+    if command is None:
+        return [0.0, 0.0, 0.0, float(interval)]
+    number = 1 + COMMAND_NAMES.index(command.name)
+    return [float(number), float(command.save), command.learning_rate, float(interval)]
+
+
+def _decode(extras: list[float], own: Command | None) -> tuple[Command | None, int]:
+    """Return the command all ranks agree on (rank 0 keeps its own, with the id) and the interval."""
+    number, save, learning_rate, interval = extras
+    if number == 0:
+        return None, int(interval)
+    name = COMMAND_NAMES[int(number) - 1]
+    return own or Command(name=name, save=bool(save), learning_rate=learning_rate), int(interval)

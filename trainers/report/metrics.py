@@ -1,0 +1,179 @@
+"""Metrics that add up: counts and sums on each rank, one all-reduce, then the same as one process."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from trainers.data.dataset import LANGUAGE_MODELLING, MOST_CONFUSED, TABULAR_REGRESSION, DataSpec
+from trainers.parallel.process_group import World
+
+TOP = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What a whole split says of a model.
+
+    Attributes:
+        loss: the mean over the targets.
+        metrics: name to value.
+        confusion: for few classes, how often each was taken for each: rows are true, columns predicted.
+    """
+
+    loss: float
+    metrics: dict[str, float]
+    confusion: list[list[int]] | None = None
+
+
+class Meter:
+    """Counts one split; `sums` is all there is to reduce, in float64: exact for counts below 2**53."""
+
+    def __init__(self, num_sums: int, device: torch.device) -> None:
+        # Two more than the task's own: the summed loss and the number of targets.
+        self._sums = torch.zeros(num_sums + 2, dtype=torch.float64, device=device)
+
+    def add(self, scores: Tensor, targets: Tensor, summed_loss: Tensor) -> None:
+        """Count one batch: (…, classes) scores of (…) targets."""
+        self._sums[-2] += summed_loss
+        self._sums[-1] += targets.numel()
+        self._count(scores.flatten(0, -2), targets.flatten(), self._sums[:-2])
+
+    def result(self, world: World) -> Evaluation:
+        """Add up over all ranks and say what comes of it; every rank must call it."""
+        *sums, total_loss, count = world.sum(self._sums).tolist()
+        loss = total_loss / count
+        metrics = self._of_loss(loss) | self._metrics(sums, count)
+        return Evaluation(loss=loss, metrics=metrics, confusion=self._confusion(sums))
+
+    def _count(self, scores: Tensor, targets: Tensor, sums: Tensor) -> None:
+        raise NotImplementedError
+
+    def _metrics(self, sums: list[float], count: float) -> dict[str, float]:
+        raise NotImplementedError
+
+    def _of_loss(self, mean_loss: float) -> dict[str, float]:
+        """Return what follows from the mean loss alone."""
+        del mean_loss
+        return {}
+
+    def _confusion(self, sums: list[float]) -> list[list[int]] | None:
+        """Return how often each class was taken for each, where that is counted."""
+        del sums
+        return None
+
+
+class ClassificationMeter(Meter):
+    """Accuracy, top-5 where there are more classes than that, and macro F1.
+
+    Per class: how often it was right, predicted, and true. F1 of a class is
+    2 · right / (predicted + true); macro is the plain mean over the classes that occur.
+    """
+
+    def __init__(self, num_classes: int, device: torch.device) -> None:
+        self._num_classes = num_classes
+        super().__init__(self._num_counts(num_classes) + 1, device)
+
+    def _num_counts(self, num_classes: int) -> int:
+        return 3 * num_classes
+
+    def _count(self, scores: Tensor, targets: Tensor, sums: Tensor) -> None:
+        self._count_classes(scores.argmax(-1), targets, sums[:-1])
+        if self._num_classes > TOP:
+            sums[-1] += (scores.topk(TOP, dim=-1).indices == targets[:, None]).any(-1).sum()
+
+    def _count_classes(self, predicted: Tensor, targets: Tensor, sums: Tensor) -> None:
+        classes = self._num_classes
+        right, of_predicted, of_true = sums.view(3, classes)
+        right += torch.bincount(targets[predicted == targets], minlength=classes)
+        of_predicted += torch.bincount(predicted, minlength=classes)
+        of_true += torch.bincount(targets, minlength=classes)
+
+    def _per_class(self, sums: list[float]) -> list[tuple[float, float, float]]:
+        """Return how often each class was right, predicted and true."""
+        classes = self._num_classes
+        return list(zip(sums[:classes], sums[classes : 2 * classes], sums[2 * classes : -1], strict=True))
+
+    def _metrics(self, sums: list[float], count: float) -> dict[str, float]:
+        classes = self._per_class(sums)
+        scores = [2 * right / (predicted + true) for right, predicted, true in classes if predicted + true]
+        num_right = sum(right for right, _, _ in classes)
+        metrics = {"accuracy": num_right / count, "macro_f1": sum(scores) / len(scores)}
+        return metrics | ({"top5_accuracy": sums[-1] / count} if self._num_classes > TOP else {})
+
+
+class ConfusionMeter(ClassificationMeter):
+    """The same of few classes, of which it also counts how often each was taken for each."""
+
+    def _num_counts(self, num_classes: int) -> int:
+        return num_classes**2
+
+    def _count_classes(self, predicted: Tensor, targets: Tensor, sums: Tensor) -> None:
+        classes = self._num_classes
+        sums += torch.bincount(targets * classes + predicted, minlength=classes**2)
+
+    def _per_class(self, sums: list[float]) -> list[tuple[float, float, float]]:
+        rows = self._confusion(sums)
+        return [
+            (row[number], sum(column), sum(row))
+            for number, (row, column) in enumerate(zip(rows, zip(*rows, strict=True), strict=True))
+        ]
+
+    def _confusion(self, sums: list[float]) -> list[list[int]]:
+        classes = self._num_classes
+        return [[int(n) for n in sums[row * classes :][:classes]] for row in range(classes)]
+
+
+class LanguageMeter(Meter):
+    """Perplexity and accuracy of the next token; bits per character where a token is one."""
+
+    def __init__(self, device: torch.device, *, tokens_are_characters: bool) -> None:
+        self._tokens_are_characters = tokens_are_characters
+        super().__init__(1, device)
+
+    def _count(self, scores: Tensor, targets: Tensor, sums: Tensor) -> None:
+        sums[0] += (scores.argmax(-1) == targets).sum()
+
+    def _metrics(self, sums: list[float], count: float) -> dict[str, float]:
+        return {"accuracy": sums[0] / count}
+
+    def _of_loss(self, mean_loss: float) -> dict[str, float]:
+        name = "bits_per_character" if self._tokens_are_characters else "bits_per_token"
+        return {"perplexity": math.exp(min(mean_loss, 700.0)), name: mean_loss / math.log(2)}
+
+
+class RegressionMeter(Meter):
+    """RMSE and MAE on the target's own scale, and R² (1 is perfect, 0 is always saying the mean)."""
+
+    def __init__(self, target_std: float, device: torch.device) -> None:
+        self._std = target_std
+        super().__init__(4, device)
+
+    def _count(self, scores: Tensor, targets: Tensor, sums: Tensor) -> None:
+        targets = targets.double()
+        errors = scores.flatten().double() - targets
+        sums += torch.stack(
+            [errors.square().sum(), errors.abs().sum(), targets.sum(), targets.square().sum()]
+        )
+
+    def _metrics(self, sums: list[float], count: float) -> dict[str, float]:
+        squared, absolute, total, total_squared = sums
+        spread = total_squared - total * total / count
+        return {
+            "rmse": self._std * math.sqrt(squared / count),
+            "mae": self._std * absolute / count,
+            "r2": 1 - squared / spread if spread > 0 else math.nan,
+        }
+
+
+def create(spec: DataSpec, device: torch.device) -> Meter:
+    """Return the empty meter of a task."""
+    if spec.task == LANGUAGE_MODELLING:
+        return LanguageMeter(device, tokens_are_characters=bool(spec.class_names))
+    if spec.task == TABULAR_REGRESSION:
+        return RegressionMeter(spec.target_std, device)
+    kind = ConfusionMeter if spec.num_classes <= MOST_CONFUSED else ClassificationMeter
+    return kind(spec.num_classes, device)

@@ -1,0 +1,280 @@
+"""Rank 0's event queue and the commands that come back; the other ranks hold a null twin.
+
+The training thread only puts; a writer thread appends in batches. Step events may be thinned when the
+queue is full (said in a warning); all other kinds are never dropped.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trainers.contract.events import EventFile, State
+from trainers.contract.rundir import COMMAND_NAMES, CommandName, RunDirectory
+from trainers.files.json_files import parse_json
+from trainers.files.private_files import ForeignFileError, open_own
+from trainers.machine.clock import now_unix_s
+
+log = logging.getLogger(__name__)
+
+MAX_QUEUED_STEPS = 50_000
+WRITE_EVERY_S = 0.02
+RETRY_EVERY_S = 0.5
+GIVE_UP_AFTER_S = 30.0
+
+# step, epoch, lr, samples of all ranks, seconds of the step, seconds of it that went into data.
+StepNote = tuple[int, int, float, int, float, float]
+
+_Item = tuple[float, str, Mapping[str, Any]]
+_Queued = tuple[float, str, "Mapping[str, Any] | StepBatch"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """What the page asked for, as all ranks know it; only rank 0 knows the `id` and `why`."""
+
+    name: CommandName
+    save: bool = True
+    learning_rate: float = 0.0
+    id: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepBatch:
+    """The steps of one report, as the training thread has them, oldest first.
+
+    Attributes:
+        losses: mean over all ranks, one a step.
+        grad_norm: of the last of them.
+        waited_s: what the report waited for the device, which is these steps' time too.
+        is_async: the host only hands out work, so what one step took is known for all of them together.
+    """
+
+    notes: Sequence[StepNote]
+    losses: Sequence[float]
+    grad_norm: float | None = None
+    waited_s: float = 0.0
+    is_async: bool = False
+
+    def newest(self) -> StepBatch:
+        """Return the last step alone."""
+        return replace(self, notes=self.notes[-1:], losses=self.losses[-1:])
+
+    def events(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the fields of each step's event."""
+        seconds = sum(note[4] for note in self.notes) + self.waited_s
+        mean_step_time_s = seconds / len(self.notes)
+        samples_per_s = round(sum(note[3] for note in self.notes) / max(seconds, 1e-9), 2)
+        last = len(self.notes) - 1
+        for position, (note, loss) in enumerate(zip(self.notes, self.losses, strict=True)):
+            step, epoch, lr, _, step_time_s, data_time_s = note
+            yield {
+                "step": step,
+                "epoch": epoch,
+                "loss": loss,
+                "lr": lr,
+                "grad_norm": self.grad_norm if position == last else None,
+                "samples_per_s": samples_per_s,
+                "step_time_s": round(mean_step_time_s if self.is_async else step_time_s, 6),
+                "data_time_s": round(data_time_s, 6),
+            }
+
+
+class NullReporter:
+    """The reporter of every rank but 0: says nothing and hears nothing."""
+
+    def state(self, state: State, reason: str) -> None:
+        """Report that the run is in a new state."""
+
+    def event(self, kind: str, **fields: Any) -> None:
+        """Report one event that must not be lost."""
+
+    def steps(self, batch: StepBatch) -> None:
+        """Report optimizer steps, at least one."""
+
+    def warning(self, code: str, message: str, hint: str) -> None:
+        """Report something a person should know of."""
+
+    def poll_command(self) -> Command | None:
+        """Return the oldest command that has not been taken yet."""
+        return None
+
+    def wants_stop(self) -> bool:
+        """Tell whether a stop is among the commands that have not been taken yet."""
+        return False
+
+    def answer(self, command: Command, *, step: int, accepted: bool, message: str) -> None:
+        """Say what became of a command."""
+
+    def close(self) -> None:
+        """Write out everything that is queued."""
+
+
+class Reporter(NullReporter):
+    """Rank 0's voice: puts events on a queue that a thread appends to `events.jsonl`."""
+
+    def __init__(self, run: RunDirectory, commands_offset: int | None = None) -> None:
+        self._file = EventFile(run.events)
+        self._commands_path = run.commands
+        # What was asked of an earlier start of this run is not asked of this one.
+        if commands_offset is None:
+            commands_offset = run.commands.stat().st_size if run.commands.exists() else 0
+        self._commands_offset = commands_offset
+        self._commands: deque[Command] = deque()
+        self._queue: deque[_Queued] = deque()
+        self._queued_steps = 0
+        self._thinned_steps = 0
+        self._wake = threading.Condition()
+        self._closing = False
+        self.writer = threading.Thread(target=self._write_until_closed, name="event-writer", daemon=True)
+        self.writer.start()
+
+    def state(self, state: State, reason: str) -> None:
+        self.event("state", state=state, reason=reason)
+
+    def event(self, kind: str, **fields: Any) -> None:
+        with self._wake:
+            self._queue.append((now_unix_s(), kind, fields))
+            self._wake.notify()
+
+    def steps(self, batch: StepBatch) -> None:
+        now, count = now_unix_s(), len(batch.notes)
+        with self._wake:
+            room = MAX_QUEUED_STEPS - self._queued_steps
+            num_kept = count if room >= count else min(1, max(0, room))
+            self._thinned_steps += count - num_kept
+            self._queued_steps += num_kept
+            if num_kept:
+                self._queue.append((now, "step", batch if num_kept == count else batch.newest()))
+            self._wake.notify()
+
+    def warning(self, code: str, message: str, hint: str) -> None:
+        self.event("warning", code=code, message=message, hint=hint, rank=None, traceback=None)
+
+    def poll_command(self) -> Command | None:
+        self._read_new_commands()
+        return self._commands.popleft() if self._commands else None
+
+    def wants_stop(self) -> bool:
+        self._read_new_commands()
+        return any(command.name == "stop" for command in self._commands)
+
+    def answer(self, command: Command, *, step: int, accepted: bool, message: str) -> None:
+        self.event("command", id=command.id, name=command.name, step=step, accepted=accepted, message=message)
+
+    def close(self) -> None:
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self.writer.join()
+        self._file.close()
+
+    def _read_new_commands(self) -> None:
+        try:
+            size = self._commands_path.stat().st_size
+        except FileNotFoundError:
+            return
+        if size <= self._commands_offset:
+            return
+        try:
+            with open_own(self._commands_path) as file:
+                file.seek(self._commands_offset)
+                chunk = file.read(size - self._commands_offset)
+        except ForeignFileError as error:
+            self._commands_offset = sys.maxsize  # said once
+            self.warning("command_unreadable", f"No command is heard: {error}.", "Stop it by its processes.")
+            return
+        end = chunk.rfind(b"\n") + 1
+        self._commands_offset += end
+        for line in chunk[:end].splitlines():
+            self._take_line(line)
+
+    def _take_line(self, line: bytes) -> None:
+        raw: Any = None
+        try:
+            raw = parse_json(line)
+            name = raw["name"]
+            if name not in COMMAND_NAMES:
+                raise ValueError(f"no command is called {name!r}; there are {', '.join(COMMAND_NAMES)}")
+            save = raw.get("save", True)
+            rate = float(raw["learning_rate"]) if name == "set_lr" else 0.0
+            if name == "set_lr" and not 0 < rate < math.inf:
+                raise ValueError(f"learning_rate is {rate!r}, but allowed is: a number above 0")
+            why = str(raw.get("why", ""))
+            command = Command(name=name, save=bool(save), learning_rate=rate, id=str(raw["id"]), why=why)
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            message = f"A command could not be read: {error}"
+            self.warning("command_unreadable", message, "It was passed over.")
+            if isinstance(raw, dict) and "id" in raw:
+                # Whoever gave it waits for an answer.
+                name = str(raw.get("name"))
+                self.event("command", id=str(raw["id"]), name=name, step=0, accepted=False, message=message)
+            return
+        self._commands.append(command)
+
+    def _write_until_closed(self) -> None:
+        failing_since: float | None = None
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._queue or self._closing)
+                if not self._queue:
+                    return
+                queued = list(self._queue)
+                self._queue.clear()
+                self._queued_steps = 0
+                thinned, self._thinned_steps = self._thinned_steps, 0
+            batch = list(_made_events(queued))
+            if thinned:
+                batch.append((now_unix_s(), "warning", _thinned_warning(thinned)))
+            try:
+                kept = self._file.append(batch)
+                if kept < len(batch):
+                    self._put_back(batch[kept:])
+                failing_since = None
+            except OSError as error:
+                failing_since = failing_since or time.monotonic()
+                self._put_back(batch)
+                log.warning("events could not be written, trying again: %s", error)
+                if self._closing and time.monotonic() - failing_since > GIVE_UP_AFTER_S:
+                    raise
+                time.sleep(RETRY_EVERY_S)
+            else:
+                # Not a wait for anything: it lets events gather, so that a fast loop costs few writes.
+                time.sleep(0.0 if self._closing else WRITE_EVERY_S)
+
+    def _put_back(self, batch: Sequence[_Item]) -> None:
+        with self._wake:
+            self._queue.extendleft(reversed(batch))
+            self._queued_steps = sum(1 for _, kind, _ in self._queue if kind == "step")
+
+
+def _made_events(queued: Sequence[_Queued]) -> Iterator[_Item]:
+    for time_unix_s, kind, what in queued:
+        if isinstance(what, StepBatch):
+            for fields in what.events():
+                yield time_unix_s, kind, fields
+        else:
+            yield time_unix_s, kind, what
+
+
+def _thinned_warning(count: int) -> dict[str, Any]:
+    return {
+        "code": "steps_thinned",
+        "message": f"{count} step events were left out because they came faster than they could be written.",
+        "hint": "Training is not affected; the curve has fewer points here.",
+        "rank": None,
+        "traceback": None,
+    }
+
+
+def create(run: RunDirectory, *, is_main: bool, commands_offset: int | None = None) -> NullReporter:
+    """Return rank 0's reporter, or the null twin; None: only commands given from now on count."""
+    return Reporter(run, commands_offset) if is_main else NullReporter()

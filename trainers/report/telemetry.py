@@ -1,0 +1,261 @@
+"""Device and rank samples, taken by a thread in each rank and brought to rank 0 out of band.
+
+They lie in memory that the ranks of a machine share: when a rank hangs in a collective, its thread still
+writes, and the page still shows who stands at which step. Between machines they travel through the job's
+TCPStore over a connection of its own; on each one rank gathers first, so that rank 0 has as many answers to
+take as there are machines.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from trainers.engines.heartbeats import beats, heartbeat_board
+from trainers.machine import hardware
+from trainers.machine.memory_file import MemoryFile
+from trainers.parallel import flight_recorder
+from trainers.parallel.process_group import World, gather_json, is_one_machine
+from trainers.report import sample_board
+from trainers.report.reporter import NullReporter
+from trainers.report.sample_board import SampleBoard
+from trainers.report.step_clock import StepTimes
+
+log = logging.getLogger(__name__)
+
+SAMPLE_EVERY_S = 1.0
+GATHER_AFTER_S = 0.05
+STORE_TIMEOUT = timedelta(seconds=10)
+
+
+@dataclass
+class Pulse:
+    """What the training thread leaves for the sampler; the sampler only reads it.
+
+    Attributes:
+        newest: the newest step, and what gives how the newest measured one divides.
+        base_memory_bytes: what the rank held before its model was built; None until then.
+        gradients_done: see `StepClock`.
+    """
+
+    newest: tuple[int, Callable[[], StepTimes]] = (0, StepTimes)
+    base_memory_bytes: int | None = None
+    gradients_done: Callable[[], int | None] = field(default=lambda: None)
+
+    def beat(self, step: int, times: Callable[[], StepTimes]) -> None:
+        """Note the newest step; in one go, so that the sampler never sees half of it."""
+        self.newest = (step, times)
+        beats.beat(heartbeat_board.STEPPING, step)
+
+    def begin_model(self, device: torch.device) -> None:
+        """Note what is held before the model is there; the peak counts from here."""
+        forget_peak_memory(device)
+        self.base_memory_bytes = held_memory_bytes(device)
+
+    def sample(self) -> dict[str, float | None]:
+        """Return step and times as an entry of the `ranks` event has them."""
+        step, times = self.newest
+        return {"step": step} | {
+            name: None if value is None else round(value, 6) for name, value in times()._asdict().items()
+        }
+
+
+class Telemetry:
+    """One rank's sampling thread; rank 0's also gathers and reports everybody's."""
+
+    def __init__(self, world: World, reporter: NullReporter, pulse: Pulse) -> None:
+        self._world = world
+        self._reporter = reporter
+        self._pulse = pulse
+        self._stop = threading.Event()
+        self._board: SampleBoard | None = None
+        self._file: MemoryFile | None = None
+        self.thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
+
+    def start(self) -> None:
+        """Begin to sample; every rank must call it.
+
+        Raises:
+            OSError: when the ranks of this machine may not share memory.
+        """
+        world = self._world
+        if world.local_rank == 0:
+            # torchrun numbers the ranks of one machine without gaps.
+            self._board, self._file = sample_board.make(int(os.environ["LOCAL_WORLD_SIZE"]))
+        mine = None if self._file is None else self._file.address
+        address = gather_json(mine, world.slow_group)[world.rank - world.local_rank]
+        if self._board is None:
+            self._board = sample_board.find(address)
+        self.thread.start()
+
+    def stop(self) -> None:
+        """End the thread; the store may go away after this."""
+        self._stop.set()
+        if self.thread.ident is not None:  # else it was never started
+            self.thread.join(timeout=2 * SAMPLE_EVERY_S)
+        if self._file is not None:
+            self._file.close()
+
+    def _run(self) -> None:
+        try:
+            self._world.use_device()
+            self._sample_until_stopped()
+        except (RuntimeError, ValueError) as error:  # the store's errors: the job is ending or torn
+            if not self._stop.is_set():
+                log.warning("telemetry ended: %s", error)
+
+    def _sample_until_stopped(self) -> None:
+        board, world = self._board, self._world
+        assert board is not None
+        index, reader = _device_reader(world)
+        others = OtherMachines(world) if world.local_rank == 0 and not is_one_machine() else None
+        while not self._stop.is_set():
+            beats.answer_when_asked(partial(flight_recorder.say, self._pulse.gradients_done))
+            board.write(world.local_rank, self._sample(index, reader))
+            if world.local_rank == 0 and not self._stop.wait(GATHER_AFTER_S):
+                samples = board.read()
+                if others is not None:
+                    others.tell(samples)
+                if world.is_main and others is not None and not self._stop.wait(GATHER_AFTER_S):
+                    samples = others.gather()
+                if world.is_main:
+                    self.report(samples)
+            # On the full second of the clock, everywhere: the samples of one look belong together.
+            self._stop.wait(SAMPLE_EVERY_S - time.time() % SAMPLE_EVERY_S)
+
+    def sample_once(self) -> dict[str, Any]:
+        """Return this rank's sample of now."""
+        return self._sample(*_device_reader(self._world))
+
+    def _sample(self, index: int | None, reader: Any) -> dict[str, Any]:
+        device = self._world.device
+        return {
+            "device": {
+                "rank": self._world.rank,
+                "node": self._world.node,
+                "kind": device.type,
+                "index": index,
+                **asdict(reader()),
+            },
+            "rank": {
+                "rank": self._world.rank,
+                **self._pulse.sample(),
+                "base_memory_bytes": self._pulse.base_memory_bytes,
+                "peak_memory_bytes": peak_memory_bytes(device),
+            },
+        }
+
+    def report(self, samples: list[dict[str, Any]]) -> None:
+        """Report what was gathered."""
+        self._reporter.event("devices", devices=[sample["device"] for sample in samples])
+        self._reporter.event("ranks", ranks=[sample["rank"] for sample in samples])
+
+
+def held_memory_bytes(device: torch.device) -> int | None:
+    """Return the memory this rank holds now: on a GPU torch's allocations, else the resident set."""
+    if device.type == "cuda":
+        return torch.cuda.memory_allocated(device)
+    return hardware.resident_bytes()
+
+
+def forget_peak_memory(device: torch.device) -> None:
+    """Begin to count the peak anew: reading data can take more for a moment than training ever does.
+
+    Where the system does not offer that (only Linux does), the peak goes on counting from the start.
+    """
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    elif sys.platform.startswith("linux"):
+        with contextlib.suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Return the most memory this rank has held: on a GPU torch's allocations, else the resident set."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+class Gatherer:
+    """Takes what others have left in a store, all of it with one question."""
+
+    def __init__(self, store: dist.Store, keys: Sequence[str]) -> None:
+        self._store = store
+        self._keys = list(keys)
+        self._there: set[str] = set()
+
+    def gather(self) -> list[Any]:
+        """Return what is there, in the order of the keys; what was there once stays."""
+        if len(self._there) < len(self._keys):
+            missing = [key for key in self._keys if key not in self._there]
+            # Asking for what is not there would wait for it.
+            self._there.update(missing if self._store.check(missing) else filter(self._is_there, missing))
+        there = [key for key in self._keys if key in self._there]
+        return [json.loads(found) for found in self._store.multi_get(there)] if there else []
+
+    def _is_there(self, key: str) -> bool:
+        return bool(self._store.check([key]))
+
+
+class OtherMachines:
+    """What a job's machines tell each other, by a connection of its own to the store torchrun set up."""
+
+    def __init__(self, world: World) -> None:
+        store = dist.TCPStore(
+            os.environ["MASTER_ADDR"],
+            int(os.environ["MASTER_PORT"]),
+            is_master=False,
+            timeout=STORE_TIMEOUT,
+            wait_for_workers=False,
+        )
+        restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        self._store = dist.PrefixStore(f"telemetry/{restarts}", store)
+        self._key = node_key(world.node)
+        num_nodes = int(os.environ["GROUP_WORLD_SIZE"])
+        self._gatherer = Gatherer(self._store, [node_key(node) for node in range(num_nodes)])
+
+    def tell(self, samples: list[dict[str, Any]]) -> None:
+        """Leave what this machine's ranks have."""
+        self._store.set(self._key, json.dumps(samples))
+
+    def gather(self) -> list[dict[str, Any]]:
+        """Return the newest of all machines."""
+        return [sample for node in self._gatherer.gather() for sample in node]
+
+
+def node_key(node: int) -> str:
+    """Return under which key the samples of a machine are left."""
+    return f"node_{node}"
+
+
+def _device_reader(world: World) -> tuple[int | None, Any]:
+    """Return this rank's device by its index on the machine, and the function that reads it.
+
+    Of the GPUs that CUDA_VISIBLE_DEVICES leaves torch counts anew; a person looks at the machine's.
+    """
+    if world.device.type == "cpu":
+        return world.local_rank, hardware.ProcessReader(torch.get_num_threads()).read
+    properties = torch.cuda.get_device_properties(world.device)
+    handle = hardware.gpu_handle(str(getattr(properties, "uuid", "")))
+    if handle is None:
+        unread = hardware.Reading(name=properties.name, memory_total_bytes=properties.total_memory)
+        return world.device.index, lambda: unread
+    index = hardware.gpu_index(handle)
+    return world.device.index if index is None else index, lambda: hardware.read_gpu(handle)

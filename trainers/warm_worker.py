@@ -1,0 +1,73 @@
+"""A rank before there is a run: it imports everything, waits for its order, and then is a worker.
+
+torchrun OPTIONS --nproc-per-node N -m trainers.warm_worker
+
+Most of the time from a click to a first step goes into imports; here they are done before the click. It
+holds no GPU: nothing of CUDA is called until the run says which device is its own, and the driver has not
+read CUDA_VISIBLE_DEVICES before (`contract/cuda_environment.py`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+
+from trainers import worker
+from trainers.contract import orders
+from trainers.contract.rundir import RunDirectory
+from trainers.engines.heartbeats import beats
+from trainers.engines.heartbeats.heartbeat_board import STANDING_BY
+from trainers.engines.local import fork_server
+from trainers.machine import gpu_signs
+from trainers.machine.lifeline import die_with_parent, parent_by_name
+
+
+def main() -> int:
+    """Wait for a run and be a rank of it; return the exit code for its process."""
+    die_with_parent(parent_by_name())
+    beats.begin()
+    get_ready()
+    beats.beat(STANDING_BY)
+    order = orders.wait(int(os.environ["RANK"]))
+    if order is None:
+        os._exit(0)  # nobody is there any more who could want anything
+    os.environ.update(order.environment)
+    return worker.work(RunDirectory(Path(order.run_dir)), order.resume_step)
+
+
+def get_ready() -> None:
+    """Import what any run needs; where no GPU can be, also go through one small step on the CPU."""
+    import torch
+
+    from trainers import registry
+
+    torch.set_num_threads(1)
+    registry.discover_all()
+    libraries = {library for strategy in registry.strategies().values() for library in strategy.libraries}
+    for name in [*fork_server.NEEDED_BY_ANY_RUN, *libraries]:
+        importlib.import_module(name)
+    if not gpu_signs.may_have_gpu():
+        _go_through_a_step()
+
+
+def _go_through_a_step() -> None:
+    """Take one small step: much of torch is made at its first use.
+
+    Not beside a GPU, though all is on the CPU: `AdamW.step` asks for the current stream of the
+    accelerator, which opens a CUDA context on GPU 0 (torch 2.13, `optim/optimizer.py`,
+    `_accelerator_graph_capture_health_check`).
+    """
+    import torch
+    from torch.nn import functional
+    from torch.nn.utils import get_total_norm
+
+    network = torch.nn.Linear(4, 4)
+    optimizer = torch.optim.AdamW(network.parameters(), fused=True)
+    functional.cross_entropy(network(torch.zeros(2, 4)), torch.zeros(2, dtype=torch.long)).backward()
+    get_total_norm([parameter.grad for parameter in network.parameters() if parameter.grad is not None])
+    optimizer.step()
+
+
+if __name__ == "__main__":
+    worker.end(main())
