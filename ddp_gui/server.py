@@ -32,7 +32,7 @@ from ddp_gui.http.asgi import App
 from ddp_gui.http.connections import BoundedProtocol
 from ddp_gui.http.front import Front
 from ddp_gui.http.listening import Listener
-from ddp_gui.launch.warm_pool import Standby
+from ddp_gui.launch.warm_pool import WarmPool
 from ddp_gui.machine import machine_routes
 from ddp_gui.machine.communication import CommunicationChecks
 from ddp_gui.machine.machine_api import MachineApi
@@ -42,13 +42,13 @@ from ddp_gui.options import Options
 from ddp_gui.plan.catalogue import CatalogueSource
 from ddp_gui.queue import queue_routes
 from ddp_gui.queue.devices import Devices
-from ddp_gui.queue.presenter import LineView
+from ddp_gui.queue.presenter import QueuePresenter
 from ddp_gui.queue.queue_api import QueueApi
-from ddp_gui.queue.scheduler import Line
+from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.run import downloads, log_routes, stream
 from ddp_gui.runs import list_routes
 from ddp_gui.runs.class_api import ClassApi
-from ddp_gui.runs.run_admin_api import ShelfApi
+from ddp_gui.runs.run_admin_api import RunAdminApi
 from ddp_gui.runs.runs import RunStore
 from ddp_gui.train import page as train_page
 from ddp_gui.train.api import Api
@@ -129,7 +129,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     store.needs.ask_ahead()
     checks = CommunicationChecks()
     machine_checks = MachineChecks(options.runs_dir)
-    standby = Standby(options.runs_dir, is_on=options.keeps_standby)
+    standby = WarmPool(options.runs_dir, is_on=options.keeps_standby)
     report = MachineReport(options.runs_dir, catalogue, checks, machine_checks, standby)
     devices = Devices(
         options.runs_dir,
@@ -137,8 +137,8 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         lambda: standby.processes() | machine_checks.processes(),
         machine_checks.gpus,
     )
-    line = Line(options.runs_dir, devices, store.look_again, standby)
-    view = LineView(line, store)
+    line = Scheduler(options.runs_dir, devices, store.look_again, standby)
+    view = QueuePresenter(line, store)
     folder = uploads.folder_beside(options.runs_dir)
     access = DataAccess(folder, options.data_dirs)
     uploaded = Uploads(folder, access)
@@ -161,7 +161,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     with gr.Blocks(title=shell.TITLE, analytics_enabled=False) as demo:
         # First, so that no handler of a page can take an endpoint's name.
         api.register()
-        ShelfApi(store).register()
+        RunAdminApi(store).register()
         ClassApi(store).register()
         QueueApi(store, line, view).register()
         MachineApi(checks, machine_checks, report, store, line).register()
@@ -210,8 +210,8 @@ def _tidying(
     store: RunStore,
     uploaded: Uploads,
     checks: Sequence[CommunicationChecks | MachineChecks],
-    line: Line,
-    standby: Standby,
+    line: Scheduler,
+    standby: WarmPool,
 ) -> Lifespan:
     """Read the list ahead, keep the line going, give back unused memory while the app lives; then tidy up."""
 

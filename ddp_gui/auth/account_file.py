@@ -17,7 +17,7 @@ from typing import Any
 from ddp_gui.auth.current_user import ROLES, Person, Role
 from ddp_gui.auth.passwords import Hashed
 from trainers.files import private_files
-from trainers.files.file_stat import Mark, mark_of
+from trainers.files.file_stat import FileStat, stat_of
 from trainers.files.json_files import read_json, write_json_atomically
 
 FORMAT = 1
@@ -57,7 +57,7 @@ class AccountFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
-        self._mark: Mark | None = None
+        self._mark: FileStat | None = None
         self._read: Accounts = {}
 
     def read(self) -> Accounts:
@@ -78,7 +78,7 @@ class AccountFile:
 
     def find(self, name: str) -> Account | None:
         """Return an account as the file has it now; while that cannot be read, as it had it before."""
-        mark = mark_of(str(self.path))
+        mark = stat_of(str(self.path))
         with self._lock:
             if mark != self._mark:
                 self._mark = mark

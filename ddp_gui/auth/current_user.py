@@ -35,7 +35,7 @@ NOBODY = Person(name="", role="student")
 _asking: ContextVar[Person] = ContextVar("ddp_asking", default=EVERYBODY)
 
 
-def asking() -> Person:
+def current_user() -> Person:
     """Return who asks now."""
     return _asking.get()
 
@@ -47,7 +47,7 @@ def nobody_by_default() -> None:
 
 @contextlib.contextmanager
 def asked_by(person: Person) -> Iterator[None]:
-    """Let `asking` return this person inside the block."""
+    """Let `current_user` return this person inside the block."""
     token = _asking.set(person)
     try:
         yield

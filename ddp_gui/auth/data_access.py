@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddp_gui.auth.current_user import asking
+from ddp_gui.auth.current_user import current_user
 from trainers.contract.config import Config, ConfigError, Problem
 from trainers.paths import REPOSITORY
 
@@ -24,7 +24,7 @@ class DataAccess:
 
     def own_uploads(self) -> Path:
         """Return the folder of what who asks uploads."""
-        name = asking().name
+        name = current_user().name
         return self._uploads / PEOPLE / name if name else self._uploads
 
     def check(self, config: Config) -> None:
@@ -33,7 +33,7 @@ class DataAccess:
         Raises:
             ConfigError: naming the field, the path and what is allowed.
         """
-        if asking().is_teacher:
+        if current_user().is_teacher:
             return
         problems = [
             Problem(field=field, value=path, allowed=self._in_words())
@@ -47,7 +47,7 @@ class DataAccess:
         try:
             # From where training looks; links are followed to where they lead.
             wanted = Path(REPOSITORY, Path(path).expanduser()).resolve()
-            own = [self.own_uploads()] if asking().name else []
+            own = [self.own_uploads()] if current_user().name else []
             folders = [folder.resolve() for folder in (*own, *self._allowed)]
         except (OSError, ValueError, RuntimeError):
             return False

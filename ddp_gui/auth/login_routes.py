@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 
 from ddp_gui.auth import login_page
-from ddp_gui.auth.current_user import asking
+from ddp_gui.auth.current_user import current_user
 from ddp_gui.auth.login import Login, LoginError
 from ddp_gui.http import policies
 
@@ -24,7 +24,7 @@ def make_router(login: Login | None) -> APIRouter:
 
     @router.get("/live/me")
     def me() -> JSONResponse:
-        person = asking()
+        person = current_user()
         about = {"has_login": login is not None, "name": person.name, "role": person.role}
         return JSONResponse(about, headers=NO_STORE)
 

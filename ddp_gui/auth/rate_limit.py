@@ -6,10 +6,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from ddp_gui.auth.current_user import asking
+from ddp_gui.auth.current_user import current_user
 
 
-class Pace:
+class RateLimit:
     """At most so many in so many seconds by each person; without a limit where nobody logs in."""
 
     def __init__(
@@ -28,7 +28,7 @@ class Pace:
         Raises:
             ValueError: when it is one too many; says how long to wait.
         """
-        name, now = asking().name, self._clock()
+        name, now = current_user().name, self._clock()
         if not name:
             return
         begun = self._begun.setdefault(name, deque())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ddp_gui.auth.class_settings import ClassSettings
-from ddp_gui.auth.current_user import asking
+from ddp_gui.auth.current_user import current_user
 
 
 class NotAllowedError(ValueError):
@@ -17,7 +17,7 @@ def may_see(owner: str | None, settings: ClassSettings) -> bool:
 
 def may_change(owner: str | None) -> bool:
     """Tell whether who asks may stop, resume, rename or delete a run of this owner."""
-    person = asking()
+    person = current_user()
     return person.is_teacher or (owner is not None and owner == person.name)
 
 
@@ -38,5 +38,5 @@ def require_teacher(what: str) -> None:
     Raises:
         NotAllowedError: for everybody else.
     """
-    if not asking().is_teacher:
+    if not current_user().is_teacher:
         raise NotAllowedError(f"only a teacher can {what}")

@@ -22,7 +22,7 @@ END_S = 5.0
 MAX_WORDS = 1000
 
 
-class LookError(RuntimeError):
+class InspectionError(RuntimeError):
     """The process that was to look at the data failed; says its last words."""
 
 
@@ -30,7 +30,7 @@ def look(config: Config) -> dict[str, Any]:
     """Return what the process prints of the data a configuration names.
 
     Raises:
-        LookError: when it failed, or took too long.
+        InspectionError: when it failed, or took too long.
     """
     return _answer_of(_command(config), TIME_LIMIT_S + GRACE_S)
 
@@ -60,12 +60,12 @@ def _answer_of(command: list[str], time_limit_s: float) -> dict[str, Any]:
             said, complaints = process.communicate(timeout=time_limit_s)
         except subprocess.TimeoutExpired as error:
             minutes = f"{time_limit_s / 60:,.0f} minutes"
-            raise LookError(f"looking at the data took more than {minutes}, and was ended") from error
+            raise InspectionError(f"looking at the data took more than {minutes}, and was ended") from error
         finally:
             if process.poll() is None:
                 _end(process)
     if process.returncode != 0:
-        raise LookError(_last_words(process.returncode, complaints))
+        raise InspectionError(_last_words(process.returncode, complaints))
     answer: dict[str, Any] = json.loads(said)
     return answer
 

@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from fastapi import APIRouter, HTTPException
 
-from ddp_gui.auth.current_user import asking
+from ddp_gui.auth.current_user import current_user
 
 Values = ParamSpec("Values")
 Result = TypeVar("Result")
@@ -85,7 +85,7 @@ class Workers:
         Raises:
             TooManyError: when who asks, or everybody together, has too many of them.
         """
-        person = asking().name
+        person = current_user().name
         with self._lock:
             if person and self._open[person] >= self._most_open // 4:
                 raise TooManyError(
@@ -124,7 +124,7 @@ class Workers:
         return handle
 
     def _count(self) -> str:
-        person = asking().name
+        person = current_user().name
         most = self._most_asked if person else self._most_asked * self._at_once
         with self._lock:
             if self._asked[person] >= most:
@@ -142,7 +142,7 @@ class Workers:
 
     def _queue(self, call: Callable[[], Result]) -> Future[Result]:
         result: Future[Result] = Future()
-        person = asking().name
+        person = current_user().name
         job = result, functools.partial(contextvars.copy_context().run, call)
         with self._lock:
             self._waiting.setdefault(person, deque()).append(job)

@@ -11,7 +11,7 @@ import orjson
 from ddp_gui.events import event_reader
 from ddp_gui.events.run_view import RunView
 from ddp_gui.events.series import Series
-from ddp_gui.events.tables import PLAIN_LOOK, Look
+from ddp_gui.events.tables import PLAIN_VIEW, ChartView
 from trainers.contract import events
 
 MAX_MARKS = 200
@@ -20,7 +20,9 @@ MAX_DELTA_EVENTS = 2_000
 Payload = dict[str, Any]
 
 
-def message_for(view: RunView, since: int, look: Look = PLAIN_LOOK, known: Known | None = None) -> Payload:
+def message_for(
+    view: RunView, since: int, look: ChartView = PLAIN_VIEW, known: Known | None = None
+) -> Payload:
     """Return what a client with the cursor `since` has not seen; a whole snapshot where it must."""
     with view.lock:
         series = view.series

@@ -14,8 +14,8 @@ from ddp_gui.events.evaluations import Evaluations
 from ddp_gui.events.tables import (
     MAX_POINTS,
     MAX_POINTS_OF_A_RANGE,
-    PLAIN_LOOK,
-    Look,
+    PLAIN_VIEW,
+    ChartView,
     Table,
     Trace,
     shown,
@@ -24,7 +24,7 @@ from ddp_gui.events.tables import (
 )
 from trainers.contract.events import Event
 
-__all__ = ["Evaluations", "Look", "Series"]
+__all__ = ["ChartView", "Evaluations", "Series"]
 
 FEW_EVENTS = 400
 MAX_POINTS_OF_FEW_EVENTS = 20
@@ -98,16 +98,16 @@ class Series:
         (t0, s0), (t1, s1) = self._pace[0], self._pace[-1]
         return (s1 - s0) / (t1 - t0) if t1 > t0 else None
 
-    def snapshot(self, look: Look = PLAIN_LOOK) -> dict[str, Trace]:
+    def snapshot(self, look: ChartView = PLAIN_VIEW) -> dict[str, Trace]:
         """Return every trace, thinned to `MAX_POINTS`."""
         traces = self._step_traces(0, self.steps.length, look)
         evaluated = self.evaluation_table
         traces |= _all_of(evaluated, 0, evaluated.length, {name: name for name in evaluated.fields}, look)
         for rank, table in self.devices.items():
-            traces |= _all_of(table, 0, table.length, _of_rank(rank), Look(axis="time"))
+            traces |= _all_of(table, 0, table.length, _of_rank(rank), ChartView(axis="time"))
         return traces
 
-    def delta(self, since_seq: int, look: Look = PLAIN_LOOK) -> dict[str, Trace]:
+    def delta(self, since_seq: int, look: ChartView = PLAIN_VIEW) -> dict[str, Trace]:
         """Return the points of events from `since_seq` on, of the traces that have some."""
         is_small = self.next_seq - since_seq <= FEW_EVENTS
         most = MAX_POINTS_OF_FEW_EVENTS if is_small else MAX_POINTS_OF_MANY_EVENTS
@@ -118,10 +118,10 @@ class Series:
         traces |= _all_of(evaluated, first, evaluated.length, {name: name for name in evaluated.fields}, look)
         for rank, table in self.devices.items():
             first = table.since(since_seq)
-            traces |= _all_of(table, first, table.length, _of_rank(rank), Look(axis="time"), most)
+            traces |= _all_of(table, first, table.length, _of_rank(rank), ChartView(axis="time"), most)
         return traces
 
-    def range(self, low: float, high: float, look: Look = PLAIN_LOOK) -> dict[str, Trace]:
+    def range(self, low: float, high: float, look: ChartView = PLAIN_VIEW) -> dict[str, Trace]:
         """Return the traces over steps between two places of the axis, thinned where there are many."""
         first, last = self.steps.between(low, high, look.axis)
         traces = self._step_traces(first, last, look, MAX_POINTS_OF_A_RANGE)
@@ -129,14 +129,16 @@ class Series:
         names = {name: name for name in evaluated.fields}
         return traces | _all_of(evaluated, *evaluated.between(low, high, look.axis), names, look)
 
-    def _step_traces(self, first: int, last: int, look: Look, most: int = MAX_POINTS) -> dict[str, Trace]:
+    def _step_traces(
+        self, first: int, last: int, look: ChartView, most: int = MAX_POINTS
+    ) -> dict[str, Trace]:
         traces = _all_of(self.steps, first, last, {name: name for name in STEP_TRACES}, look, most)
         if look.smoothing > 1 and last > first:
             smooth = self.steps.mean_of_newest("loss", look.smoothing, first, last)
             traces[SMOOTHED] = _trace(self.steps.x(look.axis)[first:last], smooth, most)
         return traces
 
-    def _new_steps(self, first: int, most: int, look: Look) -> dict[str, Trace]:
+    def _new_steps(self, first: int, most: int, look: ChartView) -> dict[str, Trace]:
         """Return new points at the places the loss asks for: one x for all, in few bytes."""
         table, last = self.steps, self.steps.length
         x, loss = table.x(look.axis)[first:last], table.column("loss")[first:last]
@@ -272,7 +274,7 @@ def _of_rank(rank: int) -> dict[str, str]:
 
 
 def _all_of(
-    table: Table, first: int, last: int, names: dict[str, str], look: Look, most: int = MAX_POINTS
+    table: Table, first: int, last: int, names: dict[str, str], look: ChartView, most: int = MAX_POINTS
 ) -> dict[str, Trace]:
     """Return the traces of some columns of a slice, by the name each has on the page; empty ones left out.
 

@@ -24,7 +24,7 @@ Trace = dict[str, object]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class ChartView:
     """How somebody looks at the curves of steps.
 
     Attributes:
@@ -36,7 +36,7 @@ class Look:
     smoothing: int = 0
 
 
-PLAIN_LOOK = Look()
+PLAIN_VIEW = ChartView()
 
 
 class Table:

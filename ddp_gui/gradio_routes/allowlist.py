@@ -40,7 +40,7 @@ UPLOAD = "/gradio_api/upload"
 def close(app: FastAPI, demo: gr.Blocks, uploads: Uploads) -> None:
     """Put the door between an app and the Gradio app that is mounted below its routes."""
     mount = next(route for route in app.routes if isinstance(route, Mount) and route.path == "")
-    mount.app = _Door(mount.app, demo, uploads)
+    mount.app = _Allowlist(mount.app, demo, uploads)
 
 
 def route_path(scope: Scope) -> str:
@@ -56,7 +56,7 @@ def is_open(method: str, path: str) -> bool:
     return wanted is not None and ".." not in path and bool(wanted.fullmatch(path))
 
 
-class _Door:
+class _Allowlist:
     """ASGI middleware around Gradio's app."""
 
     def __init__(self, gradio: App, demo: gr.Blocks, uploads: Uploads) -> None:

@@ -26,7 +26,7 @@ def register(*functions: Function, workers: Workers = CLICKS) -> None:
 
 
 def knowing_who_asks(function: Function, workers: Workers = CLICKS) -> Function:
-    """Wrap a handler of Gradio so that `asking` is right inside it, and it runs in these threads.
+    """Wrap a handler of Gradio so that `current_user` is right inside it, and it runs in these threads.
 
     Gradio runs what is queued in tasks of its own, which context variables do not reach; the request does.
     """
@@ -59,4 +59,4 @@ def knowing_who_asks(function: Function, workers: Workers = CLICKS) -> Function:
 def _sender_of(request: gr.Request) -> current_user.Person:
     scope = request.request.scope if request.request is not None else {}
     sender = scope.get(current_user.SCOPE_KEY)
-    return sender if isinstance(sender, current_user.Person) else current_user.asking()
+    return sender if isinstance(sender, current_user.Person) else current_user.current_user()

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 from gradio.queueing import Queue
 
-from ddp_gui.auth.current_user import asking
+from ddp_gui.auth.current_user import current_user
 from ddp_gui.gradio_routes import sessions
 from ddp_gui.http.asgi import Message, Receive, Refused
 
@@ -61,7 +61,7 @@ async def checked_body(
         _check_call(value, functions)
         if queue is not None:
             sessions.refuse_others(queue, value.get("event_id"))
-        if asking().name:
+        if current_user().name:
             sessions.make_own(value, waits=functions.answers_later)
             body = orjson.dumps(value)
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode
 from gradio.queueing import Queue
 from gradio.state_holder import StateHolder
 
-from ddp_gui.auth.current_user import asking
+from ddp_gui.auth.current_user import current_user
 from ddp_gui.http.asgi import Refused, Scope
 
 # Each browser window is one; a call by a program is one until its answer is fetched.
@@ -31,13 +31,13 @@ _BETWEEN = "~"
 def make_own(call: dict[str, Any], *, waits: bool) -> None:
     """Make a call's session the current user's; a call whose answer waits to be fetched gets one."""
     session = call.get("session_hash")
-    if asking().name and (session is not None or waits):
+    if current_user().name and (session is not None or waits):
         call["session_hash"] = _own(session or secrets.token_hex(8))
 
 
 def own_address(scope: Scope, path: str) -> Scope:
     """Return a request for a session's events as one for the current user's session of this name."""
-    if not asking().name:
+    if not current_user().name:
         return scope
     if path.startswith(HEARTBEAT):
         front, _, session = str(scope["path"]).rpartition("/")
@@ -65,7 +65,7 @@ def refuse_others(queue: Queue, event: Any) -> None:
     # It is forgotten when it is done; its number stays until the answer is fetched.
     sessions = [found.session_hash] if found is not None else []
     sessions += [name for name, events in list(queue.pending_event_ids_session.items()) if event in events]
-    if any(_person(session) != asking().name for session in sessions):
+    if any(_person(session) != current_user().name for session in sessions):
         raise Refused(404, "There is nothing here.")
 
 
@@ -77,7 +77,7 @@ def forget_oldest(queue: Queue, states: StateHolder | None = None) -> None:
     unfetched = {
         session: len(events)
         for session, events in queue.pending_event_ids_session.items()
-        if events and _person(session) == asking().name
+        if events and _person(session) == current_user().name
     }
     while sum(unfetched.values()) > MAX_UNFETCHED:
         oldest = next(iter(unfetched))
@@ -108,7 +108,7 @@ def _oldest_of_most(sessions: Collection[str]) -> str:
 
 
 def _own(session: str) -> str:
-    return f"{asking().name}{_BETWEEN}{session}"
+    return f"{current_user().name}{_BETWEEN}{session}"
 
 
 def _person(session: str) -> str:

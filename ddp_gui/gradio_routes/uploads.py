@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ddp_gui.auth.current_user import asking
+from ddp_gui.auth.current_user import current_user
 from ddp_gui.auth.data_access import PEOPLE, DataAccess
 from trainers.files import private_files
 
@@ -66,7 +66,7 @@ class Uploads:
 
     def incoming_of_sender(self) -> Path:
         """Return the folder below which arrives what the current user uploads."""
-        name = asking().name
+        name = current_user().name
         return self.incoming / PEOPLE / name if name else self.incoming / "everybody"
 
     @contextlib.contextmanager
@@ -146,7 +146,7 @@ class Uploads:
             raise NoRoomError("the disk is nearly full")
         if self._size_bytes(self._folder) + asked_bytes > MAX_KEPT_BYTES:
             raise NoRoomError(f"the uploads kept here may be {_in_gib(MAX_KEPT_BYTES)} GiB in all. {_ASK}")
-        if not asking().name:
+        if not current_user().name:
             return
         own_bytes = sum(map(self._size_bytes, (self._access.own_uploads(), self.incoming_of_sender())))
         if own_bytes + asked_bytes > MAX_KEPT_BYTES_OF_ONE:

@@ -13,7 +13,7 @@ from pathlib import Path
 from ddp_gui.auth import current_user, owners, rights
 from ddp_gui.auth.class_settings import ClassSettingsFile
 from ddp_gui.launch import stopping
-from ddp_gui.launch.warm_pool import Standby
+from ddp_gui.launch.warm_pool import WarmPool
 from ddp_gui.plan import data_snapshot
 from ddp_gui.plan.plan import Plan
 from trainers.contract import events, manifests, rundir
@@ -64,7 +64,7 @@ def numbering(runs_dir: Path) -> Numbering | None:
     if rights.may_see(None, settings):
         return None
     return Numbering(
-        suffix=current_user.asking().name,
+        suffix=current_user.current_user().name,
         may_see=lambda path: rights.may_see(owners.owner_of(RunDirectory(path)), settings),
     )
 
@@ -163,7 +163,7 @@ def _end_by_signal(run: RunDirectory) -> bool:
 
 
 def start_supervisor(
-    run: RunDirectory, ticket: Ticket, standby: Standby | None = None
+    run: RunDirectory, ticket: Ticket, standby: WarmPool | None = None
 ) -> subprocess.Popen[bytes]:
     """Start the supervisor of a run that was granted what its ticket says, and of its GPUs only those.
 

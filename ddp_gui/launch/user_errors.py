@@ -11,10 +11,10 @@ import gradio as gr
 from ddp_gui.http.visible import visible
 from ddp_gui.launch.launcher import LaunchError
 from ddp_gui.plan.catalogue import CatalogueError
-from ddp_gui.plan.own_data import LookError
+from ddp_gui.plan.own_data import InspectionError
 
 Result = TypeVar("Result")
-SAID = (ValueError, OSError, LaunchError, CatalogueError, LookError)
+SAID = (ValueError, OSError, LaunchError, CatalogueError, InspectionError)
 
 
 def shown_as_text(error: Exception) -> gr.Error:

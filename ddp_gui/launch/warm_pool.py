@@ -51,7 +51,7 @@ class _Kept:
     code: str
 
 
-class Standby:
+class WarmPool:
     """The ranks that stand by for one runs directory; safe to be called by several threads."""
 
     def __init__(self, runs_dir: Path, *, is_on: bool = True) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ddp_gui.auth import rights
-from ddp_gui.auth.current_user import asking
-from ddp_gui.auth.rate_limit import Pace
+from ddp_gui.auth.current_user import current_user
+from ddp_gui.auth.rate_limit import RateLimit
 from ddp_gui.devices import capacity
 from ddp_gui.gradio_routes.endpoints import register
 from ddp_gui.launch.user_errors import in_plain_words
@@ -14,7 +14,7 @@ from ddp_gui.machine.communication import MAX_REMEMBERED, Check, CommunicationCh
 from ddp_gui.machine.machine_check import MachineChecks
 from ddp_gui.machine.report import MachineReport
 from ddp_gui.machine.shown_runs import HIDDEN_RUN
-from ddp_gui.queue.scheduler import Line
+from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.runs.runs import RunStore
 
 MOST_STARTS = 6
@@ -31,7 +31,7 @@ class MachineApi:
         machine_checks: MachineChecks,
         report: MachineReport,
         store: RunStore,
-        line: Line,
+        line: Scheduler,
     ) -> None:
         self._checks = checks
         self._machine_checks = machine_checks
@@ -39,8 +39,10 @@ class MachineApi:
         self._store = store
         self._line = line
         self._started_by: dict[str, str] = {}
-        self._starts = Pace("a check", MOST_STARTS, 60.0)
-        self._machine_starts = Pace("a check of the machine", MOST_MACHINE_CHECKS, MACHINE_CHECKS_WITHIN_S)
+        self._starts = RateLimit("a check", MOST_STARTS, 60.0)
+        self._machine_starts = RateLimit(
+            "a check of the machine", MOST_MACHINE_CHECKS, MACHINE_CHECKS_WITHIN_S
+        )
 
     def check_communication(self, num_ranks: int = 2) -> dict[str, Any]:
         """Start real all-reduces between that many ranks; one check at a time."""
@@ -48,7 +50,7 @@ class MachineApi:
         def start() -> dict[str, Any]:
             self._starts.count()
             check = self._checks.start(num_ranks, capacity.look(), self._report.live_run_ids())
-            self._started_by[check.check_id] = asking().name
+            self._started_by[check.check_id] = current_user().name
             for oldest in list(self._started_by)[:-MAX_REMEMBERED]:
                 del self._started_by[oldest]
             return self._shown(check)

@@ -13,7 +13,7 @@ LARGEST_SHARE = 0.01
 FIRST_WAIT_S = 0.3
 
 
-class SlowLook(Generic[Value]):
+class SlowReading(Generic[Value]):
     """Remembers what a function returned; asks it again in a thread when that is old and somebody looks."""
 
     def __init__(self, look: Callable[[], Value], every_s: float) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_gui.background import inspection
-from ddp_gui.background.inspection import LookError
+from ddp_gui.background.inspection import InspectionError
 from ddp_gui.background.workers import CLICKS, Workers
 from ddp_gui.plan.catalogue import Catalogue, Dataset
 from trainers.contract.config import Config, ConfigError, Problem
@@ -24,7 +24,7 @@ MAX_REMEMBERED = 64
 MAX_FOLDERS_WATCHED = 1000
 MAX_ENTRIES_SEEN = 10_000
 
-__all__ = ["Look", "LookError", "OwnData", "problem_in_words"]
+__all__ = ["Inspection", "InspectionError", "OwnData", "problem_in_words"]
 
 # Each starts a process that may take gigabytes.
 READERS = Workers("looks at data", at_once=2, per_person=1, most_asked=4)
@@ -33,7 +33,7 @@ _Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class Inspection:
     """What `python -m trainers.plugins.inspect_data` says of some data; every text in it is a stranger's."""
 
     ok: bool
@@ -55,14 +55,14 @@ class OwnData:
     def __init__(self) -> None:
         # Also taken by a look that has ended before anybody could be told.
         self._lock = threading.RLock()
-        self._going_on: dict[_Key, Future[Look]] = {}
-        self._seen: dict[_Key, Look] = {}
+        self._going_on: dict[_Key, Future[Inspection]] = {}
+        self._seen: dict[_Key, Inspection] = {}
 
-    def remembered(self, config: Config) -> Look | None:
+    def remembered(self, config: Config) -> Inspection | None:
         """Return what was seen of this data the last time, if nothing has changed since."""
         return self._seen.get(_key(config))
 
-    async def look(self, config: Config, *, anew: bool = False) -> Look:
+    async def look(self, config: Config, *, anew: bool = False) -> Inspection:
         """Look at the data; takes from a second to minutes, in which no thread waits for it.
 
         Whoever asks for what is being looked at waits for the same answer.
@@ -72,7 +72,7 @@ class OwnData:
 
         Raises:
             ConfigError: when there is nothing to look at.
-            LookError: when the process failed.
+            InspectionError: when the process failed.
             TooManyError: when who asks has too many looks going on.
         """
         if not config.data_path:
@@ -89,7 +89,7 @@ class OwnData:
         # Who goes away leaves it to the others.
         return await asyncio.shield(asyncio.wrap_future(look))
 
-    def _ask(self, config: Config, key: _Key) -> Look:
+    def _ask(self, config: Config, key: _Key) -> Inspection:
         seen = _ask(config)
         with self._lock:
             self._seen.pop(key, None)
@@ -98,7 +98,7 @@ class OwnData:
             self._seen[key] = seen
         return seen
 
-    def extend(self, catalogue: Catalogue, config: Config, look: Look | None) -> Catalogue:
+    def extend(self, catalogue: Catalogue, config: Config, look: Inspection | None) -> Catalogue:
         """Return a catalogue that has this data.
 
         Raises:
@@ -122,15 +122,15 @@ def problem_in_words(problem: Mapping[str, Any]) -> str:
     return f"{problem['where']}{line}: {problem['message']} {problem['hint']}".strip()
 
 
-def _ask(config: Config) -> Look:
+def _ask(config: Config) -> Inspection:
     return _parse(inspection.look(config))
 
 
-def _parse(raw: Mapping[str, Any]) -> Look:
+def _parse(raw: Mapping[str, Any]) -> Inspection:
     about = dict(raw["dataset"]) if raw["dataset"] else None
     counts = about.pop("models") if about else {}
     memory = about.pop("memory") if about else {}
-    return Look(
+    return Inspection(
         ok=raw["ok"],
         kind=raw["kind"],
         task=raw["task"],

@@ -22,8 +22,8 @@ from ddp_gui.queue.policy import (
     in_order,
     ranks_held,
 )
-from ddp_gui.queue.scheduler import Line
-from ddp_gui.queue.snapshot import Seen
+from ddp_gui.queue.scheduler import Scheduler
+from ddp_gui.queue.snapshot import Snapshot
 from ddp_gui.runs.runs import RunStore
 
 MaySee = Callable[[str], bool]
@@ -33,10 +33,10 @@ LOOK_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class QueueView:
     """The line at one moment, with when its runs will probably start."""
 
-    seen: Seen
+    seen: Snapshot
     order: list[Waiting]
     starts_in_s: Mapping[str, float]
     ends_in_s: Mapping[str, float | None]
@@ -46,17 +46,17 @@ class Look:
         return next((place for place, run in enumerate(self.order, 1) if run.run_id == run_id), None)
 
 
-class LineView:
+class QueuePresenter:
     """What pages show of the line."""
 
-    def __init__(self, line: Line, store: RunStore) -> None:
+    def __init__(self, line: Scheduler, store: RunStore) -> None:
         self._line = line
         self._store = store
         self._lock = threading.Lock()
-        self._look: Look | None = None
+        self._look: QueueView | None = None
         self._looked_at = 0.0
 
-    def look(self, *, afresh: bool = False) -> Look:
+    def look(self, *, afresh: bool = False) -> QueueView:
         """Return the line as it was at most half a second ago."""
         with self._lock:
             if afresh or self._look is None or time.monotonic() - self._looked_at > LOOK_EVERY_S:
@@ -64,7 +64,7 @@ class LineView:
                 self._looked_at = time.monotonic()
             return self._look
 
-    def _look_now(self) -> Look:
+    def _look_now(self) -> QueueView:
         now = time.time()
         seen = self._line.seen()
         situation = seen.situation
@@ -74,7 +74,7 @@ class LineView:
         }
         took = [span.ended_unix_s - span.began_unix_s for span in situation.ended]
         usual_s = statistics.median(took) if took else None
-        return Look(
+        return QueueView(
             seen=seen,
             order=in_order(situation, now),
             starts_in_s=estimate.waiting_times(situation, ends_in_s, usual_s, now),
@@ -201,7 +201,7 @@ class _Shown:
             return run_id
 
 
-def _devices(seen: Seen, shown: _Shown) -> dict[str, Any]:
+def _devices(seen: Snapshot, shown: _Shown) -> dict[str, Any]:
     """Return who has each GPU, and how many CPU ranks are handed out."""
     running = seen.situation.running
     has = {uuid: run for run in running for uuid in run.gpus}
@@ -222,7 +222,7 @@ def _devices(seen: Seen, shown: _Shown) -> dict[str, Any]:
     }
 
 
-def _check_of(uuid: str, seen: Seen) -> list[str]:
+def _check_of(uuid: str, seen: Snapshot) -> list[str]:
     return ["the check of this machine"] if uuid in seen.devices.being_checked else []
 
 
@@ -248,7 +248,7 @@ def about(seconds: float) -> str:
     return f"about {seconds / 3600:.1f} h"
 
 
-def why_it_waits(run: Waiting, place: int, seen: Seen) -> str:
+def why_it_waits(run: Waiting, place: int, seen: Snapshot) -> str:
     """Say in a sentence what a run waits for."""
     situation = seen.situation
     needs = ranks_in_words(run.num_ranks, run.kind)
@@ -267,7 +267,7 @@ def why_it_waits(run: Waiting, place: int, seen: Seen) -> str:
     return f"It needs {needs}, and other runs are ahead of it."
 
 
-def _why_never(run: Waiting, needs: str, seen: Seen) -> str:
+def _why_never(run: Waiting, needs: str, seen: Snapshot) -> str:
     capacity = seen.situation.capacity
     if run.kind == "cpu":
         return (
@@ -289,7 +289,7 @@ def _why_never(run: Waiting, needs: str, seen: Seen) -> str:
     )
 
 
-def _could_share(run: Waiting, seen: Seen) -> bool:
+def _could_share(run: Waiting, seen: Snapshot) -> bool:
     """Tell whether GPUs that others occupy would help."""
     return run.kind == "cuda" and not run.may_share and bool(seen.situation.capacity.occupied)
 

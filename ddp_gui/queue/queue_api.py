@@ -5,27 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 from ddp_gui.auth import rights
-from ddp_gui.auth.current_user import asking
+from ddp_gui.auth.current_user import current_user
 from ddp_gui.gradio_routes.endpoints import register
 from ddp_gui.launch import launcher
 from ddp_gui.launch.user_errors import in_plain_words
 from ddp_gui.queue import person_limits
-from ddp_gui.queue.presenter import LineView
-from ddp_gui.queue.scheduler import Line
+from ddp_gui.queue.presenter import QueuePresenter
+from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.runs.runs import RunStore
 
 
 class QueueApi:
     """Shows and changes the line; results are JSON values."""
 
-    def __init__(self, store: RunStore, line: Line, view: LineView) -> None:
+    def __init__(self, store: RunStore, line: Scheduler, view: QueuePresenter) -> None:
         self._store = store
         self._line = line
         self._view = view
 
     def queue(self) -> dict[str, Any]:
         """Return the line: who waits and why, who goes on, what is handed out, the limits."""
-        return in_plain_words(lambda: self._view.page(asking(), self._store.is_shown))
+        return in_plain_words(lambda: self._view.page(current_user(), self._store.is_shown))
 
     def move_in_queue(self, run_id: str, place: int) -> dict[str, Any]:
         """Put a run that waits at a place in the line, 1 being the next."""

@@ -6,35 +6,35 @@ from typing import Any
 
 from fastapi import HTTPException
 
-from ddp_gui.auth.current_user import asking
+from ddp_gui.auth.current_user import current_user
 from ddp_gui.background.workers import Router
-from ddp_gui.queue.presenter import LineView
-from ddp_gui.queue.store import BookError
+from ddp_gui.queue.presenter import QueuePresenter
+from ddp_gui.queue.store import QueueStoreError
 from ddp_gui.runs.runs import RunStore
 
 
-def make_router(view: LineView, store: RunStore) -> Router:
+def make_router(view: QueuePresenter, store: RunStore) -> Router:
     """Return the routes below `/live/queue`."""
     router = Router(prefix="/live/queue")
 
     @router.get("")
     def look() -> dict[str, Any]:
         try:
-            return view.page(asking(), store.is_shown)
-        except BookError as error:
+            return view.page(current_user(), store.is_shown)
+        except QueueStoreError as error:
             raise HTTPException(status_code=503, detail=str(error)) from error
 
     @router.get("/brief")
     def brief() -> dict[str, Any]:
         """Say whether the way to the queue is worth a place in the navigation."""
         num_waiting = view.num_waiting
-        return {"num_waiting": num_waiting, "is_shown": num_waiting > 0 or asking().name != ""}
+        return {"num_waiting": num_waiting, "is_shown": num_waiting > 0 or current_user().name != ""}
 
     @router.get("/run")
     def place(id: str) -> dict[str, Any]:  # noqa: A002 - the same name as in the page's address
         try:
             return view.place(store.open(id).run_id)
-        except BookError as error:
+        except QueueStoreError as error:
             raise HTTPException(status_code=503, detail=str(error)) from error
         except ValueError as error:
             raise HTTPException(status_code=404, detail=str(error)) from error

@@ -16,15 +16,15 @@ from typing import TypeVar
 
 from ddp_gui.background.passes import Passes
 from ddp_gui.launch import launcher
-from ddp_gui.launch.warm_pool import Standby
+from ddp_gui.launch.warm_pool import WarmPool
 from ddp_gui.plan.plan import Plan
 from ddp_gui.queue import refusals, starter
 from ddp_gui.queue.devices import Devices
 from ddp_gui.queue.person_limits import Limits
 from ddp_gui.queue.policy import decide, in_order
-from ddp_gui.queue.snapshot import LineLook, Seen, waiting_with
+from ddp_gui.queue.snapshot import Snapshot, SnapshotReader, waiting_with
 from ddp_gui.queue.starter import Starter
-from ddp_gui.queue.store import Book, BookKeeper, trim
+from ddp_gui.queue.store import QueueState, QueueStore, trim
 from trainers.contract import tickets
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import DeviceKind, Ticket
@@ -45,7 +45,7 @@ class Placed:
     num_waiting: int
 
 
-class Line:
+class Scheduler:
     """Starts, queues and takes out runs of one directory; safe to be called by several threads."""
 
     def __init__(
@@ -53,12 +53,12 @@ class Line:
         runs_dir: Path,
         devices: Devices,
         on_change: Callable[[Iterable[str]], None],
-        standby: Standby | None = None,
+        standby: WarmPool | None = None,
     ) -> None:
         self.cpu_ranks = devices.cpu_ranks
         self._runs_dir = runs_dir
-        self._keeper = BookKeeper(runs_dir)
-        self._looker = LineLook(runs_dir, devices)
+        self._keeper = QueueStore(runs_dir)
+        self._looker = SnapshotReader(runs_dir, devices)
         self._standby = standby
         self._starter = Starter(self._on_end, standby)
         self._on_change = on_change
@@ -178,7 +178,7 @@ class Line:
             tickets.write_queued(run, replace(ticket, uses_occupied_gpus=True))
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[Book]:
+    def _changing(self) -> Iterator[QueueState]:
         """Give the book to be changed, then act on it at once."""
         with self._keeper.open() as book:
             yield book
@@ -199,11 +199,11 @@ class Line:
 
     # Looking
 
-    def seen(self) -> Seen:
+    def seen(self) -> Snapshot:
         """Return the line as it is, without changing anything.
 
         Raises:
-            BookError: when what is kept of it makes no sense.
+            QueueStoreError: when what is kept of it makes no sense.
         """
         return self._looker.look(self._keeper.read(), time.time())
 
@@ -211,10 +211,10 @@ class Line:
         """Return the runs that wait, the next one first."""
         return self._order(self.seen())
 
-    def _order(self, seen: Seen) -> list[str]:
+    def _order(self, seen: Snapshot) -> list[str]:
         return [run.run_id for run in in_order(seen.situation, time.time())]
 
-    def _look(self, book: Book) -> Seen:
+    def _look(self, book: QueueState) -> Snapshot:
         now = time.time()
         seen = self._looker.look(book, now)
         self._looker.note(book, seen, now)
@@ -267,7 +267,7 @@ class Line:
         if begun:
             self._on_change(begun)
 
-    def _stop_overdue(self, seen: Seen) -> None:
+    def _stop_overdue(self, seen: Snapshot) -> None:
         """Stop, with a save, who has had as many minutes as a run may have."""
         now = time.time()
         for running in seen.situation.running:
@@ -313,7 +313,7 @@ def _ticket(plan: Plan, owner: str) -> Ticket:
     return Ticket(person=owner, kind=kind, num_ranks=num_ranks, asked_unix_s=time.time())
 
 
-def _place(book: Book, seen: Seen, run: RunDirectory, ticket: Ticket) -> Ticket:
+def _place(book: QueueState, seen: Snapshot, run: RunDirectory, ticket: Ticket) -> Ticket:
     """Note a new run in the book; return its ticket, with a grant where it is its turn at once."""
     waiting = [*seen.situation.waiting, waiting_with(run.run_id, ticket)]
     starts = decide(replace(seen.situation, waiting=waiting), time.time())

@@ -15,7 +15,7 @@ from ddp_gui.devices import capacity
 from ddp_gui.launch.launcher import HANDSHAKE_S
 from ddp_gui.queue.devices import Devices, DevicesNow
 from ddp_gui.queue.policy import Capacity, Running, Situation, Span, Waiting
-from ddp_gui.queue.store import Book
+from ddp_gui.queue.store import QueueState
 from trainers.contract import run_ids, tickets
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import Ticket, TicketError
@@ -30,7 +30,7 @@ STUCK_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class Snapshot:
     """The line at one moment.
 
     Attributes:
@@ -46,7 +46,7 @@ class Seen:
     broken: Mapping[str, str]
 
 
-class LineLook:
+class SnapshotReader:
     """Looks at the runs that wait or go on; remembers what cannot have changed."""
 
     def __init__(self, runs_dir: Path, devices: Devices) -> None:
@@ -59,7 +59,7 @@ class LineLook:
         # Runs in line that could not be started, until when nobody waits for them, and why.
         self._stuck: dict[str, tuple[float, str]] = {}
 
-    def look(self, book: Book, now_unix_s: float) -> Seen:
+    def look(self, book: QueueState, now_unix_s: float) -> Snapshot:
         """Return who waits and who goes on now."""
         waiting, running, broken = dict[str, Ticket](), list[Running](), dict[str, str]()
         starting = set()
@@ -89,7 +89,7 @@ class LineLook:
             first=book.first,
             is_paused=book.is_paused,
         )
-        return Seen(
+        return Snapshot(
             situation=situation,
             tickets=waiting,
             devices=devices,
@@ -97,7 +97,7 @@ class LineLook:
             broken=broken,
         )
 
-    def note(self, book: Book, seen: Seen, now_unix_s: float) -> None:
+    def note(self, book: QueueState, seen: Snapshot, now_unix_s: float) -> None:
         """Write what was seen into the book: who waits, who goes on, who has ended and what they had."""
         going_on = {run.run_id for run in seen.situation.running}
         for run_id in book.running:

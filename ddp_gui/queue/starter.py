@@ -15,7 +15,7 @@ from typing import Any
 
 from ddp_gui.launch import launcher
 from ddp_gui.launch.launcher import LaunchError
-from ddp_gui.launch.warm_pool import Standby
+from ddp_gui.launch.warm_pool import WarmPool
 from ddp_gui.queue.devices import DevicesNow
 from ddp_gui.queue.policy import Start
 from trainers.contract import tickets
@@ -102,7 +102,7 @@ def set_aside(run: RunDirectory, error: str, token: str | None = None) -> None:
 class Starter:
     """Starts supervisors and follows each in a thread until it ends."""
 
-    def __init__(self, on_end: Callable[[], None], standby: Standby | None = None) -> None:
+    def __init__(self, on_end: Callable[[], None], standby: WarmPool | None = None) -> None:
         self._on_end = on_end
         self._standby = standby
 

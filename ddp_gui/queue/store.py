@@ -28,12 +28,12 @@ LOCK_TIMEOUT_S = 10.0
 LOCK_POLL_S = 0.005
 
 
-class BookError(ValueError):
+class QueueStoreError(ValueError):
     """The line cannot be changed now; says why."""
 
 
 @dataclass
-class Book:
+class QueueState:
     """The line as it was last written down.
 
     Attributes:
@@ -58,7 +58,7 @@ class Book:
         return {"schema_version": SCHEMA_VERSION, **kept}
 
 
-class BookKeeper:
+class QueueStore:
     """Opens the book for one at a time, in this process and in others."""
 
     def __init__(self, runs_dir: Path) -> None:
@@ -68,28 +68,28 @@ class BookKeeper:
         private_files.renew_lock(self._lock_path)
         self._mutex = threading.Lock()
 
-    def read(self) -> Book:
+    def read(self) -> QueueState:
         """Return the book as it is; nobody is kept waiting.
 
         Raises:
-            BookError: when it makes no sense.
+            QueueStoreError: when it makes no sense.
         """
         try:
             return _parse(json_files.read_json(self._path, must_be_ours=True))
         except FileNotFoundError:
-            return Book()
+            return QueueState()
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            raise BookError(
+            raise QueueStoreError(
                 f"{self._path} cannot be read ({error}). Delete it: the runs that wait keep their tickets, "
                 "limits and order are lost"
             ) from error
 
     @contextlib.contextmanager
-    def open(self) -> Iterator[Book]:
+    def open(self) -> Iterator[QueueState]:
         """Give the book to be changed; what has changed is written when the block ends.
 
         Raises:
-            BookError: when another page does not give it up, or it makes no sense.
+            QueueStoreError: when another page does not give it up, or it makes no sense.
             OSError: when it cannot be written.
         """
         with self._mutex, self._locked():
@@ -106,19 +106,21 @@ class BookKeeper:
             private_files.make_folder(self._folder)
             descriptor = private_files.open_lock(self._lock_path)
         except ValueError as error:
-            raise BookError(str(error)) from error
+            raise QueueStoreError(str(error)) from error
         try:
             deadline = time.monotonic() + LOCK_TIMEOUT_S
             while not _try_to_lock(descriptor):
                 if time.monotonic() > deadline:
-                    raise BookError("another page on these runs holds the line and does not answer: end it")
+                    raise QueueStoreError(
+                        "another page on these runs holds the line and does not answer: end it"
+                    )
                 time.sleep(LOCK_POLL_S)
             yield
         finally:
             os.close(descriptor)
 
 
-def trim(book: Book, now_unix_s: float) -> None:
+def trim(book: QueueState, now_unix_s: float) -> None:
     """Forget what counts no more."""
     book.ended = [span for span in book.ended if span.ended_unix_s > now_unix_s - LATELY_S]
 
@@ -131,10 +133,10 @@ def _try_to_lock(descriptor: int) -> bool:
     return True
 
 
-def _parse(raw: Any) -> Book:
+def _parse(raw: Any) -> QueueState:
     if raw["schema_version"] != SCHEMA_VERSION:
         raise ValueError(f"schema_version is {raw['schema_version']!r}, but this page knows {SCHEMA_VERSION}")
-    return Book(
+    return QueueState(
         is_paused=bool(raw["is_paused"]),
         **{
             name: [str(run_id) for run_id in raw[name] if RUN_ID_PATTERN.fullmatch(str(run_id))]

@@ -19,7 +19,7 @@ from ddp_gui.background.workers import CLICKS
 from ddp_gui.events import messages
 from ddp_gui.events.messages import Known
 from ddp_gui.events.run_view import RunView
-from ddp_gui.events.series import Look
+from ddp_gui.events.series import ChartView
 from trainers.contract import events
 
 LOOK_EVERY_S = 0.02
@@ -55,7 +55,7 @@ class Follower:
     def is_watched(self) -> bool:
         return self._num_viewers > 0
 
-    async def messages(self, since: int, look: Look) -> AsyncGenerator[bytes]:
+    async def messages(self, since: int, look: ChartView) -> AsyncGenerator[bytes]:
         """Yield a snapshot or what is missing, then what is new as it comes, until the run has ended."""
         self._join()
         try:
@@ -106,7 +106,7 @@ class Follower:
             yield _as_event(messages.encode({"type": "loading", "loading": share}), since)
         await CLICKS.run(self.view.catch_up)
 
-    def _message(self, since: int, look: Look, known: Known | None) -> tuple[bytes, int]:
+    def _message(self, since: int, look: ChartView, known: Known | None) -> tuple[bytes, int]:
         """Return the encoded news for a cursor and the cursor after it; the same news is encoded once."""
         now = Known(self.view)
         knows = known is not None and (

@@ -15,7 +15,7 @@ from fastapi.responses import Response
 from ddp_gui.background.workers import CLICKS, Router, TooManyError
 from ddp_gui.events import messages
 from ddp_gui.events.run_view import RunView
-from ddp_gui.events.series import Look
+from ddp_gui.events.series import ChartView
 from ddp_gui.events.tables import Axis
 from ddp_gui.run.follow import EventStream, Followers
 from ddp_gui.run.summary import describe_configuration, summarise
@@ -35,14 +35,14 @@ def view_or_404(store: RunStore, run_id: str) -> RunView:
         raise HTTPException(status_code=404, detail=str(error)) from error
 
 
-def look_from(axis: Axis = "step", smoothing: int = 0) -> Look:
+def view_from(axis: Axis = "step", smoothing: int = 0) -> ChartView:
     """Read from a request's query how its sender looks at the curves."""
-    return Look(axis=axis, smoothing=min(max(0, smoothing), MAX_SMOOTHING))
+    return ChartView(axis=axis, smoothing=min(max(0, smoothing), MAX_SMOOTHING))
 
 
 # Where in a file or a run's events who asks is; -1: nowhere yet.
 Cursor = Annotated[int, Query(ge=-1, le=MAX_CURSOR)]
-AskedLook = Annotated[Look, Depends(look_from)]
+AskedView = Annotated[ChartView, Depends(view_from)]
 
 
 def make_router(store: RunStore) -> Router:
@@ -63,13 +63,13 @@ def make_router(store: RunStore) -> Router:
         return describe_configuration(view_of(run_id).run, store)
 
     @router.get("/{run_id}/poll")
-    def poll(run_id: str, look: AskedLook, since: Cursor = -1) -> Response:
+    def poll(run_id: str, look: AskedView, since: Cursor = -1) -> Response:
         view = view_of(run_id)
         view.catch_up()
         return _json(messages.message_for(view, since, look))
 
     @router.get("/{run_id}/view")
-    def zoomed(run_id: str, look: AskedLook, request: Request) -> Response:
+    def zoomed(run_id: str, look: AskedView, request: Request) -> Response:
         view = view_of(run_id)
         try:
             low, high = float(request.query_params["from"]), float(request.query_params["to"])
@@ -82,7 +82,7 @@ def make_router(store: RunStore) -> Router:
             return _json({"traces": view.series.range(low, high, look)})
 
     @router.get("/{run_id}/stream")
-    async def stream(run_id: str, look: AskedLook, request: Request, since: Cursor = -1) -> Response:
+    async def stream(run_id: str, look: AskedView, request: Request, since: Cursor = -1) -> Response:
         try:
             view = await CLICKS.run(view_of, run_id)
         except TooManyError as error:

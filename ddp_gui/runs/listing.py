@@ -18,7 +18,15 @@ from trainers.contract import events, run_ids, rundir
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.files import plain_files
-from trainers.files.file_stat import WATCHED, Mark, Marks, are_settled, mark_of, marks_of, settled_mark_of
+from trainers.files.file_stat import (
+    WATCHED,
+    FileStat,
+    FileStats,
+    are_settled,
+    settled_stat_of,
+    stat_of,
+    stats_of,
+)
 
 # Runs that have ended are seldom touched, and never by the page without its knowing.
 LOOK_AT_ALL_EVERY_S = 30.0
@@ -34,7 +42,7 @@ class Entry:
     """
 
     row: Row
-    marks: Marks = ()
+    marks: FileStats = ()
     is_settled: bool = False
     facts: Facts | None = None
     folded: str | None = None
@@ -46,7 +54,7 @@ class Entry:
         """Whether the state can change without a file changing: it hangs on a lock."""
         return self.row["state"] in events.LIVE_STATES
 
-    def is_as_read(self, marks: Marks) -> bool:
+    def is_as_read(self, marks: FileStats) -> bool:
         """Tell whether there is nothing to be read again."""
         return self.is_settled and not self.is_live and self.marks == marks
 
@@ -86,7 +94,7 @@ class Listing:
         # After a restart every version is larger than those handed out before: a page asks for all again.
         self._version = self._first_version = int(time.time() * 1000)
         self._looked_at_all = -LOOK_AT_ALL_EVERY_S
-        self._dir_mark: Mark | None = None
+        self._dir_mark: FileStat | None = None
         self._is_loaded = False
         self._has_news_for_cache = False
         self._facts_of: Catalogue | None = None
@@ -142,7 +150,7 @@ class Listing:
             self._version += 1
             catalogue = self._checked_catalogue()
             for run_id in run_ids:
-                marks = marks_of(f"{self._dir}/{run_id}")
+                marks = stats_of(f"{self._dir}/{run_id}")
                 if marks[0] is None:
                     self._drop(run_id)
                 else:
@@ -157,7 +165,7 @@ class Listing:
             self._load_once()
             self._version += 1
             is_due = at_all or time.monotonic() - self._looked_at_all > LOOK_AT_ALL_EVERY_S
-            if is_due or self._dir_mark is None or self._dir_mark != settled_mark_of(self._dir):
+            if is_due or self._dir_mark is None or self._dir_mark != settled_stat_of(self._dir):
                 catalogue = self._checked_catalogue()
                 self._look_at_all(catalogue)
             else:
@@ -211,7 +219,7 @@ class Listing:
 
     def _look_at_all(self, catalogue: Catalogue) -> None:
         self._looked_at_all = time.monotonic()
-        self._dir_mark = settled_mark_of(self._dir)
+        self._dir_mark = settled_stat_of(self._dir)
         try:
             names = {name for name in os.listdir(self.runs_dir) if run_ids.RUN_ID_PATTERN.fullmatch(name)}
         except FileNotFoundError:
@@ -223,14 +231,14 @@ class Listing:
             if run_id in self._entries:
                 self._look_at(run_id, catalogue)
             else:
-                mark = mark_of(f"{self._dir}/{run_id}/{WATCHED[0]}")
+                mark = stat_of(f"{self._dir}/{run_id}/{WATCHED[0]}")
                 if mark is not None:
                     unread.append((mark[2], run_id))
         self._unread = [run_id for _, run_id in sorted(unread)]
 
     def _look_at(self, run_id: str, catalogue: Catalogue) -> None:
         entry = self._entries[run_id]
-        marks = marks_of(f"{self._dir}/{run_id}")
+        marks = stats_of(f"{self._dir}/{run_id}")
         if marks[0] is None:
             self._drop(run_id)
         elif not entry.is_as_read(marks):
@@ -241,7 +249,7 @@ class Listing:
         deadline = time.monotonic() + READ_AT_MOST_S
         while self._unread and time.monotonic() < deadline:
             run_id = self._unread.pop()
-            marks = marks_of(f"{self._dir}/{run_id}")
+            marks = stats_of(f"{self._dir}/{run_id}")
             if marks[0] is not None:
                 self._read(run_id, marks, catalogue)
 
@@ -251,7 +259,7 @@ class Listing:
             self._gone[run_id] = self._version, entry.row["owner"]
             self._has_news_for_cache = True
 
-    def _read(self, run_id: str, marks: Marks, catalogue: Catalogue) -> None:
+    def _read(self, run_id: str, marks: FileStats, catalogue: Catalogue) -> None:
         """Read a run as far as it changed; its row gets the newest version where it is another now."""
         run = RunDirectory(self.runs_dir / run_id)
         entry = self._entries.get(run_id) or Entry(row={"state": None, "owner": None})

@@ -21,7 +21,7 @@ MAX_NOTE = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Remarks:
+class RunNotes:
     """The words on one run; an empty name leaves the configuration's."""
 
     name: str = ""
@@ -29,13 +29,13 @@ class Remarks:
     note: str = ""
 
 
-def read(run: RunDirectory) -> Remarks:
+def read(run: RunDirectory) -> RunNotes:
     """Return what is written on a run; nothing where there is no such file, or none of ours."""
     try:
         raw = read_json(run.path / FILE)
     except (OSError, ValueError):
-        return Remarks()
-    found = Remarks()
+        return RunNotes()
+    found = RunNotes()
     for field in ("name", "tags", "note"):
         try:
             found = changed(found, **{field: raw[field]})
@@ -44,7 +44,7 @@ def read(run: RunDirectory) -> Remarks:
     return found
 
 
-def write(run: RunDirectory, remarks: Remarks) -> None:
+def write(run: RunDirectory, remarks: RunNotes) -> None:
     """Write the words on a run.
 
     Raises:
@@ -54,8 +54,8 @@ def write(run: RunDirectory, remarks: Remarks) -> None:
 
 
 def changed(
-    remarks: Remarks, *, name: str | None = None, tags: Sequence[str] | None = None, note: str | None = None
-) -> Remarks:
+    remarks: RunNotes, *, name: str | None = None, tags: Sequence[str] | None = None, note: str | None = None
+) -> RunNotes:
     """Return the remarks with what is given; None leaves as it was.
 
     Raises:

@@ -13,7 +13,7 @@ from ddp_gui.runs import notes
 from ddp_gui.runs.runs import RunStore
 
 
-class ShelfApi:
+class RunAdminApi:
     """What is done to runs that are there; results are JSON values."""
 
     def __init__(self, store: RunStore) -> None:

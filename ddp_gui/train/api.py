@@ -7,7 +7,7 @@ from typing import Any
 
 from ddp_gui.auth import current_user, owners
 from ddp_gui.auth.data_access import DataAccess
-from ddp_gui.auth.rate_limit import Pace
+from ddp_gui.auth.rate_limit import RateLimit
 from ddp_gui.background.workers import CLICKS, STARTS
 from ddp_gui.devices import capacity
 from ddp_gui.gradio_routes.endpoints import register
@@ -15,11 +15,11 @@ from ddp_gui.launch import launcher
 from ddp_gui.launch.user_errors import in_plain_words, waiting_in_plain_words
 from ddp_gui.plan import plan
 from ddp_gui.plan.catalogue import Catalogue
-from ddp_gui.plan.own_data import Look
+from ddp_gui.plan.own_data import Inspection
 from ddp_gui.plan.plan import Plan
 from ddp_gui.queue import presenter
-from ddp_gui.queue.presenter import LineView
-from ddp_gui.queue.scheduler import Line, Placed
+from ddp_gui.queue.presenter import QueuePresenter
+from ddp_gui.queue.scheduler import Placed, Scheduler
 from ddp_gui.runs.runs import RunStore, status_values
 from trainers.contract import config as config_module
 from trainers.contract import events
@@ -32,12 +32,12 @@ MOST_LOOKS = 20
 class Api:
     """The endpoints over one runs directory; results are JSON values."""
 
-    def __init__(self, store: RunStore, line: Line, view: LineView, access: DataAccess) -> None:
+    def __init__(self, store: RunStore, line: Scheduler, view: QueuePresenter, access: DataAccess) -> None:
         self._line = line
         self._view = view
         self.access = access
-        self._starts = Pace("a start", MOST_STARTS, 60.0)
-        self._looks = Pace("a look at data", MOST_LOOKS, 60.0)
+        self._starts = RateLimit("a start", MOST_STARTS, 60.0)
+        self._looks = RateLimit("a look at data", MOST_LOOKS, 60.0)
         self._catalogue = store.catalogue
         self._store = store
         self._own_data = store.own_data
@@ -56,7 +56,7 @@ class Api:
             catalogue = self._own_data.extend(catalogue, config, self._own_data.remembered(config))
         return plan.make(config, catalogue, here)
 
-    async def look(self, raw: dict[str, Any], *, anew: bool = False) -> Look:
+    async def look(self, raw: dict[str, Any], *, anew: bool = False) -> Inspection:
         """Look at a person's own data.
 
         Args:
@@ -64,7 +64,7 @@ class Api:
 
         Raises:
             ConfigError: when there is nothing that who asks may look at.
-            LookError: when the process that looks failed.
+            InspectionError: when the process that looks failed.
         """
         config = config_module.parse(raw)
         self.access.check(config)
@@ -92,7 +92,7 @@ class Api:
             return await STARTS.run(start_now)
 
         def start_now() -> dict[str, Any]:
-            planned, owner = self.plan(config), current_user.asking().name
+            planned, owner = self.plan(config), current_user.current_user().name
             self._starts.count()
             placed = self._line.start(planned, owner, uses_occupied_gpus=bool(use_occupied_gpus))
             return self._answer_placed(placed, "Started.")

@@ -11,7 +11,7 @@ from ddp_gui.gradio_routes.endpoints import knowing_who_asks
 from ddp_gui.gradio_routes.uploads import KINDS, Uploads
 from ddp_gui.http.visible import visible
 from ddp_gui.launch.user_errors import shown_as_text
-from ddp_gui.plan.own_data import LookError
+from ddp_gui.plan.own_data import InspectionError
 from ddp_gui.train import own_data_words as words
 from ddp_gui.train.api import Api
 from ddp_gui.train.form import Form
@@ -59,7 +59,7 @@ def connect(own: Controls, form: Form, api: Api, uploads: Uploads, controls: lis
         asked = {name: raw[name] for name in ASKED}
         try:
             seen = await api.look(asked, anew=anew)
-        except (ValueError, LookError) as error:
+        except (ValueError, InspectionError) as error:
             raise shown_as_text(error) from error
         columns = [(visible(str(column["name"])), str(column["name"])) for column in seen.columns]
         choices = form.model_choices_for_task(seen.task) if seen.task else []

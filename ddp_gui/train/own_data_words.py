@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ddp_gui.http.visible import as_html, visible
-from ddp_gui.plan.own_data import Look, problem_in_words
+from ddp_gui.plan.own_data import Inspection, problem_in_words
 
 MAX_PROBLEMS_SHOWN = 20
 MAX_ROWS_SHOWN = 8
@@ -23,7 +23,7 @@ NOT_LOOKED = (
 )
 
 
-def own_data(look: Look) -> str:
+def own_data(look: Inspection) -> str:
     """Show what was seen of a person's data: what it was taken for, its faults, a preview."""
     taken = (look.task or "nothing that can be learnt from").replace("_", " ")
 
@@ -44,7 +44,7 @@ def own_data(look: Look) -> str:
     return f'<div class="ddp-own">{"".join(parts)}</div>'
 
 
-def _sizes(look: Look) -> str:
+def _sizes(look: Inspection) -> str:
     if look.dataset is None:
         return ""
     about, unit = look.dataset, as_html(look.dataset.sample_unit)
@@ -104,7 +104,7 @@ def _counts(preview: Mapping[str, Any]) -> str:
     return f"<p>{len(shown):,} classes: {', '.join(shown[:MAX_CLASSES_SHOWN])}{more}.</p>"
 
 
-def _measures(look: Look) -> str:
+def _measures(look: Inspection) -> str:
     """Say how many and how long: what decides on batch, sequence length and model."""
     preview, said = look.preview, []
     if shape := preview.get("shape"):

@@ -14,7 +14,7 @@ from ddp_gui.gradio_routes.uploads import Uploads
 from ddp_gui.http import shell
 from ddp_gui.http.visible import visible
 from ddp_gui.launch.user_errors import shown_as_text
-from ddp_gui.launch.warm_pool import Standby
+from ddp_gui.launch.warm_pool import WarmPool
 from ddp_gui.plan.advice import warnings_before_start
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.memory import Prediction
@@ -37,7 +37,7 @@ QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibil
 
 
 def build(
-    api: Api, store: RunStore, uploads: Uploads, catalogue: Catalogue, machine: Machine, standby: Standby
+    api: Api, store: RunStore, uploads: Uploads, catalogue: Catalogue, machine: Machine, standby: WarmPool
 ) -> None:
     """Lay the page out inside the Blocks under construction."""
     TrainPage(api, store, uploads, catalogue, machine, standby)
@@ -52,7 +52,7 @@ class TrainPage:
     uploads: Uploads
     catalogue: Catalogue
     machine: Machine
-    standby: Standby
+    standby: WarmPool
     form: Form = field(init=False)
 
     def __post_init__(self) -> None:

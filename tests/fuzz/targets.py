@@ -29,7 +29,7 @@ from trainers.data.own.common.problems import DataError
 from trainers.data.own.common.store import META, Prepared
 from trainers.data.own.dataset import Own
 from trainers.data.own.images import decoding
-from trainers.engines.local.stop_requests import Wishes
+from trainers.engines.local.stop_requests import StopRequests
 
 # In memory where the system has such a place: a target runs a hundred times a second.
 FOLDER = "/dev/shm" if Path("/dev/shm").is_dir() else None
@@ -83,7 +83,7 @@ def read_contract(data: bytes) -> None:
         (run.checkpoints / "step_2").mkdir(parents=True)
         run.config.write_text("{}")
         (run.path / name).write_bytes(data[1:])
-        wishes = Wishes(run.commands)
+        wishes = StopRequests(run.commands)
         checkpoints = run.list_checkpoints()
         for read in (
             run.read_config,

@@ -26,7 +26,7 @@ from tests.harness import (
     wait_until,
 )
 from tests.port_attacker import LOOPBACK, attack, family
-from trainers.engines.local.torchrun_process import WaitingGang
+from trainers.engines.local.torchrun_process import WarmTorchrun
 
 END_S = 180.0
 NUM_RANKS = 2
@@ -94,7 +94,7 @@ def by_hand(folder: Path) -> Iterator[list[int]]:
 @contextlib.contextmanager
 def waiting(folder: Path) -> Iterator[list[int]]:
     """Give the processes of ranks that stand by, with no run going on."""
-    held = WaitingGang(folder / "standby", NUM_RANKS)
+    held = WarmTorchrun(folder / "standby", NUM_RANKS)
     try:
         wait_until("ranks that stand by", lambda: held.is_ready, END_S)
         yield family(held.process.pid)

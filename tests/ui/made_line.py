@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ddp_gui.auth import owners
-from ddp_gui.queue.store import BookKeeper
+from ddp_gui.queue.store import QueueStore
 from tests.unit.test_gui_runs import make_run
 from trainers.contract import tickets
 from trainers.contract.rundir import RunDirectory, Status
@@ -39,7 +39,7 @@ def made_line(runs_dir: Path, person: str, name: str) -> Iterator[tuple[RunDirec
     lock = going_on.acquire_lock()
     going_on.write_status(Status(state="running", started_unix_s=time.time()))
     # As another page on these runs would have noted them.
-    with BookKeeper(runs_dir).open() as book:
+    with QueueStore(runs_dir).open() as book:
         book.waiting.append(waiting.run_id)
         book.running.append(going_on.run_id)
     try:

@@ -118,7 +118,7 @@ def test_any_words_on_a_run_are_read_or_left_out(run: RunDirectory, catalogue: C
     for file in (notes.FILE, owners.FILE, data_snapshot.DATA):
         (run.path / file).write_bytes(text.encode("utf-8", errors="surrogatepass"))
     read = notes.read(run)
-    assert notes.changed(notes.Remarks(), name=read.name, tags=read.tags, note=read.note) == read
+    assert notes.changed(notes.RunNotes(), name=read.name, tags=read.tags, note=read.note) == read
     assert owners.owner_of(run) is None or isinstance(owners.owner_of(run), str)
     known = data_snapshot.with_noted_data(run, catalogue)
     assert all(isinstance(dataset.num_train, int) for dataset in known.datasets.values())
@@ -144,7 +144,7 @@ def test_noted_data_of_the_wrong_kind_is_left_out(
 
 @given(values, st.one_of(st.none(), values), st.one_of(st.none(), values))
 def test_any_remark_fits_or_is_refused_by_name(name: Any, tags: Any, note: Any) -> None:
-    changed = outcome(lambda: notes.changed(notes.Remarks(), name=name, tags=tags, note=note), ValueError)
+    changed = outcome(lambda: notes.changed(notes.RunNotes(), name=name, tags=tags, note=note), ValueError)
     if isinstance(changed, ValueError):
         assert str(changed).split()[0] in ("name", "tags", "note") and len(str(changed)) < 500
     else:

@@ -19,7 +19,7 @@ from trainers.engines.local.escalation import (
     Escalation,
     Saving,
 )
-from trainers.engines.local.stop_requests import MOST_LATE_S, Wishes
+from trainers.engines.local.stop_requests import MOST_LATE_S, StopRequests
 
 CLICK_S = 1000.0
 MOST_S = 15.0
@@ -142,7 +142,7 @@ def test_system_that_shuts_down_is_obeyed_at_once() -> None:
 
 def test_wishes_are_the_whole_lines_that_say_stop(tmp_path: Path) -> None:
     path = tmp_path / "commands.jsonl"
-    wishes = Wishes(path)
+    wishes = StopRequests(path)
     assert wishes.read() == []
     path.write_text('not json\n[]\n3\n{"name":"pause"}\n{"name":"stop","time_unix_s":"x"}\n{"name":"stop"')
     assert wishes.read() == []

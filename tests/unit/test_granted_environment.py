@@ -75,7 +75,7 @@ def test_ranks_that_wait_hear_it_with_their_run(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     told: list[Order] = []
-    waiting: Any = object.__new__(torchrun_process.WaitingGang)
+    waiting: Any = object.__new__(torchrun_process.WarmTorchrun)
     waiting._folder, waiting._board, waiting.process = tmp_path, None, None
     (tmp_path / "torchrun.log").touch()
     waiting._pipes = SimpleNamespace(tell=told.append)

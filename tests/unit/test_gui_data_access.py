@@ -9,7 +9,7 @@ import pytest
 from ddp_gui.auth import current_user
 from ddp_gui.auth.current_user import EVERYBODY, NOBODY
 from ddp_gui.auth.data_access import DataAccess
-from ddp_gui.auth.rate_limit import Pace
+from ddp_gui.auth.rate_limit import RateLimit
 from tests.unit.class_of import ANN, BOB, EVE
 from trainers.contract import config
 from trainers.contract.config import ConfigError
@@ -69,7 +69,7 @@ def test_no_other_path_of_the_machine_is_theirs(
 
 def test_one_person_starts_so_many_a_minute() -> None:
     now = [100.0]
-    pace = Pace("a start", 3, 60.0, lambda: now[0])
+    pace = RateLimit("a start", 3, 60.0, lambda: now[0])
     for _ in range(10):
         pace.count()  # nobody logs in
     with current_user.asked_by(ANN):

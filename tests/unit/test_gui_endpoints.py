@@ -18,7 +18,7 @@ ANN = Person(name="ann", role="student")
 
 def who(greeting: str = "hello", times: int = 1) -> dict[str, Any]:
     """Say who asks."""
-    return {"words": " ".join([greeting] * times), "name": current_user.asking().name}
+    return {"words": " ".join([greeting] * times), "name": current_user.current_user().name}
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_the_request_is_no_parameter_of_the_endpoint(client: TestClient) -> None
 
 
 def test_outside_of_a_request_everybody_asks() -> None:
-    assert current_user.asking() == EVERYBODY
+    assert current_user.current_user() == EVERYBODY
     with current_user.asked_by(ANN):
-        assert current_user.asking() == ANN
-    assert current_user.asking() == EVERYBODY
+        assert current_user.current_user() == ANN
+    assert current_user.current_user() == EVERYBODY

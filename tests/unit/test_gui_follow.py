@@ -14,7 +14,7 @@ import pytest
 
 from ddp_gui.events import messages
 from ddp_gui.events.run_view import RunView
-from ddp_gui.events.tables import Look
+from ddp_gui.events.tables import ChartView
 from ddp_gui.run import follow
 from ddp_gui.run.follow import EventStream, Follower, Followers
 from tests.unit.test_gui_runs import make_run
@@ -74,7 +74,7 @@ def test_thirty_viewers_see_every_step_and_the_news_is_encoded_once(
 
     async def watch() -> list[list[int]]:
         follower = Follower(RunView(live, 100))
-        streams = [follower.messages(-1, Look()) for _ in range(30)]
+        streams = [follower.messages(-1, ChartView()) for _ in range(30)]
         first = [await anext(stream) for stream in streams]
         assert all(parsed(event)["type"] == "snapshot" for event in first)
         snapshots = len(encoded)
@@ -95,7 +95,7 @@ def test_nothing_is_held_of_a_run_nobody_looks_at(live: RunDirectory) -> None:
     async def watch() -> None:
         followers = Followers()
         view = RunView(live, 100)
-        streams = [followers.of(view).messages(-1, Look()) for _ in range(2)]
+        streams = [followers.of(view).messages(-1, ChartView()) for _ in range(2)]
         for stream in streams:
             await anext(stream)
         assert followers.of(view) is followers.of(view)
@@ -114,7 +114,10 @@ def test_nothing_is_held_of_a_run_nobody_looks_at(live: RunDirectory) -> None:
 def test_two_looks_get_what_they_asked_for(live: RunDirectory) -> None:
     async def watch() -> None:
         follower = Follower(RunView(live, 100))
-        plain, smooth = follower.messages(-1, Look()), follower.messages(-1, Look(axis="time", smoothing=5))
+        plain, smooth = (
+            follower.messages(-1, ChartView()),
+            follower.messages(-1, ChartView(axis="time", smoothing=5)),
+        )
         first, second = parsed(await anext(plain)), parsed(await anext(smooth))
         assert "loss_smooth" not in first["traces"] and "loss_smooth" in second["traces"]
         assert first["traces"]["loss"]["x"][-1] == 10 and second["traces"]["loss"]["x"][-1] != 10
@@ -129,7 +132,7 @@ def test_the_stream_of_an_ended_run_ends(tmp_path: Path) -> None:
 
     async def watch() -> list[bytes]:
         async with asyncio.timeout(60):
-            return [event async for event in Followers().of(view).messages(-1, Look())]
+            return [event async for event in Followers().of(view).messages(-1, ChartView())]
 
     *_, snapshot, end = asyncio.run(watch())
     assert parsed(snapshot)["traces"]["loss"]["x"] == list(range(1, 11))
@@ -145,7 +148,7 @@ def test_a_long_file_gives_a_first_impression_and_then_every_point(
 
     async def watch() -> list[dict[str, Any]]:
         async with asyncio.timeout(60):
-            return [parsed(event) async for event in Follower(view).messages(-1, Look())][:-1]
+            return [parsed(event) async for event in Follower(view).messages(-1, ChartView())][:-1]
 
     first, *_, whole = asyncio.run(watch())
     assert (first["type"], first["cursor"]) == ("snapshot", -1)
@@ -156,7 +159,7 @@ def test_a_long_file_gives_a_first_impression_and_then_every_point(
 
 def test_an_unreadable_file_ends_the_stream_with_its_reason(live: RunDirectory) -> None:
     async def watch() -> None:
-        stream = Follower(RunView(live, 100)).messages(-1, Look())
+        stream = Follower(RunView(live, 100)).messages(-1, ChartView())
         await anext(stream)
         live.events.unlink()
         live.events.mkdir()

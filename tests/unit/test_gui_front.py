@@ -111,7 +111,7 @@ def test_an_open_stream_ends_with_its_session(tmp_path: Path, monkeypatch: pytes
     asked: list[current_user.Person] = []
 
     async def endless(scope: Any, receive: Any, send: Any) -> None:
-        asked.append(current_user.asking())
+        asked.append(current_user.current_user())
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await asyncio.Event().wait()
 
@@ -141,7 +141,7 @@ def test_who_has_opened_too_much_is_refused_and_somebody_else_is_not(
     opened: list[str] = []
 
     async def endless(scope: Any, receive: Any, send: Any) -> None:
-        opened.append(current_user.asking().name)
+        opened.append(current_user.current_user().name)
         await asyncio.Event().wait()
 
     async def ask() -> None:

@@ -14,7 +14,7 @@ from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.runs import listing as listing_module
 from ddp_gui.runs import listing_cache, notes
 from ddp_gui.runs.listing import Listing
-from ddp_gui.runs.notes import Remarks
+from ddp_gui.runs.notes import RunNotes
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.test_gui_runs import make_run, store_of
 from trainers.contract.events import EventFile
@@ -112,7 +112,7 @@ def test_words_written_on_a_run_are_in_its_row(listing: Listing, runs_dir: Path)
     run = make_run(runs_dir)
     settle(runs_dir)
     assert listing.changes().rows[0]["name"] == run.run_id
-    notes.write(run, Remarks(name="<b>", tags=("a",), note="n"))
+    notes.write(run, RunNotes(name="<b>", tags=("a",), note="n"))
     (row,) = listing.rows()
     assert (row["name"], row["tags"], row["note"]) == ("<b>", ["a"], "n")
 
@@ -131,9 +131,9 @@ def test_a_resumed_run_is_seen_by_its_status(listing: Listing, runs_dir: Path) -
 def test_what_was_written_a_moment_ago_is_read_again(listing: Listing, runs_dir: Path) -> None:
     run = make_run(runs_dir)
     assert listing.changes().rows[0]["state"] == "stopped"
-    before = file_stat.marks_of(str(run.path))
+    before = file_stat.stats_of(str(run.path))
     run.status.write_text(run.status.read_text().replace('"stopped"', '"failed"'))
-    assert file_stat.marks_of(str(run.path)) == before, "a look cannot tell"
+    assert file_stat.stats_of(str(run.path)) == before, "a look cannot tell"
     assert listing.rows()[0]["state"] == "failed"
 
 

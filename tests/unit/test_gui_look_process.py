@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from ddp_gui.background import inspection
-from ddp_gui.background.inspection import LookError
+from ddp_gui.background.inspection import InspectionError
 from ddp_gui.plan.own_data import OwnData
 from tests.harness import wait_until
 from trainers.contract import config as config_module
@@ -46,7 +46,7 @@ def test_look_that_takes_too_long_is_ended(
     monkeypatch.setattr(inspection.subprocess, "Popen", Begun)
     monkeypatch.setattr(inspection, "END_S", 0.5 if handler == STUBBORN else 60.0)
     script = LEAVES_A_MARK_AND_WAITS.format(handler=handler)
-    with pytest.raises(LookError, match="took more than"):
+    with pytest.raises(InspectionError, match="took more than"):
         inspection._answer_of([sys.executable, "-c", script, str(tmp_path)], 0.3)
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
     assert (tmp_path / "half").exists() == (handler == STUBBORN)
@@ -61,7 +61,7 @@ def test_look_that_takes_too_long_is_ended(
     ],
 )
 def test_look_that_fails_says_why(script: str, words: str) -> None:
-    with pytest.raises(LookError) as failed:
+    with pytest.raises(InspectionError) as failed:
         inspection._answer_of([sys.executable, "-c", script], 60.0)
     assert words in str(failed.value)
 

@@ -20,8 +20,8 @@ from ddp_gui.events.run_view import RunView
 from ddp_gui.launch import launcher
 from ddp_gui.plan import data_snapshot, plan
 from ddp_gui.plan.catalogue import Catalogue, CatalogueSource
-from ddp_gui.queue.presenter import LineView
-from ddp_gui.queue.scheduler import Line
+from ddp_gui.queue.presenter import QueuePresenter
+from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.runs.runs import RunStore, total_steps
 from ddp_gui.train import api
 from tests.unit.checkpoints import leave_checkpoint
@@ -201,8 +201,8 @@ def test_a_run_of_more_gpus_than_there_are_here_goes_on_with_fewer(
     run.write_status(Status(state="stopped"))
     store = RunStore(run.path.parent, cast("CatalogueSource", SimpleNamespace(get=lambda: catalogue)))
     monkeypatch.setattr(api.capacity, "look", lambda: Machine(num_gpus=2, num_cores=8))
-    line = Line(store.runs_dir, FakeDevices(None, FOUR_GPUS[:2]), store.look_again)
-    page = api.Api(store, line, LineView(line, store), DataAccess(store.runs_dir))
+    line = Scheduler(store.runs_dir, FakeDevices(None, FOUR_GPUS[:2]), store.look_again)
+    page = api.Api(store, line, QueuePresenter(line, store), DataAccess(store.runs_dir))
     answer = asyncio.run(page.resume_run(run.run_id, None, 2))
     assert answer["message"] == "Going on from step 5."
     config = run.read_config()

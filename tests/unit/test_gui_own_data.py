@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ddp_gui.plan import own_data
-from ddp_gui.plan.own_data import Look, OwnData
+from ddp_gui.plan.own_data import Inspection, OwnData
 from ddp_gui.train import own_data_words as words
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from trainers.contract import config as config_module
@@ -19,12 +19,12 @@ from trainers.contract.config import ConfigError
 EVIL = "<img src=x onerror=alert(1)>"
 
 
-def look_of(**values: Any) -> Look:
+def look_of(**values: Any) -> Inspection:
     nothing: dict[str, Any] = {
         "ok": True, "kind": "table", "task": "tabular_classification", "problems": (), "num_problems": 0,
         "columns": (), "label_column": None, "preview": {}, "dataset": None, "counts": {},
     }  # fmt: skip
-    return Look(**{**nothing, **values})
+    return Inspection(**{**nothing, **values})
 
 
 def problem(line: int | None = 3, **values: Any) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Count the looks instead of starting processes."""
     paths: list[str] = []
 
-    def ask(config: config_module.Config) -> Look:
+    def ask(config: config_module.Config) -> Inspection:
         paths.append(config.data_path)
         return look_of()
 
@@ -45,7 +45,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return paths
 
 
-def look_at(own: OwnData, config: config_module.Config, *, anew: bool = False) -> Look:
+def look_at(own: OwnData, config: config_module.Config, *, anew: bool = False) -> Inspection:
     return asyncio.run(own.look(config, anew=anew))
 
 

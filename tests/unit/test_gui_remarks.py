@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from ddp_gui.runs import notes
-from ddp_gui.runs.notes import Remarks
+from ddp_gui.runs.notes import RunNotes
 from trainers.contract.rundir import RunDirectory
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
 def test_what_is_written_is_read(run: RunDirectory) -> None:
-    written = notes.changed(Remarks(), name=f" {HOSTILE} ", tags=["a", "b", "a", " "], note="two\nlines")
+    written = notes.changed(RunNotes(), name=f" {HOSTILE} ", tags=["a", "b", "a", " "], note="two\nlines")
     notes.write(run, written)
-    assert notes.read(run) == Remarks(name=HOSTILE, tags=("a", "b"), note="two\nlines")
+    assert notes.read(run) == RunNotes(name=HOSTILE, tags=("a", "b"), note="two\nlines")
     assert notes.named(run, "configured") == {"name": HOSTILE, "tags": ["a", "b"], "note": "two\nlines"}
 
 
@@ -27,9 +27,9 @@ def test_the_name_is_that_of_the_configuration_until_another_is_given(run: RunDi
 
 
 def test_what_is_null_stays(run: RunDirectory) -> None:
-    before = Remarks(name="n", tags=("t",), note="w")
+    before = RunNotes(name="n", tags=("t",), note="w")
     assert notes.changed(before) == before
-    assert notes.changed(before, tags=[]) == Remarks(name="n", note="w")
+    assert notes.changed(before, tags=[]) == RunNotes(name="n", note="w")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_what_is_null_stays(run: RunDirectory) -> None:
 )
 def test_what_does_not_fit_is_refused_by_name(given: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        notes.changed(Remarks(), **given)
+        notes.changed(RunNotes(), **given)
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,9 @@ def test_what_does_not_fit_is_refused_by_name(given: dict[str, Any], words: str)
 )
 def test_a_file_of_anybodys_making_is_left_aside(run: RunDirectory, text: str) -> None:
     (run.path / notes.FILE).write_text(text, encoding="latin-1")
-    assert notes.read(run) == Remarks()
+    assert notes.read(run) == RunNotes()
 
 
 def test_what_fits_of_a_file_is_kept(run: RunDirectory) -> None:
     (run.path / notes.FILE).write_text(json.dumps({"name": "x" * 300, "tags": ["good"], "note": 1}))
-    assert notes.read(run) == Remarks(tags=("good",))
+    assert notes.read(run) == RunNotes(tags=("good",))

@@ -11,7 +11,7 @@ from ddp_gui.auth.current_user import EVERYBODY, NOBODY, Person
 from ddp_gui.launch import launcher
 from ddp_gui.machine.shown_runs import HIDDEN_RUN, without_hidden
 from ddp_gui.run.summary import describe_configuration
-from ddp_gui.runs.run_admin_api import ShelfApi
+from ddp_gui.runs.run_admin_api import RunAdminApi
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.test_gui_runs import make_run, store_of
 from trainers.contract import run_ids, rundir
@@ -131,7 +131,7 @@ def test_the_run_before_is_not_told_when_it_is_hidden(store) -> None:
 
 
 def test_the_bin_keeps_whose_a_run_is(store) -> None:
-    shelf = ShelfApi(store)
+    shelf = RunAdminApi(store)
     with current_user.asked_by(BOB), pytest.raises(Exception, match="belongs to ann"):
         shelf.delete_runs([ANNS])
     with current_user.asked_by(ANN):

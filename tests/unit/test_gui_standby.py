@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ddp_gui.launch import warm_pool as module
-from ddp_gui.launch.warm_pool import Standby
+from ddp_gui.launch.warm_pool import WarmPool
 from tests.harness import wait_until
 from trainers.contract.orders import Order
 
@@ -46,7 +46,7 @@ def heard(tmp_path: Path) -> Path:
 @pytest.fixture
 def kept(
     tmp_path: Path, heard: Path, memory: object, code: object, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Standby]:
+) -> Iterator[WarmPool]:
     """Return a standby that has begun, with nothing running."""
     real = subprocess.Popen
 
@@ -58,7 +58,7 @@ def kept(
     monkeypatch.setattr(module, "BEGIN_AFTER_S", 0.0)
     monkeypatch.setattr(module.hardware, "num_cores", lambda: 8)
     monkeypatch.setattr(module, "LOOK_EVERY_S", 0.02)
-    made = Standby(tmp_path / "runs")
+    made = WarmPool(tmp_path / "runs")
     look_after, made.looks = made._look_after, []  # type: ignore[attr-defined]
     monkeypatch.setattr(made, "_look_after", lambda: made.looks.append(look_after()))
     made.begin()
@@ -67,19 +67,19 @@ def kept(
     made.close()
 
 
-def has(kept: Standby, num_ranks: int | None) -> bool:
+def has(kept: WarmPool, num_ranks: int | None) -> bool:
     found = kept.look()
     return (found is None) if num_ranks is None else (found is not None and found["num_ranks"] == num_ranks)
 
 
-def let_look(kept: Standby) -> None:
+def let_look(kept: WarmPool) -> None:
     """Wait until whoever looks after them has looked twice from its beginning to its end."""
     looks: list[None] = kept.looks  # type: ignore[attr-defined]
     before = len(looks)
     wait_until("further looks", lambda: len(looks) >= before + 3, SOON_S)
 
 
-def test_as_many_stand_by_as_were_chosen_last(kept: Standby) -> None:
+def test_as_many_stand_by_as_were_chosen_last(kept: WarmPool) -> None:
     let_look(kept)
     assert kept.look() is None, "nobody has chosen yet"
     kept.expect(2)
@@ -90,7 +90,7 @@ def test_as_many_stand_by_as_were_chosen_last(kept: Standby) -> None:
     wait_until("four", lambda: has(kept, 4), SOON_S)
 
 
-def test_they_hear_the_order_and_the_next_run_finds_none(kept: Standby, heard: Path) -> None:
+def test_they_hear_the_order_and_the_next_run_finds_none(kept: WarmPool, heard: Path) -> None:
     kept.expect(2)
     wait_until("two", lambda: has(kept, 2), SOON_S)
     order = Order(run_dir="/runs/a", resume_step=7, ticket="t", environment={"CUDA_VISIBLE_DEVICES": "GPU-1"})
@@ -102,7 +102,7 @@ def test_they_hear_the_order_and_the_next_run_finds_none(kept: Standby, heard: P
     assert kept.look() is None, "a run goes on now"
 
 
-def test_a_run_of_another_number_of_ranks_does_without_and_has_the_room(kept: Standby) -> None:
+def test_a_run_of_another_number_of_ranks_does_without_and_has_the_room(kept: WarmPool) -> None:
     kept.expect(2)
     wait_until("two", lambda: has(kept, 2), SOON_S)
     assert kept.take(3, Order(run_dir="/runs/a")) is None
@@ -114,7 +114,7 @@ def test_a_run_of_another_number_of_ranks_does_without_and_has_the_room(kept: St
     "reason", ["a run goes on", "no memory", "other code", "nobody looks", "it has died"]
 )
 def test_they_are_let_go(
-    kept: Standby,
+    kept: WarmPool,
     memory: SimpleNamespace,
     code: list[str],
     heard: Path,
@@ -143,14 +143,14 @@ def test_they_are_let_go(
         assert heard.read_text() == "", "no order was given"
 
 
-def test_there_are_none_without_room_for_them(kept: Standby, memory: SimpleNamespace) -> None:
+def test_there_are_none_without_room_for_them(kept: WarmPool, memory: SimpleNamespace) -> None:
     memory.available = 2 * 10**9
     kept.expect(8)
     let_look(kept)
     assert kept.look() is None
 
 
-def test_there_are_never_more_than_cores(kept: Standby) -> None:
+def test_there_are_never_more_than_cores(kept: WarmPool) -> None:
     kept.expect(9)
     let_look(kept)
     assert kept.look() is None
@@ -164,7 +164,7 @@ def test_there_are_none_where_they_are_not_wanted(
     """Nobody looks after them: there is no thread that could start some later."""
     begun: list[Any] = []
     monkeypatch.setattr(module.threading, "Thread", lambda **about: begun.append(about))
-    off = Standby(tmp_path / "runs", is_on=False)
+    off = WarmPool(tmp_path / "runs", is_on=False)
     off.begin()
     off.note_running(False)
     off.expect(2)
@@ -174,7 +174,7 @@ def test_there_are_none_where_they_are_not_wanted(
 
 
 def test_where_none_can_be_started_it_is_said_and_nothing_else_is_wrong(
-    kept: Standby, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kept: WarmPool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails(*_arguments: Any, **_options: Any) -> None:
         raise OSError(28, "No space left on device")

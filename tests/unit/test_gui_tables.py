@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddp_gui.events.tables import Look, Table, shown, thin
+from ddp_gui.events.tables import ChartView, Table, shown, thin
 
 
 def table_of(count: int) -> Table:
@@ -80,6 +80,6 @@ def test_what_is_no_number_is_sent_as_none() -> None:
 
 
 def test_looks_that_are_the_same_share_their_messages() -> None:
-    assert {Look(axis="time", smoothing=5), Look(axis="time", smoothing=5)} == {
-        Look(axis="time", smoothing=5)
+    assert {ChartView(axis="time", smoothing=5), ChartView(axis="time", smoothing=5)} == {
+        ChartView(axis="time", smoothing=5)
     }

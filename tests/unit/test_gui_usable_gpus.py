@@ -15,7 +15,7 @@ import pytest
 from ddp_gui.background import trainer_process
 from ddp_gui.background.trainer_process import AskError
 from ddp_gui.devices import capacity, usable_gpus
-from ddp_gui.launch.warm_pool import Standby, _Kept
+from ddp_gui.launch.warm_pool import WarmPool, _Kept
 from ddp_gui.machine import missing
 from ddp_gui.plan import plan
 from ddp_gui.plan.catalogue import Catalogue
@@ -234,7 +234,7 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 def test_ranks_that_wait_for_a_run_are_nobody_on_a_gpu(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
-    standby = Standby(tmp_path)
+    standby = WarmPool(tmp_path)
     standby._kept = _Kept(process=sleeper, num_ranks=1, code="")
     found = wait_until("both processes", lambda: len(standby.processes()) == 2 and standby.processes(), 60)
     (below,) = set(found) - {sleeper.pid}
@@ -249,7 +249,7 @@ def test_those_that_have_ended_are_forgotten_without_anybody_asking(
     tmp_path: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
     """Nothing asks for the processes where the driver names nobody: on a page for years they would add up."""
-    standby = Standby(tmp_path)
+    standby = WarmPool(tmp_path)
     for _ in range(3):
         over = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.PIPE)
         standby._kept = _Kept(process=over, num_ranks=1, code="")

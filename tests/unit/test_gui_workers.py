@@ -36,7 +36,7 @@ class Gate:
         with self._lock:
             self.going_on += 1
         self.is_open.wait(60)
-        return current_user.asking().name
+        return current_user.current_user().name
 
 
 def test_one_person_has_only_a_share_and_another_gets_the_next_thread() -> None:
@@ -216,7 +216,7 @@ def test_many_who_ask_for_the_same_data_share_one_look(
     path.write_text("a,b\n1,2\n")
     gate, looks = Gate(), []
 
-    def ask(config: config_module.Config) -> own_data.Look:
+    def ask(config: config_module.Config) -> own_data.Inspection:
         looks.append(config.data_path)
         gate.work()
         return look_of()
@@ -225,7 +225,7 @@ def test_many_who_ask_for_the_same_data_share_one_look(
     own = OwnData()
     names = (str(path), f"{tmp_path}/../{tmp_path.name}/t.csv")
 
-    async def all_at_once() -> list[own_data.Look]:
+    async def all_at_once() -> list[own_data.Inspection]:
         asked = [
             asyncio.create_task(
                 own.look(config_module.parse({"dataset": "own", "data_path": names[each % 2]}))

@@ -11,7 +11,7 @@ from trainers.contract import rundir
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.local import rundir_watch
-from trainers.engines.local.rundir_watch import Home
+from trainers.engines.local.rundir_watch import RundirWatch
 from trainers.files import json_files
 
 
@@ -26,7 +26,7 @@ def run(tmp_path: Path) -> RunDirectory:
 
 
 def test_directory_that_is_there_is_not_gone_whatever_happens_in_it(run: RunDirectory) -> None:
-    subject = Home(run)
+    subject = RundirWatch(run)
     for name in "abc":
         (run.path / name).mkdir()
         assert not subject.is_gone()
@@ -36,7 +36,7 @@ def test_directory_that_is_there_is_not_gone_whatever_happens_in_it(run: RunDire
 
 
 def test_directory_without_its_configuration_is_gone(run: RunDirectory) -> None:
-    subject = Home(run)
+    subject = RundirWatch(run)
     run.config.unlink()
     assert [subject.is_gone() for _ in range(3)] == [False, True, True]
 
@@ -45,7 +45,7 @@ def test_directory_without_its_configuration_is_gone(run: RunDirectory) -> None:
 def test_directory_that_was_moved_is_gone_at_the_second_look(
     run: RunDirectory, tmp_path: Path, comes_another: bool
 ) -> None:
-    subject = Home(run)
+    subject = RundirWatch(run)
     run.path.rename(tmp_path / "elsewhere")
     if comes_another:
         shutil.copytree(tmp_path / "elsewhere", run.path)
@@ -53,7 +53,7 @@ def test_directory_that_was_moved_is_gone_at_the_second_look(
 
 
 def test_directory_that_comes_back_is_not_gone(run: RunDirectory, tmp_path: Path) -> None:
-    subject = Home(run)
+    subject = RundirWatch(run)
     run.path.rename(tmp_path / "elsewhere")
     assert not subject.is_gone()
     (tmp_path / "elsewhere").rename(run.path)

@@ -20,8 +20,8 @@ from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.queue import starter
 from ddp_gui.queue.devices import Users
 from ddp_gui.queue.person_limits import Limits
-from ddp_gui.queue.scheduler import Line
-from ddp_gui.queue.store import BookError, BookKeeper
+from ddp_gui.queue.scheduler import Scheduler
+from ddp_gui.queue.store import QueueStore, QueueStoreError
 from tests.harness import wait_until
 from tests.unit.checkpoints import leave_checkpoint
 from tests.unit.stand_in import FOUR_GPUS, FakeDevices, Supervisors, supervisors  # noqa: F401 - a fixture
@@ -44,8 +44,8 @@ class Place:
         self.runs_dir, self.supervisors, self._catalogue = runs_dir, supervisors, catalogue
         self.devices = FakeDevices(2)
 
-    def page(self, devices: FakeDevices | None = None) -> Line:
-        return Line(self.runs_dir, devices or self.devices, lambda run_ids: None)
+    def page(self, devices: FakeDevices | None = None) -> Scheduler:
+        return Scheduler(self.runs_dir, devices or self.devices, lambda run_ids: None)
 
     def planned(self, num_ranks: int = 2, machine: Machine = LAPTOP, **raw: Any) -> plan.Plan:
         raw = {"num_epochs": 3, "batch_size": 100, "nproc_per_node": num_ranks} | raw
@@ -285,7 +285,7 @@ def test_a_ticket_that_makes_no_sense_fails_its_run_and_nobody_else_s(place: Pla
 
 
 def test_what_is_added_to_the_book_is_written(tmp_path: Path) -> None:
-    keeper = BookKeeper(tmp_path)
+    keeper = QueueStore(tmp_path)
     for name in ("waiting", "running", "first"):
         with keeper.open() as book:
             getattr(book, name).append("run-1")
@@ -472,7 +472,7 @@ def test_a_book_that_makes_no_sense_is_said_and_deleting_it_loses_nobody(place: 
     run = line.start(place.planned(), "bob").run
     book = place.runs_dir / ".class" / "queue.json"
     book.write_text("{half")
-    with pytest.raises(BookError, match="Delete it: the runs that wait keep their tickets"):
+    with pytest.raises(QueueStoreError, match="Delete it: the runs that wait keep their tickets"):
         place.page().start(place.planned(), "carl")
     book.unlink()
     page = place.page()
@@ -486,7 +486,7 @@ def test_a_page_that_hangs_with_the_book_in_hand_does_not_hang_another(
 ) -> None:
     monkeypatch.setattr("ddp_gui.queue.store.LOCK_TIMEOUT_S", 0.1)
     place.runs_dir.mkdir()
-    with BookKeeper(place.runs_dir).open(), pytest.raises(BookError, match="does not answer"):
+    with QueueStore(place.runs_dir).open(), pytest.raises(QueueStoreError, match="does not answer"):
         place.page().start(place.planned(), "ann")
 
 

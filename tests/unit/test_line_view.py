@@ -11,8 +11,8 @@ from ddp_gui.auth import current_user, owners
 from ddp_gui.auth.current_user import Person
 from ddp_gui.queue import presenter
 from ddp_gui.queue.devices import Users
-from ddp_gui.queue.presenter import LineView
-from ddp_gui.queue.scheduler import Line
+from ddp_gui.queue.presenter import QueuePresenter
+from ddp_gui.queue.scheduler import Scheduler
 from tests.unit.stand_in import FOUR_GPUS, FakeDevices, Supervisors, supervisors  # noqa: F401 - a fixture
 from tests.unit.test_gui_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.test_gui_runs import store_of
@@ -24,8 +24,8 @@ BOB = Person(name="bob", role="student")
 EVE = Person(name="eve", role="teacher")
 
 
-def view_of(place: Place, line: Line, catalogue: Any) -> LineView:
-    return LineView(line, store_of(place.runs_dir, catalogue))
+def view_of(place: Place, line: Scheduler, catalogue: Any) -> QueuePresenter:
+    return QueuePresenter(line, store_of(place.runs_dir, catalogue))
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,12 @@ import pytest
 from ddp_gui.devices import disk
 from ddp_gui.devices.disk import DiskForecast
 from ddp_gui.devices.process_owners import Owners
-from ddp_gui.launch.warm_pool import Standby
+from ddp_gui.launch.warm_pool import WarmPool
 from ddp_gui.machine import missing
 from ddp_gui.machine.communication import CommunicationChecks
 from ddp_gui.machine.machine_check import MachineChecks
 from ddp_gui.machine.report import MachineReport
-from ddp_gui.machine.slow_look import SlowLook
+from ddp_gui.machine.slow_look import SlowReading
 from ddp_gui.plan.catalogue import CatalogueError
 from tests.harness import wait_until
 from trainers.machine import gpu_signs, hardware, processes
@@ -248,7 +248,7 @@ def test_a_slow_look_never_makes_a_request_wait_and_is_taken_once() -> None:
         ended.append(1)
         return len(calls)
 
-    slow = SlowLook(look, every_s=3600.0)
+    slow = SlowReading(look, every_s=3600.0)
     assert slow.value() is None
     assert slow.value() is None, "one look at a time"
     assert ended == [], "both were answered while it went on"
@@ -260,7 +260,7 @@ def test_a_slow_look_never_makes_a_request_wait_and_is_taken_once() -> None:
 
 def test_an_old_look_is_taken_again() -> None:
     calls: list[int] = []
-    slow = SlowLook(lambda: calls.append(1) or len(calls), every_s=0.0)
+    slow = SlowReading(lambda: calls.append(1) or len(calls), every_s=0.0)
     assert slow.value() is not None
     wait_until("further looks", lambda: (slow.value() or 0) > 2, 60)
 
@@ -304,7 +304,7 @@ def make_report(runs_dir: Path) -> MachineReport:
 
     catalogue: Any = SimpleNamespace(get=fail)
     return MachineReport(
-        runs_dir, catalogue, CommunicationChecks(), MachineChecks(runs_dir), Standby(runs_dir)
+        runs_dir, catalogue, CommunicationChecks(), MachineChecks(runs_dir), WarmPool(runs_dir)
     )
 
 

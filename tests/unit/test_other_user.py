@@ -21,8 +21,8 @@ from ddp_gui.auth.sessions import Sessions
 from ddp_gui.background import trainer_process
 from ddp_gui.gradio_routes import uploads
 from ddp_gui.launch import launcher, stopping
-from ddp_gui.queue.snapshot import LineLook
-from ddp_gui.queue.store import BookError, BookKeeper
+from ddp_gui.queue.snapshot import SnapshotReader
+from ddp_gui.queue.store import QueueStore, QueueStoreError
 from ddp_gui.runs import bin as run_bin
 from ddp_gui.runs import listing_cache
 from tests import other_user
@@ -36,7 +36,7 @@ from trainers.contract.tickets import Ticket, TicketError
 from trainers.data.own.common import cache
 from trainers.data.own.common.problems import DataError
 from trainers.engines.heartbeats.heartbeat_board import Board
-from trainers.engines.local.stop_requests import Wishes
+from trainers.engines.local.stop_requests import StopRequests
 from trainers.files import private_files
 from trainers.files.private_files import ForeignFileError
 
@@ -84,11 +84,11 @@ def test_his_lock_on_the_queue_stops_nobody(shared: Path, careless: None, is_old
         (folder / "queue.lock").touch()
         open_to_all(shared / "runs", folder, folder / "queue.lock")
     else:
-        with BookKeeper(shared / "runs").open():
+        with QueueStore(shared / "runs").open():
             pass
     with other_user.holding(folder / "queue.lock"):
         began = time.monotonic()
-        with BookKeeper(shared / "runs").open() as book:
+        with QueueStore(shared / "runs").open() as book:
             book.is_paused = True
         assert time.monotonic() - began < 5.0, "it was waited for"
     assert not other_user.has_done("cat", folder / "queue.json")
@@ -213,26 +213,26 @@ def test_the_compiler_keeps_its_work_where_nobody_else_can_put_any(
 
 
 def test_his_queue_is_not_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keeper = BookKeeper(tmp_path)
+    keeper = QueueStore(tmp_path)
     with keeper.open() as book:
         book.is_paused = True
     give_away(tmp_path / ".class" / "queue.json", monkeypatch)
-    with pytest.raises(BookError, match=r"queue\.json belongs to"):
+    with pytest.raises(QueueStoreError, match=r"queue\.json belongs to"):
         keeper.read()
     give_away(tmp_path / ".class", monkeypatch)
-    with pytest.raises(BookError, match=r"\.class belongs to"), keeper.open():
+    with pytest.raises(QueueStoreError, match=r"\.class belongs to"), keeper.open():
         pass
 
 
 def test_his_ticket_starts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make(tmp_path)
     tickets.write_queued(run, TICKET)
-    assert LineLook(tmp_path, FakeDevices(2)).search() == {run.run_id}
+    assert SnapshotReader(tmp_path, FakeDevices(2)).search() == {run.run_id}
     give_away(run.queued, monkeypatch)
     with pytest.raises(TicketError, match=r"queued\.json belongs to"):
         tickets.read_queued(run)
     give_away(run.path, monkeypatch)
-    assert LineLook(tmp_path, FakeDevices(2)).search() == set(), "his run takes no part in the queue"
+    assert SnapshotReader(tmp_path, FakeDevices(2)).search() == set(), "his run takes no part in the queue"
 
 
 def test_his_settings_show_nothing_to_anybody(
@@ -312,7 +312,7 @@ def test_his_commands_are_not_obeyed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = make(tmp_path)
-    wishes = Wishes(run.commands)
+    wishes = StopRequests(run.commands)
     run.append_command("stop")
     give_away(run.commands, monkeypatch)
     assert wishes.read() == wishes.read() == []

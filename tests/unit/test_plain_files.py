@@ -68,7 +68,7 @@ def test_a_log_that_is_a_link_is_not_read(made: RunDirectory, secret: Path) -> N
 def test_notes_that_are_a_link_are_none(made: RunDirectory, tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text('{"name": "of another file"}')
     (made.path / notes.FILE).symlink_to(tmp_path / "other.json")
-    assert notes.read(made) == notes.Remarks()
+    assert notes.read(made) == notes.RunNotes()
 
 
 def test_a_checkpoint_s_download_has_only_its_own_files(made: RunDirectory, secret: Path) -> None:

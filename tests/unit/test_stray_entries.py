@@ -19,8 +19,8 @@ from ddp_gui.background.low_priority import SlowProcessError
 from ddp_gui.exports import export_routes, exports
 from ddp_gui.queue import queue_routes, refusals
 from ddp_gui.queue import scheduler as line_module
-from ddp_gui.queue.presenter import LineView
-from ddp_gui.queue.scheduler import Line
+from ddp_gui.queue.presenter import QueuePresenter
+from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.run import downloads, log_routes, stream
 from ddp_gui.runs import bin as run_bin
 from ddp_gui.runs import list_routes
@@ -73,7 +73,7 @@ def made_here(module: str, asked: Any) -> Iterator[bytes]:
         raise SlowProcessError(f"{module} ended with {error!r}") from error
 
 
-def begins_who_waits(place: Place, page: Line) -> None:
+def begins_who_waits(place: Place, page: Scheduler) -> None:
     """Start one run by the page, put another into the line by hand, and see both begin."""
     started = in_time("Start", lambda: page.start(place.planned(), "ann")).run
     by_hand = make_run(place.runs_dir)
@@ -82,10 +82,10 @@ def begins_who_waits(place: Place, page: Line) -> None:
         place.supervisors.has_begun(run)
 
 
-def ask_everything(runs_dir: Path, catalogue: Any, line: Line, run_ids: list[str]) -> None:
+def ask_everything(runs_dir: Path, catalogue: Any, line: Scheduler, run_ids: list[str]) -> None:
     """Ask every route about every run: each answers, and no answer is a failure of the server."""
     store = store_of(runs_dir, catalogue)
-    view = LineView(line, store)
+    view = QueuePresenter(line, store)
     app = FastAPI()
     app.include_router(list_routes.make_router(store, view.places))
     for module in (export_routes, stream, log_routes, downloads):

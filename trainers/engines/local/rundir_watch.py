@@ -9,7 +9,7 @@ from trainers.contract.rundir import RunDirectory
 LOOK_EVERY_S = 0.5
 
 
-class Home:
+class RundirWatch:
     """The directory a run lives in, as it was when the run was started.
 
     Without its configuration it is none any more: deleted while it is written to, a part may be left.

@@ -14,7 +14,7 @@ MOST_LATE_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class StopWish:
+class StopRequest:
     """Somebody wants the run to stop; `late_s`: how long ago that was said."""
 
     id: str
@@ -22,7 +22,7 @@ class StopWish:
     late_s: float
 
 
-class Wishes:
+class StopRequests:
     """Reads commands that are appended to a file from `offset` on."""
 
     def __init__(self, path: Path) -> None:
@@ -30,7 +30,7 @@ class Wishes:
         self.offset = path.stat().st_size if path.exists() else 0
         self._is_refused = False
 
-    def read(self) -> list[StopWish]:
+    def read(self) -> list[StopRequest]:
         """Return the wishes to stop that have come since the last look."""
         try:
             with open_own(self._path) as file:
@@ -45,16 +45,16 @@ class Wishes:
             return []
         end = chunk.rfind(b"\n") + 1
         self.offset += end
-        return [wish for line in chunk[:end].split(b"\n") if (wish := _stop_wish(line)) is not None]
+        return [wish for line in chunk[:end].split(b"\n") if (wish := _stop_request(line)) is not None]
 
 
-def _stop_wish(line: bytes) -> StopWish | None:
+def _stop_request(line: bytes) -> StopRequest | None:
     try:
         command = parse_json(line)
         if command["name"] != "stop":
             return None
         late_s = time.time() - float(command.get("time_unix_s", time.time()))
-        return StopWish(
+        return StopRequest(
             id=str(command.get("id", "")),
             save=bool(command.get("save", True)),
             late_s=min(late_s, MOST_LATE_S) if late_s > 0 else 0.0,  # NaN is not above 0

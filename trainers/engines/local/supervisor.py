@@ -33,9 +33,9 @@ from trainers.engines.local.diagnosis.hangs import WORKING_BYTES_PER_S
 from trainers.engines.local.escalation import Escalation, Saving
 from trainers.engines.local.final_events import Words
 from trainers.engines.local.log_cap import LogCap
-from trainers.engines.local.rundir_watch import Home
-from trainers.engines.local.stop_requests import Wishes
-from trainers.engines.local.torchrun_process import Gang, WaitingGang
+from trainers.engines.local.rundir_watch import RundirWatch
+from trainers.engines.local.stop_requests import StopRequests
+from trainers.engines.local.torchrun_process import TorchrunProcess, WarmTorchrun
 from trainers.files import private_files
 from trainers.files.plain_files import open_to_append
 from trainers.machine import effort, lifeline
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def supervise(
-    run: RunDirectory, resume_step: int | None, ticket: str | None, waiting: WaitingGang | None = None
+    run: RunDirectory, resume_step: int | None, ticket: str | None, waiting: WarmTorchrun | None = None
 ) -> int:
     """Own a run from its lock to its last words; return torchrun's exit code.
 
@@ -96,7 +96,7 @@ class Supervisor:
     """One start of one run, from launching torchrun to the final status."""
 
     def __init__(
-        self, run: RunDirectory, resume_step: int | None, waiting: WaitingGang | None = None
+        self, run: RunDirectory, resume_step: int | None, waiting: WarmTorchrun | None = None
     ) -> None:
         self._run = run
         self._resume_step = resume_step
@@ -110,7 +110,7 @@ class Supervisor:
             EventFile(run.events).close()
         self._events_offset = run.events.stat().st_size if run.events.exists() else 0
         self._first_offset = self._events_offset
-        self._wishes = Wishes(run.commands)
+        self._wishes = StopRequests(run.commands)
         self._commands_offset = self._wishes.offset
         self._unanswered: list[str] = []
         self._reason = ""
@@ -136,7 +136,7 @@ class Supervisor:
         signal.signal(signal.SIGTERM, self._on_sigterm)
         signal.signal(signal.SIGINT, self._on_sigterm)
         lifeline.adopt_orphans()
-        home = Home(self._run)
+        home = RundirWatch(self._run)
         try:
             private_files.require_ours(self._run.config)
             config = self._run.read_config()
@@ -157,7 +157,7 @@ class Supervisor:
         self._conclude(torchrun.returncode, [process.pid for process in tree.survivors()])
         return torchrun.returncode
 
-    def _follow(self, torchrun: subprocess.Popen[bytes], tree: ProcessTree, home: Home) -> bool:
+    def _follow(self, torchrun: subprocess.Popen[bytes], tree: ProcessTree, home: RundirWatch) -> bool:
         """Look after torchrun until it has ended, with all below it; False: the run's directory is gone."""
         log_cap = LogCap(self._run.logs)
         while torchrun.poll() is None:
@@ -188,7 +188,7 @@ class Supervisor:
         tree.kill()
         return 1
 
-    def _assemble(self, config: Config) -> Gang:
+    def _assemble(self, config: Config) -> TorchrunProcess:
         """Start torchrun, or give the run to one that stands by."""
         waiting, self._waiting = self._waiting, None
         self._stood_by = (

@@ -27,7 +27,7 @@ _DETAILS = "torchrun"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gang:
+class TorchrunProcess:
     """A torchrun at work.
 
     Attributes:
@@ -42,7 +42,9 @@ class Gang:
     board: Board | None
 
 
-def start(run: RunDirectory, config: Config, resume_step: int | None, commands_offset: int) -> Gang:
+def start(
+    run: RunDirectory, config: Config, resume_step: int | None, commands_offset: int
+) -> TorchrunProcess:
     """Start torchrun for a run.
 
     Args:
@@ -57,10 +59,10 @@ def start(run: RunDirectory, config: Config, resume_step: int | None, commands_o
     command = worker_arguments(config, run.path, resume_step)
     variables = {COMMANDS_OFFSET: str(commands_offset)}
     process = _launch(command, log, details, board, variables)
-    return Gang(process=process, log=log, details=details, board=board)
+    return TorchrunProcess(process=process, log=log, details=details, board=board)
 
 
-class WaitingGang:
+class WarmTorchrun:
     """A torchrun whose ranks have imported everything and wait to hear which run is theirs.
 
     Args:
@@ -91,7 +93,7 @@ class WaitingGang:
             beat is None or processes.is_alive(beat.pid) for beat in beats
         )
 
-    def begin(self, run: RunDirectory, resume_step: int | None, commands_offset: int) -> Gang:
+    def begin(self, run: RunDirectory, resume_step: int | None, commands_offset: int) -> TorchrunProcess:
         """Give it a run.
 
         Raises:
@@ -104,7 +106,9 @@ class WaitingGang:
         variables |= {name: os.environ[name] for name in cuda_environment.OF_A_RUN if name in os.environ}
         order = Order(run_dir=str(run.path), resume_step=resume_step, environment=variables)
         self._pipes.tell(order)
-        return Gang(process=self.process, log=log, details=self._folder / _DETAILS, board=self._board)
+        return TorchrunProcess(
+            process=self.process, log=log, details=self._folder / _DETAILS, board=self._board
+        )
 
     def put_away(self, run: RunDirectory | None) -> None:
         """Leave nothing of it behind, when it has ended; what it noted of errors goes to its run."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from trainers.contract.orders import Order
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.local import supervisor
-from trainers.engines.local.torchrun_process import WaitingGang
+from trainers.engines.local.torchrun_process import WarmTorchrun
 from trainers.files import private_files
 from trainers.machine import lifeline
 from trainers.machine.processes import ProcessTree
@@ -40,7 +40,7 @@ def main() -> None:
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     lifeline.adopt_orphans()
-    gang = WaitingGang(folder, options.nproc_per_node)
+    gang = WarmTorchrun(folder, options.nproc_per_node)
     order = wait_for_order(gang)
     if order is None:
         ProcessTree(os.getpid(), with_root=False).kill()
@@ -52,7 +52,7 @@ def main() -> None:
     sys.exit(supervisor.supervise(run, order.resume_step, order.ticket, gang))
 
 
-def wait_for_order(gang: WaitingGang) -> Order | None:
+def wait_for_order(gang: WarmTorchrun) -> Order | None:
     """Return the order when it comes; None when none will come, or the ranks have gone."""
     while not select.select([sys.stdin], [], [], POLL_S)[0]:
         if gang.process.poll() is not None:

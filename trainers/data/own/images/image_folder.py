@@ -33,7 +33,7 @@ UNREADABLE_HINT = "Replace or delete it."
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageLook:
+class ImageInspection:
     """What was seen: the images whose headers can be read, and the shape they will get.
 
     Attributes:
@@ -61,7 +61,7 @@ class Images:
         """Return what, beside the files, decides what is prepared."""
         return {"kind": self.name, "skip_unreadable": self._options.skip_unreadable}
 
-    def look(self, problems: Problems) -> ImageLook:
+    def look(self, problems: Problems) -> ImageInspection:
         """Read the folders and every header; decode all images, or 2,000 evenly spread ones."""
         decoding.pillow()
         source: ImageSource = (
@@ -81,7 +81,7 @@ class Images:
             self._add(piece.faults, problems)
             failed.update(name for name, _ in piece.faults)
             decoded.update(zip((file.name for file in piece.files), piece.pixels.copy(), strict=True))
-        return ImageLook(
+        return ImageInspection(
             source=source,
             arrangement=arrangement,
             files=tuple(file for file in files if file.name not in failed),
@@ -90,7 +90,7 @@ class Images:
             decoded=decoded,
         )
 
-    def about(self, look: ImageLook) -> dict[str, Any]:
+    def about(self, look: ImageInspection) -> dict[str, Any]:
         """Return the classes with their counts and some thumbnails."""
         preview: dict[str, Any] = {
             "class_counts": look.arrangement.class_counts(),
@@ -102,14 +102,14 @@ class Images:
         }
         return {"task": IMAGE_CLASSIFICATION, "columns": [], "label_column": None, "preview": preview}
 
-    def estimate(self, look: ImageLook) -> DataSpec | None:
+    def estimate(self, look: ImageInspection) -> DataSpec | None:
         """Describe the images, taking it that all can be decoded whose header can be read."""
         labels = np.array([file.label for file in look.files], dtype=np.int64)
         train, validation = _split(look.files, labels)
         size = len(train) * int(np.prod(look.shape))
         return self._spec(look.arrangement.class_names, look.shape, len(train), len(validation), size)
 
-    def prepare(self, look: ImageLook, folder: Path, problems: Problems) -> dict[str, Any]:
+    def prepare(self, look: ImageInspection, folder: Path, problems: Problems) -> dict[str, Any]:
         """Decode all images into one array.
 
         Raises:
@@ -145,7 +145,7 @@ class Images:
         }
 
     def _write(
-        self, look: ImageLook, writer: ArrayWriter, problems: Problems
+        self, look: ImageInspection, writer: ArrayWriter, problems: Problems
     ) -> tuple[list[LabelledFile], Sums]:
         """Write the pixels of all images that can be decoded; return those, and the sums of each."""
         kept: list[LabelledFile] = []
@@ -231,7 +231,7 @@ class Images:
             skip = self._options.skip_unreadable
             problems.unreadable(name, f"{message}.", UNREADABLE_HINT, skip=skip)
 
-    def _thumbnails(self, look: ImageLook) -> list[dict[str, Any]]:
+    def _thumbnails(self, look: ImageInspection) -> list[dict[str, Any]]:
         channels, height, width = look.shape
         factor = min(1.0, THUMBNAIL_SIDE / max(height, width))
         shape = (channels, max(1, round(height * factor)), max(1, round(width * factor)))

@@ -33,7 +33,7 @@ SINGLE_WORDS = 2.0  # texts of fewer words on average are read by their characte
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableLook:
+class TableInspection:
     """What one pass over the table saw."""
 
     table: Table
@@ -64,11 +64,11 @@ class TableData:
             "tokenizer": tokenizer_fingerprint(options.tokenizer),
         }
 
-    def look(self, problems: Problems) -> TableLook:
+    def look(self, problems: Problems) -> TableInspection:
         """Go through the whole table once, and decide what is to be learnt from it."""
         table = open_table(self._path, skip_unreadable=self._options.skip_unreadable, problems=problems)
         if problems.num_faults:
-            return TableLook(table=table, columns=[], plan=None, num_rows=0, first_rows=[])
+            return TableInspection(table=table, columns=[], plan=None, num_rows=0, first_rows=[])
         width = len(table.header)
         columns = [Column(name, width, decimal_comma=table.decimal_comma) for name in table.header]
         first_rows: list[list[str]] = []
@@ -87,9 +87,11 @@ class TableData:
         elif not problems.num_faults:
             hint = "Give a table with rows below the column names."
             problems.fault(self._path.name, "there are no rows.", hint)
-        return TableLook(table=table, columns=columns, plan=plan, num_rows=num_rows, first_rows=first_rows)
+        return TableInspection(
+            table=table, columns=columns, plan=plan, num_rows=num_rows, first_rows=first_rows
+        )
 
-    def about(self, look: TableLook) -> dict[str, Any]:
+    def about(self, look: TableInspection) -> dict[str, Any]:
         """Return the columns, the first rows, and how the label is spread."""
         preview: dict[str, Any] = {
             "header": list(look.table.header),
@@ -113,7 +115,7 @@ class TableData:
             "preview": preview,
         }
 
-    def estimate(self, look: TableLook) -> DataSpec | None:
+    def estimate(self, look: TableInspection) -> DataSpec | None:
         """Describe the table; for texts only preparing can tell their vocabulary."""
         plan = look.plan
         if plan is None or plan.task == TEXT_CLASSIFICATION:
@@ -126,7 +128,7 @@ class TableData:
             num_rows, held = sum(counts), sum(num_validation(count) for count in counts)
         return self._table_spec(plan.task, plan.class_names, feature_names(plan), num_rows - held, held)
 
-    def prepare(self, look: TableLook, folder: Path, problems: Problems) -> dict[str, Any]:
+    def prepare(self, look: TableInspection, folder: Path, problems: Problems) -> dict[str, Any]:
         """Write the rows as numbers."""
         plan = look.plan
         assert plan is not None, "a look without a plan has faults"

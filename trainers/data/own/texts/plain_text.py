@@ -41,7 +41,7 @@ _PIECES_AT_ONCE = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextLook:
+class TextInspection:
     """What was counted: characters in all, how often each occurs, and how the text begins."""
 
     num_characters: int
@@ -63,7 +63,7 @@ class PlainText:
         """Return what, beside the file, decides what is prepared; the window's length does not."""
         return {"kind": self.name, "tokenizer": tokenizer_fingerprint(self._tokenizer)}
 
-    def look(self, problems: Problems) -> TextLook:
+    def look(self, problems: Problems) -> TextInspection:
         """Count the characters of the whole text, piece by piece."""
         counts = np.zeros(UNICODE_END, dtype=np.int64)
         beginning = ""
@@ -84,9 +84,9 @@ class PlainText:
         if (rare := int((counts > 0).sum()) - MAX_CHARACTERS) > 0:
             message = f"there are {rare:,} more different characters than {MAX_CHARACTERS:,}."
             problems.note(self._path.name, message, "The rarest of them become one unknown character.")
-        return TextLook(num_characters=total, counts=counts, beginning=beginning)
+        return TextInspection(num_characters=total, counts=counts, beginning=beginning)
 
-    def about(self, look: TextLook) -> dict[str, Any]:
+    def about(self, look: TextInspection) -> dict[str, Any]:
         """Return how the text begins and how many characters it has."""
         preview = {
             "num_characters": look.num_characters,
@@ -95,14 +95,14 @@ class PlainText:
         }
         return {"task": LANGUAGE_MODELLING, "columns": [], "label_column": None, "preview": preview}
 
-    def estimate(self, look: TextLook) -> DataSpec | None:
+    def estimate(self, look: TextInspection) -> DataSpec | None:
         """Describe the text; exact, except for a trained model's tokens, which only preparing can count."""
         if self._tokenizer is not None:
             return None
         vocabulary, _ = _vocabulary(look.counts)
         return self._spec(vocabulary, look.num_characters, _token_dtype(len(vocabulary)).itemsize)
 
-    def prepare(self, look: TextLook, folder: Path, problems: Problems) -> dict[str, Any]:
+    def prepare(self, look: TextInspection, folder: Path, problems: Problems) -> dict[str, Any]:
         """Write the text as numbers: 1 or 2 bytes a character, 4 a token of a trained model.
 
         Raises:
