@@ -1,1 +1,1 @@
-"""Running text."""
+"""Running text: plain files, as characters or tokens."""
