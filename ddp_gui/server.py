@@ -213,7 +213,7 @@ def _tidying(
     line: Scheduler,
     standby: WarmPool,
 ) -> Lifespan:
-    """Read the list ahead, keep the line going, give back unused memory while the app lives; then tidy up."""
+    """Read the list ahead, keep the queue going, give back unused memory; tidy up at the end."""
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:

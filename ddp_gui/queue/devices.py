@@ -1,4 +1,4 @@
-"""What the line hands out on this machine, and who is on which GPU."""
+"""What the queue hands out on this machine, and who is on which GPU."""
 
 from __future__ import annotations
 

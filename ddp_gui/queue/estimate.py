@@ -1,4 +1,4 @@
-"""When a run in line will probably start: the rule, played forward with what the runs say of their end."""
+"""When a run in the queue will probably start: the rule, played forward with what the runs say."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ddp_gui.queue.policy import Running, Situation, Waiting, decide
 def waiting_times(
     situation: Situation, remaining_s: Mapping[str, float | None], usual_s: float | None, now_unix_s: float
 ) -> dict[str, float]:
-    """Return in how many seconds runs in line will start, as far as that can be told.
+    """Return in how many seconds runs in the queue will start, as far as that can be told.
 
     Args:
         remaining_s: how long each run that goes on will take, None where it does not say.

@@ -17,7 +17,7 @@ class Limits:
         num_ranks: GPUs and CPU ranks at once, over all runs that go on.
         minutes_per_run: after these a run is stopped, with a save.
         disk_bytes: of all runs that are kept; above it nothing new is started.
-        num_waiting: runs in the line.
+        num_waiting: runs in the queue.
     """
 
     num_ranks: int | None = None

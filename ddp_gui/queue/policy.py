@@ -1,4 +1,4 @@
-"""Who starts next: the whole rule of the line, without a file or a process in it."""
+"""Who starts next: the whole rule of the queue, without a file or a process in it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ddp_gui.queue.person_limits import Rules
 from trainers.contract.tickets import DeviceKind
 
-# As long may runs that came later in the line pass one that does not fit yet.
+# As long may runs that came later in the queue pass one that does not fit yet.
 PATIENCE_S = 600.0
 # What somebody used longer ago counts no more.
 LATELY_S = 3600.0
@@ -23,7 +23,7 @@ RULE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting:
-    """A run in the line; `may_share` takes GPUs too on which somebody else's process is."""
+    """A run in the queue; `may_share` takes GPUs too on which somebody else's process is."""
 
     run_id: str
     person: str
@@ -91,7 +91,7 @@ class Start:
 
 @dataclass
 class Free:
-    """What is left while starts are being chosen; a kind that is kept for a run in line is `closed`."""
+    """What is left while starts are being chosen; a kind that is kept for a run in the queue is `closed`."""
 
     gpus: list[str]
     shared_gpus: list[str]
@@ -132,7 +132,7 @@ class Free:
 
 
 def decide(situation: Situation, now_unix_s: float) -> list[Start]:
-    """Return the runs to start now, from the head of the line on."""
+    """Return the runs to start now, from the head of the queue on."""
     if situation.is_paused:
         return []
     free, held = Free.of(situation), ranks_held(situation.running)
@@ -150,7 +150,7 @@ def decide(situation: Situation, now_unix_s: float) -> list[Start]:
 
 
 def in_order(situation: Situation, now_unix_s: float) -> list[Waiting]:
-    """Return the line, the head first: what a teacher has put there, then by whoever has least."""
+    """Return the queue, the head first: what a teacher has put there, then by whoever has least."""
     by_id = {run.run_id: run for run in situation.waiting}
     line = [by_id.pop(run_id) for run_id in situation.first if run_id in by_id]
     held = ranks_held(situation.running)
@@ -186,7 +186,7 @@ def used_lately(situation: Situation, now_unix_s: float) -> Counter[str]:
     for person, num_ranks, began, ended in spans:
         overlap_s = min(ended, now_unix_s) - max(began, now_unix_s - LATELY_S)
         used[person] = used.get(person, 0.0) + num_ranks * max(0.0, overlap_s)
-    # In whole minutes: a second more or less must not turn the line round.
+    # In whole minutes: a second more or less must not turn the queue round.
     return Counter({person: round(seconds / 60) for person, seconds in used.items()})
 
 

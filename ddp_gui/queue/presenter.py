@@ -1,4 +1,4 @@
-"""The line as it is shown: places, estimates, reasons in plain words."""
+"""The queue as it is shown: places, estimates, reasons in plain words."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LOOK_EVERY_S = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class QueueView:
-    """The line at one moment, with when its runs will probably start."""
+    """The queue at one moment, with when its runs will probably start."""
 
     seen: Snapshot
     order: list[Waiting]
@@ -47,7 +47,7 @@ class QueueView:
 
 
 class QueuePresenter:
-    """What pages show of the line."""
+    """What pages show of the queue."""
 
     def __init__(self, line: Scheduler, store: RunStore) -> None:
         self._line = line
@@ -57,7 +57,7 @@ class QueuePresenter:
         self._looked_at = 0.0
 
     def look(self, *, afresh: bool = False) -> QueueView:
-        """Return the line as it was at most half a second ago."""
+        """Return the queue as it was at most half a second ago."""
         with self._lock:
             if afresh or self._look is None or time.monotonic() - self._looked_at > LOOK_EVERY_S:
                 self._look = self._look_now()
@@ -95,7 +95,7 @@ class QueuePresenter:
 
     @property
     def num_waiting(self) -> int:
-        """How many wait, as the line was when it was looked at last."""
+        """How many wait, as the queue was when it was looked at last."""
         return self._line.num_waiting
 
     # One run
@@ -132,7 +132,7 @@ class QueuePresenter:
     # All of it
 
     def page(self, person: Person, may_see: MaySee) -> dict[str, Any]:
-        """Return the line as a person may see it; `may_see(run_id)` says whose runs are shown by name."""
+        """Return the queue as a person may see it; `may_see(run_id)` says whose runs are shown by name."""
         look = self.look()
         situation = look.seen.situation
         shown = _Shown(self._store, person, may_see)
@@ -227,7 +227,7 @@ def _check_of(uuid: str, seen: Snapshot) -> list[str]:
 
 
 def in_words(place: int, starts_in_s: float | None) -> str:
-    """Say a place in the line, and when it will be its turn."""
+    """Say a place in the queue, and when it will be its turn."""
     if starts_in_s is None:
         return f"{ordinal(place)} in line; when it starts is not known yet"
     return f"{ordinal(place)} in line, starts in {about(starts_in_s)}"

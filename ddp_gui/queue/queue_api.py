@@ -1,4 +1,4 @@
-"""The named endpoints of the line: what everybody sees of it, and what a teacher does with it."""
+"""The named endpoints of the queue: what everybody sees of it, and what a teacher does with it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ddp_gui.runs.runs import RunStore
 
 
 class QueueApi:
-    """Shows and changes the line; results are JSON values."""
+    """Shows and changes the queue; results are JSON values."""
 
     def __init__(self, store: RunStore, line: Scheduler, view: QueuePresenter) -> None:
         self._store = store
@@ -24,11 +24,11 @@ class QueueApi:
         self._view = view
 
     def queue(self) -> dict[str, Any]:
-        """Return the line: who waits and why, who goes on, what is handed out, the limits."""
+        """Return the queue: who waits and why, who goes on, what is handed out, the limits."""
         return in_plain_words(lambda: self._view.page(current_user(), self._store.is_shown))
 
     def move_in_queue(self, run_id: str, place: int) -> dict[str, Any]:
-        """Put a run that waits at a place in the line, 1 being the next."""
+        """Put a run that waits at a place in the queue, 1 being the next."""
 
         def move() -> dict[str, Any]:
             rights.require_teacher("reorder the queue")
@@ -40,11 +40,11 @@ class QueueApi:
         return in_plain_words(move)
 
     def pause_queue(self) -> dict[str, Any]:
-        """Let nobody start from the line until it is resumed; runs that go on do so."""
+        """Let nobody start from the queue until it is resumed; runs that go on do so."""
         return self._pause(True, "The queue is paused: nobody starts until it is resumed.")
 
     def resume_queue(self) -> dict[str, Any]:
-        """Let runs start from the line again."""
+        """Let runs start from the queue again."""
         return self._pause(False, "The queue goes on.")
 
     def stop_all(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The live routes of the line: all of it, one run's place in it, and whether there is anything to see."""
+"""The live routes of the queue: all of it, one run's place in it, and whether there is anything to see."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The line in front of launching: whoever asks is started at once where there is room, or else waits.
+"""The queue in front of launching: whoever asks is started at once where there is room, or else waits.
 
 Every page on a runs directory keeps the same line. Whoever changes it, or starts somebody from it, holds
-the book (`queue_book`) meanwhile, so that they never do it at the same time; and what a killed page left
+the `store` meanwhile, so that they never do it at the same time; and what a killed page left
 half done, the next look at the runs' own files puts right.
 """
 
@@ -38,7 +38,7 @@ SEARCH_EVERY_S = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
-    """What became of asking: the run, and its place in the line, 1 being the next; None is started."""
+    """What became of asking: the run, and its place in the queue, 1 being the next; None is started."""
 
     run: RunDirectory
     place: int | None
@@ -131,14 +131,14 @@ class Scheduler:
     # Leaving, and what a teacher does
 
     def take_out(self, run: RunDirectory) -> bool:
-        """Take a run out of the line; tell whether it was still in it."""
+        """Take a run out of the queue; tell whether it was still in it."""
         with self._changing():
             was_waiting = starter.take_out(run)
         self._on_change([run.run_id])
         return was_waiting
 
     def move(self, run_id: str, place: int) -> list[str]:
-        """Put a run at a place in the line, 1 being the next; return the line's order.
+        """Put a run at a place in the queue, 1 being the next; return the queue's order.
 
         Raises:
             ValueError: when it does not wait.
@@ -156,7 +156,7 @@ class Scheduler:
         return order
 
     def pause(self, is_paused: bool) -> None:
-        """Let nobody start from the line, or go on with it."""
+        """Let nobody start from the queue, or go on with it."""
         with self._changing() as book:
             book.is_paused = is_paused
 
@@ -179,7 +179,7 @@ class Scheduler:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[QueueState]:
-        """Give the book to be changed, then act on it at once."""
+        """Give the queue's state to be changed, then act on it at once."""
         with self._keeper.open() as book:
             yield book
         self.tick()
@@ -190,7 +190,7 @@ class Scheduler:
         No run is given any meanwhile.
 
         Raises:
-            ValueError: when what is kept of the line makes no sense.
+            ValueError: when what is kept of the queue makes no sense.
         """
         with self._keeper.open() as book:
             seen = self._look(book)
@@ -200,7 +200,7 @@ class Scheduler:
     # Looking
 
     def seen(self) -> Snapshot:
-        """Return the line as it is, without changing anything.
+        """Return the queue as it is, without changing anything.
 
         Raises:
             QueueStoreError: when what is kept of it makes no sense.
@@ -224,21 +224,21 @@ class Scheduler:
     # Going on by itself
 
     def begin(self) -> None:
-        """Watch the line from now on, in a thread, until `close`."""
+        """Watch the queue from now on, in a thread, until `close`."""
         self._passes.begin()
 
     def close(self) -> None:
-        """End the watching; who waits goes on waiting, and the next page goes on with the line."""
+        """End the watching; who waits goes on waiting, and the next page goes on with the queue."""
         self._passes.close()
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread that keeps the line is there."""
+        """Whether the thread that keeps the queue is there."""
         return self._passes.is_alive
 
     @property
     def trouble(self) -> str | None:
-        """Why nobody starts from the line now, in words; None while it is looked after."""
+        """Why nobody starts from the queue now, in words; None while it is looked after."""
         return self._passes.trouble
 
     def tick(self) -> None:
@@ -291,7 +291,7 @@ class Scheduler:
         return LOOK_EVERY_S if self._has_to_watch else SEARCH_EVERY_S
 
     def _search(self) -> None:
-        """Find who waits or goes on and is in no book: started by hand, or by a page that was killed."""
+        """Find who waits or goes on and is not in the state: started by hand, or by a killed page."""
         found = self._looker.search()
         with self._keeper.open() as book:
             book.waiting += sorted(found - {*book.waiting, *book.running})
@@ -314,7 +314,7 @@ def _ticket(plan: Plan, owner: str) -> Ticket:
 
 
 def _place(book: QueueState, seen: Snapshot, run: RunDirectory, ticket: Ticket) -> Ticket:
-    """Note a new run in the book; return its ticket, with a grant where it is its turn at once."""
+    """Note a new run in the queue's state; return its ticket, with a grant where it is its turn at once."""
     waiting = [*seen.situation.waiting, waiting_with(run.run_id, ticket)]
     starts = decide(replace(seen.situation, waiting=waiting), time.time())
     start = next((each for each in starts if each.run_id == run.run_id), None)

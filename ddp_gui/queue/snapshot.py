@@ -1,4 +1,4 @@
-"""Who waits and who goes on, read from the runs' own files: the book only says where to look."""
+"""Who waits and who goes on, read from the runs' own files: the queue's state only says where to look."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STUCK_S = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """The line at one moment.
+    """The queue at one moment.
 
     Attributes:
         tickets: of the runs that wait.
@@ -53,10 +53,10 @@ class SnapshotReader:
         self._runs_dir = runs_dir
         self._devices = devices
         self._read: dict[str, tuple[tuple[int, int], Ticket]] = {}
-        # Runs somebody started without a page: they are in no book.
+        # Runs somebody started without a page: they are not in the state.
         self._by_hand: set[str] = set()
         self._searched: dict[str, int] = {}
-        # Runs in line that could not be started, until when nobody waits for them, and why.
+        # Runs in the queue that could not be started, until when nobody waits for them, and why.
         self._stuck: dict[str, tuple[float, str]] = {}
 
     def look(self, book: QueueState, now_unix_s: float) -> Snapshot:
@@ -98,7 +98,7 @@ class SnapshotReader:
         )
 
     def note(self, book: QueueState, seen: Snapshot, now_unix_s: float) -> None:
-        """Write what was seen into the book: who waits, who goes on, who has ended and what they had."""
+        """Write what was seen into the state: who waits, who goes on, who has ended and what they had."""
         going_on = {run.run_id for run in seen.situation.running}
         for run_id in book.running:
             if run_id not in going_on and (span := self._span_of(run_id, now_unix_s)) is not None:
@@ -126,7 +126,7 @@ class SnapshotReader:
         return found
 
     def note_stuck(self, run_id: str, error: OSError) -> None:
-        """Let the others in line start for a while: this run's folder cannot be written."""
+        """Let the others in the queue start for a while: this run's folder cannot be written."""
         why = f"It could not be started, because its folder cannot be written ({error.strerror})."
         self._stuck[run_id] = time.monotonic() + STUCK_S, why
 
@@ -154,7 +154,7 @@ class SnapshotReader:
         return ticket
 
     def _span_of(self, run_id: str, now_unix_s: float) -> Span | None:
-        """Return what an ended run had; None when it is gone or was not started from the line."""
+        """Return what an ended run had; None when it is gone or was not started from the queue."""
         run = RunDirectory(self._runs_dir / run_id)
         try:
             ticket, ended = tickets.read_granted(run), run.read_status().ended_unix_s

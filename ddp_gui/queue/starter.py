@@ -70,7 +70,7 @@ def write_grant(run: RunDirectory, ticket: Ticket) -> bool:
 
 
 def take_out(run: RunDirectory) -> bool:
-    """Take a run out of the line for good; tell whether it still waited.
+    """Take a run out of the queue for good; tell whether it still waited.
 
     One that never ran is stopped then; one that was to go on is again what it was.
     """

@@ -1,4 +1,4 @@
-"""What is kept of the line beside the tickets: its order, its limits, who had how much of late.
+"""What is kept of the queue beside the tickets: its order, its limits, who had how much of late.
 
 One file, `RUNS_DIR/.class/queue.json`, replaced atomically by whichever page holds the lock beside it.
 """
@@ -29,12 +29,12 @@ LOCK_POLL_S = 0.005
 
 
 class QueueStoreError(ValueError):
-    """The line cannot be changed now; says why."""
+    """The queue cannot be changed now; says why."""
 
 
 @dataclass
 class QueueState:
-    """The line as it was last written down.
+    """The queue as it was last written down.
 
     Attributes:
         first: the runs a teacher has put at the head.
@@ -51,7 +51,7 @@ class QueueState:
     rules: Rules = field(default_factory=Rules)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the book as JSON values."""
+        """Return it as JSON values."""
         lists = {name: list(getattr(self, name)) for name in ("first", "waiting", "running")}
         ended = [asdict(span) for span in self.ended]
         kept = {"is_paused": self.is_paused, **lists, "ended": ended, "limits": self.rules.to_json()}
@@ -59,7 +59,7 @@ class QueueState:
 
 
 class QueueStore:
-    """Opens the book for one at a time, in this process and in others."""
+    """Opens the state for one at a time, in this process and in others."""
 
     def __init__(self, runs_dir: Path) -> None:
         self._folder = runs_dir / FOLDER
@@ -69,7 +69,7 @@ class QueueStore:
         self._mutex = threading.Lock()
 
     def read(self) -> QueueState:
-        """Return the book as it is; nobody is kept waiting.
+        """Return the state as it is; nobody is kept waiting.
 
         Raises:
             QueueStoreError: when it makes no sense.
@@ -86,7 +86,7 @@ class QueueStore:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[QueueState]:
-        """Give the book to be changed; what has changed is written when the block ends.
+        """Give the queue's state to be changed; what has changed is written when the block ends.
 
         Raises:
             QueueStoreError: when another page does not give it up, or it makes no sense.

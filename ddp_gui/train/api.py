@@ -100,7 +100,7 @@ class Api:
         return await waiting_in_plain_words(start())
 
     def stop_run(self, run_id: str, save: bool = True) -> dict[str, Any]:
-        """Ask a run to save (unless told not to) and end; one that waits is taken out of the line."""
+        """Ask a run to save (unless told not to) and end; one that waits is taken out of the queue."""
         message = "Saving a checkpoint, then stopping." if save else "Stopping without saving."
 
         def take_out() -> dict[str, Any] | None:
@@ -207,7 +207,7 @@ class Api:
         return in_plain_words(send)
 
     def _answer_placed(self, placed: Placed, message: str) -> dict[str, Any]:
-        """Say that a run has started, or its place in the line and when it will be its turn."""
+        """Say that a run has started, or its place in the queue and when it will be its turn."""
         run_id, place = placed.run.run_id, placed.place
         if place is not None:
             said = self._view.place(run_id, afresh=True)

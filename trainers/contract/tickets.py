@@ -1,4 +1,4 @@
-"""A run's place in the line: `queued.json` while it waits, `granted.json` once it was started from there.
+"""A run's place in the queue: `queued.json` while it waits, `granted.json` once it was started from there.
 
 Both are one ticket. The page writes it, and changes it only while it holds the run's lock; the supervisor
 that was started for it takes the lock for good, checks that the ticket still names it, and renames it.
@@ -48,7 +48,7 @@ class Ticket:
         person: whose run it is; empty where nobody has to log in.
         resume_step: the checkpoint it goes on from; None starts at the beginning.
         uses_occupied_gpus: GPUs on which somebody else's process is will do.
-        config_before: the configuration to go back to when it is taken out of the line.
+        config_before: the configuration to go back to when it is taken out of the queue.
     """
 
     person: str
@@ -71,7 +71,7 @@ def read_queued(run: RunDirectory) -> Ticket | None:
 
 
 def read_granted(run: RunDirectory) -> Ticket | None:
-    """Return the ticket a run was started with; None when it was not started from the line.
+    """Return the ticket a run was started with; None when it was not started from the queue.
 
     Raises:
         TicketError: when it makes no sense.
@@ -90,7 +90,7 @@ def claim(run: RunDirectory, token: str | None) -> None:
     Without a token the run was started by hand: then it waits no longer, whatever its ticket says.
 
     Raises:
-        TicketError: when another start was made for it, or it was taken out of the line.
+        TicketError: when another start was made for it, or it was taken out of the queue.
     """
     if token is None:
         run.queued.unlink(missing_ok=True)
