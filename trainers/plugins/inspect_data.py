@@ -21,7 +21,7 @@ from dataclasses import asdict
 from typing import Any
 
 from trainers import registry
-from trainers.contract.config import TASKS
+from trainers.contract.config.data import TASKS
 from trainers.data.dataset import DataOptions, DataSpec, NotInstalledError
 from trainers.data.own.common import cache, limits
 from trainers.data.own.common.problems import DataError, DataProblem, Problems

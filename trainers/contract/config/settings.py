@@ -7,7 +7,7 @@ import reprlib
 import types
 import typing
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 MAX_SHOWN = 80
@@ -34,6 +34,11 @@ class Setting:
     catalog: Literal["models", "model_sizes", "datasets", "strategies", ""] = ""
     max_length: int = 200
     only_with: tuple[str, tuple[str, ...]] | None = None
+
+
+def setting(default: Any, **about: Any) -> Any:
+    """Return a dataclass field with its default, and a `Setting` of the rest."""
+    return field(default=default, metadata={"setting": Setting(**about)})
 
 
 @dataclass(frozen=True, kw_only=True)

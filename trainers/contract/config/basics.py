@@ -1,0 +1,47 @@
+"""The first fields of the form: what trains on what, on how many ranks, how fast and how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainers.contract.config.settings import setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Basics:
+    """The first fields of the form: what trains on what, on how many ranks, how fast and how long."""
+
+    model: str = setting("cnn", label="Model", help="The network that learns.", catalog="models")
+    dataset: str = setting("fashion_mnist", label="Data set", help="What it learns from.", catalog="datasets")
+    nproc_per_node: int = setting(
+        2,
+        label="GPUs",
+        help="How many processes train together: one per GPU, or ranks on the CPU where there is none.",
+        minimum=1,
+        maximum=1024,
+    )
+    batch_size: int = setting(
+        64,
+        label="Batch per GPU",
+        help="Samples each GPU works through in one step.",
+        minimum=1,
+        maximum=65536,
+    )
+    learning_rate: float = setting(
+        0.002, label="Learning rate", help="How far each step moves the weights.", above=0, maximum=100
+    )
+    num_epochs: int = setting(
+        20,
+        label="Epochs",
+        help="How often the whole data set is gone through.",
+        minimum=1,
+        maximum=100_000,
+    )
+    seed: int = setting(
+        0,
+        label="Seed",
+        help="The same seed gives the same weights, data order and result.",
+        topic="reproduce",
+        minimum=0,
+        maximum=2**31 - 1,
+    )

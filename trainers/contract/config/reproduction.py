@@ -1,0 +1,29 @@
+"""Name, device, and whether the same bits come out every time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainers.contract.config.settings import setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """Name, device, and whether the same bits come out every time."""
+
+    name: str = setting(
+        "", label="Name", help="A name for the list of runs; may stay empty.", topic="reproduce"
+    )
+    device: str = setting(
+        "auto",
+        label="Device",
+        help="auto takes the GPUs where there are any, else the CPU.",
+        topic="reproduce",
+        choices=("auto", "cpu", "cuda"),
+    )
+    deterministic: bool = setting(
+        False,
+        label="Deterministic",
+        help="Only algorithms that give the same bits every time; can be slower.",
+        topic="reproduce",
+    )

@@ -1,0 +1,55 @@
+"""Precision, compiling, and how batches come to the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainers.contract.config.settings import setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class Speed:
+    """Precision, compiling, and how batches come to the device."""
+
+    precision: str = setting(
+        "fp32",
+        label="Precision",
+        help="tf32 and bf16 are faster on newer GPUs; fp16 also scales the loss so that nothing is lost.",
+        topic="speed",
+        choices=("fp32", "tf32", "bf16", "fp16"),
+    )
+    compile: bool = setting(
+        False,
+        label="Compile",
+        help="torch.compile: a slower start, then faster steps. Where it fails, the run does without.",
+        topic="speed",
+    )
+    data_location: str = setting(
+        "auto",
+        label="Keep the data",
+        help="device: all of it beside the model; host: batch by batch; auto: device where it fits.",
+        topic="speed",
+        choices=("auto", "device", "host"),
+    )
+    num_workers: int = setting(
+        0,
+        label="Loader workers",
+        help="Processes a rank has for reading data that is not kept on the device.",
+        topic="speed",
+        minimum=0,
+        maximum=256,
+    )
+    pin_memory: bool = setting(
+        True,
+        label="Pinned memory",
+        help="Makes copies to a GPU faster; does nothing on the CPU.",
+        topic="speed",
+    )
+    prefetch_factor: int = setting(
+        2,
+        label="Prefetch",
+        help="Batches each loader worker keeps ready.",
+        topic="speed",
+        minimum=1,
+        maximum=1024,
+    )
