@@ -282,6 +282,9 @@ def test_a_kernel_that_never_ends_is_told_by_what_its_gpu_has_not_computed() -> 
     assert cause.rank == 1
     assert "the GPU of rank 1 never came to the end of a backward pass, and the others wait" in cause.message
     assert "kernel" in cause.hint
+    elsewhere = gaps({0: [view(ALL_REDUCE, num_ranks=2)], 1: [view(BROADCAST, num_ranks=2)]})
+    mismatch = hang_watch.describe((1,), seen, there, elsewhere, (1,))
+    assert "kernel" not in mismatch.hint and "same collectives" in mismatch.hint, "that says more"
     nobody_knows = hang_watch.describe(everybody.ranks, seen, there, gaps(same))
     assert "no rank goes on" in nobody_knows.message and "something else" not in nobody_knows.message
 

@@ -180,7 +180,7 @@ def culprits_of(
         is_deadlock = suspicion.may_be_deadlock and _is_deadlock(gaps, standing, views)
         return astray or (is_deadlock and (collectives.blamed(gaps) or _all_in(gaps))) or ()
     not_begun = tuple(rank for rank in suspicion.ranks if watches[rank].beat is None)
-    return not_begun or astray or behind_on_gpu or collectives.blamed(gaps) or suspicion.ranks
+    return not_begun or astray or collectives.blamed(gaps) or behind_on_gpu or suspicion.ranks
 
 
 def _is_deadlock(gaps: Sequence[Gap], standing: Mapping[int, Stacks], views: Views) -> bool:
@@ -214,7 +214,7 @@ def describe(
     if watches[culprits[0]].is_stopped:
         why = f"{_ranks(culprits, 'was', 'were')} stopped from outside (SIGSTOP)"
         hint = "Somebody or something paused the process; what did so can let it go on (SIGCONT)."
-    elif tuple(culprits) == behind_on_gpu:
+    elif tuple(culprits) == behind_on_gpu and not gaps:
         whose = "the GPU of rank" if len(culprits) == 1 else "the GPUs of ranks"
         names = ", ".join(map(str, culprits[:MOST_NAMED]))
         why = f"{whose} {names} never came to the end of a backward pass, and the others wait"
