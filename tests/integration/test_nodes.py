@@ -24,7 +24,11 @@ def test_rank_0_reports_the_ranks_of_every_machine(launcher: Launcher) -> None:
         for node in range(2)
     ]
     try:
-        wait_until("a look at both machines", lambda: len(newest(run, "devices")) == 2, TIMEOUT_S)
+        wait_until(
+            "the devices of both machines",
+            lambda: [(d["rank"], d["node"]) for d in newest(run, "devices")] == [(0, 0), (1, 1)],
+            TIMEOUT_S,
+        )
         wait_until("a step of both ranks", lambda: steps(run, [0, 1]) > 0, TIMEOUT_S)
         wait_until(
             "an evaluation", lambda: any(event["kind"] == "eval" for event in all_events(run)), TIMEOUT_S
@@ -34,8 +38,7 @@ def test_rank_0_reports_the_ranks_of_every_machine(launcher: Launcher) -> None:
     finally:
         for node in nodes:
             node.kill()
-    assert [(device["rank"], device["node"]) for device in newest(run, "devices")] == [(0, 0), (1, 1)]
-    assert steps(run, [0, 1]) > 0
+    # What comes last may tell of rank 0 alone: a machine whose rank has ended reports nothing more.
     states = [event["state"] for event in all_events(run) if event["kind"] == "state"]
     assert states == ["starting", "running", "stopping", "stopped"], all_events(run)[-3:]
 
