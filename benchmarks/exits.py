@@ -20,7 +20,8 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from trainers.contract import config, rundir
-from trainers.contract.torchrun import rank_exit_codes, torchrun_options
+from trainers.engines.local import torchrun
+from trainers.engines.local.torchrun import rank_exit_codes, torchrun_options
 
 SHORT = {
     "dataset": "digits",
@@ -67,7 +68,7 @@ def main() -> None:
 def exits_of_one(runs_dir: Path, *, is_reversed: bool) -> list[str]:
     """Run one job to its end and return how each of its two ranks exited."""
     run = rundir.create(runs_dir, config.parse(SHORT))
-    arguments = rundir.worker_arguments(run.read_config(), run.path)
+    arguments = torchrun.worker_arguments(run.read_config(), run.path)
     arguments[arguments.index("trainers.worker")] = "benchmarks.exits"
     with (run.logs / "torchrun.log").open("wb") as log:
         done = subprocess.run(

@@ -27,7 +27,7 @@ import torch.distributed as dist
 from benchmarks.machine import Conditions
 from tools.page_driver import REPOSITORY
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.torchrun import literal_command, torchrun_arguments
+from trainers.engines.local.torchrun import literal_command, torchrun_arguments
 from trainers.parallel import process_group
 from trainers.parallel.process_group import World
 from trainers.report import sample_board

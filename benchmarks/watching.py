@@ -41,7 +41,7 @@ from tools import page_driver
 from trainers.contract import config as config_module
 from trainers.contract import events, rundir
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.torchrun import literal_command, torchrun_arguments
+from trainers.engines.local.torchrun import literal_command, torchrun_arguments
 
 CATCH_UP_S = 10.0
 LOOK_EVERY_S = 0.1

@@ -15,9 +15,10 @@ from typing import Any
 
 import psutil
 
-from trainers.contract import config, events, rundir, torchrun
+from trainers.contract import config, events, rundir
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.engines.local import torchrun
 from trainers.machine import processes
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -141,7 +142,9 @@ def ranks_of(run: RunDirectory) -> dict[int, int]:
 
 def torchrun_by_hand(run: RunDirectory, *extra: str) -> list[str]:
     """Return the literal command of the page, with this interpreter's torchrun."""
-    return torchrun.literal_command([*rundir.worker_arguments(run.read_config(), run.path), *extra], TORCHRUN)
+    return torchrun.literal_command(
+        [*torchrun.worker_arguments(run.read_config(), run.path), *extra], TORCHRUN
+    )
 
 
 def torchrun_of(num_ranks: int, module: str, *arguments: str) -> list[str]:

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from typing import Any
 
 from trainers.contract.library_words import in_words
-from trainers.contract.torchrun import by_hand
+from trainers.engines.local.torchrun import by_hand
 from trainers.machine.lifeline import die_with_parent, parent_by_name
 
 # Short enough for one write to a pipe to stay in one piece.

@@ -14,11 +14,10 @@ import os
 from pathlib import Path
 
 from trainers import worker
-from trainers.contract import orders
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats import beats
 from trainers.engines.heartbeats.heartbeat_board import STANDING_BY
-from trainers.engines.local import fork_server
+from trainers.engines.local import fork_server, orders
 from trainers.machine import gpu_signs
 from trainers.machine.lifeline import die_with_parent, parent_by_name
 

@@ -2,7 +2,7 @@
 
     torchrun OPTIONS --nproc-per-node N -m trainers.worker RUN_DIR [--resume STEP]
 
-The options are those of the command that the page shows (`contract/torchrun.py` says why).
+The options are those of the command that the page shows (`engines/local/torchrun.py` says why).
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 from trainers.contract import tickets
 from trainers.contract.library_words import in_words
-from trainers.contract.orders import COMMANDS_OFFSET, STOOD_BY, SUPERVISED
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.torchrun import by_hand
 from trainers.engines.heartbeats import beats, heartbeat_board
+from trainers.engines.local.orders import COMMANDS_OFFSET, STOOD_BY, SUPERVISED
+from trainers.engines.local.torchrun import by_hand
 from trainers.files import private_files
 from trainers.files.plain_files import open_to_append
 from trainers.machine.lifeline import die_with_parent, parent_by_name

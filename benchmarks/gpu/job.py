@@ -19,7 +19,8 @@ from trainers.contract import config as config_module
 from trainers.contract import events, rundir
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.torchrun import torchrun_options
+from trainers.engines.local import torchrun
+from trainers.engines.local.torchrun import torchrun_options
 
 LOOK_EVERY_S = 0.5
 START_TIMEOUT_S = 600.0  # compiling takes its time
@@ -147,7 +148,7 @@ def look_into(runs_dir: Path, config: dict[str, Any], look: str, **settings: Any
     out = run.path / "notes.json"
     if look == "waits":
         settings["trace"] = str(run.path / "trace.json")
-    arguments = rundir.worker_arguments(run.read_config(), run.path)
+    arguments = torchrun.worker_arguments(run.read_config(), run.path)
     arguments[arguments.index("trainers.worker")] = "benchmarks.gpu.rank"
     chosen = json.dumps({"look": look, "settings": settings, "out": str(out)})
     log_path = run.logs / "torchrun.log"

@@ -17,10 +17,10 @@ from ddp_gui.launch.warm_pool import WarmPool
 from ddp_gui.plan import data_snapshot
 from ddp_gui.plan.plan import Plan
 from trainers.contract import events, manifests, rundir
-from trainers.contract.orders import Order
 from trainers.contract.run_ids import Numbering
 from trainers.contract.rundir import Checkpoint, CommandName, RunDirectory
 from trainers.contract.tickets import Ticket
+from trainers.engines.local.orders import Order
 from trainers.files import private_files
 from trainers.files.plain_files import open_plain, open_to_append
 from trainers.machine import cuda_environment, environment, processes

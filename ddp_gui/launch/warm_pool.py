@@ -23,7 +23,7 @@ import psutil
 
 from ddp_gui.background import trainer_process
 from ddp_gui.background.passes import Passes
-from trainers.contract.orders import Order
+from trainers.engines.local.orders import Order
 from trainers.files import private_files
 from trainers.files.plain_files import descriptor_of_plain
 from trainers.machine import environment, hardware

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainers.contract.torchrun import rank_exit_codes
+from trainers.engines.local.torchrun import rank_exit_codes
 
 MAX_SHOWN = 300
 

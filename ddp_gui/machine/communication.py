@@ -17,10 +17,10 @@ from typing import Any, Literal
 
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.machine.check_words import explain_failure
-from trainers.contract.rundir import shell_words
-from trainers.contract.torchrun import (
+from trainers.engines.local.torchrun import (
     RendezvousFiles,
     literal_command,
+    shell_words,
     torchrun_arguments,
     torchrun_options,
     torchrun_program,

@@ -16,7 +16,8 @@ from trainers.contract import config as config_module
 from trainers.contract import run_ids
 from trainers.contract.config import Config
 from trainers.contract.events import Event
-from trainers.contract.rundir import RunDirectory, shell_words, torchrun_command
+from trainers.contract.rundir import RunDirectory
+from trainers.engines.local.torchrun import shell_words, torchrun_command
 
 
 def summarise(view: RunView, store: RunStore) -> dict[str, Any]:

@@ -15,9 +15,10 @@ from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.memory import Prediction
 from ddp_gui.plan.plan import Plan
 from ddp_gui.train.form import Form
-from trainers.contract import run_ids, rundir
+from trainers.contract import run_ids
 from trainers.contract.config import ConfigError
-from trainers.contract.rundir import torchrun_command
+from trainers.engines.local import torchrun
+from trainers.engines.local.torchrun import torchrun_command
 
 SPARK_POINTS = 60
 SPARK_WIDTH, SPARK_HEIGHT = 120, 24
@@ -155,7 +156,7 @@ def machine(machine: Machine) -> str:
 def command(plan: Plan, runs_dir: Path) -> str:
     """Return the torchrun command of the job that Start would begin now."""
     run_dir = runs_dir / run_ids.next_run_id(runs_dir, plan.config, launcher.numbering(runs_dir))
-    return rundir.shell_words(torchrun_command(plan.config, plan_module.shown_run_dir(run_dir)))
+    return torchrun.shell_words(torchrun_command(plan.config, plan_module.shown_run_dir(run_dir)))
 
 
 def problems(error: ConfigError, form: Form) -> str:

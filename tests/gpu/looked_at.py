@@ -21,8 +21,8 @@ from torch.distributed.tensor import DTensor
 
 from tests.harness import create_run, run_to_end
 from trainers import loop, worker
-from trainers.contract import rundir
-from trainers.contract.torchrun import torchrun_options
+from trainers.engines.local import torchrun
+from trainers.engines.local.torchrun import torchrun_options
 from trainers.job import Job
 
 LOOK = "TESTS_GPU_LOOK"
@@ -39,7 +39,7 @@ def look_at(
 ) -> list[Found]:
     """Train a small run by torchrun, with this module in the worker's place; return what each rank found."""
     run = create_run(runs_dir, **config)
-    arguments = rundir.worker_arguments(run.read_config(), run.path)
+    arguments = torchrun.worker_arguments(run.read_config(), run.path)
     arguments[arguments.index("trainers.worker")] = "tests.gpu.looked_at"
     chosen = json.dumps({"look": look, "out": str(run.path)})
     options = torchrun_options(run.logs / "torchrun")

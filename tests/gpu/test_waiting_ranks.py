@@ -21,8 +21,8 @@ from tests.harness import (
 )
 from tests.integration.test_standby import END_S, NUM_RANKS, Begin, begin, family, folder, is_waiting, rank_of
 from trainers.contract.events import Event
-from trainers.contract.orders import Order
 from trainers.contract.rundir import RunDirectory
+from trainers.engines.local.orders import Order
 
 __all__ = ["begin", "folder"]
 

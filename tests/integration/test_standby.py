@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from tests.harness import REPOSITORY, Launcher, all_events, create_run, ranks_below, wait_until
-from trainers.contract.orders import Order
 from trainers.contract.rundir import RunDirectory
+from trainers.engines.local.orders import Order
 from trainers.machine import processes
 
 NUM_RANKS = 2

@@ -8,7 +8,6 @@ import fcntl
 import math
 import os
 import re
-import shlex
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -23,7 +22,6 @@ from trainers.contract.config import Config
 from trainers.contract.event_lines import encode
 from trainers.contract.run_ids import RUN_ID_PATTERN, Numbering, next_run_ids
 from trainers.contract.status import LOST_MESSAGE, NOTHING_SAVED_HINT, RESUME_HINT, Status, StatusError
-from trainers.contract.torchrun import literal_command, torchrun_arguments
 from trainers.files import plain_files, private_files
 from trainers.files.json_files import read_json, remove_half_written, write_json_atomically
 
@@ -307,19 +305,3 @@ def find_run(runs_dir: Path, run_id: str) -> RunDirectory:
 def no_such_run(run_id: str) -> ValueError:
     """Return the error that says there is no such run."""
     return ValueError(f"run_id is {run_id!r}, but there is no run of this id")
-
-
-def shell_words(command: list[str]) -> str:
-    """Return a command as one would type it."""
-    return shlex.join(command)
-
-
-def torchrun_command(config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
-    """Return the literal command that trains this run."""
-    return literal_command(worker_arguments(config, run_dir, resume_step))
-
-
-def worker_arguments(config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
-    """Return torchrun's arguments in the literal command."""
-    resume = [] if resume_step is None else ["--resume", str(resume_step)]
-    return torchrun_arguments(config.nproc_per_node, "trainers.worker", str(run_dir), *resume)

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from trainers.contract.torchrun import STORE
+from trainers.engines.local.torchrun import STORE
 from trainers.machine.cuda_environment import Obstacle
 from trainers.parallel import devices, host_memory
 

@@ -30,12 +30,12 @@ from tests.other_user import give_away, needs_a_second_user
 from tests.unit.stand_in import FakeDevices
 from trainers.contract import config, events, rundir, tickets
 from trainers.contract.events import EventFile
-from trainers.contract.orders import Pipes
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.tickets import Ticket, TicketError
 from trainers.data.own.common import cache
 from trainers.data.own.common.problems import DataError
 from trainers.engines.heartbeats.heartbeat_board import Board
+from trainers.engines.local.orders import Pipes
 from trainers.engines.local.stop_requests import StopRequests
 from trainers.files import private_files
 from trainers.files.private_files import ForeignFileError

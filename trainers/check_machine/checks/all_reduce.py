@@ -15,7 +15,7 @@ from trainers.check_machine.checks.cancelling import Patience, TooLateError
 from trainers.check_machine.checks.findings import Value
 from trainers.check_machine.checks.job import log_ends
 from trainers.check_machine.checks.outcome import Outcome
-from trainers.contract.torchrun import (
+from trainers.engines.local.torchrun import (
     RendezvousFiles,
     literal_command,
     torchrun_arguments,

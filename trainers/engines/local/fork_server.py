@@ -16,7 +16,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from trainers.contract.torchrun import told_end
+from trainers.engines.local.torchrun import told_end
 from trainers.machine import gpu_signs, lifeline
 from trainers.paths import REPOSITORY
 

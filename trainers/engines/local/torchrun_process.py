@@ -10,14 +10,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.contract import orders
 from trainers.contract.config import Config
-from trainers.contract.orders import COMMANDS_OFFSET, STOOD_BY, SUPERVISED, Order, Pipes
-from trainers.contract.rundir import RunDirectory, worker_arguments
-from trainers.contract.torchrun import RendezvousFiles, torchrun_arguments, torchrun_options, torchrun_program
+from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats import heartbeat_board
 from trainers.engines.heartbeats.heartbeat_board import Board
-from trainers.engines.local import fork_server
+from trainers.engines.local import fork_server, orders
+from trainers.engines.local.orders import COMMANDS_OFFSET, STOOD_BY, SUPERVISED, Order, Pipes
+from trainers.engines.local.torchrun import (
+    RendezvousFiles,
+    torchrun_arguments,
+    torchrun_options,
+    torchrun_program,
+    worker_arguments,
+)
 from trainers.files import plain_files
 from trainers.machine import cuda_environment, environment, processes
 from trainers.paths import REPOSITORY

@@ -15,9 +15,9 @@ import select
 import sys
 from pathlib import Path
 
-from trainers.contract.orders import Order
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.local import supervisor
+from trainers.engines.local.orders import Order
 from trainers.engines.local.torchrun_process import WarmTorchrun
 from trainers.files import private_files
 from trainers.machine import lifeline

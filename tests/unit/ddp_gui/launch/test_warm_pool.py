@@ -16,7 +16,7 @@ import pytest
 from ddp_gui.launch import warm_pool as module
 from ddp_gui.launch.warm_pool import WarmPool
 from tests.harness import wait_until
-from trainers.contract.orders import Order
+from trainers.engines.local.orders import Order
 
 LISTENER = "import sys; open(sys.argv[1], 'w').write(sys.stdin.readline())"
 SOON_S = 60.0

@@ -12,7 +12,7 @@ from ddp_gui.machine import communication
 from ddp_gui.machine.check_words import explain_failure
 from ddp_gui.machine.communication import CommunicationChecks
 from tests.unit.fakes import world_of
-from trainers.contract.torchrun import rank_exit_codes
+from trainers.engines.local.torchrun import rank_exit_codes
 from trainers.files.json_files import read_json_lines
 from trainers.parallel import bandwidth
 

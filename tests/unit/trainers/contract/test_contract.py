@@ -10,6 +10,7 @@ from typing import Any
 from tests.harness import REPOSITORY
 from trainers.checkpoint import save_and_restore
 from trainers.contract import config, events, rundir
+from trainers.engines.local import torchrun
 
 FROZEN = REPOSITORY / "tests" / "golden" / "contract.json"
 DECISION = (
@@ -55,7 +56,7 @@ def contract() -> dict[str, Any]:
         }
         | {"rank_log": str(run.rank_log(3).relative_to(run.path))},
         "checkpoint_format_version": save_and_restore.FORMAT_VERSION,
-        "torchrun_command": rundir.torchrun_command(config.Config(), "RUN_DIR", 5),
+        "torchrun_command": torchrun.torchrun_command(config.Config(), "RUN_DIR", 5),
     }
 
 

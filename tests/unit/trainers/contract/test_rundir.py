@@ -20,6 +20,7 @@ from trainers.contract import run_ids, rundir
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.engines.local import torchrun
 from trainers.files import json_files
 
 HOLD_THE_LOCK = """
@@ -325,12 +326,12 @@ def test_checkpoint_is_listed_only_with_a_readable_manifest(run: RunDirectory) -
 
 
 def test_literal_command_is_torchruns_own() -> None:
-    command = rundir.torchrun_command(Config(nproc_per_node=4), "runs/x-1")
-    assert rundir.shell_words(command) == (
+    command = torchrun.torchrun_command(Config(nproc_per_node=4), "runs/x-1")
+    assert torchrun.shell_words(command) == (
         "env TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --rdzv-backend c10d --rdzv-conf "
         "store_type=file,keep_alive_interval=3600 --nproc-per-node 4 -m trainers.worker runs/x-1"
     )
-    assert rundir.torchrun_command(Config(), "x", 70)[-2:] == ["--resume", "70"]
+    assert torchrun.torchrun_command(Config(), "x", 70)[-2:] == ["--resume", "70"]
 
 
 def test_status_is_written_over_where_a_full_disk_has_no_room_for_another(small_disk: Path) -> None:

@@ -18,12 +18,12 @@ import torch.multiprocessing
 from torch.multiprocessing.spawn import ProcessContext, ProcessExitedException
 
 from tests.harness import REPOSITORY, wait_until
-from trainers.contract import config, rundir
-from trainers.contract.torchrun import rank_exit_codes
-from trainers.engines.local import fork_server
+from trainers.contract import config
+from trainers.engines.local import fork_server, torchrun
+from trainers.engines.local.torchrun import rank_exit_codes
 from trainers.machine import hardware, lifeline
 
-COMMAND = rundir.worker_arguments(config.parse({"nproc_per_node": 2}), "runs/x-1", 40)
+COMMAND = torchrun.worker_arguments(config.parse({"nproc_per_node": 2}), "runs/x-1", 40)
 
 
 @pytest.fixture(autouse=True)

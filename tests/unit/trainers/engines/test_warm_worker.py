@@ -8,7 +8,7 @@ import pytest
 
 from tests.harness import REPOSITORY
 from tests.unit.fake_cuda_build import calls_of
-from trainers.contract.torchrun import STORE
+from trainers.engines.local.torchrun import STORE
 from trainers.machine import gpu_signs, hardware
 
 GET_READY = """

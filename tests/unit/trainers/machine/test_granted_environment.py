@@ -14,9 +14,9 @@ from ddp_gui.launch import launcher
 from ddp_gui.machine import communication
 from ddp_gui.machine.communication import Check
 from trainers.contract import config, rundir
-from trainers.contract.orders import Order
 from trainers.contract.tickets import Grant, GrantedGpu, Ticket
 from trainers.engines.local import fork_server, torchrun_process
+from trainers.engines.local.orders import Order
 from trainers.machine import cuda_environment
 
 TWO = (GrantedGpu(index=3, uuid="GPU-c"), GrantedGpu(index=0, uuid="GPU-a"))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from trainers.contract.torchrun import STORE, RendezvousFiles
+from trainers.engines.local.torchrun import STORE, RendezvousFiles
 from trainers.machine import memory_file
 from trainers.machine.memory_file import MemoryFile
 from trainers.report import sample_board

@@ -13,7 +13,6 @@ from typing import Any
 from trainers.contract import events
 from trainers.contract.library_words import without_advice
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.torchrun import first_failed_rank, rank_exit_codes
 from trainers.engines.local.diagnosis.rank_log import (
     OUT_OF_MEMORY,
     PEER_ERRORS,
@@ -21,6 +20,7 @@ from trainers.engines.local.diagnosis.rank_log import (
     fatal_words,
     gpu_hint,
 )
+from trainers.engines.local.torchrun import first_failed_rank, rank_exit_codes
 
 # What may also be the noise of a peer that has gone, in words that nobody has foreseen.
 _OF_A_CONNECTION = re.compile(r"\w*(Runtime|Dist\w*|Connection\w*|Timeout|OS|BrokenPipe|EOF)Error\b")

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from trainers.contract.config import Config
 from trainers.machine.memory_file import MemoryFile
 
 # Where the ranks of one machine find their store.
@@ -44,6 +45,22 @@ def torchrun_arguments(num_ranks: int | str, module: str, *arguments: str) -> li
 def literal_command(arguments: list[str], program: Sequence[str] = ("torchrun",)) -> list[str]:
     """Return the command that does the same by hand."""
     return ["env", *(f"{name}={value}" for name, value in _NO_PORT.items()), *program, *arguments]
+
+
+def shell_words(command: list[str]) -> str:
+    """Return a command as one would type it."""
+    return shlex.join(command)
+
+
+def torchrun_command(config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
+    """Return the literal command that trains this run."""
+    return literal_command(worker_arguments(config, run_dir, resume_step))
+
+
+def worker_arguments(config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
+    """Return torchrun's arguments in the literal command."""
+    resume = [] if resume_step is None else ["--resume", str(resume_step)]
+    return torchrun_arguments(config.nproc_per_node, "trainers.worker", str(run_dir), *resume)
 
 
 def by_hand(module: str, *arguments: str) -> str:
