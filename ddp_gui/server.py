@@ -32,7 +32,7 @@ from ddp_gui.http.asgi import App
 from ddp_gui.http.connections import BoundedProtocol
 from ddp_gui.http.front import Front
 from ddp_gui.http.listening import Listener
-from ddp_gui.launch.warm_pool import WarmPool
+from trainers.engines.local.warm_pool import WarmPool
 from ddp_gui.machine import machine_routes
 from ddp_gui.machine.communication import CommunicationChecks
 from ddp_gui.machine.machine_api import MachineApi

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from trainers.contract.library_words import without_advice
-from trainers.files import private_files
+from trainers.files import fingerprint, private_files
 from trainers.files.json_files import read_json, write_json_atomically
 from trainers.machine import cuda_environment, environment
 from trainers.paths import REPOSITORY
@@ -62,7 +61,7 @@ def ask(module: str, *, sees_gpus: bool = False) -> dict[str, Any]:
 def current_key(answer: Answer) -> str:
     """Return the mark of every file an answer depends on, as they are now: path, time and size."""
     watched = [Path(path) for path in answer.get("watched_paths", [])]
-    return _fingerprint(watched)
+    return fingerprint.of_code(watched)
 
 
 def remembered(cache_file: Path | None) -> Answer | None:
@@ -96,14 +95,3 @@ def default_cache_file(name: str) -> Path | None:
     folder = private_files.cache_folder()
     return None if folder is None else folder / f"{name}.json"
 
-
-def _fingerprint(watched: Iterable[Path]) -> str:
-    files = [*(REPOSITORY / "trainers").rglob("*.py"), *(REPOSITORY / "assets" / "data").rglob("*"), *watched]
-    digest = hashlib.sha256(sys.executable.encode())
-    for path in sorted(set(files)):
-        try:
-            about = path.stat()
-            digest.update(f"{path}:{about.st_mtime_ns}:{about.st_size}\n".encode())
-        except OSError:
-            digest.update(f"{path}:absent\n".encode())
-    return digest.hexdigest()

@@ -13,7 +13,7 @@ from pathlib import Path
 from ddp_gui.auth import current_user, owners, rights
 from ddp_gui.auth.class_settings import ClassSettingsFile
 from ddp_gui.launch import stopping
-from ddp_gui.launch.warm_pool import WarmPool
+from trainers.engines.local.warm_pool import WarmPool
 from ddp_gui.plan import data_snapshot
 from ddp_gui.plan.plan import Plan
 from trainers.contract import events, manifests, rundir

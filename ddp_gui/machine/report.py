@@ -12,7 +12,7 @@ from typing import Any
 from ddp_gui.devices import capacity, disk
 from ddp_gui.devices.disk import DiskForecast
 from ddp_gui.devices.process_owners import Owners
-from ddp_gui.launch.warm_pool import WarmPool
+from trainers.engines.local.warm_pool import WarmPool
 from ddp_gui.machine import communication
 from ddp_gui.machine.communication import CommunicationChecks
 from ddp_gui.machine.machine_check import COMMAND, MachineChecks

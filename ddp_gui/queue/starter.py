@@ -15,7 +15,7 @@ from typing import Any
 
 from ddp_gui.launch import launcher
 from ddp_gui.launch.launcher import LaunchError
-from ddp_gui.launch.warm_pool import WarmPool
+from trainers.engines.local.warm_pool import WarmPool
 from ddp_gui.queue.devices import DevicesNow
 from ddp_gui.queue.policy import Start
 from trainers.contract import tickets

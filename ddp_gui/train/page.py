@@ -14,7 +14,7 @@ from ddp_gui.gradio_routes.uploads import Uploads
 from ddp_gui.http import shell
 from ddp_gui.http.visible import visible
 from ddp_gui.launch.user_errors import shown_as_text
-from ddp_gui.launch.warm_pool import WarmPool
+from trainers.engines.local.warm_pool import WarmPool
 from ddp_gui.plan.advice import warnings_before_start
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.memory import Prediction

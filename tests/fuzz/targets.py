@@ -29,7 +29,7 @@ from trainers.data.own.common.problems import DataError
 from trainers.data.own.common.store import META, Prepared
 from trainers.data.own.dataset import Own
 from trainers.data.own.images import decoding
-from trainers.engines.local.stop_requests import StopRequests
+from trainers.engines.local.stopping.stop_requests import StopRequests
 
 # In memory where the system has such a place: a target runs a hundred times a second.
 FOLDER = "/dev/shm" if Path("/dev/shm").is_dir() else None

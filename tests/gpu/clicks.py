@@ -18,7 +18,7 @@ from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, Status
 
 STANDING_BY = "trainers.warm_worker"
-STANDBY = "trainers.engines.local.warm_pool"
+STANDBY = "trainers.engines.local.warm_supervisor"
 # What the form calls the number of ranks, with GPUs and without.
 NUM_RANKS_LABELS = ("GPUs (up to", "CPU ranks (up to")
 END_S = 600.0

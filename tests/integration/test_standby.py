@@ -35,7 +35,7 @@ def begin(folder: Path) -> Iterator[Begin]:
         command = [
             sys.executable,
             "-m",
-            "trainers.engines.local.warm_pool",
+            "trainers.engines.local.warm_supervisor",
             str(folder),
             "--nproc-per-node",
             str(NUM_RANKS),

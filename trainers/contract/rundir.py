@@ -78,36 +78,6 @@ class RunDirectory:
             raise ValueError("The configuration of this run is damaged: config.json is not JSON.") from error
         return config_module.parse(raw)
 
-    def read_status(self) -> Status:
-        """Return the run's true state: a live one only while somebody holds the lock, or it waits."""
-        if self.queued.exists() and (waiting := self._waiting_status()) is not None:
-            return waiting
-        try:
-            return self._true_status()
-        except StatusError as error:
-            found = self._state_without_status()
-            return replace(found, error=str(error) if found.state not in events.LIVE_STATES else None)
-
-    def _true_status(self) -> Status:
-        recorded = status_file.read(self.status)
-        if recorded is None:
-            return self._state_without_status()
-        if recorded.state in events.LIVE_STATES and self.is_locked():
-            return recorded
-        if recorded.state not in events.LIVE_STATES:
-            # Locked all the same: somebody trains it again by hand, and only the events know.
-            newest = events.last_state(self.events) if self.is_locked() else None
-            return recorded if newest is None else replace(recorded, state=newest)
-        # The supervisor may have ended between the two looks: what it wrote last is what counts.
-        recorded = status_file.read(self.status) or recorded
-        if recorded.state not in events.LIVE_STATES:
-            return recorded
-        said = events.last(self.events)
-        if said is not None and said["kind"] == "state" and said["state"] in events.ENDED_STATES:
-            # The run had its last word; only the status could not be written any more.
-            return replace(recorded, state=said["state"])
-        return replace(recorded, state="lost", error=self._lost_message())
-
     def bytes_being_saved(self) -> int:
         """Return the size of the checkpoint that is being written, if one is."""
         found = 0
@@ -220,33 +190,6 @@ class RunDirectory:
             match = _STEP_DIRECTORY.fullmatch(path.name)
             if match and not path.is_symlink():
                 yield int(match[1]), path
-
-    def _waiting_status(self) -> Status | None:
-        """Return the status of a run with a ticket; None when it was taken from the line a moment ago."""
-        is_locked = self.is_locked()
-        with contextlib.suppress(StatusError):
-            recorded = status_file.read(self.status)
-            if is_locked and recorded is not None and recorded.state in events.LIVE_STATES:
-                return recorded  # its supervisor is there and about to take the ticket
-        return Status(state="queued") if self.queued.exists() else None
-
-    def _state_without_status(self) -> Status:
-        """A run that no supervisor has written down: just created, or started by hand."""
-        newest = events.last_state(self.events)
-        if self.is_locked():
-            return Status(state=newest or "starting")
-        if newest is not None:
-            is_lost = newest in events.LIVE_STATES
-            return Status(state="lost", error=self._lost_message()) if is_lost else Status(state=newest)
-        age_s = time.time() - self.config.stat().st_mtime if self.config.exists() else _LAUNCH_GRACE_S
-        # A file from the future (the clock was set back) is not new for ever.
-        if abs(age_s) < _LAUNCH_GRACE_S:
-            return Status(state="queued")
-        return Status(state="lost", error=self._lost_message())
-
-    def _lost_message(self) -> str:
-        is_saved = any(self.checkpoints.glob("step_*/manifest.json"))
-        return f"{LOST_MESSAGE} {RESUME_HINT if is_saved else NOTHING_SAVED_HINT}"
 
 
 def create(

@@ -15,7 +15,10 @@ from trainers.contract.events import State
 from trainers.files.json_files import read_json
 from trainers.files.plain_files import descriptor_of_plain
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+MAX_NAME = 100
+# The engine of runs that were started before there were others, or by hand.
+LOCAL = "local"
 
 LOST_MESSAGE = (
     "The process that looked after this run is gone, so the run ended without a last word "
@@ -32,22 +35,56 @@ class StatusError(ValueError):
     """A `status.json` that says nothing; the text says why, in a sentence."""
 
 
+# How an engine finds its job again: JSON that it alone understands.
+Handle = str | Mapping[str, Any] | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """What `status.json` holds; `pid` is the supervisor's."""
+    """What `status.json` holds.
+
+    Attributes:
+        engine: the name of the engine that started the run.
+        handle: how that engine finds it again; None where it was never started.
+        last_seen_unix_s: when the engine wrote this last.
+        exit_code: torchrun's.
+    """
 
     state: State
-    pid: int | None = None
-    pid_start_time: float | None = None
+    engine: str = LOCAL
+    handle: Handle = None
+    last_seen_unix_s: float | None = None
     exit_code: int | None = None
     error: str | None = None
     started_unix_s: float | None = None
     ended_unix_s: float | None = None
 
+    @property
+    def pid(self) -> int | None:
+        """The process that looks after the run, where the handle is a process of one machine."""
+        pid = self.handle.get("pid") if isinstance(self.handle, Mapping) else None
+        return pid if _is_whole_number(pid) else None
+
+    @property
+    def pid_start_time(self) -> float | None:
+        """When that process was started; its number alone could be another's by now."""
+        time = self.handle.get("pid_start_time") if isinstance(self.handle, Mapping) else None
+        return time if _is_number(time) else None
+
+
+def process_handle(pid: int, start_time: float | None = None) -> Handle:
+    """Return the handle of a run that a process of this machine looks after."""
+    return {"pid": pid, "pid_start_time": start_time}
+
+
+def values_of(status: Status) -> dict[str, Any]:
+    """Return the file's values; the process stands beside the handle, as in schema 1."""
+    return {**asdict(status), "pid": status.pid, "pid_start_time": status.pid_start_time}
+
 
 def to_json(status: Status) -> dict[str, Any]:
     """Return what is written to the file."""
-    return {"schema_version": SCHEMA_VERSION, **asdict(status)}
+    return {"schema_version": SCHEMA_VERSION, **values_of(status)}
 
 
 def write_over(path: Path, status: Status) -> None:
@@ -85,7 +122,10 @@ def read(path: Path) -> Status | None:
     if not all(is_right(raw.get(name)) for name, is_right in _FIELDS.items()):
         raise StatusError(DAMAGED_MESSAGE)
     values: dict[str, Any] = {name: raw.get(name) for name in _FIELDS}
-    return Status(**values)
+    pid, pid_start_time = values.pop("pid"), values.pop("pid_start_time")
+    if "handle" not in raw and pid is not None:  # schema 1 knew one engine, whose runs are processes
+        values["handle"] = process_handle(pid, pid_start_time)
+    return Status(**values | {"engine": values["engine"] or LOCAL})
 
 
 def _is_whole_number(value: Any) -> bool:
@@ -100,6 +140,9 @@ def _is_number(value: Any) -> bool:
 
 _FIELDS: Mapping[str, Callable[[Any], bool]] = {
     "state": lambda value: value in events.STATES,
+    "engine": lambda value: value is None or (isinstance(value, str) and 0 < len(value) <= MAX_NAME),
+    "handle": lambda value: value is None or isinstance(value, str | dict),
+    "last_seen_unix_s": _is_number,
     "pid": _is_whole_number,
     "pid_start_time": _is_number,
     "exit_code": _is_whole_number,

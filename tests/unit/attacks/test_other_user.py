@@ -36,7 +36,7 @@ from trainers.data.own.common import cache
 from trainers.data.own.common.problems import DataError
 from trainers.engines.heartbeats.heartbeat_board import Board
 from trainers.engines.local.orders import Pipes
-from trainers.engines.local.stop_requests import StopRequests
+from trainers.engines.local.stopping.stop_requests import StopRequests
 from trainers.files import private_files
 from trainers.files.private_files import ForeignFileError
 

@@ -30,11 +30,11 @@ from trainers.engines.local.diagnosis import autopsy
 from trainers.engines.local.diagnosis.autopsy import Cause
 from trainers.engines.local.diagnosis.hang_watch import HangWatch
 from trainers.engines.local.diagnosis.hangs import WORKING_BYTES_PER_S
-from trainers.engines.local.escalation import Escalation, Saving
+from trainers.engines.local.stopping.escalation import Escalation, Saving
 from trainers.engines.local.final_events import Words
 from trainers.engines.local.log_cap import LogCap
 from trainers.engines.local.rundir_watch import RundirWatch
-from trainers.engines.local.stop_requests import StopRequests
+from trainers.engines.local.stopping.stop_requests import StopRequests
 from trainers.engines.local.torchrun_process import TorchrunProcess, WarmTorchrun
 from trainers.files import private_files
 from trainers.files.plain_files import open_to_append

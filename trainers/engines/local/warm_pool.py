@@ -1,65 +1,232 @@
-"""A supervisor before there is a run: it holds ranks that stand by, until whoever started it names one.
+"""Keeps ranks standing by, so that Start needs no imports; without them a run starts as it always did.
 
-    python -m trainers.engines.local.warm_pool FOLDER --nproc-per-node N
-
-The order comes as one line on its standard input. When that ends without one, the page is gone, or wants
-it no more: then it goes too, with all its ranks.
+They are there while somebody looks at the form, nothing runs and there is memory to spare: as many as were
+chosen last. A page that ends, however that happens, takes them along.
 """
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import fcntl
 import os
-import select
+import shutil
+import subprocess
 import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.contract.rundir import RunDirectory
-from trainers.engines.local import supervisor
+import psutil
+
+from trainers.machine.passes import Passes
 from trainers.engines.local.orders import Order
-from trainers.engines.local.torchrun_process import WarmTorchrun
-from trainers.files import private_files
-from trainers.machine import lifeline
-from trainers.machine.processes import ProcessTree
+from trainers.files import fingerprint, private_files
+from trainers.files.plain_files import descriptor_of_plain
+from trainers.machine import environment, hardware
+from trainers.machine.processes import ProcessTree, memory_bytes
+from trainers.paths import REPOSITORY
 
-POLL_S = 0.5
+FOLDER = ".standby"
 LOCK = "lock"
+LOOK_EVERY_S = 1.0
+# The page that was just opened has the machine to itself first.
+BEGIN_AFTER_S = 1.5
+KEPT_S = 15 * 60.0
+NEEDED_BYTES_PER_RANK = 500 * 10**6
+SPARE_BYTES = 10**9
+# More ranks than cores would take long to get ready, and whoever plays with the form starts many.
+FEWEST_RANKS_ANYWHERE = 2
 
 
-def main() -> None:
-    """Hold ranks until there is a run for them, then supervise it; exit with torchrun's exit code."""
-    parser = argparse.ArgumentParser(description="Hold ranks that wait for a run.")
-    parser.add_argument("folder", type=Path, help="where their logs lie until then")
-    parser.add_argument("--nproc-per-node", type=int, required=True)
-    options = parser.parse_args()
-    folder = options.folder.resolve()
-    private_files.begin(folder.parent.parent)
-    folder.mkdir(parents=True)
-    # Whoever tidies up sees by it that somebody is still here.
-    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    lifeline.adopt_orphans()
-    gang = WarmTorchrun(folder, options.nproc_per_node)
-    order = wait_for_order(gang)
-    if order is None:
-        ProcessTree(os.getpid(), with_root=False).kill()
-        gang.put_away(None)
-        return
-    run = RunDirectory(Path(order.run_dir))
-    os.environ.update(order.environment)
-    supervisor.redirect_output(run)
-    sys.exit(supervisor.supervise(run, order.resume_step, order.ticket, gang))
+@dataclass(frozen=True, kw_only=True)
+class _Kept:
+    """Ranks that stand by, and the state of the code they have imported."""
+
+    process: subprocess.Popen[bytes]
+    num_ranks: int
+    code: str
 
 
-def wait_for_order(gang: WarmTorchrun) -> Order | None:
-    """Return the order when it comes; None when none will come, or the ranks have gone."""
-    while not select.select([sys.stdin], [], [], POLL_S)[0]:
-        if gang.process.poll() is not None:
+class WarmPool:
+    """The ranks that stand by for one runs directory; safe to be called by several threads."""
+
+    def __init__(self, runs_dir: Path, *, is_on: bool = True) -> None:
+        self._folder = runs_dir / FOLDER
+        self._is_on = is_on
+        # Until somebody has looked.
+        self._is_anything_running = True
+        self._kept: _Kept | None = None
+        # Were let go, and take a moment to end.
+        self._ending: list[subprocess.Popen[bytes]] = []
+        self._num_ranks = 0
+        self._expected_at = float("-inf")
+        self._not_before = float("-inf")
+        self._lock = threading.Lock()
+        self._passes = Passes("standby", self._tend)
+        self._is_swept = False
+        self._is_closed = False
+
+    def begin(self) -> None:
+        """Look after them from now on, in a thread, until `close`."""
+        if not self._is_on:
+            return
+        self._passes.begin()
+
+    def close(self) -> None:
+        """Let them go, and keep none any more."""
+        with self._lock:
+            self._is_closed = True
+            self._drop()
+        self._passes.close()
+
+    def expect(self, num_ranks: int) -> None:
+        """Note that somebody may soon start a run of so many ranks."""
+        now = time.monotonic()
+        if num_ranks != self._num_ranks or now - self._expected_at > KEPT_S:
+            self._not_before = now + BEGIN_AFTER_S
+        self._num_ranks, self._expected_at = num_ranks, now
+
+    def note_running(self, is_anything_running: bool) -> None:
+        """Note whether runs go on: then none stand by, and the runs have all of the machine."""
+        self._is_anything_running = is_anything_running
+        self._passes.wake()
+
+    def take(self, num_ranks: int, order: Order) -> subprocess.Popen[bytes] | None:
+        """Give those that stand by a run; return what supervises it, or None where none stand by for it."""
+        with self._lock:
+            kept = self._kept
+            if kept is None or kept.num_ranks != num_ranks or not self._is_usable(kept):
+                # What starts now without them needs the room they take.
+                self._drop()
+                return None
+            self._kept = None
+            self._is_anything_running = True
+            assert kept.process.stdin is not None
+            try:
+                kept.process.stdin.write(order.to_line())
+                kept.process.stdin.close()
+            except OSError:
+                return None  # it ended at this moment
+            return kept.process
+
+    def look(self) -> dict[str, int] | None:
+        """Return how many ranks stand by and the memory they take in all; None where none do."""
+        kept = self._kept
+        if kept is None:
             return None
-    # Where the ranks have gone at this moment, its supervisor starts others.
-    return Order.from_line(sys.stdin.buffer.readline())
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family = [kept.process.pid]
+            family += [child.pid for child in psutil.Process(kept.process.pid).children(recursive=True)]
+            held = sum(memory_bytes(pid) or 0 for pid in family)
+            return {"num_ranks": kept.num_ranks, "memory_bytes": held}
+        return None
+
+    def processes(self) -> dict[int, float]:
+        """Return all processes of those that stand by, or are being let go, and when each was started."""
+        with self._lock:
+            self._ending = self._still_ending()
+            roots = [*self._ending, *([] if self._kept is None else [self._kept.process])]
+        found = dict[int, float]()
+        for root in roots:
+            tree = ProcessTree(root.pid)
+            tree.look(now=True)
+            found |= tree.start_times()
+        return found
+
+    def _tend(self) -> float:
+        if not self._is_swept:
+            self._is_swept = True
+            _sweep(self._folder)
+        with self._lock:
+            self._look_after()
+        return LOOK_EVERY_S
+
+    def _look_after(self) -> None:
+        kept, now = self._kept, time.monotonic()
+        if kept is not None and not (
+            not self._is_anything_running
+            and kept.num_ranks == self._num_ranks
+            and now - self._expected_at < KEPT_S
+            and psutil.virtual_memory().available > SPARE_BYTES
+            and self._is_usable(kept)
+        ):
+            self._drop()
+        if self._kept is None and not self._is_closed and self._is_wanted(now):
+            self._kept = self._started()
+
+    def _is_wanted(self, now: float) -> bool:
+        needed = SPARE_BYTES + NEEDED_BYTES_PER_RANK * (self._num_ranks + 1)
+        return (
+            0 < self._num_ranks <= max(FEWEST_RANKS_ANYWHERE, hardware.num_cores())
+            and now >= self._not_before
+            and now - self._expected_at < KEPT_S
+            and not self._is_anything_running
+            and psutil.virtual_memory().available > needed
+        )
+
+    def _is_usable(self, kept: _Kept) -> bool:
+        """Tell whether they live, and have imported the code that is there now."""
+        return kept.process.poll() is None and kept.code == fingerprint.of_code()
+
+    def _started(self) -> _Kept | None:
+        folder = self._folder / uuid.uuid4().hex
+        command = [sys.executable, "-m", "trainers.engines.local.warm_supervisor", str(folder)]
+        command += ["--nproc-per-node", str(self._num_ranks)]
+        code = fingerprint.of_code()
+        try:
+            private_files.make_folder(self._folder)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+            with os.fdopen(descriptor_of_plain(self._folder / "log", flags), "wb") as log:
+                process = subprocess.Popen(
+                    command,
+                    cwd=REPOSITORY,
+                    env=environment.for_a_child(keep=environment.FOR_NOTIFYING),
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
+        except (OSError, ValueError) as error:
+            # Runs start all the same, a few seconds later.
+            print(f"No ranks can stand by: {error}", flush=True)
+            self._not_before = time.monotonic() + KEPT_S
+            return None
+        return _Kept(process=process, num_ranks=self._num_ranks, code=code)
+
+    def _still_ending(self) -> list[subprocess.Popen[bytes]]:
+        return [process for process in self._ending if process.poll() is None]
+
+    def _drop(self) -> None:
+        """Let go those that stand by: they end when nothing can be said to them any more."""
+        kept, self._kept = self._kept, None
+        if kept is None:
+            return
+        assert kept.process.stdin is not None
+        with contextlib.suppress(OSError):
+            kept.process.stdin.close()
+        self._ending = [*self._still_ending(), kept.process]
+        threading.Thread(target=kept.process.wait, name="standby-end", daemon=True).start()
 
 
-if __name__ == "__main__":
-    main()
+def _sweep(folder: Path) -> None:
+    """Remove what killed ones left; those that live hold their lock."""
+    for left in _folders(folder):
+        try:
+            descriptor = descriptor_of_plain(left / LOCK, os.O_RDWR)
+        except (OSError, ValueError):
+            continue  # it is just being made, or removed, or none of ours
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left, ignore_errors=True)
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(descriptor)
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    with contextlib.suppress(OSError):
+        yield from [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]

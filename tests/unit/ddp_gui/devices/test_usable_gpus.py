@@ -15,7 +15,7 @@ import pytest
 from ddp_gui.background import trainer_process
 from ddp_gui.background.trainer_process import AskError
 from ddp_gui.devices import capacity, usable_gpus
-from ddp_gui.launch.warm_pool import WarmPool, _Kept
+from trainers.engines.local.warm_pool import WarmPool, _Kept
 from ddp_gui.machine import missing
 from ddp_gui.plan import plan
 from ddp_gui.plan.catalogue import Catalogue

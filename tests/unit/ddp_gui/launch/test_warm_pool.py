@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.launch import warm_pool as module
-from ddp_gui.launch.warm_pool import WarmPool
+from trainers.engines.local import warm_pool as module
+from trainers.engines.local.warm_pool import WarmPool
 from tests.harness import wait_until
 from trainers.engines.local.orders import Order
 
@@ -34,7 +34,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def code(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Return the state of the code, to be changed."""
     now = ["first"]
-    monkeypatch.setattr(module.trainer_process, "current_key", lambda _answer: now[0])
+    monkeypatch.setattr(module.fingerprint, "of_code", lambda: now[0])
     return now
 
 
@@ -51,7 +51,7 @@ def kept(
     real = subprocess.Popen
 
     def listen(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
-        assert command[1:3] == ["-m", "trainers.engines.local.warm_pool"]
+        assert command[1:3] == ["-m", "trainers.engines.local.warm_supervisor"]
         return real([sys.executable, "-c", LISTENER, str(heard)], **options)
 
     monkeypatch.setattr(module.subprocess, "Popen", listen)

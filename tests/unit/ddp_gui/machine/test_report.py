@@ -18,7 +18,7 @@ import pytest
 from ddp_gui.devices import disk
 from ddp_gui.devices.disk import DiskForecast
 from ddp_gui.devices.process_owners import Owners
-from ddp_gui.launch.warm_pool import WarmPool
+from trainers.engines.local.warm_pool import WarmPool
 from ddp_gui.machine import missing
 from ddp_gui.machine.communication import CommunicationChecks
 from ddp_gui.machine.machine_check import MachineChecks

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from trainers.contract.events import State
-from trainers.engines.local.escalation import (
+from trainers.engines.local.stopping.escalation import (
     EXIT_GRACE_S,
     FLUSH_S,
     LATEST_S,
@@ -19,7 +19,7 @@ from trainers.engines.local.escalation import (
     Escalation,
     Saving,
 )
-from trainers.engines.local.stop_requests import MOST_LATE_S, StopRequests
+from trainers.engines.local.stopping.stop_requests import MOST_LATE_S, StopRequests
 
 CLICK_S = 1000.0
 MOST_S = 15.0

@@ -15,7 +15,7 @@ from trainers.engines.heartbeats import heartbeat_board
 from trainers.engines.heartbeats.heartbeat_board import BUSY_FACTOR, Beat, Board, Place
 from trainers.engines.local.diagnosis import hangs
 from trainers.engines.local.diagnosis.hangs import RankWatch, Suspicion, suspect
-from trainers.engines.local.escalation import LONGEST_WORK_S, STOP_GRACE_S, Escalation
+from trainers.engines.local.stopping.escalation import LONGEST_WORK_S, STOP_GRACE_S, Escalation
 from trainers.machine import effort
 from trainers.machine.effort import Effort
 

@@ -18,7 +18,7 @@ from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.local import supervisor
 from trainers.engines.local.diagnosis.autopsy import Cause
-from trainers.engines.local.escalation import EXIT_GRACE_S, STOP_GRACE_S, TERM_GRACE_S
+from trainers.engines.local.stopping.escalation import EXIT_GRACE_S, STOP_GRACE_S, TERM_GRACE_S
 from trainers.engines.local.supervisor import Supervisor
 from trainers.files import json_files
 

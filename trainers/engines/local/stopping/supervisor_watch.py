@@ -1,7 +1,7 @@
 """Sees to it that a Stop is obeyed also when the process that looks after the run is not well.
 
 The supervisor ends a run by force when it has to. If it is itself stopped (SIGSTOP) it is let go on; if it
-hangs, it is killed with everything below it, and the page says the run's last words.
+hangs, it is killed with everything below it, and the run's last words are said here.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ DEAF_AFTER_S = 9.0
 STAYS_STOPPED_S = 1.5
 WATCHED_S = 60.0
 
+DEAF_MESSAGE = "The process that looks after this run did not react to Stop, and was ended by force."
+KILLED_MESSAGE = "The run was ended by force, with everything that belonged to it."
+
+# Returns a run's true state.
+ReadStatus = Callable[[RunDirectory], Status]
 Action = Literal["wait", "continue", "kill"]
 
 _watched: dict[Path, float] = {}
@@ -67,21 +72,21 @@ class Patience:
         return "kill" if now - self._alive_at > DEAF_AFTER_S else "wait"
 
 
-def see_to_it(run: RunDirectory) -> None:
+def watch(run: RunDirectory, read_status: ReadStatus) -> None:
     """Watch the supervisor of a run that was just told to stop; returns at once."""
     with _lock:
         is_watched = run.path in _watched
         _watched[run.path] = time.monotonic()
     if not is_watched:
-        threading.Thread(target=_watch, args=(run,), name=f"stop-{run.run_id}", daemon=True).start()
+        threading.Thread(target=_watch, args=(run, read_status), name=f"stop-{run.run_id}", daemon=True).start()
 
 
-def _watch(run: RunDirectory) -> None:
+def _watch(run: RunDirectory, read_status: ReadStatus) -> None:
     patience = Patience(time.monotonic())
     try:
         while time.monotonic() - _watched[run.path] < WATCHED_S:
-            status = run.read_status()
-            supervisor = _supervisor_of(run, status)
+            status = read_status(run)
+            supervisor = supervisor_of(run, status)
             if supervisor is None:
                 return
             action = _looked_at(supervisor, lambda sight: patience.look(sight, time.monotonic()))
@@ -89,7 +94,8 @@ def _watch(run: RunDirectory) -> None:
                 log.warning("the supervisor of %s was stopped: it is let go on", run.run_id)
                 supervisor.resume()
             elif action == "kill":
-                _end(run, status, supervisor)
+                log.warning("the supervisor of %s does not react: it is ended by force", run.run_id)
+                end(run, status, supervisor, read_status, DEAF_MESSAGE)
                 return
             time.sleep(LOOK_EVERY_S)
     except psutil.NoSuchProcess:
@@ -101,7 +107,7 @@ def _watch(run: RunDirectory) -> None:
             _watched.pop(run.path, None)
 
 
-def _supervisor_of(run: RunDirectory, status: Status) -> psutil.Process | None:
+def supervisor_of(run: RunDirectory, status: Status) -> psutil.Process | None:
     """Return the process that owns the run; its number alone could be another's by now."""
     if status.state not in events.LIVE_STATES or status.pid is None or not run.is_locked():
         return None
@@ -126,21 +132,21 @@ def _looked_at(supervisor: psutil.Process, judge: Callable[[Sight], Action]) -> 
         )
 
 
-def _end(run: RunDirectory, status: Status, supervisor: psutil.Process) -> None:
+def end(
+    run: RunDirectory, status: Status, supervisor: psutil.Process, read_status: ReadStatus, message: str
+) -> None:
     """Kill a supervisor and all below it, and say what it cannot say any more."""
-    log.warning("the supervisor of %s does not react: it is ended by force", run.run_id)
     ProcessTree(supervisor.pid).kill()
-    if run.read_status().state != "lost":
+    if read_status(run).state != "lost":
         return  # the run had its last word
     lock = run.acquire_lock()
     try:
-        _say_last_words(run, status)
+        _say_last_words(run, status, message)
     finally:
         os.close(lock)
 
 
-def _say_last_words(run: RunDirectory, status: Status) -> None:
-    message = "The process that looks after this run did not react to Stop, and was ended by force."
+def _say_last_words(run: RunDirectory, status: Status, message: str) -> None:
     hint = RESUME_HINT if run.list_checkpoints() else NOTHING_SAVED_HINT
     warning = {"code": "stop_forced", "message": message, "hint": hint, "rank": None, "traceback": None}
     now = time.time()

@@ -1,0 +1,131 @@
+"""What an engine is: the only part that knows how a run's processes are started, watched and ended.
+
+The page and the queue know a run directory and this. All that an engine has to do with a run beyond it goes
+through files: it starts `trainers.worker` on every rank with torchrun, and keeps `status.json`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from trainers.contract.config import Config, Problem
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import Handle
+from trainers.contract.tickets import Ticket
+
+
+# An engine takes a run that it was given within this time, or the start has failed.
+HANDSHAKE_S = 20.0
+
+
+class StartError(RuntimeError):
+    """A run did not come up; says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capacity:
+    """What an engine can give one run, as far as it is known now.
+
+    Attributes:
+        num_gpus: on each node that can be used.
+        gpu_memory_bytes, memory_bytes: of the smallest GPU, and of a node.
+    """
+
+    num_nodes: int
+    num_gpus: int
+    num_cores: int
+    gpu_names: tuple[str, ...] = ()
+    gpu_memory_bytes: int | None = None
+    memory_bytes: int | None = None
+
+
+class Launch(ABC):
+    """One start of a run, from the order to its end."""
+
+    @abstractmethod
+    def wait_until_owned(self) -> None:
+        """Wait until the engine has taken the run: from then on its status says what becomes of it.
+
+        Raises:
+            StartError: when it cannot.
+        """
+
+    @abstractmethod
+    def wait_for_end(self) -> None:
+        """Wait until nothing of this start is left."""
+
+
+class Engine(ABC):
+    """One way to run jobs; safe to be called by several threads."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def capacity(self) -> Capacity:
+        """Return what it can give a run now."""
+
+    @abstractmethod
+    def check(self, config: Config) -> list[Problem]:
+        """Return what in a configuration it cannot do, before anything is started."""
+
+    @abstractmethod
+    def start(self, run: RunDirectory, ticket: Ticket) -> Launch:
+        """Start a run that was given what its ticket says.
+
+        Raises:
+            OSError: when its files cannot be written.
+            ValueError: when it may not be started.
+        """
+
+    @abstractmethod
+    def is_alive(self, run: RunDirectory, handle: Handle) -> bool | None:
+        """Tell whether somebody looks after a run now; None where that cannot be found out."""
+
+    @abstractmethod
+    def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
+        """Have a live run end, after a save where that is asked for; return the command's id.
+
+        Returns at once. What does not obey is ended by force, in the time that the engine promises.
+
+        Raises:
+            OSError: when the run's folder cannot be written.
+            ValueError: when it may not be stopped.
+        """
+
+    @abstractmethod
+    def kill(self, run: RunDirectory) -> None:
+        """End every process of a live run now, without a save; on return its status says so."""
+
+    @abstractmethod
+    def logs(self, run: RunDirectory) -> list[Path]:
+        """Return what the run's processes have written, rank 0 first."""
+
+    @abstractmethod
+    def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
+        """Return the command that does the same by hand, as it can be copied."""
+
+    # What an engine may keep ready, so that a run starts sooner. Most keep nothing.
+
+    def begin(self) -> None:  # noqa: B027
+        """Keep ready from now on what is expected, until `close`."""
+
+    def close(self) -> None:  # noqa: B027
+        """Let go what is kept ready."""
+
+    def expect(self, num_ranks: int) -> None:  # noqa: B027
+        """Hear that somebody may soon start a run of so many ranks."""
+
+    def note_running(self, is_anything_running: bool) -> None:  # noqa: B027
+        """Hear whether runs go on: then they have all of the machine."""
+
+    def kept_ready(self) -> Mapping[str, int] | None:
+        """Return how many ranks wait and the bytes they hold in all; None where none do."""
+        return None
+
+    def own_processes(self) -> Mapping[int, float]:
+        """Return the processes on this machine that belong to no run yet, with when each was started."""
+        return {}

@@ -1,0 +1,54 @@
+"""Which engine a run belongs to, and what has become of the run."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+
+from trainers.contract import events
+from trainers.contract import status as status_file
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import LOCAL, Status, StatusError
+from trainers.engines import registry
+from trainers.engines.base import Engine
+from trainers.engines.registry import UnknownEngineError
+from trainers.engines.true_status import true_status
+
+
+def engine_of(run: RunDirectory) -> Engine:
+    """Return the engine that started a run.
+
+    Raises:
+        UnknownEngineError: when this program has none of that name.
+    """
+    with contextlib.suppress(StatusError):
+        recorded = status_file.read(run.status)
+        return registry.named(LOCAL if recorded is None else recorded.engine)
+    return registry.named(LOCAL)
+
+
+def read_status(run: RunDirectory) -> Status:
+    """Return the run's true state: a live one only while its engine says so, or it waits."""
+    status = true_status(run, _is_alive)
+    if status.state == "lost" and not registry.is_known(status.engine):
+        words = f"It was started by the engine {status.engine}, which this program does not have"
+        return replace(status, error=f"{words}: what has become of it cannot be found out here.")
+    return status
+
+
+def is_alive(run: RunDirectory) -> bool:
+    """Tell whether somebody looks after a run, or trains it by hand."""
+    if run.is_locked():
+        return True
+    with contextlib.suppress(StatusError):
+        recorded = status_file.read(run.status)
+        is_live = recorded is not None and recorded.state in events.LIVE_STATES
+        return is_live and recorded is not None and _is_alive(run, recorded) is not False
+    return False
+
+
+def _is_alive(run: RunDirectory, recorded: Status) -> bool | None:
+    try:
+        return registry.named(recorded.engine).is_alive(run, recorded.handle)
+    except UnknownEngineError:
+        return False  # an engine of another program: nobody here could follow or end it

@@ -1,0 +1,213 @@
+"""Runs on this machine: a supervisor for each, which outlives the page, and below it torchrun with its ranks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainers.contract import status as status_file
+from trainers.contract.config import Config, Problem
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import LOCAL, Handle, Status, StatusError
+from trainers.contract.tickets import Ticket
+from trainers.engines.base import HANDSHAKE_S, Capacity, Engine, Launch, StartError
+from trainers.engines.local import torchrun
+from trainers.engines.local.orders import Order
+from trainers.engines.local.stopping import supervisor_watch
+from trainers.engines.local.warm_pool import WarmPool
+from trainers.engines.true_status import true_status
+from trainers.files import private_files
+from trainers.files.plain_files import open_plain, open_to_append
+from trainers.machine import cuda_environment, environment, hardware, host, processes
+from trainers.paths import REPOSITORY
+
+HANDSHAKE_POLL_S = 0.01
+MOST_LAST_WORDS_BYTES = 16 * 1024
+
+
+class LocalLaunch(Launch):
+    """A supervisor that was started for a run."""
+
+    def __init__(self, run: RunDirectory, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self._run = run
+
+    def wait_until_owned(self) -> None:
+        """Wait for the supervisor's first status, which says that it holds the lock."""
+        deadline = time.monotonic() + HANDSHAKE_S
+        while _recorded_pid(self._run) != self.process.pid:
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                self.process.kill()
+                self.process.wait()
+                words = _last_words(self._run) or "no answer"
+                raise StartError(f"run {self._run.run_id} could not be started: {words}")
+            time.sleep(HANDSHAKE_POLL_S)
+
+    def wait_for_end(self) -> None:
+        """Take the exit code of a child: it would stay in the process table as a zombie."""
+        self.process.wait()
+
+
+class LocalEngine(Engine):
+    """This machine.
+
+    Args:
+        warm_pool: keeps ranks ready; None: every run starts from nothing.
+    """
+
+    name = LOCAL
+
+    def __init__(self, warm_pool: WarmPool | None = None) -> None:
+        self._warm_pool = warm_pool
+
+    def capacity(self) -> Capacity:
+        """Return the GPUs that a job started here would see, the cores and the memory."""
+        gpus = [hardware.read_gpu(handle) for handle in hardware.gpu_handles()]
+        sizes = [gpu.memory_total_bytes for gpu in gpus if gpu.memory_total_bytes is not None]
+        return Capacity(
+            num_nodes=1,
+            num_gpus=hardware.num_gpus(),
+            num_cores=hardware.num_cores(),
+            gpu_names=tuple(gpu.name or "GPU" for gpu in gpus),
+            gpu_memory_bytes=min(sizes, default=None),
+            memory_bytes=host.memory_bytes()[1],
+        )
+
+    def check(self, config: Config) -> list[Problem]:
+        """Return what this machine cannot do; how many ranks fit on it the page's plan says."""
+        return []
+
+    def start(self, run: RunDirectory, ticket: Ticket) -> Launch:
+        """Start the supervisor of a run, which of the GPUs sees only those that its ticket grants.
+
+        Where ranks are ready for it, they and their supervisor take it.
+        """
+        grant = ticket.grant
+        assert grant is not None, "a run is started when it was given what it needs"
+        run_dir = str(run.path.resolve())
+        more = cuda_environment.only(gpu.uuid for gpu in grant.gpus)  # of none on the CPU: it sees none
+        order = Order(
+            run_dir=run_dir, resume_step=ticket.resume_step, ticket=grant.token, environment=more
+        )
+        if self._warm_pool is not None:
+            taken = self._warm_pool.take(ticket.num_ranks, order)
+            if taken is not None:
+                return LocalLaunch(run, taken)
+        command = [sys.executable, "-m", "trainers.engines.local.supervisor", run_dir, "--ticket", grant.token]
+        if ticket.resume_step is not None:
+            command += ["--resume", str(ticket.resume_step)]
+        run.logs.mkdir(exist_ok=True)
+        with os.fdopen(open_to_append(_log_of(run)), "ab") as log:
+            process = subprocess.Popen(
+                command,
+                cwd=REPOSITORY,
+                env=environment.for_a_child(more, keep=environment.FOR_NOTIFYING),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return LocalLaunch(run, process)
+
+    def is_alive(self, run: RunDirectory, handle: Handle) -> bool:
+        """Tell by the lock, never by a process number."""
+        return run.is_locked()
+
+    def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
+        """Have a run end; where its folder takes no command, a stop without saving is a signal."""
+        try:
+            command_id = run.append_command("stop", save=save, **({"why": why} if why else {}))
+        except OSError:
+            if not save and self._end_by_signal(run):
+                return ""
+            raise
+        supervisor_watch.watch(run, self._status_of)
+        return command_id
+
+    def kill(self, run: RunDirectory) -> None:
+        """Kill the supervisor and all below it, and say what it cannot say any more."""
+        status = self._status_of(run)
+        supervisor = supervisor_watch.supervisor_of(run, status)
+        if supervisor is not None:
+            message = supervisor_watch.KILLED_MESSAGE
+            supervisor_watch.end(run, status, supervisor, self._status_of, message)
+
+    def logs(self, run: RunDirectory) -> list[Path]:
+        """Return the ranks' logs, then torchrun's and the supervisor's."""
+        ranks = sorted(run.logs.glob("rank_*.log"), key=lambda path: (len(path.name), path.name))
+        others = [run.logs / "torchrun.log", _log_of(run)]
+        return [*ranks, *(path for path in others if path.exists())]
+
+    def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
+        """Return the literal torchrun command."""
+        return torchrun.torchrun_command(config, run_dir, resume_step)
+
+    def begin(self) -> None:
+        """Keep ranks ready, where there is a pool for them."""
+        if self._warm_pool is not None:
+            self._warm_pool.begin()
+
+    def close(self) -> None:
+        """Let them go."""
+        if self._warm_pool is not None:
+            self._warm_pool.close()
+
+    def expect(self, num_ranks: int) -> None:
+        """Have so many ready."""
+        if self._warm_pool is not None:
+            self._warm_pool.expect(num_ranks)
+
+    def note_running(self, is_anything_running: bool) -> None:
+        """Let them go while runs need the machine."""
+        if self._warm_pool is not None:
+            self._warm_pool.note_running(is_anything_running)
+
+    def kept_ready(self) -> Mapping[str, int] | None:
+        """Return the ranks that wait and the memory they hold."""
+        return None if self._warm_pool is None else self._warm_pool.look()
+
+    def own_processes(self) -> Mapping[int, float]:
+        """Return the processes of ranks that wait."""
+        return {} if self._warm_pool is None else self._warm_pool.processes()
+
+    def _status_of(self, run: RunDirectory) -> Status:
+        return true_status(run, lambda run, status: self.is_alive(run, status.handle))
+
+    def _end_by_signal(self, run: RunDirectory) -> bool:
+        """Tell a run's supervisor to end it; whether there was one, by its number and when it was started."""
+        private_files.require_ours(run.status)  # it names the process
+        status = self._status_of(run)
+        if status.pid is None or (found := processes.look_at(status.pid)) is None:
+            return False
+        if found.started_unix_s != status.pid_start_time:
+            return False  # somebody else has the number now
+        os.kill(status.pid, signal.SIGTERM)
+        return True
+
+
+def _recorded_pid(run: RunDirectory) -> int | None:
+    """Return the process that the status names, whatever has become of it."""
+    try:
+        recorded = status_file.read(run.status)
+    except StatusError:
+        return None
+    return None if recorded is None else recorded.pid
+
+
+def _last_words(run: RunDirectory) -> str:
+    try:
+        with open_plain(_log_of(run)) as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - MOST_LAST_WORDS_BYTES))
+            lines = log.read().decode("utf-8", errors="replace").strip().splitlines()
+    except (OSError, ValueError):
+        return ""
+    return lines[-1] if lines else ""
+
+
+def _log_of(run: RunDirectory) -> Path:
+    return run.logs / "supervisor.log"

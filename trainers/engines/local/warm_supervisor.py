@@ -1,0 +1,65 @@
+"""A supervisor before there is a run: it holds ranks that stand by, until whoever started it names one.
+
+    python -m trainers.engines.local.warm_supervisor FOLDER --nproc-per-node N
+
+The order comes as one line on its standard input. When that ends without one, the page is gone, or wants
+it no more: then it goes too, with all its ranks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import os
+import select
+import sys
+from pathlib import Path
+
+from trainers.contract.rundir import RunDirectory
+from trainers.engines.local import supervisor
+from trainers.engines.local.orders import Order
+from trainers.engines.local.torchrun_process import WarmTorchrun
+from trainers.files import private_files
+from trainers.machine import lifeline
+from trainers.machine.processes import ProcessTree
+
+POLL_S = 0.5
+LOCK = "lock"
+
+
+def main() -> None:
+    """Hold ranks until there is a run for them, then supervise it; exit with torchrun's exit code."""
+    parser = argparse.ArgumentParser(description="Hold ranks that wait for a run.")
+    parser.add_argument("folder", type=Path, help="where their logs lie until then")
+    parser.add_argument("--nproc-per-node", type=int, required=True)
+    options = parser.parse_args()
+    folder = options.folder.resolve()
+    private_files.begin(folder.parent.parent)
+    folder.mkdir(parents=True)
+    # Whoever tidies up sees by it that somebody is still here.
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    lifeline.adopt_orphans()
+    gang = WarmTorchrun(folder, options.nproc_per_node)
+    order = wait_for_order(gang)
+    if order is None:
+        ProcessTree(os.getpid(), with_root=False).kill()
+        gang.put_away(None)
+        return
+    run = RunDirectory(Path(order.run_dir))
+    os.environ.update(order.environment)
+    supervisor.redirect_output(run)
+    sys.exit(supervisor.supervise(run, order.resume_step, order.ticket, gang))
+
+
+def wait_for_order(gang: WarmTorchrun) -> Order | None:
+    """Return the order when it comes; None when none will come, or the ranks have gone."""
+    while not select.select([sys.stdin], [], [], POLL_S)[0]:
+        if gang.process.poll() is not None:
+            return None
+    # Where the ranks have gone at this moment, its supervisor starts others.
+    return Order.from_line(sys.stdin.buffer.readline())
+
+
+if __name__ == "__main__":
+    main()
