@@ -23,7 +23,7 @@ from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
 from ddp_gui.server import build_app, guarded
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB, EVE, password_of
-from tests.unit.test_gui_runs import make_run
+from tests.unit.ddp_gui.runs.test_runs import make_run
 from trainers.contract.rundir import RunDirectory
 
 NO_RULE = (
