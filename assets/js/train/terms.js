@@ -21,7 +21,8 @@ export function term(name, words = name) {
 /** Connects every term on the page with its definition, as soon as the definitions are there. */
 export function explainTerms() {
   if (glossary === null) return;
-  for (const [field, name] of Object.entries(glossary.fields)) markField(document.getElementById(`field-${field}`), name);
+  for (const [field, name] of Object.entries(glossary.fields))
+    markField(document.getElementById(`field-${field}`), name);
   for (const button of document.querySelectorAll(`${TERM}:not([aria-describedby])`)) {
     button.setAttribute("aria-describedby", tipOf(button.dataset.term).id);
   }
@@ -30,14 +31,25 @@ export function explainTerms() {
 /** Puts a mark beside the label of a field: Gradio's labels are plain text, in which no control fits. */
 function markField(field, name) {
   if (field === null || field.querySelector(":scope > .ddp-term-mark")) return;
-  field.append(el("button", { type: "button", class: "ddp-term-mark", "data-term": name, "aria-label": "What does this mean?" }, "?"));
+  field.append(
+    el(
+      "button",
+      { type: "button", class: "ddp-term-mark", "data-term": name, "aria-label": "What does this mean?" },
+      "?",
+    ),
+  );
 }
 
 /** The tooltip of a term, made when the term is first seen. */
 function tipOf(name) {
   if (!tips.has(name)) {
     const id = `ddp-tip-${name.replaceAll(/[^a-zA-Z0-9]+/g, "-")}`;
-    const tip = el("div", { id, class: "ddp-tip", role: "tooltip", hidden: true }, el("strong", {}, `${name}: `), glossary.definitions[name]);
+    const tip = el(
+      "div",
+      { id, class: "ddp-tip", role: "tooltip", hidden: true },
+      el("strong", {}, `${name}: `),
+      glossary.definitions[name],
+    );
     document.body.append(tip);
     tips.set(name, tip);
   }
