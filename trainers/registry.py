@@ -138,14 +138,22 @@ def register_dataset(name: str, *, label: str, needs_path: bool = False) -> Call
 
 
 def register_strategy(
-    name: str, *, label: str, description: str
+    name: str, *, label: str, description: str, sharing: str
 ) -> Callable[[type[StrategyType]], type[StrategyType]]:
-    """Register a `Strategy` class."""
+    """Register a `Strategy` class.
+
+    Args:
+        description: beside its name in the form.
+        sharing: what the ranks do together in a step, for the page of a run.
+    """
 
     def decorate(strategy: type[StrategyType]) -> type[StrategyType]:
+        if name not in _strategies:
+            strategy.name, strategy.label = name, label
+            strategy.description, strategy.sharing = description, sharing
+            strategy.check_declarations()
         entry: type[Strategy] = strategy
         _add(_strategies, name, entry, "strategy")
-        strategy.name, strategy.label, strategy.description = name, label, description
         return strategy
 
     return decorate
