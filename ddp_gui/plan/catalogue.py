@@ -67,6 +67,15 @@ class Strategy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Task:
+    """One task; `trainers.report.task.Task` says what its fields mean."""
+
+    name: str
+    loss_words: str
+    first_metric: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Dataset:
     name: str
     label: str
@@ -82,11 +91,12 @@ class Dataset:
 
 @dataclass(frozen=True, kw_only=True)
 class Catalogue:
-    """The models, data sets and strategies by name; `raw` is what the training process printed."""
+    """The models, data sets, strategies and tasks by name; `raw` is what the training process printed."""
 
     models: Mapping[str, Model]
     datasets: Mapping[str, Dataset]
     strategies: Mapping[str, Strategy]
+    tasks: Mapping[str, Task]
     unavailable: tuple[Mapping[str, str], ...]
     own_data: Mapping[str, str]
     errors: tuple[Mapping[str, str], ...]
@@ -234,6 +244,7 @@ def _parse(raw: Mapping[str, Any]) -> Catalogue:
         models={model.name: model for model in models},
         datasets={dataset.name: dataset for dataset in datasets},
         strategies={entry["name"]: _parse_strategy(entry) for entry in raw["strategies"]},
+        tasks={entry["name"]: Task(**entry) for entry in raw["tasks"]},
         unavailable=tuple(raw["unavailable"]),
         own_data={entry["name"]: entry["label"] for entry in raw["own_data"]},
         errors=tuple(raw["errors"]),

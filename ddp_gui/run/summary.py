@@ -26,6 +26,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
     catalogue = store.catalogue_for(view.run, config)
     dataset, model = catalogue.datasets.get(config.dataset), catalogue.models.get(config.model)
     strategy = catalogue.strategies.get(config.strategy)
+    task = catalogue.tasks.get(dataset.task) if dataset else None
     size = model.size(config.model_size) if model else None
     num_replicas = config.num_replicas(strategy.ranks_per_replica if strategy else "one")
     run_dir = shown_run_dir(view.run.path)
@@ -43,6 +44,8 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "dataset_label": dataset.label if dataset else config.dataset,
         "num_parameters": said.get("num_parameters", expected_size),
         "task": dataset.task if dataset else None,
+        "loss_words": task.loss_words if task else None,
+        "first_metric": task.first_metric if task else None,
         "sample_unit": dataset.sample_unit if dataset else "samples",
         "num_train": num_train,
         "max_ranks": capacity.look().max_ranks(config.device),

