@@ -27,7 +27,7 @@ from ddp_gui.exports import export_routes
 from ddp_gui.gradio_routes import allowlist, light, sessions, uploads
 from ddp_gui.gradio_routes.gate import Gate
 from ddp_gui.gradio_routes.uploads import Uploads
-from ddp_gui.http import shell, static
+from ddp_gui.http import glossary, shell, static
 from ddp_gui.http.asgi import App
 from ddp_gui.http.connections import BoundedProtocol
 from ddp_gui.http.front import Front
@@ -148,6 +148,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     lifespan = _tidying(store, uploaded, (checks, machine_checks), line, standby)
     app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(static.make_router())
+    app.include_router(glossary.make_router())
     static.mount_assets(app)
     app.include_router(login_routes.make_router(login))
     app.include_router(list_routes.make_router(store, view.places))

@@ -2,6 +2,7 @@
 
 import { mountNav } from "./nav.js";
 import { dressPresets } from "./presets.js";
+import { beginTerms, explainTerms } from "./terms.js";
 
 // Each page loads only what it shows.
 const VIEWS = {
@@ -18,6 +19,7 @@ const mounted = new Map();
 
 function mountAll() {
   dressPresets();
+  explainTerms();
   for (const [id, load] of Object.entries(VIEWS)) {
     const place = document.getElementById(id);
     const held = mounted.get(id);
@@ -43,3 +45,4 @@ function mountLater(load, place) {
 
 new MutationObserver(mountAll).observe(document.documentElement, { childList: true, subtree: true });
 mountAll();
+beginTerms();

@@ -26,6 +26,7 @@ STYLES = (
     "strangers_text",
     "queue",
     "person",
+    "terms",
 )
 # The way to each page: its address, its name in the navigation, and the place a script fills.
 PAGES = (("runs", "Runs", "ddp-runs"), ("machine", "Machine", "ddp-machine"))

@@ -77,6 +77,7 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/live/queue/run": ("see", "?id=RUN"),
     "/live/me": ("anybody", ""),
     "/live/plotly.min.js": ("anybody", ""),
+    "/live/glossary": ("anybody", ""),
     "/live/machine": ("anybody", ""),
     "/live/machine/check/{check_id}/report.txt": ("anybody", ""),
     "/live/runs": ("anybody", ""),
