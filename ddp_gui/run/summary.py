@@ -7,7 +7,7 @@ from typing import Any
 
 from ddp_gui.auth import owners, rights
 from ddp_gui.devices import capacity
-from ddp_gui.events import event_reader
+from ddp_gui.events import charts, event_reader
 from ddp_gui.events.run_view import RunView
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.plan import shown_run_dir
@@ -27,6 +27,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
     dataset, model = catalogue.datasets.get(config.dataset), catalogue.models.get(config.model)
     strategy = catalogue.strategies.get(config.strategy)
     task = catalogue.tasks.get(dataset.task) if dataset else None
+    sample_unit = dataset.sample_unit if dataset else "samples"
     size = model.size(config.model_size) if model else None
     num_replicas = config.num_replicas(strategy.ranks_per_replica if strategy else "one")
     run_dir = shown_run_dir(view.run.path)
@@ -46,7 +47,8 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "task": dataset.task if dataset else None,
         "loss_words": task.loss_words if task else None,
         "first_metric": task.first_metric if task else None,
-        "sample_unit": dataset.sample_unit if dataset else "samples",
+        "sample_unit": sample_unit,
+        "charts": charts.of_a_run(sample_unit),
         "num_train": num_train,
         "max_ranks": capacity.look().max_ranks(config.device),
         "strategy_label": strategy.label if strategy else config.strategy,

@@ -169,7 +169,8 @@ def test_the_catalogue_is_asked_once_and_again_when_a_file_changes(
 ) -> None:
     watched = tmp_path / "package"
     nothing: dict[str, list[Any]] = {
-        name: [] for name in ("models", "datasets", "strategies", "errors", "unavailable", "own_data")
+        name: []
+        for name in ("models", "datasets", "strategies", "tasks", "errors", "unavailable", "own_data")
     }
     raw: dict[str, Any] = {**nothing, "watched_paths": [str(watched)]}
     asked: list[int] = []
