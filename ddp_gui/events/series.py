@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ddp_gui.events.charts import STEP_CHARTS
 from ddp_gui.events.evaluations import Evaluations
 from ddp_gui.events.tables import (
     MAX_POINTS,
@@ -41,7 +42,8 @@ STEP_FIELDS = {
     "step_time": "step_time_s",
     "data_time": "data_time_s",
 }
-STEP_TRACES = ("loss", "throughput", "learning_rate", "grad_norm")
+STEP_TRACES = ("loss", *(chart.column for chart in STEP_CHARTS))
+SPARSE = frozenset(chart.column for chart in STEP_CHARTS if chart.is_sparse)
 SMOOTHED = "loss_smooth"
 DEVICE_FIELDS = {
     "utilization": "utilization_percent",
@@ -147,9 +149,10 @@ class Series:
         if look.smoothing > 1:
             smooth = table.mean_of_newest("loss", look.smoothing, first, last)
             traces[SMOOTHED] = {"as": "loss", "y": shown(smooth[chosen])}
-        for name in ("throughput", "learning_rate"):
-            traces[name] = {"as": "loss", "y": shown(table.column(name)[first:last][chosen])}
-        return traces | _all_of(table, first, last, {"grad_norm": "grad_norm"}, look, most)
+        for name in STEP_TRACES[1:]:
+            if name not in SPARSE:
+                traces[name] = {"as": "loss", "y": shown(table.column(name)[first:last][chosen])}
+        return traces | _all_of(table, first, last, {name: name for name in SPARSE}, look, most)
 
     def _take(self, event: Event) -> None:
         self.next_seq = event["seq"] + 1
@@ -291,7 +294,7 @@ def _all_of(
         num_there = int(is_there.sum())
         if num_there == 0:
             continue
-        if column == "grad_norm" or num_there < len(y) // 2:
+        if column in SPARSE or num_there < len(y) // 2:
             traces[name] = _trace(x[is_there], y[is_there], most)
         else:
             traces[name] = _trace(x, y, most)

@@ -25,7 +25,6 @@ from trainers.job import take_sample
 from trainers.optimisation import compiling, optimizers
 from trainers.optimisation.objective import Objective
 from trainers.optimisation.optimizers import LearningRate
-from trainers.parallel import precision
 from trainers.parallel.precision import Precision
 from trainers.parallel.strategy import Strategy
 from trainers.report.reporter import NullReporter
@@ -127,9 +126,9 @@ def test_step_with_an_infinite_gradient_is_left_out_and_the_scale_falls() -> Non
 
 
 def test_fp16_is_refused_where_the_ranks_hold_pieces() -> None:
-    assert "bf16" in str(precision.why_not("fp16", Shard))
-    assert precision.why_not("fp16", Strategy) is None
-    assert precision.why_not("bf16", Shard) is None
+    assert "bf16" in str(Shard.why_not_config(Config(precision="fp16")))
+    assert Strategy.why_not_config(Config(precision="fp16")) is None
+    assert Shard.why_not_config(Config(precision="bf16")) is None
 
 
 def compiled(backend: Any) -> tuple[nn.Module, str | None]:
