@@ -1,4 +1,4 @@
-"""The examples of docs/adding.md: in the catalogue, in the plan, and in a run that trains with all of them."""
+"""The examples of docs/adding.md: in the catalogue, in the plan, and in a run that trains with them all."""
 
 from __future__ import annotations
 
