@@ -60,6 +60,11 @@ STEP_CHARTS = (
 )
 
 
+def columns(*, sparse: bool | None = None) -> tuple[str, ...]:
+    """Return the columns that are drawn; only those that are sparse, or only those that are not."""
+    return tuple(chart.column for chart in STEP_CHARTS if sparse is None or chart.is_sparse == sparse)
+
+
 def of_a_run(sample_unit: str) -> list[dict[str, Any]]:
     """Return the charts as the page draws them."""
     return [
