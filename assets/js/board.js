@@ -42,7 +42,11 @@ export class Board {
     this.charts = this.makeCharts(summary);
     this.menu = new CheckpointMenu(runId, onResume);
     this.charts[0].box.append(this.menu.element);
-    this.element = el("div", { class: "ddp-charts" }, this.charts.map((chart) => chart.element));
+    this.element = el(
+      "div",
+      { class: "ddp-charts" },
+      this.charts.map((chart) => chart.element),
+    );
     this.endTheme = onThemeChange(() => this.redrawAll());
   }
 
@@ -66,7 +70,16 @@ export class Board {
     const fetchRange = (low, high) => this.fetchRange(low, high);
     const onVisible = () => this.schedule();
     const chart = (name, title, empty, figure, more = {}) => {
-      const made = new Chart({ name, title, empty, figure, fetchRange, onVisible, everyMs: CALM_MS, ...more });
+      const made = new Chart({
+        name,
+        title,
+        empty,
+        figure,
+        fetchRange,
+        onVisible,
+        everyMs: CALM_MS,
+        ...more,
+      });
       made.watches = WATCHES[name];
       return made;
     };
@@ -116,15 +129,28 @@ export class Board {
   /** Keeps what is marked on the curve: checkpoints that are on disk, commands, warnings. Tells of news. */
   noteMarks({ type, marks, checkpoints }) {
     if (type === "snapshot") this.happened = [];
-    this.happened.push(...marks.filter((mark) => ["checkpoint", "command", "warning", "error"].includes(mark.kind)));
+    this.happened.push(
+      ...marks.filter((mark) => ["checkpoint", "command", "warning", "error"].includes(mark.kind)),
+    );
     if (checkpoints) this.checkpoints = checkpoints;
     if (type !== "snapshot" && marks.length === 0 && !checkpoints) return false;
     this.menu.take(this.checkpoints);
-    const saved = new Map(this.happened.filter((mark) => mark.kind === "checkpoint").map((mark) => [mark.step, mark]));
+    const saved = new Map(
+      this.happened.filter((mark) => mark.kind === "checkpoint").map((mark) => [mark.step, mark]),
+    );
     this.marks = [
-      ...this.checkpoints.map((item) => ({ kind: "checkpoint", step: item.step, active_s: saved.get(item.step)?.active_s, words: checkpointWords(item) })),
-      ...this.happened.filter((mark) => mark.kind === "command").map((mark) => ({ ...mark, words: `${mark.name}: ${mark.message}` })),
-      ...this.happened.filter((mark) => mark.kind === "warning" || mark.kind === "error").map((mark) => ({ ...mark, kind: "warning", words: mark.message })),
+      ...this.checkpoints.map((item) => ({
+        kind: "checkpoint",
+        step: item.step,
+        active_s: saved.get(item.step)?.active_s,
+        words: checkpointWords(item),
+      })),
+      ...this.happened
+        .filter((mark) => mark.kind === "command")
+        .map((mark) => ({ ...mark, words: `${mark.name}: ${mark.message}` })),
+      ...this.happened
+        .filter((mark) => mark.kind === "warning" || mark.kind === "error")
+        .map((mark) => ({ ...mark, kind: "warning", words: mark.message })),
     ];
     return true;
   }

@@ -9,7 +9,12 @@ const TAIL_POINTS = 150;
 
 /** Everything of a figure but the points of its lines: while it stays the same, only the lines grow. */
 export function lineParts({ data, layout, title, revision, end }) {
-  const traces = data.map((trace) => [trace.name, trace.mode, trace.line, trace.mode === "lines" ? null : trace.x.length]);
+  const traces = data.map((trace) => [
+    trace.name,
+    trace.mode,
+    trace.line,
+    trace.mode === "lines" ? null : trace.x.length,
+  ]);
   return JSON.stringify([traces, layout, title, revision, end]);
 }
 

@@ -44,7 +44,14 @@ export function baseLayout(dataRevision, yRevision, zoomRevision) {
     modebar: { bgcolor: colors.paper, color: colors.faint, activecolor: colors.text },
     showlegend: false,
     legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", xanchor: "left", bgcolor: colors.paper },
-    xaxis: { ...axis, spikecolor: colors.faint, spikethickness: 1, showgrid: false, showline: true, uirevision: `zoom${zoomRevision}` },
+    xaxis: {
+      ...axis,
+      spikecolor: colors.faint,
+      spikethickness: 1,
+      showgrid: false,
+      showline: true,
+      uirevision: `zoom${zoomRevision}`,
+    },
     yaxis: { ...axis, uirevision: `zoom${zoomRevision} ${yRevision}` },
   };
 }

@@ -24,7 +24,9 @@ export function loadPlotly() {
     }
     // The page may have begun to fetch it; it is run only now, when everything else has been asked for.
     const fetched = document.querySelector('link[rel="preload"][href*="live/plotly.min.js"]');
-    const script = document.head.appendChild(el("script", { src: fetched?.href ?? address("live/plotly.min.js") }));
+    const script = document.head.appendChild(
+      el("script", { src: fetched?.href ?? address("live/plotly.min.js") }),
+    );
     script.addEventListener("load", () => resolve(window.Plotly));
     script.addEventListener("error", () => reject(new Error("plotly.min.js could not be loaded")));
   });
@@ -97,7 +99,8 @@ export class Chart {
     show(this.empty, !hasPoints);
     if (!hasPoints && !this.isDrawn) return false;
     const parts = lineParts(figure);
-    if (this.canOnlyGrow(parts, figure) && growLines(this.plot, figure.data, this.drawn, this.isZoomed)) return false;
+    if (this.canOnlyGrow(parts, figure) && growLines(this.plot, figure.data, this.drawn, this.isZoomed))
+      return false;
     await this.drawWhole(figure, parts);
     return true;
   }
@@ -141,7 +144,12 @@ export class Chart {
   }
 
   wholeButton() {
-    return { name: "whole", title: "Show the whole curve", icon: this.plotly.Icons.home, click: () => this.unzoom() };
+    return {
+      name: "whole",
+      title: "Show the whole curve",
+      icon: this.plotly.Icons.home,
+      click: () => this.unzoom(),
+    };
   }
 
   /** The user zoomed: asks for the finer points of what is shown now. */

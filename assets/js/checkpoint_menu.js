@@ -14,8 +14,19 @@ export class CheckpointMenu {
     this.words = el("p", {});
     this.resume = el("button", { type: "button", class: "ddp-button ddp-button-small" }, "Resume from here");
     this.download = el("a", { class: "ddp-button ddp-button-small", download: "" }, "Download");
-    const close = el("button", { type: "button", class: "ddp-toast-close", "aria-label": "Close", onclick: () => this.hide() }, "×");
-    this.element = el("div", { class: "ddp-checkpoint-menu", role: "dialog", "aria-label": "Checkpoint", hidden: true }, this.words, this.mayResume ? this.resume : null, this.download, close);
+    const close = el(
+      "button",
+      { type: "button", class: "ddp-toast-close", "aria-label": "Close", onclick: () => this.hide() },
+      "×",
+    );
+    this.element = el(
+      "div",
+      { class: "ddp-checkpoint-menu", role: "dialog", "aria-label": "Checkpoint", hidden: true },
+      this.words,
+      this.mayResume ? this.resume : null,
+      this.download,
+      close,
+    );
     this.element.addEventListener("keydown", (event) => event.key === "Escape" && this.hide());
     this.resume.addEventListener("click", async () => {
       if (await act(this.resume, "resume_run", runId, this.step)) this.hide();

@@ -6,7 +6,11 @@ import { callEndpoint } from "./net.js";
 import { complain, inform } from "./toast.js";
 
 const WHO_SEES = [
-  [true, "Everybody sees all runs", "People learn from each other’s curves. Only the owner and teachers can stop or change a run."],
+  [
+    true,
+    "Everybody sees all runs",
+    "People learn from each other’s curves. Only the owner and teachers can stop or change a run.",
+  ],
   [false, "Everybody sees only their own", "As in an exam. Teachers still see all."],
 ];
 
@@ -19,10 +23,17 @@ export async function openClassSettings() {
     complain(error.message);
     return;
   }
-  const choices = WHO_SEES.map(([value, title, words]) => choice(value, title, words, settings.everyone_sees));
+  const choices = WHO_SEES.map(([value, title, words]) =>
+    choice(value, title, words, settings.everyone_sees),
+  );
   await openDialog({
     title: "The class",
-    content: el("fieldset", { class: "ddp-class" }, el("legend", {}, "Who sees whose runs"), choices.map((each) => each.element)),
+    content: el(
+      "fieldset",
+      { class: "ddp-class" },
+      el("legend", {}, "Who sees whose runs"),
+      choices.map((each) => each.element),
+    ),
     confirm: "Save",
     onConfirm: async () => {
       const { value, title } = choices.find((each) => each.input.checked);
@@ -34,5 +45,10 @@ export async function openClassSettings() {
 
 function choice(value, title, words, chosen) {
   const input = el("input", { type: "radio", name: "everyone_sees", checked: value === chosen });
-  return { value, title, input, element: el("label", {}, input, el("span", {}, el("strong", {}, title), el("small", {}, words))) };
+  return {
+    value,
+    title,
+    input,
+    element: el("label", {}, input, el("span", {}, el("strong", {}, title), el("small", {}, words))),
+  };
 }

@@ -10,7 +10,11 @@ export function commandPanel(summary) {
   return section(
     "The command",
     "the-command",
-    el("p", { class: "ddp-caption" }, "This job as a command, to run by hand in the project's folder. Start does the same, but imports torch once for all ranks, and beforehand where it can."),
+    el(
+      "p",
+      { class: "ddp-caption" },
+      "This job as a command, to run by hand in the project's folder. Start does the same, but imports torch once for all ranks, and beforehand where it can.",
+    ),
     new CommandLine(summary.command).element,
     equation(summary),
   );
@@ -20,12 +24,21 @@ export function commandPanel(summary) {
 export class CommandLine {
   constructor(command, label = "command") {
     this.code = el("code", {}, command);
-    this.copy = el("button", { type: "button", class: "ddp-button ddp-button-small", "aria-label": `Copy: ${label}` }, "Copy");
+    this.copy = el(
+      "button",
+      { type: "button", class: "ddp-button ddp-button-small", "aria-label": `Copy: ${label}` },
+      "Copy",
+    );
     this.copy.addEventListener("click", async () => {
       setText(this.copy, (await copyText(this.code.textContent, this.code)) ? "Copied" : "Press Ctrl+C");
       setTimeout(() => setText(this.copy, "Copy"), SAID_MS);
     });
-    this.element = el("div", { class: "ddp-command-line" }, el("pre", { tabindex: 0, "aria-label": label }, this.code), this.copy);
+    this.element = el(
+      "div",
+      { class: "ddp-command-line" },
+      el("pre", { tabindex: 0, "aria-label": label }, this.code),
+      this.copy,
+    );
   }
 
   update(command) {
@@ -33,7 +46,12 @@ export class CommandLine {
   }
 }
 
-function equation({ config, num_replicas: copies, global_batch: globalBatch, steps_per_epoch: stepsPerEpoch }) {
+function equation({
+  config,
+  num_replicas: copies,
+  global_batch: globalBatch,
+  steps_per_epoch: stepsPerEpoch,
+}) {
   const term = (value, words) => el("span", {}, el("b", {}, count(value)), el("small", {}, words));
   const sign = (text) => el("i", {}, text);
   const ranksEach = config.nproc_per_node / copies;
@@ -44,7 +62,9 @@ function equation({ config, num_replicas: copies, global_batch: globalBatch, ste
     { class: "ddp-equation" },
     term(config.batch_size, ranksEach === 1 ? "per rank" : "per copy"),
     sign("×"),
-    ranksEach === 1 ? term(copies, copies === 1 ? "rank" : "ranks") : term(copies, `${copyWords}, ${ranksEach} ranks each`),
+    ranksEach === 1
+      ? term(copies, copies === 1 ? "rank" : "ranks")
+      : term(copies, `${copyWords}, ${ranksEach} ranks each`),
     accumulated > 1 ? [sign("×"), term(accumulated, "accumulated")] : null,
     sign("="),
     term(globalBatch, "global batch"),

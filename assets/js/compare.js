@@ -22,7 +22,9 @@ export class CompareView {
     this.look = { ...USUAL, ...preference("compare", {}) };
     this.traces = new Map();
     this.runs = [];
-    this.curve = select("Curve", [["loss", "training loss"]], this.look.curve, (curve) => this.change({ curve }));
+    this.curve = select("Curve", [["loss", "training loss"]], this.look.curve, (curve) =>
+      this.change({ curve }),
+    );
     this.chart = new Chart({
       name: "compare",
       title: "Training loss",
@@ -43,7 +45,12 @@ export class CompareView {
     this.element = el(
       "div",
       { class: "ddp ddp-runs-page" },
-      el("div", { class: "ddp-list-title" }, el("h1", {}, "Compare"), el("a", { href: address("runs"), onclick: onLink }, "All runs")),
+      el(
+        "div",
+        { class: "ddp-list-title" },
+        el("h1", {}, "Compare"),
+        el("a", { href: address("runs"), onclick: onLink }, "All runs"),
+      ),
       this.missing,
       this.chart.element,
       this.table.element,
@@ -66,7 +73,9 @@ export class CompareView {
   async load() {
     clearTimeout(this.timer);
     try {
-      const { runs, fields, missing } = await fetchJson(address(`live/runs/compare?ids=${this.runIds.map(encodeURIComponent).join(",")}`));
+      const { runs, fields, missing } = await fetchJson(
+        address(`live/runs/compare?ids=${this.runIds.map(encodeURIComponent).join(",")}`),
+      );
       if (this.isClosed) return;
       this.runs = runs;
       this.table.update(runs, fields);
@@ -84,7 +93,9 @@ export class CompareView {
 
   async loadCurves() {
     const { axis, smoothing } = this.look;
-    const asked = this.runs.filter((run) => LIVE_STATES.has(run.state) || this.traces.get(run.run_id)?.look !== axis + smoothing);
+    const asked = this.runs.filter(
+      (run) => LIVE_STATES.has(run.state) || this.traces.get(run.run_id)?.look !== axis + smoothing,
+    );
     await Promise.all(
       asked.map(async (run) => {
         const payload = await fetchJson(runAddress(run.run_id, "poll", { since: -1, axis, smoothing }));
@@ -103,7 +114,11 @@ export class CompareView {
     if (names.join() === this.offered) return;
     this.offered = names.join();
     if (!names.includes(this.look.curve)) this.look.curve = "loss";
-    this.curve.replaceChildren(...names.map((name) => el("option", { value: name, selected: name === this.look.curve }, curveWords(name))));
+    this.curve.replaceChildren(
+      ...names.map((name) =>
+        el("option", { value: name, selected: name === this.look.curve }, curveWords(name)),
+      ),
+    );
   }
 
   change(values, isNewData = false) {

@@ -21,7 +21,9 @@ export function curveNames(held) {
 export function curveWords(name) {
   if (name === "loss") return "training loss";
   if (name === "throughput") return "throughput (samples per second)";
-  return name === "validation_loss" ? "validation loss" : `validation ${metricLabel(name.slice("metric:".length))}`;
+  return name === "validation_loss"
+    ? "validation loss"
+    : `validation ${metricLabel(name.slice("metric:".length))}`;
 }
 
 /** The figure of one kind of curve of all runs. */
@@ -51,13 +53,24 @@ export function compareFigure(runs, traces, { curve, axis, smoothing }) {
       showlegend: false,
       hovermode: "closest",
       xaxis: axis === "step" ? { title: { text: "optimizer step" }, rangemode: "tozero" } : timeAxis(data),
-      yaxis: { title: { text: words }, rangemode: curve === "throughput" ? "tozero" : "normal", tickformat: isShare ? ",.2~%" : null, hoverformat: isShare ? ".2%" : ".4f" },
+      yaxis: {
+        title: { text: words },
+        rangemode: curve === "throughput" ? "tozero" : "normal",
+        tickformat: isShare ? ",.2~%" : null,
+        hoverformat: isShare ? ".2%" : ".4f",
+      },
     },
   };
 }
 
 function timeAxis(data) {
-  const longest_s = (Math.max(DAY_ZERO_MS, ...data.map((trace) => trace.x.at(-1) ?? DAY_ZERO_MS)) - DAY_ZERO_MS) / 1000;
-  const [tickformat, unit] = longest_s < 3600 ? ["%-M:%S", "minutes:seconds"] : longest_s < 86400 ? ["%-H:%M", "hours:minutes"] : ["day %-j, %-H:%M", "time"];
+  const longest_s =
+    (Math.max(DAY_ZERO_MS, ...data.map((trace) => trace.x.at(-1) ?? DAY_ZERO_MS)) - DAY_ZERO_MS) / 1000;
+  const [tickformat, unit] =
+    longest_s < 3600
+      ? ["%-M:%S", "minutes:seconds"]
+      : longest_s < 86400
+        ? ["%-H:%M", "hours:minutes"]
+        : ["day %-j, %-H:%M", "time"];
   return { type: "date", tickformat, hoverformat: "%-H:%M:%S", title: { text: `${unit} since the start` } };
 }

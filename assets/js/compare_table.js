@@ -11,7 +11,12 @@ const DASHES = { solid: null, dash: "8 5", dot: "2 4", dashdot: "8 4 2 4", longd
 
 export class CompareTable {
   constructor() {
-    this.box = el("div", { class: "ddp-compare-scroll", tabindex: 0, role: "group", "aria-label": "Results and settings" });
+    this.box = el("div", {
+      class: "ddp-compare-scroll",
+      tabindex: 0,
+      role: "group",
+      "aria-label": "Results and settings",
+    });
     this.element = section("Results, and what differs", "compare", this.box);
   }
 
@@ -20,18 +25,42 @@ export class CompareTable {
     if (text === this.drawn) return;
     this.drawn = text;
     this.held = [runs, fields];
-    const head = el("tr", {}, el("td", {}), runs.map((run, index) => headCell(run, index)));
+    const head = el(
+      "tr",
+      {},
+      el("td", {}),
+      runs.map((run, index) => headCell(run, index)),
+    );
     const differing =
       fields.length > 0
         ? fields.map((field) => tableRow(field.label, field.values.map(valueWords), field.help))
-        : [el("tr", {}, el("td", { colspan: runs.length + 1, class: "ddp-hint" }, "Their settings are all the same."))];
+        : [
+            el(
+              "tr",
+              {},
+              el("td", { colspan: runs.length + 1, class: "ddp-hint" }, "Their settings are all the same."),
+            ),
+          ];
     this.box.replaceChildren(
       el(
         "table",
         { class: "ddp-table ddp-compare-table" },
         el("thead", {}, head),
         el("tbody", {}, results(runs)),
-        el("tbody", {}, el("tr", {}, el("th", { scope: "colgroup", colspan: runs.length + 1, class: "ddp-compare-part" }, "Settings that differ")), differing),
+        el(
+          "tbody",
+          {},
+          el(
+            "tr",
+            {},
+            el(
+              "th",
+              { scope: "colgroup", colspan: runs.length + 1, class: "ddp-compare-part" },
+              "Settings that differ",
+            ),
+          ),
+          differing,
+        ),
       ),
     );
   }
@@ -45,7 +74,15 @@ export class CompareTable {
 
 function headCell(run, index) {
   const { color, dash } = line(index);
-  const sample = svg("line", { x1: 0, y1: 4, x2: 44, y2: 4, stroke: color, "stroke-width": 3, ...(DASHES[dash] ? { "stroke-dasharray": DASHES[dash] } : {}) });
+  const sample = svg("line", {
+    x1: 0,
+    y1: 4,
+    x2: 44,
+    y2: 4,
+    stroke: color,
+    "stroke-width": 3,
+    ...(DASHES[dash] ? { "stroke-dasharray": DASHES[dash] } : {}),
+  });
   return el(
     "th",
     { scope: "col" },
@@ -61,19 +98,39 @@ function results(runs) {
     pill.update(run.state);
     return pill.element;
   });
-  const best = ({ best_metric: found }) => (found ? `${metric(found.name, found.value)} ${metricLabel(found.name)}, step ${count(found.step)}` : UNKNOWN);
+  const best = ({ best_metric: found }) =>
+    found
+      ? `${metric(found.name, found.value)} ${metricLabel(found.name)}, step ${count(found.step)}`
+      : UNKNOWN;
   return [
     tableRow("State", states),
-    tableRow("Steps", runs.map((run) => (run.num_steps ? `${count(run.step)} of ${count(run.num_steps)}` : count(run.step)))),
-    tableRow("Training loss", runs.map((run) => loss(run.loss))),
+    tableRow(
+      "Steps",
+      runs.map((run) => (run.num_steps ? `${count(run.step)} of ${count(run.num_steps)}` : count(run.step))),
+    ),
+    tableRow(
+      "Training loss",
+      runs.map((run) => loss(run.loss)),
+    ),
     tableRow("Best evaluation", runs.map(best)),
-    tableRow("Started", runs.map((run) => dateTime(run.created_unix_s))),
-    tableRow("Took", runs.map((run) => duration(run.took_s))),
+    tableRow(
+      "Started",
+      runs.map((run) => dateTime(run.created_unix_s)),
+    ),
+    tableRow(
+      "Took",
+      runs.map((run) => duration(run.took_s)),
+    ),
   ];
 }
 
 function tableRow(label, cells, help = null) {
-  return el("tr", {}, el("th", { scope: "row", title: help }, label), cells.map((cell) => el("td", {}, cell)));
+  return el(
+    "tr",
+    {},
+    el("th", { scope: "row", title: help }, label),
+    cells.map((cell) => el("td", {}, cell)),
+  );
 }
 
 function valueWords(value) {

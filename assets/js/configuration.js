@@ -17,7 +17,15 @@ export class ConfigurationPanel {
       this.chosen,
       this.before,
       el("details", {}, el("summary", {}, "All settings"), this.all),
-      el("p", {}, el("a", { class: "ddp-button ddp-button-small", href: againAddress(runId) }, "Run again with changes")),
+      el(
+        "p",
+        {},
+        el(
+          "a",
+          { class: "ddp-button ddp-button-small", href: againAddress(runId) },
+          "Run again with changes",
+        ),
+      ),
     );
     fetchJson(runAddress(runId, "configuration")).then(
       (found) => this.fill(found),
@@ -41,7 +49,8 @@ function entry({ field, label, help, value }) {
 
 function changesFrom({ run_id: runId, changes }) {
   const link = el("a", { href: address(`run?id=${encodeURIComponent(runId)}`) }, runId);
-  if (changes.length === 0) return [el("p", { class: "ddp-caption" }, "The same configuration as the run before, ", link, ".")];
+  if (changes.length === 0)
+    return [el("p", { class: "ddp-caption" }, "The same configuration as the run before, ", link, ".")];
   const rows = changes.map(({ label, before, now }) =>
     el("tr", {}, el("td", {}, label), el("td", {}, words(before)), el("td", {}, el("strong", {}, words(now)))),
   ); // prettier-ignore

@@ -10,7 +10,11 @@ const DRAW_EVERY_MS = 900;
 const percent = (value) => `${Math.round(value)}%`;
 const MEASURES = {
   utilization: { title: "busy", words: percent, top: () => 100 },
-  memory: { title: "memory", words: bytes, top: (device, highest) => (device?.kind === "cuda" ? (device.memory_total_bytes ?? highest) : highest) },
+  memory: {
+    title: "memory",
+    words: bytes,
+    top: (device, highest) => (device?.kind === "cuda" ? (device.memory_total_bytes ?? highest) : highest),
+  },
   temperature: { title: "temperature", words: (value) => `${Math.round(value)} °C`, top: () => 100 },
   power: { title: "power", words: (value) => `${Math.round(value)} W`, top: (_, highest) => highest },
 };
@@ -21,7 +25,11 @@ export class DevicesPanel {
     this.devices = new Map();
     this.drawnAt = -Infinity;
     this.list = el("div", { class: "ddp-devices-list" });
-    this.empty = el("p", { class: "ddp-empty" }, "Appears with the first measurement: once a second, one card for each rank.");
+    this.empty = el(
+      "p",
+      { class: "ddp-empty" },
+      "Appears with the first measurement: once a second, one card for each rank.",
+    );
     this.element = section("Every rank's device", "devices", this.empty, this.list);
     this.title = this.element.querySelector("h2");
   }
@@ -45,7 +53,10 @@ export class DevicesPanel {
     return Object.fromEntries(
       Object.keys(MEASURES).map((name) => [
         name,
-        ranks.reduce((top, rank) => traces.get(`${name}:${rank}`).y.reduce((a, b) => Math.max(a, b ?? 0), top), 0) || 1,
+        ranks.reduce(
+          (top, rank) => traces.get(`${name}:${rank}`).y.reduce((a, b) => Math.max(a, b ?? 0), top),
+          0,
+        ) || 1,
       ]),
     );
   }
@@ -66,7 +77,12 @@ class Card {
     this.name = el("span", { class: "ddp-device-name" });
     this.curves = new Map();
     this.grid = el("dl", { class: "ddp-device-curves" });
-    this.element = el("article", { class: "ddp-device", "aria-label": `rank ${rank}` }, el("p", {}, el("strong", {}, `rank ${rank}`), this.name), this.grid);
+    this.element = el(
+      "article",
+      { class: "ddp-device", "aria-label": `rank ${rank}` },
+      el("p", {}, el("strong", {}, `rank ${rank}`), this.name),
+      this.grid,
+    );
   }
 
   update(traces, device, highest) {
@@ -94,19 +110,35 @@ class Curve {
     this.title = title;
     this.line = svg("path", { class: "ddp-curve-line" });
     this.ground = svg("path", { class: "ddp-curve-ground" });
-    this.picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" }, this.ground, this.line);
+    this.picture = svg(
+      "svg",
+      { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" },
+      this.ground,
+      this.line,
+    );
     this.value = el("dd", {});
-    this.element = el("div", { class: "ddp-curve" }, el("dt", {}, title), this.value, el("dd", { class: "ddp-curve-picture" }, this.picture));
+    this.element = el(
+      "div",
+      { class: "ddp-curve" },
+      el("dt", {}, title),
+      this.value,
+      el("dd", { class: "ddp-curve-picture" }, this.picture),
+    );
   }
 
   update({ x, y }, { words }, top) {
     const last = y.at(-1);
     setText(this.value, last === null || last === undefined ? UNKNOWN : words(last));
     const known = y.filter((value) => value !== null);
-    const range = known.length ? `from ${words(Math.min(...known))} to ${words(Math.max(...known))}` : "not measured";
+    const range = known.length
+      ? `from ${words(Math.min(...known))} to ${words(Math.max(...known))}`
+      : "not measured";
     setAttribute(this.picture, "aria-label", `${this.title} since the start: ${range}`);
     const span = Math.max(x.at(-1), 1);
-    const points = x.map((at, index) => [(at / span) * WIDTH, y[index] === null ? null : HEIGHT - 2 - (Math.min(y[index], top) / top) * (HEIGHT - 4)]);
+    const points = x.map((at, index) => [
+      (at / span) * WIDTH,
+      y[index] === null ? null : HEIGHT - 2 - (Math.min(y[index], top) / top) * (HEIGHT - 4),
+    ]);
     let command = "M";
     let path = "";
     for (const [left, height] of points) {
@@ -119,6 +151,11 @@ class Curve {
     }
     this.line.setAttribute("d", path);
     const drawn = points.filter(([, height]) => height !== null);
-    this.ground.setAttribute("d", drawn.length > 1 ? `M${drawn[0][0].toFixed(1)},${HEIGHT}L${drawn.map(([left, height]) => `${left.toFixed(1)},${height.toFixed(1)}`).join("L")}L${drawn.at(-1)[0].toFixed(1)},${HEIGHT}Z` : "");
+    this.ground.setAttribute(
+      "d",
+      drawn.length > 1
+        ? `M${drawn[0][0].toFixed(1)},${HEIGHT}L${drawn.map(([left, height]) => `${left.toFixed(1)},${height.toFixed(1)}`).join("L")}L${drawn.at(-1)[0].toFixed(1)},${HEIGHT}Z`
+        : "",
+    );
   }
 }

@@ -11,10 +11,21 @@ let number = 0;
 export function openDialog({ title, content, confirm, isDangerous = false, onConfirm }) {
   number += 1;
   const problem = el("p", { class: "ddp-dialog-problem", role: "alert", hidden: true });
-  const main = el("button", { type: "submit", class: `ddp-button ${isDangerous ? "ddp-button-stop" : "ddp-button-main"}` }, confirm);
+  const main = el(
+    "button",
+    { type: "submit", class: `ddp-button ${isDangerous ? "ddp-button-stop" : "ddp-button-main"}` },
+    confirm,
+  );
   const leave = el("button", { type: "button", class: "ddp-button" }, "Cancel");
   const id = `ddp-dialog-${number}`;
-  const form = el("form", { method: "dialog" }, el("h2", { id }, title), content, problem, el("div", { class: "ddp-dialog-buttons" }, leave, main));
+  const form = el(
+    "form",
+    { method: "dialog" },
+    el("h2", { id }, title),
+    content,
+    problem,
+    el("div", { class: "ddp-dialog-buttons" }, leave, main),
+  );
   const dialog = el("dialog", { class: "ddp ddp-dialog", "aria-labelledby": id }, form);
   return new Promise((resolve) => {
     let worked = false;
@@ -49,7 +60,15 @@ export function toggleMenu(button, items) {
   const isSame = openMenu?.button === button;
   openMenu?.close();
   if (isSame) return;
-  const menu = el("div", { class: "ddp ddp-menu", role: "group", "aria-label": button.getAttribute("aria-label") ?? button.textContent }, items);
+  const menu = el(
+    "div",
+    {
+      class: "ddp ddp-menu",
+      role: "group",
+      "aria-label": button.getAttribute("aria-label") ?? button.textContent,
+    },
+    items,
+  );
   const close = () => {
     menu.remove();
     setAttribute(button, "aria-expanded", "false");

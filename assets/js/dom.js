@@ -13,7 +13,12 @@ export function el(tag, attributes = {}, ...children) {
     else if (name === "class") element.className = value;
     else element.setAttribute(name, value === true ? "" : readable(name, value));
   }
-  element.append(...children.flat().filter((child) => child !== null && child !== undefined).map(shown));
+  element.append(
+    ...children
+      .flat()
+      .filter((child) => child !== null && child !== undefined)
+      .map(shown),
+  );
   return element;
 }
 
@@ -76,7 +81,8 @@ export function guarded(element, update) {
   } catch (error) {
     console.error(error);
     element.hidden = false;
-    const words = before ?? element.appendChild(el("p", { class: "ddp-empty ddp-card-failed", role: "alert" }));
+    const words =
+      before ?? element.appendChild(el("p", { class: "ddp-empty ddp-card-failed", role: "alert" }));
     setText(words, `This part cannot be shown (${error.message}). The others can.`);
   }
 }
@@ -102,6 +108,9 @@ const FILLED = new Set(["play", "pause", "square"]);
 
 /** Returns a small picture; its meaning must also be in words next to it. */
 export function icon(name) {
-  const path = svg("path", { d: SHAPES[name] ?? SHAPES.question, class: FILLED.has(name) ? "ddp-icon-filled" : "ddp-icon-drawn" });
+  const path = svg("path", {
+    d: SHAPES[name] ?? SHAPES.question,
+    class: FILLED.has(name) ? "ddp-icon-filled" : "ddp-icon-drawn",
+  });
   return svg("svg", { viewBox: "0 0 16 16", class: "ddp-icon", "aria-hidden": "true" }, path);
 }

@@ -17,7 +17,11 @@ export function lossFigure(traces, fine, look, marks, task) {
   const raw = { line: { ...line(0), width: hasSmooth ? 1 : 1.6 }, opacity: hasSmooth ? 0.35 : 1 };
   const data = [
     scatter(hasSmooth ? "training, each step" : "training", training, look, raw),
-    hasSmooth ? scatter(`training, mean of ${count(look.smoothing)} steps`, smooth, look, { line: { ...line(0), width: 2.2 } }) : null,
+    hasSmooth
+      ? scatter(`training, mean of ${count(look.smoothing)} steps`, smooth, look, {
+          line: { ...line(0), width: 2.2 },
+        })
+      : null,
     scatter("validation", validation, look, evaluations(1)),
     ...markTraces(marks, hasSmooth ? smooth : training, look),
   ].filter((trace) => trace !== null && trace.x.length > 0);
@@ -28,7 +32,12 @@ export function lossFigure(traces, fine, look, marks, task) {
     layout: {
       showlegend: data.length > 1,
       xaxis: axisOf(look, training),
-      yaxis: { title: { text: words }, type: look.isLogarithmic ? "log" : "linear", hoverformat: ".4f", exponentformat: "power" },
+      yaxis: {
+        title: { text: words },
+        type: look.isLogarithmic ? "log" : "linear",
+        hoverformat: ".4f",
+        exponentformat: "power",
+      },
     },
   };
 }
@@ -42,8 +51,12 @@ const MARKS = {
 /** One trace a kind of mark; each mark lies on the curve, at its step. */
 function markTraces(marks, curve, look) {
   return Object.entries(MARKS).map(([kind, { name, symbol, colour, size }]) => {
-    const shown = marks.filter((mark) => mark.kind === kind).map((mark) => ({ ...mark, x: look.axis === "step" ? mark.step : mark.active_s }));
-    const placed = shown.filter((mark) => Number.isFinite(mark.x)).map((mark) => ({ ...mark, y: valueAt(curve, mark.x) }));
+    const shown = marks
+      .filter((mark) => mark.kind === kind)
+      .map((mark) => ({ ...mark, x: look.axis === "step" ? mark.step : mark.active_s }));
+    const placed = shown
+      .filter((mark) => Number.isFinite(mark.x))
+      .map((mark) => ({ ...mark, y: valueAt(curve, mark.x) }));
     const held = placed.filter((mark) => mark.y !== null).sort((a, b) => a.x - b.x);
     return scatter(name, { x: held.map((mark) => mark.x), y: held.map((mark) => mark.y) }, look, {
       mode: "markers",
@@ -84,7 +97,8 @@ export function metricFigure(traces, fine, look, chosen) {
 /** The metrics there are, the main one first. */
 export function metricNames(traces) {
   const names = traces.named("metric:").map((name) => name.slice("metric:".length));
-  const place = (name) => (PREFERRED_METRICS.includes(name) ? PREFERRED_METRICS.indexOf(name) : PREFERRED_METRICS.length);
+  const place = (name) =>
+    PREFERRED_METRICS.includes(name) ? PREFERRED_METRICS.indexOf(name) : PREFERRED_METRICS.length;
   return names.sort((a, b) => place(a) - place(b));
 }
 
@@ -100,7 +114,11 @@ export function throughputFigure(traces, fine, look, sampleUnit) {
 /** The learning rate of each step. */
 export function learningRateFigure(traces, fine, look) {
   const trace = refine(traces.get("learning_rate"), fine.learning_rate);
-  return plainFigure("learning rate", trace, look, 0, { rangemode: "tozero", tickformat: ".3~g", hoverformat: ".4~g" });
+  return plainFigure("learning rate", trace, look, 0, {
+    rangemode: "tozero",
+    tickformat: ".3~g",
+    hoverformat: ".4~g",
+  });
 }
 
 /** The norm of all gradients together, on the steps that reported it. */
@@ -123,8 +141,18 @@ function axisOf(look, trace) {
   // The ticks fall on whole minutes and hours.
   const longest = trace.x.at(-1) ?? 0;
   const [tickformat, unit] =
-    longest < 3600 ? ["%-M:%S", "minutes:seconds"] : longest < 86400 ? ["%-H:%M", "hours:minutes"] : ["day %-j, %-H:%M", "time"];
-  return { type: "date", tickformat, hoverformat: "%-H:%M:%S", start: DAY_ZERO_MS, title: { text: `${unit} since the start` } };
+    longest < 3600
+      ? ["%-M:%S", "minutes:seconds"]
+      : longest < 86400
+        ? ["%-H:%M", "hours:minutes"]
+        : ["day %-j, %-H:%M", "time"];
+  return {
+    type: "date",
+    tickformat,
+    hoverformat: "%-H:%M:%S",
+    start: DAY_ZERO_MS,
+    title: { text: `${unit} since the start` },
+  };
 }
 
 /** Where the axis ends: ahead of a curve that grows, at the end of one that does not. */

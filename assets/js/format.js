@@ -35,7 +35,9 @@ export function loss(value) {
 /** 87.2% */
 export function percent(fraction, decimals = 1) {
   if (!isNumber(fraction)) return UNKNOWN;
-  return Math.abs(fraction) < TOO_LONG ? `${(fraction * 100).toFixed(decimals)}%` : `${number(fraction)} × 100%`;
+  return Math.abs(fraction) < TOO_LONG
+    ? `${(fraction * 100).toFixed(decimals)}%`
+    : `${number(fraction)} × 100%`;
 }
 
 /** Metrics that are shares of a whole. */
@@ -48,7 +50,13 @@ export function metric(name, value) {
   return isNumber(value) && size >= 1 && size < 100 ? value.toFixed(2) : number(value, 3);
 }
 
-const SHORT_NAMES = { rmse: "RMSE", mae: "MAE", r2: "R²", macro_f1: "macro F1", top5_accuracy: "top-5 accuracy" };
+const SHORT_NAMES = {
+  rmse: "RMSE",
+  mae: "MAE",
+  r2: "R²",
+  macro_f1: "macro F1",
+  top5_accuracy: "top-5 accuracy",
+};
 
 /** bits_per_character -> bits per character */
 export function metricLabel(name) {
@@ -126,7 +134,11 @@ export function ago(unixSeconds, nowMs = Date.now()) {
   if (seconds < 3600) return `${Math.max(1, Math.round(seconds / 60))} min ago`;
   if (seconds < 86400) return `${Math.round(seconds / 3600)} h ago`;
   if (seconds < 7 * 86400) return `${Math.round(seconds / 86400)} d ago`;
-  return new Date(unixSeconds * 1000).toLocaleDateString("en-GB", { day: "numeric", month: "short", year: "numeric" });
+  return new Date(unixSeconds * 1000).toLocaleDateString("en-GB", {
+    day: "numeric",
+    month: "short",
+    year: "numeric",
+  });
 }
 
 /** 21 Nov 2026, 14:05:09 */

@@ -52,9 +52,18 @@ export class Header {
       stop: this.button("Stop", "ddp-button-stop", () => ["stop_run", runId, this.savesOnStop]),
       checkpoint: this.button("Checkpoint", "", () => ["checkpoint_run", runId]),
       pause: this.button("Pause", "", () => ["pause_run", runId]),
-      resume: this.button("Resume", "ddp-button-main", () => ["resume_run", runId, this.chosenStep(), ...this.chosenRanks()]),
+      resume: this.button("Resume", "ddp-button-main", () => [
+        "resume_run",
+        runId,
+        this.chosenStep(),
+        ...this.chosenRanks(),
+      ]),
     };
-    this.numRanks = el("select", { "aria-label": "Number of ranks to resume with", onchange: () => this.refresh() }, this.rankOptions());
+    this.numRanks = el(
+      "select",
+      { "aria-label": "Number of ranks to resume with", onchange: () => this.refresh() },
+      this.rankOptions(),
+    );
     this.batch = el(
       "select",
       { "aria-label": "What becomes of the batch" },
@@ -62,7 +71,11 @@ export class Header {
       el("option", { value: "rescale" }, "same batch per rank"),
     );
     this.on = el("label", { class: "ddp-from" }, el("span", {}, "on"), this.numRanks, this.batch);
-    this.select = el("select", { class: "ddp-wide", "aria-label": "Checkpoint to resume from", onchange: () => this.refresh() });
+    this.select = el("select", {
+      class: "ddp-wide",
+      "aria-label": "Checkpoint to resume from",
+      onchange: () => this.refresh(),
+    });
     this.setCheckpoints([], null);
     this.from = el("label", { class: "ddp-from" }, el("span", {}, "from"), this.select);
     const tools = headerTools();
@@ -158,8 +171,12 @@ export class Header {
       const praise = item.step === best ? ", best" : "";
       return index === 0 ? `newest (step ${item.step}${praise})` : `step ${item.step}${praise}`;
     };
-    const options = checkpoints.map((item, index) => el("option", { value: index === 0 ? "" : item.step }, words(item, index)));
-    this.select.replaceChildren(...(options.length > 0 ? options : [el("option", { value: "" }, "no checkpoint")]));
+    const options = checkpoints.map((item, index) =>
+      el("option", { value: index === 0 ? "" : item.step }, words(item, index)),
+    );
+    this.select.replaceChildren(
+      ...(options.length > 0 ? options : [el("option", { value: "" }, "no checkpoint")]),
+    );
     if ([...this.select.options].some((option) => option.value === chosen)) this.select.value = chosen;
   }
 
@@ -173,14 +190,20 @@ export class Header {
     const numbers = Array.from({ length: Math.max(1, most) }, (_, index) => index + 1);
     const others = numbers.filter((number) => number !== config.nproc_per_node);
     return [
-      el("option", { value: "" }, `${config.nproc_per_node} rank${config.nproc_per_node === 1 ? "" : "s"}, as before`),
+      el(
+        "option",
+        { value: "" },
+        `${config.nproc_per_node} rank${config.nproc_per_node === 1 ? "" : "s"}, as before`,
+      ),
       ...others.map((number) => el("option", { value: number }, `${number} rank${number === 1 ? "" : "s"}`)),
     ];
   }
 
   /** The ranks to resume with and what becomes of the batch; null is as before. */
   chosenRanks() {
-    return this.state === "paused" || this.numRanks.value === "" ? [null, "keep"] : [Number(this.numRanks.value), this.batch.value];
+    return this.state === "paused" || this.numRanks.value === ""
+      ? [null, "keep"]
+      : [Number(this.numRanks.value), this.batch.value];
   }
 
   refresh() {
@@ -201,14 +224,21 @@ export class Header {
       waiting ? notYet : isLive ? "The run is stopping and saves by itself." : ended); // prettier-ignore
     enable(buttons.pause, state === "running", "All ranks wait after the next step they agree on, and keep their memory.",
       waiting ? notYet : state === "paused" ? "The run is paused already." : isLive ? "The run is stopping." : ended); // prettier-ignore
-    enable(buttons.resume, this.canResume(), state === "paused" ? "Goes on training." : "Starts torchrun again from the chosen checkpoint.", this.whyNoResume());
+    enable(
+      buttons.resume,
+      this.canResume(),
+      state === "paused" ? "Goes on training." : "Starts torchrun again from the chosen checkpoint.",
+      this.whyNoResume(),
+    );
     setText(this.hint, this.hintWords(isLive));
   }
 
   hintWords(isLive) {
     if (this.state === "paused") return "Paused: the ranks wait and keep their memory. Resume goes on.";
-    if (this.state === "queued") return "The run starts by itself when its turn comes. Stop takes it out of the line.";
-    if (isLive && !this.savesOnStop) return "Nothing could be saved: free some space and press Checkpoint, or stop without saving.";
+    if (this.state === "queued")
+      return "The run starts by itself when its turn comes. Stop takes it out of the line.";
+    if (isLive && !this.savesOnStop)
+      return "Nothing could be saved: free some space and press Checkpoint, or stop without saving.";
     if (isLive) return "Stop saves a checkpoint first. Closing this page changes nothing for the run.";
     return this.canResume() ? "Resume starts again from a checkpoint." : this.whyNoResume();
   }

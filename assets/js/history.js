@@ -1,25 +1,65 @@
 // What happened to the run, and the checkpoints that are on disk.
 
 import { el, icon, section, setText, show } from "./dom.js";
-import { bytes, clock, count, dateTime, isoTime, LIVE_STATES, shortTime, state as stateWords } from "./format.js";
+import {
+  bytes,
+  clock,
+  count,
+  dateTime,
+  isoTime,
+  LIVE_STATES,
+  shortTime,
+  state as stateWords,
+} from "./format.js";
 import { act } from "./header.js";
 import { runAddress } from "./net.js";
 
 const MAX_EVENTS = 200;
-const SAVED_BECAUSE = { button: "Checkpoint was pressed", schedule: "as planned", stop: "before stopping", end: "at the end", best: "the best so far" };
+const SAVED_BECAUSE = {
+  button: "Checkpoint was pressed",
+  schedule: "as planned",
+  stop: "before stopping",
+  end: "at the end",
+  best: "the best so far",
+};
 
 export class CheckpointTable {
   constructor(runId, { num_steps: numSteps, may_change: mayChange }, afterAction) {
-    Object.assign(this, { runId, numSteps, mayChange, afterAction, checkpoints: [], best: null, state: "queued" });
+    Object.assign(this, {
+      runId,
+      numSteps,
+      mayChange,
+      afterAction,
+      checkpoints: [],
+      best: null,
+      state: "queued",
+    });
     this.body = el("tbody", {});
-    this.empty = el("p", { class: "ddp-empty" }, "None yet. One is saved after every epoch, unless you chose otherwise, and when you press Checkpoint or Stop.");
+    this.empty = el(
+      "p",
+      { class: "ddp-empty" },
+      "None yet. One is saved after every epoch, unless you chose otherwise, and when you press Checkpoint or Stop.",
+    );
     this.table = el(
       "table",
       { class: "ddp-table", hidden: true },
-      el("thead", {}, el("tr", {}, ["step", "size", "saved", ""].map((title) => el("th", { scope: "col" }, title)))),
+      el(
+        "thead",
+        {},
+        el(
+          "tr",
+          {},
+          ["step", "size", "saved", ""].map((title) => el("th", { scope: "col" }, title)),
+        ),
+      ),
       this.body,
     );
-    this.element = section("Checkpoints", "checkpoints", this.empty, el("div", { class: "ddp-scroll", tabindex: 0 }, this.table));
+    this.element = section(
+      "Checkpoints",
+      "checkpoints",
+      this.empty,
+      el("div", { class: "ddp-scroll", tabindex: 0 }, this.table),
+    );
   }
 
   /** `best` is the step of the best evaluation so far, or null. */
@@ -40,7 +80,11 @@ export class CheckpointTable {
   }
 
   row(item) {
-    const button = el("button", { type: "button", class: "ddp-button ddp-button-small", "data-step": item.step }, "Resume from here");
+    const button = el(
+      "button",
+      { type: "button", class: "ddp-button ddp-button-small", "data-step": item.step },
+      "Resume from here",
+    );
     button.addEventListener("click", async () => {
       await act(button, "resume_run", this.runId, item.step);
       this.enable(button);
@@ -49,13 +93,32 @@ export class CheckpointTable {
     return el(
       "tr",
       {},
-      el("td", { "data-label": "step" }, count(item.step), item.step === this.best ? el("span", { class: "ddp-best" }, "best") : null),
+      el(
+        "td",
+        { "data-label": "step" },
+        count(item.step),
+        item.step === this.best ? el("span", { class: "ddp-best" }, "best") : null,
+      ),
       el("td", { "data-label": "size" }, bytes(item.size_bytes)),
       el("td", { "data-label": "saved", title: dateTime(item.saved_unix_s) }, clock(item.saved_unix_s)),
       el(
         "td",
         {},
-        el("div", { class: "ddp-row-actions" }, this.mayChange ? button : null, el("a", { class: "ddp-button ddp-button-small", download: "", href: runAddress(this.runId, `checkpoints/${item.step}/download`), "aria-label": `Download the checkpoint of step ${item.step}` }, "Download")),
+        el(
+          "div",
+          { class: "ddp-row-actions" },
+          this.mayChange ? button : null,
+          el(
+            "a",
+            {
+              class: "ddp-button ddp-button-small",
+              download: "",
+              href: runAddress(this.runId, `checkpoints/${item.step}/download`),
+              "aria-label": `Download the checkpoint of step ${item.step}`,
+            },
+            "Download",
+          ),
+        ),
       ),
     );
   }
@@ -115,7 +178,11 @@ function describe(mark) {
     const saved = `Checkpoint at step ${count(mark.step)}, ${why}: ${bytes(mark.size_bytes)}, training stood still for ${shortTime(mark.stall_s)}.`;
     return ["save", `${saved}${removedWords(mark.removed ?? [])}`];
   }
-  if (mark.kind === "command") return [mark.accepted ? "flag" : "cross", `${capital(mark.name === "set_lr" ? "learning rate" : mark.name)}: ${mark.message}`];
+  if (mark.kind === "command")
+    return [
+      mark.accepted ? "flag" : "cross",
+      `${capital(mark.name === "set_lr" ? "learning rate" : mark.name)}: ${mark.message}`,
+    ];
   return [mark.kind === "error" ? "cross" : "warning", `${mark.message}${hint}`];
 }
 

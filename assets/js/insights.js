@@ -8,7 +8,11 @@ export class InsightStrip {
   constructor(runId, mayChange, afterAction) {
     Object.assign(this, { runId, mayChange, afterAction, shown: "[]" });
     this.list = el("ul", {});
-    this.element = el("section", { class: "ddp-insights", "aria-label": "What stands out", "aria-live": "polite", hidden: true }, this.list);
+    this.element = el(
+      "section",
+      { class: "ddp-insights", "aria-label": "What stands out", "aria-live": "polite", hidden: true },
+      this.list,
+    );
   }
 
   update(insights) {
@@ -30,14 +34,24 @@ export class InsightStrip {
   item(insight) {
     const message = el("strong", {});
     const evidence = el("small", {});
-    const element = el("li", { "data-code": insight.code }, icon("bulb"), el("p", {}, message, evidence), this.button(insight.action));
+    const element = el(
+      "li",
+      { "data-code": insight.code },
+      icon("bulb"),
+      el("p", {}, message, evidence),
+      this.button(insight.action),
+    );
     return { element, message, evidence };
   }
 
   button(action) {
     if (!action) return null;
     if (action.kind === "again") {
-      return el("a", { class: "ddp-button ddp-button-small", href: againAddress(this.runId, action.values) }, action.label);
+      return el(
+        "a",
+        { class: "ddp-button ddp-button-small", href: againAddress(this.runId, action.values) },
+        action.label,
+      );
     }
     if (!this.mayChange) return null;
     const button = el("button", { type: "button", class: "ddp-button ddp-button-small" }, action.label);

@@ -14,7 +14,12 @@ export function mountLive(root) {
   const waiting = el("a", { href: address("queue") });
   const inLine = el("li", { hidden: true }, waiting);
   list.append(inLine);
-  const strip = el("nav", { class: "ddp ddp-live-strip", "aria-label": "Running now", hidden: true }, el("strong", {}, "Running now"), list);
+  const strip = el(
+    "nav",
+    { class: "ddp ddp-live-strip", "aria-label": "Running now", hidden: true },
+    el("strong", {}, "Running now"),
+    list,
+  );
   root.replaceChildren(strip);
   const feed = new RunsFeed({
     onlyLive: true,

@@ -20,16 +20,47 @@ export class LogPanel {
     this.sources = [...Array(numRanks).keys()].map(String).concat("torchrun");
     this.hangSeq = -1;
     this.tabs = this.sources.map((source) => this.tab(source));
-    this.text = el("pre", { class: "ddp-log", tabindex: 0, role: "tabpanel", id: "ddp-log-text", "aria-live": "off" });
+    this.text = el("pre", {
+      class: "ddp-log",
+      tabindex: 0,
+      role: "tabpanel",
+      id: "ddp-log-text",
+      "aria-live": "off",
+    });
     this.note = el("p", { class: "ddp-hint" }, "\u00a0");
-    this.toEnd = el("button", { type: "button", class: "ddp-button ddp-button-small ddp-to-end", hidden: true, onclick: () => this.scrollToEnd() }, "Follow the end");
+    this.toEnd = el(
+      "button",
+      {
+        type: "button",
+        class: "ddp-button ddp-button-small ddp-to-end",
+        hidden: true,
+        onclick: () => this.scrollToEnd(),
+      },
+      "Follow the end",
+    );
     this.text.addEventListener("scroll", () => show(this.toEnd, !this.isAtEnd()));
-    const tablist = (this.tablist = el("div", { class: "ddp-tabs", role: "tablist", "aria-label": "Whose log" }, this.tabs));
+    const tablist = (this.tablist = el(
+      "div",
+      { class: "ddp-tabs", role: "tablist", "aria-label": "Whose log" },
+      this.tabs,
+    ));
     tablist.addEventListener("keydown", (event) => this.moveBetweenTabs(event));
-    this.search = el("input", { type: "search", placeholder: "Search this log", "aria-label": "Search this log", class: "ddp-input", maxlength: 200 });
+    this.search = el("input", {
+      type: "search",
+      placeholder: "Search this log",
+      "aria-label": "Search this log",
+      class: "ddp-input",
+      maxlength: 200,
+    });
     this.search.addEventListener("input", () => this.searchSoon());
     const head = el("div", { class: "ddp-logs-head" }, tablist, this.search);
-    this.element = section("Logs", "logs", head, el("div", { class: "ddp-log-box" }, this.text, this.toEnd), this.note);
+    this.element = section(
+      "Logs",
+      "logs",
+      head,
+      el("div", { class: "ddp-log-box" }, this.text, this.toEnd),
+      this.note,
+    );
     this.sight = new IntersectionObserver((entries) => {
       this.isInView = entries.at(-1).isIntersecting;
       if (this.isInView) this.look();
@@ -41,7 +72,12 @@ export class LogPanel {
 
   tab(source) {
     const word = { torchrun: "torchrun", hang: "where the ranks stood" }[source] ?? `rank ${source}`;
-    const attributes = { type: "button", role: "tab", "aria-controls": "ddp-log-text", "data-source": source };
+    const attributes = {
+      type: "button",
+      role: "tab",
+      "aria-controls": "ddp-log-text",
+      "data-source": source,
+    };
     return el("button", { ...attributes, onclick: () => this.choose(source) }, word);
   }
 
@@ -102,9 +138,15 @@ export class LogPanel {
       this.clear();
       this.text.append(...found.lines.flatMap((line) => markedLine(line, words)));
       this.scrollToEnd();
-      const shown = found.num_found > found.lines.length ? `; the newest ${count(found.lines.length)} are shown` : "";
+      const shown =
+        found.num_found > found.lines.length ? `; the newest ${count(found.lines.length)} are shown` : "";
       const where = found.is_whole ? "" : ", in the newest 64 MB";
-      setText(this.note, found.num_found === 0 ? `No line has “${words}”${where}.` : `${count(found.num_found)} ${found.num_found === 1 ? "line has" : "lines have"} “${words}”${where}${shown}.`);
+      setText(
+        this.note,
+        found.num_found === 0
+          ? `No line has “${words}”${where}.`
+          : `${count(found.num_found)} ${found.num_found === 1 ? "line has" : "lines have"} “${words}”${where}${shown}.`,
+      );
     } catch (error) {
       setText(this.note, error.message);
     }
@@ -139,7 +181,12 @@ export class LogPanel {
       this.cut();
       if (wasAtEnd) this.scrollToEnd();
     }
-    setText(this.note, size === 0 ? "Nothing has been written to this log." : `${bytes(size)} written; the newest part is shown.`);
+    setText(
+      this.note,
+      size === 0
+        ? "Nothing has been written to this log."
+        : `${bytes(size)} written; the newest part is shown.`,
+    );
   }
 
   cut() {

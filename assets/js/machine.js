@@ -47,7 +47,11 @@ class MachineView {
     this.versions = versionsSection();
     this.elements = [
       this.gpus.element,
-      el("div", { class: "ddp-three" }, this.parts.map((part) => part.element)),
+      el(
+        "div",
+        { class: "ddp-three" },
+        this.parts.map((part) => part.element),
+      ),
       this.selfCheck.element,
       this.check.element,
       el("div", { class: "ddp-missing-pair" }, this.missing.element, this.versions.element),
@@ -55,7 +59,8 @@ class MachineView {
   }
 
   update(report) {
-    for (const part of [this.gpus, ...this.parts, this.selfCheck, this.check, this.missing, this.versions]) part.update(report);
+    for (const part of [this.gpus, ...this.parts, this.selfCheck, this.check, this.missing, this.versions])
+      part.update(report);
   }
 
   close() {

@@ -10,7 +10,14 @@ const FOLLOW_EVERY_MS = 400;
 const TRY_AGAIN_MS = 2000;
 
 export class CommunicationCheck {
-  constructor({ backend, fewest_ranks: fewest, most_ranks: most, default_ranks: usual, command, newest_check_id: newest }) {
+  constructor({
+    backend,
+    fewest_ranks: fewest,
+    most_ranks: most,
+    default_ranks: usual,
+    command,
+    newest_check_id: newest,
+  }) {
     this.command = command;
     this.kind = backend === "nccl" ? "GPU" : "CPU rank";
     this.checkId = null;
@@ -18,10 +25,24 @@ export class CommunicationCheck {
     this.timer = null;
     this.isClosed = false;
     const numbers = Array.from({ length: most - fewest + 1 }, (_, index) => fewest + index);
-    const options = numbers.map((number) => el("option", { value: number, selected: number === usual }, `${number} ${this.kind}s`));
-    this.select = el("select", { "aria-label": "Between how many ranks", onchange: () => this.showCommand() }, options);
-    this.start = el("button", { type: "button", class: "ddp-button ddp-button-main", onclick: () => this.begin() }, "Measure");
-    this.stop = el("button", { type: "button", class: "ddp-button ddp-button-stop", onclick: () => this.end(), disabled: true }, "Stop");
+    const options = numbers.map((number) =>
+      el("option", { value: number, selected: number === usual }, `${number} ${this.kind}s`),
+    );
+    this.select = el(
+      "select",
+      { "aria-label": "Between how many ranks", onchange: () => this.showCommand() },
+      options,
+    );
+    this.start = el(
+      "button",
+      { type: "button", class: "ddp-button ddp-button-main", onclick: () => this.begin() },
+      "Measure",
+    );
+    this.stop = el(
+      "button",
+      { type: "button", class: "ddp-button ddp-button-stop", onclick: () => this.end(), disabled: true },
+      "Stop",
+    );
     this.busy = el("p", { class: "ddp-hint ddp-check-busy" });
     this.commandLine = new CommandLine("", "the command of the check");
     this.result = new CheckResult();
@@ -38,7 +59,14 @@ export class CommunicationCheck {
       "How fast the ranks talk to each other",
       "check",
       el("p", { class: "ddp-caption" }, why),
-      el("div", { class: "ddp-buttons" }, el("label", { class: "ddp-from" }, el("span", {}, "between"), this.select), this.start, this.stop, this.busy),
+      el(
+        "div",
+        { class: "ddp-buttons" },
+        el("label", { class: "ddp-from" }, el("span", {}, "between"), this.select),
+        this.start,
+        this.stop,
+        this.busy,
+      ),
       this.result.element,
       this.commandLine.element,
     );
@@ -47,11 +75,18 @@ export class CommunicationCheck {
   /** The report says which runs use the same devices meanwhile. */
   update({ runs }) {
     const names = runs.map((run) => run.run_id);
-    setText(this.busy, names.length === 0 ? "" : `${runNames(names)} the same devices: what is measured now will be lower than on a free machine.`);
+    setText(
+      this.busy,
+      names.length === 0
+        ? ""
+        : `${runNames(names)} the same devices: what is measured now will be lower than on a free machine.`,
+    );
   }
 
   showCommand() {
-    this.commandLine.update(this.command.replace("--nproc-per-node N", `--nproc-per-node ${this.select.value}`));
+    this.commandLine.update(
+      this.command.replace("--nproc-per-node N", `--nproc-per-node ${this.select.value}`),
+    );
   }
 
   async begin() {

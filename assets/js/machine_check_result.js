@@ -17,7 +17,11 @@ export class CheckResult {
     this.why = el("p", {});
     this.body = el("tbody", {});
     this.about = el("caption", {});
-    const head = el("tr", {}, COLUMNS.map((title) => el("th", { scope: "col" }, title)));
+    const head = el(
+      "tr",
+      {},
+      COLUMNS.map((title) => el("th", { scope: "col" }, title)),
+    );
     this.table = el("table", { class: "ddp-table" }, this.about, el("thead", {}, head), this.body);
     this.chart = new Chart({
       name: "bandwidth",
@@ -26,8 +30,14 @@ export class CheckResult {
       figure: () => this.figure(),
       onVisible: () => this.draw(),
     });
-    const busNote = "The bus bandwidth is the algorithm bandwidth × 2(n−1)/n for n ranks: what each connection carries.";
-    const tableBox = el("div", { class: "ddp-check-table" }, this.table, el("p", { class: "ddp-hint" }, busNote));
+    const busNote =
+      "The bus bandwidth is the algorithm bandwidth × 2(n−1)/n for n ranks: what each connection carries.";
+    const tableBox = el(
+      "div",
+      { class: "ddp-check-table" },
+      this.table,
+      el("p", { class: "ddp-hint" }, busNote),
+    );
     this.figures = el("div", { class: "ddp-check-pair", hidden: true }, this.chart.element, tableBox);
     this.element = el(
       "div",
@@ -87,7 +97,12 @@ export class CheckResult {
       data: this.lines[0]?.num_ranks > 2 ? traces : traces.slice(0, 1),
       layout: {
         showlegend: this.lines[0]?.num_ranks > 2,
-        xaxis: { type: "log", title: { text: "size of the tensor" }, tickvals: sizes.filter((_, index) => index % 2 === 0), ticktext: sizes.filter((_, index) => index % 2 === 0).map(bytes) },
+        xaxis: {
+          type: "log",
+          title: { text: "size of the tensor" },
+          tickvals: sizes.filter((_, index) => index % 2 === 0),
+          ticktext: sizes.filter((_, index) => index % 2 === 0).map(bytes),
+        },
         yaxis: { rangemode: "tozero", title: { text: `${name}/s` } },
       },
       revision: this.checkId,
@@ -101,9 +116,19 @@ export class CheckResult {
 }
 
 function row(entry) {
-  const words = [bytes(entry.size_bytes), fineTime(entry.time_s), rate(entry.algorithm_bytes_per_s), rate(entry.bus_bytes_per_s)];
+  const words = [
+    bytes(entry.size_bytes),
+    fineTime(entry.time_s),
+    rate(entry.algorithm_bytes_per_s),
+    rate(entry.bus_bytes_per_s),
+  ];
   const title = `median of ${count(entry.num_repetitions)}`;
-  return el("tr", { title }, el("th", { scope: "row" }, words[0]), words.slice(1).map((text) => el("td", {}, text)));
+  return el(
+    "tr",
+    { title },
+    el("th", { scope: "row" }, words[0]),
+    words.slice(1).map((text) => el("td", {}, text)),
+  );
 }
 
 function caption(check) {

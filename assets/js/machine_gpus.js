@@ -4,7 +4,8 @@ import { el, section, setText, show } from "./dom.js";
 import { bytes, count, UNKNOWN } from "./format.js";
 import { keepRows, Meter, runLink } from "./machine_parts.js";
 
-const NO_GPU = "That is slower, and it is the same distributed training: with GPUs here, the same page would use them.";
+const NO_GPU =
+  "That is slower, and it is the same distributed training: with GPUs here, the same page would use them.";
 
 export class Gpus {
   constructor() {
@@ -17,9 +18,20 @@ export class Gpus {
 
   update({ gpus, num_gpus_for_runs: forRuns, summary }) {
     const hidden = gpus.length - forRuns;
-    setText(this.caption, hidden > 0 ? `${summary} Runs started here see ${count(forRuns)} of the ${count(gpus.length)} (CUDA_VISIBLE_DEVICES).` : summary);
+    setText(
+      this.caption,
+      hidden > 0
+        ? `${summary} Runs started here see ${count(forRuns)} of the ${count(gpus.length)} (CUDA_VISIBLE_DEVICES).`
+        : summary,
+    );
     show(this.empty, gpus.length === 0);
-    keepRows(this.list, gpus, (gpu) => gpu.index, (gpu) => this.tile(gpu), (row, gpu) => this.tiles.get(row).update(gpu));
+    keepRows(
+      this.list,
+      gpus,
+      (gpu) => gpu.index,
+      (gpu) => this.tile(gpu),
+      (row, gpu) => this.tiles.get(row).update(gpu),
+    );
   }
 
   tile(gpu) {
@@ -64,7 +76,10 @@ class GpuTile {
     const isKnown = used !== null && total > 0;
     const memoryWords = isKnown ? `${bytes(used)} of ${bytes(total)}` : UNKNOWN;
     setText(this.memory, memoryWords);
-    this.memoryMeter.update(isKnown ? [Math.min(ours, used) / total, Math.max(0, used - ours) / total] : [null, null], memoryWords);
+    this.memoryMeter.update(
+      isKnown ? [Math.min(ours, used) / total, Math.max(0, used - ours) / total] : [null, null],
+      memoryWords,
+    );
     const readings = [feel(gpu.temperature_celsius, "°C"), feel(gpu.power_watts, "W")];
     setText(this.feel, readings.filter((words) => words !== null).join(" · "));
     this.updateUsers(gpu);
@@ -72,11 +87,19 @@ class GpuTile {
 
   updateUsers({ answers, processes }) {
     show(this.nobody, !processes?.length);
-    const unknown = answers ? "The driver does not say who uses it." : "What is missing, below, says what can be done.";
+    const unknown = answers
+      ? "The driver does not say who uses it."
+      : "What is missing, below, says what can be done.";
     setText(this.nobody, processes === null ? unknown : "Nobody uses it now.");
-    keepRows(this.users, processes ?? [], (process) => process.pid, newUser, (row, process) => {
-      setText(row.lastChild, bytes(process.memory_used_bytes));
-    });
+    keepRows(
+      this.users,
+      processes ?? [],
+      (process) => process.pid,
+      newUser,
+      (row, process) => {
+        setText(row.lastChild, bytes(process.memory_used_bytes));
+      },
+    );
   }
 }
 

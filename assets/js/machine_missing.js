@@ -32,7 +32,9 @@ function keyOf(item) {
 }
 
 function newItem(item) {
-  const sign = item.is_problem ? el("span", { class: "ddp-missing-sign" }, icon("warning"), " in the way") : null;
+  const sign = item.is_problem
+    ? el("span", { class: "ddp-missing-sign" }, icon("warning"), " in the way")
+    : null;
   return el(
     "li",
     { "data-problem": item.is_problem },
@@ -53,7 +55,9 @@ export function versionsSection() {
       const words = JSON.stringify(versions);
       if (words === shown) return;
       shown = words;
-      const entries = versions.map(({ name, version }) => el("div", {}, el("dt", {}, name), el("dd", {}, version ?? "none here")));
+      const entries = versions.map(({ name, version }) =>
+        el("div", {}, el("dt", {}, name), el("dd", {}, version ?? "none here")),
+      );
       list.replaceChildren(...entries);
     },
   };

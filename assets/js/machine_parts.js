@@ -10,7 +10,11 @@ const SECONDS_PER_MINUTE = 60;
 export class Meter {
   constructor(label, partNames) {
     this.parts = partNames.map((name) => el("span", { class: `ddp-meter-part ddp-meter-${name}` }));
-    this.element = el("div", { class: "ddp-meter", role: "meter", "aria-label": label, "aria-valuemin": 0, "aria-valuemax": 100 }, this.parts);
+    this.element = el(
+      "div",
+      { class: "ddp-meter", role: "meter", "aria-label": label, "aria-valuemin": 0, "aria-valuemax": 100 },
+      this.parts,
+    );
   }
 
   /** Shares of the whole, one for each part; null is unknown. */
@@ -36,7 +40,13 @@ class Legend {
   constructor(entries) {
     this.values = entries.map(() => el("b", {}));
     const items = entries.map(([name, words], index) =>
-      el("li", {}, el("span", { class: `ddp-meter-sign ddp-meter-${name}`, "aria-hidden": "true" }), el("span", {}, words), this.values[index]),
+      el(
+        "li",
+        {},
+        el("span", { class: `ddp-meter-sign ddp-meter-${name}`, "aria-hidden": "true" }),
+        el("span", {}, words),
+        this.values[index],
+      ),
     );
     this.element = el("ul", { class: "ddp-meter-legend" }, items);
   }
@@ -53,7 +63,15 @@ export class Processor {
     this.meter = new Meter("Processor in use", ["used"]);
     this.cores = el("div", { class: "ddp-cores", role: "img" });
     this.about = el("p", { class: "ddp-hint" });
-    this.element = section("Processor", "processor", this.value, this.name, this.meter.element, this.cores, this.about);
+    this.element = section(
+      "Processor",
+      "processor",
+      this.value,
+      this.name,
+      this.meter.element,
+      this.cores,
+      this.about,
+    );
   }
 
   update({ cpu }) {
@@ -63,13 +81,19 @@ export class Processor {
     setText(this.name, `busy · ${cpu.name}`);
     this.meter.update([cpu.percent / 100], words);
     while (this.cores.children.length > cores.length) this.cores.lastChild.remove();
-    while (this.cores.children.length < cores.length) this.cores.append(el("span", { class: "ddp-core" }, el("span", {})));
+    while (this.cores.children.length < cores.length)
+      this.cores.append(el("span", { class: "ddp-core" }, el("span", {})));
     cores.forEach((percent, index) => (this.cores.children[index].firstChild.style.height = `${percent}%`));
     const rounded = cores.map((percent) => `${Math.round(percent)}%`).join(", ");
     setAttribute(this.cores, "aria-label", `Each core: ${rounded}`);
     const ours = cpu.num_cores_for_runs;
     const each = cores.length === 1 ? "One core" : `Each of the ${count(cores.length)} cores`;
-    setText(this.about, ours < cores.length ? `${each}; ranks may use ${count(ours)} of them.` : `${each}, over the last seconds.`);
+    setText(
+      this.about,
+      ours < cores.length
+        ? `${each}; ranks may use ${count(ours)} of them.`
+        : `${each}, over the last seconds.`,
+    );
   }
 }
 
@@ -85,7 +109,16 @@ export class Memory {
     ]);
     this.runs = el("ul", { class: "ddp-users" });
     this.standby = el("p", { class: "ddp-hint" });
-    this.element = section("Memory", "memory", this.value, this.note, this.meter.element, this.legend.element, this.runs, this.standby);
+    this.element = section(
+      "Memory",
+      "memory",
+      this.value,
+      this.note,
+      this.meter.element,
+      this.legend.element,
+      this.runs,
+      this.standby,
+    );
   }
 
   update({ memory, runs, standby }) {
@@ -94,16 +127,28 @@ export class Memory {
     const free = total - used;
     setText(this.value, bytes(free));
     setText(this.note, `free of ${bytes(total)}`);
-    this.meter.update([share(ours, total), share(others, total)], `${bytes(used)} of ${bytes(total)} in use, ${bytes(ours)} by our runs`);
+    this.meter.update(
+      [share(ours, total), share(others, total)],
+      `${bytes(used)} of ${bytes(total)} in use, ${bytes(ours)} by our runs`,
+    );
     this.legend.update(amount(ours), bytes(others), bytes(free));
-    keepRows(this.runs, runs, (run) => run.run_id, newRunRow, (row, run) => {
-      const processes = `${count(run.num_processes)} process${run.num_processes === 1 ? "" : "es"}`;
-      setText(row.lastChild, `${processes}, ${bytes(run.memory_bytes)}`);
-    });
+    keepRows(
+      this.runs,
+      runs,
+      (run) => run.run_id,
+      newRunRow,
+      (row, run) => {
+        const processes = `${count(run.num_processes)} process${run.num_processes === 1 ? "" : "es"}`;
+        setText(row.lastChild, `${processes}, ${bytes(run.memory_bytes)}`);
+      },
+    );
     show(this.standby, Boolean(standby));
     if (standby) {
       const ranks = `${count(standby.num_ranks)} rank${standby.num_ranks === 1 ? " stands" : "s stand"}`;
-      setText(this.standby, `${ranks} by, so that the next Start begins at once: ${bytes(standby.memory_bytes)}, given back when memory gets short.`);
+      setText(
+        this.standby,
+        `${ranks} by, so that the next Start begins at once: ${bytes(standby.memory_bytes)}, given back when memory gets short.`,
+      );
     }
   }
 }
@@ -135,7 +180,10 @@ export class Disk {
     const others = Math.max(0, total - free - (ours ?? 0));
     setText(this.value, bytes(free));
     setText(this.note, `free of ${bytes(total)}`);
-    this.meter.update([share(ours, total), share(others, total)], `${bytes(free)} of ${bytes(total)} free, ${bytes(ours)} taken by our runs`);
+    this.meter.update(
+      [share(ours, total), share(others, total)],
+      `${bytes(free)} of ${bytes(total)} free, ${bytes(ours)} taken by our runs`,
+    );
     this.legend.update(ours === null ? "being counted …" : amount(ours), bytes(others), bytes(free));
     setText(this.forecast, forecastWords(disk.forecast));
     setText(this.path, disk.path);
@@ -160,7 +208,9 @@ export function forecastWords(forecast) {
 }
 
 function perMinute(forecast) {
-  return forecast.bytes_per_s >= 1e6 ? rate(forecast.bytes_per_s) : `${bytes(forecast.bytes_per_s * SECONDS_PER_MINUTE)} a minute`;
+  return forecast.bytes_per_s >= 1e6
+    ? rate(forecast.bytes_per_s)
+    : `${bytes(forecast.bytes_per_s * SECONDS_PER_MINUTE)} a minute`;
 }
 
 function amount(value) {

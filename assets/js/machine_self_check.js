@@ -23,10 +23,27 @@ export class SelfCheck {
     this.check = null;
     this.isLost = false;
     this.endFollowing = null;
-    this.start = el("button", { type: "button", class: "ddp-button ddp-button-main", "aria-describedby": "ddp-self-check-why-not", onclick: () => this.begin() }, "Check this machine");
-    this.stop = el("button", { type: "button", class: "ddp-button ddp-button-stop", onclick: () => this.cancel(), disabled: true }, "Cancel");
+    this.start = el(
+      "button",
+      {
+        type: "button",
+        class: "ddp-button ddp-button-main",
+        "aria-describedby": "ddp-self-check-why-not",
+        onclick: () => this.begin(),
+      },
+      "Check this machine",
+    );
+    this.stop = el(
+      "button",
+      { type: "button", class: "ddp-button ddp-button-stop", onclick: () => this.cancel(), disabled: true },
+      "Cancel",
+    );
     this.file = el("a", { class: "ddp-button", download: "", hidden: true }, "File for a bug report");
-    this.whyNot = el("p", { id: "ddp-self-check-why-not", class: "ddp-hint ddp-check-busy", hidden: true }, "Only a teacher can start or cancel a check of this machine: it takes every free GPU.");
+    this.whyNot = el(
+      "p",
+      { id: "ddp-self-check-why-not", class: "ddp-hint ddp-check-busy", hidden: true },
+      "Only a teacher can start or cancel a check of this machine: it takes every free GPU.",
+    );
     this.busy = el("p", { class: "ddp-hint ddp-check-busy" });
     this.now = el("span", { role: "status" });
     // Outside what is read out by itself: it changes every second.
@@ -34,7 +51,13 @@ export class SelfCheck {
     this.head = el("p", { class: "ddp-self-check-now" }, this.now, this.soFar);
     this.about = el("p", { class: "ddp-hint" });
     this.table = new FindingsTable();
-    this.result = el("div", { class: "ddp-self-check-result", hidden: true }, this.head, this.about, this.table.element);
+    this.result = el(
+      "div",
+      { class: "ddp-self-check-result", hidden: true },
+      this.head,
+      this.about,
+      this.table.element,
+    );
     this.element = section(
       "Does this machine train as it should?",
       "self-check",
@@ -59,7 +82,10 @@ export class SelfCheck {
       if (newest && newest !== this.check?.check_id && (isRunning || !this.isLost)) this.follow(newest);
     }
     const words = runs.length === 1 ? "A run is going on: " : `${runs.length} runs are going on: `;
-    setText(this.busy, runs.length === 0 ? "" : `${words}a check now slows it down, and its times say little.`);
+    setText(
+      this.busy,
+      runs.length === 0 ? "" : `${words}a check now slows it down, and its times say little.`,
+    );
   }
 
   async begin() {
@@ -102,8 +128,15 @@ export class SelfCheck {
     this.close();
     this.isLost = true;
     if (this.check?.state !== "running") return;
-    const findings = this.check.findings.map((finding) => (IS_OPEN.has(finding.state) ? { ...finding, state: "cancelled" } : finding));
-    this.take({ ...this.check, state: "failed", findings, error: "The page was started again; that check was ended." });
+    const findings = this.check.findings.map((finding) =>
+      IS_OPEN.has(finding.state) ? { ...finding, state: "cancelled" } : finding,
+    );
+    this.take({
+      ...this.check,
+      state: "failed",
+      findings,
+      error: "The page was started again; that check was ended.",
+    });
   }
 
   take(check) {
@@ -114,7 +147,11 @@ export class SelfCheck {
     show(this.result, true);
     setText(this.now, nowWords(check));
     setText(this.soFar, check.state === "running" ? ` (${duration(check.took_s)} so far)` : "");
-    setAttribute(this.head, "data-state", isGood(check) ? "good" : check.state === "running" ? "running" : "bad");
+    setAttribute(
+      this.head,
+      "data-state",
+      isGood(check) ? "good" : check.state === "running" ? "running" : "bad",
+    );
     setText(this.about, aboutWords(check));
     this.table.take(check.findings);
     this.setButtons();
@@ -129,7 +166,8 @@ export class SelfCheck {
     this.stop.disabled = !isRunning || !this.isTeacher || this.check.is_being_cancelled;
     const hasFile = ["done", "cancelled"].includes(this.check?.state) && this.check.findings.length > 0;
     show(this.file, hasFile);
-    if (hasFile) this.file.href = address(`live/machine/check/${encodeURIComponent(this.check.check_id)}/report.txt`);
+    if (hasFile)
+      this.file.href = address(`live/machine/check/${encodeURIComponent(this.check.check_id)}/report.txt`);
   }
 
   close() {
@@ -139,7 +177,9 @@ export class SelfCheck {
 }
 
 function isGood(check) {
-  return check.state === "done" && check.findings.every(({ state }) => state === "passed" || state === "skipped");
+  return (
+    check.state === "done" && check.findings.every(({ state }) => state === "passed" || state === "skipped")
+  );
 }
 
 function nowWords(check) {
@@ -159,6 +199,7 @@ function aboutWords(check) {
   if (check.state !== "running") parts.push(`${duration(check.took_s)} in all`);
   const words = [`${parts.join(" · ")}.`];
   if (check.had_company) words.push("Runs went on meanwhile: the times say little.");
-  if (check.compared_with_unix_s !== null) words.push(`Compared with ${dateTime(check.compared_with_unix_s)}.`);
+  if (check.compared_with_unix_s !== null)
+    words.push(`Compared with ${dateTime(check.compared_with_unix_s)}.`);
   return words.join(" ");
 }

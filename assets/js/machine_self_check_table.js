@@ -18,9 +18,19 @@ const STATES = {
 export class FindingsTable {
   constructor() {
     this.body = el("tbody", {});
-    const head = el("tr", {}, COLUMNS.map((title) => el("th", { scope: "col" }, title)));
+    const head = el(
+      "tr",
+      {},
+      COLUMNS.map((title) => el("th", { scope: "col" }, title)),
+    );
     const caption = el("caption", {}, "What was checked, whether it passed, and how it was last time");
-    this.element = el("table", { class: "ddp-table ddp-findings" }, caption, el("thead", {}, head), this.body);
+    this.element = el(
+      "table",
+      { class: "ddp-table ddp-findings" },
+      caption,
+      el("thead", {}, head),
+      this.body,
+    );
   }
 
   take(findings) {
@@ -43,7 +53,9 @@ function updateRow(row, finding) {
     const [sign, words] = STATES[finding.state] ?? STATES.not_checked;
     result.replaceChildren(icon(sign), el("span", {}, words));
   }
-  const values = finding.values.map(({ name, value, unit }) => `${name}: ${inWords(value, unit)}`).join(" · ");
+  const values = finding.values
+    .map(({ name, value, unit }) => `${name}: ${inWords(value, unit)}`)
+    .join(" · ");
   [finding.title, finding.words, values, finding.hint].forEach((text, index) => {
     setText(check.children[index], text);
     show(check.children[index], text !== "");

@@ -3,7 +3,12 @@
 import { el, section, setAttribute, setText, show } from "./dom.js";
 import { bytes } from "./format.js";
 
-const PARTS = { parameters: "parameters", gradients: "gradients", optimizer: "optimizer state", activations: "activations" };
+const PARTS = {
+  parameters: "parameters",
+  gradients: "gradients",
+  optimizer: "optimizer state",
+  activations: "activations",
+};
 
 export class MemoryPanel {
   constructor({ memory }) {
@@ -12,7 +17,14 @@ export class MemoryPanel {
     this.predictedBar = el("div", { class: "ddp-memory-bar", role: "img" });
     this.measuredBar = el("div", { class: "ddp-memory-bar", role: "img" }, this.measured);
     this.words = el("p", { class: "ddp-hint" }, "\u00a0");
-    const legend = Object.entries(PARTS).map(([name, words]) => el("span", {}, el("i", { class: `ddp-part ddp-memory-${name}`, "aria-hidden": "true" }), memory ? `${words} ${bytes(memory[`${name}_bytes`])}` : words));
+    const legend = Object.entries(PARTS).map(([name, words]) =>
+      el(
+        "span",
+        {},
+        el("i", { class: `ddp-part ddp-memory-${name}`, "aria-hidden": "true" }),
+        memory ? `${words} ${bytes(memory[`${name}_bytes`])}` : words,
+      ),
+    );
     this.element = section(
       "Memory of a rank",
       "memory",
@@ -33,11 +45,20 @@ export class MemoryPanel {
     const most = Math.max(0, ...grown);
     const total = this.draw(most);
     if (grown.length === 0) {
-      setText(this.words, `Predicted ${bytes(total)}. This run did not tell what its ranks held before the model was built.`);
+      setText(
+        this.words,
+        `Predicted ${bytes(total)}. This run did not tell what its ranks held before the model was built.`,
+      );
       return;
     }
-    const rest = deviceKind === "cuda" ? "What is predicted is the least: gradients of activations and workspaces of kernels come on top." : "What is predicted is the least: gradients of activations, workspaces of kernels, data and what was freed but kept come on top.";
-    setText(this.words, `Predicted ${bytes(total)}, measured ${bytes(most)} beyond what the process held before the model was built. ${rest}`);
+    const rest =
+      deviceKind === "cuda"
+        ? "What is predicted is the least: gradients of activations and workspaces of kernels come on top."
+        : "What is predicted is the least: gradients of activations, workspaces of kernels, data and what was freed but kept come on top.";
+    setText(
+      this.words,
+      `Predicted ${bytes(total)}, measured ${bytes(most)} beyond what the process held before the model was built. ${rest}`,
+    );
   }
 
   /** Draws both bars, what was measured being null as long as nothing was; returns the predicted total. */
@@ -53,7 +74,11 @@ export class MemoryPanel {
     );
     this.measured.style.width = `${(100 * (most ?? 0)) / scale}%`;
     setAttribute(this.predictedBar, "aria-label", `predicted ${bytes(total)}`);
-    setAttribute(this.measuredBar, "aria-label", most === null ? "not measured yet" : `measured ${bytes(most)}`);
+    setAttribute(
+      this.measuredBar,
+      "aria-label",
+      most === null ? "not measured yet" : `measured ${bytes(most)}`,
+    );
     return total;
   }
 }

@@ -50,7 +50,9 @@ export async function fetchSized(url, options = {}) {
   }
   if (!response.ok) {
     const words = body?.error ?? body?.detail;
-    const error = new PlainError(typeof words === "string" ? words : `The server answered ${response.status}.`);
+    const error = new PlainError(
+      typeof words === "string" ? words : `The server answered ${response.status}.`,
+    );
     error.status = response.status;
     throw error;
   }

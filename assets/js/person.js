@@ -22,5 +22,7 @@ export function mayChange(who, owner) {
 
 /** Why somebody may not. */
 export function whyNot(owner) {
-  return owner ? `This run belongs to ${owner}. Only ${owner} or a teacher can change it.` : "This run is nobody’s. Only a teacher can change it.";
+  return owner
+    ? `This run belongs to ${owner}. Only ${owner} or a teacher can change it.`
+    : "This run is nobody’s. Only a teacher can change it.";
 }

@@ -1,7 +1,17 @@
 // How far the run is, what went wrong with it, and its numbers now.
 
 import { el, icon, setAttribute, setText, show } from "./dom.js";
-import { count, duration, LIVE_STATES, loss, metric, metricLabel, number, shortTime, UNKNOWN } from "./format.js";
+import {
+  count,
+  duration,
+  LIVE_STATES,
+  loss,
+  metric,
+  metricLabel,
+  number,
+  shortTime,
+  UNKNOWN,
+} from "./format.js";
 
 const RESERVED = "\u00a0";
 
@@ -9,7 +19,17 @@ export class Progress {
   constructor(summary) {
     this.summary = summary;
     this.fill = el("div", { class: "ddp-bar-fill" });
-    this.bar = el("div", { class: "ddp-bar", role: "progressbar", "aria-label": "Progress of the run", "aria-valuemin": 0, "aria-valuemax": 100 }, this.fill);
+    this.bar = el(
+      "div",
+      {
+        class: "ddp-bar",
+        role: "progressbar",
+        "aria-label": "Progress of the run",
+        "aria-valuemin": 0,
+        "aria-valuemax": 100,
+      },
+      this.fill,
+    );
     this.where = el("span", { class: "ddp-where" }, RESERVED);
     this.elapsed = el("span", { class: "ddp-elapsed" });
     this.note = el("p", { class: "ddp-reason" }, RESERVED);
@@ -27,11 +47,14 @@ export class Progress {
   update(head) {
     const share = head.num_steps ? Math.min(1, head.step / head.num_steps) : 0;
     const isWaiting = head.state === "queued";
-    const isStarting = (head.state === "starting" && head.step === 0);
+    const isStarting = head.state === "starting" && head.step === 0;
     this.fill.style.width = `${(share * 100).toFixed(2)}%`;
     this.bar.dataset.state = head.state;
     setAttribute(this.bar, "aria-valuenow", Math.round(share * 100));
-    setText(this.where, isWaiting ? "waiting in line" : isStarting ? "waiting for the first step" : this.position(head));
+    setText(
+      this.where,
+      isWaiting ? "waiting in line" : isStarting ? "waiting for the first step" : this.position(head),
+    );
     const passed = duration(this.elapsedSeconds(head));
     setText(this.elapsed, isWaiting ? `for ${passed}` : `${passed} elapsed`);
     setText(this.note, this.words(head) || RESERVED);
@@ -40,7 +63,8 @@ export class Progress {
 
   position(head) {
     const parts = [`step ${count(head.step)}${head.num_steps ? ` of ${count(head.num_steps)}` : ""}`];
-    if (head.num_epochs) parts.unshift(`epoch ${Math.min(head.epoch + 1, head.num_epochs)} of ${count(head.num_epochs)}`);
+    if (head.num_epochs)
+      parts.unshift(`epoch ${Math.min(head.epoch + 1, head.num_epochs)} of ${count(head.num_epochs)}`);
     if (head.eta_s !== null && head.state === "running") parts.push(`${duration(head.eta_s)} left`);
     return parts.join(" · ");
   }
@@ -95,7 +119,11 @@ export class Tiles {
       pace: tile(`${summary.sample_unit.split(" ")[0]} per second`),
       step: tile("time of one step"),
     };
-    this.element = el("dl", { class: "ddp-tiles" }, Object.values(this.tiles).map((item) => item.element));
+    this.element = el(
+      "dl",
+      { class: "ddp-tiles" },
+      Object.values(this.tiles).map((item) => item.element),
+    );
   }
 
   update(head, ranks) {

@@ -35,7 +35,12 @@ export function mountQueue(root) {
 class QueueView {
   /** `afterAction()` asks again: a click has changed something. */
   constructor(queue, afterAction) {
-    this.paused = el("p", { class: "ddp-queue-paused", role: "status", hidden: true }, icon("pause"), el("span", {}, "The queue is paused: runs that go on do so, nobody starts."));
+    this.paused = el(
+      "p",
+      { class: "ddp-queue-paused", role: "status", hidden: true },
+      icon("pause"),
+      el("span", {}, "The queue is paused: runs that go on do so, nobody starts."),
+    );
     this.trouble = el("p", { class: "ddp-connection", role: "status", hidden: true });
     this.pause = el("button", { type: "button", class: "ddp-button" });
     this.pause.addEventListener("click", async () => {
@@ -43,12 +48,24 @@ class QueueView {
       await afterAction();
     });
     this.stopAll = new ConfirmStop(afterAction);
-    this.tools = el("div", { class: "ddp-buttons", role: "group", "aria-label": "For teachers", hidden: !queue.may_manage }, this.pause, this.stopAll.element);
+    this.tools = el(
+      "div",
+      { class: "ddp-buttons", role: "group", "aria-label": "For teachers", hidden: !queue.may_manage },
+      this.pause,
+      this.stopAll.element,
+    );
     this.handed = new Handed();
     this.waiting = new WaitingList(queue.rule, afterAction);
     this.running = new RunningList();
     this.limits = new LimitsPanel(afterAction);
-    this.elements = [this.trouble, this.tools, this.paused, this.waiting.element, this.running.element, el("div", { class: "ddp-pair" }, this.handed.element, this.limits.element)];
+    this.elements = [
+      this.trouble,
+      this.tools,
+      this.paused,
+      this.waiting.element,
+      this.running.element,
+      el("div", { class: "ddp-pair" }, this.handed.element, this.limits.element),
+    ];
   }
 
   update(queue) {

@@ -8,10 +8,31 @@ import { inform } from "./toast.js";
 
 const GB = 1e9;
 const FIELDS = [
-  { name: "num_ranks", label: "GPUs and CPU ranks at once", unit: 1, words: (value) => (value === 1 ? "1 GPU or CPU rank at once" : `${count(value)} GPUs or CPU ranks at once`) },
-  { name: "minutes_per_run", label: "Minutes per run; then it saves and stops", unit: 1, words: (value) => `${number(value)} ${value === 1 ? "minute" : "minutes"} per run` },
-  { name: "disk_bytes", label: "Disk for all kept runs, in GB", unit: GB, words: (value) => `${bytes(value)} of disk` },
-  { name: "num_waiting", label: "Runs in the line", unit: 1, words: (value) => `${count(value)} ${value === 1 ? "run" : "runs"} in the line` },
+  {
+    name: "num_ranks",
+    label: "GPUs and CPU ranks at once",
+    unit: 1,
+    words: (value) =>
+      value === 1 ? "1 GPU or CPU rank at once" : `${count(value)} GPUs or CPU ranks at once`,
+  },
+  {
+    name: "minutes_per_run",
+    label: "Minutes per run; then it saves and stops",
+    unit: 1,
+    words: (value) => `${number(value)} ${value === 1 ? "minute" : "minutes"} per run`,
+  },
+  {
+    name: "disk_bytes",
+    label: "Disk for all kept runs, in GB",
+    unit: GB,
+    words: (value) => `${bytes(value)} of disk`,
+  },
+  {
+    name: "num_waiting",
+    label: "Runs in the line",
+    unit: 1,
+    words: (value) => `${count(value)} ${value === 1 ? "run" : "runs"} in the line`,
+  },
 ];
 
 export class LimitsPanel {
@@ -20,7 +41,11 @@ export class LimitsPanel {
     this.mine = el("p", {});
     this.everybody = el("p", {});
     this.people = el("ul", { class: "ddp-queue-limits" });
-    this.change = el("button", { type: "button", class: "ddp-button ddp-button-small" }, "Change the limits …");
+    this.change = el(
+      "button",
+      { type: "button", class: "ddp-button ddp-button-small" },
+      "Change the limits …",
+    );
     this.change.addEventListener("click", () => this.ask());
     this.element = section("Limits", "limits", this.mine, this.everybody, this.people, this.change);
   }
@@ -39,23 +64,53 @@ export class LimitsPanel {
   }
 
   async ask() {
-    const person = el("input", { type: "text", maxlength: 100, placeholder: "everybody", autocomplete: "off" });
-    const controls = FIELDS.map((field) => ({ ...field, control: el("input", { type: "number", min: 0, step: "any", placeholder: "no limit" }) }));
+    const person = el("input", {
+      type: "text",
+      maxlength: 100,
+      placeholder: "everybody",
+      autocomplete: "off",
+    });
+    const controls = FIELDS.map((field) => ({
+      ...field,
+      control: el("input", { type: "number", min: 0, step: "any", placeholder: "no limit" }),
+    }));
     const fill = () => {
       const values = this.limits.people[person.value.trim()] ?? this.limits.everybody;
-      for (const { name, unit, control } of controls) control.value = values[name] === null ? "" : values[name] / unit;
+      for (const { name, unit, control } of controls)
+        control.value = values[name] === null ? "" : values[name] / unit;
     };
     const own = el("input", { type: "checkbox" });
-    const ownLabel = el("label", { class: "ddp-queue-own", hidden: true }, own, el("span", {}, "no limits of their own: those of everybody hold"));
+    const ownLabel = el(
+      "label",
+      { class: "ddp-queue-own", hidden: true },
+      own,
+      el("span", {}, "no limits of their own: those of everybody hold"),
+    );
     person.addEventListener("change", () => {
       show(ownLabel, person.value.trim() in this.limits.people);
       own.checked = false;
       fill();
     });
     fill();
-    const hint = el("p", { class: "ddp-hint" }, "An empty field is no limit. With a name, the limits are that person’s instead of everybody’s.");
-    const content = el("div", { class: "ddp-fields" }, field("Whose", person), ownLabel, controls.map(({ label, control }) => field(label, control)), hint);
-    const saved = await openDialog({ title: "Limits", content, confirm: "Save", onConfirm: () => save(person, own, controls) });
+    const hint = el(
+      "p",
+      { class: "ddp-hint" },
+      "An empty field is no limit. With a name, the limits are that person’s instead of everybody’s.",
+    );
+    const content = el(
+      "div",
+      { class: "ddp-fields" },
+      field("Whose", person),
+      ownLabel,
+      controls.map(({ label, control }) => field(label, control)),
+      hint,
+    );
+    const saved = await openDialog({
+      title: "Limits",
+      content,
+      confirm: "Save",
+      onConfirm: () => save(person, own, controls),
+    });
     if (saved) await this.afterAction();
   }
 }
@@ -63,7 +118,12 @@ export class LimitsPanel {
 function save(person, own, controls) {
   const name = person.value.trim() || null;
   if (name !== null && own.checked) return callEndpoint("set_limits", null, name);
-  const values = Object.fromEntries(controls.map((each) => [each.name, each.control.value === "" ? null : Number(each.control.value) * each.unit]));
+  const values = Object.fromEntries(
+    controls.map((each) => [
+      each.name,
+      each.control.value === "" ? null : Number(each.control.value) * each.unit,
+    ]),
+  );
   return callEndpoint("set_limits", values, name);
 }
 
@@ -72,7 +132,9 @@ function field(label, control) {
 }
 
 function inWords(values) {
-  const found = FIELDS.filter(({ name }) => values[name] !== null).map(({ name, words }) => words(values[name]));
+  const found = FIELDS.filter(({ name }) => values[name] !== null).map(({ name, words }) =>
+    words(values[name]),
+  );
   return found.length > 0 ? found.join(", ") : "no limit";
 }
 
@@ -88,7 +150,10 @@ export class ConfirmStop {
     this.numRunning = 0;
     this.element = el("button", { type: "button", class: "ddp-button ddp-button-stop" }, "Stop all …");
     this.element.addEventListener("click", async () => {
-      const runs = this.numRunning === 1 ? "The run that goes on saves a checkpoint and stops." : `The ${count(this.numRunning)} runs that go on save a checkpoint and stop.`;
+      const runs =
+        this.numRunning === 1
+          ? "The run that goes on saves a checkpoint and stops."
+          : `The ${count(this.numRunning)} runs that go on save a checkpoint and stop.`;
       const stopped = await openDialog({
         title: "Stop all runs?",
         content: el("p", {}, `${runs} The queue is paused, and who waits keeps the place.`),

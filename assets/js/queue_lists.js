@@ -11,7 +11,17 @@ class KeptTable {
     this.makeRow = makeRow;
     this.rows = new Map();
     this.body = el("tbody", {});
-    const head = el("thead", {}, el("tr", {}, titles.map((title) => el("th", { scope: "col" }, title || el("span", { class: "ddp-unseen" }, "What to do")))));
+    const head = el(
+      "thead",
+      {},
+      el(
+        "tr",
+        {},
+        titles.map((title) =>
+          el("th", { scope: "col" }, title || el("span", { class: "ddp-unseen" }, "What to do")),
+        ),
+      ),
+    );
     this.table = el("table", { class: "ddp-table ddp-queue-table" }, head, this.body);
     this.element = el("div", { class: "ddp-scroll", tabindex: 0 }, this.table);
   }
@@ -44,8 +54,17 @@ export class WaitingList {
   constructor(rule, afterAction) {
     this.mayManage = false;
     this.none = el("p", { class: "ddp-empty" }, "Nobody waits.");
-    this.table = new KeptTable(["place", "run", "needs", "asked", "starts", ""], (item) => new WaitingRow(item, this, afterAction));
-    this.element = section("Waiting", "waiting", this.table.element, this.none, el("p", { class: "ddp-hint ddp-queue-rule" }, rule));
+    this.table = new KeptTable(
+      ["place", "run", "needs", "asked", "starts", ""],
+      (item) => new WaitingRow(item, this, afterAction),
+    );
+    this.element = section(
+      "Waiting",
+      "waiting",
+      this.table.element,
+      this.none,
+      el("p", { class: "ddp-hint ddp-queue-rule" }, rule),
+    );
   }
 
   update({ waiting, may_manage: mayManage }) {
@@ -65,22 +84,47 @@ class WaitingRow {
     this.starts = el("span", {});
     this.why = el("small", {});
     const button = (words, label, call) => {
-      const made = el("button", { type: "button", class: "ddp-button ddp-button-small", "aria-label": `${label} ${item.name ?? "this run"}` }, words);
+      const made = el(
+        "button",
+        {
+          type: "button",
+          class: "ddp-button ddp-button-small",
+          "aria-label": `${label} ${item.name ?? "this run"}`,
+        },
+        words,
+      );
       made.addEventListener("click", async () => {
         await act(made, ...call());
         await afterAction();
       });
       return made;
     };
-    const moveTo = (words, label, place) => button(words, label, () => ["move_in_queue", item.run_id, place()]);
+    const moveTo = (words, label, place) =>
+      button(words, label, () => ["move_in_queue", item.run_id, place()]);
     this.first = moveTo("First", "Put first:", () => 1);
     this.up = moveTo("Up", "Move up:", () => this.item.place - 1);
     this.down = moveTo("Down", "Move down:", () => this.item.place + 1);
-    this.share = button("Use occupied GPUs", "Let it use GPUs that others occupy:", () => ["use_occupied_gpus", item.run_id]);
+    this.share = button("Use occupied GPUs", "Let it use GPUs that others occupy:", () => [
+      "use_occupied_gpus",
+      item.run_id,
+    ]);
     this.out = button("Take out", "Take out of the line:", () => ["stop_run", item.run_id, true]);
-    const actions = el("td", {}, el("div", { class: "ddp-row-actions" }, this.first, this.up, this.down, this.share, this.out));
+    const actions = el(
+      "td",
+      {},
+      el("div", { class: "ddp-row-actions" }, this.first, this.up, this.down, this.share, this.out),
+    );
     const starts = el("td", { "data-label": "starts", class: "ddp-queue-why" }, this.starts, this.why);
-    this.element = el("tr", { "data-run": item.run_id }, this.place, this.who.element, this.needs, this.asked, starts, actions);
+    this.element = el(
+      "tr",
+      { "data-run": item.run_id },
+      this.place,
+      this.who.element,
+      this.needs,
+      this.asked,
+      starts,
+      actions,
+    );
   }
 
   update(item, numWaiting) {
@@ -163,10 +207,15 @@ export class Handed {
     const words = gpus.map(gpuWords);
     if (JSON.stringify(words) !== this.shown) {
       this.shown = JSON.stringify(words);
-      this.gpus.replaceChildren(...words.map(([name, what]) => el("li", {}, el("b", {}, name), el("span", {}, what))));
+      this.gpus.replaceChildren(
+        ...words.map(([name, what]) => el("li", {}, el("b", {}, name), el("span", {}, what))),
+      );
     }
     show(this.gpus, gpus.length > 0);
-    const limit = cpuRanks === null ? `${ranks(used, "cpu")} in use; as many are handed out as are asked for.` : `${count(used)} of ${ranks(cpuRanks, "cpu")} in use.`;
+    const limit =
+      cpuRanks === null
+        ? `${ranks(used, "cpu")} in use; as many are handed out as are asked for.`
+        : `${count(used)} of ${ranks(cpuRanks, "cpu")} in use.`;
     setText(this.cpu, limit);
   }
 }
@@ -176,4 +225,3 @@ function gpuWords({ index, run, others }) {
   if (run !== null) return [name, run.name ?? "somebody’s run"];
   return [name, others.length > 0 ? `somebody else’s: ${others.join(", ")}` : "free"];
 }
-

@@ -21,7 +21,13 @@ export class QueuedPanel {
       { class: "ddp-queued", "aria-label": "Waiting in line", hidden: true },
       icon("wait"),
       el("div", { role: "status" }, this.words, this.why),
-      el("div", { class: "ddp-buttons" }, this.share, this.out, el("a", { class: "ddp-button", href: address("queue") }, "The whole line")),
+      el(
+        "div",
+        { class: "ddp-buttons" },
+        this.share,
+        this.out,
+        el("a", { class: "ddp-button", href: address("queue") }, "The whole line"),
+      ),
     );
     show(this.share, false);
   }
@@ -38,7 +44,12 @@ export class QueuedPanel {
   /** Asks only while the run waits. */
   update(state) {
     const waits = state === "queued";
-    if (waits && this.end === null) this.end = askEvery(REFRESH_EVERY_MS, () => this.ask(), () => {});
+    if (waits && this.end === null)
+      this.end = askEvery(
+        REFRESH_EVERY_MS,
+        () => this.ask(),
+        () => {},
+      );
     if (!waits) {
       this.close();
       show(this.element, false);

@@ -5,9 +5,12 @@ import { bytes, count, shortTime } from "./format.js";
 
 const SHARING = {
   ddp: "After every backward pass DDP averages the gradients of all ranks, so each rank waits until the slowest has its own ready.",
-  zero1: "Gradients are averaged as in DDP; then each rank updates its part of the weights and sends it to the others.",
-  zero2: "Each rank keeps its part of gradients and optimizer state; the weights are gathered once for every step.",
-  zero3: "Each rank keeps its part of everything; a layer's weights are gathered just before they are needed.",
+  zero1:
+    "Gradients are averaged as in DDP; then each rank updates its part of the weights and sends it to the others.",
+  zero2:
+    "Each rank keeps its part of gradients and optimizer state; the weights are gathered once for every step.",
+  zero3:
+    "Each rank keeps its part of everything; a layer's weights are gathered just before they are needed.",
   tensor: "All ranks work on the same samples, each on its part of every layer, and add up what they found.",
   pipeline: "Each rank has some of the layers; pieces of a batch travel from the first to the last and back.",
   data_tensor: "Some ranks share a copy of the model between them; the copies average their gradients.",
@@ -33,7 +36,11 @@ export class RanksPanel {
     this.element = section(
       "What each rank does",
       "ranks",
-      el("p", { class: "ddp-caption" }, `${SHARING[summary.config.strategy] ?? SHARING.ddp} Shown is the newest measured step.`),
+      el(
+        "p",
+        { class: "ddp-caption" },
+        `${SHARING[summary.config.strategy] ?? SHARING.ddp} Shown is the newest measured step.`,
+      ),
       this.legend,
       this.empty,
       this.list,
@@ -42,7 +49,8 @@ export class RanksPanel {
   }
 
   update(ranks, insights) {
-    if (insights) setText(this.slow, insights.find((insight) => insight.code === "slow_rank")?.message ?? "\u00a0");
+    if (insights)
+      setText(this.slow, insights.find((insight) => insight.code === "slow_rank")?.message ?? "\u00a0");
     if (!ranks) return;
     show(this.empty, ranks.length === 0);
     const longest = Math.max(...ranks.map((rank) => rank.step_time_s ?? 0), 1e-9);
@@ -56,7 +64,11 @@ export class RanksPanel {
     const words = Object.keys(WORDS).filter((part) => parts.has(part));
     if (words.join() === this.explained) return;
     this.explained = words.join();
-    this.legend.replaceChildren(...words.map((part) => el("span", {}, el("i", { class: `ddp-part ddp-part-${part}`, "aria-hidden": "true" }), WORDS[part])));
+    this.legend.replaceChildren(
+      ...words.map((part) =>
+        el("span", {}, el("i", { class: `ddp-part ddp-part-${part}`, "aria-hidden": "true" }), WORDS[part]),
+      ),
+    );
   }
 
   row(rank) {
@@ -75,7 +87,11 @@ function divide(rank) {
   const { forward_time_s: forward, backward_time_s: backward, optimizer_time_s: optimizer } = rank;
   const parts = { data: data ?? 0 };
   if (typeof forward === "number" && typeof backward === "number") {
-    Object.assign(parts, { forward, backward: Math.max(0, backward - (wait ?? 0)), optimizer: optimizer ?? 0 });
+    Object.assign(parts, {
+      forward,
+      backward: Math.max(0, backward - (wait ?? 0)),
+      optimizer: optimizer ?? 0,
+    });
   } else {
     parts.compute = Math.max(0, step - parts.data - (wait ?? 0));
   }
@@ -114,7 +130,9 @@ class Row {
       if (parts[name] === undefined && !this.parts.has(name)) continue;
       this.part(name).style.width = `${(100 * (parts[name] ?? 0)) / longest}%`;
     }
-    const words = Object.entries(parts).map(([name, seconds]) => `${WORDS[name].split(" ")[0]} ${shortTime(seconds)}`);
+    const words = Object.entries(parts).map(
+      ([name, seconds]) => `${WORDS[name].split(" ")[0]} ${shortTime(seconds)}`,
+    );
     const unknown = rank.wait_time_s === null ? " (waiting: not measured here)" : "";
     setText(this.times, `${shortTime(rank.step_time_s)} = ${words.join(" + ")}${unknown}`);
     setAttribute(this.bar, "aria-label", this.times.textContent);
@@ -124,7 +142,11 @@ class Row {
   part(name) {
     if (!this.parts.has(name)) {
       this.parts.set(name, el("div", { class: `ddp-part ddp-part-${name}` }));
-      this.bar.replaceChildren(...Object.keys(WORDS).filter((key) => this.parts.has(key)).map((key) => this.parts.get(key)));
+      this.bar.replaceChildren(
+        ...Object.keys(WORDS)
+          .filter((key) => this.parts.has(key))
+          .map((key) => this.parts.get(key)),
+      );
     }
     return this.parts.get(name);
   }

@@ -73,7 +73,11 @@ class RunPage {
     this.progress = new Progress(summary);
     this.insights = new InsightStrip(runId, summary.may_change, look);
     this.tiles = new Tiles(summary);
-    this.board = new Board(runId, summary, { onError: complain, onLook: (chosen) => this.lookAnew(chosen), onResume: summary.may_change ? look : null });
+    this.board = new Board(runId, summary, {
+      onError: complain,
+      onLook: (chosen) => this.lookAnew(chosen),
+      onResume: summary.may_change ? look : null,
+    });
     this.devices = new DevicesPanel();
     this.ranksPanel = new RanksPanel(summary);
     this.memory = new MemoryPanel(summary);
@@ -99,7 +103,12 @@ class RunPage {
         this.tiles.element,
         this.board.element,
         this.devices.element,
-        el("div", { class: "ddp-pair" }, el("div", { class: "ddp-stack" }, this.ranksPanel.element, this.memory.element), el("div", { class: "ddp-stack" }, this.sample.element, this.confusion.element)),
+        el(
+          "div",
+          { class: "ddp-pair" },
+          el("div", { class: "ddp-stack" }, this.ranksPanel.element, this.memory.element),
+          el("div", { class: "ddp-stack" }, this.sample.element, this.confusion.element),
+        ),
         el("div", { class: "ddp-pair" }, this.checkpoints.element, this.events.element),
         this.logs.element,
         new ConfigurationPanel(runId).element,
@@ -171,7 +180,10 @@ class RunPage {
   noteLoading(share) {
     const isLoading = typeof share === "number" && share < 1;
     show(this.loading, isLoading);
-    setText(this.loading, isLoading ? `A first impression. Reading all of this long run: ${Math.round(100 * share)}% …` : "");
+    setText(
+      this.loading,
+      isLoading ? `A first impression. Reading all of this long run: ${Math.round(100 * share)}% …` : "",
+    );
   }
 
   noteConnection(error) {

@@ -67,7 +67,12 @@ class ListView {
     });
     this.none = el("div", { class: "ddp-nothing", hidden: true }, el("p", {}, "No run yet. Pick a model and a data set, then press Start."),
       el("p", {}, el("a", { class: "ddp-button ddp-button-main", href: address("") }, "Start the first run"))); // prettier-ignore
-    this.noMatch = el("div", { class: "ddp-nothing", hidden: true }, el("p", {}, "No run fits this filter."), this.tools.clearToo);
+    this.noMatch = el(
+      "div",
+      { class: "ddp-nothing", hidden: true },
+      el("p", {}, "No run fits this filter."),
+      this.tools.clearToo,
+    );
     this.waiting = el("p", { class: "ddp-loading", role: "status" }, "Reading the list …");
     this.element = el(
       "div",
@@ -105,7 +110,12 @@ class ListView {
   take(rows, { isWhole, numUnread }) {
     show(this.waiting, false);
     show(this.reading, numUnread > 0);
-    setText(this.reading, numUnread > 0 ? `Reading runs for the first time: ${count(rows.size)} of ${count(rows.size + numUnread)} …` : "");
+    setText(
+      this.reading,
+      numUnread > 0
+        ? `Reading runs for the first time: ${count(rows.size)} of ${count(rows.size + numUnread)} …`
+        : "",
+    );
     this.table.take(rows, this.filter, isWhole);
     this.refresh();
   }
@@ -134,7 +144,14 @@ class ListView {
   }
 
   openMenu(row, button) {
-    toggleMenu(button, rowMenu(row, { onEdit: () => this.edit(row), onDelete: () => this.remove([row.run_id]), mayChange: this.mayChange(row) }));
+    toggleMenu(
+      button,
+      rowMenu(row, {
+        onEdit: () => this.edit(row),
+        onDelete: () => this.remove([row.run_id]),
+        mayChange: this.mayChange(row),
+      }),
+    );
   }
 
   async edit(row) {

@@ -38,16 +38,33 @@ export function exportLinks(runIds) {
 
 /** Asks for a run's name, tags and note; resolves to true when they were saved. */
 export function editRun(row) {
-  const name = field("Name", el("input", { type: "text", maxlength: 200, value: row.name === row.run_id ? "" : row.name, placeholder: row.run_id }));
-  const tags = field("Tags, with commas between them", el("input", { type: "text", value: row.tags.join(", "), placeholder: "baseline, warm-up" }));
-  const note = field("Note", el("textarea", { rows: 5, maxlength: 10000, placeholder: "What you tried, what you saw" }));
+  const name = field(
+    "Name",
+    el("input", {
+      type: "text",
+      maxlength: 200,
+      value: row.name === row.run_id ? "" : row.name,
+      placeholder: row.run_id,
+    }),
+  );
+  const tags = field(
+    "Tags, with commas between them",
+    el("input", { type: "text", value: row.tags.join(", "), placeholder: "baseline, warm-up" }),
+  );
+  const note = field(
+    "Note",
+    el("textarea", { rows: 5, maxlength: 10000, placeholder: "What you tried, what you saw" }),
+  );
   note.control.value = row.note;
   return openDialog({
     title: "Name, tags and note",
     content: el("div", { class: "ddp-fields" }, name.element, tags.element, note.element),
     confirm: "Save",
     onConfirm: () => {
-      const words = tags.control.value.split(",").map((tag) => tag.trim()).filter(Boolean);
+      const words = tags.control.value
+        .split(",")
+        .map((tag) => tag.trim())
+        .filter(Boolean);
       return callEndpoint("edit_run", row.run_id, name.control.value, words, note.control.value);
     },
   });
@@ -68,10 +85,16 @@ export async function deleteRuns(rows) {
     return;
   }
   try {
-    const { deleted, message } = await callEndpoint("delete_runs", rows.map((row) => row.run_id));
+    const { deleted, message } = await callEndpoint(
+      "delete_runs",
+      rows.map((row) => row.run_id),
+    );
     window.dispatchEvent(new Event(CHANGED));
     offerUndo(message, async () => {
-      await callEndpoint("restore_runs", deleted.map((item) => item.bin_id));
+      await callEndpoint(
+        "restore_runs",
+        deleted.map((item) => item.bin_id),
+      );
       window.dispatchEvent(new Event(CHANGED));
     });
   } catch (error) {

@@ -1,9 +1,30 @@
 // The columns of the list: what each is called, how it is sorted, and what stands in a cell.
 
 import { el, setAttribute, setText, show, svg } from "./dom.js";
-import { ago, count, dateTime, duration, LIVE_STATES, loss, metric, metricLabel, ranks, UNKNOWN } from "./format.js";
+import {
+  ago,
+  count,
+  dateTime,
+  duration,
+  LIVE_STATES,
+  loss,
+  metric,
+  metricLabel,
+  ranks,
+  UNKNOWN,
+} from "./format.js";
 
-const STATE_ORDER = ["running", "paused", "stopping", "starting", "queued", "failed", "lost", "stopped", "finished"];
+const STATE_ORDER = [
+  "running",
+  "paused",
+  "stopping",
+  "starting",
+  "queued",
+  "failed",
+  "lost",
+  "stopped",
+  "finished",
+];
 const LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 const names = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 
@@ -26,7 +47,9 @@ export const COLUMNS = [
 /** Returns a function that compares two rows by a sort as the address has it; what is not known comes last. */
 export function comparer(sort) {
   const isDown = sort.startsWith("-");
-  const column = COLUMNS.find((each) => each.key === sort.replace("-", "") && each.value) ?? COLUMNS.find((each) => each.key === "started");
+  const column =
+    COLUMNS.find((each) => each.key === sort.replace("-", "") && each.value) ??
+    COLUMNS.find((each) => each.key === "started");
   return (one, other) => {
     const [a, b] = [column.value(one), column.value(other)];
     const isA = a !== null && a !== undefined;
@@ -45,7 +68,10 @@ export function fillCells(cells, row) {
   setText(cells.ranks.firstChild, ranks(row.nproc_per_node, row.device));
   setText(cells.ranks.lastChild, row.strategy_label ?? "");
   const part = share(row);
-  setText(cells.progress.firstChild, row.num_steps ? `${count(row.step)} of ${count(row.num_steps)}` : count(row.step));
+  setText(
+    cells.progress.firstChild,
+    row.num_steps ? `${count(row.step)} of ${count(row.num_steps)}` : count(row.step),
+  );
   show(cells.progress.lastChild, part !== null);
   // Not as an attribute: the page's policy allows no inline styles.
   cells.progress.lastChild.firstChild.style.width = `${(100 * (part ?? 0)).toFixed(1)}%`;
@@ -63,10 +89,14 @@ export function fillCells(cells, row) {
 /** Returns the empty cells, by the column's name. */
 export function makeCells() {
   const two = () => [el("span", {}), el("small", {})];
-  const bar = () => el("span", { class: "ddp-bar", "aria-hidden": "true" }, el("span", { class: "ddp-bar-fill" }));
+  const bar = () =>
+    el("span", { class: "ddp-bar", "aria-hidden": "true" }, el("span", { class: "ddp-bar-fill" }));
   const children = { ranks: two(), best: two(), progress: [el("span", {}), bar()] };
   return Object.fromEntries(
-    COLUMNS.map(({ key, title }) => [key, el("div", { role: "cell", class: `ddp-cell-${key}`, "data-label": title }, children[key] ?? [])]),
+    COLUMNS.map(({ key, title }) => [
+      key,
+      el("div", { role: "cell", class: `ddp-cell-${key}`, "data-label": title }, children[key] ?? []),
+    ]),
   );
 }
 
@@ -98,14 +128,32 @@ function drawCurve(cell, curve) {
     return;
   }
   const last = Math.max(1, points.length - 1);
-  const places = [...points].map((level, index) => [((WIDTH * index) / last).toFixed(1), LEVELS.indexOf(level)]);
-  const drawn = places.filter(([, level]) => level >= 0).map(([x, level]) => `${x},${(HEIGHT - 1.5 - ((HEIGHT - 3) * level) / 63).toFixed(1)}`);
+  const places = [...points].map((level, index) => [
+    ((WIDTH * index) / last).toFixed(1),
+    LEVELS.indexOf(level),
+  ]);
+  const drawn = places
+    .filter(([, level]) => level >= 0)
+    .map(([x, level]) => `${x},${(HEIGHT - 1.5 - ((HEIGHT - 3) * level) / 63).toFixed(1)}`);
   const words = `Training loss between ${loss(curve.low)} and ${loss(curve.high)}`;
   const title = svg("title", {});
   title.textContent = words;
-  const line = svg("polyline", { points: drawn.length === 1 ? `0,${HEIGHT / 2} ${WIDTH},${HEIGHT / 2}` : drawn.join(" ") });
+  const line = svg("polyline", {
+    points: drawn.length === 1 ? `0,${HEIGHT / 2} ${WIDTH},${HEIGHT / 2}` : drawn.join(" "),
+  });
   cell.replaceChildren(
-    svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", class: "ddp-small-curve", role: "img", "aria-label": words }, title, line),
+    svg(
+      "svg",
+      {
+        viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+        preserveAspectRatio: "none",
+        class: "ddp-small-curve",
+        role: "img",
+        "aria-label": words,
+      },
+      title,
+      line,
+    ),
   );
 }
 

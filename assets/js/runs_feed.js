@@ -57,7 +57,14 @@ export class RunsFeed {
     for (const runId of gone) this.rows.delete(runId);
     for (const row of rows) this.rows.set(row.run_id, row);
     const hasMoved = this.placeRuns(places);
-    if (isFirst || hasMoved || isWhole || rows.length > 0 || gone.length > 0 || numUnread !== this.numUnread) {
+    if (
+      isFirst ||
+      hasMoved ||
+      isWhole ||
+      rows.length > 0 ||
+      gone.length > 0 ||
+      numUnread !== this.numUnread
+    ) {
       this.numUnread = numUnread;
       this.onRows(this.rows, { isWhole, numUnread });
     }

@@ -35,7 +35,9 @@ export function isFiltering(filter) {
 export function matcher(filter) {
   const words = filter.words.toLowerCase().split(/\s+/).filter(Boolean);
   return (row) =>
-    (!filter.state || row.state === filter.state || (filter.state === "live" && LIVE_STATES.has(row.state))) &&
+    (!filter.state ||
+      row.state === filter.state ||
+      (filter.state === "live" && LIVE_STATES.has(row.state))) &&
     (!filter.owner || row.owner === (filter.owner === MINE ? filter.me : filter.owner)) &&
     (!filter.model || row.model === filter.model) &&
     (!filter.dataset || row.dataset === filter.dataset) &&
@@ -64,7 +66,18 @@ export function facetValues(rows) {
 function haystack(row) {
   let text = haystacks.get(row);
   if (text === undefined) {
-    const parts = [row.name, row.run_id, row.owner, ...row.tags, row.note, row.model, row.model_label, row.dataset, row.dataset_label, row.state];
+    const parts = [
+      row.name,
+      row.run_id,
+      row.owner,
+      ...row.tags,
+      row.note,
+      row.model,
+      row.model_label,
+      row.dataset,
+      row.dataset_label,
+      row.state,
+    ];
     text = parts.filter(Boolean).join("\n").toLowerCase();
     haystacks.set(row, text);
   }

@@ -65,15 +65,25 @@ export class ListHead {
     this.all.addEventListener("change", () => onSelectAll(this.all.checked));
     this.titles = COLUMNS.map((column) => {
       const arrow = el("span", { class: "ddp-sort-arrow", "aria-hidden": "true" });
-      const inside = column.value ? el("button", { type: "button", onclick: () => onSort(column) }, column.title, arrow) : column.title;
-      return { column, arrow, element: el("div", { role: "columnheader", class: `ddp-cell-${column.key}` }, inside) };
+      const inside = column.value
+        ? el("button", { type: "button", onclick: () => onSort(column) }, column.title, arrow)
+        : column.title;
+      return {
+        column,
+        arrow,
+        element: el("div", { role: "columnheader", class: `ddp-cell-${column.key}` }, inside),
+      };
     });
     this.element = el(
       "div",
       { role: "row", class: "ddp-list-head", "aria-rowindex": 1 },
       el("div", { role: "columnheader", class: "ddp-cell-select" }, el("label", {}, this.all)),
       this.titles.map((title) => title.element),
-      el("div", { role: "columnheader", class: "ddp-cell-menu" }, el("span", { class: "ddp-unseen" }, "What to do")),
+      el(
+        "div",
+        { role: "columnheader", class: "ddp-cell-menu" },
+        el("span", { class: "ddp-unseen" }, "What to do"),
+      ),
     );
   }
 
@@ -93,4 +103,3 @@ export class ListHead {
 export function isCards() {
   return window.matchMedia("(max-width: 700px)").matches;
 }
-

@@ -35,12 +35,23 @@ export class SelectionBar {
     const canCompare = num >= 2 && num <= MAX_COMPARED;
     setAttribute(this.compare, "href", canCompare ? comparePage(this.runIds) : null);
     setAttribute(this.compare, "aria-disabled", canCompare ? null : "true");
-    setText(this.hint, num === 1 ? `Select up to ${MAX_COMPARED} to compare them.` : num > MAX_COMPARED ? `Up to ${MAX_COMPARED} can be compared.` : "");
+    setText(
+      this.hint,
+      num === 1
+        ? `Select up to ${MAX_COMPARED} to compare them.`
+        : num > MAX_COMPARED
+          ? `Up to ${MAX_COMPARED} can be compared.`
+          : "",
+    );
     show(this.again, num === 1);
     const areMine = this.runIds.every((runId) => this.mayChange(runId));
     show(this.edit, num === 1 && areMine);
     this.remove.disabled = !areMine;
-    setAttribute(this.remove, "title", areMine ? null : "Only their owners or a teacher can delete these runs.");
+    setAttribute(
+      this.remove,
+      "title",
+      areMine ? null : "Only their owners or a teacher can delete these runs.",
+    );
     if (num === 1) this.again.href = runAgainPage(this.runIds[0]);
     this.export.disabled = num > MAX_EXPORTED;
     setAttribute(this.export, "title", num > MAX_EXPORTED ? `At most ${MAX_EXPORTED} runs at once.` : null);

@@ -35,7 +35,10 @@ export class RunsTable {
   arrange(filter) {
     this.filter = filter;
     const fits = matcher(filter);
-    this.order = [...this.rows.values()].filter(fits).sort(comparer(filter.sort)).map((row) => row.run_id);
+    this.order = [...this.rows.values()]
+      .filter(fits)
+      .sort(comparer(filter.sort))
+      .map((row) => row.run_id);
     this.draw();
   }
 
@@ -91,7 +94,8 @@ export class RunsTable {
     const last = Math.min(this.order.length, Math.ceil((window.innerHeight - top) / size) + BEYOND_SIGHT);
     const wanted = new Set(this.order.slice(first, Math.max(first, last)));
     for (const [runId, row] of this.drawn) {
-      if (wanted.has(runId) || (this.rows.has(runId) && row.element.contains(document.activeElement))) continue;
+      if (wanted.has(runId) || (this.rows.has(runId) && row.element.contains(document.activeElement)))
+        continue;
       row.element.remove();
       this.drawn.delete(runId);
     }
@@ -105,7 +109,10 @@ export class RunsTable {
   place(runId, index, top, before) {
     let row = this.drawn.get(runId);
     if (!row) {
-      row = new RunRow(runId, { onSelect: (id, isSelected) => this.select(id, isSelected), onMenu: this.onMenu });
+      row = new RunRow(runId, {
+        onSelect: (id, isSelected) => this.select(id, isSelected),
+        onMenu: this.onMenu,
+      });
       this.drawn.set(runId, row);
     }
     row.update(this.rows.get(runId), index, this.selected.has(runId), top);
@@ -164,7 +171,8 @@ function merged(order, rows, filter) {
   const kept = order.filter((runId) => rows.has(runId) && fits(rows.get(runId)));
   const held = new Set(kept);
   const fresh = [...rows.values()].filter((row) => !held.has(row.run_id) && fits(row));
-  if (fresh.length > 50) return [...kept.map((runId) => rows.get(runId)), ...fresh].sort(compare).map((row) => row.run_id);
+  if (fresh.length > 50)
+    return [...kept.map((runId) => rows.get(runId)), ...fresh].sort(compare).map((row) => row.run_id);
   for (const row of fresh) {
     const place = kept.findIndex((runId) => compare(row, rows.get(runId)) < 0);
     kept.splice(place < 0 ? kept.length : place, 0, row.run_id);

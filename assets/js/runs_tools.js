@@ -4,13 +4,27 @@ import { el, setText, show } from "./dom.js";
 import { count } from "./format.js";
 import { facetValues, FACETS, isFiltering, MINE } from "./runs_filter.js";
 
-const ALL = { state: "All states", owner: "All people", model: "All models", dataset: "All data sets", tag: "All tags" };
+const ALL = {
+  state: "All states",
+  owner: "All people",
+  model: "All models",
+  dataset: "All data sets",
+  tag: "All tags",
+};
 const LABELS = { state: "State", owner: "Owner", model: "Model", dataset: "Data set", tag: "Tag" };
 
 export class ListTools {
   /** `onChange(values)` is called with what of the filter has changed. */
   constructor(filter, onChange) {
-    this.search = el("input", { type: "search", class: "ddp-search", placeholder: "Search names, tags, notes …", "aria-label": "Search the runs", value: filter.words, autocomplete: "off", spellcheck: "false" });
+    this.search = el("input", {
+      type: "search",
+      class: "ddp-search",
+      placeholder: "Search names, tags, notes …",
+      "aria-label": "Search the runs",
+      value: filter.words,
+      autocomplete: "off",
+      spellcheck: "false",
+    });
     this.search.addEventListener("input", () => onChange({ words: this.search.value }));
     this.selects = Object.fromEntries(
       FACETS.map((facet) => {
@@ -20,10 +34,25 @@ export class ListTools {
       }),
     );
     const clear = () => onChange({ words: "", ...Object.fromEntries(FACETS.map((facet) => [facet, ""])) });
-    this.clear = el("button", { type: "button", class: "ddp-button ddp-button-small", onclick: clear }, "Clear the filter");
-    this.clearToo = el("button", { type: "button", class: "ddp-button ddp-button-main", onclick: clear }, "Clear the filter");
+    this.clear = el(
+      "button",
+      { type: "button", class: "ddp-button ddp-button-small", onclick: clear },
+      "Clear the filter",
+    );
+    this.clearToo = el(
+      "button",
+      { type: "button", class: "ddp-button ddp-button-main", onclick: clear },
+      "Clear the filter",
+    );
     this.shown = el("span", { class: "ddp-shown", role: "status" });
-    this.element = el("div", { class: "ddp-list-tools", role: "search" }, this.search, FACETS.map((facet) => this.selects[facet]), this.clear, this.shown);
+    this.element = el(
+      "div",
+      { class: "ddp-list-tools", role: "search" },
+      this.search,
+      FACETS.map((facet) => this.selects[facet]),
+      this.clear,
+      this.shown,
+    );
   }
 
   update(filter, rows, numShown) {
@@ -31,7 +60,12 @@ export class ListTools {
     this.offer(filter, rows);
     show(this.clear, isFiltering(filter));
     const all = count(rows.size);
-    setText(this.shown, numShown === rows.size ? `${all} run${rows.size === 1 ? "" : "s"}` : `${count(numShown)} of ${all} runs`);
+    setText(
+      this.shown,
+      numShown === rows.size
+        ? `${all} run${rows.size === 1 ? "" : "s"}`
+        : `${count(numShown)} of ${all} runs`,
+    );
   }
 
   /** Offers the values there are; written anew only when they changed, so that an open list stays open. */

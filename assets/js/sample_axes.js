@@ -9,24 +9,55 @@ const PADDING = { left: 46, right: 10, top: 8, bottom: 34 };
 // Shapes of radius 1 around (0, 0): classes are told apart by them as much as by their colour.
 const SHAPES = [
   polygon(12, 0.9),
-  [[-0.85, -0.85], [0.85, -0.85], [0.85, 0.85], [-0.85, 0.85]],
-  [[0, -1.1], [1, 0.8], [-1, 0.8]],
-  [[0, -1.25], [0.95, 0], [0, 1.25], [-0.95, 0]],
+  [
+    [-0.85, -0.85],
+    [0.85, -0.85],
+    [0.85, 0.85],
+    [-0.85, 0.85],
+  ],
+  [
+    [0, -1.1],
+    [1, 0.8],
+    [-1, 0.8],
+  ],
+  [
+    [0, -1.25],
+    [0.95, 0],
+    [0, 1.25],
+    [-0.95, 0],
+  ],
   plus(0.4),
-  [[0, 1.1], [1, -0.8], [-1, -0.8]],
+  [
+    [0, 1.1],
+    [1, -0.8],
+    [-1, -0.8],
+  ],
   polygon(5, 1.1),
   plus(0.4).map(([x, y]) => [(x - y) * 0.72, (x + y) * 0.72]),
 ];
 
 function polygon(numCorners, radius) {
   const turn = (2 * Math.PI) / numCorners;
-  return Array.from({ length: numCorners }, (_, i) => [radius * Math.sin(i * turn), -radius * Math.cos(i * turn)]);
+  return Array.from({ length: numCorners }, (_, i) => [
+    radius * Math.sin(i * turn),
+    -radius * Math.cos(i * turn),
+  ]);
 }
 
 function plus(arm) {
   return [
-    [-arm, -1.1], [arm, -1.1], [arm, -arm], [1.1, -arm], [1.1, arm], [arm, arm],
-    [arm, 1.1], [-arm, 1.1], [-arm, arm], [-1.1, arm], [-1.1, -arm], [-arm, -arm],
+    [-arm, -1.1],
+    [arm, -1.1],
+    [arm, -arm],
+    [1.1, -arm],
+    [1.1, arm],
+    [arm, arm],
+    [arm, 1.1],
+    [-arm, 1.1],
+    [-arm, arm],
+    [-1.1, arm],
+    [-1.1, -arm],
+    [-arm, -arm],
   ];
 }
 
@@ -86,7 +117,12 @@ export class Drawing {
     const { text, axis } = chartColors();
     context.strokeStyle = axis;
     context.lineWidth = 1;
-    context.strokeRect(this.left + 0.5, this.top + 0.5, this.right - this.left - 1, this.bottom - this.top - 1);
+    context.strokeRect(
+      this.left + 0.5,
+      this.top + 0.5,
+      this.right - this.left - 1,
+      this.bottom - this.top - 1,
+    );
     context.fillStyle = text;
     context.font = "12px system-ui, sans-serif";
     context.textAlign = "center";

@@ -20,7 +20,10 @@ export class SurfaceView extends Drawing {
     this.show({ ...content, predictions, confidence: bytes(content.confidence) });
     const numRight = this.points.filter((point) => this.saidAt(point.x, point.y) === point.label).length;
     const of = `${numRight} of ${this.points.length}`;
-    this.canvas.setAttribute("aria-label", `Map of the model's answers; ${of} validation points lie on their own class.`);
+    this.canvas.setAttribute(
+      "aria-label",
+      `Map of the model's answers; ${of} validation points lie on their own class.`,
+    );
     return `The plane as the model divides it after step ${step}: letters and colours are its answers, paler where it is less sure. ${of} validation points lie on ground of their own class.`;
   }
 
@@ -57,7 +60,11 @@ export class SurfaceView extends Drawing {
     for (let row = LETTER_EVERY / 2; row < size; row += LETTER_EVERY) {
       for (let column = LETTER_EVERY / 2; column < size; column += LETTER_EVERY) {
         const letter = LETTERS[this.content.predictions[row * size + column]];
-        context.fillText(letter, this.left + ((column + 0.5) / size) * width, this.top + ((row + 0.5) / size) * height);
+        context.fillText(
+          letter,
+          this.left + ((column + 0.5) / size) * width,
+          this.top + ((row + 0.5) / size) * height,
+        );
       }
     }
     for (const { x, y, label } of this.points) {
@@ -71,7 +78,9 @@ export class SurfaceView extends Drawing {
     const canvas = el("canvas", { width: size, height: size });
     const context = canvas.getContext("2d");
     const picture = context.createImageData(size, size);
-    const colours = names.map((_, index) => [1, 3, 5].map((start) => parseInt(color(index).slice(start, start + 2), 16)));
+    const colours = names.map((_, index) =>
+      [1, 3, 5].map((start) => parseInt(color(index).slice(start, start + 2), 16)),
+    );
     const chance = 255 / names.length; // no answer is less sure than that
     predictions.forEach((label, index) => {
       const sure = Math.max(0, (confidence[index] - chance) / (255 - chance));
@@ -95,7 +104,12 @@ export class CurveView extends Drawing {
     const low = Math.min(...pointY);
     const high = Math.max(...pointY);
     const margin = (high - low || 1) * 0.12;
-    return { xRange: [x[0], x[x.length - 1]], yRange: [low - margin, high + margin], xName: names[0] ?? "x", yName: "y" };
+    return {
+      xRange: [x[0], x[x.length - 1]],
+      yRange: [low - margin, high + margin],
+      xName: names[0] ?? "x",
+      yName: "y",
+    };
   }
 
   writeLegend() {
@@ -104,21 +118,30 @@ export class CurveView extends Drawing {
       context.fillStyle = color(0);
       context.fillRect(0, 13, 32, 6);
     });
-    this.legend.replaceChildren(el("span", {}, line, "what the model predicts"), el("span", {}, point, "validation points"));
+    this.legend.replaceChildren(
+      el("span", {}, line, "what the model predicts"),
+      el("span", {}, point, "validation points"),
+    );
   }
 
   drawInside(context) {
     const { x, y, point_x: pointX, point_y: pointY } = this.content;
     const { hover } = chartColors();
-    pointX.forEach((value, index) => drawPoint(context, 1, this.xAt(value), this.yAt(pointY[index]), 3.5, hover));
+    pointX.forEach((value, index) =>
+      drawPoint(context, 1, this.xAt(value), this.yAt(pointY[index]), 3.5, hover),
+    );
     context.beginPath();
     let isDrawing = false; // a number that is none leaves a gap
     x.forEach((value, index) => {
-      if (Number.isFinite(y[index])) context[isDrawing ? "lineTo" : "moveTo"](this.xAt(value), this.yAt(y[index]));
+      if (Number.isFinite(y[index]))
+        context[isDrawing ? "lineTo" : "moveTo"](this.xAt(value), this.yAt(y[index]));
       isDrawing = Number.isFinite(y[index]);
     });
     context.lineJoin = "round";
-    for (const [width, colour] of [[7, hover], [3.5, color(0)]]) {
+    for (const [width, colour] of [
+      [7, hover],
+      [3.5, color(0)],
+    ]) {
       context.lineWidth = width;
       context.strokeStyle = colour;
       context.stroke();

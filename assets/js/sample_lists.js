@@ -95,7 +95,8 @@ class Picture {
     const picture = context.createImageData(width, height);
     for (let index = 0; index < width * height; index += 1) {
       const start = index * channels;
-      const colour = channels === 3 ? values.subarray(start, start + 3) : [values[start], values[start], values[start]];
+      const colour =
+        channels === 3 ? values.subarray(start, start + 3) : [values[start], values[start], values[start]];
       picture.data.set(colour, index * 4);
       picture.data[index * 4 + 3] = 255;
     }
@@ -133,7 +134,11 @@ export class RowsView {
     this.head = el("tr", {});
     this.body = el("tbody", {});
     const table = el("table", { class: "ddp-table" }, el("thead", {}, this.head), this.body);
-    this.element = el("div", { class: "ddp-sample-rows", tabindex: 0, role: "region", "aria-label": "Rows" }, table);
+    this.element = el(
+      "div",
+      { class: "ddp-sample-rows", tabindex: 0, role: "region", "aria-label": "Rows" },
+      table,
+    );
     this.rows = new Children(this.body, () => new Row());
   }
 
@@ -163,7 +168,9 @@ class Row {
     const inputs = row.inputs.map((value) => number(value));
     const isNumber = "target" in row;
     if (this.cells.length === 0) this.build(inputs.length, isNumber);
-    const words = isNumber ? [number(row.target), number(row.prediction), signed(row.error), ...inputs] : inputs;
+    const words = isNumber
+      ? [number(row.target), number(row.prediction), signed(row.error), ...inputs]
+      : inputs;
     this.cells.forEach((cell, index) => setText(cell, words[index]));
     if (!isNumber) this.element.dataset.right = this.verdict.set(row);
   }

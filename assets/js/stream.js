@@ -84,7 +84,12 @@ export class RunStream {
   /** Streams when one of the browser's few connections is free, else polls: many windows must not block each other. */
   async open() {
     const slot = await takeSlot();
-    if (this.isClosed || this.source !== null || this.polling !== null || document.visibilityState !== "visible") {
+    if (
+      this.isClosed ||
+      this.source !== null ||
+      this.polling !== null ||
+      document.visibilityState !== "visible"
+    ) {
       slot?.free();
       return;
     }
@@ -130,9 +135,12 @@ export class RunStream {
     this.polling = polling;
     let failed = false;
     try {
-      const { body, bytes } = await fetchSized(runAddress(this.runId, "poll", { ...this.query, since: this.cursor }), {
-        signal: polling.signal,
-      });
+      const { body, bytes } = await fetchSized(
+        runAddress(this.runId, "poll", { ...this.query, since: this.cursor }),
+        {
+          signal: polling.signal,
+        },
+      );
       if (polling !== this.polling) return;
       this.take(body, bytes);
       // Taking it in may have asked for everything anew.

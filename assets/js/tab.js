@@ -15,7 +15,10 @@ export class Tab {
 
   update(head) {
     const isLive = LIVE_STATES.has(head.state);
-    const lead = isLive && head.num_steps > 0 ? `${Math.floor((100 * head.step) / head.num_steps)}%` : stateWords(head.state)[1];
+    const lead =
+      isLive && head.num_steps > 0
+        ? `${Math.floor((100 * head.step) / head.num_steps)}%`
+        : stateWords(head.state)[1];
     const title = `${lead} · ${this.name}`;
     if (document.title !== title) document.title = title;
     const hasEnded = this.before !== null && LIVE_STATES.has(this.before) && !isLive;
@@ -24,8 +27,13 @@ export class Tab {
   }
 
   tell(head) {
-    const best = head.best ? `Best ${metricLabel(head.best.name)} ${metric(head.best.name, head.best.value)}.` : "";
-    const notification = new Notification(`${this.name} ${ENDED[head.state] ?? "has ended"}`, { body: head.error || best, tag: this.name });
+    const best = head.best
+      ? `Best ${metricLabel(head.best.name)} ${metric(head.best.name, head.best.value)}.`
+      : "";
+    const notification = new Notification(`${this.name} ${ENDED[head.state] ?? "has ended"}`, {
+      body: head.error || best,
+      tag: this.name,
+    });
     notification.addEventListener("click", () => window.focus());
   }
 

@@ -43,6 +43,20 @@ export function line(index) {
 /** What Plotly needs to look like the page around it. */
 export function chartColors() {
   return isDark()
-    ? { text: "#d7dbe2", grid: "#31363f", axis: "#4a515d", paper: "rgba(0,0,0,0)", hover: "#20242b", faint: "#8f98a6" }
-    : { text: "#39414d", grid: "#e8ebef", axis: "#c3c9d2", paper: "rgba(0,0,0,0)", hover: "#ffffff", faint: "#6a7380" };
+    ? {
+        text: "#d7dbe2",
+        grid: "#31363f",
+        axis: "#4a515d",
+        paper: "rgba(0,0,0,0)",
+        hover: "#20242b",
+        faint: "#8f98a6",
+      }
+    : {
+        text: "#39414d",
+        grid: "#e8ebef",
+        axis: "#c3c9d2",
+        paper: "rgba(0,0,0,0)",
+        hover: "#ffffff",
+        faint: "#6a7380",
+      };
 }

@@ -35,7 +35,9 @@ export function offerUndo(message, undo) {
 
 /** Says what went wrong; stays until it is closed. */
 export function complain(message) {
-  const same = [...(shelf?.querySelectorAll(".ddp-toast-error p") ?? [])].find((node) => node.textContent === message);
+  const same = [...(shelf?.querySelectorAll(".ddp-toast-error p") ?? [])].find(
+    (node) => node.textContent === message,
+  );
   if (!same) put(message, "cross", "ddp-toast ddp-toast-error", "alert");
 }
 
@@ -49,7 +51,11 @@ function put(message, iconName, className, role = "status") {
     { class: className, role },
     icon(iconName),
     el("p", {}, message),
-    el("button", { type: "button", class: "ddp-toast-close", "aria-label": "Close", onclick: () => toast.remove() }, "×"),
+    el(
+      "button",
+      { type: "button", class: "ddp-toast-close", "aria-label": "Close", onclick: () => toast.remove() },
+      "×",
+    ),
   );
   shelf.append(toast);
   return toast;

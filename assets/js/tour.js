@@ -4,10 +4,26 @@ import { el, setText } from "./dom.js";
 import { prefer, preference } from "./prefs.js";
 
 const STEPS = [
-  ["#preset-fashion", "Begin with a click", "Each of these fills the whole form in. The first one is done in a minute, on any machine."],
-  ["#main-fields", "Several processes train together", "Every GPU (or CPU rank) works on its own part of each batch; the line at the right shows how that adds up."],
-  ["#start-button", "Start is the real thing", "It runs the torchrun command below, on this machine. You watch it live, and can stop, save and go on at any time."],
-  [".ddp-nav", "Nothing gets lost", "Every run stays under Runs, also when you close this page. There you compare them."],
+  [
+    "#preset-fashion",
+    "Begin with a click",
+    "Each of these fills the whole form in. The first one is done in a minute, on any machine.",
+  ],
+  [
+    "#main-fields",
+    "Several processes train together",
+    "Every GPU (or CPU rank) works on its own part of each batch; the line at the right shows how that adds up.",
+  ],
+  [
+    "#start-button",
+    "Start is the real thing",
+    "It runs the torchrun command below, on this machine. You watch it live, and can stop, save and go on at any time.",
+  ],
+  [
+    ".ddp-nav",
+    "Nothing gets lost",
+    "Every run stays under Runs, also when you close this page. There you compare them.",
+  ],
 ];
 
 /** Shows the tour on a first visit, and adds the button that shows it again; returns a function that ends it. */
@@ -19,7 +35,13 @@ export function mountTour(place) {
   const where = el("span", { class: "ddp-hint" });
   const next = el("button", { type: "button", class: "ddp-button ddp-button-main ddp-button-small" }, "Next");
   const close = el("button", { type: "button", class: "ddp-button ddp-button-small" }, "Close");
-  const box = el("aside", { class: "ddp-tour", role: "region", "aria-label": "A short tour", hidden: true }, title, words, el("div", { class: "ddp-tour-foot" }, where, close, next));
+  const box = el(
+    "aside",
+    { class: "ddp-tour", role: "region", "aria-label": "A short tour", hidden: true },
+    title,
+    words,
+    el("div", { class: "ddp-tour-foot" }, where, close, next),
+  );
 
   const mark = (element) => {
     marked?.classList.remove("ddp-tour-target");

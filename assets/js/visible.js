@@ -7,8 +7,10 @@ const ACTING =
   "\\ufff0-\\ufffb\\ufffe\\uffff\\u{13430}-\\u{1345f}\\u{16fe4}\\u{1bca0}-\\u{1bca3}\\u{1d159}\\u{1d173}-\\u{1d17a}" +
   "\\u{e0000}-\\u{e0fff}]";
 // Part of what is seen in emoji, Persian and Indian words, names in Chinese characters, flags of regions.
-const EMOJI = "[\\u00a9\\u00ae\\u203c\\u2049\\u2122\\u2139\\u2190-\\u27bf\\u2900-\\u297f\\u2b00-\\u2bff\\u3030\\u303d\\u3297\\u3299\\u{1f000}-\\u{1faff}]";
-const JOINED = "[\\u0600-\\u060b\\u0620-\\u0dff\\u1000-\\u109f\\u1780-\\u17b3\\u17b6-\\u17ff\\ufb50-\\ufdff\\ufe70-\\ufefc]";
+const EMOJI =
+  "[\\u00a9\\u00ae\\u203c\\u2049\\u2122\\u2139\\u2190-\\u27bf\\u2900-\\u297f\\u2b00-\\u2bff\\u3030\\u303d\\u3297\\u3299\\u{1f000}-\\u{1faff}]";
+const JOINED =
+  "[\\u0600-\\u060b\\u0620-\\u0dff\\u1000-\\u109f\\u1780-\\u17b3\\u17b6-\\u17ff\\ufb50-\\ufdff\\ufe70-\\ufefc]";
 const IDEOGRAPH = "[\\u3400-\\u9fff\\uf900-\\ufaff\\u{20000}-\\u{3ffff}]";
 const NEEDED = [
   "\\u{1f3f4}[\\u{e0030}-\\u{e0039}\\u{e0061}-\\u{e007a}]{3,6}\\u{e007f}",
