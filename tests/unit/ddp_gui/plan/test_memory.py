@@ -62,7 +62,7 @@ def test_the_bar_says_when_it_will_not_fit(real: Catalogue) -> None:  # noqa: F8
     planned = make(parse({"dataset": "digits", "model": "mlp"}, small), real, small)
     predicted = predict(planned.config, planned.strategy, 100, None)
     said = words.memory(planned, small, predicted)
-    assert "1.6 kB" in said and "it will not fit" in said and "activations not known" in said
+    assert "1.6 kB" in said and "it will not fit" in said and "activations</button> unknown" in said
     large = Machine(num_gpus=0, num_cores=2, memory_bytes=3_000_000)
     assert "it will not fit" not in words.memory(planned, large, predicted)
     assert words.memory(planned, large, None) == ""

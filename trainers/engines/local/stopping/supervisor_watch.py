@@ -32,8 +32,8 @@ DEAF_AFTER_S = 9.0
 STAYS_STOPPED_S = 1.5
 WATCHED_S = 60.0
 
-DEAF_MESSAGE = "The process that looks after this run did not react to Stop, and was ended by force."
-KILLED_MESSAGE = "The run was ended by force, with everything that belonged to it."
+DEAF_MESSAGE = "The supervisor of this run did not react to Stop and was killed."
+KILLED_MESSAGE = "The run was killed with all its processes."
 
 # Returns a run's true state.
 ReadStatus = Callable[[RunDirectory], Status]
@@ -91,10 +91,10 @@ def _watch(run: RunDirectory, read_status: ReadStatus) -> None:
                 return
             action = _looked_at(supervisor, lambda sight: patience.look(sight, time.monotonic()))
             if action == "continue":
-                log.warning("the supervisor of %s was stopped: it is let go on", run.run_id)
+                log.warning("the supervisor of %s was suspended (SIGSTOP): resuming it", run.run_id)
                 supervisor.resume()
             elif action == "kill":
-                log.warning("the supervisor of %s does not react: it is ended by force", run.run_id)
+                log.warning("the supervisor of %s does not react: killing it", run.run_id)
                 end(run, status, supervisor, read_status, DEAF_MESSAGE)
                 return
             time.sleep(LOOK_EVERY_S)
