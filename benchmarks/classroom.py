@@ -34,6 +34,7 @@ from ddp_gui.auth.current_user import Role
 from tools import page_driver
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 
 NUM_STUDENTS = 29
 NUM_RUNS = 10
@@ -265,7 +266,7 @@ def main() -> None:
 def _states(runs_dir: Path) -> dict[str, int]:
     counted: dict[str, int] = defaultdict(int)
     for path in runs_dir.glob("*/config.json"):
-        state = RunDirectory(path.parent).read_status().state
+        state = liveness.read_status(RunDirectory(path.parent)).state
         counted["going on" if state in events.LIVE_STATES and state != "queued" else state] += 1
     return counted
 

@@ -34,6 +34,7 @@ from benchmarks.machine import Conditions, summary
 from tools import page_driver
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 
 NUM_RANKS = 2
 LEARNING_RATE = 1e-3
@@ -129,7 +130,7 @@ def play_ours(case: Case, runs_dir: Path) -> Outcome:
         page.goto(f"{address}/run?id={run_id}")
         run = RunDirectory(runs_dir / run_id)
         wait_for_end(run)
-        status = run.read_status()
+        status = liveness.read_status(run)
         if status.state != "finished" or status.ended_unix_s is None:
             raise RuntimeError(f"the run did not finish: {status}")
         everything = list(events.read_all(run.events))
@@ -161,7 +162,7 @@ def wait_for_end(run: RunDirectory) -> None:
         TimeoutError: when it takes far too long.
     """
     deadline = time.monotonic() + JOB_TIMEOUT_S
-    while not run.status.exists() or run.read_status().state in events.LIVE_STATES:
+    while not run.status.exists() or liveness.read_status(run).state in events.LIVE_STATES:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{run.path} has not ended")
         time.sleep(0.5)

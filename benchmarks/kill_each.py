@@ -19,6 +19,7 @@ from tests.harness import ranks_below
 from tools import page_driver
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 
 VICTIMS = ("GUI", "supervisor", "torchrun", "rank 0", "rank 1")
 CONFIG = {"dataset": "fashion_mnist", "model": "cnn", "num_epochs": 500}
@@ -48,12 +49,12 @@ def kill(victim: str, runs_dir: Path) -> tuple[str, ...]:
         killed = time.monotonic()
         if victim == "GUI":
             return _after_gui(run, tree)
-        while run.read_status().state in events.LIVE_STATES or _alive(tree):
+        while liveness.read_status(run).state in events.LIVE_STATES or _alive(tree):
             if time.monotonic() - killed > END_TIMEOUT_S:
                 break
             time.sleep(0.02)
         took = time.monotonic() - killed
-    status = run.read_status()
+    status = liveness.read_status(run)
     for checkpoint in run.list_checkpoints():
         assert (checkpoint.path / "manifest.json").is_file()
     return victim, status.state, f"{took:.1f}", str(len(_alive(tree))), status.error or ""
@@ -61,7 +62,7 @@ def kill(victim: str, runs_dir: Path) -> tuple[str, ...]:
 
 def processes_of(run: RunDirectory) -> dict[str, psutil.Process]:
     """Return the processes of a run by what they are."""
-    pid = run.read_status().pid
+    pid = liveness.read_status(run).pid
     assert pid is not None
     supervisor = psutil.Process(pid)
     (torchrun,) = supervisor.children()
@@ -73,9 +74,9 @@ def _after_gui(run: RunDirectory, tree: dict[str, psutil.Process]) -> tuple[str,
     before = (events.last(run.events) or {})["seq"]
     time.sleep(GUI_WATCH_S)
     after = (events.last(run.events) or {})["seq"]
-    state = run.read_status().state
+    state = liveness.read_status(run).state
     run.append_command("stop", save=True)
-    while run.read_status().state in events.LIVE_STATES or _alive(tree):
+    while liveness.read_status(run).state in events.LIVE_STATES or _alive(tree):
         time.sleep(0.05)
     return (
         "GUI",

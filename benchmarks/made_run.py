@@ -27,6 +27,7 @@ import psutil
 from trainers.contract import config, events
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.contract.status import process_handle
 from trainers.files import json_files
 
 HISTORY_STEPS_PER_S = 100.0
@@ -132,8 +133,7 @@ def _create(run: RunDirectory, planned_steps: int) -> None:
 def _status(state: events.State, began_unix_s: float, exit_code: int | None = None) -> Status:
     return Status(
         state=state,
-        pid=os.getpid(),
-        pid_start_time=psutil.Process().create_time(),
+        handle=process_handle(os.getpid(), psutil.Process().create_time()),
         exit_code=exit_code,
         started_unix_s=began_unix_s,
         ended_unix_s=None if exit_code is None else time.time(),

@@ -23,6 +23,7 @@ from playwright.sync_api import Page
 from tools import page_driver
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 
 FIRST_POINT = "() => (window.ddpDrawLog || []).some(entry => entry.points > 0)"
 
@@ -57,9 +58,9 @@ def watch(runs_dir: Path, config: dict[str, Any], seconds: float) -> dict[str, A
         run = RunDirectory(runs_dir / page.url.partition("id=")[2])
         page.wait_for_timeout(max(0.0, clicked + seconds - time.time()) * 1000)
         figures = _figures(run, page, clicked, seconds)
-        if run.read_status().state in events.LIVE_STATES:
+        if liveness.read_status(run).state in events.LIVE_STATES:
             run.append_command("stop", save=False)
-            while run.read_status().state in events.LIVE_STATES:
+            while liveness.read_status(run).state in events.LIVE_STATES:
                 time.sleep(0.05)
     return {
         "page_served_after_s": round(server.served_after_s, 2),
@@ -91,7 +92,7 @@ def _figures(run: RunDirectory, page: Page, clicked: float, seconds: float) -> d
         "bytes_per_update_median": statistics.median(entry["bytes"] for entry in updates),
         "bytes_per_update_mean": round(statistics.fmean(entry["bytes"] for entry in updates)),
         "stream_opens": stats["opens"],
-        "last_state": run.read_status().state,
+        "last_state": liveness.read_status(run).state,
     }
 
 

@@ -41,6 +41,7 @@ from tools import page_driver
 from trainers.contract import config as config_module
 from trainers.contract import events, rundir
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 from trainers.engines.local.torchrun import literal_command, torchrun_arguments
 
 CATCH_UP_S = 10.0
@@ -128,7 +129,7 @@ def watched(options: Namespace) -> Figures:
             percents = server_cpu.percent(), own_cpu.percent()
             everything = list(events.read_all(run.events))
             wait_until_seen(seen_by_each, len(everything))
-        if (status := run.read_status()).state != "finished":
+        if (status := liveness.read_status(run)).state != "finished":
             raise RuntimeError(f"the run did not finish: {status}")
     steps = [(event["step"], event["time_unix_s"]) for event in everything if event["kind"] == "step"]
     return {

@@ -32,7 +32,6 @@ from ddp_gui.http.asgi import App
 from ddp_gui.http.connections import BoundedProtocol
 from ddp_gui.http.front import Front
 from ddp_gui.http.listening import Listener
-from trainers.engines.local.warm_pool import WarmPool
 from ddp_gui.machine import machine_routes
 from ddp_gui.machine.communication import CommunicationChecks
 from ddp_gui.machine.machine_api import MachineApi
@@ -52,6 +51,10 @@ from ddp_gui.runs.run_admin_api import RunAdminApi
 from ddp_gui.runs.runs import RunStore
 from ddp_gui.train import page as train_page
 from ddp_gui.train.api import Api
+from trainers.engines import registry
+from trainers.engines.base import Engine
+from trainers.engines.local.engine import LocalEngine
+from trainers.engines.local.warm_pool import WarmPool
 
 Lifespan = Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]
 
@@ -130,15 +133,16 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     store.needs.ask_ahead()
     checks = CommunicationChecks()
     machine_checks = MachineChecks(options.runs_dir)
-    standby = WarmPool(options.runs_dir, is_on=options.keeps_standby)
-    report = MachineReport(options.runs_dir, catalogue, checks, machine_checks, standby)
+    engine = LocalEngine(WarmPool(options.runs_dir, is_on=options.keeps_standby))
+    registry.register(engine)
+    report = MachineReport(options.runs_dir, catalogue, checks, machine_checks, engine)
     devices = Devices(
         options.runs_dir,
         options.handed_out_cpu_ranks,
-        lambda: standby.processes() | machine_checks.processes(),
+        lambda: {**engine.own_processes(), **machine_checks.processes()},
         machine_checks.gpus,
     )
-    line = Scheduler(options.runs_dir, devices, store.look_again, standby)
+    line = Scheduler(options.runs_dir, devices, store.look_again, engine)
     view = QueuePresenter(line, store)
     folder = uploads.folder_beside(options.runs_dir)
     access = DataAccess(folder, options.data_dirs)
@@ -146,7 +150,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     api = Api(store, line, view, access)
     # Gradio reads it when it is set up; its own choice is a folder of all users of this machine.
     os.environ["GRADIO_TEMP_DIR"] = str(uploaded.incoming)
-    lifespan = _tidying(store, uploaded, (checks, machine_checks), line, standby)
+    lifespan = _tidying(store, uploaded, (checks, machine_checks), line, engine)
     app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(static.make_router())
     app.include_router(glossary.make_router())
@@ -168,7 +172,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         QueueApi(store, line, view).register()
         MachineApi(checks, machine_checks, report, store, line).register()
         here = replace(capacity.look(), most_cpu_ranks=line.cpu_ranks)
-        train_page.build(api, store, uploaded, catalogue.get(), here, standby)
+        train_page.build(api, store, uploaded, catalogue.get(), here, engine)
     # Anybody may name new ones; before it comes to this, `forget_oldest` takes those of whoever has most.
     demo.state_session_capacity = 2 * sessions.MAX_SESSIONS
     mounted: FastAPI = gr.mount_gradio_app(
@@ -213,19 +217,19 @@ def _tidying(
     uploaded: Uploads,
     checks: Sequence[CommunicationChecks | MachineChecks],
     line: Scheduler,
-    standby: WarmPool,
+    engine: Engine,
 ) -> Lifespan:
     """Read the list ahead, keep the queue going, give back unused memory; tidy up at the end."""
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         line.begin()
-        standby.begin()
+        engine.begin()
         tasks = [asyncio.create_task(_read_ahead(store)), asyncio.create_task(_tidy(store, uploaded))]
         yield
         for task in tasks:
             task.cancel()
-        standby.close()
+        engine.close()
         line.close()
         _keep_list(store)
         for started in checks:

@@ -18,6 +18,7 @@ import psutil
 from trainers.contract import config, events, rundir
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.engines import liveness
 from trainers.engines.local import torchrun
 from trainers.machine import processes
 
@@ -245,7 +246,7 @@ class LiveRun:
     def wait_for_end(self, timeout_s: float = END_TIMEOUT_S) -> Status:
         """Wait for the supervisor's end and return the final status."""
         wait_until("the end of the run", lambda: self.supervisor.poll() is not None, timeout_s)
-        return self.run.read_status()
+        return liveness.read_status(self.run)
 
     def is_over_within(self, timeout_s: float) -> Status:
         """Wait for the supervisor's end and for every process being gone, both within this time."""
@@ -281,7 +282,7 @@ class LiveRun:
         """Return the status and the ends of all logs, for a failure's message."""
         paths = [self._output, *sorted(self.run.logs.glob("*.log"))]
         ends = "\n".join(f"--- {path.name}\n{path.read_text(errors='replace')[-1500:]}" for path in paths)
-        return f"{self.run.read_status()}\n{self.states()}\n{ends}"
+        return f"{liveness.read_status(self.run)}\n{self.states()}\n{ends}"
 
     def kill(self) -> None:
         """End every process of the run, whatever state it is in."""

@@ -94,4 +94,3 @@ def default_cache_file(name: str) -> Path | None:
     """Return where this checkout keeps an answer; None where there is no place for it."""
     folder = private_files.cache_folder()
     return None if folder is None else folder / f"{name}.json"
-

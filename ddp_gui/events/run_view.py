@@ -12,6 +12,7 @@ from ddp_gui.events.series import Series
 from trainers.contract import events
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.engines import liveness
 
 STATUS_EVERY_S = 0.5
 INSIGHTS_EVERY_S = 1.0
@@ -133,7 +134,7 @@ class RunView:
         """Return the run's true state, looked up at most twice a second."""
         now = time.monotonic()
         if self._status is None or now - self._status_at > STATUS_EVERY_S:
-            self._status, self._status_at = self.run.read_status(), now
+            self._status, self._status_at = liveness.read_status(self.run), now
         return self._status
 
     def refresh_status(self) -> None:

@@ -9,12 +9,12 @@ from typing import TypeVar
 import gradio as gr
 
 from ddp_gui.http.visible import visible
-from ddp_gui.launch.launcher import LaunchError
 from ddp_gui.plan.catalogue import CatalogueError
 from ddp_gui.plan.own_data import InspectionError
+from trainers.engines.base import StartError
 
 Result = TypeVar("Result")
-SAID = (ValueError, OSError, LaunchError, CatalogueError, InspectionError)
+SAID = (ValueError, OSError, StartError, CatalogueError, InspectionError)
 
 
 def shown_as_text(error: Exception) -> gr.Error:

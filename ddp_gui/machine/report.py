@@ -12,7 +12,6 @@ from typing import Any
 from ddp_gui.devices import capacity, disk
 from ddp_gui.devices.disk import DiskForecast
 from ddp_gui.devices.process_owners import Owners
-from trainers.engines.local.warm_pool import WarmPool
 from ddp_gui.machine import communication
 from ddp_gui.machine.communication import CommunicationChecks
 from ddp_gui.machine.machine_check import COMMAND, MachineChecks
@@ -20,6 +19,7 @@ from ddp_gui.machine.missing import list_missing
 from ddp_gui.machine.slow_look import SlowReading
 from ddp_gui.machine.versions import list_versions
 from ddp_gui.plan.catalogue import Catalogue, CatalogueError, CatalogueSource
+from trainers.engines.base import Engine
 from trainers.machine import gpu_signs, hardware, host, processes
 from trainers.machine.host import CoreReader
 
@@ -42,7 +42,7 @@ class MachineReport:
         catalogue: CatalogueSource,
         checks: CommunicationChecks,
         machine_checks: MachineChecks,
-        standby: WarmPool,
+        engine: Engine,
     ) -> None:
         self._runs_dir = runs_dir
         self._catalogue = catalogue
@@ -56,7 +56,7 @@ class MachineReport:
         self._reported_at = float("-inf")
         self._runs = SlowReading(self._look_at_runs, RUNS_EVERY_S)
         self._missing = SlowReading(self._look_for_missing, MISSING_EVERY_S)
-        self._standby = SlowReading(standby.look, RUNS_EVERY_S)
+        self._standby = SlowReading(engine.kept_ready, RUNS_EVERY_S)
         self._taken_bytes = SlowReading(lambda: disk.taken_bytes(runs_dir), TAKEN_EVERY_S)
         self._versions: list[dict[str, str | None]] | None = None
 

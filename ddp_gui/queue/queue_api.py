@@ -57,7 +57,7 @@ class QueueApi:
             for running in self._line.seen().situation.running:
                 run = self._store.open(running.run_id)
                 try:
-                    launcher.send(run, "stop", save=True, why="A teacher has stopped all runs.")
+                    launcher.stop(run, save=True, why="A teacher has stopped all runs.")
                 except ValueError:
                     continue  # it has just ended
                 stopping.append(run.run_id)

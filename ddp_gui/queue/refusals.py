@@ -13,6 +13,7 @@ from trainers.contract import events, run_ids
 from trainers.contract.config import ConfigError, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import Ticket
+from trainers.engines import liveness
 
 MAX_NAMED = 3
 GB = 1e9
@@ -98,7 +99,7 @@ def _largest(runs_dir: Path, sizes: dict[str, int]) -> str:
 
 def _has_ended(run: RunDirectory) -> bool:
     try:
-        return run.read_status().state not in events.LIVE_STATES
+        return liveness.read_status(run).state not in events.LIVE_STATES
     except (OSError, ValueError):
         return False  # what it is its files do not say
 

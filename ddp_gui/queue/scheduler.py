@@ -14,9 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from trainers.machine.passes import Passes
 from ddp_gui.launch import launcher
-from trainers.engines.local.warm_pool import WarmPool
 from ddp_gui.plan.plan import Plan
 from ddp_gui.queue import refusals, starter
 from ddp_gui.queue.devices import Devices
@@ -28,7 +26,10 @@ from ddp_gui.queue.store import QueueState, QueueStore, trim
 from trainers.contract import tickets
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import DeviceKind, Ticket
+from trainers.engines.base import Engine
+from trainers.engines.local.engine import LocalEngine
 from trainers.files import json_files
+from trainers.machine.passes import Passes
 
 Result = TypeVar("Result")
 
@@ -53,14 +54,14 @@ class Scheduler:
         runs_dir: Path,
         devices: Devices,
         on_change: Callable[[Iterable[str]], None],
-        standby: WarmPool | None = None,
+        engine: Engine | None = None,
     ) -> None:
         self.cpu_ranks = devices.cpu_ranks
         self._runs_dir = runs_dir
         self._keeper = QueueStore(runs_dir)
         self._looker = SnapshotReader(runs_dir, devices)
-        self._standby = standby
-        self._starter = Starter(self._on_end, standby)
+        self._engine = engine or LocalEngine()
+        self._starter = Starter(self._engine, self._on_end)
         self._on_change = on_change
         self._passes = Passes("queue", self._pass)
         self._searched_at = float("-inf")
@@ -76,7 +77,7 @@ class Scheduler:
 
         Raises:
             ValueError: when it may not, or could never be started.
-            LaunchError: when its supervisor ends at once.
+            StartError: when its engine does not take it.
         """
         refusals.refuse_for_disk(self._runs_dir, owner, self._keeper.read().rules)
         ticket = replace(_ticket(plan, owner), uses_occupied_gpus=uses_occupied_gpus)
@@ -97,7 +98,7 @@ class Scheduler:
 
         Raises:
             ValueError: when it may not, or could never be started, or goes on already.
-            LaunchError: when its supervisor ends at once.
+            StartError: when its engine does not take it.
         """
         before = run.read_config()
         kept = None if plan.config == before else before.to_json()
@@ -279,7 +280,7 @@ class Scheduler:
                 self._told_to_stop.add(start)
                 why = f"A run may take at most {minutes:g} minutes here: a teacher set this limit."
                 with contextlib.suppress(ValueError, OSError):  # it ends by itself at this moment
-                    launcher.send(self._run(running.run_id), "stop", save=True, why=why)
+                    launcher.stop(self._run(running.run_id), save=True, why=why)
 
     def _pass(self) -> float:
         if time.monotonic() - self._searched_at > SEARCH_EVERY_S:
@@ -297,8 +298,7 @@ class Scheduler:
             book.waiting += sorted(found - {*book.waiting, *book.running})
 
     def _note_running(self, is_anything_running: bool) -> None:
-        if self._standby is not None:
-            self._standby.note_running(is_anything_running)
+        self._engine.note_running(is_anything_running)
 
     def _on_end(self) -> None:
         self._passes.wake()

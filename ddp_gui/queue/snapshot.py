@@ -12,13 +12,14 @@ from pathlib import Path
 
 from ddp_gui.auth import owners
 from ddp_gui.devices import capacity
-from ddp_gui.launch.launcher import HANDSHAKE_S
 from ddp_gui.queue.devices import Devices, DevicesNow
 from ddp_gui.queue.policy import Capacity, Running, Situation, Span, Waiting
 from ddp_gui.queue.store import QueueState
 from trainers.contract import run_ids, tickets
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import Ticket, TicketError
+from trainers.engines import liveness
+from trainers.engines.base import HANDSHAKE_S
 from trainers.files import private_files
 
 # A supervisor takes its ticket within this time, or it was killed before it could.
@@ -73,7 +74,7 @@ class SnapshotReader:
                 ticket = self._ticket_of(run)
                 if ticket is not None and not _is_starting(run, ticket, now_unix_s):
                     waiting[run_id] = ticket
-                elif ticket is not None or run.is_locked():
+                elif ticket is not None or liveness.is_alive(run):
                     starting.update([run_id] if ticket is not None else [])
                     running.append(_running(run, ticket, devices, now_unix_s))
             except TicketError as error:
@@ -118,7 +119,7 @@ class SnapshotReader:
                 continue
             run = RunDirectory(self._runs_dir / name)
             with contextlib.suppress(OSError):  # it may not be read: nobody is kept waiting for it
-                if run.queued.exists() or run.is_locked():
+                if run.queued.exists() or liveness.is_alive(run):
                     found.add(name)
         settled_before = time.time_ns() - SETTLED_AFTER_NS
         self._searched = {name: mark for name, mark in marks.items() if mark < settled_before}
@@ -157,7 +158,7 @@ class SnapshotReader:
         """Return what an ended run had; None when it is gone or was not started from the queue."""
         run = RunDirectory(self._runs_dir / run_id)
         try:
-            ticket, ended = tickets.read_granted(run), run.read_status().ended_unix_s
+            ticket, ended = tickets.read_granted(run), liveness.read_status(run).ended_unix_s
         except (OSError, ValueError):
             return None
         if ticket is None or ticket.grant is None:
@@ -171,11 +172,11 @@ class SnapshotReader:
 
 
 def _is_starting(run: RunDirectory, ticket: Ticket, now_unix_s: float) -> bool:
-    """Tell whether a run was started and its supervisor has not taken the ticket yet."""
+    """Tell whether a run was started and its engine has not taken the ticket yet."""
     if ticket.grant is None:
         return False
     # By the difference either way: a clock may be set back.
-    return run.is_locked() or abs(now_unix_s - ticket.grant.granted_unix_s) < STARTING_S
+    return liveness.is_alive(run) or abs(now_unix_s - ticket.grant.granted_unix_s) < STARTING_S
 
 
 def waiting_with(run_id: str, ticket: Ticket) -> Waiting:
@@ -208,7 +209,7 @@ def _running(run: RunDirectory, ticket: Ticket | None, devices: DevicesNow, now_
         person=owners.owner_of(run) or "",
         kind="cuda" if capacity.look().device_kind(config.device) == "cuda" else "cpu",
         num_ranks=config.nproc_per_node,
-        began_unix_s=run.read_status().started_unix_s or now_unix_s,
+        began_unix_s=liveness.read_status(run).started_unix_s or now_unix_s,
         gpus=devices.gpus_of(run.run_id),
     )
 

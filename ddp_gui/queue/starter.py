@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 import threading
 import time
 import uuid
@@ -13,15 +12,13 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
-from ddp_gui.launch import launcher
-from ddp_gui.launch.launcher import LaunchError
-from trainers.engines.local.warm_pool import WarmPool
 from ddp_gui.queue.devices import DevicesNow
 from ddp_gui.queue.policy import Start
 from trainers.contract import tickets
 from trainers.contract.events import EventFile, State
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.tickets import Grant, Ticket
+from trainers.engines.base import Engine, Launch, StartError
 from trainers.files import json_files
 from trainers.files.private_files import ForeignFileError
 
@@ -100,42 +97,39 @@ def set_aside(run: RunDirectory, error: str, token: str | None = None) -> None:
 
 
 class Starter:
-    """Starts supervisors and follows each in a thread until it ends."""
+    """Has an engine start runs, and follows each start in a thread until it ends."""
 
-    def __init__(self, on_end: Callable[[], None], standby: WarmPool | None = None) -> None:
+    def __init__(self, engine: Engine, on_end: Callable[[], None]) -> None:
+        self._engine = engine
         self._on_end = on_end
-        self._standby = standby
 
     def launch(self, run: RunDirectory, ticket: Ticket) -> Future[None]:
-        """Start a run's supervisor; the result is there when it owns the run.
+        """Start a run; the result is there when its engine has taken it.
 
-        The result is a LaunchError where it ends at once; the run then waits no longer and has failed.
+        The result is a StartError where it does not; the run then waits no longer and has failed.
         """
         owned: Future[None] = Future()
         try:
-            process = launcher.start_supervisor(run, ticket, self._standby)
+            started = self._engine.start(run, ticket)
         except (OSError, ValueError) as error:
             set_aside(run, f"It could not be started: {error}", ticket.grant.token if ticket.grant else None)
-            owned.set_exception(LaunchError(f"run {run.run_id} could not be started: {error}"))
+            owned.set_exception(StartError(f"run {run.run_id} could not be started: {error}"))
             return owned
         following = threading.Thread(
-            target=self._follow, args=(run, ticket, process, owned), name=f"follow-{run.run_id}", daemon=True
+            target=self._follow, args=(run, ticket, started, owned), name=f"follow-{run.run_id}", daemon=True
         )
         following.start()
         return owned
 
-    def _follow(
-        self, run: RunDirectory, ticket: Ticket, process: subprocess.Popen[bytes], owned: Future[None]
-    ) -> None:
+    def _follow(self, run: RunDirectory, ticket: Ticket, started: Launch, owned: Future[None]) -> None:
         assert ticket.grant is not None
         try:
-            launcher.wait_until_owned(run, process)
+            started.wait_until_owned()
             owned.set_result(None)
         except Exception as error:  # noqa: BLE001 - somebody waits for the answer, whatever it is
             set_aside(run, str(error), ticket.grant.token)
             owned.set_exception(error)
-        # Somebody has to take the exit code of a child, or it stays in the process table as a zombie.
-        process.wait()
+        started.wait_for_end()
         self._on_end()
 
 

@@ -13,6 +13,7 @@ from ddp_gui.auth import owners
 from ddp_gui.runs import notes
 from trainers.contract import events, run_ids, rundir
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 from trainers.files import private_files
 from trainers.files.json_files import read_json
 
@@ -117,7 +118,7 @@ def empty(runs_dir: Path, bin_ids: Sequence[str] | None = None) -> tuple[int, in
 
 def _state(run: RunDirectory) -> str:
     try:
-        return run.read_status().state
+        return liveness.read_status(run).state
     except (ValueError, TypeError, AttributeError):
         return "lost"  # its files make no sense; whether it goes on its lock says
 

@@ -9,13 +9,14 @@ from ddp_gui.events.digest import Digest
 from ddp_gui.runs import notes
 from ddp_gui.runs.facts import Facts
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 
 Row = dict[str, Any]
 
 
 def row_of(run: RunDirectory, facts: Facts, digest: Digest, created_unix_s: float) -> Row:
     """Return the row of a run; its state is looked up now."""
-    status, said = run.read_status(), dict(facts)
+    status, said = liveness.read_status(run), dict(facts)
     expected_steps, config_name = said.pop("expected_steps"), said.pop("config_name")
     return {
         "run_id": run.run_id,

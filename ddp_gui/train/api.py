@@ -24,6 +24,7 @@ from ddp_gui.runs.runs import RunStore, status_values
 from trainers.contract import config as config_module
 from trainers.contract import events
 from trainers.contract.config import Config, ConfigError, Problem
+from trainers.engines import liveness
 
 MOST_STARTS = 10
 MOST_LOOKS = 20
@@ -109,7 +110,11 @@ class Api:
                 return None
             return self._answer(run_id, "Removed from the queue.") | {"command_id": None}
 
-        return in_plain_words(take_out) or self._command(run_id, "stop", message, save=save)
+        def stop() -> dict[str, Any]:
+            command_id = launcher.stop(self._store.open_to_change(run_id), save=save)
+            return self._answer(run_id, message) | {"command_id": command_id}
+
+        return in_plain_words(take_out) or in_plain_words(stop)
 
     def checkpoint_run(self, run_id: str) -> dict[str, Any]:
         """Ask a run to save a checkpoint and go on."""
@@ -151,7 +156,7 @@ class Api:
 
         def resume_now() -> dict[str, Any]:
             run = self._store.open_to_change(run_id)
-            state = run.read_status().state
+            state = liveness.read_status(run).state
             if state == "paused":
                 launcher.resume_paused(run)
                 return self._answer(run_id, "Going on.")
@@ -218,7 +223,7 @@ class Api:
         return self._answer(run_id, message) | {"place": place, "num_waiting": placed.num_waiting}
 
     def _answer(self, run_id: str, message: str) -> dict[str, Any]:
-        state = self._store.open(run_id).read_status().state
+        state = liveness.read_status(self._store.open(run_id)).state
         return {"run_id": run_id, "state": state, "message": message}
 
 

@@ -14,7 +14,6 @@ from ddp_gui.gradio_routes.uploads import Uploads
 from ddp_gui.http import shell
 from ddp_gui.http.visible import visible
 from ddp_gui.launch.user_errors import shown_as_text
-from trainers.engines.local.warm_pool import WarmPool
 from ddp_gui.plan.advice import warnings_before_start
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.memory import Prediction
@@ -24,6 +23,7 @@ from ddp_gui.train import fill_in, own_data_page, presets, words
 from ddp_gui.train.api import Api
 from ddp_gui.train.form import FINE_TUNING_FIELDS, TOPIC_TITLES, Form
 from trainers.contract.config import ConfigError
+from trainers.engines.base import Engine
 
 HERO = """<header class="ddp-hero"><h1>Train a network on several GPUs at once</h1>
 <p>Pick a model and data, press Start, and watch every process of a real <code>torchrun</code> job.</p>
@@ -38,10 +38,10 @@ QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibil
 
 
 def build(
-    api: Api, store: RunStore, uploads: Uploads, catalogue: Catalogue, machine: Machine, standby: WarmPool
+    api: Api, store: RunStore, uploads: Uploads, catalogue: Catalogue, machine: Machine, engine: Engine
 ) -> None:
     """Lay the page out inside the Blocks under construction."""
-    TrainPage(api, store, uploads, catalogue, machine, standby)
+    TrainPage(api, store, uploads, catalogue, machine, engine)
 
 
 @dataclass
@@ -53,7 +53,7 @@ class TrainPage:
     uploads: Uploads
     catalogue: Catalogue
     machine: Machine
-    standby: WarmPool
+    engine: Engine
     form: Form = field(init=False)
 
     def __post_init__(self) -> None:
@@ -151,7 +151,7 @@ class TrainPage:
         except ConfigError as error:
             problems = gr.update(value=words.problems(error, self.form), visible=True)
             return "", "", "", problems, NO_COMMAND, words.pick(self.catalogue, raw)
-        self.standby.expect(planned.config.nproc_per_node)
+        self.engine.expect(planned.config.nproc_per_node)
         return (
             words.equation(planned),
             words.warnings(warnings_before_start(planned, self.machine)),

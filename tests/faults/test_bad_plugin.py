@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.harness import REPOSITORY, Launcher
+from trainers.engines import liveness
 
 DEADLINE_S = 15.0
 
@@ -143,7 +144,7 @@ def test_run_that_is_done_ends_also_with_a_thread_that_does_not(copy_with: CopyW
     live = copy_with(misbehaving(threads)).start(model="misbehaves", max_steps=20)
     live.wait_for("state", is_running)
     assert live.is_over_within(DEADLINE_S).state == "finished", live.story()
-    assert live.run.read_status().exit_code == 0
+    assert liveness.read_status(live.run).exit_code == 0
 
 
 def test_plugin_that_cannot_be_imported_is_a_warning_by_name_and_training_goes_on(

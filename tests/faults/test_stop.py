@@ -12,6 +12,7 @@ import pytest
 import ddp_gui.launch.launcher
 from tests.faults.test_bad_plugin import CopyWith, copy_with, misbehaving
 from tests.harness import START_TIMEOUT_S, Launcher, create_run, wait_until
+from trainers.engines import liveness
 
 __all__ = ["copy_with"]
 
@@ -58,7 +59,9 @@ def test_stop_by_the_page_of_a_run_whose_supervisor_is_frozen(
     live = launcher.start(num_epochs=100_000, checkpoint_every_steps=10**6)
     live.wait_for_step(1)
     wait_until(
-        "status.json saying running", lambda: live.run.read_status().state == "running", START_TIMEOUT_S
+        "status.json saying running",
+        lambda: liveness.read_status(live.run).state == "running",
+        START_TIMEOUT_S,
     )
     live.supervisor.send_signal(signal.SIGSTOP)
     if stays_stopped:
@@ -67,7 +70,7 @@ def test_stop_by_the_page_of_a_run_whose_supervisor_is_frozen(
     ddp_gui.launch.launcher.send(live.run, "stop")
     status = live.is_over_within(DEADLINE_S)
     left_s = DEADLINE_S - (time.monotonic() - asked_at)
-    wait_until("the last word", lambda: live.run.read_status().state == "stopped", left_s)
+    wait_until("the last word", lambda: liveness.read_status(live.run).state == "stopped", left_s)
     forced = [event["code"] for event in live.events("warning")]
     assert forced == (["stop_forced"] if stays_stopped else []), live.story()
     # Whoever wrote the last word held the lock meanwhile.

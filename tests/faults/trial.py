@@ -18,6 +18,7 @@ from tests.faults.watcher import Watcher
 from tests.harness import REPOSITORY, Launcher, LiveRun, create_run, wait_until
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.engines import liveness
 
 # Saves often, so that a fault may well hit a save; goes on until something ends it.
 ENDLESS = {"num_epochs": 100_000, "checkpoint_every_steps": 100, "eval_every_steps": 400}
@@ -105,7 +106,7 @@ class Trial:
 
         def is_true() -> bool:
             self._left = self.watched[run.run_id][1].processes_left()
-            return not self._left and run.read_status().state not in events.LIVE_STATES
+            return not self._left and liveness.read_status(run).state not in events.LIVE_STATES
 
         try:
             wait_until("an ended state with no process left", is_true, PATIENCE_S)
@@ -113,7 +114,7 @@ class Trial:
             self.outcome.processes_left += len(self._left)
             raise
         self._note_seconds()
-        status = run.read_status()
+        status = liveness.read_status(run)
         self.expect(
             status.state in states, f"the state is {status.state}, not {' or '.join(states)}: {status}"
         )
@@ -129,7 +130,7 @@ class Trial:
         """Wait for a later step of a run that nothing should have stopped."""
         before = last_step(live.run)
         wait_until("training going on", lambda: last_step(live.run) != before, PATIENCE_S)
-        state = live.run.read_status().state
+        state = liveness.read_status(live.run).state
         self._note_seconds()
         self.expect(state == "running", f"it trains, but its state is {state}")
 
@@ -190,7 +191,7 @@ class Trial:
                 is_resumed
                 and run.path.exists()
                 and self.dice.random() < RESUME_SHARE
-                and run.read_status().state != "finished"
+                and liveness.read_status(run).state != "finished"
             ):
                 self.resumes(run)
         for run, watcher in self.watched.values():

@@ -16,6 +16,7 @@ from tests.integration.test_standby import is_waiting
 from trainers.contract import tickets
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.engines import liveness
 
 STANDING_BY = "trainers.warm_worker"
 STANDBY = "trainers.engines.local.warm_supervisor"
@@ -94,7 +95,7 @@ class ClickedRun:
         """Wait until the run has ended like this, and none of its processes is left."""
         self.wait_for_state(state, timeout_s=END_S)
         wait_until("no process of the run being left", lambda: not processes_of(self.run), ANSWER_TIMEOUT_S)
-        status = self.run.read_status()
+        status = liveness.read_status(self.run)
         assert status.state == state, self.story()
         return status
 
@@ -131,7 +132,7 @@ class ClickedRun:
     def story(self) -> str:
         """Return the status and the ends of all logs, for a failure's message."""
         ends = [f"--- {path.name}\n{path.read_text(errors='replace')[-1500:]}" for path in self._logs()]
-        return "\n".join([str(self.run.read_status()), *ends])
+        return "\n".join([str(liveness.read_status(self.run)), *ends])
 
     def _logs(self) -> list[Path]:
         return sorted(self.run.logs.glob("*.log"))

@@ -22,6 +22,7 @@ from tests.harness import (
 from tests.integration.test_standby import END_S, NUM_RANKS, Begin, begin, family, folder, is_waiting, rank_of
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 from trainers.engines.local.orders import Order
 
 __all__ = ["begin", "folder"]
@@ -78,7 +79,7 @@ def test_a_waiting_rank_that_is_given_no_gpu_sees_none(place: Place, begin: Begi
     process.stdin.write(Order(run_dir=str(run.path), environment={"CUDA_VISIBLE_DEVICES": ""}).to_line())
     process.stdin.close()
     assert process.wait(END_S) == 0
-    assert run.read_status().state == "finished"
+    assert liveness.read_status(run).state == "finished"
     starting = next(event for event in all_events(run) if event["kind"] == "state")
     assert starting["reason"].startswith("2 CPU ranks that stood by")
     found = newest(run, "devices")

@@ -10,6 +10,7 @@ import pytest
 from tests.harness import ANSWER_TIMEOUT_S, START_TIMEOUT_S, Launcher, LiveRun, wait_until
 from trainers.checkpoint import save_and_restore
 from trainers.contract.events import Event
+from trainers.engines import liveness
 
 NEW_RATE = 0.000_123
 
@@ -37,12 +38,14 @@ def conversation(shared_launcher: Launcher) -> Conversation:
     live.wait_for_step(answers["set_lr"]["step"] + 50)
     answers["pause"] = live.ask("pause")
     wait_until(
-        "status.json saying paused", lambda: live.run.read_status().state == "paused", ANSWER_TIMEOUT_S
+        "status.json saying paused",
+        lambda: liveness.read_status(live.run).state == "paused",
+        ANSWER_TIMEOUT_S,
     )
     answers["pause_again"] = live.ask("pause")
     answers["checkpoint_paused"] = live.ask("checkpoint")
     before = max(live.losses())
-    state_while_paused = live.run.read_status().state
+    state_while_paused = liveness.read_status(live.run).state
     num_ranks_events = len(live.events("ranks"))
     wait_until(
         "telemetry going on in the pause, which lasts longer than a step held up by others",

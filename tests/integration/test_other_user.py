@@ -15,6 +15,7 @@ from tests import other_user
 from tests.harness import END_TIMEOUT_S, REPOSITORY, create_run, torchrun_by_hand
 from tests.other_user import needs_a_second_user
 from tools import page_driver
+from trainers.engines import liveness
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def test_a_page_and_a_run_by_hand_neither_use_nor_leave_anything_where_he_is(
     finally:
         os.umask(before)
     assert ended.returncode == 0, ended.stderr
-    assert run.read_status().state == "finished"
+    assert liveness.read_status(run).state == "finished"
     assert open_to_others(run.path) == []
     assert open_to_others(shared / "uploads") == []
     # It was there, and may hold other things than runs.

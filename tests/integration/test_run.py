@@ -20,11 +20,12 @@ from tests.harness import (
 from tests.integration.conftest import REFERENCE, REFERENCE_STEPS
 from trainers.checkpoint import save_and_restore
 from trainers.contract import events
+from trainers.engines import liveness
 from trainers.engines.local import fork_server
 
 
 def test_run_goes_from_starting_over_running_to_finished(finished_run: LiveRun) -> None:
-    status = finished_run.run.read_status()
+    status = liveness.read_status(finished_run.run)
     assert finished_run.states() == ["starting", "running", "finished"], finished_run.story()
     assert (status.state, status.exit_code, status.error) == ("finished", 0, None)
     assert status.started_unix_s is not None and status.ended_unix_s is not None
@@ -154,7 +155,7 @@ def test_literal_torchrun_command_works_by_hand(launcher: Launcher) -> None:
     )
     assert ended.returncode == 0, ended.stderr[-2000:]
     assert [event["step"] for event in all_events(run) if event["kind"] == "step"] == list(range(1, 31))
-    assert run.read_status().state == "finished"
+    assert liveness.read_status(run).state == "finished"
     assert run.list_checkpoints()[-1].step == 30
 
 
@@ -201,12 +202,14 @@ def test_second_start_of_a_live_run_is_refused_and_two_runs_at_once_do_not_colli
     assert second.wait_for_end().state == "finished", second.story()
     first.wait_for_step(1)
     wait_until(
-        "status.json saying running", lambda: first.run.read_status().state == "running", ANSWER_TIMEOUT_S
+        "status.json saying running",
+        lambda: liveness.read_status(first.run).state == "running",
+        ANSWER_TIMEOUT_S,
     )
     intruder = launcher.start_run(first.run)
     assert intruder.supervisor.wait(timeout=END_TIMEOUT_S) != 0
-    assert first.run.read_status().state == "running", "the intruder must not touch the live run"
-    assert first.run.read_status().pid == first.supervisor.pid
+    assert liveness.read_status(first.run).state == "running", "the intruder must not touch the live run"
+    assert liveness.read_status(first.run).pid == first.supervisor.pid
     first.run.append_command("stop", save=False)
     assert first.wait_for_end().state == "stopped", first.story()
     assert len(second.losses()) == 40

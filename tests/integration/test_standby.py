@@ -13,6 +13,7 @@ import pytest
 
 from tests.harness import REPOSITORY, Launcher, all_events, create_run, ranks_below, wait_until
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 from trainers.engines.local.orders import Order
 from trainers.machine import processes
 
@@ -90,7 +91,7 @@ def test_a_run_is_the_same_with_ranks_that_stood_by(launcher: Launcher, begin: B
     rank_of(process, 1)
     give(process, warm)
     assert process.wait(END_S) == 0
-    status = warm.read_status()
+    status = liveness.read_status(warm)
     assert (status.state, status.pid, status.exit_code) == ("finished", process.pid, 0)
     assert losses(warm) == losses(cold.run), "the same bits"
     (starting, *_) = [event for event in all_events(warm) if event["kind"] == "state"]
@@ -109,17 +110,17 @@ def test_what_goes_wrong_is_told_as_ever(launcher: Launcher, begin: Begin) -> No
     assert process.wait(END_S) == 1
     (error,) = [event for event in all_events(run) if event["kind"] == "error"]
     assert error["rank"] == 1 and "Rank 1 was killed" in error["message"]
-    assert run.read_status().state == "failed"
+    assert liveness.read_status(run).state == "failed"
 
 
 def test_a_command_reaches_ranks_that_stood_by(launcher: Launcher, begin: Begin) -> None:
     run = create_run(launcher.runs_dir, num_epochs=100_000)
     process = begin()
     give(process, run)
-    wait_until("its owner", lambda: run.read_status().pid == process.pid, END_S)
+    wait_until("its owner", lambda: liveness.read_status(run).pid == process.pid, END_S)
     run.append_command("stop")  # while they still start
     process.wait(END_S)
-    assert run.read_status().state == "stopped"
+    assert liveness.read_status(run).state == "stopped"
     assert [event["accepted"] for event in all_events(run) if event["kind"] == "command"] == [True]
 
 
@@ -149,7 +150,7 @@ def test_where_ranks_have_gone_meanwhile_others_are_started(launcher: Launcher, 
     give(process, run)
     process.send_signal(subprocess.signal.SIGCONT)
     assert process.wait(END_S) == 0
-    assert run.read_status().state == "finished"
+    assert liveness.read_status(run).state == "finished"
     starting = next(event for event in all_events(run) if event["kind"] == "state")
     assert starting["reason"] == "2 CPU ranks, building mlp."
 
@@ -170,10 +171,10 @@ def test_a_rank_that_falls_around_the_start_is_replaced(
         wait_until("its end", lambda: not processes.is_alive(rank.pid), END_S)
     give(process, run)
     if when == "after the order":
-        wait_until("its owner", lambda: run.read_status().pid == process.pid, END_S)
+        wait_until("its owner", lambda: liveness.read_status(run).pid == process.pid, END_S)
         rank.kill()
     assert process.wait(END_S) == 0
-    assert run.read_status().state == "finished"
+    assert liveness.read_status(run).state == "finished"
     starting = next(event for event in all_events(run) if event["kind"] == "state")
     assert starting["reason"] == "2 CPU ranks, building mlp."
     assert not [event for event in all_events(run) if event["kind"] in ("error", "warning")]
@@ -187,7 +188,7 @@ def test_a_run_that_cannot_begin_is_not_begun_for_ever(launcher: Launcher, begin
     rank_of(process, 1)
     give(process, run)
     assert process.wait(END_S) == 1
-    assert run.read_status().state == "failed"
+    assert liveness.read_status(run).state == "failed"
     assert [event["kind"] for event in all_events(run)].count("error") == 1
 
 

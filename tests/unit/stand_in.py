@@ -7,16 +7,19 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from ddp_gui.launch import launcher
 from ddp_gui.queue.devices import Devices, DevicesNow, Users
 from tests.harness import wait_until
 from trainers.contract import tickets
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.contract.status import process_handle
 from trainers.contract.tickets import GrantedGpu, Ticket
+from trainers.engines import liveness
+from trainers.engines.local.engine import LocalEngine
 
 PIDS = itertools.count(10_000_000)
 FOUR_GPUS = tuple(GrantedGpu(index=index, uuid=f"GPU-{index}") for index in range(4))
@@ -34,7 +37,7 @@ class FakeDevices(Devices):
 
 
 class StandIn:
-    """What `launcher.start_supervisor` returns, as far as the page looks at it."""
+    """What `LocalEngine.start_supervisor` returns, as far as the engine looks at it."""
 
     def __init__(self, run: RunDirectory, ticket: Ticket, *, is_refused: bool = False) -> None:
         assert ticket.grant is not None
@@ -67,10 +70,11 @@ class StandIn:
             return
         try:
             tickets.claim(self.run, self._token)
-            self.run.write_status(Status(state="running", pid=self.pid, started_unix_s=time.time()))
+            mine = Status(state="running", handle=process_handle(self.pid), started_unix_s=time.time())
+            self.run.write_status(mine)
             tickets.leave_line(self.run)
             self._is_over.wait()
-            self.run.write_status(Status(state="finished", pid=self.pid, ended_unix_s=time.time()))
+            self.run.write_status(replace(mine, state="finished", ended_unix_s=time.time()))
             self._returncode = 0
         except ValueError as error:
             self._give_up(error)
@@ -89,7 +93,7 @@ class Supervisors:
         self.started: list[StandIn] = []
         self.is_refused = False
 
-    def start(self, run: RunDirectory, ticket: Ticket, _standby: object = None) -> Any:
+    def start(self, run: RunDirectory, ticket: Ticket) -> Any:
         self.started.append(StandIn(run, ticket, is_refused=self.is_refused))
         return self.started[-1]
 
@@ -102,11 +106,11 @@ class Supervisors:
     def end(self, run: RunDirectory) -> None:
         """Let a run finish, and wait until its files say so."""
         self.of(run).end()
-        wait_until("the end", lambda: run.read_status().state == "finished", 60)
+        wait_until("the end", lambda: liveness.read_status(run).state == "finished", 60)
 
     def has_begun(self, run: RunDirectory) -> None:
         """Wait until a run goes on and has taken its ticket."""
-        wait_until(f"{run.run_id} running", lambda: run.read_status().state == "running", 60)
+        wait_until(f"{run.run_id} running", lambda: liveness.read_status(run).state == "running", 60)
         wait_until("the ticket being taken", lambda: not run.queued.exists(), 60)
 
     def close(self) -> None:
@@ -118,6 +122,6 @@ class Supervisors:
 def supervisors(monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisors]:
     """Put stand-ins in the place of supervisors."""
     made = Supervisors()
-    monkeypatch.setattr(launcher, "start_supervisor", made.start)
+    monkeypatch.setattr(LocalEngine, "start_supervisor", made.start)
     yield made
     made.close()

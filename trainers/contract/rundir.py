@@ -11,17 +11,16 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from trainers.contract import config as config_module
-from trainers.contract import events
 from trainers.contract import status as status_file
 from trainers.contract.config import Config
 from trainers.contract.event_lines import encode
 from trainers.contract.run_ids import RUN_ID_PATTERN, Numbering, next_run_ids
-from trainers.contract.status import LOST_MESSAGE, NOTHING_SAVED_HINT, RESUME_HINT, Status, StatusError
+from trainers.contract.status import Status
 from trainers.files import plain_files, private_files
 from trainers.files.json_files import read_json, remove_half_written, write_json_atomically
 

@@ -17,7 +17,6 @@ from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle
 from trainers.contract.tickets import Ticket
 
-
 # An engine takes a run that it was given within this time, or the start has failed.
 HANDSHAKE_S = 20.0
 

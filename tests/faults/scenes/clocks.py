@@ -11,6 +11,7 @@ from tests.faults.registry import add
 from tests.faults.trial import BUSY_START_S, Trial
 from tests.harness import all_events
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 
 JUMPS_S = (-86_400, -3_600, -30, 30, 3_600, 86_400 * 365)
 
@@ -66,7 +67,7 @@ def _times_are_in_order(trial: Trial, run: RunDirectory, at_most_s: float) -> No
     by_time = sorted(run.list_checkpoints(), key=lambda item: item.saved_unix_s)
     steps = [item.step for item in by_time]
     trial.expect(all(one < other for one, other in pairwise(steps)), f"saved in the order {steps}")
-    status = run.read_status()
+    status = liveness.read_status(run)
     assert status.started_unix_s is not None and status.ended_unix_s is not None
     took_s = status.ended_unix_s - status.started_unix_s
     trial.expect(0 <= took_s < at_most_s + 1, f"the status says it took {took_s} s")

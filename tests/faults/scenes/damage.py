@@ -19,6 +19,7 @@ from tests.faults.trial import BUSY_START_S, Trial
 from tests.harness import Launcher
 from trainers.checkpoint import checkpoint_files
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 from trainers.engines.local.supervisor import Supervisor
 
 MAX_LOOK_S = 10.0
@@ -143,14 +144,14 @@ def _status(trial: Trial) -> None:
     run = _copy(trial)
     _damage(trial, run.status)
     _open(trial, run)
-    found = run.read_status()
+    found = liveness.read_status(run)
     trial.expect(found.state == "finished" or _is_other(run), f"{trial.note}: {found}")
 
 
 def _is_other(run: RunDirectory) -> bool:
     """Tell whether the damaged file still is a status: one that nobody can tell from a real one."""
     try:
-        return json.loads(run.status.read_bytes())["state"] == run.read_status().state
+        return json.loads(run.status.read_bytes())["state"] == liveness.read_status(run).state
     except (ValueError, LookupError, TypeError):
         return False
 
@@ -269,7 +270,7 @@ def _pid_used_again(trial: Trial) -> None:
         trial.note = "a pid used again"
         trial.strike()
         _open(trial, run, says="gone, so the run ended without a last word")
-        trial.expect(run.read_status().state == "lost", str(run.read_status()))
+        trial.expect(liveness.read_status(run).state == "lost", str(liveness.read_status(run)))
         trial.expect(other.poll() is None, "the other process was ended")
     finally:
         other.kill()

@@ -16,6 +16,7 @@ from tests.faults.registry import add
 from tests.faults.scenes.ranks import FLOODS, start_misbehaving
 from tests.faults.trial import BUSY_START_S, PATIENCE_S, CannotBePlayedError, Trial, last_step
 from tests.harness import wait_until
+from trainers.engines import liveness
 
 DISK_MB = 12
 FLOOD_MB = 1_000
@@ -66,7 +67,9 @@ def _full_while_events_are_written(trial: Trial) -> None:
         ballast = fill(disk)
         size = live.run.events.stat().st_size
         time.sleep(trial.dice.uniform(1.0, 3.0))
-        trial.expect(live.run.read_status().state == "running", f"it is {live.run.read_status()}")
+        trial.expect(
+            liveness.read_status(live.run).state == "running", f"it is {liveness.read_status(live.run)}"
+        )
         trial.expect(live.run.events.stat().st_size - size < 10_000, "the disk was not full")
         if trial.dice.random() < 0.5:
             trial.strike()

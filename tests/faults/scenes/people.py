@@ -21,6 +21,7 @@ from tests.harness import SMALL, LiveRun, processes_of, wait_until
 from tools import page_driver
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 
 # What an error of an endpoint must not be: Python's own words.
 NOT_PLAIN = re.compile(r"Traceback|Errno|\w+Error:|None")
@@ -220,7 +221,7 @@ def _reboot(trial: Trial) -> None:
 def _is_running_on(trial: Trial, run: RunDirectory) -> None:
     before = last_step(run)
     wait_until("training going on", lambda: last_step(run) != before, BUSY_START_S)
-    trial.expect(run.read_status().state == "running", f"it is {run.read_status()}")
+    trial.expect(liveness.read_status(run).state == "running", f"it is {liveness.read_status(run)}")
 
 
 def _stop_by(trial: Trial, page: Client, run: RunDirectory) -> None:

@@ -19,6 +19,7 @@ from tests.ui.conftest import Watched, kill_runs
 from tools import page_driver
 from tools.page_driver import Server
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 
 LONG = {"dataset": "digits", "model": "mlp", "num_epochs": 100_000, "nproc_per_node": 2, "device": "cpu"}
 
@@ -81,16 +82,20 @@ def test_who_waits_starts_by_itself_also_when_the_page_was_killed(own_runs: Path
         os.kill(server.process.pid, signal.SIGKILL)
         server.process.wait()
     waiting = RunDirectory(own_runs / placed[2]["run_id"])
-    assert waiting.read_status().state == "queued", "it waits without a page, too"
+    assert liveness.read_status(waiting).state == "queued", "it waits without a page, too"
     with serve(own_runs) as server:
         client = Client(server.address, verbose=False)
         client.predict(first["run_id"], False, api_name="/stop_run")
-        wait_until("the next one running", lambda: waiting.read_status().state == "running", START_TIMEOUT_S)
+        wait_until(
+            "the next one running", lambda: liveness.read_status(waiting).state == "running", START_TIMEOUT_S
+        )
         page.goto(f"{server.address}/queue")
         expect(page.locator(".ddp-going-on tbody tr")).to_contain_text("d")
         page.get_by_role("button", name="Stop all").click()
         page.get_by_role("dialog").get_by_role("button", name="Stop all").click()
-        wait_until("it having stopped", lambda: waiting.read_status().state == "stopped", START_TIMEOUT_S)
+        wait_until(
+            "it having stopped", lambda: liveness.read_status(waiting).state == "stopped", START_TIMEOUT_S
+        )
         expect(page.locator(".ddp-queue-paused")).to_be_visible()
         wait_until("c keeping its place", lambda: names_in_line(page) == ["c"], ANSWER_TIMEOUT_S)
         assert "A teacher has stopped all runs." in waiting.events.read_text()

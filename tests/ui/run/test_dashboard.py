@@ -18,6 +18,7 @@ from tests.ui.conftest import Watched, wait_until_in_place
 from tools.page_driver import Server
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 
 SMALL = {"dataset": "digits", "model": "mlp", "device": "cpu", "batch_size": 32}
 LONG = {**SMALL, "num_epochs": 100_000}
@@ -41,8 +42,8 @@ def ended(client: Client, runs_dir: Path) -> RunDirectory:
     """Return a run that has finished, with checkpoints and evaluations."""
     config = {**SMALL, "num_epochs": 4, "name": "the ended one"}
     run = RunDirectory(runs_dir / client.predict(config, api_name="/start_run")["run_id"])
-    wait_until("the end", lambda: run.read_status().state not in events.LIVE_STATES, END_TIMEOUT_S)
-    assert run.read_status().state == "finished", run.read_status().error
+    wait_until("the end", lambda: liveness.read_status(run).state not in events.LIVE_STATES, END_TIMEOUT_S)
+    assert liveness.read_status(run).state == "finished", liveness.read_status(run).error
     return run
 
 
@@ -110,7 +111,7 @@ def test_what_has_grown_is_under_the_pointer_as_soon_as_somebody_points(
     held: list[psutil.Process] = []
 
     def hold() -> None:
-        held.extend(psutil.Process(run.read_status().pid).children(recursive=True))
+        held.extend(psutil.Process(liveness.read_status(run).pid).children(recursive=True))
         for process in held:
             with contextlib.suppress(psutil.NoSuchProcess):  # a helper that has just ended
                 process.suspend()
@@ -139,7 +140,7 @@ def test_what_has_grown_is_under_the_pointer_as_soon_as_somebody_points(
     finally:
         let_go()
         run.append_command("stop", save=False)
-    wait_until("the end", lambda: run.read_status().state not in events.LIVE_STATES, END_TIMEOUT_S)
+    wait_until("the end", lambda: liveness.read_status(run).state not in events.LIVE_STATES, END_TIMEOUT_S)
 
 
 def test_a_double_click_shows_the_whole_curve_again(
@@ -345,7 +346,7 @@ def test_a_healthy_run_gets_no_remarks(
     def has_ended() -> bool:
         codes = "items => items.map(item => item.dataset.code)"
         seen.update(page.locator(".ddp-insights li").evaluate_all(codes))
-        return run.read_status().state not in events.LIVE_STATES
+        return liveness.read_status(run).state not in events.LIVE_STATES
 
     wait_until("the end", has_ended, END_TIMEOUT_S)
     # Whoever uses this machine as well may really hold one rank up for seconds.

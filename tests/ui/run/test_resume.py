@@ -14,6 +14,7 @@ from tests.ui.conftest import Watched
 from tools.page_driver import Server
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 
 LONG = {"dataset": "digits", "model": "mlp", "device": "cpu", "nproc_per_node": 2, "batch_size": 32}
 
@@ -26,10 +27,10 @@ def test_resume_on_one_rank_with_the_batch_of_each_kept(
     # Held while it starts, so that it is not over before it can be stopped, however fast the machine.
     wait_until("the ranks being started", run.rank_log(0).exists, START_TIMEOUT_S)
     client.predict(run_id, api_name="/pause_run")
-    wait_until("the pause", lambda: run.read_status().state == "paused", START_TIMEOUT_S)
+    wait_until("the pause", lambda: liveness.read_status(run).state == "paused", START_TIMEOUT_S)
     client.predict(run_id, True, api_name="/stop_run")
-    wait_until("the stop", lambda: run.read_status().state not in events.LIVE_STATES, END_TIMEOUT_S)
-    assert run.read_status().state == "stopped" and run.list_checkpoints()
+    wait_until("the stop", lambda: liveness.read_status(run).state not in events.LIVE_STATES, END_TIMEOUT_S)
+    assert liveness.read_status(run).state == "stopped" and run.list_checkpoints()
     before = client.predict(run_id, api_name="/run_status")
 
     page = watched.page
@@ -50,8 +51,8 @@ def test_resume_on_one_rank_with_the_batch_of_each_kept(
     expect(page.locator(".ddp-equation")).to_contain_text(re.compile(r"32per rank×1rank=32global batch"))
     config = json.loads(run.config.read_text())
     assert (config["nproc_per_node"], config["batch_size"]) == (1, 32)
-    wait_until("the end", lambda: run.read_status().state not in events.LIVE_STATES, END_TIMEOUT_S)
-    assert run.read_status().state == "finished", run.read_status().error
+    wait_until("the end", lambda: liveness.read_status(run).state not in events.LIVE_STATES, END_TIMEOUT_S)
+    assert liveness.read_status(run).state == "finished", liveness.read_status(run).error
     steps = [event["step"] for event in all_events(run) if event["kind"] == "step"]
     assert steps[-1] == num_steps(), "the run ends at the step the page named"
     assert steps == list(range(1, len(steps) + 1))
@@ -63,8 +64,8 @@ def test_the_best_checkpoint_is_marked_and_deleted_ones_are_not_offered(
     config = {**LONG, "num_epochs": 12, "learning_rate": 0.02, "keep_last_checkpoints": 2}
     run_id = client.predict(config, api_name="/start_run")["run_id"]
     run = RunDirectory(runs_dir / run_id)
-    wait_until("the end", lambda: run.read_status().state not in events.LIVE_STATES, END_TIMEOUT_S)
-    assert run.read_status().state == "finished", run.read_status().error
+    wait_until("the end", lambda: liveness.read_status(run).state not in events.LIVE_STATES, END_TIMEOUT_S)
+    assert liveness.read_status(run).state == "finished", liveness.read_status(run).error
     evaluations = [event for event in all_events(run) if event["kind"] == "eval"]
     best = max(evaluations, key=lambda event: (event["metrics"]["accuracy"], -event["step"]))["step"]
     there = {item.step for item in run.list_checkpoints()}

@@ -22,6 +22,7 @@ from tests.ui.conftest import Watched
 from tools import page_driver
 from tools.page_driver import Server
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 NUM_RUNS = 30
@@ -206,12 +207,12 @@ def test_delete_undo_delete_restore_and_empty(page: Page, page_server: Server, s
 
 def test_a_run_that_goes_on_is_not_deleted(page: Page, shelf: Path) -> None:
     run = RunDirectory(shelf / shown_ids(page)[1])
-    before = run.read_status()
+    before = liveness.read_status(run)
     owner = run.acquire_lock()
     try:
         status = json.loads(run.status.read_text())
         run.status.write_text(json.dumps(status | {"state": "running"}))
-        run.write_status(run.read_status())
+        run.write_status(liveness.read_status(run))
         pill = page.locator(f'[data-run="{run.run_id}"] .ddp-pill')
         page.reload()
         expect(pill).to_have_text("running")

@@ -15,6 +15,7 @@ from tests.ui.conftest import Watched
 from tools.page_driver import Server
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 
 SMALL = {"dataset": "digits", "model": "mlp", "device": "cpu", "batch_size": 32, "num_epochs": 1000}
 
@@ -94,8 +95,8 @@ def test_fields_of_the_folds_reach_the_run(server: Server, watched: Watched, run
     }
     assert {field: config[field] for field in asked} == asked
     assert config["early_stopping_patience"] is None and config["keep_last_checkpoints"] == 3
-    wait_until("the end", lambda: run.read_status().state not in events.LIVE_STATES, END_TIMEOUT_S)
-    assert run.read_status().state == "finished", run.read_status().error
+    wait_until("the end", lambda: liveness.read_status(run).state not in events.LIVE_STATES, END_TIMEOUT_S)
+    assert liveness.read_status(run).state == "finished", liveness.read_status(run).error
 
 
 def write_table(path: Path, *, broken: bool = False) -> None:
@@ -131,8 +132,8 @@ def test_own_table_by_path_is_looked_at_and_trained_on(
     page.get_by_role("button", name="Start").click()
     page.wait_for_url("**/run?id=*")
     run = RunDirectory(runs_dir / page.url.partition("?id=")[2])
-    wait_until("the end", lambda: run.read_status().state not in events.LIVE_STATES, END_TIMEOUT_S)
-    assert run.read_status().state == "finished", run.read_status().error
+    wait_until("the end", lambda: liveness.read_status(run).state not in events.LIVE_STATES, END_TIMEOUT_S)
+    assert liveness.read_status(run).state == "finished", liveness.read_status(run).error
     accuracies = [e["metrics"]["accuracy"] for e in events.read_all(run.events) if e["kind"] == "eval"]
     assert accuracies[-1] > 0.6
 

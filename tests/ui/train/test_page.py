@@ -15,6 +15,7 @@ from tests.ui.conftest import Watched, wait_until_in_place
 from tools import page_driver
 from tools.page_driver import Server
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 
 LONG = {"dataset": "digits", "model": "mlp", "num_epochs": 100_000, "nproc_per_node": 2}
 LOSS_X = """() => {
@@ -79,7 +80,7 @@ def test_start_watch_checkpoint_reload_stop(server: Server, watched: Watched, ru
 
     page.get_by_role("button", name="Stop", exact=True).click()
     wait_for_state(page, "stopped")
-    assert run.read_status().state == "stopped"
+    assert liveness.read_status(run).state == "stopped"
     newest = run.list_checkpoints()[-1]
     assert newest.step == _last_step(run), "Stop saves first"
     # The process that wrote this ends a moment later.

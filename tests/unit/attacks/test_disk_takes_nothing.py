@@ -16,6 +16,7 @@ from ddp_gui.events import insights
 from ddp_gui.launch import launcher
 from tests.harness import create_run
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.contract.status import process_handle
 
 
 def test_full_disk_is_said_and_one_with_room_is_not(small_disk: Path) -> None:
@@ -47,7 +48,8 @@ def run(tmp_path: Path, supervisor: subprocess.Popen[bytes]) -> Iterator[RunDire
     made.commands.mkdir()
     made.write_status(
         Status(
-            state="running", pid=supervisor.pid, pid_start_time=psutil.Process(supervisor.pid).create_time()
+            state="running",
+            handle=process_handle(supervisor.pid, psutil.Process(supervisor.pid).create_time()),
         )
     )
     lock = made.acquire_lock()
@@ -58,23 +60,23 @@ def run(tmp_path: Path, supervisor: subprocess.Popen[bytes]) -> Iterator[RunDire
 def test_command_that_cannot_be_written_says_what_can_be_done(
     run: RunDirectory, supervisor: subprocess.Popen[bytes]
 ) -> None:
-    for name in ("checkpoint", "stop"):
-        with pytest.raises(
-            ValueError, match=r"folder cannot be written .*: free some space, or stop it without"
-        ):
-            launcher.send(run, name)
+    refused = r"folder cannot be written .*: free some space, or stop it without"
+    with pytest.raises(ValueError, match=refused):
+        launcher.send(run, "checkpoint")
+    with pytest.raises(ValueError, match=refused):
+        launcher.stop(run, save=True)
     assert supervisor.poll() is None
 
 
 def test_stop_without_saving_needs_no_disk(run: RunDirectory, supervisor: subprocess.Popen[bytes]) -> None:
-    launcher.send(run, "stop", save=False)
+    launcher.stop(run, save=False)
     assert supervisor.wait(60) == -signal.SIGTERM
 
 
 def test_process_that_only_has_the_number_of_the_supervisor_is_left_alone(
     run: RunDirectory, supervisor: subprocess.Popen[bytes]
 ) -> None:
-    run.write_status(Status(state="running", pid=supervisor.pid, pid_start_time=1.0))
+    run.write_status(Status(state="running", handle=process_handle(supervisor.pid, 1.0)))
     with pytest.raises(ValueError, match="folder cannot be written"):
-        launcher.send(run, "stop", save=False)
+        launcher.stop(run, save=False)
     assert supervisor.poll() is None

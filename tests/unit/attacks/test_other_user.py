@@ -20,7 +20,6 @@ from ddp_gui.auth.class_settings import STRICTEST, ClassSettingsFile
 from ddp_gui.auth.sessions import Sessions
 from ddp_gui.background import trainer_process
 from ddp_gui.gradio_routes import uploads
-from ddp_gui.launch import launcher, stopping
 from ddp_gui.queue.snapshot import SnapshotReader
 from ddp_gui.queue.store import QueueStore, QueueStoreError
 from ddp_gui.runs import bin as run_bin
@@ -31,11 +30,15 @@ from tests.unit.stand_in import FakeDevices
 from trainers.contract import config, events, rundir, tickets
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.contract.status import process_handle
 from trainers.contract.tickets import Ticket, TicketError
 from trainers.data.own.common import cache
 from trainers.data.own.common.problems import DataError
+from trainers.engines import liveness
 from trainers.engines.heartbeats.heartbeat_board import Board
+from trainers.engines.local.engine import LocalEngine
 from trainers.engines.local.orders import Pipes
+from trainers.engines.local.stopping import supervisor_watch
 from trainers.engines.local.stopping.stop_requests import StopRequests
 from trainers.files import private_files
 from trainers.files.private_files import ForeignFileError
@@ -325,15 +328,15 @@ def test_no_process_is_ended_because_he_names_it(tmp_path: Path, monkeypatch: py
     """A status says which process looks after a run, and Stop ends that one where all else fails."""
     run = make(tmp_path)
     me = psutil.Process()
-    run.write_status(Status(state="running", pid=me.pid, pid_start_time=me.create_time()))
+    run.write_status(Status(state="running", handle=process_handle(me.pid, me.create_time())))
     lock = run.acquire_lock()
-    assert stopping._supervisor_of(run, run.read_status()) == me
+    assert supervisor_watch.supervisor_of(run, liveness.read_status(run)) == me
     give_away(run.status, monkeypatch)
-    assert run.read_status().state == "running", "it is shown all the same"
+    assert liveness.read_status(run).state == "running", "it is shown all the same"
     with pytest.raises(ForeignFileError):
-        stopping._supervisor_of(run, run.read_status())
+        supervisor_watch.supervisor_of(run, liveness.read_status(run))
     with pytest.raises(ForeignFileError):
-        launcher._end_by_signal(run)
+        LocalEngine()._end_by_signal(run)
     os.close(lock)
 
 
@@ -364,7 +367,7 @@ def test_another_users_run_is_shown_but_nothing_is_done_to_it(tmp_path: Path) ->
     for path in (run.path, *run.path.rglob("*")):
         os.chown(path, other_user.UID, other_user.UID)
     opened = rundir.open_run(tmp_path, run.run_id)
-    assert opened.read_config().dataset == "digits" and opened.read_status().state == "finished"
+    assert opened.read_config().dataset == "digits" and liveness.read_status(opened).state == "finished"
     assert len(list(events.read_all(opened.events))) == 1
     for act in (opened.acquire_lock, lambda: opened.append_command("stop")):
         with pytest.raises(ForeignFileError, match=f"{run.run_id} belongs to nobody and not to root"):

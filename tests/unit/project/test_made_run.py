@@ -14,6 +14,7 @@ from benchmarks.made_writer import live_run
 from tests.harness import wait_until
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 
 pytestmark = pytest.mark.unit
 
@@ -31,7 +32,7 @@ def test_every_event_has_the_fields_of_the_contract(tmp_path: Path) -> None:
     ranks = next(event["ranks"] for event in found if event["kind"] == "ranks")
     assert all(set(device) == set(events.DEVICE_FIELDS) for device in devices)
     assert all(set(rank) == set(events.RANK_FIELDS) for rank in ranks)
-    assert run.read_status().state == "finished"
+    assert liveness.read_status(run).state == "finished"
     assert run.read_config().max_steps == 400
 
 
@@ -55,10 +56,10 @@ def test_a_percentile_is_a_value_that_was_measured() -> None:
 
 def test_a_live_run_is_owned_and_grows_until_it_is_told_to_end(tmp_path: Path) -> None:
     with live_run(tmp_path / "live", 50) as run:
-        assert run.read_status().state == "running"
-        assert run.read_status().pid != os.getpid()
+        assert liveness.read_status(run).state == "running"
+        assert liveness.read_status(run).pid != os.getpid()
         wait_until("steps beyond the history", lambda: _newest_step(run) > 52, 60)
-    assert run.read_status().state == "stopped"
+    assert liveness.read_status(run).state == "stopped"
     assert not run.is_locked()
 
 

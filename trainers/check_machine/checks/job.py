@@ -17,6 +17,7 @@ from trainers.contract import events, rundir
 from trainers.contract.config import Config
 from trainers.contract.events import Event
 from trainers.contract.rundir import CommandName, RunDirectory, Status
+from trainers.engines import liveness
 from trainers.files.plain_files import open_plain
 from trainers.machine import environment, processes
 from trainers.machine.processes import ProcessTree
@@ -134,7 +135,7 @@ class Job:
             CancelledError: when somebody ended the check.
         """
         self._wait("its end", lambda: self._process.poll() is not None, may_end=True)
-        return self.run.read_status()
+        return liveness.read_status(self.run)
 
     def rank_pid(self, rank: int) -> int | None:
         """Return the process id of a rank: the eldest whose output is its log; None where that is hidden."""
@@ -175,7 +176,7 @@ class Job:
             ) from None
 
     def _why_it_ended(self) -> str:
-        status = self.run.read_status()
+        status = liveness.read_status(self.run)
         return status.error or f"it is {status.state} (exit code {status.exit_code})."
 
 

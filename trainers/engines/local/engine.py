@@ -1,4 +1,4 @@
-"""Runs on this machine: a supervisor for each, which outlives the page, and below it torchrun with its ranks."""
+"""Runs on this machine: each has a supervisor, which outlives the page; below it torchrun and its ranks."""
 
 from __future__ import annotations
 
@@ -80,9 +80,14 @@ class LocalEngine(Engine):
 
     def check(self, config: Config) -> list[Problem]:
         """Return what this machine cannot do; how many ranks fit on it the page's plan says."""
+        del config
         return []
 
     def start(self, run: RunDirectory, ticket: Ticket) -> Launch:
+        """Start the supervisor of a run."""
+        return LocalLaunch(run, self.start_supervisor(run, ticket))
+
+    def start_supervisor(self, run: RunDirectory, ticket: Ticket) -> subprocess.Popen[bytes]:
         """Start the supervisor of a run, which of the GPUs sees only those that its ticket grants.
 
         Where ranks are ready for it, they and their supervisor take it.
@@ -91,19 +96,24 @@ class LocalEngine(Engine):
         assert grant is not None, "a run is started when it was given what it needs"
         run_dir = str(run.path.resolve())
         more = cuda_environment.only(gpu.uuid for gpu in grant.gpus)  # of none on the CPU: it sees none
-        order = Order(
-            run_dir=run_dir, resume_step=ticket.resume_step, ticket=grant.token, environment=more
-        )
+        order = Order(run_dir=run_dir, resume_step=ticket.resume_step, ticket=grant.token, environment=more)
         if self._warm_pool is not None:
             taken = self._warm_pool.take(ticket.num_ranks, order)
             if taken is not None:
-                return LocalLaunch(run, taken)
-        command = [sys.executable, "-m", "trainers.engines.local.supervisor", run_dir, "--ticket", grant.token]
+                return taken
+        command = [
+            sys.executable,
+            "-m",
+            "trainers.engines.local.supervisor",
+            run_dir,
+            "--ticket",
+            grant.token,
+        ]
         if ticket.resume_step is not None:
             command += ["--resume", str(ticket.resume_step)]
         run.logs.mkdir(exist_ok=True)
         with os.fdopen(open_to_append(_log_of(run)), "ab") as log:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 command,
                 cwd=REPOSITORY,
                 env=environment.for_a_child(more, keep=environment.FOR_NOTIFYING),
@@ -112,10 +122,10 @@ class LocalEngine(Engine):
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        return LocalLaunch(run, process)
 
     def is_alive(self, run: RunDirectory, handle: Handle) -> bool:
         """Tell by the lock, never by a process number."""
+        del handle
         return run.is_locked()
 
     def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
@@ -169,7 +179,7 @@ class LocalEngine(Engine):
 
     def kept_ready(self) -> Mapping[str, int] | None:
         """Return the ranks that wait and the memory they hold."""
-        return None if self._warm_pool is None else self._warm_pool.look()
+        return None if self._warm_pool is None else self._warm_pool.kept_ready()
 
     def own_processes(self) -> Mapping[int, float]:
         """Return the processes of ranks that wait."""

@@ -24,16 +24,17 @@ from trainers.contract import events, tickets
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile, State
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.contract.status import process_handle
 from trainers.engines.heartbeats.heartbeat_board import Board
 from trainers.engines.local import final_events, notify, torchrun_process
 from trainers.engines.local.diagnosis import autopsy
 from trainers.engines.local.diagnosis.autopsy import Cause
 from trainers.engines.local.diagnosis.hang_watch import HangWatch
 from trainers.engines.local.diagnosis.hangs import WORKING_BYTES_PER_S
-from trainers.engines.local.stopping.escalation import Escalation, Saving
 from trainers.engines.local.final_events import Words
 from trainers.engines.local.log_cap import LogCap
 from trainers.engines.local.rundir_watch import RundirWatch
+from trainers.engines.local.stopping.escalation import Escalation, Saving
 from trainers.engines.local.stopping.stop_requests import StopRequests
 from trainers.engines.local.torchrun_process import TorchrunProcess, WarmTorchrun
 from trainers.files import private_files
@@ -126,7 +127,9 @@ class Supervisor:
         self._status_is_saved = False
         me = psutil.Process()
         self._status = Status(
-            state="starting", pid=me.pid, pid_start_time=me.create_time(), started_unix_s=now_unix_s()
+            state="starting",
+            handle=process_handle(me.pid, me.create_time()),
+            started_unix_s=now_unix_s(),
         )
 
     def run_to_end(self) -> int:
@@ -231,6 +234,7 @@ class Supervisor:
 
     def _save_status(self) -> None:
         """Write the status; when the disk does not take it, the next look tries again."""
+        self._status = replace(self._status, last_seen_unix_s=now_unix_s())
         try:
             self._run.write_status(self._status)
             self._status_is_saved = True
@@ -360,6 +364,7 @@ class Supervisor:
             exit_code=exit_code,
             error=None if cause is None or is_good else f"{cause.message} {cause.hint}",
             ended_unix_s=now_unix_s(),
+            last_seen_unix_s=now_unix_s(),
         )
         final_events.insist("status.json", lambda: self._run.write_status(self._status))
         problem = notify.run_ended(self._run, state, reason)

@@ -21,11 +21,11 @@ from pathlib import Path
 
 import psutil
 
-from trainers.machine.passes import Passes
 from trainers.engines.local.orders import Order
 from trainers.files import fingerprint, private_files
 from trainers.files.plain_files import descriptor_of_plain
 from trainers.machine import environment, hardware
+from trainers.machine.passes import Passes
 from trainers.machine.processes import ProcessTree, memory_bytes
 from trainers.paths import REPOSITORY
 
@@ -112,7 +112,7 @@ class WarmPool:
                 return None  # it ended at this moment
             return kept.process
 
-    def look(self) -> dict[str, int] | None:
+    def kept_ready(self) -> dict[str, int] | None:
         """Return how many ranks stand by and the memory they take in all; None where none do."""
         kept = self._kept
         if kept is None:

@@ -15,7 +15,6 @@ import pytest
 from ddp_gui.background import trainer_process
 from ddp_gui.background.trainer_process import AskError
 from ddp_gui.devices import capacity, usable_gpus
-from trainers.engines.local.warm_pool import WarmPool, _Kept
 from ddp_gui.machine import missing
 from ddp_gui.plan import plan
 from ddp_gui.plan.catalogue import Catalogue
@@ -25,6 +24,7 @@ from tests.harness import wait_until
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.fake_gpus import FakeGpu, FakeNvml
 from trainers.contract.config import ConfigError
+from trainers.engines.local.warm_pool import WarmPool, _Kept
 from trainers.machine import cuda_environment, gpu_signs, hardware
 from trainers.machine.cuda_environment import Obstacle
 

@@ -18,7 +18,6 @@ import pytest
 from ddp_gui.devices import disk
 from ddp_gui.devices.disk import DiskForecast
 from ddp_gui.devices.process_owners import Owners
-from trainers.engines.local.warm_pool import WarmPool
 from ddp_gui.machine import missing
 from ddp_gui.machine.communication import CommunicationChecks
 from ddp_gui.machine.machine_check import MachineChecks
@@ -26,6 +25,7 @@ from ddp_gui.machine.report import MachineReport
 from ddp_gui.machine.slow_look import SlowReading
 from ddp_gui.plan.catalogue import CatalogueError
 from tests.harness import wait_until
+from trainers.engines.local.engine import LocalEngine
 from trainers.machine import gpu_signs, hardware, processes
 from trainers.machine.cuda_environment import Obstacle
 from trainers.machine.hardware import GpuProcess, Reading
@@ -303,9 +303,7 @@ def make_report(runs_dir: Path) -> MachineReport:
         raise CatalogueError("no answer")
 
     catalogue: Any = SimpleNamespace(get=fail)
-    return MachineReport(
-        runs_dir, catalogue, CommunicationChecks(), MachineChecks(runs_dir), WarmPool(runs_dir)
-    )
+    return MachineReport(runs_dir, catalogue, CommunicationChecks(), MachineChecks(runs_dir), LocalEngine())
 
 
 def _with_runs(report: MachineReport) -> dict[str, object] | None:

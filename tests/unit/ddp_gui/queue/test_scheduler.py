@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from ddp_gui.devices.capacity import Machine
-from ddp_gui.launch import launcher
 from ddp_gui.plan import plan
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.queue import starter
@@ -28,7 +27,11 @@ from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixtur
 from tests.unit.stand_in import FOUR_GPUS, FakeDevices, Supervisors, supervisors  # noqa: F401 - a fixture
 from trainers.contract import events, rundir, tickets
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.contract.status import process_handle
 from trainers.contract.tickets import Ticket, TicketError
+from trainers.engines import liveness
+from trainers.engines.base import StartError
+from trainers.engines.local.engine import LocalEngine
 from trainers.files import json_files
 
 # ruff: noqa: F811
@@ -63,7 +66,7 @@ def place(tmp_path: Path, catalogue: Catalogue, supervisors: Supervisors) -> Pla
 def test_where_there_is_room_a_run_starts_at_once_and_its_ticket_says_with_what(place: Place) -> None:
     placed = place.page().start(place.planned(), "ann")
     assert placed.place is None
-    assert placed.run.read_status().state == "running"
+    assert liveness.read_status(placed.run).state == "running"
     place.supervisors.has_begun(placed.run)
     ticket = tickets.read_granted(placed.run)
     assert ticket is not None and (ticket.person, ticket.kind, ticket.num_ranks) == ("ann", "cpu", 2)
@@ -80,10 +83,10 @@ def test_who_finds_no_room_waits_and_starts_when_the_one_before_has_ended(
     second = line.start(place.planned(), "bob")
     third = line.start(place.planned(), "carl")
     assert (second.place, third.place, third.num_waiting) == (1, 2, 2)
-    assert second.run.read_status().state == "queued"
+    assert liveness.read_status(second.run).state == "queued"
     place.supervisors.end(first.run)
     place.supervisors.has_begun(second.run)
-    assert third.run.read_status().state == "queued"
+    assert liveness.read_status(third.run).state == "queued"
     line.close()
 
 
@@ -95,7 +98,7 @@ def test_a_run_that_waits_stays_queued_without_a_page(place: Place) -> None:
     for path in run.path.iterdir():
         if path.is_file():
             rundir.os.utime(path, (long_ago, long_ago))
-    assert RunDirectory(run.path).read_status().state == "queued"
+    assert liveness.read_status(RunDirectory(run.path)).state == "queued"
 
 
 def test_a_second_page_goes_on_with_the_line_when_the_first_is_gone(place: Place) -> None:
@@ -127,7 +130,7 @@ def test_many_pages_and_people_at_once_start_each_run_once_and_never_too_many(pl
         thread.join()
     assert len({run.run_id for run in runs}) == 10
     deadline = time.monotonic() + 120
-    while any(run.read_status().state != "finished" for run in runs) and time.monotonic() < deadline:
+    while any(liveness.read_status(run).state != "finished" for run in runs) and time.monotonic() < deadline:
         going_on = [run for run in runs if run.is_locked() and not run.queued.exists()]
         assert len(going_on) <= 2
         for run in going_on:
@@ -144,9 +147,9 @@ class KilledError(BaseException):
 KILLED_AT = {
     "before there is a run": (rundir, "write_json_atomically", "config.json"),
     "with its ticket written, before it is a run": (tickets, "write_queued", None),
-    "before its supervisor is started": (launcher, "start_supervisor", None),
-    "with its supervisor started": (launcher, "start_supervisor", "after"),
-    "before the book is written": (json_files, "write_json_atomically", "queue.json"),
+    "before its supervisor is started": (LocalEngine, "start_supervisor", None),
+    "with its supervisor started": (LocalEngine, "start_supervisor", "after"),
+    "before the queue is written": (json_files, "write_json_atomically", "queue.json"),
 }
 
 
@@ -161,7 +164,7 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, where: str 
             real(*arguments, **options)
         raise KilledError
 
-    monkeypatch.setattr(module, name, dies)
+    monkeypatch.setattr(module, name, staticmethod(dies) if isinstance(module, type) else dies)
 
 
 @pytest.mark.parametrize("moment", KILLED_AT)
@@ -197,7 +200,7 @@ def test_a_supervisor_that_comes_late_finds_that_another_was_started(
     late: list[tuple[RunDirectory, tickets.Ticket]] = []
     with monkeypatch.context() as patch:
         patch.setattr(
-            launcher, "start_supervisor", lambda run, ticket, _standby: late.append((run, ticket)) or 1 / 0
+            LocalEngine, "start_supervisor", lambda _engine, run, ticket: late.append((run, ticket)) or 1 / 0
         )
         with pytest.raises(ZeroDivisionError):
             place.page().start(place.planned(), "ann")
@@ -210,7 +213,7 @@ def test_a_supervisor_that_comes_late_finds_that_another_was_started(
     straggler = place.supervisors.start(run, ticket)
     assert straggler.wait() == 1
     assert "taken out of the line, or started in another way" in (run.logs / "supervisor.log").read_text()
-    assert run.read_status().state == "finished"
+    assert liveness.read_status(run).state == "finished"
 
 
 def test_a_run_that_is_taken_out_has_stopped_and_says_why(place: Place) -> None:
@@ -218,7 +221,7 @@ def test_a_run_that_is_taken_out_has_stopped_and_says_why(place: Place) -> None:
     line.start(place.planned(), "ann")
     run = line.start(place.planned(), "bob").run
     assert line.take_out(run)
-    assert run.read_status().state == "stopped"
+    assert liveness.read_status(run).state == "stopped"
     assert events.last(run.events)["reason"] == starter.TAKEN_OUT
     assert line.order() == [] and not run.queued.exists()
     assert not line.take_out(run), "it is not in the line any more"
@@ -231,12 +234,12 @@ def test_an_ended_run_goes_on_through_the_line_and_taken_out_is_what_it_was(plac
     place.supervisors.end(run)
     other = line.start(place.planned(), "bob").run
     placed = line.resume(run, 60, place.planned(num_ranks=1), "ann")
-    assert placed.place == 1 and run.read_status().state == "queued"
+    assert placed.place == 1 and liveness.read_status(run).state == "queued"
     assert run.read_config().nproc_per_node == 1
     with pytest.raises(ValueError, match="is already in the queue"):
         line.resume(run, 60, place.planned(num_ranks=1), "ann")
     assert line.take_out(run)
-    assert run.read_status().state == "finished", "what it was"
+    assert liveness.read_status(run).state == "finished", "what it was"
     assert run.read_config().nproc_per_node == 2
     line.resume(run, 60, place.planned(num_ranks=1), "ann")
     place.supervisors.end(other)
@@ -249,10 +252,10 @@ def test_an_ended_run_goes_on_through_the_line_and_taken_out_is_what_it_was(plac
 def test_a_supervisor_that_does_not_come_up_is_said_and_the_run_waits_no_longer(place: Place) -> None:
     place.supervisors.is_refused = True
     line = place.page()
-    with pytest.raises(launcher.LaunchError, match="could not be started"):
+    with pytest.raises(StartError, match="could not be started"):
         line.start(place.planned(), "ann")
     (run_id,) = [path.parent.name for path in place.runs_dir.glob("*/config.json")]
-    status = RunDirectory(place.runs_dir / run_id).read_status()
+    status = liveness.read_status(RunDirectory(place.runs_dir / run_id))
     assert status.state == "failed" and "could not be started" in (status.error or "")
     assert place.tickets() == set()
     place.supervisors.is_refused = False
@@ -265,7 +268,7 @@ def test_a_resume_that_does_not_come_up_leaves_the_configuration(place: Place) -
     leave_checkpoint(run, step=5, epoch=0, samples_in_epoch=640)
     place.supervisors.end(run)
     place.supervisors.is_refused = True
-    with pytest.raises(launcher.LaunchError):
+    with pytest.raises(StartError):
         line.resume(run, 5, place.planned(num_ranks=1), "ann")
     assert run.read_config().nproc_per_node == 2
 
@@ -277,8 +280,8 @@ def test_a_ticket_that_makes_no_sense_fails_its_run_and_nobody_else_s(place: Pla
     good = line.start(place.planned(), "carl").run
     broken.queued.write_text('{"person": 7}')
     line.tick()
-    assert broken.read_status().state == "failed"
-    assert "queued.json" in (broken.read_status().error or "")
+    assert liveness.read_status(broken).state == "failed"
+    assert "queued.json" in (liveness.read_status(broken).error or "")
     place.supervisors.end(first)
     line.tick()
     place.supervisors.has_begun(good)
@@ -462,7 +465,7 @@ def test_whoever_starts_a_run_that_waits_by_hand_takes_it_out_of_the_line(place:
     run = line.start(place.planned(), "bob").run
     lock = run.acquire_lock()
     tickets.claim(run, None)
-    assert run.read_status().state == "starting"
+    assert liveness.read_status(run).state == "starting"
     line.tick()
     assert line.order() == []
     rundir.os.close(lock)
@@ -497,8 +500,8 @@ def test_a_status_written_before_the_ticket_was_taken_counts_while_the_run_is_lo
 ) -> None:
     run.config.write_text("{}")
     run.queued.write_text("{}")
-    run.write_status(Status(state="starting", pid=1))
-    assert run.read_status().state == "queued", "killed between the two it still waits"
+    run.write_status(Status(state="starting", handle=process_handle(1)))
+    assert liveness.read_status(run).state == "queued", "killed between the two it still waits"
     lock = run.acquire_lock()
-    assert run.read_status().state == "starting"
+    assert liveness.read_status(run).state == "starting"
     rundir.os.close(lock)

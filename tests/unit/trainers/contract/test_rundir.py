@@ -20,6 +20,8 @@ from trainers.contract import run_ids, rundir
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.contract.status import process_handle
+from trainers.engines import liveness
 from trainers.engines.local import torchrun
 from trainers.files import json_files
 
@@ -82,23 +84,25 @@ def test_looking_at_the_lock_never_keeps_an_owner_from_it(run: RunDirectory) -> 
 
 
 def test_live_state_without_an_owner_is_lost_and_says_why(run: RunDirectory, repository: Path) -> None:
-    run.write_status(Status(state="running", pid=1, started_unix_s=5.0))
+    run.write_status(Status(state="running", handle=process_handle(1), started_unix_s=5.0))
     with lock_held_elsewhere(run, repository):
-        assert run.read_status() == Status(state="running", pid=1, started_unix_s=5.0)
-    lost = run.read_status()
+        assert liveness.read_status(run) == Status(
+            state="running", handle=process_handle(1), started_unix_s=5.0
+        )
+    lost = liveness.read_status(run)
     assert lost.state == "lost" and lost.started_unix_s == 5.0
     assert lost.error is not None and "Nothing was saved yet: start it again." in lost.error
     manifest = run.checkpoints / "step_3" / "manifest.json"
     manifest.parent.mkdir(parents=True)
     manifest.write_text("{}")
-    lost = run.read_status()
+    lost = liveness.read_status(run)
     assert lost.error is not None and "Resume continues from the newest whole checkpoint." in lost.error
 
 
 @pytest.mark.parametrize("state", ["finished", "stopped", "failed"])
 def test_final_state_needs_no_owner(run: RunDirectory, state: Any) -> None:
     run.write_status(Status(state=state, exit_code=0))
-    assert run.read_status().state == state
+    assert liveness.read_status(run).state == state
 
 
 DAMAGED = [
@@ -116,14 +120,14 @@ def test_state_of_a_run_with_a_damaged_status_is_what_its_events_say(
     file = EventFile(run.events)
     file.append([(1.0, "state", {"state": "stopped", "reason": ""})])
     file.close()
-    found = run.read_status()
+    found = liveness.read_status(run)
     assert found.state == "stopped"
     assert found.error is not None and "status file of this run is damaged" in found.error
 
 
 def test_status_of_a_newer_version_says_so(run: RunDirectory) -> None:
     run.status.write_text('{"schema_version": 9, "state": "running"}')
-    error = run.read_status().error
+    error = liveness.read_status(run).error
     assert (
         error is not None and "made by a newer version of this program (schema 9, this one knows 1)" in error
     )
@@ -146,25 +150,25 @@ def test_file_from_the_future_is_not_new_for_ever(run: RunDirectory) -> None:
     json_files.write_json_atomically(run.config, Config().to_json())
     ahead = time.time() + 86_400
     os.utime(run.config, (ahead, ahead))
-    assert run.read_status().state == "lost"
+    assert liveness.read_status(run).state == "lost"
 
 
 def test_run_without_status_is_queued_then_lost(run: RunDirectory) -> None:
     json_files.write_json_atomically(run.config, Config().to_json())
-    assert run.read_status().state == "queued"
+    assert liveness.read_status(run).state == "queued"
     os.utime(run.config, (0, 0))
-    assert run.read_status().state == "lost"
+    assert liveness.read_status(run).state == "lost"
 
 
 def test_run_started_by_hand_is_known_by_its_events(run: RunDirectory, repository: Path) -> None:
     file = EventFile(run.events)
     file.append([(1.0, "state", {"state": "running", "reason": ""})])
     with lock_held_elsewhere(run, repository):
-        assert run.read_status().state == "running"
-    assert run.read_status().state == "lost"
+        assert liveness.read_status(run).state == "running"
+    assert liveness.read_status(run).state == "lost"
     file.append([(2.0, "state", {"state": "finished", "reason": ""})])
     file.close()
-    assert run.read_status().state == "finished"
+    assert liveness.read_status(run).state == "finished"
 
 
 def test_create_numbers_runs_and_never_reuses_a_directory(tmp_path: Path) -> None:
@@ -336,16 +340,16 @@ def test_literal_command_is_torchruns_own() -> None:
 
 def test_status_is_written_over_where_a_full_disk_has_no_room_for_another(small_disk: Path) -> None:
     run = RunDirectory(small_disk)
-    run.write_status(Status(state="running", pid=7, started_unix_s=5.0))
+    run.write_status(Status(state="running", handle=process_handle(7), started_unix_s=5.0))
     free = os.statvfs(small_disk)
     (small_disk / "ballast").write_bytes(b"x" * (free.f_bavail * free.f_frsize))
     failed = Status(
         state="failed", pid=7, started_unix_s=5.0, ended_unix_s=9.0, error="Rank 1 was killed. " * 9
     )
     run.write_status(failed)
-    assert run.read_status() == failed
+    assert liveness.read_status(run) == failed
     run.write_status(Status(state="stopped"))
-    assert run.read_status() == Status(state="stopped")
+    assert liveness.read_status(run) == Status(state="stopped")
     assert [path.name for path in small_disk.iterdir() if "tmp" in path.name] == []
 
 

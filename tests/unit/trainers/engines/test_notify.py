@@ -17,6 +17,7 @@ from tests.harness import REPOSITORY, all_events
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 from trainers.engines.local import notify
 from trainers.engines.local.supervisor import Supervisor
 from trainers.files import json_files
@@ -134,7 +135,7 @@ def finish(run: RunDirectory, monkeypatch: pytest.MonkeyPatch, code: str) -> lis
     file.close()
     subject._follow_events()
     subject._conclude(0)
-    assert run.read_status().state == "finished" and run.read_status().error is None
+    assert liveness.read_status(run).state == "finished" and liveness.read_status(run).error is None
     said = all_events(run)
     assert [event["state"] for event in said if event["kind"] == "state"] == ["finished"]
     everything = "".join(path.read_text() for path in run.path.rglob("*") if path.is_file())

@@ -16,6 +16,7 @@ from trainers.contract import rundir
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 from trainers.engines.local import supervisor
 from trainers.engines.local.diagnosis.autopsy import Cause
 from trainers.engines.local.stopping.escalation import EXIT_GRACE_S, STOP_GRACE_S, TERM_GRACE_S
@@ -91,7 +92,7 @@ def conclude(run: RunDirectory, exit_code: int, *states: str, **notes: Any) -> r
     say(run, *states)
     subject._follow_events()
     subject._conclude(exit_code)
-    return run.read_status()
+    return liveness.read_status(run)
 
 
 @pytest.mark.parametrize("state", ["finished", "stopped"])
@@ -162,7 +163,7 @@ def test_hint_of_a_run_that_has_done_all_its_steps_says_so(run: RunDirectory) ->
     say(run, "running")
     subject._follow_events()
     subject._conclude(-9)
-    status = run.read_status()
+    status = liveness.read_status(run)
     assert status.state == "failed" and status.error is not None
     assert "All 1,200 steps are done and saved: Resume concludes the run." in status.error
 
@@ -173,7 +174,7 @@ def test_run_that_is_killed_after_its_last_save_is_finished(run: RunDirectory) -
     say_what(run, state, ("checkpoint", {"step": 12, "reason": "end"}))
     subject._follow_events()
     subject._conclude(-9)
-    status = run.read_status()
+    status = liveness.read_status(run)
     assert (status.state, status.error, status.exit_code) == ("finished", None, -9)
     *_, warning, end = all_events(run)
     assert warning["code"] == "fell_after_its_end" and "was killed" in warning["message"]
@@ -294,7 +295,7 @@ def test_status_that_cannot_be_written_is_written_later(
         assert not subject._status_is_saved
     subject._save_status()
     assert subject._status_is_saved
-    assert run.read_status().state in ("paused", "lost")
+    assert liveness.read_status(run).state in ("paused", "lost")
 
 
 def test_a_half_line_left_by_a_crash_does_not_end_the_supervisor(run: RunDirectory) -> None:
@@ -317,7 +318,7 @@ def test_finished_run_that_hangs_at_its_exit_is_ended(
     subject._escalate(torchrun, tree)  # type: ignore[arg-type]
     assert torchrun.num_terminated == 1
     subject._conclude(1)
-    assert run.read_status().state == "finished"
+    assert liveness.read_status(run).state == "finished"
 
 
 def test_sigterm_skips_the_polite_part(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,7 +338,7 @@ def test_run_that_is_stopped_while_it_starts_ends_without_a_warning(
     subject._escalate(torchrun, tree)  # type: ignore[arg-type]
     assert torchrun.num_terminated == 1, "there is nothing to save yet"
     subject._conclude(1)
-    assert run.read_status().state == "stopped"
+    assert liveness.read_status(run).state == "stopped"
     _, answer, end = all_events(run)
     assert (answer["kind"], answer["id"], answer["accepted"]) == ("command", asked, True)
     assert end["kind"] == "state" and "nothing had been trained" in end["reason"]

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from ddp_gui.background import inspection, trainer_process
-from ddp_gui.launch import launcher
 from ddp_gui.machine import communication
 from ddp_gui.machine.communication import Check
 from trainers.contract import config, rundir
 from trainers.contract.tickets import Grant, GrantedGpu, Ticket
-from trainers.engines.local import fork_server, torchrun_process
+from trainers.engines.local import engine, fork_server, torchrun_process
+from trainers.engines.local.engine import LocalEngine
 from trainers.engines.local.orders import Order
 from trainers.machine import cuda_environment
 
@@ -40,7 +40,7 @@ def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*command: Any, **options: Any) -> None:
         raise Started(*command, **options)
 
-    for module in (trainer_process, communication, launcher, inspection, torchrun_process):
+    for module in (trainer_process, communication, engine, inspection, torchrun_process):
         fake = SimpleNamespace(**(vars(module.subprocess) | {"Popen": start, "run": start}))
         monkeypatch.setattr(module, "subprocess", fake)
 
@@ -58,11 +58,11 @@ def test_a_run_sees_what_it_was_granted_and_on_the_cpu_nothing(
 ) -> None:
     run = rundir.create(tmp_path, config.parse({}))
     with pytest.raises(Started) as cold:
-        launcher.start_supervisor(run, ticket(kind, *gpus))
+        LocalEngine().start(run, ticket(kind, *gpus))
     assert (cold.value.visible, cold.value.order) == (visible, "PCI_BUS_ID")
     taken: list[Order] = []
     standby: Any = SimpleNamespace(take=lambda _ranks, order: taken.append(order) or "taken")
-    assert launcher.start_supervisor(run, ticket(kind, *gpus), standby) == "taken"
+    assert LocalEngine(standby).start_supervisor(run, ticket(kind, *gpus)) == "taken"
     assert taken[0].environment == {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 

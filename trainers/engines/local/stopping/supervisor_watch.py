@@ -78,7 +78,9 @@ def watch(run: RunDirectory, read_status: ReadStatus) -> None:
         is_watched = run.path in _watched
         _watched[run.path] = time.monotonic()
     if not is_watched:
-        threading.Thread(target=_watch, args=(run, read_status), name=f"stop-{run.run_id}", daemon=True).start()
+        threading.Thread(
+            target=_watch, args=(run, read_status), name=f"stop-{run.run_id}", daemon=True
+        ).start()
 
 
 def _watch(run: RunDirectory, read_status: ReadStatus) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from trainers.engines.local import warm_pool as module
-from trainers.engines.local.warm_pool import WarmPool
 from tests.harness import wait_until
+from trainers.engines.local import warm_pool as module
 from trainers.engines.local.orders import Order
+from trainers.engines.local.warm_pool import WarmPool
 
 LISTENER = "import sys; open(sys.argv[1], 'w').write(sys.stdin.readline())"
 SOON_S = 60.0
