@@ -29,6 +29,7 @@ from trainers.data.own.common.problems import DataError
 from trainers.data.own.common.store import META, Prepared
 from trainers.data.own.dataset import Own
 from trainers.data.own.images import decoding
+from trainers.engines import liveness
 from trainers.engines.local.stopping.stop_requests import StopRequests
 
 # In memory where the system has such a place: a target runs a hundred times a second.
@@ -87,7 +88,7 @@ def read_contract(data: bytes) -> None:
         checkpoints = run.list_checkpoints()
         for read in (
             run.read_config,
-            run.read_status,
+            lambda: liveness.read_status(run),
             lambda: tickets.read_queued(run),
             lambda: tickets.read_granted(run),
             lambda: notes.read(run),

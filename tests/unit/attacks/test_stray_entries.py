@@ -14,7 +14,6 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from ddp_gui.auth import owners
-from ddp_gui.background import passes
 from ddp_gui.background.low_priority import SlowProcessError
 from ddp_gui.exports import export_routes, exports
 from ddp_gui.queue import queue_routes, refusals
@@ -34,6 +33,7 @@ from tests.unit.stand_in import FakeDevices, supervisors  # noqa: F401 - a fixtu
 from trainers.contract import tickets
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import Ticket
+from trainers.machine import passes
 
 # ruff: noqa: F811
 

@@ -129,7 +129,7 @@ def test_status_of_a_newer_version_says_so(run: RunDirectory) -> None:
     run.status.write_text('{"schema_version": 9, "state": "running"}')
     error = liveness.read_status(run).error
     assert (
-        error is not None and "made by a newer version of this program (schema 9, this one knows 1)" in error
+        error is not None and "made by a newer version of this program (schema 9, this one knows 2)" in error
     )
 
 
@@ -344,7 +344,11 @@ def test_status_is_written_over_where_a_full_disk_has_no_room_for_another(small_
     free = os.statvfs(small_disk)
     (small_disk / "ballast").write_bytes(b"x" * (free.f_bavail * free.f_frsize))
     failed = Status(
-        state="failed", pid=7, started_unix_s=5.0, ended_unix_s=9.0, error="Rank 1 was killed. " * 9
+        state="failed",
+        handle=process_handle(7),
+        started_unix_s=5.0,
+        ended_unix_s=9.0,
+        error="Rank 1 was killed. " * 9,
     )
     run.write_status(failed)
     assert liveness.read_status(run) == failed

@@ -68,7 +68,7 @@ def kept(
 
 
 def has(kept: WarmPool, num_ranks: int | None) -> bool:
-    found = kept.look()
+    found = kept.kept_ready()
     return (found is None) if num_ranks is None else (found is not None and found["num_ranks"] == num_ranks)
 
 
@@ -81,10 +81,10 @@ def let_look(kept: WarmPool) -> None:
 
 def test_as_many_stand_by_as_were_chosen_last(kept: WarmPool) -> None:
     let_look(kept)
-    assert kept.look() is None, "nobody has chosen yet"
+    assert kept.kept_ready() is None, "nobody has chosen yet"
     kept.expect(2)
     wait_until("two", lambda: has(kept, 2), SOON_S)
-    found = kept.look()
+    found = kept.kept_ready()
     assert found is not None and found["memory_bytes"] > 0
     kept.expect(4)
     wait_until("four", lambda: has(kept, 4), SOON_S)
@@ -99,7 +99,7 @@ def test_they_hear_the_order_and_the_next_run_finds_none(kept: WarmPool, heard: 
     assert Order.from_line(heard.read_bytes()) == order
     assert kept.take(2, order) is None
     let_look(kept)
-    assert kept.look() is None, "a run goes on now"
+    assert kept.kept_ready() is None, "a run goes on now"
 
 
 def test_a_run_of_another_number_of_ranks_does_without_and_has_the_room(kept: WarmPool) -> None:
@@ -107,7 +107,7 @@ def test_a_run_of_another_number_of_ranks_does_without_and_has_the_room(kept: Wa
     wait_until("two", lambda: has(kept, 2), SOON_S)
     assert kept.take(3, Order(run_dir="/runs/a")) is None
     kept.note_running(True)
-    assert kept.look() is None
+    assert kept.kept_ready() is None
 
 
 @pytest.mark.parametrize(
@@ -147,13 +147,13 @@ def test_there_are_none_without_room_for_them(kept: WarmPool, memory: SimpleName
     memory.available = 2 * 10**9
     kept.expect(8)
     let_look(kept)
-    assert kept.look() is None
+    assert kept.kept_ready() is None
 
 
 def test_there_are_never_more_than_cores(kept: WarmPool) -> None:
     kept.expect(9)
     let_look(kept)
-    assert kept.look() is None
+    assert kept.kept_ready() is None
     kept.expect(8)
     wait_until("eight", lambda: has(kept, 8), SOON_S)
 
@@ -169,7 +169,7 @@ def test_there_are_none_where_they_are_not_wanted(
     off.note_running(False)
     off.expect(2)
     assert begun == []
-    assert off.look() is None and off.take(2, Order(run_dir="/runs/a")) is None
+    assert off.kept_ready() is None and off.take(2, Order(run_dir="/runs/a")) is None
     assert not (tmp_path / "runs").exists()
 
 
