@@ -9,6 +9,8 @@ check:
 format:
 	$(BIN)ruff format .
 	$(BIN)ruff check --fix .
+	$(BIN)oxfmt assets/js assets/css
+	$(BIN)oxlint --fix assets/js
 
 test:
 	./test.sh
