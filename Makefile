@@ -10,7 +10,6 @@ format:
 	$(BIN)ruff format .
 	$(BIN)ruff check --fix .
 	$(BIN)oxfmt assets/js assets/css
-	$(BIN)oxlint --fix assets/js
 
 test:
 	./test.sh

@@ -91,7 +91,8 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
     )
     server = uvicorn.Server(config)
     print(
-        f"The page is at {address}  (runs are kept in {options.runs_dir}; end with Ctrl-C, runs go on)",
+        f"The page is at {address}  (runs are stored in {options.runs_dir}; Ctrl-C ends the page, not the "
+        "runs)",
         flush=True,
     )
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -110,7 +111,7 @@ def _login(options: Options) -> Login | None:
         return None
     accounts = AccountFile(options.auth_file)
     if not accounts.read():
-        raise ValueError(f"there is no account in {options.auth_file}: nobody could log in")
+        raise ValueError(f"there is no account in {options.auth_file}, so nobody could log in")
     # Work that no request asked for is nobody's, unless it says otherwise.
     current_user.nobody_by_default()
     return Login(accounts, f"ddp_session_{options.port}")
@@ -245,7 +246,7 @@ def _tidy_uploads(uploaded: Uploads) -> None:
     try:
         uploaded.tidy()
     except OSError as error:
-        print(f"Uploads that nobody took are not tidied away ({error}).")
+        print(f"Unused uploads could not be deleted ({error}).")
 
 
 async def _read_ahead(store: RunStore) -> None:
@@ -258,7 +259,7 @@ def _keep_list(store: RunStore) -> None:
     try:
         store.listing.save()
     except (OSError, ValueError) as error:
-        print(f"The list of runs is not kept ({error}); the next start takes longer to show it.")
+        print(f"The list of runs could not be cached ({error}); the next start will take longer to show it.")
 
 
 def _listen(options: Options) -> Listener:
@@ -274,8 +275,8 @@ def _listen(options: Options) -> Listener:
     except OSError as error:
         listening.close()
         raise ValueError(
-            f"port {port} on {host} cannot be used ({error.strerror}): is the page open already? "
-            f"Another one: --port {port + 1}"
+            f"port {port} on {host} cannot be used ({error.strerror}): is the page running already? "
+            f"Try another one: --port {port + 1}"
         ) from error
     return listening
 

@@ -101,8 +101,8 @@ def of_disk(run_path: Path) -> list[Insight]:
         else:
             what = f"The folder of this run cannot be written any more ({error.strerror})"
             advice = "make it writable again, or stop the run without saving"
-    message = f"{what}: training goes on, but nothing of it is kept. To mend it, {advice}."
-    return [Insight(code="disk_takes_nothing", message=message, evidence="a look at the disk")]
+    message = f"{what}: training continues, but nothing is saved. To fix it, {advice}."
+    return [Insight(code="disk_takes_nothing", message=message, evidence="a check of the disk")]
 
 
 def of_damage(num_lines: int) -> list[Insight]:
@@ -113,8 +113,8 @@ def of_damage(num_lines: int) -> list[Insight]:
     return [
         Insight(
             code="events_damaged",
-            message=f"{num_lines:,} {them} be read (damaged, altered or missing): what was in there is not "
-            "shown.",
+            message=f"{num_lines:,} {them} be read (damaged, altered or missing): their content "
+            "is not shown.",
             evidence="events.jsonl",
         )
     ]
@@ -137,8 +137,8 @@ def _not_a_number(series: Series, config: Config) -> Insight | None:
     step = int(series.steps.x("step")[first])
     return Insight(
         code="not_a_number",
-        message=f"The loss is no number (NaN) since step {step:,}: the weights are lost. "
-        "Mostly the learning rate is too high.",
+        message=f"The loss is NaN since step {step:,}: the weights are lost. "
+        "The usual cause is a learning rate that is too high.",
         evidence=f"the step event of step {step:,} and those after it",
         action=_lower_rate_from_the_start(config),
     )
@@ -193,7 +193,7 @@ def _memorises(series: Series, config: Config) -> Insight | None:
     return Insight(
         code="memorises",
         message=f"Validation rises ({best['loss']:.3g} at step {best['step']:,}, {newest['loss']:.3g} now) "
-        f"while training falls ({then:.3g} to {now:.3g}): the model is memorising.",
+        f"while training falls ({then:.3g} to {now:.3g}): the model is overfitting.",
         evidence=f"the last {len(after) + 1} eval events and the step events between them",
         action=None if patience else _again("Start again and stop early", early_stopping_patience=3),
     )
@@ -212,7 +212,7 @@ def _slow_rank(series: Series, _config: Config) -> Insight | None:
     rank, factor = ranks.pop(), median(item[1] for item in found if item is not None)
     return Insight(
         code="slow_rank",
-        message=f"Rank {rank} is {factor:.1f} times slower than the others, who wait for it in every step.",
+        message=f"Rank {rank} is {factor:.1f} times slower than the others, which wait for it in every step.",
         evidence=f"the last {RANKS_EVENTS_TO_JUDGE} ranks events (step time without waiting)",
         rank=rank,
     )

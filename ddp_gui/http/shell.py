@@ -24,7 +24,6 @@ STYLES = (
     "run/sample",
     "machine/page",
     "runs/page",
-    "shared/strangers_text",
     "queue/page",
     "auth/person",
     "train/terms",

@@ -14,11 +14,11 @@ from trainers.contract.config import Setting
 Control = gr.Dropdown | gr.Checkbox | gr.Number | gr.Textbox
 
 TOPIC_TITLES = {
-    "data": "The data",
+    "data": "Data",
     "model": "The model",
-    "optimizer": "How it learns",
-    "schedule": "How long, how often",
-    "parallel": "How the ranks share the work",
+    "optimizer": "Optimizer and schedule",
+    "schedule": "Duration, evaluation, checkpoints",
+    "parallel": "Parallelism",
     "speed": "Speed",
     "reproduce": "Name, device, reproducibility",
 }
@@ -143,8 +143,8 @@ class Form:
             else (option.value_type, option.is_optional)
         )
         if name == "label_column":
-            # Filled from the table by the first look.
-            return _choice(choices=[("found by itself", "")], **common)
+            # Filled from the table by the first inspection.
+            return _choice(choices=[("found automatically", "")], **common)
         if setting.catalog or setting.choices:
             return _choice(choices=self._choices(setting), **common)
         if kind is bool:
@@ -167,11 +167,11 @@ class Form:
                     f"CPU ranks (up to {most})",
                     f"{there}: each rank is a process on the CPU.",
                 ),
-                "batch_size": ("Batch per rank", "Samples each rank works through in one step."),
+                "batch_size": ("Batch per rank", "Samples that each rank processes in one step."),
             }
             return on_cpu.get(name, (setting.label, setting.help))
         if name == "nproc_per_node":
-            return f"GPUs (up to {self._machine.num_gpus})", "One process trains on each."
+            return f"GPUs (up to {self._machine.num_gpus})", "One process trains on each GPU."
         return setting.label, setting.help
 
     def _choices(self, setting: Setting) -> list[tuple[str, str]]:

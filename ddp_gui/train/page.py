@@ -26,8 +26,9 @@ from ddp_gui.train.form import FINE_TUNING_FIELDS, TOPIC_TITLES, Form
 from trainers.contract.config import ConfigError
 
 HERO = """<header class="ddp-hero"><h1>Train a network on several GPUs at once</h1>
-<p>Pick, press Start, and watch what every process of a real <code>torchrun</code> job does.</p></header>"""
-NO_COMMAND = "# nothing to run yet: see the message above"
+<p>Pick a model and data, press Start, and watch every process of a real <code>torchrun</code> job.</p>
+</header>"""
+NO_COMMAND = "# no command yet: see the message above"
 FIELDS_A_ROW = 3
 # The share of the run that is offered as warm-up when the rate is scaled up.
 OFFERED_WARM_UP = 0.05
@@ -114,7 +115,7 @@ class TrainPage:
         self._start = gr.Button("Start", variant="primary", size="lg", elem_id="start-button")
         # Somebody else's program may be on a GPU: a run waits for it to end, unless this is ticked.
         self._share = gr.Checkbox(
-            label="Also use GPUs on which somebody else's program is", visible=self.machine.num_gpus > 0
+            label="Also use GPUs that other programs are using", visible=self.machine.num_gpus > 0
         )
         gr.HTML(f'<p class="ddp-machine">{words.machine(self.machine)}</p>')
         self._equation = gr.HTML(elem_id="equation")
@@ -135,7 +136,7 @@ class TrainPage:
         for error in self.catalogue.errors:
             gr.Textbox(
                 value=f"{error['module']} cannot be used: {error['message']}",
-                label="A broken part",
+                label="A plug-in that failed to load",
                 show_label=False,
                 interactive=False,
                 elem_classes="ddp-problem",
@@ -262,7 +263,7 @@ class TrainPage:
         try:
             return [gr.skip(), *fill_in.updates(self.form, fill_in.as_a_run_was(self.store, query))]
         except (ValueError, OSError) as error:
-            words = f"The form could not be filled in as that run was: {visible(str(error))}"
+            words = f"The form could not be filled in from that run: {visible(str(error))}"
             return [gr.update(value=words, visible=True), *nothing]
 
     async def _press_start(self, shares_gpus: bool, *values: Any) -> str:

@@ -131,7 +131,7 @@ def memory(plan: Plan, machine: Machine, predicted: Prediction | None) -> str:
         fits = total <= available
         text = f"of the {in_bytes(available)} of {whose}"
         of = f" {text}" if fits else f' <span class="ddp-memory-over">{text}: it will not fit</span>'
-    holds = f"<p>Each {word} will hold at least <b>{in_bytes(total)}</b>{of}, beside the process itself.</p>"
+    holds = f"<p>Each {word} will hold at least <b>{in_bytes(total)}</b>{of}, besides the process itself.</p>"
     return (
         f'<div class="ddp-memory-card" role="group" aria-label="Predicted memory">{holds}'
         f'<div class="ddp-memory-track">{bars}</div><p class="ddp-memory-legend">{legend}</p></div>'

@@ -308,5 +308,5 @@ def test_the_page_to_log_in_shows_what_was_typed_as_text(page: Page) -> None:
     form = {"username": '"><script>alert(1)</script>', "password": "x", "next": '"><img src=x>'}
     answer = page.browsers[""].post("/login", data=form, headers={"accept": "text/html"})
     assert answer.status_code == 401
-    assert "do not belong together" in answer.text
+    assert "name or the password is wrong" in answer.text
     assert "<script>alert" not in answer.text and "<img" not in answer.text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -40,13 +39,9 @@ class Objective:
             return self._loss(scores, targets, "mean", self._label_smoothing) + auxiliary
         return self._loss(output, targets, "mean", self._label_smoothing)
 
-    def share(self, targets: Tensor, weight: float) -> Callable[[Any], Tensor]:
-        """Return what maps the model's output for these targets to their weighted part of the loss."""
-
-        def loss_of(output: Any) -> Tensor:
-            return self.training_loss(output, targets) * weight
-
-        return loss_of
+    def __call__(self, output: Tensor | tuple[Tensor, Tensor], targets: Tensor, weight: float) -> Tensor:
+        """Return a micro-batch's share of the loss of a step; see `MicroBatch.weight`."""
+        return self.training_loss(output, targets) * weight
 
     def summed_loss(self, scores: Tensor, targets: Tensor) -> Tensor:
         """Return the loss added up over the targets, without smoothing; in float64, so order is no matter."""

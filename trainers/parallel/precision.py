@@ -34,7 +34,7 @@ class Precision:
         return torch.autocast(self._device.type, dtype=self._kind)
 
     def loss_scale(self) -> torch.Tensor | None:
-        """Return what the loss is multiplied by before backward; None: nothing. Without waiting for a GPU."""
+        """Return the gradient of the loss that backward begins with; None: 1. Without waiting for a GPU."""
         return None if self.scaler is None else self.scaler.scale(self._one)
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:

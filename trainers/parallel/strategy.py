@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,19 @@ from trainers.contract.config.plugin_options import Option
 from trainers.parallel import memory_format
 from trainers.parallel.process_group import World
 
-Loss = Callable[[Any, Tensor], Tensor]
+
+class Loss(Protocol):
+    """What training asks of a loss: a tensor, or what a strategy computes in a way of its own."""
+
+    def backward(self, gradient: Tensor | None = None) -> None:
+        """Add up gradients; `gradient` is what backward begins with, None: 1."""
+
+    def detach(self) -> Tensor:
+        """Return the number, on its device; may be asked for after backward only."""
+
+
+# The model's output, the targets and the micro-batch's weight -> its share of the loss of the step.
+Criterion = Callable[[Any, Tensor, float], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +81,11 @@ class Strategy:
             alike only as long as all of those ranks compute the same bits.
         measures_wait: backward ends with the all-reduce, and the computation waits for it there, so that
             waiting for others can be measured from a hook on the first layer.
+        divides_passes: backward begins when forward is over, so that each has a time of its own.
         name, label, description, sharing: set by `@register_strategy`.
 
     Attributes:
         own: the values of its `Options`.
-        forward_done: called between forward and backward, where a strategy does one after the other.
     """
 
     options: ClassVar[tuple[str, ...]] = ()
@@ -87,6 +99,7 @@ class Strategy:
     libraries: ClassVar[tuple[str, ...]] = ()
     keeps_copies_without_sync: ClassVar[bool] = False
     measures_wait: ClassVar[bool] = False
+    divides_passes: ClassVar[bool] = True
     rehearses: ClassVar[bool] = False
     takes_any_layout: ClassVar[bool] = False
     name: ClassVar[str] = ""
@@ -108,7 +121,6 @@ class Strategy:
         self.num_replicas = config.num_replicas(self.ranks_per_replica)
         self.replica = world.rank * self.num_replicas // world.world_size
         self.autocast: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
-        self.forward_done: Callable[[], None] = _nobody_listens
 
     @classmethod
     def why_not(cls, network: nn.Module) -> str | None:
@@ -187,22 +199,12 @@ class Strategy:
         del enabled
         return contextlib.nullcontext()
 
-    def forward_backward(
-        self, inputs: Tensor, loss_of: Callable[[Any], Tensor], scale: Tensor | None = None
-    ) -> Tensor:
-        """Run one micro-batch forward and backward; return its loss, detached.
+    def criterion(self, criterion: Criterion) -> Callable[[Any, Tensor, float], Loss]:
+        """Return what the loop calls with the output of `model` to get a micro-batch's share of the loss.
 
-        Args:
-            loss_of: maps the model's output to this micro-batch's share of the loss.
-            scale: what the loss is multiplied by before backward (fp16 loss scaling).
-
-        The mean of what all ranks return, added up over the micro-batches, is the loss of the step.
+        The mean over all ranks of these shares, added up over the micro-batches, is the loss of the step.
         """
-        with self.autocast():
-            loss = loss_of(self.model(inputs))
-        self.forward_done()
-        (loss if scale is None else loss * scale).backward()
-        return loss.detach()
+        return criterion
 
     def scores(self, inputs: Tensor) -> Tensor:
         """Return the model's output without training it (evaluation, samples), on every rank."""
@@ -228,7 +230,3 @@ class Strategy:
         self.network.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         memory_format.align_state(optimizer)
-
-
-def _nobody_listens() -> None:
-    """Stands where no clock runs."""

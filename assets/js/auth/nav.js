@@ -18,8 +18,9 @@ export function mountNav(place) {
   button.addEventListener("click", () => {
     const theme = isDark() ? "light" : "dark";
     prefer("theme", theme);
-    for (const element of [document.documentElement, document.body])
+    for (const element of [document.documentElement, document.body]) {
       element.classList.toggle("dark", theme === "dark");
+    }
   });
   const box = el("div", { class: "ddp ddp-nav-tools" }, button);
   place.replaceChildren(box);

@@ -24,11 +24,10 @@ export function loadPlotly() {
     }
     // The page may have begun to fetch it; it is run only now, when everything else has been asked for.
     const fetched = document.querySelector('link[rel="preload"][href*="live/plotly.min.js"]');
-    const script = document.head.appendChild(
-      el("script", { src: fetched?.href ?? address("live/plotly.min.js") }),
-    );
+    const script = el("script", { src: fetched?.href ?? address("live/plotly.min.js") });
     script.addEventListener("load", () => resolve(window.Plotly));
     script.addEventListener("error", () => reject(new Error("plotly.min.js could not be loaded")));
+    document.head.append(script);
   });
   return loading;
 }
@@ -99,8 +98,9 @@ export class Chart {
     show(this.empty, !hasPoints);
     if (!hasPoints && !this.isDrawn) return false;
     const parts = lineParts(figure);
-    if (this.canOnlyGrow(parts, figure) && growLines(this.plot, figure.data, this.drawn, this.isZoomed))
+    if (this.canOnlyGrow(parts, figure) && growLines(this.plot, figure.data, this.drawn, this.isZoomed)) {
       return false;
+    }
     await this.drawWhole(figure, parts);
     return true;
   }

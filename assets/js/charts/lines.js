@@ -55,7 +55,8 @@ export function growLines(plot, data, drawn, isZoomed) {
  */
 function tailOf(path, from, length) {
   let last = path;
-  while (last.nextElementSibling?.classList.contains(TAIL)) last = last.nextElementSibling;
+  const isTail = (element) => element?.classList.contains(TAIL);
+  while (isTail(last.nextElementSibling)) last = last.nextElementSibling;
   if (last !== path && length - Number(last.dataset.from) <= TAIL_POINTS) return last;
   const tail = path.cloneNode(false);
   tail.setAttribute("class", TAIL);

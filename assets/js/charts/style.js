@@ -14,6 +14,12 @@ export const CONFIG = {
   doubleClick: false,
 };
 
+/** How Plotly writes the ticks of an axis of so many seconds, and in which unit: they fall on whole minutes and hours. */
+export function timeTicks(longestSeconds) {
+  if (longestSeconds < 3600) return ["%-M:%S", "minutes:seconds"];
+  return longestSeconds < 86400 ? ["%-H:%M", "hours:minutes"] : ["day %-j, %-H:%M", "time"];
+}
+
 /** The layout a figure's own is merged into. */
 export function baseLayout(dataRevision, yRevision, zoomRevision) {
   const colors = chartColors();

@@ -56,7 +56,7 @@ export function valueAt({ x: places, y }, x) {
 export function refine(coarse, fine) {
   if (!fine || fine.x.length === 0) return coarse;
   const low = fine.x[0];
-  const high = fine.x[fine.x.length - 1];
+  const high = fine.x.at(-1);
   const before = lowerBound(coarse.x, low);
   let after = lowerBound(coarse.x, high);
   while (after < coarse.x.length && coarse.x[after] <= high) after += 1;

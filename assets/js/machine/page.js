@@ -59,8 +59,9 @@ class MachineView {
   }
 
   update(report) {
-    for (const part of [this.gpus, ...this.parts, this.selfCheck, this.check, this.missing, this.versions])
+    for (const part of [this.gpus, ...this.parts, this.selfCheck, this.check, this.missing, this.versions]) {
       part.update(report);
+    }
   }
 
   close() {

@@ -20,8 +20,8 @@ export class Meter {
   /** Shares of the whole, one for each part; null is unknown. */
   update(shares, words) {
     let filled = 0;
-    shares.forEach((share, index) => {
-      const percent = Math.min(100 - filled, Math.max(0, 100 * (share ?? 0)));
+    shares.forEach((part, index) => {
+      const percent = Math.min(100 - filled, Math.max(0, 100 * (part ?? 0)));
       filled += percent;
       this.parts[index].style.width = `${percent.toFixed(2)}%`;
     });
@@ -81,8 +81,9 @@ export class Processor {
     setText(this.name, `busy · ${cpu.name}`);
     this.meter.update([cpu.percent / 100], words);
     while (this.cores.children.length > cores.length) this.cores.lastChild.remove();
-    while (this.cores.children.length < cores.length)
+    while (this.cores.children.length < cores.length) {
       this.cores.append(el("span", { class: "ddp-core" }, el("span", {})));
+    }
     cores.forEach((percent, index) => (this.cores.children[index].firstChild.style.height = `${percent}%`));
     const rounded = cores.map((percent) => `${Math.round(percent)}%`).join(", ");
     setAttribute(this.cores, "aria-label", `Each core: ${rounded}`);

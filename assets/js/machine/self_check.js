@@ -147,10 +147,11 @@ export class SelfCheck {
     show(this.result, true);
     setText(this.now, nowWords(check));
     setText(this.soFar, check.state === "running" ? ` (${duration(check.took_s)} so far)` : "");
+    const verdict = isGood(check) ? "good" : "bad";
     setAttribute(
       this.head,
       "data-state",
-      isGood(check) ? "good" : check.state === "running" ? "running" : "bad",
+      verdict === "bad" && check.state === "running" ? "running" : verdict,
     );
     setText(this.about, aboutWords(check));
     this.table.take(check.findings);
@@ -166,8 +167,9 @@ export class SelfCheck {
     this.stop.disabled = !isRunning || !this.isTeacher || this.check.is_being_cancelled;
     const hasFile = ["done", "cancelled"].includes(this.check?.state) && this.check.findings.length > 0;
     show(this.file, hasFile);
-    if (hasFile)
+    if (hasFile) {
       this.file.href = address(`live/machine/check/${encodeURIComponent(this.check.check_id)}/report.txt`);
+    }
   }
 
   close() {
@@ -199,7 +201,8 @@ function aboutWords(check) {
   if (check.state !== "running") parts.push(`${duration(check.took_s)} in all`);
   const words = [`${parts.join(" · ")}.`];
   if (check.had_company) words.push("Runs went on meanwhile: the times say little.");
-  if (check.compared_with_unix_s !== null)
+  if (check.compared_with_unix_s !== null) {
     words.push(`Compared with ${dateTime(check.compared_with_unix_s)}.`);
+  }
   return words.join(" ");
 }

@@ -70,14 +70,15 @@ export class LimitsPanel {
       placeholder: "everybody",
       autocomplete: "off",
     });
-    const controls = FIELDS.map((field) => ({
-      ...field,
+    const controls = FIELDS.map((limit) => ({
+      ...limit,
       control: el("input", { type: "number", min: 0, step: "any", placeholder: "no limit" }),
     }));
     const fill = () => {
       const values = this.limits.people[person.value.trim()] ?? this.limits.everybody;
-      for (const { name, unit, control } of controls)
+      for (const { name, unit, control } of controls) {
         control.value = values[name] === null ? "" : values[name] / unit;
+      }
     };
     const own = el("input", { type: "checkbox" });
     const ownLabel = el(

@@ -2,7 +2,7 @@
 
 import { el, section, setText, show } from "../shared/dom.js";
 import { about, ago, count, dateTime, ranks } from "../shared/format.js";
-import { act } from "../run/head/header.js";
+import { act } from "../shared/toast.js";
 import { runPage } from "../shared/net.js";
 
 /** A table whose rows stay while their run does, so that a button keeps the focus. */
@@ -139,7 +139,8 @@ class WaitingRow {
     const isTeacher = this.list.mayManage;
     const mayChange = item.run_id !== null && (isTeacher || item.is_mine);
     for (const move of [this.first, this.up, this.down]) show(move, isTeacher && numWaiting > 1);
-    this.first.disabled = this.up.disabled = item.place === 1;
+    this.first.disabled = item.place === 1;
+    this.up.disabled = item.place === 1;
     this.down.disabled = item.place === numWaiting;
     show(this.share, mayChange && item.can_share_gpus);
     show(this.out, mayChange);
@@ -188,7 +189,8 @@ class RunName {
 
   update(item) {
     setText(this.link, item.name ?? "somebody’s run");
-    setText(this.whose, item.person ? (item.is_mine ? `${item.person} (you)` : item.person) : "");
+    const words = item.is_mine ? `${item.person} (you)` : item.person;
+    setText(this.whose, item.person ? words : "");
   }
 }
 

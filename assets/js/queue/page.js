@@ -1,7 +1,7 @@
 // The queue: who waits for GPUs or CPU ranks, who has them, and what a teacher does about it.
 
 import { el, icon, setText, show } from "../shared/dom.js";
-import { act } from "../run/head/header.js";
+import { act } from "../shared/toast.js";
 import { address, fetchJson } from "../shared/net.js";
 import { askEvery } from "../shared/polling.js";
 import { ConfirmStop, LimitsPanel } from "./limits.js";

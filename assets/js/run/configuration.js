@@ -1,8 +1,7 @@
 // The configuration of a run: what was chosen, what differs from the run before, and all of it.
 
 import { el, section, setText, show } from "../shared/dom.js";
-import { againAddress } from "./insights.js";
-import { address, fetchJson, runAddress } from "../shared/net.js";
+import { againAddress, address, fetchJson, runAddress } from "../shared/net.js";
 
 export class ConfigurationPanel {
   constructor(runId) {
@@ -49,8 +48,9 @@ function entry({ field, label, help, value }) {
 
 function changesFrom({ run_id: runId, changes }) {
   const link = el("a", { href: address(`run?id=${encodeURIComponent(runId)}`) }, runId);
-  if (changes.length === 0)
+  if (changes.length === 0) {
     return [el("p", { class: "ddp-caption" }, "The same configuration as the run before, ", link, ".")];
+  }
   const rows = changes.map(({ label, before, now }) =>
     el("tr", {}, el("td", {}, label), el("td", {}, words(before)), el("td", {}, el("strong", {}, words(now)))),
   ); // prettier-ignore

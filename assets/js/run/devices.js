@@ -130,9 +130,8 @@ class Curve {
     const last = y.at(-1);
     setText(this.value, last === null || last === undefined ? UNKNOWN : words(last));
     const known = y.filter((value) => value !== null);
-    const range = known.length
-      ? `from ${words(Math.min(...known))} to ${words(Math.max(...known))}`
-      : "not measured";
+    const range =
+      known.length > 0 ? `from ${words(Math.min(...known))} to ${words(Math.max(...known))}` : "not measured";
     setAttribute(this.picture, "aria-label", `${this.title} since the start: ${range}`);
     const span = Math.max(x.at(-1), 1);
     const points = x.map((at, index) => [

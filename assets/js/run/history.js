@@ -11,7 +11,7 @@ import {
   shortTime,
   state as stateWords,
 } from "../shared/format.js";
-import { act } from "./head/header.js";
+import { act } from "../shared/toast.js";
 import { runAddress } from "../shared/net.js";
 
 const MAX_EVENTS = 200;
@@ -128,11 +128,10 @@ export class CheckpointTable {
     const isLive = LIVE_STATES.has(this.state);
     const isEnd = this.state === "finished" && this.numSteps !== null && step >= this.numSteps;
     button.disabled = isLive || isEnd;
-    button.title = isLive
-      ? "Possible when the run has ended: press Stop first."
-      : isEnd
-        ? "This is the end of the run: nothing is left to train."
-        : `Starts torchrun again from step ${step}. The curve goes on from there.`;
+    const words = isEnd
+      ? "This is the end of the run: nothing is left to train."
+      : `Starts torchrun again from step ${step}. The curve goes on from there.`;
+    button.title = isLive ? "Possible when the run has ended: press Stop first." : words;
   }
 }
 
@@ -178,11 +177,12 @@ function describe(mark) {
     const saved = `Checkpoint at step ${count(mark.step)}, ${why}: ${bytes(mark.size_bytes)}, training stood still for ${shortTime(mark.stall_s)}.`;
     return ["save", `${saved}${removedWords(mark.removed ?? [])}`];
   }
-  if (mark.kind === "command")
+  if (mark.kind === "command") {
     return [
       mark.accepted ? "flag" : "cross",
       `${capital(mark.name === "set_lr" ? "learning rate" : mark.name)}: ${mark.message}`,
     ];
+  }
   return [mark.kind === "error" ? "cross" : "warning", `${mark.message}${hint}`];
 }
 

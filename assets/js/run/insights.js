@@ -1,8 +1,8 @@
 // What a good tutor would say now, each with the events it was read from and, where there is one, a click.
 
 import { el, icon, setText, show } from "../shared/dom.js";
-import { act } from "./head/header.js";
-import { address } from "../shared/net.js";
+import { act } from "../shared/toast.js";
+import { againAddress } from "../shared/net.js";
 
 export class InsightStrip {
   constructor(runId, mayChange, afterAction) {
@@ -61,12 +61,4 @@ export class InsightStrip {
     });
     return button;
   }
-}
-
-/** The address of the form, filled in as a run was, with some fields changed. */
-export function againAddress(runId, changes = {}) {
-  const url = new URL(address(""));
-  url.searchParams.set("from", runId);
-  for (const [name, value] of Object.entries(changes)) url.searchParams.set(name, String(value));
-  return url.href;
 }

@@ -39,12 +39,8 @@ export class LogPanel {
       "Follow the end",
     );
     this.text.addEventListener("scroll", () => show(this.toEnd, !this.isAtEnd()));
-    const tablist = (this.tablist = el(
-      "div",
-      { class: "ddp-tabs", role: "tablist", "aria-label": "Whose log" },
-      this.tabs,
-    ));
-    tablist.addEventListener("keydown", (event) => this.moveBetweenTabs(event));
+    this.tablist = el("div", { class: "ddp-tabs", role: "tablist", "aria-label": "Whose log" }, this.tabs);
+    this.tablist.addEventListener("keydown", (event) => this.moveBetweenTabs(event));
     this.search = el("input", {
       type: "search",
       placeholder: "Search this log",
@@ -53,7 +49,7 @@ export class LogPanel {
       maxlength: 200,
     });
     this.search.addEventListener("input", () => this.searchSoon());
-    const head = el("div", { class: "ddp-logs-head" }, tablist, this.search);
+    const head = el("div", { class: "ddp-logs-head" }, this.tablist, this.search);
     this.element = section(
       "Logs",
       "logs",
@@ -83,7 +79,7 @@ export class LogPanel {
 
   /** A hang leaves every rank's stack behind: a further log, and the newest one counts. */
   noteMarks(marks) {
-    const hang = marks.filter((mark) => mark.code === "hang").at(-1);
+    const hang = marks.findLast((mark) => mark.code === "hang");
     if (hang === undefined || hang.seq <= this.hangSeq) return;
     this.hangSeq = hang.seq;
     if (this.sources.includes("hang")) {
@@ -220,7 +216,7 @@ export class LogPanel {
 
 /** A log as text: a terminal would draw colours, and a bar over and over in one line. */
 function asLines(text) {
-  return text.replace(/\u001b\[[0-9;]*m/g, "").replace(/\r(?!\n)/g, "\n");
+  return text.replaceAll(/\u001b\[[0-9;]*m/g, "").replaceAll(/\r(?!\n)/g, "\n");
 }
 
 /** A line of text with the words marked in it. */

@@ -90,31 +90,7 @@ class RunPage {
     this.numbers = new Calm(NUMBERS_EVERY_MS, () => this.showNumbers());
     this.loading = el("p", { class: "ddp-connection", role: "status", hidden: true });
     this.connection = el("p", { class: "ddp-connection", role: "status", hidden: true });
-    root.replaceChildren(
-      el(
-        "div",
-        { class: "ddp ddp-run-page" },
-        this.connection,
-        this.loading,
-        this.header.element,
-        this.queued.element,
-        this.progress.element,
-        this.insights.element,
-        this.tiles.element,
-        this.board.element,
-        this.devices.element,
-        el(
-          "div",
-          { class: "ddp-pair" },
-          el("div", { class: "ddp-stack" }, this.ranksPanel.element, this.memory.element),
-          el("div", { class: "ddp-stack" }, this.sample.element, this.confusion.element),
-        ),
-        el("div", { class: "ddp-pair" }, this.checkpoints.element, this.events.element),
-        this.logs.element,
-        new ConfigurationPanel(runId).element,
-        commandPanel(summary),
-      ),
-    );
+    root.replaceChildren(this.layOut(runId, summary));
     this.endProjector = projector(this.header, () => this.board.redrawAll());
     this.stream = new RunStream(
       runId,
@@ -123,6 +99,32 @@ class RunPage {
       (error) => this.noteConnection(error),
     );
     this.stream.asked.then(() => this.board.begin());
+  }
+
+  layOut(runId, summary) {
+    return el(
+      "div",
+      { class: "ddp ddp-run-page" },
+      this.connection,
+      this.loading,
+      this.header.element,
+      this.queued.element,
+      this.progress.element,
+      this.insights.element,
+      this.tiles.element,
+      this.board.element,
+      this.devices.element,
+      el(
+        "div",
+        { class: "ddp-pair" },
+        el("div", { class: "ddp-stack" }, this.ranksPanel.element, this.memory.element),
+        el("div", { class: "ddp-stack" }, this.sample.element, this.confusion.element),
+      ),
+      el("div", { class: "ddp-pair" }, this.checkpoints.element, this.events.element),
+      this.logs.element,
+      new ConfigurationPanel(runId).element,
+      commandPanel(summary),
+    );
   }
 
   lookAnew(look) {
@@ -144,7 +146,8 @@ class RunPage {
     this.ranks = ranks ?? this.ranks;
     const best = head.best?.step ?? null;
     // A resume with another global batch changes it.
-    this.header.numSteps = this.checkpoints.numSteps = head.num_steps;
+    this.header.numSteps = head.num_steps;
+    this.checkpoints.numSteps = head.num_steps;
     letTake(this.header, (card) => {
       card.noteMarks(payload.marks);
       card.update(head.state, payload.checkpoints, this.deviceKind, best, this.gpus);

@@ -33,8 +33,9 @@ export class RanksPanel {
   }
 
   update(ranks, insights) {
-    if (insights)
+    if (insights) {
       setText(this.slow, insights.find((insight) => insight.code === "slow_rank")?.message ?? "\u00a0");
+    }
     if (!ranks) return;
     show(this.empty, ranks.length === 0);
     const longest = Math.max(...ranks.map((rank) => rank.step_time_s ?? 0), 1e-9);

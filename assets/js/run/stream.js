@@ -108,25 +108,25 @@ export class RunStream {
     const source = new EventSource(runAddress(this.runId, "stream", { ...this.query, since: this.cursor }));
     this.source = source;
     let hasWorked = false;
-    source.onmessage = (event) => {
+    source.addEventListener("message", (event) => {
       if (source !== this.source) return;
       hasWorked = true;
       this.take(JSON.parse(event.data), byteLength(event.data));
-    };
+    });
     source.addEventListener("end", () => {
       if (source !== this.source) return;
       this.stop();
       this.hasEnded = true;
       this.timer = setTimeout(() => this.poll(), ENDED_POLL_EVERY_MS);
     });
-    source.onerror = () => {
+    source.addEventListener("error", () => {
       if (source !== this.source) return;
       // Asks once the plain way, from where we are. A stream that worked is opened again at once; where
       // none gets through (a proxy that holds it back) polling goes on for a while.
       this.stop();
       this.streamAgainAt = hasWorked ? 0 : Date.now() + TRY_STREAM_AGAIN_MS;
       this.poll();
-    };
+    });
   }
 
   async poll() {
@@ -185,10 +185,12 @@ async function takeSlot() {
       navigator.locks.request(`ddp-stream-${number}`, { ifAvailable: true }, (lock) => {
         if (lock === null) {
           resolve(null);
-          return undefined;
+          return;
         }
         // The lock is held until this promise is kept, or the tab is gone.
-        return new Promise((free) => resolve({ free }));
+        return new Promise((free) => {
+          resolve({ free });
+        });
       });
     });
     if (slot !== null) return slot;

@@ -3,11 +3,10 @@
 import { openDialog } from "../shared/dialog.js";
 import { el, setText, show } from "../shared/dom.js";
 import { ago, bytes, count, dateTime } from "../shared/format.js";
-import { act } from "../run/head/header.js";
 import { address, callEndpoint } from "../shared/net.js";
 import { mayChange, person } from "../auth/person.js";
 import { CHANGED } from "./actions.js";
-import { complain, inform } from "../shared/toast.js";
+import { act, complain, inform } from "../shared/toast.js";
 
 export class BinView {
   /** `onBack(event)` goes to the list. */

@@ -139,8 +139,8 @@ class ListView {
 
   sortBy({ key, first }) {
     const isSame = this.filter.sort.replace("-", "") === key;
-    const sort = isSame ? (this.filter.sort.startsWith("-") ? key : `-${key}`) : first + key;
-    this.choose({ sort });
+    const opposite = this.filter.sort.startsWith("-") ? key : `-${key}`;
+    this.choose({ sort: isSame ? opposite : first + key });
   }
 
   openMenu(row, button) {

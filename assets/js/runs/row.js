@@ -2,7 +2,7 @@
 
 import { el, setAttribute, setText, show } from "../shared/dom.js";
 import { ordinal } from "../shared/format.js";
-import { StatePill } from "../run/head/header.js";
+import { StatePill } from "../shared/state_pill.js";
 import { runPage } from "../shared/net.js";
 import { COLUMNS, fillCells, makeCells } from "./columns.js";
 
@@ -90,11 +90,12 @@ export class ListHead {
   update(sort, numSelected, numShown) {
     this.all.checked = numShown > 0 && numSelected === numShown;
     this.all.indeterminate = numSelected > 0 && numSelected < numShown;
+    const [direction, sign] = sort.startsWith("-") ? ["descending", "▼"] : ["ascending", "▲"];
     for (const { column, arrow, element } of this.titles) {
       if (!column.value) continue;
       const isBy = sort.replace("-", "") === column.key;
-      setAttribute(element, "aria-sort", isBy ? (sort.startsWith("-") ? "descending" : "ascending") : "none");
-      setText(arrow, isBy ? (sort.startsWith("-") ? "▼" : "▲") : "");
+      setAttribute(element, "aria-sort", isBy ? direction : "none");
+      setText(arrow, isBy ? sign : "");
     }
   }
 }

@@ -35,14 +35,8 @@ export class SelectionBar {
     const canCompare = num >= 2 && num <= MAX_COMPARED;
     setAttribute(this.compare, "href", canCompare ? comparePage(this.runIds) : null);
     setAttribute(this.compare, "aria-disabled", canCompare ? null : "true");
-    setText(
-      this.hint,
-      num === 1
-        ? `Select up to ${MAX_COMPARED} to compare them.`
-        : num > MAX_COMPARED
-          ? `Up to ${MAX_COMPARED} can be compared.`
-          : "",
-    );
+    const tooMany = num > MAX_COMPARED ? `Up to ${MAX_COMPARED} can be compared.` : "";
+    setText(this.hint, num === 1 ? `Select up to ${MAX_COMPARED} to compare them.` : tooMany);
     show(this.again, num === 1);
     const areMine = this.runIds.every((runId) => this.mayChange(runId));
     show(this.edit, num === 1 && areMine);

@@ -94,8 +94,9 @@ export class RunsTable {
     const last = Math.min(this.order.length, Math.ceil((window.innerHeight - top) / size) + BEYOND_SIGHT);
     const wanted = new Set(this.order.slice(first, Math.max(first, last)));
     for (const [runId, row] of this.drawn) {
-      if (wanted.has(runId) || (this.rows.has(runId) && row.element.contains(document.activeElement)))
+      if (wanted.has(runId) || (this.rows.has(runId) && row.element.contains(document.activeElement))) {
         continue;
+      }
       row.element.remove();
       this.drawn.delete(runId);
     }
@@ -171,8 +172,9 @@ function merged(order, rows, filter) {
   const kept = order.filter((runId) => rows.has(runId) && fits(rows.get(runId)));
   const held = new Set(kept);
   const fresh = [...rows.values()].filter((row) => !held.has(row.run_id) && fits(row));
-  if (fresh.length > 50)
+  if (fresh.length > 50) {
     return [...kept.map((runId) => rows.get(runId)), ...fresh].sort(compare).map((row) => row.run_id);
+  }
   for (const row of fresh) {
     const place = kept.findIndex((runId) => compare(row, rows.get(runId)) < 0);
     kept.splice(place < 0 ? kept.length : place, 0, row.run_id);

@@ -81,8 +81,8 @@ export function guarded(element, update) {
   } catch (error) {
     console.error(error);
     element.hidden = false;
-    const words =
-      before ?? element.appendChild(el("p", { class: "ddp-empty ddp-card-failed", role: "alert" }));
+    const words = before ?? el("p", { class: "ddp-empty ddp-card-failed", role: "alert" });
+    if (!before) element.append(words);
     setText(words, `This part cannot be shown (${error.message}). The others can.`);
   }
 }

@@ -29,7 +29,8 @@ export function number(value, digits = 4) {
 export function loss(value) {
   if (!isNumber(value)) return UNKNOWN;
   const size = Math.abs(value);
-  return size >= 100 ? number(value) : size >= 0.01 || size === 0 ? value.toFixed(4) : value.toPrecision(3);
+  if (size >= 100) return number(value);
+  return size >= 0.01 || size === 0 ? value.toFixed(4) : value.toPrecision(3);
 }
 
 /** 87.2% */
@@ -161,7 +162,7 @@ export function clock(unixSeconds) {
 /** 2 CPU ranks, 1 GPU; before the device is known: 2 ranks. */
 export function ranks(num, device) {
   if (!isNumber(num)) return UNKNOWN;
-  const word = device === "cuda" ? "GPU" : device === "cpu" ? "CPU rank" : "rank";
+  const word = { cuda: "GPU", cpu: "CPU rank" }[device] ?? "rank";
   return `${num} ${word}${num === 1 ? "" : "s"}`;
 }
 

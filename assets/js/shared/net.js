@@ -19,6 +19,14 @@ export function runPage(runId) {
   return address(`run?id=${encodeURIComponent(runId)}`);
 }
 
+/** The address of the form, filled in as a run was, with some fields changed. */
+export function againAddress(runId, changes = {}) {
+  const url = new URL(address(""));
+  url.searchParams.set("from", runId);
+  for (const [name, value] of Object.entries(changes)) url.searchParams.set(name, String(value));
+  return url.href;
+}
+
 /** The address of one of a run's live routes. */
 export function runAddress(runId, route, query = {}) {
   const url = new URL(`live/runs/${encodeURIComponent(runId)}/${route}`, ROOT);

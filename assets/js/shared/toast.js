@@ -1,6 +1,7 @@
 // Short messages at the edge of the page: what a click did, or why it could not.
 
-import { el, icon } from "./dom.js";
+import { el, icon, setAttribute } from "./dom.js";
+import { callEndpoint } from "./net.js";
 
 const SHOWN_MS = 5000;
 
@@ -59,4 +60,22 @@ function put(message, iconName, className, role = "status") {
   );
   shelf.append(toast);
   return toast;
+}
+
+/** Runs an endpoint for a click: busy meanwhile, then says what it answered. Tells whether it worked. */
+export async function act(button, endpoint, ...values) {
+  button.dataset.busy = "true";
+  setAttribute(button, "aria-busy", "true");
+  button.disabled = true;
+  try {
+    inform((await callEndpoint(endpoint, ...values)).message);
+    return true;
+  } catch (error) {
+    complain(error.message);
+    return false;
+  } finally {
+    delete button.dataset.busy;
+    setAttribute(button, "aria-busy", null);
+    button.disabled = false;
+  }
 }

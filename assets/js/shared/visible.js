@@ -26,7 +26,7 @@ export function visible(text) {
   // A log from elsewhere may end its lines with both.
   return text
     .replaceAll("\r\n", "\n")
-    .replace(FOUND, (found, acting) => (acting === undefined ? found : `⟨${number(acting)}⟩`));
+    .replaceAll(FOUND, (found, acting) => (acting === undefined ? found : `⟨${number(acting)}⟩`));
 }
 
 function number(character) {

@@ -2,7 +2,7 @@
 
 import { el, setText, show } from "../shared/dom.js";
 import { count, LIVE_STATES } from "../shared/format.js";
-import { StatePill } from "../run/head/header.js";
+import { StatePill } from "../shared/state_pill.js";
 import { address, runPage } from "../shared/net.js";
 import { RunsFeed } from "../runs/feed.js";
 

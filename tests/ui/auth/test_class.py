@@ -103,7 +103,7 @@ def test_who_logs_in_gets_to_the_wished_page_and_may_only_look_at_others_runs(
     page.goto(f"{address}/run?id={ANNS}")
     assert not Axe().run(page).response["violations"]
     log_in(page, BOB, "not-his-password")
-    expect(page.get_by_role("alert")).to_have_text("This name and password do not belong together.")
+    expect(page.get_by_role("alert")).to_have_text("The name or the password is wrong.")
     expect(page.get_by_label("Name")).to_have_value("bob")
     assert not Axe().run(page).response["violations"]
     log_in(page, BOB)
@@ -181,7 +181,7 @@ def test_the_page_to_log_in_acts_on_no_words_and_leads_nowhere_else(
     page.get_by_label("Name").fill(name)
     page.get_by_label("Password").fill(TAGS)
     page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("alert")).to_have_text("This name and password do not belong together.")
+    expect(page.get_by_role("alert")).to_have_text("The name or the password is wrong.")
     expect(page.get_by_label("Name")).to_have_value(name)
     assert_only_text(page)
     log_in(page, BOB)
@@ -213,7 +213,7 @@ def test_names_of_people_and_runs_in_line_are_shown_as_text(
         assert_only_text(page)
         enter(visit.request, address, BOB)
         page.goto(f"{address}/run?id={waiting.run_id}")
-        expect(page.locator(".ddp-queued")).to_contain_text("in line")
+        expect(page.locator(".ddp-queued")).to_contain_text("in the queue")
         expect(page.locator(".ddp-not-mine")).to_contain_text(f"This run belongs to {TAGS}")
         assert_only_text(page)
     assert watched.complaints == [] and watched.foreign_requests == []

@@ -145,7 +145,7 @@ def test_a_check_that_fails_is_explained_on_the_page(server: Server, watched: Wa
     expect(page.locator(".ddp-check-table tbody tr")).not_to_have_count(0)
     rank.kill()
     words = page.locator(".ddp-check-verdict")
-    expect(words).to_contain_text("Rank 1 was ended by a signal (SIGKILL)")
+    expect(words).to_contain_text("Rank 1 was killed by a signal (SIGKILL)")
     expect(words).to_have_attribute("data-state", "failed")
 
 

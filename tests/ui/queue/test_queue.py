@@ -66,7 +66,7 @@ def test_who_waits_starts_by_itself_also_when_the_page_was_killed(own_runs: Path
         assert first["place"] is None
         placed = [client.predict(LONG | {"name": name}, api_name="/start_run") for name in ("b", "c", "d")]
         assert [each["place"] for each in placed] == [1, 2, 3]
-        assert placed[1]["message"].startswith("Waiting: 2nd in line")
+        assert placed[1]["message"].startswith("Waiting: 2nd in the queue")
         page.goto(f"{server.address}/queue")
         expect(page.locator(".ddp-waiting tbody tr")).to_have_count(3)
         wait_until("their order", lambda: names_in_line(page) == ["b", "c", "d"], ANSWER_TIMEOUT_S)
@@ -76,7 +76,7 @@ def test_who_waits_starts_by_itself_also_when_the_page_was_killed(own_runs: Path
         expect(page.locator(".ddp-waiting tbody tr")).to_have_count(2)
         look_accessible(page)
         page.goto(f"{server.address}/run?id={placed[2]['run_id']}")
-        expect(page.locator(".ddp-queued")).to_contain_text("1st in line")
+        expect(page.locator(".ddp-queued")).to_contain_text("1st in the queue")
         assert watched.complaints == []
         os.kill(server.process.pid, signal.SIGKILL)
         server.process.wait()

@@ -35,7 +35,7 @@ def pick(watched: Watched, label: str, option: str) -> None:
 def test_scaling_the_rate_offers_a_warm_up_and_shows_what_results(server: Server, watched: Watched) -> None:
     page = watched.page
     open_form(watched, server)
-    page.get_by_role("button", name="How it learns").click()
+    page.get_by_role("button", name="Optimizer and schedule").click()
     page.get_by_label("Scale the rate with the GPUs").check()
     expect(page.get_by_label("Warm-up share")).to_have_value("0.05")
     expect(page.locator(".ddp-rate")).to_contain_text("0.002 × 2 = 0.004")
@@ -45,12 +45,12 @@ def test_scaling_the_rate_offers_a_warm_up_and_shows_what_results(server: Server
 def test_accumulation_and_model_parallel_ranks_are_in_the_equation(server: Server, watched: Watched) -> None:
     page = watched.page
     open_form(watched, server)
-    page.get_by_role("button", name="How it learns").click()
+    page.get_by_role("button", name="Optimizer and schedule").click()
     page.get_by_label("Accumulate gradients over").fill("3")
     page.get_by_label("Accumulate gradients over").blur()
     expect(page.locator(".ddp-equation")).to_contain_text("384")
     pick(watched, "Model", "Vision transformer")
-    page.get_by_role("button", name="How the ranks share the work").click()
+    page.get_by_role("button", name="Parallelism").click()
     pick(watched, "Strategy", "Tensor parallel")
     expect(page.locator(".ddp-equation")).to_contain_text("model copy, 2 CPU ranks each")
     expect(page.locator(".ddp-equation")).to_contain_text("192")
@@ -63,7 +63,7 @@ def test_fields_of_the_folds_reach_the_run(server: Server, watched: Watched, run
     open_form(watched, server)
     pick(watched, "Data set", "Handwritten digits")
     pick(watched, "Model", "MLP")
-    for fold in ("The model", "How it learns", "How long, how often", "Speed"):
+    for fold in ("The model", "Optimizer and schedule", "Duration, evaluation, checkpoints", "Speed"):
         page.get_by_role("button", name=fold).click()
     pick(watched, "Model size", "small: 64 wide")
     expect(page.get_by_label("Momentum")).to_be_hidden()
@@ -114,7 +114,7 @@ def test_own_table_by_path_is_looked_at_and_trained_on(
     open_form(watched, server)
     pick(watched, "Data set", "Your own data…")
     page.get_by_label("Path of your data").fill(str(tmp_path / "flowers.csv"))
-    page.get_by_role("button", name="Look at it").click()
+    page.get_by_role("button", name="Inspect").click()
     seen = page.locator("#own-data-seen")
     expect(seen).to_contain_text("tabular classification")
     expect(seen).to_contain_text("rows; to be predicted:")
@@ -122,7 +122,7 @@ def test_own_table_by_path_is_looked_at_and_trained_on(
     expect(page.locator(".ddp-problem textarea")).to_have_value(re.compile("'long' in line 7"))
 
     write_table(tmp_path / "flowers.csv")
-    page.get_by_role("button", name="Look at it").click()
+    page.get_by_role("button", name="Inspect").click()
     expect(seen).to_contain_text("96 rows to train, 24 to validate")
     expect(page.get_by_label("Model", exact=True)).to_have_value("Linear")
     page.get_by_label("Batch per rank").fill("8")

@@ -24,7 +24,7 @@ def test_full_disk_is_said_and_one_with_room_is_not(small_disk: Path) -> None:
     (small_disk / "ballast").write_bytes(b"x" * (free.f_bavail * free.f_frsize))
     (insight,) = insights.of_disk(small_disk)
     assert insight.code == "disk_takes_nothing"
-    assert insight.message.startswith("The disk is full: training goes on, but nothing of it is kept.")
+    assert insight.message.startswith("The disk is full: training continues, but nothing is saved.")
 
 
 def test_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import { el, setText, show } from "../../shared/dom.js";
 import { bytes, clock, count } from "../../shared/format.js";
-import { act } from "../head/header.js";
+import { act } from "../../shared/toast.js";
 import { runAddress } from "../../shared/net.js";
 
 export class CheckpointMenu {

@@ -2,6 +2,7 @@
 
 import { bytes, count, metricLabel, SHARES } from "../../shared/format.js";
 import { chartColors, color, line } from "../../shared/theme.js";
+import { timeTicks } from "../../charts/style.js";
 import { refine, valueAt } from "../../charts/traces.js";
 
 // A date axis counts from here: a number of four digits would be taken for a year.
@@ -118,14 +119,7 @@ export function stepFigure(traces, fine, look, chart) {
 
 function axisOf(look, trace) {
   if (look.axis === "step") return { title: { text: "optimizer step" }, rangemode: "tozero" };
-  // The ticks fall on whole minutes and hours.
-  const longest = trace.x.at(-1) ?? 0;
-  const [tickformat, unit] =
-    longest < 3600
-      ? ["%-M:%S", "minutes:seconds"]
-      : longest < 86400
-        ? ["%-H:%M", "hours:minutes"]
-        : ["day %-j, %-H:%M", "time"];
+  const [tickformat, unit] = timeTicks(trace.x.at(-1) ?? 0);
   return {
     type: "date",
     tickformat,

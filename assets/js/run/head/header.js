@@ -1,43 +1,13 @@
 // The run page's head: what runs, in which state, and the buttons.
 
-import { el, icon, setAttribute, setText, show } from "../../shared/dom.js";
-import { count, LIVE_STATES, ranks, state as stateWords } from "../../shared/format.js";
+import { el, setAttribute, setText, show } from "../../shared/dom.js";
+import { count, LIVE_STATES, ranks } from "../../shared/format.js";
 import { headerTools } from "./tools.js";
-import { callEndpoint } from "../../shared/net.js";
+import { StatePill } from "../../shared/state_pill.js";
 import { whyNot } from "../../auth/person.js";
-import { complain, inform } from "../../shared/toast.js";
+import { act } from "../../shared/toast.js";
 
-/** Runs an endpoint for a click: busy meanwhile, then says what it answered. Tells whether it worked. */
-export async function act(button, endpoint, ...values) {
-  button.dataset.busy = "true";
-  setAttribute(button, "aria-busy", "true");
-  button.disabled = true;
-  try {
-    inform((await callEndpoint(endpoint, ...values)).message);
-    return true;
-  } catch (error) {
-    complain(error.message);
-    return false;
-  } finally {
-    delete button.dataset.busy;
-    setAttribute(button, "aria-busy", null);
-    button.disabled = false;
-  }
-}
-
-/** A pill with a run's state: colour, shape and word. */
-export class StatePill {
-  constructor() {
-    this.element = el("span", { class: "ddp-pill", role: "status", "aria-live": "polite" });
-  }
-
-  update(state) {
-    if (this.element.dataset.state === state) return;
-    this.element.dataset.state = state;
-    const [shape, word] = stateWords(state);
-    this.element.replaceChildren(icon(shape), el("span", {}, word));
-  }
-}
+const ENDED = "The run has ended.";
 
 export class Header {
   /** `afterAction()` is called when a click did something. */
@@ -207,38 +177,67 @@ export class Header {
   }
 
   refresh() {
-    const { state, buttons } = this;
-    const isLive = LIVE_STATES.has(state);
+    const isLive = LIVE_STATES.has(this.state);
     // With other ranks a run can go on only when it starts anew.
     show(this.on, !isLive && this.checkpoints.length > 0);
     show(this.batch, this.numRanks.value !== "");
     // Always there, so that the buttons never move under the pointer.
     setAttribute(this.select, "disabled", isLive || this.checkpoints.length === 0);
     setAttribute(this.select, "title", isLive ? "Can be chosen when the run has ended." : null);
-    const ended = "The run has ended.";
-    const notYet = state === "queued" ? "The run waits in line." : "The run has not begun to train yet.";
-    const waiting = state === "queued" || state === "starting";
-    enable(buttons.stop, isLive && state !== "stopping", state === "queued" ? "Takes the run out of the line." : this.savesOnStop ? "Saves a checkpoint first, then ends the run. Resume goes on from there." : "Ends the run; what was not saved is lost.",
-      state === "stopping" ? "The run is stopping already." : ended); // prettier-ignore
-    enable(buttons.checkpoint, state === "running" || state === "paused", "Saves a checkpoint; training goes on.",
-      waiting ? notYet : isLive ? "The run is stopping and saves by itself." : ended); // prettier-ignore
-    enable(buttons.pause, state === "running", "All ranks wait after the next step they agree on, and keep their memory.",
-      waiting ? notYet : state === "paused" ? "The run is paused already." : isLive ? "The run is stopping." : ended); // prettier-ignore
+    this.enableButtons(isLive);
+    setText(this.hint, this.hintWords(isLive));
+  }
+
+  enableButtons(isLive) {
+    const { state, buttons } = this;
+    enable(
+      buttons.stop,
+      isLive && state !== "stopping",
+      this.stopTitle(),
+      state === "stopping" ? "The run is stopping already." : ENDED,
+    );
+    enable(
+      buttons.checkpoint,
+      state === "running" || state === "paused",
+      "Saves a checkpoint; training goes on.",
+      this.whyNotNow("The run is stopping and saves by itself."),
+    );
+    enable(
+      buttons.pause,
+      state === "running",
+      "All ranks wait after the next step they agree on, and keep their memory.",
+      state === "paused" ? "The run is paused already." : this.whyNotNow("The run is stopping."),
+    );
     enable(
       buttons.resume,
       this.canResume(),
       state === "paused" ? "Goes on training." : "Starts torchrun again from the chosen checkpoint.",
       this.whyNoResume(),
     );
-    setText(this.hint, this.hintWords(isLive));
+  }
+
+  stopTitle() {
+    if (this.state === "queued") return "Takes the run out of the line.";
+    return this.savesOnStop
+      ? "Saves a checkpoint first, then ends the run. Resume goes on from there."
+      : "Ends the run; what was not saved is lost.";
+  }
+
+  /** Why a button that needs a training run does nothing now; `whileStopping` says it of a run that stops. */
+  whyNotNow(whileStopping) {
+    if (this.state === "queued") return "The run waits in line.";
+    if (this.state === "starting") return "The run has not begun to train yet.";
+    return LIVE_STATES.has(this.state) ? whileStopping : ENDED;
   }
 
   hintWords(isLive) {
     if (this.state === "paused") return "Paused: the ranks wait and keep their memory. Resume goes on.";
-    if (this.state === "queued")
+    if (this.state === "queued") {
       return "The run starts by itself when its turn comes. Stop takes it out of the line.";
-    if (isLive && !this.savesOnStop)
+    }
+    if (isLive && !this.savesOnStop) {
       return "Nothing could be saved: free some space and press Checkpoint, or stop without saving.";
+    }
     if (isLive) return "Stop saves a checkpoint first. Closing this page changes nothing for the run.";
     return this.canResume() ? "Resume starts again from a checkpoint." : this.whyNoResume();
   }
@@ -257,8 +256,8 @@ export class Header {
   }
 }
 
-function enable(button, isEnabled, title, whyNot) {
+function enable(button, isEnabled, title, reason) {
   if (button.dataset.busy) return;
   if (button.disabled === isEnabled) button.disabled = !isEnabled;
-  setAttribute(button, "title", isEnabled ? title : whyNot);
+  setAttribute(button, "title", isEnabled ? title : reason);
 }

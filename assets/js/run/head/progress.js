@@ -51,10 +51,8 @@ export class Progress {
     this.fill.style.width = `${(share * 100).toFixed(2)}%`;
     this.bar.dataset.state = head.state;
     setAttribute(this.bar, "aria-valuenow", Math.round(share * 100));
-    setText(
-      this.where,
-      isWaiting ? "waiting in line" : isStarting ? "waiting for the first step" : this.position(head),
-    );
+    const position = isStarting ? "waiting for the first step" : this.position(head);
+    setText(this.where, isWaiting ? "waiting in line" : position);
     const passed = duration(this.elapsedSeconds(head));
     setText(this.elapsed, isWaiting ? `for ${passed}` : `${passed} elapsed`);
     setText(this.note, this.words(head) || RESERVED);
@@ -63,8 +61,9 @@ export class Progress {
 
   position(head) {
     const parts = [`step ${count(head.step)}${head.num_steps ? ` of ${count(head.num_steps)}` : ""}`];
-    if (head.num_epochs)
+    if (head.num_epochs) {
       parts.unshift(`epoch ${Math.min(head.epoch + 1, head.num_epochs)} of ${count(head.num_epochs)}`);
+    }
     if (head.eta_s !== null && head.state === "running") parts.push(`${duration(head.eta_s)} left`);
     return parts.join(" · ");
   }
@@ -130,10 +129,12 @@ export class Tiles {
     const { tiles } = this;
     tiles.loss.set(loss(head.loss), head.step > 0 ? `at step ${count(head.step)}` : "");
     const name = head.best?.name ?? Object.keys(head.metrics ?? {})[0];
-    if (name !== undefined) {
+    if (name === undefined) {
+      tiles.metric.set(UNKNOWN, "after the first evaluation");
+    } else {
       const best = head.best ? `best ${metric(name, head.best.value)} at step ${count(head.best.step)}` : "";
       tiles.metric.set(metric(name, head.metrics?.[name]), best, `validation ${metricLabel(name)}`);
-    } else tiles.metric.set(UNKNOWN, "after the first evaluation");
+    }
     tiles.pace.set(number(head.samples_per_s, 3), "all ranks together");
     const step = head.step_time_s ?? ranks?.find((rank) => rank.step_time_s !== null)?.step_time_s;
     tiles.step.set(shortTime(step), "forward, backward, averaging, update");

@@ -1,7 +1,7 @@
 // On the page of a run that waits: its place in the line, when it will be its turn, the way out.
 
 import { el, icon, setText, show } from "../../shared/dom.js";
-import { act } from "./header.js";
+import { act } from "../../shared/toast.js";
 import { address, fetchJson } from "../../shared/net.js";
 import { askEvery } from "../../shared/polling.js";
 
@@ -44,12 +44,13 @@ export class QueuedPanel {
   /** Asks only while the run waits. */
   update(state) {
     const waits = state === "queued";
-    if (waits && this.end === null)
+    if (waits && this.end === null) {
       this.end = askEvery(
         REFRESH_EVERY_MS,
         () => this.ask(),
         () => {},
       );
+    }
     if (!waits) {
       this.close();
       show(this.element, false);

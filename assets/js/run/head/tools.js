@@ -64,8 +64,9 @@ async function mayNotify() {
     return false;
   }
   const answer = await Notification.requestPermission();
-  if (answer !== "granted")
+  if (answer !== "granted") {
     complain("Messages are blocked: allow them for this page in the browser's settings.");
+  }
   return answer === "granted";
 }
 

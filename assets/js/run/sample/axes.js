@@ -165,7 +165,7 @@ function trace(context, shape, x, y, radius) {
 }
 
 /** Draws a point of the n-th class, in its shape and colour. */
-export function drawPoint(context, index, x, y, radius, outline) {
+export function drawPoint(context, index, [x, y], radius, outline) {
   trace(context, SHAPES[index % SHAPES.length], x, y, radius);
   context.fillStyle = color(index);
   context.fill();

@@ -40,7 +40,7 @@ export class SurfaceView extends Drawing {
 
   writeLegend() {
     const entries = this.content.class_names.map((name, index) => {
-      const mark = legendMark((context) => drawPoint(context, index, 16, 16, 11, chartColors().text));
+      const mark = legendMark((context) => drawPoint(context, index, [16, 16], 11, chartColors().text));
       return el("span", {}, mark, `${LETTERS[index]} ${name}`);
     });
     this.legend.replaceChildren(...entries);
@@ -68,7 +68,7 @@ export class SurfaceView extends Drawing {
       }
     }
     for (const { x, y, label } of this.points) {
-      drawPoint(context, label, this.left + x * width, this.bottom - y * height, 4.5, hover);
+      drawPoint(context, label, [this.left + x * width, this.bottom - y * height], 4.5, hover);
     }
   }
 
@@ -105,7 +105,7 @@ export class CurveView extends Drawing {
     const high = Math.max(...pointY);
     const margin = (high - low || 1) * 0.12;
     return {
-      xRange: [x[0], x[x.length - 1]],
+      xRange: [x[0], x.at(-1)],
       yRange: [low - margin, high + margin],
       xName: names[0] ?? "x",
       yName: "y",
@@ -113,7 +113,7 @@ export class CurveView extends Drawing {
   }
 
   writeLegend() {
-    const point = legendMark((context) => drawPoint(context, 1, 16, 16, 9, chartColors().hover));
+    const point = legendMark((context) => drawPoint(context, 1, [16, 16], 9, chartColors().hover));
     const line = legendMark((context) => {
       context.fillStyle = color(0);
       context.fillRect(0, 13, 32, 6);
@@ -128,13 +128,14 @@ export class CurveView extends Drawing {
     const { x, y, point_x: pointX, point_y: pointY } = this.content;
     const { hover } = chartColors();
     pointX.forEach((value, index) =>
-      drawPoint(context, 1, this.xAt(value), this.yAt(pointY[index]), 3.5, hover),
+      drawPoint(context, 1, [this.xAt(value), this.yAt(pointY[index])], 3.5, hover),
     );
     context.beginPath();
     let isDrawing = false; // a number that is none leaves a gap
     x.forEach((value, index) => {
-      if (Number.isFinite(y[index]))
+      if (Number.isFinite(y[index])) {
         context[isDrawing ? "lineTo" : "moveTo"](this.xAt(value), this.yAt(y[index]));
+      }
       isDrawing = Number.isFinite(y[index]);
     });
     context.lineJoin = "round";

@@ -1,5 +1,6 @@
 // The chart of several runs: one curve each, in the colour and dash of the run's column below.
 
+import { timeTicks } from "../../charts/style.js";
 import { metricLabel, SHARES } from "../../shared/format.js";
 import { line } from "../../shared/theme.js";
 
@@ -66,11 +67,6 @@ export function compareFigure(runs, traces, { curve, axis, smoothing }) {
 function timeAxis(data) {
   const longest_s =
     (Math.max(DAY_ZERO_MS, ...data.map((trace) => trace.x.at(-1) ?? DAY_ZERO_MS)) - DAY_ZERO_MS) / 1000;
-  const [tickformat, unit] =
-    longest_s < 3600
-      ? ["%-M:%S", "minutes:seconds"]
-      : longest_s < 86400
-        ? ["%-H:%M", "hours:minutes"]
-        : ["day %-j, %-H:%M", "time"];
+  const [tickformat, unit] = timeTicks(longest_s);
   return { type: "date", tickformat, hoverformat: "%-H:%M:%S", title: { text: `${unit} since the start` } };
 }

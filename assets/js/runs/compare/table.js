@@ -11,7 +11,7 @@ import {
   number,
   UNKNOWN,
 } from "../../shared/format.js";
-import { StatePill } from "../../run/head/header.js";
+import { StatePill } from "../../shared/state_pill.js";
 import { runPage } from "../../shared/net.js";
 import { runAgainPage } from "../actions.js";
 import { line } from "../../shared/theme.js";

@@ -139,10 +139,12 @@ def test_a_failed_asking_is_told_by_its_last_line_and_what_to_do(
     )
     usable_gpus.settle(None)
     found = capacity.look().gpu_obstacle
-    assert found is not None and found.reason == "Torch could not be asked for GPUs: OSError: no libcuda."
-    assert found.remedy.startswith("Start the page again")
+    assert found is not None and found.reason == "torch could not be asked for GPUs: OSError: no libcuda."
+    assert found.remedy.startswith("Restart the page")
     said = capsys.readouterr().out
-    assert said.startswith("Asking torch what it can use") and "Traceback" in said, "the terminal says all"
+    assert said.startswith("Asking torch which GPUs it can use") and "Traceback" in said, (
+        "the terminal says all"
+    )
 
 
 def test_an_answer_that_is_no_json_is_an_obstacle_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +156,7 @@ def test_an_answer_that_is_no_json_is_an_obstacle_too(monkeypatch: pytest.Monkey
     )
     usable_gpus.settle(None)
     found = capacity.look().gpu_obstacle
-    assert found is not None and "not JSON" in found.reason
+    assert found is not None and "did not answer with JSON" in found.reason
 
 
 def test_torch_itself_is_asked_in_a_process_that_prints_json() -> None:

@@ -261,7 +261,7 @@ def test_another_user_of_this_machine_asks_for_nothing_where_nobody_logs_in() ->
         # Who is gone before he is looked at has left no owner.
         begin_as_other_user(address, b"GET /quick HTTP/1.1\r\nHost: a\r\n\r\n").close()
         assert answered(address)
-    assert told.startswith(b"HTTP/1.1 403") and b"another user's of this machine" in told
+    assert told.startswith(b"HTTP/1.1 403") and b"belongs to another user of this machine" in told
     assert asked == ["/"], "only ours was answered"
     with served() as address, begin_as_other_user(address, GET) as student:
         student.settimeout(20)

@@ -185,7 +185,7 @@ def test_where_none_can_be_started_it_is_said_and_nothing_else_is_wrong(
 
     def says_so() -> bool:
         said.append(capsys.readouterr().out)
-        return "No ranks can stand by" in "".join(said)
+        return "The warm pool cannot start" in "".join(said)
 
     wait_until("it being said", says_so, SOON_S)
     assert kept.take(2, Order(run_dir="/runs/a")) is None

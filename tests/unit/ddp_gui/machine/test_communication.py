@@ -103,16 +103,16 @@ def test_torchruns_summary_gives_each_ranks_exit_code() -> None:
 def test_a_killed_rank_is_the_cause_and_its_peers_are_not() -> None:
     output = SUMMARY.format(rank=0, code=-15) + SUMMARY.format(rank=1, code=-9)
     lost = [{"error": "RuntimeError: Connection closed by peer", "rank": 0}]
-    assert explain_failure(lost, output, 1, None).startswith("Rank 1 was ended by a signal (SIGKILL)")
+    assert explain_failure(lost, output, 1, None).startswith("Rank 1 was killed by a signal (SIGKILL)")
     crashed = SUMMARY.format(rank=2, code=-11)
-    assert "the driver and torch may not fit" in explain_failure([], crashed, 1, None)
+    assert "the driver and torch may not match" in explain_failure([], crashed, 1, None)
 
 
 def test_every_other_end_is_in_words_too() -> None:
     raised = [{"error": "RuntimeError: NCCL error", "rank": 1}, {"error": "closed", "rank": 0}]
     assert explain_failure(raised, "", 1, None) == "Rank 1 failed: RuntimeError: NCCL error"
     assert "was not done after 60 s" in explain_failure([], "", -9, 60.0)
-    assert "was ended by a signal (SIGTERM)" in explain_failure([], "", -15, None)
+    assert "was killed by a signal (SIGTERM)" in explain_failure([], "", -15, None)
     assert explain_failure([], "a\nNo module named torch\n", 1, None).endswith("1: No module named torch")
-    assert explain_failure([], "", 2, None).endswith("2: it said nothing")
+    assert explain_failure([], "", 2, None).endswith("2: it wrote nothing")
     assert len(explain_failure([{"error": "x" * 9_000, "rank": 0}], "", 1, None)) < 400

@@ -169,7 +169,7 @@ def test_no_driver_is_explained_by_what_is_in_the_machine(monkeypatch: pytest.Mo
         ("no_driver", 0, "No NVIDIA card was found", False),
         ("no_driver", 2, "There are 2 NVIDIA cards", True),
         ("mismatch", 1, "Restart the machine", True),
-        ("no_library", 1, "a GPU is not found", True),
+        ("no_library", 1, "the page finds no GPU", True),
     ):
         monkeypatch.setattr(hardware, "nvml_problem", lambda problem=problem: problem)
         monkeypatch.setattr(hardware, "num_nvidia_cards", lambda cards=cards: cards)

@@ -82,7 +82,7 @@ def test_memory_of_looks_is_bounded(tmp_path: Path, asked: list[str]) -> None:
 
 def test_faults_are_told_with_their_lines_and_no_more_than_can_be_read(catalogue: Any) -> None:  # noqa: F811
     own, config = OwnData(), config_module.parse({"dataset": "own", "data_path": "t.csv"})
-    with pytest.raises(ConfigError, match="press Look at it"):
+    with pytest.raises(ConfigError, match="press Inspect"):
         own.extend(catalogue, config, None)
     faults = (*(problem(line) for line in range(1, 9)), problem(99, is_fatal=False))
     with pytest.raises(ConfigError) as refused:

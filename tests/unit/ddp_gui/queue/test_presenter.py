@@ -37,10 +37,10 @@ def test_places_are_ordinals(number: int, words: str) -> None:
 
 
 def test_what_is_not_known_is_said_to_be_unknown() -> None:
-    assert presenter.in_words(2, None) == "2nd in line; when it starts is not known yet"
-    assert presenter.in_words(1, 12.0) == "1st in line, starts in less than a minute"
-    assert presenter.in_words(3, 250.0) == "3rd in line, starts in about 4 min"
-    assert presenter.in_words(3, 9000.0) == "3rd in line, starts in about 2.5 h"
+    assert presenter.in_words(2, None) == "2nd in the queue; start time not known yet"
+    assert presenter.in_words(1, 12.0) == "1st in the queue, starts in less than a minute"
+    assert presenter.in_words(3, 250.0) == "3rd in the queue, starts in about 4 min"
+    assert presenter.in_words(3, 9000.0) == "3rd in the queue, starts in about 2.5 h"
 
 
 def test_a_student_sees_the_own_place_and_no_name_that_is_hidden(place: Place, catalogue) -> None:
@@ -68,15 +68,15 @@ def test_each_reason_to_wait_is_said(place: Place, catalogue) -> None:
     second = line.start(place.planned(), "bob").run
     on_gpus = line.start(place.planned(num_ranks=2, machine=SERVER), "carl").run
     view = view_of(place, line, catalogue)
-    assert view.place(second.run_id)["why"] == "It needs 2 CPU ranks: it starts when so many are free."
+    assert view.place(second.run_id)["why"] == "It needs 2 CPU ranks and starts as soon as they are free."
     said = view.place(on_gpus.run_id)
     assert said["can_share_gpus"] and "GPU 0: blender of eve (pid 7)" in said["why"]
     place.devices.now = replace(place.devices.now, users={}, being_checked=frozenset({"GPU-1"}))
-    assert "this machine is being checked" in view.place(on_gpus.run_id, afresh=True)["why"]
+    assert "This machine is being checked" in view.place(on_gpus.run_id, afresh=True)["why"]
     gpus = view.page(EVE, lambda _: True)["devices"]["gpus"]
     assert [gpu["others"] for gpu in gpus] == [[], ["the check of this machine"]]
     line.pause(True)
-    assert view.place(second.run_id, afresh=True)["why"].startswith("The line is paused")
+    assert view.place(second.run_id, afresh=True)["why"].startswith("The queue is paused")
     line.pause(False)
     line.take_out(second)
     assert view.place(second.run_id, afresh=True)["place"] is None

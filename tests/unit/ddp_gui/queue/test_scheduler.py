@@ -233,7 +233,7 @@ def test_an_ended_run_goes_on_through_the_line_and_taken_out_is_what_it_was(plac
     placed = line.resume(run, 60, place.planned(num_ranks=1), "ann")
     assert placed.place == 1 and run.read_status().state == "queued"
     assert run.read_config().nproc_per_node == 1
-    with pytest.raises(ValueError, match="waits in line already"):
+    with pytest.raises(ValueError, match="is already in the queue"):
         line.resume(run, 60, place.planned(num_ranks=1), "ann")
     assert line.take_out(run)
     assert run.read_status().state == "finished", "what it was"
@@ -340,7 +340,7 @@ def test_a_teacher_reorders_pauses_and_resumes(place: Place) -> None:
     assert line.move(a.run_id, 3) == [d.run_id, b.run_id, a.run_id, c.run_id]
     assert line.move(c.run_id, 99)[-1] == c.run_id
     assert place.page().order() == [d.run_id, b.run_id, a.run_id, c.run_id], "also for another page"
-    with pytest.raises(ValueError, match="does not wait in line"):
+    with pytest.raises(ValueError, match="is not in the queue"):
         line.move(first.run_id, 1)
     line.pause(True)
     place.supervisors.end(first)
@@ -359,11 +359,11 @@ def test_limits_are_kept_and_said_in_plain_words(place: Place) -> None:
     line.start(place.planned(num_ranks=1), "ann")
     waiting = line.start(place.planned(num_ranks=2), "ann")
     assert waiting.place == 1, "two more would be three"
-    with pytest.raises(ValueError, match="You have 1 run in the line, and may have 1"):
+    with pytest.raises(ValueError, match="You have 1 run in the queue, and your limit is 1"):
         line.start(place.planned(num_ranks=1), "ann")
     with pytest.raises(ValueError, match=r"nproc_per_node is 3, but allowed is: .* from 1 to 2: your limit"):
         line.start(place.planned(num_ranks=3), "bob")
-    with pytest.raises(ValueError, match="from 1 to 2: as many CPU ranks are handed out"):
+    with pytest.raises(ValueError, match="from 1 to 2: the most CPU ranks that this page allows"):
         place.page(FakeDevices(2)).start(place.planned(num_ranks=3), "zoe")
     assert line.start(place.planned(num_ranks=5), "zoe").place is None, "she has limits of her own"
     line.set_limits("zoe", None)
@@ -376,7 +376,9 @@ def test_who_keeps_too_much_is_told_how_much_and_what_to_delete(place: Place) ->
     (run.checkpoints / "large").write_bytes(b"x" * 3_000_000)
     line.start(place.planned(), "bob")
     line.set_limits(None, Limits(disk_bytes=2_000_000))
-    with pytest.raises(ValueError, match=r"Your runs take 3\.\d MB, and may take 2\.0 MB.*All of them go on"):
+    with pytest.raises(
+        ValueError, match=r"Your runs use 3\.\d MB of disk, and your limit is 2\.0 MB.*All of them are still"
+    ):
         line.start(place.planned(), "ann")
     place.supervisors.end(run)
     with pytest.raises(ValueError, match=rf"The largest: {run.run_id} \(3\.\d MB\)"):
@@ -393,7 +395,7 @@ def test_a_run_over_its_minutes_is_told_to_save_and_stop_once(place: Place) -> N
     line.tick()
     (command,) = [json.loads(text) for text in run.commands.read_text().splitlines()]
     assert (command["name"], command["save"]) == ("stop", True)
-    assert command["why"] == "A run may take 0.0001 minutes here, as a teacher has set it."
+    assert command["why"] == "A run may take at most 0.0001 minutes here: a teacher set this limit."
 
 
 def test_gpus_go_to_one_run_each_and_somebody_else_s_are_left_alone(place: Place) -> None:
@@ -472,7 +474,7 @@ def test_a_book_that_makes_no_sense_is_said_and_deleting_it_loses_nobody(place: 
     run = line.start(place.planned(), "bob").run
     book = place.runs_dir / ".class" / "queue.json"
     book.write_text("{half")
-    with pytest.raises(QueueStoreError, match="Delete it: the runs that wait keep their tickets"):
+    with pytest.raises(QueueStoreError, match="Delete it: queued runs stay queued"):
         place.page().start(place.planned(), "carl")
     book.unlink()
     page = place.page()

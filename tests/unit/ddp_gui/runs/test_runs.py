@@ -88,7 +88,7 @@ def test_a_view_follows_the_file_and_a_copied_directory(tmp_path: Path, catalogu
 
 def test_only_live_runs_take_commands(tmp_path: Path) -> None:
     run = make_run(tmp_path)
-    with pytest.raises(ValueError, match="is stopped: only a run that is going on"):
+    with pytest.raises(ValueError, match="is stopped: only a live run"):
         launcher.send(run, "stop")
     assert not run.commands.exists()
 

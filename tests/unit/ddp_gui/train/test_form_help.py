@@ -34,13 +34,13 @@ def said(catalogue: Catalogue, **values: Any) -> str:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"learning_rate": 8}, "A rate of 8 is 800 times the most that usually works with adamw"),
-        ({"learning_rate": 1e-9}, "hardly anything will be learnt"),
+        ({"learning_rate": 8}, "A rate of 8 is 800 times the highest that usually works with adamw"),
+        ({"learning_rate": 1e-9}, "the model will hardly learn"),
         ({"learning_rate": 0.02, "scale_lr": True}, "A rate of 0.04 is 4 times"),
         ({"nproc_per_node": 4}, "4 ranks share 2 CPU cores"),
-        ({"batch_size": 700, "num_epochs": 2}, "Only 2 steps an epoch, 4 in all"),
+        ({"batch_size": 700, "num_epochs": 2}, "Only 2 steps per epoch, 4 in all"),
         ({"checkpoint_every_steps": 1}, "A checkpoint every step keeps the disk busy"),
-        ({"warmup_ratio": 0.8}, "the full rate is reached late or never"),
+        ({"warmup_ratio": 0.8}, "the full learning rate is reached late or never"),
         ({"num_workers": 8}, "16 loader workers in all share 2 CPU cores"),
         ({"sync_batchnorm": True}, "SyncBatchNorm does nothing on the CPU"),
     ],

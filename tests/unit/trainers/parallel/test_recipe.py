@@ -13,7 +13,7 @@ from torch import nn
 
 from tests.unit.fakes import world_of
 from tests.unit.trainers.report.test_metrics import spec_of
-from trainers import build, loop, registry
+from trainers import build, registry
 from trainers.checkpoint.snapshot import Progress
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
@@ -98,7 +98,9 @@ def train_steps(bits: Precision, *, poison_step: int | None = None) -> list[torc
     objective = Objective(spec_of(IMAGE_CLASSIFICATION, 3))
     weights = []
     for step in range(4):
-        strategy.forward_backward(inputs, objective.share(targets, 1.0), bits.loss_scale())
+        with bits.autocast():
+            loss = objective(strategy.model(inputs), targets, 1.0)
+        loss.backward(bits.loss_scale())
         if step == poison_step:
             model[0].weight.grad[0, 0] = torch.inf  # type: ignore[union-attr,index]
         bits.unscale(optimizer)
@@ -240,10 +242,7 @@ def rate_after_resume(num_ranks: int, lr_schedule: str, max_steps: int | None = 
     num_train = 800  # 50 steps an epoch with two ranks
     rate = LearningRate(config, num_replicas=num_ranks, num_train=num_train)
     progress = Progress(step=500, epoch=10, samples_in_epoch=0)
-    job: Any = SimpleNamespace(
-        config=config, rate=rate, progress=progress, global_batch=config.global_batch(num_ranks)
-    )
-    return rate.at(loop.position(job), None), loop.position(job)
+    return rate.at(rate.position(progress), None), rate.position(progress)
 
 
 def test_schedule_of_a_run_that_ends_by_steps_goes_on_by_steps_on_other_ranks() -> None:
