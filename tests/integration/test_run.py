@@ -53,6 +53,21 @@ def test_plan_says_how_long_the_run_is_on_the_data_that_is_there(launcher: Launc
     assert live.events("eval")[-1]["confusion"] is None
 
 
+def test_the_plan_says_what_gradients_are_really_averaged_over(
+    finished_run: LiveRun, launcher: Launcher
+) -> None:
+    (plan,) = finished_run.events("plan")
+    assert plan["all_reduce"] == "shared_memory"
+    for config, said in (({"all_reduce": "backend"}, "gloo"), ({"nproc_per_node": 1}, None)):
+        live = launcher.start(max_steps=20, **config)
+        assert live.wait_for_end().state == "finished", live.story()
+        (plan,) = live.events("plan")
+        assert plan["all_reduce"] == said
+        if said == "gloo":
+            usual = finished_run.losses()
+            assert live.losses() == {step: usual[step] for step in range(1, 21)}, "two addends, the same bits"
+
+
 def test_confusion_counts_every_validation_sample_under_the_names_of_the_plan(finished_run: LiveRun) -> None:
     (plan,) = finished_run.events("plan")
     assert plan["class_names"] == [str(digit) for digit in range(10)]
