@@ -26,7 +26,7 @@ from trainers.job import Job, SaveAnswers
 from trainers.optimisation import compiling, optimizers
 from trainers.optimisation.objective import Objective
 from trainers.optimisation.optimizers import LearningRate
-from trainers.parallel import memory_format, precision
+from trainers.parallel import memory_format
 from trainers.parallel.precision import Precision
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
@@ -185,7 +185,7 @@ def make_strategy(config: Config, world: World) -> Strategy:
         ValueError: when it does not go with the rest of the configuration.
     """
     kind = pick(registry.strategies(), config.strategy, "strategy")
-    problem = kind.why_not_config(config) or precision.why_not(config.precision, kind)
+    problem = kind.why_not_config(config)
     if problem:
         raise ValueError(f"strategy {config.strategy}: {problem}")
     return kind(config, world)

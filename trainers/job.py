@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 
+from trainers import registry
 from trainers.checkpoint.save_and_restore import Checkpointer, CheckpointError, Outcome, Progress
 from trainers.checkpoint.step_start import StepStart
 from trainers.contract.config import Config
-from trainers.data.dataset import CLASSIFICATIONS, MOST_CONFUSED, DataSpec, Split
+from trainers.data.dataset import DataSpec, Split
 from trainers.data.loading import Batch, Loader
 from trainers.engines.heartbeats import beats
 from trainers.engines.heartbeats.heartbeat_board import EVALUATING, SAMPLING, SAVING
@@ -22,7 +23,6 @@ from trainers.optimisation.optimizers import LearningRate
 from trainers.parallel.precision import Precision
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
-from trainers.report import samples
 from trainers.report.meter import StepMeter
 from trainers.report.observer import NullObserver
 from trainers.report.reporter import Command, NullReporter
@@ -81,10 +81,8 @@ class Job:
 
     def _class_names(self) -> list[str] | None:
         """Return the names that belong to a confusion matrix, where there is one."""
-        names = self.spec.class_names
-        if self.spec.task not in CLASSIFICATIONS or not 0 < len(names) <= MOST_CONFUSED:
-            return None
-        return [name[:LONGEST_CLASS_NAME] for name in names]
+        names = registry.task(self.spec.task).class_names(self.spec)
+        return None if names is None else [name[:LONGEST_CLASS_NAME] for name in names]
 
     def begin_step(self, *, is_first_of_epoch: bool = False) -> None:
         """Begin a step; fetching its first batch belongs to it.
@@ -222,7 +220,7 @@ def take_sample(job: Job) -> None:
     network.eval()
     try:
         with compiling.uncompiled(job.config):
-            taken = samples.take(
+            taken = registry.task(job.spec.task).sample(
                 job.strategy.scores,
                 job.spec,
                 job.validation,

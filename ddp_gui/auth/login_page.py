@@ -7,8 +7,8 @@ from html import escape
 TITLE = "Log in · DDP, live"
 # All that is served to somebody who has not logged in, beside the page itself.
 FILES = (
-    "live/assets/css/style.css",
-    "live/assets/css/login.css",
+    "live/assets/css/shared/style.css",
+    "live/assets/css/auth/login.css",
     "live/assets/icons/favicon.svg",
     "live/assets/js/first.js",
 )
@@ -54,7 +54,7 @@ def render(wished: str, name: str = "", problem: str = "") -> str:
  required{focus_password}{described}>
 <button type="submit">Log in</button>
 </form>
-<p class="ddp-login-words">No account, or the password is gone? Whoever set up this page can help.</p>
+<p class="ddp-login-words">No account, or forgot your password? Ask the person who set up this page.</p>
 </main>
 </body>
 </html>

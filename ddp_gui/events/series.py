@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ddp_gui.events import fold
+from ddp_gui.events import charts, fold
 from ddp_gui.events.evaluations import Evaluations
 from ddp_gui.events.fold import Fold
 from ddp_gui.events.tables import (
@@ -42,7 +42,6 @@ STEP_FIELDS = {
     "step_time": "step_time_s",
     "data_time": "data_time_s",
 }
-STEP_TRACES = ("loss", "throughput", "learning_rate", "grad_norm")
 SMOOTHED = "loss_smooth"
 DEVICE_FIELDS = {
     "utilization": "utilization_percent",
@@ -134,7 +133,9 @@ class Series:
     def _step_traces(
         self, first: int, last: int, look: ChartView, most: int = MAX_POINTS
     ) -> dict[str, Trace]:
-        traces = _all_of(self.steps, first, last, {name: name for name in STEP_TRACES}, look, most)
+        traces = _all_of(
+            self.steps, first, last, {name: name for name in ("loss", *charts.columns())}, look, most
+        )
         if look.smoothing > 1 and last > first:
             smooth = self.steps.mean_of_newest("loss", look.smoothing, first, last)
             traces[SMOOTHED] = _trace(self.steps.x(look.axis)[first:last], smooth, most)
@@ -149,9 +150,10 @@ class Series:
         if look.smoothing > 1:
             smooth = table.mean_of_newest("loss", look.smoothing, first, last)
             traces[SMOOTHED] = {"as": "loss", "y": shown(smooth[chosen])}
-        for name in ("throughput", "learning_rate"):
+        for name in charts.columns(sparse=False):
             traces[name] = {"as": "loss", "y": shown(table.column(name)[first:last][chosen])}
-        return traces | _all_of(table, first, last, {"grad_norm": "grad_norm"}, look, most)
+        sparse = {name: name for name in charts.columns(sparse=True)}
+        return traces | _all_of(table, first, last, sparse, look, most)
 
     def _take(self, event: Event) -> None:
         self.next_seq = event["seq"] + 1
@@ -270,6 +272,7 @@ def _all_of(
     if last <= first:
         return {}
     x = table.x(look.axis)[first:last]
+    sparse = charts.columns(sparse=True)
     traces = {}
     for column, name in names.items():
         y = table.column(column)[first:last]
@@ -277,7 +280,7 @@ def _all_of(
         num_there = int(is_there.sum())
         if num_there == 0:
             continue
-        if column == "grad_norm" or num_there < len(y) // 2:
+        if column in sparse or num_there < len(y) // 2:
             traces[name] = _trace(x[is_there], y[is_there], most)
         else:
             traces[name] = _trace(x, y, most)

@@ -7,14 +7,13 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn import functional
 
-from trainers.data.dataset import LANGUAGE_MODELLING, TABULAR_REGRESSION, DataSpec, Split
+from trainers import registry
+from trainers.data.dataset import DataSpec, Split
 from trainers.engines.heartbeats import beats
 from trainers.engines.heartbeats.heartbeat_board import EVALUATING
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
-from trainers.report import metrics
 from trainers.report.metrics import Evaluation
 
 MOST_EVALUATED = 256
@@ -23,15 +22,15 @@ MOST_SCORES = 2**26  # 256 MB in fp32
 
 
 class Objective:
-    """The loss of a task: cross-entropy against class numbers, or squared error against standardised numbers.
+    """The loss of a task over the targets of a batch.
 
     Args:
-        label_smoothing: share of the target given to all classes alike (Szegedy et al. 2015, section 7).
+        label_smoothing: share of the target given to all classes alike, where there are classes.
     """
 
     def __init__(self, spec: DataSpec, *, label_smoothing: float = 0.0) -> None:
-        self._is_regression = spec.task == TABULAR_REGRESSION
-        self._label_smoothing = 0.0 if self._is_regression else label_smoothing
+        self._task = registry.task(spec.task)
+        self._label_smoothing = label_smoothing
 
     def training_loss(self, output: Tensor | tuple[Tensor, Tensor], targets: Tensor) -> Tensor:
         """Return the mean loss of a batch; a model may add a loss of its own, as (scores, loss)."""
@@ -49,11 +48,7 @@ class Objective:
         return self._loss(scores, targets, "none", 0.0).double().sum()
 
     def _loss(self, scores: Tensor, targets: Tensor, reduction: str, smoothing: float) -> Tensor:
-        if self._is_regression:
-            return functional.mse_loss(scores.float().flatten(), targets.flatten(), reduction=reduction)
-        return functional.cross_entropy(
-            scores.flatten(0, -2), targets.flatten(), reduction=reduction, label_smoothing=smoothing
-        )
+        return self._task.loss(scores, targets, reduction=reduction, label_smoothing=smoothing)
 
 
 def evaluation_batch(spec: DataSpec, batch_size: int) -> int:
@@ -62,8 +57,7 @@ def evaluation_batch(spec: DataSpec, batch_size: int) -> int:
     Without gradients a sample takes a fraction of what it takes in training; a language model's scores
     (one for each word it knows, at each place) take more than all the rest.
     """
-    num_places = spec.input_shape[0] if spec.task == LANGUAGE_MODELLING else 1
-    fitting = MOST_SCORES // max(1, spec.num_classes * num_places)
+    fitting = MOST_SCORES // max(1, registry.task(spec.task).num_scores(spec))
     return max(batch_size, min(MOST_EVALUATED, WIDENING * batch_size, fitting))
 
 
@@ -89,7 +83,7 @@ def evaluate(
     network = strategy.network
     share_running_statistics(network)
     network.eval()
-    meter = metrics.create(spec, world.device)
+    meter = registry.task(spec.task).meter(spec, world.device)
     first = min(strategy.replica, len(split))
     mine = torch.arange(first, len(split), strategy.num_replicas, device=split.device)
     most = -(-len(split) // strategy.num_replicas)

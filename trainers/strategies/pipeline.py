@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainers.contract.config import Config, RanksPerReplica
+from trainers.contract.config.formulas import Check
 from trainers.parallel.process_group import World, gather_json
 from trainers.parallel.sharded import ShardedStrategy, has_batch_norm
 from trainers.parallel.strategy import Criterion, MemoryShares
@@ -30,10 +31,19 @@ LossOf = Callable[[Tensor], Tensor]
     "pipeline",
     label="Pipeline",
     description="Each rank has some of the layers; pieces of a batch travel through them like on a belt.",
+    sharing="Each rank has some of the layers; pieces of a batch travel from the first to the last and back.",
 )
 class Pipeline(ShardedStrategy):
     """Trains with `network.pipeline_stages(world_size)`, a stage a rank."""
 
+    options: ClassVar[tuple[str, ...]] = ("pipeline_microbatches",)
+    checks: ClassVar[tuple[Check, ...]] = (
+        Check(
+            holds="batch_size % pipeline_microbatches == 0",
+            field="pipeline_microbatches",
+            allowed="a number that divides the batch of {batch_size}",
+        ),
+    )
     ranks_per_replica: ClassVar[RanksPerReplica] = "all"
     libraries: ClassVar[tuple[str, ...]] = ("torch.distributed.pipelining",)
     memory_shares: ClassVar[MemoryShares] = MemoryShares(
@@ -57,15 +67,6 @@ class Pipeline(ShardedStrategy):
         if has_batch_norm(network):
             return "its batch norms would see the pieces of a batch instead of the batch"
         return None
-
-    @classmethod
-    def why_not_config(cls, config: Config) -> str | None:
-        if config.batch_size % config.pipeline_microbatches == 0:
-            return None
-        return (
-            f"a batch of {config.batch_size} cannot be cut into {config.pipeline_microbatches} pieces of one "
-            "size: change batch_size or pipeline_microbatches"
-        )
 
     def wrap(self, network: nn.Module) -> None:
         """Keep this rank's stage; the other stages' weights are let go.

@@ -22,7 +22,7 @@ class Parallelism:
         2,
         label="Ranks per model copy",
         help="How many ranks hold one copy of the model between them.",
-        only_with=("strategy", ("data_tensor",)),
+        by_strategy=True,
         topic="parallel",
         minimum=1,
         maximum=1024,
@@ -31,7 +31,7 @@ class Parallelism:
         4,
         label="Pipeline pieces",
         help="The pieces a batch is cut into, so that the stages can work at once.",
-        only_with=("strategy", ("pipeline",)),
+        by_strategy=True,
         topic="parallel",
         minimum=1,
         maximum=1024,
@@ -40,7 +40,7 @@ class Parallelism:
         25,
         label="Bucket, MB",
         help="Gradients are sent in buckets of this size.",
-        only_with=("strategy", ("ddp", "zero1")),
+        by_strategy=True,
         topic="parallel",
         minimum=1,
         maximum=4096,
@@ -49,21 +49,21 @@ class Parallelism:
         True,
         label="Gradients live in the buckets",
         help="Saves one copy of all gradients.",
-        only_with=("strategy", ("ddp", "zero1")),
+        by_strategy=True,
         topic="parallel",
     )
     static_graph: bool = setting(
         False,
         label="Static graph",
         help="Promises that every step uses the same parameters.",
-        only_with=("strategy", ("ddp", "zero1")),
+        by_strategy=True,
         topic="parallel",
     )
     gradient_compression: str = setting(
         "none",
         label="Compress gradients",
         help="Sends gradients in half the bits, at some loss of exactness.",
-        only_with=("strategy", ("ddp", "zero1")),
+        by_strategy=True,
         topic="parallel",
         choices=("none", "fp16", "bf16"),
     )
@@ -72,7 +72,7 @@ class Parallelism:
         label="Average gradients",
         help="auto: through memory that CPU ranks of one machine share, where they can; "
         "backend: always over gloo or NCCL.",
-        only_with=("strategy", ("ddp", "zero1")),
+        by_strategy=True,
         topic="parallel",
         choices=("auto", "backend"),
     )

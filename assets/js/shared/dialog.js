@@ -1,0 +1,115 @@
+// Dialogs that wait for an answer, and menus that hang on a button.
+
+import { el, setAttribute } from "./dom.js";
+
+let number = 0;
+
+/**
+ * Opens a dialog; resolves to true when its main button did its work, to false when it was left.
+ * `onConfirm()` may throw: the dialog then stays open and says why.
+ */
+export function openDialog({ title, content, confirm, isDangerous = false, onConfirm }) {
+  number += 1;
+  const problem = el("p", { class: "ddp-dialog-problem", role: "alert", hidden: true });
+  const main = el(
+    "button",
+    { type: "submit", class: `ddp-button ${isDangerous ? "ddp-button-stop" : "ddp-button-main"}` },
+    confirm,
+  );
+  const leave = el("button", { type: "button", class: "ddp-button" }, "Cancel");
+  const id = `ddp-dialog-${number}`;
+  const form = el(
+    "form",
+    { method: "dialog" },
+    el("h2", { id }, title),
+    content,
+    problem,
+    el("div", { class: "ddp-dialog-buttons" }, leave, main),
+  );
+  const dialog = el("dialog", { class: "ddp ddp-dialog", "aria-labelledby": id }, form);
+  return new Promise((resolve) => {
+    let worked = false;
+    leave.addEventListener("click", () => dialog.close());
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(worked);
+    });
+    form.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      main.disabled = true;
+      try {
+        await onConfirm();
+        worked = true;
+        dialog.close();
+      } catch (error) {
+        problem.hidden = false;
+        problem.textContent = error.message;
+      } finally {
+        main.disabled = false;
+      }
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
+let openMenu = null;
+
+/** Opens or closes a menu below a button; `items` are links and buttons. */
+export function toggleMenu(button, items) {
+  const isSame = openMenu?.button === button;
+  openMenu?.close();
+  if (isSame) return;
+  const menu = el(
+    "div",
+    {
+      class: "ddp ddp-menu",
+      role: "group",
+      "aria-label": button.getAttribute("aria-label") ?? button.textContent,
+    },
+    items,
+  );
+  const close = () => {
+    menu.remove();
+    setAttribute(button, "aria-expanded", "false");
+    document.removeEventListener("pointerdown", onOutside, true);
+    window.removeEventListener("resize", close);
+    window.removeEventListener("scroll", close);
+    openMenu = null;
+  };
+  const onOutside = (event) => {
+    if (!menu.contains(event.target) && !button.contains(event.target)) close();
+  };
+  menu.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") {
+      close();
+      button.focus();
+      return;
+    }
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!step) return;
+    event.preventDefault();
+    const places = [...menu.querySelectorAll("a, button")];
+    places.at((places.indexOf(document.activeElement) + step) % places.length).focus();
+  });
+  menu.addEventListener("focusout", (event) => {
+    if (event.relatedTarget && !menu.contains(event.relatedTarget)) close();
+  });
+  // After the click's own way through the page: it must not choose what it opens.
+  menu.addEventListener("click", () => setTimeout(close));
+  document.body.append(menu);
+  placeBelow(menu, button);
+  setAttribute(button, "aria-expanded", "true");
+  document.addEventListener("pointerdown", onOutside, true);
+  window.addEventListener("resize", close);
+  window.addEventListener("scroll", close);
+  openMenu = { button, close };
+  menu.querySelector("a, button")?.focus({ preventScroll: true });
+}
+
+function placeBelow(menu, button) {
+  const box = button.getBoundingClientRect();
+  const isRoom = box.bottom + menu.offsetHeight + 8 < window.innerHeight;
+  menu.style.top = `${isRoom ? box.bottom + 4 : Math.max(8, box.top - menu.offsetHeight - 4)}px`;
+  menu.style.left = `${Math.max(8, Math.min(box.right - menu.offsetWidth, window.innerWidth - menu.offsetWidth - 8))}px`;
+}

@@ -1,0 +1,62 @@
+// Light or dark, as Gradio has it (it marks the body), and the colours that go with it.
+
+const listeners = new Set();
+
+/** Whether the page is dark now. */
+export function isDark() {
+  return document.body.classList.contains("dark") || document.documentElement.classList.contains("dark");
+}
+
+/** Calls back when the page turns dark or light; returns a function that ends it. */
+export function onThemeChange(callback) {
+  listeners.add(callback);
+  return () => listeners.delete(callback);
+}
+
+let wasDark = isDark();
+const watcher = new MutationObserver(() => {
+  if (isDark() === wasDark) return;
+  wasDark = isDark();
+  for (const callback of listeners) callback();
+});
+for (const element of [document.documentElement, document.body]) {
+  watcher.observe(element, { attributes: true, attributeFilter: ["class"] });
+}
+
+// Okabe and Ito's palette, which people who see colours differently can tell apart; the order starts
+// with the pairs that differ most. Its yellow cannot be seen on white, its black not on dark.
+const LIGHT = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#333333"];
+const DARK = ["#56B4E9", "#E69F00", "#2BC49A", "#E59AC4", "#F0E442", "#6C9CF0", "#DDDDDD"];
+const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
+
+/** The colour of the n-th trace. */
+export function color(index) {
+  const palette = isDark() ? DARK : LIGHT;
+  return palette[index % palette.length];
+}
+
+/** The line of the n-th of several traces: never told apart by colour alone. */
+export function line(index) {
+  return { color: color(index), dash: DASHES[index % DASHES.length], width: 2 };
+}
+
+/** What Plotly needs to look like the page around it. */
+export function chartColors() {
+  return isDark()
+    ? {
+        text: "#d7dbe2",
+        grid: "#31363f",
+        axis: "#4a515d",
+        paper: "rgba(0,0,0,0)",
+        hover: "#20242b",
+        faint: "#8f98a6",
+      }
+    : {
+        text: "#39414d",
+        grid: "#e8ebef",
+        axis: "#c3c9d2",
+        paper: "rgba(0,0,0,0)",
+        hover: "#ffffff",
+        faint: "#6a7380",
+      };
+}

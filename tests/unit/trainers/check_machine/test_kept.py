@@ -1,0 +1,306 @@
+"""The check of the machine: the disk, errors of its own, what is scrubbed, and what is kept."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from trainers.check_machine.check import MOST_SAID_CHARS, Check, Wanted, does_a_run_go_on
+from trainers.check_machine.checks import devices, disk, driver
+from trainers.check_machine.checks.cancelling import CancelledError, Patience
+from trainers.check_machine.checks.devices import GpusNow
+from trainers.check_machine.checks.driver import Probe
+from trainers.check_machine.checks.findings import Finding
+from trainers.check_machine.checks.job import LOG_END_BYTES, log_ends
+from trainers.check_machine.checks.outcome import REPORT_HINT, Outcome
+from trainers.check_machine.scratch import alone, scratch
+from trainers.contract import config as config_module
+from trainers.contract.check_files import MOST_KEPT, CheckFiles
+from trainers.files import private_files
+from trainers.machine.cuda_environment import Obstacle
+from trainers.machine.hardware import VisibleGpu
+
+
+@pytest.fixture
+def patience() -> Patience:
+    return Patience()
+
+
+def test_the_disk_is_measured_and_what_runs_rely_on_is_tried(tmp_path: Path, patience: Patience) -> None:
+    assert disk.check_file_system(tmp_path).state == "passed"
+    found = disk.check_disk(tmp_path, patience)
+    assert found.state == "passed"
+    assert all(value.value > 0 for value in found.values)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.lock", "small.json"]
+    patience.cancel()
+    with pytest.raises(CancelledError):
+        disk.check_disk(tmp_path, patience)
+    assert not (tmp_path / "speed.bin").exists()
+
+
+def test_a_file_system_that_keeps_no_locks_or_rights_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trainers.check_machine.checks.disk.fcntl.flock", lambda *_: None)
+    monkeypatch.setattr(private_files, "is_ours", lambda _: False)
+    found = disk.check_file_system(tmp_path)
+    assert found.state == "failed"
+    assert "a lock keeps nobody out" in found.words and "another user's" in found.words
+    assert "--runs-dir" in found.hint
+
+
+def test_a_disk_that_takes_nothing_is_a_finding_and_no_crash(
+    tmp_path: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = Check(tmp_path, Wanted(check_id="0" * 12), patience, lambda *_: None)
+
+    def full() -> Any:
+        raise OSError(28, "No space left on device")
+
+    check._carry_out("disk", full)
+    (found,) = [item for item in check.to_json()["findings"] if item["id"] == "disk"]
+    assert (found["state"], found["hint"]) == ("failed", disk.FREE_SPACE_HINT)
+    assert found["words"] == "A file could not be written: the disk is full, or its quota is used up."
+
+
+def test_a_small_disk_is_told_and_costs_nothing(small_disk: Path, patience: Patience) -> None:
+    before = shutil.disk_usage(small_disk).free
+    found = disk.check_disk(small_disk, patience)
+    assert (found.state, found.hint) == ("failed", disk.FREE_SPACE_HINT)
+    assert found.words == f"Not enough free space to measure: {before / 1e6:.0f} MB free."
+    assert list(small_disk.iterdir()) == []
+
+
+def fill(folder: Path) -> None:
+    with (folder / "full").open("wb", buffering=0) as file:
+        size_bytes = shutil.disk_usage(folder).free
+        while shutil.disk_usage(folder).free > 0:
+            file.write(bytes(size_bytes // 16))
+
+
+def test_a_disk_that_fills_meanwhile_keeps_nothing_of_the_measurement(
+    small_disk: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    much = SimpleNamespace(free=10**12)  # as before somebody else filled it
+    fill(small_disk)
+    (small_disk / "full").open("r+b").truncate(8 * 2**20)
+    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: much)
+    with pytest.raises(OSError, match="No space left"):
+        disk.check_disk(small_disk, patience)
+    assert [path.name for path in small_disk.iterdir()] == ["full"]
+
+
+# Made up: what a probe may tell of.
+STRATEGIES = ({"name": "ddp"}, {"name": "zero9", "label": "ZeRO-9"})
+
+
+def test_on_a_full_disk_no_job_is_started_and_what_was_found_is_told(
+    small_disk: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe = Probe(torch="9.9", strategies=STRATEGIES)
+    monkeypatch.setattr(driver, "ask_torch", lambda *_: probe)
+    check = Check(small_disk, Wanted(check_id="0" * 12, device="cpu"), patience, lambda *_: None)
+    fill(small_disk)
+    assert check.run() is False
+    state = check.to_json()
+    found = {item["id"]: item for item in state["findings"]}
+    for name in ("file_system", "disk"):
+        assert (found[name]["state"], found[name]["hint"]) == ("failed", disk.FREE_SPACE_HINT)
+    for name in ("all_reduce", "checkpoint", "exact", "strategy_zero9"):
+        assert found[name]["words"] == "The disk of the runs does not take what jobs write."
+        assert found[name]["state"] == "not_checked"
+    assert state["state"] == "done"
+    assert state["summary"].endswith("It could not be kept: No space left on device.")
+    files = CheckFiles(small_disk)
+    assert sorted(path.name for path in files.folder.iterdir()) == ["lock"]
+
+
+def test_an_odd_error_in_one_check_is_a_finding_and_the_rest_goes_on(
+    tmp_path: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe = Probe(torch="9.9", strategies=STRATEGIES)
+    monkeypatch.setattr(driver, "ask_torch", lambda *_: probe)
+    monkeypatch.setattr("trainers.check_machine.check._last_like", lambda *_: None)
+
+    def odd(*_: object) -> Any:
+        raise TypeError(f"odd at {Path.home()}/secret")
+
+    monkeypatch.setattr(disk, "check_file_system", odd)
+    monkeypatch.setattr(disk, "check_disk", lambda *_: Outcome.failed("So that no job is started.", ""))
+    check = Check(tmp_path, Wanted(check_id="0" * 12, device="cpu"), patience, lambda *_: None)
+    assert check.run() is False
+    (kept_one,) = CheckFiles(tmp_path).read()
+    found = {item["id"]: item for item in kept_one["findings"]}
+    assert found["file_system"]["state"] == "failed"
+    assert found["file_system"]["words"] == "The check itself went wrong: TypeError: odd at HOME/secret"
+    assert found["file_system"]["hint"] == REPORT_HINT
+    assert "Traceback" in found["file_system"]["log"] and str(Path.home()) not in found["file_system"]["log"]
+    assert found["driver"]["state"] == "skipped" and found["disk"]["state"] == "failed"
+
+
+def test_what_was_found_is_kept_when_the_check_itself_falls(
+    tmp_path: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "ask_torch", lambda *_: Probe(error="it fell"))
+
+    def tell(state: dict[str, Any], finding: Finding | None) -> None:
+        if finding is not None and finding.id == "file_system":
+            raise RuntimeError("nobody listens")
+
+    check = Check(tmp_path, Wanted(check_id="0" * 12, device="cpu"), patience, tell)
+    with pytest.raises(RuntimeError, match="nobody listens"):
+        check.run()
+    (kept_one,) = CheckFiles(tmp_path).read()
+    assert kept_one["state"] == "failed"
+    assert [item["state"] for item in kept_one["findings"]][:3] == ["failed", "passed", "waiting"]
+
+
+def test_only_what_others_say_is_scrubbed_and_cut_after_it(
+    tmp_path: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USER", "skipper")
+    monkeypatch.setenv("A_PLACE", "skipper's secret place")
+    check = Check(tmp_path, Wanted(check_id="0" * 12), patience, lambda *_: None)
+    said = "x" * (MOST_SAID_CHARS - 8) + " skipper's secret place"
+    check._carry_out("disk", lambda: Outcome.failed("The skipper said:", "Ask skipper.", said=said, log=said))
+    (found,) = [item for item in check.to_json(with_logs=True)["findings"] if item["id"] == "disk"]
+    assert found["words"] == "The skipper said: " + "x" * (MOST_SAID_CHARS - 8) + " VALUE"
+    assert found["hint"] == "Ask skipper."
+    assert found["log"].endswith("x VALUE")
+
+
+def test_the_file_keeps_our_own_words_and_versions_where_a_person_is_called_so(
+    tmp_path: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "ask_torch", lambda *_: Probe(error="card says no"))
+    monkeypatch.setenv("USER", "card")
+    monkeypatch.setenv("LOGNAME", "checks")
+    monkeypatch.setattr(disk, "check_disk", lambda *_: Outcome.failed("So that no job is started.", ""))
+    check = Check(tmp_path, Wanted(check_id="0" * 12, device="cpu"), patience, lambda *_: None)
+    check.run()
+    text = CheckFiles(tmp_path).report("0" * 12).read_text()
+    assert "Driver, wheel and card" in text and "CHECKS" in text
+    assert "torch cannot be used at all: NAME says no" in text
+
+
+def test_gpus_to_be_left_alone_are_not_shown_to_torch_and_what_cuda_says_is_scrubbed(
+    tmp_path: Path, patience: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A made-up driver and torch: two GPUs that cannot be used."""
+    gpus = [VisibleGpu(index=number, uuid=f"GPU-{number}", handle=None) for number in range(2)]
+    asked = []
+
+    def look(except_gpus: Collection[str]) -> GpusNow:
+        return GpusNow(free=tuple(gpu for gpu in gpus if gpu.uuid not in except_gpus))
+
+    def ask_torch(variables: Mapping[str, str], _: Patience) -> Probe:
+        asked.append(variables["CUDA_VISIBLE_DEVICES"])
+        reason = "CUDA does not start: no /home/bob/libcuda.so"
+        return Probe(torch="9.9", cuda="13.0", obstacle=Obstacle(reason=reason, remedy="Mend it."))
+
+    card = driver.Nvidia(num_cards=2, problem=None, driver="580", cuda="13.0")
+    monkeypatch.setattr(devices, "look", look)
+    monkeypatch.setattr(driver, "ask_torch", ask_torch)
+    monkeypatch.setattr(driver.Nvidia, "look", lambda: card)
+    monkeypatch.setattr(disk, "check_disk", lambda *_: Outcome.failed("So that no job is started.", ""))
+    wanted = Wanted(check_id="0" * 12, except_gpus=("GPU-1",))
+    check = Check(tmp_path, wanted, patience, lambda *_: None)
+    check.run()
+    assert asked == ["GPU-0"]
+    state = check.to_json()
+    why = "CUDA does not start: no HOME/libcuda.so"
+    assert state["device"] == f"2 CPU ranks, because no GPU can be used: {why}"
+    assert state["findings"][0]["words"].endswith(f"for CUDA 13.0. {why}")
+
+
+def test_half_a_line_at_the_beginning_of_a_logs_end_is_left_out(tmp_path: Path) -> None:
+    short, long, one_line = (tmp_path / name for name in ("short.log", "long.log", "one_line.log"))
+    short.write_text("first\nlast\n")
+    long.write_text("at /srv/ann/x\n" + "y" * (LOG_END_BYTES - 6) + "\nlast\n")
+    one_line.write_text("z" * 2 * LOG_END_BYTES)
+    assert log_ends([short]) == "--- short.log\nfirst\nlast"
+    assert log_ends([long]) == f"--- long.log\n{'y' * (LOG_END_BYTES - 6)}\nlast", "whole lines stay"
+    long.write_text("at /srv/ann/x" + "y" * (LOG_END_BYTES - 6) + "\nlast\n")
+    assert log_ends([long, one_line]) == "--- long.log\nlast"
+
+
+def kept(check_id: str, **values: Any) -> dict[str, Any]:
+    usual = {"state": "done", "started_unix_s": 1.0, "findings": [Finding(id="x", title="X").to_json()]}
+    return {"check_id": check_id, **usual, **values}
+
+
+def test_the_last_checks_are_kept_for_their_owner_alone(tmp_path: Path) -> None:
+    files = CheckFiles(tmp_path)
+    assert files.read() == []
+    ids = [f"{number:012x}" for number in range(MOST_KEPT + 2)]
+    for check_id in ids:
+        files.keep(kept(check_id), f"report of {check_id}")
+    assert [check["check_id"] for check in files.read()] == ids[2:]
+    reports = sorted(path.name for path in files.folder.glob("report-*"))
+    assert reports == [f"report-{check_id}.txt" for check_id in ids[2:]]
+    assert files.folder.stat().st_mode & 0o777 == 0o700
+    for path in (files.results, files.report(ids[-1])):
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_newest_whole_check_on_each_kind_of_device_outlives_cancelled_ones(tmp_path: Path) -> None:
+    files = CheckFiles(tmp_path)
+    ids = [f"{number:012x}" for number in range(MOST_KEPT + 4)]
+    kinds = [("done", "cuda"), ("done", "cpu"), ("done", "cpu")]
+    for check_id, (state, kind) in zip(ids, [*kinds, *[("cancelled", "cpu")] * (MOST_KEPT + 1)], strict=True):
+        files.keep(kept(check_id, state=state, device_kind=kind), f"report of {check_id}")
+    expected = [ids[0], ids[2], *ids[-MOST_KEPT:]]
+    assert [check["check_id"] for check in files.read()] == expected
+    assert [files.report(check_id).is_file() for check_id in ids] == [one in expected for one in ids]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", '{"version": 9, "checks": []}', '{"version": 1, "checks": 3}',
+     '{"version": 1, "checks": [{"check_id": "../../x", "findings": []}, {"check_id": 3}, 4]}'],
+)  # fmt: skip
+def test_a_damaged_file_of_results_is_none(tmp_path: Path, content: str) -> None:
+    files = CheckFiles(tmp_path)
+    files.folder.mkdir()
+    files.results.write_text(content)
+    assert files.read() == []
+    files.keep(kept("0" * 12), "")
+    assert len(files.read()) == 1
+
+
+@pytest.mark.parametrize("check_id", ["", "../../etc/passwd", "0" * 11, "0" * 13, "G" * 12, "0" * 11 + "\n"])
+def test_only_a_checks_id_names_a_file(tmp_path: Path, check_id: str) -> None:
+    with pytest.raises(ValueError, match="check_id is"):
+        CheckFiles(tmp_path).report(check_id)
+
+
+def test_scratch_is_one_checks_alone_and_leftovers_of_a_killed_one_are_removed(tmp_path: Path) -> None:
+    files = CheckFiles(tmp_path)
+    files.work.mkdir(parents=True)
+    (files.work / "left by a killed check").write_text("x")
+    with alone(files), scratch(files) as folder:
+        assert list(folder.iterdir()) == []
+        (folder / "run").mkdir()
+        with pytest.raises(ValueError, match="already being checked"), alone(files):
+            pass
+        assert (folder / "run").is_dir(), "who is refused removes nothing of the other"
+    assert [path.name for path in files.folder.iterdir()] == ["lock"]
+
+
+def test_a_run_that_goes_on_is_noticed_and_the_scratch_folder_is_no_run(tmp_path: Path) -> None:
+    from trainers.contract import rundir
+
+    run = rundir.create(tmp_path, config_module.parse({}))
+    (tmp_path / "stray").write_text("no folder")
+    files = CheckFiles(tmp_path)
+    with alone(files), scratch(files):
+        assert not does_a_run_go_on(tmp_path)
+        lock = run.acquire_lock()
+        assert does_a_run_go_on(tmp_path)
+        os.close(lock)
