@@ -76,6 +76,7 @@ class Job:
                 samples_in_epoch=progress.samples_in_epoch,
             ),
             "class_names": self._class_names(),
+            "all_reduce": self.strategy.all_reduce,
         }
 
     def _class_names(self) -> list[str] | None:

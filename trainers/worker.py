@@ -25,6 +25,7 @@ from trainers.contract.torchrun import by_hand
 from trainers.engines.heartbeats import beats, heartbeat_board
 from trainers.files import private_files
 from trainers.files.plain_files import open_to_append
+from trainers.machine import process_title
 from trainers.machine.lifeline import die_with_parent, parent_by_name
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def work(run: RunDirectory, resume_step: int | None) -> int:
     """Be this rank of a run; return the exit code for its process, the traceback being in the log."""
     private_files.begin(run.path.parent)
     redirect_output(run)
+    process_title.show_rank(run.run_id, int(os.environ["RANK"]))
     die_with_parent(parent_by_name())
     beats.begin()
     try:

@@ -155,7 +155,7 @@ class RunPage {
     letTake(this.insights, (card) => card.update(payload.insights));
     this.noteHead(head);
     letTake(this.devices, (card) => card.update(this.board.traces, devices, payload.type === "snapshot"));
-    letTake(this.ranksPanel, (card) => card.update(ranks, payload.insights));
+    letTake(this.ranksPanel, (card) => card.update(ranks, payload.insights, head.communication));
     letTake(this.memory, (card) => card.update(ranks, this.deviceKind));
     letTake(this.sample, (card) => card.update(payload.sample));
     letTake(this.confusion, (card) => card.update(payload.confusion));

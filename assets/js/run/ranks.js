@@ -21,10 +21,12 @@ export class RanksPanel {
     this.empty = el("p", { class: "ddp-empty" }, "Appears with the first steps: one bar for each rank.");
     this.slow = el("p", { class: "ddp-slowest", role: "status" }, "\u00a0");
     this.legend = el("p", { class: "ddp-legend" });
+    this.communication = el("p", { class: "ddp-caption" });
     this.element = section(
       "What each rank does",
       "ranks",
       el("p", { class: "ddp-caption" }, `${summary.strategy_sharing} Shown is the newest measured step.`),
+      this.communication,
       this.legend,
       this.empty,
       this.list,
@@ -32,7 +34,9 @@ export class RanksPanel {
     );
   }
 
-  update(ranks, insights) {
+  update(ranks, insights, communication) {
+    setText(this.communication, communication);
+    show(this.communication, Boolean(communication));
     if (insights) {
       setText(this.slow, insights.find((insight) => insight.code === "slow_rank")?.message ?? "\u00a0");
     }

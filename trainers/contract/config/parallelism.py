@@ -67,6 +67,15 @@ class Parallelism:
         topic="parallel",
         choices=("none", "fp16", "bf16"),
     )
+    all_reduce: str = setting(
+        "auto",
+        label="Average gradients",
+        help="auto: through memory that CPU ranks of one machine share, where they can; "
+        "backend: always over gloo or NCCL.",
+        by_strategy=True,
+        topic="parallel",
+        choices=("auto", "backend"),
+    )
     sync_batchnorm: bool = setting(
         False,
         label="SyncBatchNorm",
