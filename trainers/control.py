@@ -26,7 +26,7 @@ def obey(job: Job, command: Command) -> str:
         message = f"Learning rate is {command.learning_rate:g} from step {step + 1} on."
         if job.config.lr_schedule != "constant":
             message = (
-                f"The schedule goes on from a full rate of {command.learning_rate:g} at step {step + 1}."
+                f"The schedule continues from a full rate of {command.learning_rate:g} at step {step + 1}."
             )
         reporter.answer(command, step=step, accepted=True, message=message)
     elif command.name == "resume":
@@ -82,14 +82,14 @@ def stay_paused(job: Job, why: str) -> str:
         if command is None:
             continue
         if command.name == "resume":
-            message = f"Going on from step {step}."
+            message = f"Continuing from step {step}."
             job.reporter.answer(command, step=step, accepted=True, message=message)
             job.reporter.state("running", message)
             # A checkpoint taken during the pause is part of the pause.
             job.stood_still_s = stood_still_before_s + time.perf_counter() - started
             return "running"
         if command.name == "pause":
-            job.reporter.answer(command, step=step, accepted=False, message="It is paused already.")
+            job.reporter.answer(command, step=step, accepted=False, message="The run is already paused.")
         elif obey(job, command) == "stopped":
             return "stopped"
         elif command.name == "stop":
@@ -100,7 +100,7 @@ def _stop(job: Job, command: Command) -> str:
     step, reporter = job.progress.step, job.reporter
     reporter.state("stopping", command.why or "Stop was asked for.")
     if command.save and not save_and_wait(job, "stop"):
-        message = "Nothing could be saved, so the run goes on. Free some space, or stop without saving."
+        message = "Nothing could be saved, so the run continues. Free some space, or stop without saving."
         reporter.answer(command, step=step, accepted=False, message=message)
         reporter.state("running", message)
         return "running"
@@ -115,4 +115,4 @@ def _checkpoint(job: Job, command: Command) -> None:
     job.answers.asked[step] = command
     save(job, "button")
     if job.checkpointer.is_saved(step) and job.answers.asked.pop(step, None) is not None:
-        job.reporter.answer(command, step=step, accepted=True, message=f"Step {step} was saved already.")
+        job.reporter.answer(command, step=step, accepted=True, message=f"Step {step} is already saved.")

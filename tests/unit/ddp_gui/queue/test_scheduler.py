@@ -209,7 +209,7 @@ def test_a_supervisor_that_comes_late_finds_that_another_was_started(
     place.supervisors.end(run)
     straggler = place.supervisors.start(run, ticket)
     assert straggler.wait() == 1
-    assert "taken out of the line, or started in another way" in (run.logs / "supervisor.log").read_text()
+    assert "removed from the queue, or started in another way" in (run.logs / "supervisor.log").read_text()
     assert run.read_status().state == "finished"
 
 
