@@ -9,6 +9,7 @@ check:
 format:
 	$(BIN)ruff format .
 	$(BIN)ruff check --fix .
+	$(BIN)oxfmt assets/js assets/css
 
 test:
 	./test.sh

@@ -1,19 +1,19 @@
 // Puts our views into the places the pages leave for them, whenever those have been rendered.
 
-import { mountNav } from "./nav.js";
-import { dressPresets } from "./presets.js";
-import { beginTerms, explainTerms } from "./terms.js";
+import { mountNav } from "./auth/nav.js";
+import { beginTerms, explainTerms } from "./train/terms.js";
+import { dressPresets } from "./train/presets.js";
 
 // Each page loads only what it shows.
 const VIEWS = {
-  "ddp-run": async () => (await import("./run.js")).mountRun,
-  "ddp-runs": async () => (await import("./runs.js")).mountRuns,
-  "ddp-live": async () => (await import("./live_strip.js")).mountLive,
-  "ddp-machine": async () => (await import("./machine.js")).mountMachine,
-  "ddp-queue": async () => (await import("./queue.js")).mountQueue,
-  "ddp-nav-queue": async () => (await import("./nav_queue.js")).mountNavQueue,
+  "ddp-run": async () => (await import("./run/page.js")).mountRun,
+  "ddp-runs": async () => (await import("./runs/page.js")).mountRuns,
+  "ddp-live": async () => (await import("./train/live_strip.js")).mountLive,
+  "ddp-machine": async () => (await import("./machine/page.js")).mountMachine,
+  "ddp-queue": async () => (await import("./queue/page.js")).mountQueue,
+  "ddp-nav-queue": async () => (await import("./queue/nav.js")).mountNavQueue,
   "ddp-nav-end": async () => mountNav,
-  "ddp-tour": async () => (await import("./tour.js")).mountTour,
+  "ddp-tour": async () => (await import("./train/tour.js")).mountTour,
 };
 const mounted = new Map();
 

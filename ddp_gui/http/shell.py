@@ -5,6 +5,7 @@ They are plain HTML with a place that a script fills, so that opening a run take
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable
 
@@ -16,17 +17,16 @@ from trainers.paths import ASSETS
 
 TITLE = "DDP, live"
 STYLES = (
-    "style",
-    "nav",
-    "train",
-    "dashboard",
-    "sample",
-    "machine",
-    "runs",
-    "strangers_text",
-    "queue",
-    "person",
-    "terms",
+    "shared/style",
+    "shared/nav",
+    "train/form",
+    "run/page",
+    "run/sample",
+    "machine/page",
+    "runs/page",
+    "queue/page",
+    "auth/person",
+    "train/terms",
 )
 # The way to each page: its address, its name in the navigation, and the place a script fills.
 PAGES = (("runs", "Runs", "ddp-runs"), ("machine", "Machine", "ddp-machine"))
@@ -50,7 +50,7 @@ window.ddpEarlySummary = (() => {
 }
 RUN_PAGE = ("run", "Run", "ddp-run")
 _INLINE = re.compile(r"<script>(.*?)</script>", re.DOTALL)
-_IMPORTED = re.compile(r'from "\./(\w+)\.js"')
+_IMPORTED = re.compile(r'from "(\.[\w./]+)"')
 NAVIGATION = (("", "Train"), *((path, name) for path, name, _ in PAGES))
 
 
@@ -84,14 +84,15 @@ def head(*, has_charts: bool = False) -> str:
 
 def preloads(path: str) -> str:
     """Return links that fetch a page's scripts at once, not one after the other as they name each other."""
-    wanted, found = ["main", path], dict[str, None]()
+    wanted, found = ["main.js", f"{path}/page.js"], dict[str, None]()
     while wanted:
         name = wanted.pop()
-        script = ASSETS / "js" / f"{name}.js"
+        script = ASSETS / "js" / name
         if name not in found and script.is_file():
             found[name] = None
-            wanted += _IMPORTED.findall(script.read_text(encoding="utf-8"))
-    return "\n".join(f'<link rel="modulepreload" href="./live/assets/js/{name}.js">' for name in found)
+            imported = _IMPORTED.findall(script.read_text(encoding="utf-8"))
+            wanted += [posixpath.normpath(posixpath.join(posixpath.dirname(name), way)) for way in imported]
+    return "\n".join(f'<link rel="modulepreload" href="./live/assets/js/{name}">' for name in found)
 
 
 def navigation(current: str) -> str:

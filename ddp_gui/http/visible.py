@@ -1,4 +1,4 @@
-"""Characters that are not seen but act are shown as their numbers; `assets/js/visible.js` does the same."""
+"""Characters that are not seen but act are shown as their numbers, as by `assets/js/shared/visible.js`."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from ddp_gui.plan.plan import Plan
 from ddp_gui.runs.runs import RunStore
 from ddp_gui.train import fill_in, own_data_page, presets, words
 from ddp_gui.train.api import Api
-from ddp_gui.train.form import FINE_TUNING_FIELDS, TOPIC_TITLES, Form, means_something
+from ddp_gui.train.form import FINE_TUNING_FIELDS, TOPIC_TITLES, Form
 from trainers.contract.config import ConfigError
 
 HERO = """<header class="ddp-hero"><h1>Train a network on several GPUs at once</h1>
@@ -207,7 +207,7 @@ class TrainPage:
         is_strategy = strategy in [name for _, name in strategies]
         return (
             gr.update(choices=sizes, value=size if is_size else ""),
-            gr.update(choices=strategies, value=strategy if is_strategy else "ddp"),
+            gr.update(choices=strategies, value=strategy if is_strategy else strategies[0][1]),
         )
 
     def _show_own_data(self, dataset: str) -> Any:
@@ -236,7 +236,7 @@ class TrainPage:
             looked.then(**fitting).then(self._preview_for_who_asks, self._controls, self._said, **QUIET)
         for other, names in self.form.depending().items():
             shown = [fields[name] for name in names]
-            fields[other].change(partial(_show_if_meant, names), fields[other], shown, **QUIET)
+            fields[other].change(partial(self.form.shown_if_meant, other), fields[other], shown, **QUIET)
         fields["scale_lr"].input(
             _offer_warm_up,
             [fields["scale_lr"], fields["warmup_steps"], fields["warmup_ratio"]],
@@ -300,12 +300,6 @@ def _add_topic(form: Form, topic: str, title: str) -> None:
         for first in range(0, len(names), FIELDS_A_ROW):
             with gr.Row():
                 form.add_controls(*names[first : first + FIELDS_A_ROW])
-
-
-def _show_if_meant(names: list[str], value: str) -> list[Any]:
-    """Hide fields, such as momentum, while the choice they belong to is not made."""
-    # "hidden" and not False: the control stays in the document and keeps its value.
-    return [gr.update(visible=means_something(name, value) or "hidden") for name in names]
 
 
 def _offer_warm_up(is_on: bool, steps: Any, ratio: Any) -> Any:

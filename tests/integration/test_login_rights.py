@@ -176,7 +176,7 @@ def test_without_a_session_nothing_answers(page: Page) -> None:
                 assert answer.status_code in (303, 401), (method, path)
                 if answer.status_code == 303:
                     assert answer.headers["location"].startswith("/login"), (method, path)
-    for path in ("/live/assets/js/main.js", "/live/assets/css/runs.css", "/gradio_api/file=/etc/passwd"):
+    for path in ("/live/assets/js/main.js", "/live/assets/css/runs/page.css", "/gradio_api/file=/etc/passwd"):
         assert stranger.get(path).status_code == 401
 
 

@@ -194,7 +194,7 @@ def test_the_browser_shows_what_the_server_shows(server: Server, watched: Watche
     page.goto(f"{server.address}/runs")
     shown = page.evaluate(
         """async (texts) => {
-          const { visible } = await import("./live/assets/js/visible.js");
+          const { visible } = await import("./live/assets/js/shared/visible.js");
           return texts.map(visible);
         }""",
         texts,

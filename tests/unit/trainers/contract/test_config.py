@@ -23,7 +23,7 @@ def problem_of(**raw: Any) -> config.Problem:
 
 def test_empty_configuration_takes_all_defaults() -> None:
     assert config.parse({}) == Config()
-    assert dataclasses.asdict(Config()) == config.default_values()
+    assert dataclasses.asdict(Config()) == config.default_values() | {"plugin_options": {}}
 
 
 def test_what_config_json_holds_is_read_back_the_same() -> None:
@@ -39,10 +39,27 @@ def test_a_configuration_cannot_be_changed() -> None:
 def test_fields_that_depend_on_a_choice_name_one_that_there_is() -> None:
     depending = {name: setting.only_with for name, setting in config.settings().items() if setting.only_with}
     assert depending["momentum"] == ("optimizer", ("sgd",))
-    registry.discover_all()
     for other, values in depending.values():
-        choices = config.settings()[other].choices or tuple(registry.strategies())
-        assert set(values) <= set(choices), (other, values)
+        assert set(values) <= set(config.settings()[other].choices), (other, values)
+
+
+def test_fields_that_depend_on_the_strategy_are_named_by_one() -> None:
+    registry.discover_all()
+    named = {name for kind in registry.strategies().values() for name in kind.options}
+    assert named == {name for name, setting in config.settings().items() if setting.by_strategy}
+    assert named >= {"tensor_parallel_size", "pipeline_microbatches", "bucket_cap_mb"}
+
+
+def test_options_of_plug_ins_are_kept_as_they_are_and_nothing_else_is() -> None:
+    read = config.parse({"batch_size": 7, "local_sgd.average_every": 4})
+    assert read.plugin_options == {"local_sgd.average_every": 4}
+    assert read.to_json()["local_sgd.average_every"] == 4
+    assert config.parse(json.loads(json.dumps(read.to_json()))) == read
+    assert "plugin_options" not in Config().to_json()
+    for value in ([], {}, float("nan"), float("inf"), "x" * 4097, "\ud800"):
+        assert problem_of(**{"local_sgd.average_every": value}).field == "local_sgd.average_every"
+    for name in ("a.b.c", ".b", "a.", "a. b", "a.b\n"):
+        assert problem_of(**{name: 1}).field == name
 
 
 @pytest.mark.parametrize("name", list(config.default_values()))

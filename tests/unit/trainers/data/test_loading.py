@@ -33,7 +33,9 @@ def split_of(num_samples: int = 50) -> TensorSplit:
 def batches_of(first: int = 0, **values: Any) -> list[Batch]:
     config = Config(batch_size=8, **values)
     sharded = ShardedBatches(50, 8, seed=0, replica=0, num_replicas=2)
-    return list(Loader(split_of(), sharded, config, CPU).epoch(1, first))
+    loader = Loader(split_of(), sharded, config, CPU)
+    loader.set_epoch(1)
+    return list(loader.starting_at(first))
 
 
 def test_workers_bring_the_same_batches_as_indexing() -> None:
@@ -135,7 +137,8 @@ def test_variation_is_reproducible_and_only_for_training(values: dict[str, Any])
     for num_workers in (0, 2):
         torch.manual_seed(5)
         loader = Loader(split, sharded, Config(num_workers=num_workers, **values), CPU)
-        runs.append([batch.inputs for batch in loader.epoch(0)])
+        loader.set_epoch(0)
+        runs.append([batch.inputs for batch in loader.starting_at(0)])
     assert all(torch.equal(one, other) for one, other in zip(*runs, strict=True))
     sharded.set_epoch(0)
     plain = [split.prepare(split.batch(micro.indices)[0]) for micro in sharded.starting_at(0)]

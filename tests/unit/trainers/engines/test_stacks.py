@@ -101,7 +101,7 @@ def line_of(path: Path, words: str) -> int:
     [
         ("trainers/report/meter.py", ".tolist()", True),
         ("trainers/report/metrics.py", ".tolist()", True),
-        ("trainers/loop.py", "strategy.model.train()", False),
+        ("trainers/loop.py", "model.train()", False),
     ],
 )
 def test_line_that_reads_from_the_device_waits_for_it(file: str, words: str, waits: bool) -> None:

@@ -129,7 +129,7 @@ def test_smoothing_is_for_training_and_a_models_own_loss_is_added() -> None:
     assert objective.training_loss((scores, torch.tensor(2.0)), targets) == smooth + 2
     plain = nn.functional.cross_entropy(scores, targets, reduction="sum")
     assert float(objective.summed_loss(scores, targets)) == pytest.approx(float(plain))
-    assert objective.share(targets, 0.5)(scores) == smooth * 0.5
+    assert objective(scores, targets, 0.5) == smooth * 0.5
 
 
 def test_regression_learns_by_squared_error() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from trainers.checkpoint.snapshot import Progress
 from trainers.contract.config import Config, schedule
 from trainers.optimisation.optimizers import LearningRate
 
@@ -83,9 +84,10 @@ def test_optimizer_gets_the_rate_of_the_step_and_set_lr_replaces_the_peak() -> N
     rate = LearningRate(config, num_replicas=2, num_train=200)
     weight = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([{"params": [weight]}], lr=9.0)
-    assert rate.apply(optimizer, 1, None) == pytest.approx(0.05) == optimizer.param_groups[0]["lr"]
-    assert rate.apply(optimizer, 4, None) == pytest.approx(0.2)
-    assert rate.apply(optimizer, 2, 1.0) == pytest.approx(0.5), "the schedule goes on from the new peak"
+    assert rate.apply(optimizer, Progress(step=0)) == pytest.approx(0.05) == optimizer.param_groups[0]["lr"]
+    assert rate.apply(optimizer, Progress(step=3, samples_in_epoch=60)) == pytest.approx(0.2)
+    changed = Progress(step=1, samples_in_epoch=20, learning_rate=1.0)
+    assert rate.apply(optimizer, changed) == pytest.approx(0.5), "the schedule goes on from the new peak"
 
 
 def test_rates_stay_finite_and_never_negative_whatever_the_length() -> None:

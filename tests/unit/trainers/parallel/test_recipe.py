@@ -13,7 +13,7 @@ from torch import nn
 
 from tests.unit.fakes import world_of
 from tests.unit.trainers.report.test_metrics import spec_of
-from trainers import build, loop, registry
+from trainers import build, registry
 from trainers.checkpoint.snapshot import Progress
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
@@ -25,7 +25,6 @@ from trainers.job import take_sample
 from trainers.optimisation import compiling, optimizers
 from trainers.optimisation.objective import Objective
 from trainers.optimisation.optimizers import LearningRate
-from trainers.parallel import precision
 from trainers.parallel.precision import Precision
 from trainers.parallel.strategy import Strategy
 from trainers.report.reporter import NullReporter
@@ -99,7 +98,9 @@ def train_steps(bits: Precision, *, poison_step: int | None = None) -> list[torc
     objective = Objective(spec_of(IMAGE_CLASSIFICATION, 3))
     weights = []
     for step in range(4):
-        strategy.forward_backward(inputs, objective.share(targets, 1.0), bits.loss_scale())
+        with bits.autocast():
+            loss = objective(strategy.model(inputs), targets, 1.0)
+        loss.backward(bits.loss_scale())
         if step == poison_step:
             model[0].weight.grad[0, 0] = torch.inf  # type: ignore[union-attr,index]
         bits.unscale(optimizer)
@@ -127,9 +128,9 @@ def test_step_with_an_infinite_gradient_is_left_out_and_the_scale_falls() -> Non
 
 
 def test_fp16_is_refused_where_the_ranks_hold_pieces() -> None:
-    assert "bf16" in str(precision.why_not("fp16", Shard))
-    assert precision.why_not("fp16", Strategy) is None
-    assert precision.why_not("bf16", Shard) is None
+    assert "bf16" in str(Shard.why_not_config(Config(precision="fp16")))
+    assert Strategy.why_not_config(Config(precision="fp16")) is None
+    assert Shard.why_not_config(Config(precision="bf16")) is None
 
 
 def compiled(backend: Any) -> tuple[nn.Module, str | None]:
@@ -241,10 +242,7 @@ def rate_after_resume(num_ranks: int, lr_schedule: str, max_steps: int | None = 
     num_train = 800  # 50 steps an epoch with two ranks
     rate = LearningRate(config, num_replicas=num_ranks, num_train=num_train)
     progress = Progress(step=500, epoch=10, samples_in_epoch=0)
-    job: Any = SimpleNamespace(
-        config=config, rate=rate, progress=progress, global_batch=config.global_batch(num_ranks)
-    )
-    return rate.at(loop.position(job), None), loop.position(job)
+    return rate.at(rate.position(progress), None), rate.position(progress)
 
 
 def test_schedule_of_a_run_that_ends_by_steps_goes_on_by_steps_on_other_ranks() -> None:

@@ -35,7 +35,7 @@ def test_duplicate_name_raises_and_the_first_one_stays(what: str) -> None:
         ),
         "data set": (registry.register_dataset("digits", label=""), registry.datasets(), "digits"),
         "strategy": (
-            registry.register_strategy("ddp", label="", description=""),
+            registry.register_strategy("ddp", label="", description="", sharing=""),
             registry.strategies(),
             "ddp",
         ),

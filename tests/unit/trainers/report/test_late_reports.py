@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,10 +17,14 @@ from trainers import loop
 from trainers.checkpoint.snapshot import Progress
 from trainers.contract.config import Config
 from trainers.data.loading import Batch
+from trainers.job import Job
+from trainers.parallel.precision import Precision
 from trainers.report import losses, meter
 from trainers.report.meter import StepMeter
+from trainers.report.observer import NullObserver
 from trainers.report.reporter import Command
-from trainers.report.step_clock import StepTimes
+
+CPU = torch.device("cpu")
 
 
 def late(notebook: Notebook, world: Any = None) -> StepMeter:
@@ -29,8 +34,8 @@ def late(notebook: Notebook, world: Any = None) -> StepMeter:
 def step(subject: StepMeter, number: int, *, step_time_s: float = 5.0) -> Command | None:
     """End a step whose loss is a tenth of its number, as the loop does."""
     subject.settle()
+    subject.add_loss(torch.tensor(number / 10))
     return subject.step_done(
-        torch.tensor(number / 10),
         step=number,
         epoch=0,
         lr=0.1,
@@ -141,20 +146,18 @@ class Diary:
 
         monkeypatch.setattr(losses.DeviceLosses, "_wait_for", noted)
 
-    def forward_backward(self, *_: Any) -> Tensor:
+    def loss(self, *_: Any) -> Tensor:
         self.entries.append("hand out")
-        return torch.ones(())
+        return self.parameter.sum()
 
     def job(self, num_steps: int) -> Any:
         """Return a job of which every step is reported."""
         batch = Batch(inputs=torch.ones(1), targets=torch.ones(1), weight=1.0, num_global=1, is_last=True)
         progress = Progress()
-        parts = ("begin_step", "data_fetched", "backward_done", "optimizer_done", "end_step")
-        clock = SimpleNamespace(
-            **dict.fromkeys(parts, ignore), step_time_s=5.0, data_time_s=0.0, newest=StepTimes
-        )
+        observer = NullObserver()
+        observer.step_time_s = 5.0
         world = world_of(1)
-        return SimpleNamespace(
+        job = SimpleNamespace(
             config=Config(),
             world=world,
             progress=progress,
@@ -162,21 +165,21 @@ class Diary:
                 model=nn.Identity(),
                 is_collective=False,
                 gradient_sync=lambda *, enabled: contextlib.nullcontext(),
-                forward_backward=self.forward_backward,
+                criterion=lambda _objective: self.loss,
                 gradient_norm=lambda: torch.ones(()),
             ),
             meter=late(Notebook(), world),
-            clock=clock,
-            loader=SimpleNamespace(epoch=lambda *_: [batch] * num_steps),
-            objective=SimpleNamespace(share=ignore),
-            precision=SimpleNamespace(loss_scale=ignore, unscale=ignore, step=ignore),
+            observer=observer,
+            loader=SimpleNamespace(set_epoch=ignore, starting_at=lambda _: [batch] * num_steps),
+            objective=ignore,
+            precision=Precision("fp32", CPU),
             optimizer=torch.optim.SGD([self.parameter]),
-            rate=SimpleNamespace(apply=lambda *_: 0.1, is_over_by_steps=True),
-            pulse=SimpleNamespace(beat=ignore),
-            note_step_start=ignore,
-            take_stood_still_s=lambda: 0.0,
+            rate=SimpleNamespace(apply=lambda *_: 0.1),
+            begin_step=ignore,
             has_ended=lambda: progress.step >= num_steps,
         )
+        job.end_step = partial(Job.end_step, job)
+        return job
 
 
 def ignore(*_: Any, **__: Any) -> None:
@@ -187,7 +190,7 @@ def test_the_loop_hands_out_a_step_before_it_waits_for_the_report_of_the_one_bef
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     diary = Diary(monkeypatch)
-    monkeypatch.setattr(loop, "finish", lambda _job: "finished")
+    monkeypatch.setattr(loop, "finish", ignore)
     monkeypatch.setattr(loop, "sample_now_and_then", ignore)
-    assert loop.train(diary.job(4)) == "finished"
+    loop.train(diary.job(4))
     assert diary.entries == ["hand out", *["hand out", "wait"] * 3], "the last report is read at the end"

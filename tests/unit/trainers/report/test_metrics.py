@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tests.unit.fakes import world_of
+from trainers import registry
 from trainers.contract import events
 from trainers.data.dataset import (
     IMAGE_CLASSIFICATION,
@@ -19,8 +20,13 @@ from trainers.data.dataset import (
     DataSpec,
 )
 from trainers.report import metrics
+from trainers.report.metrics import Meter
 
 CPU = torch.device("cpu")
+
+
+def meter_of(spec: DataSpec) -> Meter:
+    return registry.task(spec.task).meter(spec, CPU)
 
 
 def spec_of(task: str, num_classes: int, class_names: tuple[str, ...] = (), std: float = 1.0) -> DataSpec:
@@ -39,7 +45,7 @@ def spec_of(task: str, num_classes: int, class_names: tuple[str, ...] = (), std:
 
 
 def measure(spec: DataSpec, scores: Tensor, targets: Tensor, pieces: int = 1) -> dict[str, float]:
-    meter = metrics.create(spec, CPU)
+    meter = meter_of(spec)
     for some_scores, some_targets in zip(scores.chunk(pieces), targets.chunk(pieces), strict=True):
         meter.add(some_scores, some_targets, torch.tensor(float(len(some_targets))))
     found = meter.result(world_of(1))
@@ -74,7 +80,7 @@ def test_confusion_has_a_row_for_each_true_class_and_a_column_for_each_predicted
     torch.manual_seed(1)
     targets = torch.randint(0, num_classes, (300,))
     scores = torch.randn(300, num_classes)
-    meter = metrics.create(spec_of(TABULAR_CLASSIFICATION, num_classes), CPU)
+    meter = meter_of(spec_of(TABULAR_CLASSIFICATION, num_classes))
     for part in (slice(0, 77), slice(77, 300)):
         meter.add(scores[part], targets[part], torch.tensor(1.0))
     confusion = meter.result(world_of(1)).confusion
@@ -96,7 +102,7 @@ def test_metrics_are_the_same_whether_or_not_there_is_a_confusion() -> None:
         meter.add(scores, targets, torch.tensor(1.0))
     found, plain = with_matrix.result(world_of(1)), without.result(world_of(1))
     assert found.metrics == plain.metrics and plain.confusion is None
-    many = metrics.create(spec_of(IMAGE_CLASSIFICATION, 21), CPU)
+    many = meter_of(spec_of(IMAGE_CLASSIFICATION, 21))
     many.add(torch.randn(30, 21), torch.randint(0, 21, (30,)), torch.tensor(1.0))
     assert many.result(world_of(1)).confusion is None
 
@@ -120,14 +126,14 @@ def test_regression_metrics_are_on_the_targets_own_scale() -> None:
 
 def test_bits_per_character_is_said_only_of_characters() -> None:
     scores, targets = torch.randn(2, 6, 3), torch.randint(0, 3, (2, 6))
-    meter = metrics.create(spec_of(LANGUAGE_MODELLING, 3, ("a", "b", "c")), CPU)
+    meter = meter_of(spec_of(LANGUAGE_MODELLING, 3, ("a", "b", "c")))
     meter.add(scores, targets, torch.tensor(12 * math.log(2)))
     evaluation = meter.result(world_of(1))
     found = evaluation.metrics
     assert evaluation.loss == pytest.approx(math.log(2)) and evaluation.confusion is None
     assert found["bits_per_character"] == pytest.approx(1.0) and found["perplexity"] == pytest.approx(2.0)
     assert found["accuracy"] == int((scores.argmax(-1) == targets).sum()) / 12
-    tokens = metrics.create(spec_of(LANGUAGE_MODELLING, 3), CPU)
+    tokens = meter_of(spec_of(LANGUAGE_MODELLING, 3))
     tokens.add(scores, targets, torch.tensor(1.0))
     assert "bits_per_token" in tokens.result(world_of(1)).metrics
 

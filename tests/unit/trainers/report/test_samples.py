@@ -20,14 +20,29 @@ from trainers.data.dataset import (
     DataOptions,
     DataSpec,
     ImageSplit,
+    Split,
     TensorSplit,
 )
 from trainers.registry import ModelOptions
 from trainers.report import samples
 from trainers.report.samples import Scores
+from trainers.tasks import image_classification, language_modelling, tabular_regression, text_classification
 
 CPU = torch.device("cpu")
 MAX_JSON_BYTES = 8_000  # images are larger
+
+
+def sample_of(
+    scores: Scores,
+    spec: DataSpec,
+    validation: Split,
+    *,
+    device: torch.device = CPU,
+    seed: int = 0,
+    time_limit_s: float | None = None,
+) -> tuple[str, Any] | None:
+    task = registry.task(spec.task)
+    return task.sample(scores, spec, validation, device=device, seed=seed, time_limit_s=time_limit_s)
 
 
 def take(scores: Scores, dataset_name: str, seed: int = 0) -> tuple[str, Any]:
@@ -37,7 +52,7 @@ def take(scores: Scores, dataset_name: str, seed: int = 0) -> tuple[str, Any]:
     _, validation = dataset.load(CPU)
     before = torch.get_rng_state()
     with torch.no_grad():
-        taken = samples.take(scores, dataset.spec(), validation, device=CPU, seed=seed)
+        taken = sample_of(scores, dataset.spec(), validation, device=CPU, seed=seed)
     assert torch.equal(torch.get_rng_state(), before), "a sample must not change what training draws next"
     assert taken is not None
     kind, content = taken
@@ -67,7 +82,7 @@ def as_bytes(content: str) -> list[int]:
 def test_images_come_with_pixels_label_and_the_networks_own_prediction() -> None:
     model = network("mlp", "digits")
     kind, content = take(model, "digits")
-    assert kind == "images" and len(content) == samples.NUM_IMAGES
+    assert kind == "images" and len(content) == image_classification.NUM_IMAGES
     for image in content:
         assert len(as_bytes(image["pixels"])) == image["height"] * image["width"] == 64
         assert image["channels"] == 1
@@ -86,10 +101,14 @@ def test_large_colour_images_are_made_small_and_keep_their_colours() -> None:
     labels = torch.arange(20) // 10
     split = ImageSplit(images, labels, mean=[0.0] * 3, std=[255.0] * 3, device=CPU)
     spec = spec_of(IMAGE_CLASSIFICATION, (3, 100, 150), ("red", "blue"))
-    taken = samples.take(lambda x: x.mean(dim=(2, 3))[:, [0, 2]], spec, split, device=CPU, seed=0)
+    taken = sample_of(lambda x: x.mean(dim=(2, 3))[:, [0, 2]], spec, split, device=CPU, seed=0)
     assert taken is not None and taken[0] == "images"
     first, last = taken[1][0], taken[1][-1]
-    assert first["height"] * first["width"] * 3 == len(as_bytes(first["pixels"])) <= samples.MAX_IMAGE_BYTES
+    assert (
+        first["height"] * first["width"] * 3
+        == len(as_bytes(first["pixels"]))
+        <= image_classification.MAX_IMAGE_BYTES
+    )
     assert first["width"] / first["height"] == pytest.approx(1.5, rel=0.05) and first["channels"] == 3
     assert as_bytes(first["pixels"])[:3] == [255, 0, 0] and as_bytes(last["pixels"])[:3] == [0, 0, 127]
     assert (first["label"], first["prediction"]) == ("red", "red")
@@ -99,7 +118,7 @@ def test_large_colour_images_are_made_small_and_keep_their_colours() -> None:
 def test_text_is_written_in_the_data_sets_characters_and_the_same_for_a_seed() -> None:
     model = network("gpt", "austen")
     kind, text = take(model, "austen")
-    assert kind == "text" and isinstance(text, str) and len(text) == samples.NUM_CHARACTERS
+    assert kind == "text" and isinstance(text, str) and len(text) == language_modelling.NUM_CHARACTERS
     assert set(text) <= set(registry.datasets()["austen"].create(DataOptions()).spec().class_names)
     assert take(model, "austen") == ("text", text)
     assert take(model, "austen", seed=1) != ("text", text)
@@ -114,7 +133,7 @@ def test_text_is_cut_off_when_the_model_is_too_slow_to_be_waited_for() -> None:
         time.sleep(0.02)
         return torch.zeros(*inputs.shape, len(letters))
 
-    taken = samples.take(slow, spec, split, device=CPU, seed=0, time_limit_s=0.1)
+    taken = sample_of(slow, spec, split, device=CPU, seed=0, time_limit_s=0.1)
     assert taken is not None and 1 <= len(taken[1]) <= 6
 
 
@@ -129,7 +148,7 @@ def test_each_character_follows_from_the_one_before() -> None:
 
     spec = spec_of(LANGUAGE_MODELLING, (5,), letters)
     split = TensorSplit(torch.zeros(3, 5, dtype=torch.long), torch.zeros(3), device=CPU)
-    taken = samples.take(next_letter, spec, split, device=CPU, seed=0)
+    taken = sample_of(next_letter, spec, split, device=CPU, seed=0)
     assert taken is not None and taken[1][:12] == "abcdefghij\na"
     assert shapes == {(1, 5)}, "one shape, so that a compiled model is compiled once"
 
@@ -138,18 +157,18 @@ def test_tokens_of_a_trained_model_are_turned_into_text_by_its_own_tokenizer() -
     spec = spec_of(LANGUAGE_MODELLING, (4,), (), num_classes=9, decode=lambda tokens: f"<{tokens[0]}>")
     split = TensorSplit(torch.full((3, 4), 7), torch.zeros(3), device=CPU)
     scores = lambda inputs: torch.zeros(*inputs.shape, 9)  # noqa: E731
-    assert samples.take(scores, spec, split, device=CPU, seed=0) == ("text", "<7>"), "begins as the text does"
+    assert sample_of(scores, spec, split, device=CPU, seed=0) == ("text", "<7>"), "begins as the text does"
 
 
 def test_texts_come_with_what_people_read() -> None:
     kind, content = take(always([0.0, 0.0, math.log(4), 0.0, 0.0, 0.0]), "austen_novels")
-    assert kind == "texts" and len(content) == samples.NUM_TEXTS
+    assert kind == "texts" and len(content) == text_classification.NUM_TEXTS
     assert len({one["label"] for one in content}) == 6, "spread over the split, which is sorted by novel"
     for one in content:
         assert one["prediction"] == "Northanger Abbey" and one["probability"] == pytest.approx(
             4 / 9, abs=1e-3
         )
-        assert 100 < len(one["text"]) <= samples.MAX_TEXT_CHARACTERS
+        assert 100 < len(one["text"]) <= text_classification.MAX_TEXT_CHARACTERS
 
 
 @pytest.mark.parametrize("dataset", ["moons", "spirals"])
@@ -176,7 +195,7 @@ def test_surface_says_of_each_place_what_the_model_says(dataset: str) -> None:
     )
     assert content["feature_names"] == ["x", "y"]
     _, validation = registry.datasets()[dataset].create(DataOptions(normalise=False)).load(CPU)
-    chosen = samples._spread(samples.NUM_POINTS, len(validation))
+    chosen = samples.spread(samples.NUM_POINTS, len(validation))
     inputs, labels = validation.batch(chosen)
     low, high = content["x_range"]
     assert low < float(inputs[:, 0].min()) and high > float(inputs[:, 0].max()), "in the column's own units"
@@ -192,7 +211,7 @@ def test_curve_is_in_the_units_of_the_data() -> None:
     spec = registry.datasets()["sine"].create(DataOptions()).spec()
     train, _ = registry.datasets()["sine"].create(DataOptions()).load(CPU)
     _, flat = take(lambda inputs: torch.zeros(len(inputs), 1), "sine")
-    assert flat["y"] == [pytest.approx(spec.target_mean, rel=1e-3)] * samples.NUM_CURVE_POINTS
+    assert flat["y"] == [pytest.approx(spec.target_mean, rel=1e-3)] * tabular_regression.NUM_CURVE_POINTS
 
     def sine(inputs: Tensor) -> Tensor:
         x = inputs * train.feature_std + train.feature_mean  # type: ignore[attr-defined]
@@ -229,7 +248,7 @@ def test_table_of_many_classes_is_shown_in_rows_for_want_of_colours() -> None:
     names = tuple(f"class {number}" for number in range(8))
     split = TensorSplit(torch.rand(5, 2), torch.arange(5), device=CPU)
     spec = spec_of(TABULAR_CLASSIFICATION, (2,), names)
-    taken = samples.take(always([0.0] * 8), spec, split, device=CPU, seed=0)
+    taken = sample_of(always([0.0] * 8), spec, split, device=CPU, seed=0)
     assert taken is not None and taken[0] == "rows" and len(taken[1]["rows"]) == 5
     assert taken[1]["columns"] == [], "a split that does not know its units shows none"
 

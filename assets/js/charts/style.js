@@ -1,0 +1,72 @@
+// What all charts have in common: colours, axes, the tools at their edge.
+
+import { chartColors } from "../shared/theme.js";
+
+export const CONFIG = {
+  displaylogo: false,
+  // It would send the points to somebody else's server.
+  showSendToCloud: false,
+  displayModeBar: "hover",
+  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "resetScale2d"],
+  responsive: false,
+  scrollZoom: false,
+  // Two clicks show the whole again; the chart does it itself.
+  doubleClick: false,
+};
+
+/** How Plotly writes the ticks of an axis of so many seconds, and in which unit: they fall on whole minutes and hours. */
+export function timeTicks(longestSeconds) {
+  if (longestSeconds < 3600) return ["%-M:%S", "minutes:seconds"];
+  return longestSeconds < 86400 ? ["%-H:%M", "hours:minutes"] : ["day %-j, %-H:%M", "time"];
+}
+
+/** The layout a figure's own is merged into. */
+export function baseLayout(dataRevision, yRevision, zoomRevision) {
+  const colors = chartColors();
+  // Grows with the page's text: on a projector, on a very large screen.
+  const size = 0.75 * parseFloat(getComputedStyle(document.documentElement).fontSize);
+  const room = size / 12;
+  const axis = {
+    gridcolor: colors.grid,
+    linecolor: colors.axis,
+    zeroline: false,
+    color: colors.faint,
+    title: { font: { size, color: colors.faint }, standoff: 8 },
+    nticks: 6,
+  };
+  return {
+    autosize: true,
+    // The same word on every update: the user's zoom, pan and legend stay as they are.
+    uirevision: "ddp",
+    datarevision: dataRevision,
+    margin: { l: 58 * room, r: 14, t: 30 * room, b: 42 * room },
+    paper_bgcolor: colors.paper,
+    plot_bgcolor: colors.paper,
+    font: { family: "system-ui, -apple-system, 'Segoe UI', sans-serif", size, color: colors.text },
+    hoverlabel: { bgcolor: colors.hover, bordercolor: colors.axis, font: { color: colors.text } },
+    hovermode: "x unified",
+    // A finger on a chart scrolls the page.
+    dragmode: window.matchMedia("(pointer: coarse)").matches ? false : "zoom",
+    modebar: { bgcolor: colors.paper, color: colors.faint, activecolor: colors.text },
+    showlegend: false,
+    legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", xanchor: "left", bgcolor: colors.paper },
+    xaxis: {
+      ...axis,
+      spikecolor: colors.faint,
+      spikethickness: 1,
+      showgrid: false,
+      showline: true,
+      uirevision: `zoom${zoomRevision}`,
+    },
+    yaxis: { ...axis, uirevision: `zoom${zoomRevision} ${yRevision}` },
+  };
+}
+
+export function merge(base, over) {
+  const merged = { ...base };
+  for (const [key, value] of Object.entries(over)) {
+    const isPlain = value !== null && typeof value === "object" && !Array.isArray(value);
+    merged[key] = isPlain ? merge(base[key] ?? {}, value) : value;
+  }
+  return merged;
+}

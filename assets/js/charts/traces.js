@@ -1,0 +1,78 @@
+// The points of a run as the server sent them: replaced by a snapshot, extended by a delta.
+
+const MAX_HELD = 4000;
+
+export class Traces {
+  constructor() {
+    this.held = new Map();
+  }
+
+  /** Takes a payload in and returns the names of the traces that changed. */
+  apply(payload) {
+    const changed = new Set(Object.keys(payload.traces));
+    if (payload.type === "snapshot") {
+      for (const name of this.held.keys()) changed.add(name);
+      this.held = new Map(Object.entries(payload.traces));
+      return changed;
+    }
+    for (const [name, news] of Object.entries(payload.traces)) {
+      const trace = this.get(name);
+      // Traces over the same places share them.
+      trace.x.push(...(news.as ? payload.traces[news.as].x : news.x));
+      trace.y.push(...news.y);
+      this.held.set(name, trace);
+    }
+    return changed;
+  }
+
+  /** The points of a trace; none when it does not exist yet. */
+  get(name) {
+    return this.held.get(name) ?? { x: [], y: [] };
+  }
+
+  /** The names that begin with a word, in the order of the ranks they end with. */
+  named(prefix) {
+    return [...this.held.keys()]
+      .filter((name) => name.startsWith(prefix))
+      .sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+  }
+
+  /** Whether so much has gathered that a decimated snapshot is due. */
+  isTooLong() {
+    return [...this.held.values()].some((trace) => trace.x.length > MAX_HELD);
+  }
+}
+
+/** The value of a trace at the place nearest to `x`; null when it has none. */
+export function valueAt({ x: places, y }, x) {
+  if (places.length === 0) return null;
+  const after = Math.min(lowerBound(places, x), places.length - 1);
+  const before = Math.max(0, after - 1);
+  const [near, far] = x - places[before] < places[after] - x ? [before, after] : [after, before];
+  return y[near] ?? y[far];
+}
+
+/** Returns a trace with the finer points of a range in place of its own. */
+export function refine(coarse, fine) {
+  if (!fine || fine.x.length === 0) return coarse;
+  const low = fine.x[0];
+  const high = fine.x.at(-1);
+  const before = lowerBound(coarse.x, low);
+  let after = lowerBound(coarse.x, high);
+  while (after < coarse.x.length && coarse.x[after] <= high) after += 1;
+  return {
+    x: [...coarse.x.slice(0, before), ...fine.x, ...coarse.x.slice(after)],
+    y: [...coarse.y.slice(0, before), ...fine.y, ...coarse.y.slice(after)],
+  };
+}
+
+function lowerBound(sorted, value) {
+  let low = 0;
+  let high = sorted.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (sorted[middle] < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}

@@ -1,0 +1,64 @@
+// What is missing and how to get it, and which versions are at work.
+
+import { CommandLine } from "../shared/command.js";
+import { el, icon, section, setText } from "../shared/dom.js";
+import { keepRows } from "./parts.js";
+
+/** The section of what is missing: what stands in the way first. */
+export function missingSection() {
+  const lead = el("p", { class: "ddp-caption" });
+  const list = el("ul", { class: "ddp-missing-list" });
+  const element = section("What is missing, and how to get it", "missing", lead, list);
+  return {
+    element,
+    update({ missing }) {
+      setText(lead, leadWords(missing));
+      keepRows(list, missing ?? [], keyOf, newItem, () => {});
+    },
+  };
+}
+
+function leadWords(missing) {
+  if (missing === null) return "Looking …";
+  if (missing.length === 0) return "Nothing is missing: all of this program can be used here.";
+  return missing.some((item) => item.is_problem)
+    ? "What stands in the way comes first; each of the others would add something."
+    : "Nothing stands in the way of training. Each of these would add something.";
+}
+
+// What changes makes another row: a driver's words, the space that is left.
+function keyOf(item) {
+  return `${item.what}\n${item.meaning}\n${item.command}`;
+}
+
+function newItem(item) {
+  const sign = item.is_problem
+    ? el("span", { class: "ddp-missing-sign" }, icon("warning"), " in the way")
+    : null;
+  return el(
+    "li",
+    { "data-problem": item.is_problem },
+    el("h3", {}, item.what, sign),
+    el("p", {}, item.meaning),
+    item.command === null ? null : new CommandLine(item.command, item.what).element,
+  );
+}
+
+/** The section of versions, as one would put them into a report of a fault. */
+export function versionsSection() {
+  const list = el("dl", { class: "ddp-versions-list" });
+  const element = section("Versions", "versions", list);
+  let shown = "";
+  return {
+    element,
+    update({ versions }) {
+      const words = JSON.stringify(versions);
+      if (words === shown) return;
+      shown = words;
+      const entries = versions.map(({ name, version }) =>
+        el("div", {}, el("dt", {}, name), el("dd", {}, version ?? "none here")),
+      );
+      list.replaceChildren(...entries);
+    },
+  };
+}

@@ -1,0 +1,71 @@
+// The machine: who uses what, how long the disk lasts, what is missing, how fast the ranks talk.
+
+import { el, setText, show } from "../shared/dom.js";
+import { CommunicationCheck } from "./check.js";
+import { Gpus } from "./gpus.js";
+import { missingSection, versionsSection } from "./missing.js";
+import { Disk, Memory, Processor } from "./parts.js";
+import { SelfCheck } from "./self_check.js";
+import { address, fetchJson } from "../shared/net.js";
+import { askEvery } from "../shared/polling.js";
+
+const REFRESH_EVERY_MS = 2000;
+
+/** Fills an element with the machine's page; returns a function that ends it. */
+export function mountMachine(root) {
+  const note = el("p", { class: "ddp-connection", role: "status", hidden: true });
+  const waiting = el("p", { class: "ddp-loading" }, "Looking at this machine …");
+  const page = el("div", { class: "ddp ddp-machine-page" }, el("h1", {}, "Machine"), note, waiting);
+  root.replaceChildren(page);
+  let view = null;
+  const ask = async () => {
+    const report = await fetchJson(address("live/machine"));
+    if (view === null) {
+      view = new MachineView(report);
+      waiting.remove();
+      page.append(...view.elements);
+    }
+    view.update(report);
+  };
+  const end = askEvery(REFRESH_EVERY_MS, ask, (error) => {
+    if (error) setText(note, `${error.message} Trying again …`);
+    show(note, error !== null);
+  });
+  return () => {
+    end();
+    view?.close();
+  };
+}
+
+class MachineView {
+  constructor(report) {
+    this.gpus = new Gpus();
+    this.check = new CommunicationCheck(report.communication);
+    this.selfCheck = new SelfCheck(report.machine_check);
+    this.parts = [new Processor(), new Memory(), new Disk()];
+    this.missing = missingSection();
+    this.versions = versionsSection();
+    this.elements = [
+      this.gpus.element,
+      el(
+        "div",
+        { class: "ddp-three" },
+        this.parts.map((part) => part.element),
+      ),
+      this.selfCheck.element,
+      this.check.element,
+      el("div", { class: "ddp-missing-pair" }, this.missing.element, this.versions.element),
+    ];
+  }
+
+  update(report) {
+    for (const part of [this.gpus, ...this.parts, this.selfCheck, this.check, this.missing, this.versions]) {
+      part.update(report);
+    }
+  }
+
+  close() {
+    this.selfCheck.close();
+    this.check.close();
+  }
+}

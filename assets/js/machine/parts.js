@@ -1,0 +1,237 @@
+// Processor, memory and disk: a figure, a bar, and who has which part of it.
+
+import { el, section, setAttribute, setText, show } from "../shared/dom.js";
+import { bytes, count, duration, rate } from "../shared/format.js";
+import { address } from "../shared/net.js";
+
+const SECONDS_PER_MINUTE = 60;
+
+/** A bar of one or more parts; says in words what it shows. */
+export class Meter {
+  constructor(label, partNames) {
+    this.parts = partNames.map((name) => el("span", { class: `ddp-meter-part ddp-meter-${name}` }));
+    this.element = el(
+      "div",
+      { class: "ddp-meter", role: "meter", "aria-label": label, "aria-valuemin": 0, "aria-valuemax": 100 },
+      this.parts,
+    );
+  }
+
+  /** Shares of the whole, one for each part; null is unknown. */
+  update(shares, words) {
+    let filled = 0;
+    shares.forEach((part, index) => {
+      const percent = Math.min(100 - filled, Math.max(0, 100 * (part ?? 0)));
+      filled += percent;
+      this.parts[index].style.width = `${percent.toFixed(2)}%`;
+    });
+    setAttribute(this.element, "aria-valuenow", Math.round(filled));
+    setAttribute(this.element, "aria-valuetext", words);
+  }
+}
+
+/** The link to a run's page. */
+export function runLink(runId) {
+  return el("a", { href: address(`run?id=${encodeURIComponent(runId)}`) }, runId);
+}
+
+/** Names the parts of a bar: what they look like, what they are, how much. */
+class Legend {
+  constructor(entries) {
+    this.values = entries.map(() => el("b", {}));
+    const items = entries.map(([name, words], index) =>
+      el(
+        "li",
+        {},
+        el("span", { class: `ddp-meter-sign ddp-meter-${name}`, "aria-hidden": "true" }),
+        el("span", {}, words),
+        this.values[index],
+      ),
+    );
+    this.element = el("ul", { class: "ddp-meter-legend" }, items);
+  }
+
+  update(...words) {
+    words.forEach((text, index) => setText(this.values[index], text));
+  }
+}
+
+export class Processor {
+  constructor() {
+    this.value = el("p", { class: "ddp-figure" });
+    this.name = el("p", { class: "ddp-figure-note" });
+    this.meter = new Meter("Processor in use", ["used"]);
+    this.cores = el("div", { class: "ddp-cores", role: "img" });
+    this.about = el("p", { class: "ddp-hint" });
+    this.element = section(
+      "Processor",
+      "processor",
+      this.value,
+      this.name,
+      this.meter.element,
+      this.cores,
+      this.about,
+    );
+  }
+
+  update({ cpu }) {
+    const cores = cpu.core_percents;
+    const words = `${Math.round(cpu.percent)}%`;
+    setText(this.value, words);
+    setText(this.name, `busy · ${cpu.name}`);
+    this.meter.update([cpu.percent / 100], words);
+    while (this.cores.children.length > cores.length) this.cores.lastChild.remove();
+    while (this.cores.children.length < cores.length) {
+      this.cores.append(el("span", { class: "ddp-core" }, el("span", {})));
+    }
+    cores.forEach((percent, index) => (this.cores.children[index].firstChild.style.height = `${percent}%`));
+    const rounded = cores.map((percent) => `${Math.round(percent)}%`).join(", ");
+    setAttribute(this.cores, "aria-label", `Each core: ${rounded}`);
+    const ours = cpu.num_cores_for_runs;
+    const each = cores.length === 1 ? "One core" : `Each of the ${count(cores.length)} cores`;
+    setText(
+      this.about,
+      ours < cores.length
+        ? `${each}; ranks may use ${count(ours)} of them.`
+        : `${each}, over the last seconds.`,
+    );
+  }
+}
+
+export class Memory {
+  constructor() {
+    this.value = el("p", { class: "ddp-figure" });
+    this.note = el("p", { class: "ddp-figure-note" });
+    this.meter = new Meter("Memory in use", ["ours", "others"]);
+    this.legend = new Legend([
+      ["ours", "our runs"],
+      ["others", "everything else"],
+      ["free", "free"],
+    ]);
+    this.runs = el("ul", { class: "ddp-users" });
+    this.standby = el("p", { class: "ddp-hint" });
+    this.element = section(
+      "Memory",
+      "memory",
+      this.value,
+      this.note,
+      this.meter.element,
+      this.legend.element,
+      this.runs,
+      this.standby,
+    );
+  }
+
+  update({ memory, runs, standby }) {
+    const { used_bytes: used, total_bytes: total, runs_bytes: ours } = memory;
+    const others = Math.max(0, used - (ours ?? 0));
+    const free = total - used;
+    setText(this.value, bytes(free));
+    setText(this.note, `free of ${bytes(total)}`);
+    this.meter.update(
+      [share(ours, total), share(others, total)],
+      `${bytes(used)} of ${bytes(total)} in use, ${bytes(ours)} by our runs`,
+    );
+    this.legend.update(amount(ours), bytes(others), bytes(free));
+    keepRows(
+      this.runs,
+      runs,
+      (run) => run.run_id,
+      newRunRow,
+      (row, run) => {
+        const processes = `${count(run.num_processes)} process${run.num_processes === 1 ? "" : "es"}`;
+        setText(row.lastChild, `${processes}, ${bytes(run.memory_bytes)}`);
+      },
+    );
+    show(this.standby, Boolean(standby));
+    if (standby) {
+      const ranks = `${count(standby.num_ranks)} rank${standby.num_ranks === 1 ? " stands" : "s stand"}`;
+      setText(
+        this.standby,
+        `${ranks} by, so that the next Start begins at once: ${bytes(standby.memory_bytes)}, given back when memory gets short.`,
+      );
+    }
+  }
+}
+
+function newRunRow(run) {
+  return el("li", {}, runLink(run.run_id), el("span", {}));
+}
+
+export class Disk {
+  constructor() {
+    this.value = el("p", { class: "ddp-figure" });
+    this.note = el("p", { class: "ddp-figure-note" });
+    this.meter = new Meter("Disk in use", ["ours", "others"]);
+    this.legend = new Legend([
+      ["ours", "our runs"],
+      ["others", "everything else"],
+      ["free", "free"],
+    ]);
+    this.forecast = el("p", { class: "ddp-forecast" });
+    this.path = el("code", {});
+    this.element = section(
+      "Disk of the runs", "disk", this.value, this.note, this.meter.element, this.legend.element, this.forecast,
+      el("p", { class: "ddp-hint" }, "In ", this.path),
+    ); // prettier-ignore
+  }
+
+  update({ disk }) {
+    const { free_bytes: free, total_bytes: total, runs_bytes: ours } = disk;
+    const others = Math.max(0, total - free - (ours ?? 0));
+    setText(this.value, bytes(free));
+    setText(this.note, `free of ${bytes(total)}`);
+    this.meter.update(
+      [share(ours, total), share(others, total)],
+      `${bytes(free)} of ${bytes(total)} free, ${bytes(ours)} taken by our runs`,
+    );
+    this.legend.update(ours === null ? "being counted …" : amount(ours), bytes(others), bytes(free));
+    setText(this.forecast, forecastWords(disk.forecast));
+    setText(this.path, disk.path);
+  }
+}
+
+/** How long the disk lasts, and from what that is known. */
+export function forecastWords(forecast) {
+  const span = duration(forecast.measured_over_s);
+  switch (forecast.state) {
+    case "no_run":
+      return "No run is going on here, so nothing is being written.";
+    case "measuring":
+      return `Measuring how fast the live runs write: known after ${duration(forecast.needs_s)}, ${span} so far.`;
+    case "not_growing":
+      return `The live runs have not grown in the last ${span}.`;
+    case "too_slow":
+      return `The live runs write ${perMinute(forecast)} (measured over ${span}): the disk lasts for more than a year, too slow to matter.`;
+    default:
+      return `The live runs write ${perMinute(forecast)} (measured over ${span}): at this rate the disk lasts about ${duration(forecast.lasts_s)}.`;
+  }
+}
+
+function perMinute(forecast) {
+  return forecast.bytes_per_s >= 1e6
+    ? rate(forecast.bytes_per_s)
+    : `${bytes(forecast.bytes_per_s * SECONDS_PER_MINUTE)} a minute`;
+}
+
+function amount(value) {
+  return value === 0 ? "nothing" : bytes(value);
+}
+
+function share(part, whole) {
+  return part === null || !whole ? null : part / whole;
+}
+
+/** Keeps one row for each item, in the items' order; rows that stay keep their place and focus. */
+export function keepRows(list, items, keyOf, make, update) {
+  const rows = new Map([...list.children].map((row) => [row.dataset.key, row]));
+  const keys = items.map((item) => String(keyOf(item)));
+  for (const [key, row] of rows) if (!keys.includes(key)) row.remove();
+  items.forEach((item, index) => {
+    const row = rows.get(keys[index]) ?? make(item);
+    row.dataset.key = keys[index];
+    if (list.children[index] !== row) list.insertBefore(row, list.children[index] ?? null);
+    update(row, item);
+  });
+  show(list, items.length > 0);
+}

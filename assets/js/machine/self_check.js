@@ -1,0 +1,208 @@
+// "Check this machine": real short jobs, started, followed and cancelled; its table is in self_check_table.js.
+
+import { CommandLine } from "../shared/command.js";
+import { el, section, setAttribute, setText, show } from "../shared/dom.js";
+import { dateTime, duration } from "../shared/format.js";
+import { FindingsTable } from "./self_check_table.js";
+import { address, callEndpoint } from "../shared/net.js";
+import { person } from "../auth/person.js";
+import { askEvery } from "../shared/polling.js";
+import { complain } from "../shared/toast.js";
+
+const FOLLOW_EVERY_MS = 500;
+// How the server begins its answer to an id that it does not know.
+const UNKNOWN_CHECK = "check_id is ";
+const IS_OPEN = new Set(["waiting", "running"]);
+const WHY =
+  "Starts real short jobs, one after the other, and says of each whether it passed: every strategy that fits, a checkpoint, " +
+  "a killed rank, an exact resume, Stop, all-reduces, the disk, and whether driver, wheel and card fit. It takes only GPUs " +
+  "that nobody uses, else two ranks on the CPU; on a busy machine it takes longer.";
+
+export class SelfCheck {
+  constructor({ command }) {
+    this.check = null;
+    this.isLost = false;
+    this.endFollowing = null;
+    this.start = el(
+      "button",
+      {
+        type: "button",
+        class: "ddp-button ddp-button-main",
+        "aria-describedby": "ddp-self-check-why-not",
+        onclick: () => this.begin(),
+      },
+      "Check this machine",
+    );
+    this.stop = el(
+      "button",
+      { type: "button", class: "ddp-button ddp-button-stop", onclick: () => this.cancel(), disabled: true },
+      "Cancel",
+    );
+    this.file = el("a", { class: "ddp-button", download: "", hidden: true }, "File for a bug report");
+    this.whyNot = el(
+      "p",
+      { id: "ddp-self-check-why-not", class: "ddp-hint ddp-check-busy", hidden: true },
+      "Only a teacher can start or cancel a check of this machine: it takes every free GPU.",
+    );
+    this.busy = el("p", { class: "ddp-hint ddp-check-busy" });
+    this.now = el("span", { role: "status" });
+    // Outside what is read out by itself: it changes every second.
+    this.soFar = el("span", {});
+    this.head = el("p", { class: "ddp-self-check-now" }, this.now, this.soFar);
+    this.about = el("p", { class: "ddp-hint" });
+    this.table = new FindingsTable();
+    this.result = el(
+      "div",
+      { class: "ddp-self-check-result", hidden: true },
+      this.head,
+      this.about,
+      this.table.element,
+    );
+    this.element = section(
+      "Does this machine train as it should?",
+      "self-check",
+      el("p", { class: "ddp-caption" }, WHY),
+      el("div", { class: "ddp-buttons" }, this.start, this.stop, this.file, this.whyNot, this.busy),
+      this.result,
+      new CommandLine(command, "the command of the check").element,
+    );
+    // Where people log in, it is a teacher's: it takes every GPU that is free.
+    person().then(({ role }) => {
+      this.isTeacher = role === "teacher";
+      show(this.whyNot, !this.isTeacher);
+      this.setButtons();
+    });
+  }
+
+  /** The report says which runs use the machine meanwhile, and which check was started last, by whomever. */
+  update({ runs, machine_check: { newest_check_id: newest, is_running: isRunning } }) {
+    if (newest !== this.reported) {
+      this.reported = newest;
+      // An older one must not stand in place of the word that the last was ended.
+      if (newest && newest !== this.check?.check_id && (isRunning || !this.isLost)) this.follow(newest);
+    }
+    const words = runs.length === 1 ? "A run is going on: " : `${runs.length} runs are going on: `;
+    setText(
+      this.busy,
+      runs.length === 0 ? "" : `${words}a check now slows it down, and its times say little.`,
+    );
+  }
+
+  async begin() {
+    this.start.disabled = true;
+    try {
+      const check = await callEndpoint("check_machine");
+      this.take(check);
+      this.follow(check.check_id);
+    } catch (error) {
+      complain(error.message);
+      this.setButtons();
+    }
+  }
+
+  async cancel() {
+    this.stop.disabled = true;
+    try {
+      this.take(await callEndpoint("cancel_machine_check", this.check.check_id));
+    } catch (error) {
+      complain(error.message);
+      this.setButtons();
+    }
+  }
+
+  /** Asks for a check's state until it has ended. */
+  follow(checkId) {
+    this.close();
+    const ask = async () => this.take(await callEndpoint("machine_check", checkId));
+    this.endFollowing = askEvery(FOLLOW_EVERY_MS, ask, (error) => {
+      if (error?.message.startsWith(UNKNOWN_CHECK)) this.lose();
+      else if (error) {
+        show(this.result, true);
+        setText(this.now, `${error.message} Trying again …`);
+      } else if (this.check?.state !== "running") this.close();
+    });
+  }
+
+  /** The server knows nothing of the check: whatever ended the page before has ended its check. */
+  lose() {
+    this.close();
+    this.isLost = true;
+    if (this.check?.state !== "running") return;
+    const findings = this.check.findings.map((finding) =>
+      IS_OPEN.has(finding.state) ? { ...finding, state: "cancelled" } : finding,
+    );
+    this.take({
+      ...this.check,
+      state: "failed",
+      findings,
+      error: "The page was started again; that check was ended.",
+    });
+  }
+
+  take(check) {
+    // An answer that was under way when a later one came says nothing new.
+    if (this.check?.check_id === check.check_id && this.check.state !== "running") return;
+    if (check.state === "running") this.isLost = false;
+    this.check = check;
+    show(this.result, true);
+    setText(this.now, nowWords(check));
+    setText(this.soFar, check.state === "running" ? ` (${duration(check.took_s)} so far)` : "");
+    const verdict = isGood(check) ? "good" : "bad";
+    setAttribute(
+      this.head,
+      "data-state",
+      verdict === "bad" && check.state === "running" ? "running" : verdict,
+    );
+    setText(this.about, aboutWords(check));
+    this.table.take(check.findings);
+    this.setButtons();
+  }
+
+  setButtons() {
+    const isRunning = this.check?.state === "running";
+    this.start.disabled = isRunning || !this.isTeacher;
+    setAttribute(this.start, "aria-busy", isRunning);
+    if (isRunning) this.start.dataset.busy = "true";
+    else delete this.start.dataset.busy;
+    this.stop.disabled = !isRunning || !this.isTeacher || this.check.is_being_cancelled;
+    const hasFile = ["done", "cancelled"].includes(this.check?.state) && this.check.findings.length > 0;
+    show(this.file, hasFile);
+    if (hasFile) {
+      this.file.href = address(`live/machine/check/${encodeURIComponent(this.check.check_id)}/report.txt`);
+    }
+  }
+
+  close() {
+    this.endFollowing?.();
+    this.endFollowing = null;
+  }
+}
+
+function isGood(check) {
+  return (
+    check.state === "done" && check.findings.every(({ state }) => state === "passed" || state === "skipped")
+  );
+}
+
+function nowWords(check) {
+  const { state, findings } = check;
+  if (state === "failed") return check.error;
+  if (state === "cancelled") return "Cancelled. Nothing of it is left running.";
+  if (state === "done") return check.summary;
+  if (check.is_being_cancelled) return "It is being cancelled …";
+  if (check.now === null) return "Starting …";
+  const done = findings.filter((finding) => finding.seconds !== null).length;
+  return `${done + 1} of ${findings.length}: ${check.now} …`;
+}
+
+function aboutWords(check) {
+  if (check.device === null) return "";
+  const parts = [`On ${check.device}`, dateTime(check.started_unix_s)];
+  if (check.state !== "running") parts.push(`${duration(check.took_s)} in all`);
+  const words = [`${parts.join(" · ")}.`];
+  if (check.had_company) words.push("Runs went on meanwhile: the times say little.");
+  if (check.compared_with_unix_s !== null) {
+    words.push(`Compared with ${dateTime(check.compared_with_unix_s)}.`);
+  }
+  return words.join(" ");
+}

@@ -1,0 +1,229 @@
+// The lists of the queue's page: who waits, who goes on, who has which device.
+
+import { el, section, setText, show } from "../shared/dom.js";
+import { about, ago, count, dateTime, ranks } from "../shared/format.js";
+import { act } from "../shared/toast.js";
+import { runPage } from "../shared/net.js";
+
+/** A table whose rows stay while their run does, so that a button keeps the focus. */
+class KeptTable {
+  constructor(titles, makeRow) {
+    this.makeRow = makeRow;
+    this.rows = new Map();
+    this.body = el("tbody", {});
+    const head = el(
+      "thead",
+      {},
+      el(
+        "tr",
+        {},
+        titles.map((title) =>
+          el("th", { scope: "col" }, title || el("span", { class: "ddp-unseen" }, "What to do")),
+        ),
+      ),
+    );
+    this.table = el("table", { class: "ddp-table ddp-queue-table" }, head, this.body);
+    this.element = el("div", { class: "ddp-scroll", tabindex: 0 }, this.table);
+  }
+
+  update(items) {
+    // A run that may not be seen has no id: its place in the list stands for it.
+    const keys = items.map((item, index) => item.run_id ?? `hidden ${index}`);
+    for (const [key, row] of this.rows) {
+      if (keys.includes(key)) continue;
+      row.element.remove();
+      this.rows.delete(key);
+    }
+    const focused = document.activeElement;
+    items.forEach((item, index) => {
+      const key = keys[index];
+      if (!this.rows.has(key)) this.rows.set(key, this.makeRow(item));
+      const row = this.rows.get(key);
+      row.update(item, items.length);
+      const there = this.body.children[index];
+      if (there !== row.element) this.body.insertBefore(row.element, there ?? null);
+    });
+    // An element that is moved loses the focus.
+    if (this.body.contains(focused) && document.activeElement !== focused) focused.focus();
+    show(this.element, items.length > 0);
+  }
+}
+
+export class WaitingList {
+  /** `rule` says who is next; `afterAction()` asks again. */
+  constructor(rule, afterAction) {
+    this.mayManage = false;
+    this.none = el("p", { class: "ddp-empty" }, "Nobody waits.");
+    this.table = new KeptTable(
+      ["place", "run", "needs", "asked", "starts", ""],
+      (item) => new WaitingRow(item, this, afterAction),
+    );
+    this.element = section(
+      "Waiting",
+      "waiting",
+      this.table.element,
+      this.none,
+      el("p", { class: "ddp-hint ddp-queue-rule" }, rule),
+    );
+  }
+
+  update({ waiting, may_manage: mayManage }) {
+    this.mayManage = mayManage;
+    this.table.update(waiting);
+    show(this.none, waiting.length === 0);
+  }
+}
+
+class WaitingRow {
+  constructor(item, list, afterAction) {
+    this.list = list;
+    this.place = el("td", { "data-label": "place", class: "ddp-queue-place" });
+    this.who = new RunName(item);
+    this.needs = el("td", { "data-label": "needs" });
+    this.asked = el("td", { "data-label": "asked" });
+    this.starts = el("span", {});
+    this.why = el("small", {});
+    const button = (words, label, call) => {
+      const made = el(
+        "button",
+        {
+          type: "button",
+          class: "ddp-button ddp-button-small",
+          "aria-label": `${label} ${item.name ?? "this run"}`,
+        },
+        words,
+      );
+      made.addEventListener("click", async () => {
+        await act(made, ...call());
+        await afterAction();
+      });
+      return made;
+    };
+    const moveTo = (words, label, place) =>
+      button(words, label, () => ["move_in_queue", item.run_id, place()]);
+    this.first = moveTo("First", "Put first:", () => 1);
+    this.up = moveTo("Up", "Move up:", () => this.item.place - 1);
+    this.down = moveTo("Down", "Move down:", () => this.item.place + 1);
+    this.share = button("Use occupied GPUs", "Let it use GPUs that others occupy:", () => [
+      "use_occupied_gpus",
+      item.run_id,
+    ]);
+    this.out = button("Take out", "Take out of the line:", () => ["stop_run", item.run_id, true]);
+    const actions = el(
+      "td",
+      {},
+      el("div", { class: "ddp-row-actions" }, this.first, this.up, this.down, this.share, this.out),
+    );
+    const starts = el("td", { "data-label": "starts", class: "ddp-queue-why" }, this.starts, this.why);
+    this.element = el(
+      "tr",
+      { "data-run": item.run_id },
+      this.place,
+      this.who.element,
+      this.needs,
+      this.asked,
+      starts,
+      actions,
+    );
+  }
+
+  update(item, numWaiting) {
+    this.item = item;
+    setText(this.place, item.place);
+    this.who.update(item);
+    setText(this.needs, ranks(item.num_ranks, item.kind));
+    setText(this.asked, ago(item.asked_unix_s));
+    this.asked.title = dateTime(item.asked_unix_s);
+    setText(this.starts, about(item.starts_in_s) ?? "not known yet");
+    setText(this.why, item.why);
+    const isTeacher = this.list.mayManage;
+    const mayChange = item.run_id !== null && (isTeacher || item.is_mine);
+    for (const move of [this.first, this.up, this.down]) show(move, isTeacher && numWaiting > 1);
+    this.first.disabled = item.place === 1;
+    this.up.disabled = item.place === 1;
+    this.down.disabled = item.place === numWaiting;
+    show(this.share, mayChange && item.can_share_gpus);
+    show(this.out, mayChange);
+  }
+}
+
+export class RunningList {
+  constructor() {
+    this.none = el("p", { class: "ddp-empty" }, "No run goes on.");
+    this.table = new KeptTable(["run", "has", "since", "ends"], (item) => new RunningRow(item));
+    this.element = section("Going on", "going-on", this.table.element, this.none);
+  }
+
+  update(running) {
+    this.table.update(running);
+    show(this.none, running.length === 0);
+  }
+}
+
+class RunningRow {
+  constructor(item) {
+    this.who = new RunName(item);
+    this.has = el("td", { "data-label": "has" });
+    this.since = el("td", { "data-label": "since" });
+    this.ends = el("td", { "data-label": "ends" });
+    this.element = el("tr", { "data-run": item.run_id }, this.who.element, this.has, this.since, this.ends);
+  }
+
+  update(item) {
+    this.who.update(item);
+    const which = item.gpus.length > 0 ? ` (${item.gpus.join(", ")})` : "";
+    setText(this.has, ranks(item.num_ranks, item.kind) + which);
+    setText(this.since, ago(item.began_unix_s));
+    this.since.title = dateTime(item.began_unix_s);
+    setText(this.ends, about(item.ends_in_s) ?? "not known yet");
+  }
+}
+
+/** The cell that names a run and whose it is, as far as they may be seen. */
+class RunName {
+  constructor(item) {
+    this.link = item.run_id === null ? el("span", {}) : el("a", { href: runPage(item.run_id) });
+    this.whose = el("small", {});
+    this.element = el("td", { "data-label": "run", class: "ddp-queue-run" }, this.link, this.whose);
+  }
+
+  update(item) {
+    setText(this.link, item.name ?? "somebody’s run");
+    const words = item.is_mine ? `${item.person} (you)` : item.person;
+    setText(this.whose, item.person ? words : "");
+  }
+}
+
+/** What is handed out on this machine: each GPU and who has it, and the CPU ranks. */
+export class Handed {
+  constructor() {
+    this.gpus = el("ul", { class: "ddp-queue-gpus" });
+    this.cpu = el("p", {});
+    this.note = el("p", {});
+    this.element = section("What is handed out", "handed-out", this.gpus, this.cpu, this.note);
+  }
+
+  update({ gpus, cpu_ranks: cpuRanks, cpu_ranks_used: used, note }) {
+    setText(this.note, note ?? "");
+    show(this.note, Boolean(note));
+    const words = gpus.map(gpuWords);
+    if (JSON.stringify(words) !== this.shown) {
+      this.shown = JSON.stringify(words);
+      this.gpus.replaceChildren(
+        ...words.map(([name, what]) => el("li", {}, el("b", {}, name), el("span", {}, what))),
+      );
+    }
+    show(this.gpus, gpus.length > 0);
+    const limit =
+      cpuRanks === null
+        ? `${ranks(used, "cpu")} in use; as many are handed out as are asked for.`
+        : `${count(used)} of ${ranks(cpuRanks, "cpu")} in use.`;
+    setText(this.cpu, limit);
+  }
+}
+
+function gpuWords({ index, run, others }) {
+  const name = `GPU ${index}`;
+  if (run !== null) return [name, run.name ?? "somebody’s run"];
+  return [name, others.length > 0 ? `somebody else’s: ${others.join(", ")}` : "free"];
+}

@@ -1,0 +1,83 @@
+// The queue: who waits for GPUs or CPU ranks, who has them, and what a teacher does about it.
+
+import { el, icon, setText, show } from "../shared/dom.js";
+import { act } from "../shared/toast.js";
+import { address, fetchJson } from "../shared/net.js";
+import { askEvery } from "../shared/polling.js";
+import { ConfirmStop, LimitsPanel } from "./limits.js";
+import { Handed, RunningList, WaitingList } from "./lists.js";
+
+const REFRESH_EVERY_MS = 2000;
+
+/** Fills an element with the queue's page; returns a function that ends it. */
+export function mountQueue(root) {
+  document.title = "Queue · DDP, live";
+  const note = el("p", { class: "ddp-connection", role: "status", hidden: true });
+  const waiting = el("p", { class: "ddp-loading", role: "status" }, "Looking at the line …");
+  const page = el("div", { class: "ddp ddp-queue-page" }, el("h1", {}, "Queue"), note, waiting);
+  root.replaceChildren(page);
+  let view = null;
+  const ask = async () => {
+    const queue = await fetchJson(address("live/queue"));
+    if (view === null) {
+      view = new QueueView(queue, ask);
+      waiting.remove();
+      page.append(...view.elements);
+    }
+    view.update(queue);
+  };
+  return askEvery(REFRESH_EVERY_MS, ask, (error) => {
+    if (error) setText(note, `${error.message} Trying again …`);
+    show(note, error !== null);
+  });
+}
+
+class QueueView {
+  /** `afterAction()` asks again: a click has changed something. */
+  constructor(queue, afterAction) {
+    this.paused = el(
+      "p",
+      { class: "ddp-queue-paused", role: "status", hidden: true },
+      icon("pause"),
+      el("span", {}, "The queue is paused: runs that go on do so, nobody starts."),
+    );
+    this.trouble = el("p", { class: "ddp-connection", role: "status", hidden: true });
+    this.pause = el("button", { type: "button", class: "ddp-button" });
+    this.pause.addEventListener("click", async () => {
+      await act(this.pause, this.isPaused ? "resume_queue" : "pause_queue");
+      await afterAction();
+    });
+    this.stopAll = new ConfirmStop(afterAction);
+    this.tools = el(
+      "div",
+      { class: "ddp-buttons", role: "group", "aria-label": "For teachers", hidden: !queue.may_manage },
+      this.pause,
+      this.stopAll.element,
+    );
+    this.handed = new Handed();
+    this.waiting = new WaitingList(queue.rule, afterAction);
+    this.running = new RunningList();
+    this.limits = new LimitsPanel(afterAction);
+    this.elements = [
+      this.trouble,
+      this.tools,
+      this.paused,
+      this.waiting.element,
+      this.running.element,
+      el("div", { class: "ddp-pair" }, this.handed.element, this.limits.element),
+    ];
+  }
+
+  update(queue) {
+    this.isPaused = queue.is_paused;
+    show(this.trouble, queue.trouble !== null);
+    setText(this.trouble, queue.trouble === null ? "" : `Nobody starts from the queue now: ${queue.trouble}`);
+    show(this.paused, queue.is_paused);
+    setText(this.pause, queue.is_paused ? "Resume the queue" : "Pause the queue");
+    this.stopAll.update(queue.running.length);
+    this.waiting.update(queue);
+    this.running.update(queue.running);
+    this.handed.update(queue.devices);
+    this.limits.update(queue);
+  }
+}

@@ -1,0 +1,247 @@
+// The grid of a run's charts: who has to draw, when, and how long it took.
+
+import { Chart, loadPlotly } from "../../charts/chart.js";
+import { CheckpointMenu } from "./checkpoint_menu.js";
+import { el } from "../../shared/dom.js";
+import { checkpointWords, lossFigure, metricFigure, placeFromChart, stepFigure } from "./figures.js";
+import { GrowingAxis } from "../../charts/growing_axis.js";
+import { LossControls, MetricControls } from "./loss_controls.js";
+import { fetchJson, runAddress } from "../../shared/net.js";
+import { onThemeChange } from "../../shared/theme.js";
+import { Traces } from "../../charts/traces.js";
+
+const MAX_LOGGED = 2000;
+// What changes slowly is drawn seldom, which leaves the time to the loss.
+const CALM_MS = 1000;
+const LEFT_OVER_MS = 200;
+const LOSS_TRACES = new Set(["loss", "validation_loss", "marks"]);
+
+window.ddpDrawLog ??= [];
+
+export class Board {
+  /** `onLook(look)` is told when the person looks over another axis or with other smoothing. */
+  constructor(runId, summary, { onError, onLook, onResume }) {
+    Object.assign(this, { runId, onError });
+    this.traces = new Traces();
+    this.axis = new GrowingAxis();
+    this.checkpoints = [];
+    this.marks = [];
+    this.waiting = [];
+    this.isScheduled = false;
+    this.isLive = true;
+    this.cursor = -1;
+    this.controls = new LossControls((look, isNewData) => {
+      if (isNewData) onLook(look);
+      this.redrawAll();
+    });
+    this.metricControls = new MetricControls(() => this.redrawAll());
+    this.charts = this.makeCharts(summary);
+    this.menu = new CheckpointMenu(runId, onResume);
+    this.charts[0].box.append(this.menu.element);
+    this.element = el(
+      "div",
+      { class: "ddp-charts" },
+      this.charts.map((chart) => chart.element),
+    );
+    this.endTheme = onThemeChange(() => this.redrawAll());
+  }
+
+  /** Loads what draws. Compiling it takes a while: by then the run's numbers should have been asked for. */
+  begin() {
+    loadPlotly().then(
+      (plotly) => {
+        this.plotly = plotly;
+        this.schedule();
+      },
+      () => this.onError("The charts could not be loaded: plotly.min.js did not arrive. Reload the page."),
+    );
+  }
+
+  get look() {
+    const end = this.axis.endFor(this.traces.get("loss").x.at(-1) ?? 0);
+    return { ...this.controls.look, isLive: this.isLive, end };
+  }
+
+  makeCharts(summary) {
+    const fetchRange = (low, high) => this.fetchRange(low, high);
+    const onVisible = () => this.schedule();
+    const chart = (name, title, empty, watches, figure, more = {}) => {
+      const made = new Chart({
+        name,
+        title,
+        empty,
+        figure,
+        fetchRange,
+        onVisible,
+        everyMs: CALM_MS,
+        ...more,
+      });
+      made.watches = watches;
+      return made;
+    };
+    const ofSteps = summary.charts.map((about) =>
+      chart(
+        about.column,
+        about.title,
+        about.empty,
+        (name) => name === about.column,
+        (fine) => stepFigure(this.traces, fine, this.look, about),
+      ),
+    );
+    return [
+      chart("loss", "Loss", "The training loss appears with the first steps.",
+        (name) => LOSS_TRACES.has(name),
+        (fine) => lossFigure(this.traces, fine, this.look, this.marks, summary.loss_words), { everyMs: 0, controls: this.controls.element }),
+      chart("metric", `Validation ${summary.first_metric ?? ""}`.trim(),
+        "Appears after the first evaluation, by default at the end of an epoch.",
+        (name) => name.startsWith("metric:"),
+        (fine) => {
+          this.metricControls.offer(this.traces);
+          return metricFigure(this.traces, fine, this.look, this.metricControls.chosen);
+        }, { controls: this.metricControls.element }),
+      ...ofSteps,
+    ]; // prettier-ignore
+  }
+
+  /** Takes a payload in; what changed is drawn with the next frame. */
+  take(payload, bytes) {
+    const changed = this.traces.apply(payload);
+    const isLive = payload.head.state === "running";
+    if (payload.type === "snapshot" || isLive !== this.isLive) {
+      this.isLive = isLive;
+      for (const chart of this.charts) chart.refetchFine();
+    }
+    if (this.noteMarks(payload)) changed.add("marks");
+    for (const chart of this.charts) {
+      if ([...changed].some((name) => chart.watches(name))) chart.isDirty = true;
+    }
+    if (payload.cursor !== this.cursor) {
+      this.cursor = payload.cursor;
+      this.waiting.push({
+        cursor: payload.cursor,
+        type: payload.type,
+        points: payload.traces.loss?.y.length ?? 0,
+        newest_event_time_unix_s: payload.head.time_unix_s,
+        bytes,
+      });
+    }
+    this.schedule();
+  }
+
+  /** Keeps what is marked on the curve: checkpoints that are on disk, commands, warnings. Tells of news. */
+  noteMarks({ type, marks, checkpoints }) {
+    if (type === "snapshot") this.happened = [];
+    this.happened.push(
+      ...marks.filter((mark) => ["checkpoint", "command", "warning", "error"].includes(mark.kind)),
+    );
+    if (checkpoints) this.checkpoints = checkpoints;
+    if (type !== "snapshot" && marks.length === 0 && !checkpoints) return false;
+    this.menu.take(this.checkpoints);
+    const saved = new Map(
+      this.happened.filter((mark) => mark.kind === "checkpoint").map((mark) => [mark.step, mark]),
+    );
+    this.marks = [
+      ...this.checkpoints.map((item) => ({
+        kind: "checkpoint",
+        step: item.step,
+        active_s: saved.get(item.step)?.active_s,
+        words: checkpointWords(item),
+      })),
+      ...this.happened
+        .filter((mark) => mark.kind === "command")
+        .map((mark) => ({ ...mark, words: `${mark.name}: ${mark.message}` })),
+      ...this.happened
+        .filter((mark) => mark.kind === "warning" || mark.kind === "error")
+        .map((mark) => ({ ...mark, kind: "warning", words: mark.message })),
+    ];
+    return true;
+  }
+
+  /** Draws before the next frame, once however often it is asked. */
+  schedule() {
+    if (this.isScheduled || !this.plotly) return;
+    this.isScheduled = true;
+    requestAnimationFrame(() => this.drawDue());
+  }
+
+  /**
+   * Lets all charts grow for which it is time, up to the first that has to be drawn whole: that takes most of a
+   * frame. The loss first, but it never takes two such frames in a row while others wait.
+   */
+  async drawDue() {
+    const drawn = this.waiting;
+    this.waiting = [];
+    const due = this.charts.filter((chart) => chart.isDue);
+    const left = new Set(due);
+    try {
+      for (const chart of this.inTurn(due.filter(({ rest }) => rest <= 0))) {
+        left.delete(chart);
+        if (await chart.draw(this.plotly)) {
+          this.wasLossWhole = chart === this.charts[0];
+          break;
+        }
+      }
+    } catch (error) {
+      this.onError(`A chart could not be drawn: ${error.message}`);
+    }
+    if (!left.has(this.charts[0])) this.menu.attach(this.charts[0].plot);
+    this.isScheduled = false;
+    if (drawn.length > 0) afterFrame(() => logDrawn(drawn));
+    if (this.waiting.length > 0 || [...left].some((chart) => chart.rest <= 0)) this.schedule();
+    else this.scheduleLater([...left]);
+  }
+
+  inTurn(ready) {
+    return this.wasLossWhole && ready[0] === this.charts[0] ? [...ready.slice(1), ready[0]] : ready;
+  }
+
+  /** Charts whose time has not come: most often news of the loss takes them along, in a frame that is drawn anyway. */
+  scheduleLater(charts) {
+    clearTimeout(this.later);
+    if (charts.length === 0) return;
+    const restMs = Math.min(...charts.map((chart) => chart.rest));
+    this.later = setTimeout(() => this.schedule(), restMs + LEFT_OVER_MS);
+  }
+
+  async fetchRange(low, high) {
+    const { axis, smoothing } = this.look;
+    const [from, to] = [low, high].map((x) => placeFromChart(x, this.look));
+    try {
+      return (await fetchJson(runAddress(this.runId, "view", { from, to, axis, smoothing }))).traces;
+    } catch {
+      // The coarse points stay: a zoom must not complain.
+      return null;
+    }
+  }
+
+  redrawAll() {
+    for (const chart of this.charts) {
+      chart.isDirty = true;
+      chart.fullAt = -Infinity;
+      chart.drawnAt = -Infinity;
+    }
+    this.schedule();
+  }
+
+  /** Another axis: the places of a zoom mean nothing there. */
+  unzoomAll() {
+    for (const chart of this.charts) chart.unzoom();
+  }
+
+  close() {
+    clearTimeout(this.later);
+    this.endTheme();
+    for (const chart of this.charts) chart.close();
+  }
+}
+
+// Whoever measures waits for the next frame, which is one more to draw: nobody else should.
+const afterFrame = (act) => (window.ddpTimesFrames ? requestAnimationFrame(act) : setTimeout(act));
+
+// For measuring: from the newest event's time to the frame in which it could be seen.
+function logDrawn(entries) {
+  const drawn_unix_ms = Date.now();
+  for (const entry of entries) window.ddpDrawLog.push({ ...entry, drawn_unix_ms });
+  window.ddpDrawLog.splice(0, Math.max(0, window.ddpDrawLog.length - MAX_LOGGED));
+  window.ddpLastDrawn = window.ddpDrawLog.at(-1);
+}

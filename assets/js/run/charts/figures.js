@@ -1,0 +1,161 @@
+// What each chart of a run shows, from the traces that are held.
+
+import { bytes, count, metricLabel, SHARES } from "../../shared/format.js";
+import { chartColors, color, line } from "../../shared/theme.js";
+import { timeTicks } from "../../charts/style.js";
+import { refine, valueAt } from "../../charts/traces.js";
+
+// A date axis counts from here: a number of four digits would be taken for a year.
+const DAY_ZERO_MS = Date.UTC(2000, 0, 1);
+const PREFERRED_METRICS = ["perplexity", "rmse", "accuracy"];
+
+/** Training and validation loss, with marks on the curve for what happened on the way. */
+export function lossFigure(traces, fine, look, marks, lossWords) {
+  const training = refine(traces.get("loss"), fine.loss);
+  const smooth = refine(traces.get("loss_smooth"), fine.loss_smooth);
+  const validation = refine(traces.get("validation_loss"), fine.validation_loss);
+  const hasSmooth = look.smoothing > 1 && smooth.x.length > 0;
+  const raw = { line: { ...line(0), width: hasSmooth ? 1 : 1.6 }, opacity: hasSmooth ? 0.35 : 1 };
+  const data = [
+    scatter(hasSmooth ? "training, each step" : "training", training, look, raw),
+    hasSmooth
+      ? scatter(`training, mean of ${count(look.smoothing)} steps`, smooth, look, {
+          line: { ...line(0), width: 2.2 },
+        })
+      : null,
+    scatter("validation", validation, look, evaluations(1)),
+    ...markTraces(marks, hasSmooth ? smooth : training, look),
+  ].filter((trace) => trace !== null && trace.x.length > 0);
+  const words = lossWords ? `loss (${lossWords})` : "loss";
+  return {
+    data,
+    end: endOf(training, look),
+    layout: {
+      showlegend: data.length > 1,
+      xaxis: axisOf(look, training),
+      yaxis: {
+        title: { text: words },
+        type: look.isLogarithmic ? "log" : "linear",
+        hoverformat: ".4f",
+        exponentformat: "power",
+      },
+    },
+  };
+}
+
+const MARKS = {
+  checkpoint: { name: "checkpoint", symbol: "diamond", colour: 2, size: 10 },
+  command: { name: "command", symbol: "triangle-right", colour: 3, size: 10 },
+  warning: { name: "warning", symbol: "triangle-up", colour: 4, size: 11 },
+};
+
+/** One trace a kind of mark; each mark lies on the curve, at its step. */
+function markTraces(marks, curve, look) {
+  return Object.entries(MARKS).map(([kind, { name, symbol, colour, size }]) => {
+    const shown = marks
+      .filter((mark) => mark.kind === kind)
+      .map((mark) => ({ ...mark, x: look.axis === "step" ? mark.step : mark.active_s }));
+    const placed = shown
+      .filter((mark) => Number.isFinite(mark.x))
+      .map((mark) => ({ ...mark, y: valueAt(curve, mark.x) }));
+    const held = placed.filter((mark) => mark.y !== null).sort((a, b) => a.x - b.x);
+    return scatter(name, { x: held.map((mark) => mark.x), y: held.map((mark) => mark.y) }, look, {
+      mode: "markers",
+      cliponaxis: false,
+      marker: { symbol, size, color: color(colour), line: { color: chartColors().text, width: 1 } },
+      text: held.map((mark) => mark.words),
+      customdata: held.map((mark) => mark.step),
+      hovertemplate: "%{text}<extra></extra>",
+    });
+  });
+}
+
+/** One metric over the validation split: the chosen one, or the main one. */
+export function metricFigure(traces, fine, look, chosen) {
+  const names = metricNames(traces);
+  const name = names.includes(chosen) ? chosen : names[0];
+  if (name === undefined) return { data: [], layout: {} };
+  const trace = refine(traces.get(`metric:${name}`), fine[`metric:${name}`]);
+  const label = metricLabel(name);
+  const isShare = SHARES.has(name);
+  return {
+    title: `Validation ${label}`,
+    data: [scatter(label, trace, look, evaluations(1))],
+    layout: {
+      hovermode: "closest",
+      xaxis: axisOf(look, traces.get("loss")),
+      yaxis: {
+        title: { text: name === "accuracy" ? "share predicted right" : label },
+        tickformat: isShare ? ",.2~%" : null,
+        hoverformat: isShare ? ".2%" : ".3f",
+        // With one point Plotly shows as much again above and below it: more than all and less than nothing.
+        ...(isShare ? { autorangeoptions: { clipmin: 0, clipmax: 1.01 } } : {}),
+      },
+    },
+  };
+}
+
+/** The metrics there are, the main one first. */
+export function metricNames(traces) {
+  const names = traces.named("metric:").map((name) => name.slice("metric:".length));
+  const place = (name) =>
+    PREFERRED_METRICS.includes(name) ? PREFERRED_METRICS.indexOf(name) : PREFERRED_METRICS.length;
+  return names.sort((a, b) => place(a) - place(b));
+}
+
+/** One number of each step, as an entry of the summary's `charts` says. */
+export function stepFigure(traces, fine, look, chart) {
+  const trace = refine(traces.get(chart.column), fine[chart.column]);
+  const looks = { line: { ...line(chart.color), dash: "solid", width: 1.6 } };
+  const yaxis = { rangemode: "tozero", hoverformat: chart.hover_format };
+  if (chart.tick_format) yaxis.tickformat = chart.tick_format;
+  if (chart.axis_title) yaxis.title = { text: chart.axis_title };
+  return {
+    data: [scatter(chart.name, trace, look, looks)],
+    end: endOf(trace, look),
+    layout: { xaxis: axisOf(look, trace), yaxis },
+  };
+}
+
+function axisOf(look, trace) {
+  if (look.axis === "step") return { title: { text: "optimizer step" }, rangemode: "tozero" };
+  const [tickformat, unit] = timeTicks(trace.x.at(-1) ?? 0);
+  return {
+    type: "date",
+    tickformat,
+    hoverformat: "%-H:%M:%S",
+    start: DAY_ZERO_MS,
+    title: { text: `${unit} since the start` },
+  };
+}
+
+/** Where the axis ends: ahead of a curve that grows, at the end of one that does not. */
+function endOf({ x }, look) {
+  const last = x.at(-1) ?? 0;
+  return last > 0 ? place(look.isLive ? Math.max(last, look.end) : last, look) : 0;
+}
+
+const place = (x, look) => (look.axis === "step" ? x : DAY_ZERO_MS + x * 1000);
+
+/** Turns a range as the chart has it into one of steps or seconds. */
+export function placeFromChart(x, look) {
+  return look.axis === "step" ? x : (x - DAY_ZERO_MS) / 1000;
+}
+
+function evaluations(index) {
+  return {
+    mode: "lines+markers",
+    line: { ...line(index), dash: "dot" },
+    marker: { color: color(index), size: 7, symbol: "circle" },
+  };
+}
+
+function scatter(name, trace, look, looks) {
+  const x = look.axis === "step" ? trace.x : trace.x.map((seconds) => DAY_ZERO_MS + seconds * 1000);
+  return { type: "scatter", mode: "lines", name, x, y: trace.y, connectgaps: false, ...looks };
+}
+
+/** What a mark says under the pointer. */
+export function checkpointWords(item) {
+  return `checkpoint at step ${count(item.step)}, ${bytes(item.size_bytes)}`;
+}

@@ -1,0 +1,61 @@
+// How a person looks at the curves: over steps or time, straight or logarithmic, smoothed or raw; kept.
+
+import { el } from "../../shared/dom.js";
+import { metricNames } from "./figures.js";
+import { count, metricLabel } from "../../shared/format.js";
+import { prefer, preference } from "../../shared/prefs.js";
+
+const SMOOTHINGS = [0, 10, 30, 100, 1000];
+const USUAL = { axis: "step", isLogarithmic: false, smoothing: 10 };
+
+export class LossControls {
+  /** `onChange(look, isNewData)`: another axis or smoothing needs other points from the server. */
+  constructor(onChange) {
+    this.look = { ...USUAL, ...preference("look", {}) };
+    const change = (values, isNewData) => {
+      this.look = { ...this.look, ...values };
+      prefer("look", this.look);
+      onChange(this.look, isNewData);
+    };
+    this.element = el(
+      "div",
+      { class: "ddp-chart-controls" },
+      select("Drawn over", [["step", "over steps"], ["time", "over time"]], this.look.axis, (axis) => change({ axis }, true)),
+      select("Scale", [["linear", "linear"], ["log", "logarithmic"]], this.look.isLogarithmic ? "log" : "linear",
+        (scale) => change({ isLogarithmic: scale === "log" }, false)),
+      select("Smoothing", SMOOTHINGS.map((steps) => [String(steps), steps ? `mean of ${count(steps)} steps` : "raw only"]), String(this.look.smoothing),
+        (steps) => change({ smoothing: Number(steps) }, true)),
+    ); // prettier-ignore
+  }
+}
+
+export class MetricControls {
+  constructor(onChange) {
+    this.chosen = null;
+    this.names = [];
+    this.element = el("div", { class: "ddp-chart-controls", hidden: true });
+    this.onChange = onChange;
+  }
+
+  /** Offers the metrics there are, where there is more than one. */
+  offer(traces) {
+    const names = metricNames(traces);
+    if (names.join() === this.names.join()) return;
+    this.names = names;
+    this.element.hidden = names.length < 2;
+    const options = names.map((name) => [name, metricLabel(name)]);
+    this.element.replaceChildren(
+      select("Metric", options, names.includes(this.chosen) ? this.chosen : names[0], (name) => {
+        this.chosen = name;
+        this.onChange();
+      }),
+    );
+  }
+}
+
+function select(label, options, chosen, onChoose) {
+  const made = el("select", { "aria-label": label, title: label, class: "ddp-select-small" });
+  made.append(...options.map(([value, words]) => el("option", { value, selected: value === chosen }, words)));
+  made.addEventListener("change", () => onChoose(made.value));
+  return made;
+}

@@ -1,0 +1,160 @@
+// Every GPU or CPU rank as small multiples: the same few curves for each, with their values now.
+
+import { el, section, setAttribute, setText, svg } from "../shared/dom.js";
+import { bytes, UNKNOWN } from "../shared/format.js";
+
+const WIDTH = 200;
+const HEIGHT = 44;
+const DRAW_EVERY_MS = 900;
+
+const percent = (value) => `${Math.round(value)}%`;
+const MEASURES = {
+  utilization: { title: "busy", words: percent, top: () => 100 },
+  memory: {
+    title: "memory",
+    words: bytes,
+    top: (device, highest) => (device?.kind === "cuda" ? (device.memory_total_bytes ?? highest) : highest),
+  },
+  temperature: { title: "temperature", words: (value) => `${Math.round(value)} °C`, top: () => 100 },
+  power: { title: "power", words: (value) => `${Math.round(value)} W`, top: (_, highest) => highest },
+};
+
+export class DevicesPanel {
+  constructor() {
+    this.cards = new Map();
+    this.devices = new Map();
+    this.drawnAt = -Infinity;
+    this.list = el("div", { class: "ddp-devices-list" });
+    this.empty = el(
+      "p",
+      { class: "ddp-empty" },
+      "Appears with the first measurement: once a second, one card for each rank.",
+    );
+    this.element = section("Every rank's device", "devices", this.empty, this.list);
+    this.title = this.element.querySelector("h2");
+  }
+
+  update(traces, devices, isSnapshot) {
+    for (const device of devices ?? []) this.devices.set(device.rank, device);
+    const now = performance.now();
+    if (!isSnapshot && (!devices || now - this.drawnAt < DRAW_EVERY_MS)) return;
+    this.drawnAt = now;
+    const names = traces.named("utilization:").concat(traces.named("memory:"));
+    const ranks = [...new Set(names.map((name) => Number(name.split(":")[1])))].sort((a, b) => a - b);
+    this.empty.hidden = ranks.length > 0;
+    const isCuda = [...this.devices.values()].some((device) => device.kind === "cuda");
+    setText(this.title, isCuda ? "Every GPU" : "Every CPU rank");
+    const highest = this.highest(traces, ranks);
+    for (const rank of ranks) this.card(rank).update(traces, this.devices.get(rank), highest);
+  }
+
+  /** The highest value of each measure over all ranks: the cards share their scales. */
+  highest(traces, ranks) {
+    return Object.fromEntries(
+      Object.keys(MEASURES).map((name) => [
+        name,
+        ranks.reduce(
+          (top, rank) => traces.get(`${name}:${rank}`).y.reduce((a, b) => Math.max(a, b ?? 0), top),
+          0,
+        ) || 1,
+      ]),
+    );
+  }
+
+  card(rank) {
+    if (!this.cards.has(rank)) {
+      this.cards.set(rank, new Card(rank));
+      const inOrder = [...this.cards.keys()].sort((a, b) => a - b).map((key) => this.cards.get(key).element);
+      this.list.replaceChildren(...inOrder);
+    }
+    return this.cards.get(rank);
+  }
+}
+
+class Card {
+  constructor(rank) {
+    this.rank = rank;
+    this.name = el("span", { class: "ddp-device-name" });
+    this.curves = new Map();
+    this.grid = el("dl", { class: "ddp-device-curves" });
+    this.element = el(
+      "article",
+      { class: "ddp-device", "aria-label": `rank ${rank}` },
+      el("p", {}, el("strong", {}, `rank ${rank}`), this.name),
+      this.grid,
+    );
+  }
+
+  update(traces, device, highest) {
+    if (device) setText(this.name, device.name ?? (device.kind === "cuda" ? `GPU ${device.index}` : "CPU"));
+    for (const [name, measure] of Object.entries(MEASURES)) {
+      const trace = traces.get(`${name}:${this.rank}`);
+      // A reading that is never there (no thermometer on a CPU rank) gets no empty place.
+      if (trace.x.length === 0) continue;
+      this.curve(name, measure).update(trace, measure, measure.top(device, highest[name]));
+    }
+  }
+
+  curve(name, measure) {
+    if (!this.curves.has(name)) {
+      this.curves.set(name, new Curve(measure.title));
+      const inOrder = Object.keys(MEASURES).filter((key) => this.curves.has(key));
+      this.grid.replaceChildren(...inOrder.map((key) => this.curves.get(key).element));
+    }
+    return this.curves.get(name);
+  }
+}
+
+class Curve {
+  constructor(title) {
+    this.title = title;
+    this.line = svg("path", { class: "ddp-curve-line" });
+    this.ground = svg("path", { class: "ddp-curve-ground" });
+    this.picture = svg(
+      "svg",
+      { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img" },
+      this.ground,
+      this.line,
+    );
+    this.value = el("dd", {});
+    this.element = el(
+      "div",
+      { class: "ddp-curve" },
+      el("dt", {}, title),
+      this.value,
+      el("dd", { class: "ddp-curve-picture" }, this.picture),
+    );
+  }
+
+  update({ x, y }, { words }, top) {
+    const last = y.at(-1);
+    setText(this.value, last === null || last === undefined ? UNKNOWN : words(last));
+    const known = y.filter((value) => value !== null);
+    const range =
+      known.length > 0 ? `from ${words(Math.min(...known))} to ${words(Math.max(...known))}` : "not measured";
+    setAttribute(this.picture, "aria-label", `${this.title} since the start: ${range}`);
+    const span = Math.max(x.at(-1), 1);
+    const points = x.map((at, index) => [
+      (at / span) * WIDTH,
+      y[index] === null ? null : HEIGHT - 2 - (Math.min(y[index], top) / top) * (HEIGHT - 4),
+    ]);
+    let command = "M";
+    let path = "";
+    for (const [left, height] of points) {
+      if (height === null) {
+        command = "M";
+        continue;
+      }
+      path += `${command}${left.toFixed(1)},${height.toFixed(1)}`;
+      command = "L";
+    }
+    this.line.setAttribute("d", path);
+    const drawn = points.filter(([, height]) => height !== null);
+    this.ground.setAttribute(
+      "d",
+      drawn.length > 1
+        ? `M${drawn[0][0].toFixed(1)},${HEIGHT}L${drawn.map(([left, height]) => `${left.toFixed(1)},${height.toFixed(1)}`).join("L")}L${drawn.at(-1)[0].toFixed(1)},${HEIGHT}Z`
+        : "",
+    );
+  }
+}

@@ -1,0 +1,263 @@
+// The run page's head: what runs, in which state, and the buttons.
+
+import { el, setAttribute, setText, show } from "../../shared/dom.js";
+import { count, LIVE_STATES, ranks } from "../../shared/format.js";
+import { headerTools } from "./tools.js";
+import { StatePill } from "../../shared/state_pill.js";
+import { whyNot } from "../../auth/person.js";
+import { act } from "../../shared/toast.js";
+
+const ENDED = "The run has ended.";
+
+export class Header {
+  /** `afterAction()` is called when a click did something. */
+  constructor(runId, summary, afterAction) {
+    this.runId = runId;
+    this.numSteps = summary.num_steps;
+    this.summary = summary;
+    this.afterAction = afterAction;
+    this.pill = new StatePill();
+    this.ranks = el("span", {}, ranks(summary.config.nproc_per_node, null));
+    this.buttons = {
+      stop: this.button("Stop", "ddp-button-stop", () => ["stop_run", runId, this.savesOnStop]),
+      checkpoint: this.button("Checkpoint", "", () => ["checkpoint_run", runId]),
+      pause: this.button("Pause", "", () => ["pause_run", runId]),
+      resume: this.button("Resume", "ddp-button-main", () => [
+        "resume_run",
+        runId,
+        this.chosenStep(),
+        ...this.chosenRanks(),
+      ]),
+    };
+    this.numRanks = el(
+      "select",
+      { "aria-label": "Number of ranks to resume with", onchange: () => this.refresh() },
+      this.rankOptions(),
+    );
+    this.batch = el(
+      "select",
+      { "aria-label": "What becomes of the batch" },
+      el("option", { value: "keep" }, "same global batch"),
+      el("option", { value: "rescale" }, "same batch per rank"),
+    );
+    this.on = el("label", { class: "ddp-from" }, el("span", {}, "on"), this.numRanks, this.batch);
+    this.select = el("select", {
+      class: "ddp-wide",
+      "aria-label": "Checkpoint to resume from",
+      onchange: () => this.refresh(),
+    });
+    this.setCheckpoints([], null);
+    this.from = el("label", { class: "ddp-from" }, el("span", {}, "from"), this.select);
+    const tools = headerTools();
+    this.projectorButton = tools.projectorButton;
+    this.element = this.layOut(summary, tools.element);
+    this.state = "queued";
+    this.savesOnStop = true;
+    this.refresh();
+  }
+
+  layOut(summary, tools) {
+    const name = summary.name || summary.config.name || this.runId;
+    const parameters = summary.num_parameters ? ` (${count(summary.num_parameters)} parameters)` : "";
+    return el(
+      "header",
+      { class: "ddp-header" },
+      el(
+        "div",
+        { class: "ddp-title" },
+        el("div", { class: "ddp-title-line" }, el("h1", {}, name), this.pill.element),
+        el(
+          "p",
+          { class: "ddp-subtitle" },
+          `${summary.model_label}${parameters} · ${summary.dataset_label} · `,
+          this.ranks,
+          summary.config.strategy === "ddp" ? null : ` · ${summary.strategy_label}`,
+          name === this.runId ? null : ` · ${this.runId}`,
+          summary.owner ? ` · of ${summary.owner}` : null,
+        ),
+        tools,
+      ),
+      this.layOutActions(summary),
+    );
+  }
+
+  layOutActions({ may_change: mayChange, owner }) {
+    this.hint = el("p", { class: "ddp-hint" });
+    if (!mayChange) return el("p", { class: "ddp-not-mine" }, whyNot(owner));
+    return el(
+      "div",
+      { class: "ddp-actions" },
+      el(
+        "div",
+        { class: "ddp-buttons", role: "group", "aria-label": "What to do with this run" },
+        this.buttons.stop,
+        this.buttons.checkpoint,
+        this.buttons.pause,
+        this.buttons.resume,
+        this.from,
+        this.on,
+      ),
+      this.hint,
+    );
+  }
+
+  button(word, className, call) {
+    const button = el("button", { type: "button", class: `ddp-button ${className}` }, word);
+    button.addEventListener("click", async () => {
+      const changesRanks = button === this.buttons.resume && this.chosenRanks()[0] !== null;
+      const worked = await act(button, ...call());
+      // Other ranks are another configuration: the page is read anew.
+      if (worked && changesRanks) window.location.reload();
+      this.refresh();
+      this.afterAction();
+    });
+    return button;
+  }
+
+  /** `gpus` are the indices of those it has, on the machine. */
+  update(state, checkpoints, deviceKind, best, gpus) {
+    this.state = state;
+    this.pill.update(state);
+    const which = gpus.length > 0 ? ` (GPU ${gpus.join(", ")})` : "";
+    setText(this.ranks, ranks(this.summary.config.nproc_per_node, deviceKind) + which);
+    if (checkpoints || best !== this.best) this.setCheckpoints(checkpoints ?? this.checkpoints, best);
+    this.refresh();
+  }
+
+  /** A stop that could not save was refused: the next one is offered without. */
+  noteMarks(marks) {
+    for (const mark of marks) {
+      if (mark.kind === "command" && mark.name === "stop" && !mark.accepted) this.savesOnStop = false;
+      if (mark.kind === "checkpoint") this.savesOnStop = true;
+    }
+    setText(this.buttons.stop, this.savesOnStop ? "Stop" : "Stop without saving");
+  }
+
+  setCheckpoints(checkpoints, best) {
+    this.checkpoints = checkpoints;
+    this.best = best;
+    const chosen = this.select.value;
+    const words = (item, index) => {
+      const praise = item.step === best ? ", best" : "";
+      return index === 0 ? `newest (step ${item.step}${praise})` : `step ${item.step}${praise}`;
+    };
+    const options = checkpoints.map((item, index) =>
+      el("option", { value: index === 0 ? "" : item.step }, words(item, index)),
+    );
+    this.select.replaceChildren(
+      ...(options.length > 0 ? options : [el("option", { value: "" }, "no checkpoint")]),
+    );
+    if ([...this.select.options].some((option) => option.value === chosen)) this.select.value = chosen;
+  }
+
+  /** The step to resume from; null is the newest. */
+  chosenStep() {
+    return this.state === "paused" || this.select.value === "" ? null : Number(this.select.value);
+  }
+
+  rankOptions() {
+    const { max_ranks: most, config } = this.summary;
+    const numbers = Array.from({ length: Math.max(1, most) }, (_, index) => index + 1);
+    const others = numbers.filter((number) => number !== config.nproc_per_node);
+    return [
+      el(
+        "option",
+        { value: "" },
+        `${config.nproc_per_node} rank${config.nproc_per_node === 1 ? "" : "s"}, as before`,
+      ),
+      ...others.map((number) => el("option", { value: number }, `${number} rank${number === 1 ? "" : "s"}`)),
+    ];
+  }
+
+  /** The ranks to resume with and what becomes of the batch; null is as before. */
+  chosenRanks() {
+    return this.state === "paused" || this.numRanks.value === ""
+      ? [null, "keep"]
+      : [Number(this.numRanks.value), this.batch.value];
+  }
+
+  refresh() {
+    const isLive = LIVE_STATES.has(this.state);
+    // With other ranks a run can go on only when it starts anew.
+    show(this.on, !isLive && this.checkpoints.length > 0);
+    show(this.batch, this.numRanks.value !== "");
+    // Always there, so that the buttons never move under the pointer.
+    setAttribute(this.select, "disabled", isLive || this.checkpoints.length === 0);
+    setAttribute(this.select, "title", isLive ? "Can be chosen when the run has ended." : null);
+    this.enableButtons(isLive);
+    setText(this.hint, this.hintWords(isLive));
+  }
+
+  enableButtons(isLive) {
+    const { state, buttons } = this;
+    enable(
+      buttons.stop,
+      isLive && state !== "stopping",
+      this.stopTitle(),
+      state === "stopping" ? "The run is stopping already." : ENDED,
+    );
+    enable(
+      buttons.checkpoint,
+      state === "running" || state === "paused",
+      "Saves a checkpoint; training goes on.",
+      this.whyNotNow("The run is stopping and saves by itself."),
+    );
+    enable(
+      buttons.pause,
+      state === "running",
+      "All ranks wait after the next step they agree on, and keep their memory.",
+      state === "paused" ? "The run is paused already." : this.whyNotNow("The run is stopping."),
+    );
+    enable(
+      buttons.resume,
+      this.canResume(),
+      state === "paused" ? "Goes on training." : "Starts torchrun again from the chosen checkpoint.",
+      this.whyNoResume(),
+    );
+  }
+
+  stopTitle() {
+    if (this.state === "queued") return "Takes the run out of the line.";
+    return this.savesOnStop
+      ? "Saves a checkpoint first, then ends the run. Resume goes on from there."
+      : "Ends the run; what was not saved is lost.";
+  }
+
+  /** Why a button that needs a training run does nothing now; `whileStopping` says it of a run that stops. */
+  whyNotNow(whileStopping) {
+    if (this.state === "queued") return "The run waits in line.";
+    if (this.state === "starting") return "The run has not begun to train yet.";
+    return LIVE_STATES.has(this.state) ? whileStopping : ENDED;
+  }
+
+  hintWords(isLive) {
+    if (this.state === "paused") return "Paused: the ranks wait and keep their memory. Resume goes on.";
+    if (this.state === "queued") {
+      return "The run starts by itself when its turn comes. Stop takes it out of the line.";
+    }
+    if (isLive && !this.savesOnStop) {
+      return "Nothing could be saved: free some space and press Checkpoint, or stop without saving.";
+    }
+    if (isLive) return "Stop saves a checkpoint first. Closing this page changes nothing for the run.";
+    return this.canResume() ? "Resume starts again from a checkpoint." : this.whyNoResume();
+  }
+
+  canResume() {
+    return this.state === "paused" || (!LIVE_STATES.has(this.state) && this.whyNoResume() === "");
+  }
+
+  whyNoResume() {
+    if (LIVE_STATES.has(this.state)) return "The run is going on.";
+    if (this.checkpoints.length === 0) return "There is no checkpoint to resume from.";
+    const step = this.chosenStep() ?? this.checkpoints[0].step;
+    return this.state === "finished" && this.numSteps !== null && step >= this.numSteps
+      ? "This checkpoint is the end of the run. To train more, resume from an earlier one or start a run with more epochs."
+      : "";
+  }
+}
+
+function enable(button, isEnabled, title, reason) {
+  if (button.dataset.busy) return;
+  if (button.disabled === isEnabled) button.disabled = !isEnabled;
+  setAttribute(button, "title", isEnabled ? title : reason);
+}

@@ -1,0 +1,156 @@
+// How far the run is, what went wrong with it, and its numbers now.
+
+import { el, icon, setAttribute, setText, show } from "../../shared/dom.js";
+import {
+  count,
+  duration,
+  LIVE_STATES,
+  loss,
+  metric,
+  metricLabel,
+  number,
+  shortTime,
+  UNKNOWN,
+} from "../../shared/format.js";
+
+const RESERVED = "\u00a0";
+
+export class Progress {
+  constructor(summary) {
+    this.summary = summary;
+    this.fill = el("div", { class: "ddp-bar-fill" });
+    this.bar = el(
+      "div",
+      {
+        class: "ddp-bar",
+        role: "progressbar",
+        "aria-label": "Progress of the run",
+        "aria-valuemin": 0,
+        "aria-valuemax": 100,
+      },
+      this.fill,
+    );
+    this.where = el("span", { class: "ddp-where" }, RESERVED);
+    this.elapsed = el("span", { class: "ddp-elapsed" });
+    this.note = el("p", { class: "ddp-reason" }, RESERVED);
+    this.problem = new Problem();
+    this.element = el(
+      "div",
+      { class: "ddp-progress" },
+      this.bar,
+      el("div", { class: "ddp-progress-line" }, this.where, this.elapsed),
+      this.note,
+      this.problem.element,
+    );
+  }
+
+  update(head) {
+    const share = head.num_steps ? Math.min(1, head.step / head.num_steps) : 0;
+    const isWaiting = head.state === "queued";
+    const isStarting = head.state === "starting" && head.step === 0;
+    this.fill.style.width = `${(share * 100).toFixed(2)}%`;
+    this.bar.dataset.state = head.state;
+    setAttribute(this.bar, "aria-valuenow", Math.round(share * 100));
+    const position = isStarting ? "waiting for the first step" : this.position(head);
+    setText(this.where, isWaiting ? "waiting in line" : position);
+    const passed = duration(this.elapsedSeconds(head));
+    setText(this.elapsed, isWaiting ? `for ${passed}` : `${passed} elapsed`);
+    setText(this.note, this.words(head) || RESERVED);
+    this.problem.update(head);
+  }
+
+  position(head) {
+    const parts = [`step ${count(head.step)}${head.num_steps ? ` of ${count(head.num_steps)}` : ""}`];
+    if (head.num_epochs) {
+      parts.unshift(`epoch ${Math.min(head.epoch + 1, head.num_epochs)} of ${count(head.num_epochs)}`);
+    }
+    if (head.eta_s !== null && head.state === "running") parts.push(`${duration(head.eta_s)} left`);
+    return parts.join(" · ");
+  }
+
+  elapsedSeconds(head) {
+    if (head.elapsed_s > 0 || !LIVE_STATES.has(head.state)) return head.elapsed_s;
+    return Math.max(0, Date.now() / 1000 - this.summary.created_unix_s);
+  }
+
+  words(head) {
+    if (head.state === "queued") return "It starts by itself when its turn comes. This page may be closed.";
+    if (head.state === "starting") {
+      const reason = head.reason ? ` ${head.reason}` : "";
+      return `Starting:${reason} Importing torch on every rank takes a few seconds.`;
+    }
+    return head.state === "running" || head.state === "failed" ? "" : (head.reason ?? "");
+  }
+}
+
+class Problem {
+  constructor() {
+    this.message = el("p", { class: "ddp-problem-message" });
+    this.hint = el("p", {});
+    this.traceback = el("pre", { tabindex: 0 });
+    this.details = el("details", {}, el("summary", {}, "Traceback"), this.traceback);
+    this.element = el(
+      "div",
+      { class: "ddp-problem-box", role: "alert", hidden: true },
+      icon("cross"),
+      el("div", {}, this.message, this.hint, this.details),
+    );
+  }
+
+  update(head) {
+    const isShown = (head.state === "failed" || head.state === "lost") && Boolean(head.error);
+    show(this.element, isShown);
+    if (!isShown) return;
+    const names = typeof head.rank === "number" && !/\brank \d/i.test(head.error);
+    setText(this.message, `${names ? `Rank ${head.rank}: ` : ""}${head.error}`);
+    setText(this.hint, head.hint ?? "");
+    show(this.hint, Boolean(head.hint));
+    setText(this.traceback, head.traceback ?? "");
+    show(this.details, Boolean(head.traceback));
+  }
+}
+
+export class Tiles {
+  constructor(summary) {
+    this.tiles = {
+      loss: tile("training loss"),
+      metric: tile("validation"),
+      pace: tile(`${summary.sample_unit.split(" ")[0]} per second`),
+      step: tile("time of one step"),
+    };
+    this.element = el(
+      "dl",
+      { class: "ddp-tiles" },
+      Object.values(this.tiles).map((item) => item.element),
+    );
+  }
+
+  update(head, ranks) {
+    const { tiles } = this;
+    tiles.loss.set(loss(head.loss), head.step > 0 ? `at step ${count(head.step)}` : "");
+    const name = head.best?.name ?? Object.keys(head.metrics ?? {})[0];
+    if (name === undefined) {
+      tiles.metric.set(UNKNOWN, "after the first evaluation");
+    } else {
+      const best = head.best ? `best ${metric(name, head.best.value)} at step ${count(head.best.step)}` : "";
+      tiles.metric.set(metric(name, head.metrics?.[name]), best, `validation ${metricLabel(name)}`);
+    }
+    tiles.pace.set(number(head.samples_per_s, 3), "all ranks together");
+    const step = head.step_time_s ?? ranks?.find((rank) => rank.step_time_s !== null)?.step_time_s;
+    tiles.step.set(shortTime(step), "forward, backward, averaging, update");
+  }
+}
+
+function tile(title) {
+  const label = el("dt", {}, title);
+  const value = el("dd", { class: "ddp-tile-value" }, UNKNOWN);
+  const note = el("dd", { class: "ddp-tile-note" }, RESERVED);
+  return {
+    element: el("div", { class: "ddp-card ddp-tile" }, label, value, note),
+    set(text, noteText, labelText) {
+      setText(value, text);
+      setText(note, noteText || RESERVED);
+      if (labelText) setText(label, labelText);
+    },
+  };
+}

@@ -1,0 +1,87 @@
+// The quiet buttons of a run's page: projector, a message at the end, a link for those who only watch.
+
+import { el, icon, setAttribute } from "../../shared/dom.js";
+import { prefer, preference } from "../../shared/prefs.js";
+import { complain, inform } from "../../shared/toast.js";
+
+/** Returns the row of buttons, and the projector's, which the page itself listens to. */
+export function headerTools() {
+  const projectorButton = tool(
+    "screen",
+    "Projector",
+    "Large curves and nothing to press (F; Escape ends it)",
+    null,
+  );
+  projectorButton.setAttribute("aria-pressed", "false");
+  const element = el(
+    "div",
+    { class: "ddp-tools", role: "group", "aria-label": "How to look at this run" },
+    projectorButton,
+    notifyButton(),
+    tool(
+      "link",
+      "Link to watch",
+      "Copies a link to this page without its buttons, for phones and guests",
+      copyWatchLink,
+    ),
+  );
+  return { element, projectorButton };
+}
+
+function tool(shape, words, title, onclick) {
+  return el(
+    "button",
+    { type: "button", class: "ddp-tool", title, onclick },
+    icon(shape),
+    el("span", {}, words),
+  );
+}
+
+function notifyButton() {
+  const button = tool("bell", "Tell me", "A message of this browser when the run has ended", async () => {
+    const isOn = button.getAttribute("aria-pressed") === "true";
+    if (!isOn && !(await mayNotify())) return;
+    prefer("notify", !isOn);
+    setAttribute(button, "aria-pressed", String(!isOn));
+    inform(
+      isOn
+        ? "No message when a run ends."
+        : "This browser tells you when a run ends, while its page is open.",
+    );
+  });
+  button.setAttribute(
+    "aria-pressed",
+    String(preference("notify", false) && window.Notification?.permission === "granted"),
+  );
+  return button;
+}
+
+async function mayNotify() {
+  if (!("Notification" in window) || !window.isSecureContext) {
+    complain(
+      "This browser cannot show messages for this page: it needs https, or the page on the same machine.",
+    );
+    return false;
+  }
+  const answer = await Notification.requestPermission();
+  if (answer !== "granted") {
+    complain("Messages are blocked: allow them for this page in the browser's settings.");
+  }
+  return answer === "granted";
+}
+
+async function copyWatchLink() {
+  const url = new URL(window.location.href);
+  url.searchParams.delete("projector");
+  url.searchParams.set("watch", "1");
+  const isLocal = ["localhost", "127.0.0.1", "[::1]"].includes(url.hostname);
+  const reach = isLocal
+    ? " It works on this machine only: start the page with --host to reach it from a phone."
+    : "";
+  try {
+    await navigator.clipboard.writeText(url.href);
+    inform(`Copied: ${url.href}.${reach}`);
+  } catch {
+    inform(`The link: ${url.href}.${reach}`);
+  }
+}

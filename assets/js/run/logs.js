@@ -1,0 +1,236 @@
+// The logs of the ranks and of torchrun, followed while somebody looks at them.
+
+import { el, section, setAttribute, setText, show } from "../shared/dom.js";
+import { bytes, count } from "../shared/format.js";
+import { fetchJson, runAddress } from "../shared/net.js";
+import { visible } from "../shared/visible.js";
+
+const POLL_EVERY_MS = 1500;
+const MAX_CHARACTERS = 200_000;
+const CUT_TO_CHARACTERS = 150_000;
+const NEAR_END_PX = 30;
+const SEARCH_AFTER_MS = 200;
+
+export class LogPanel {
+  constructor(runId, numRanks) {
+    this.runId = runId;
+    this.isInView = false;
+    this.offset = -1;
+    this.numCharacters = 0;
+    this.sources = [...Array(numRanks).keys()].map(String).concat("torchrun");
+    this.hangSeq = -1;
+    this.tabs = this.sources.map((source) => this.tab(source));
+    this.text = el("pre", {
+      class: "ddp-log",
+      tabindex: 0,
+      role: "tabpanel",
+      id: "ddp-log-text",
+      "aria-live": "off",
+    });
+    this.note = el("p", { class: "ddp-hint" }, "\u00a0");
+    this.toEnd = el(
+      "button",
+      {
+        type: "button",
+        class: "ddp-button ddp-button-small ddp-to-end",
+        hidden: true,
+        onclick: () => this.scrollToEnd(),
+      },
+      "Follow the end",
+    );
+    this.text.addEventListener("scroll", () => show(this.toEnd, !this.isAtEnd()));
+    this.tablist = el("div", { class: "ddp-tabs", role: "tablist", "aria-label": "Whose log" }, this.tabs);
+    this.tablist.addEventListener("keydown", (event) => this.moveBetweenTabs(event));
+    this.search = el("input", {
+      type: "search",
+      placeholder: "Search this log",
+      "aria-label": "Search this log",
+      class: "ddp-input",
+      maxlength: 200,
+    });
+    this.search.addEventListener("input", () => this.searchSoon());
+    const head = el("div", { class: "ddp-logs-head" }, this.tablist, this.search);
+    this.element = section(
+      "Logs",
+      "logs",
+      head,
+      el("div", { class: "ddp-log-box" }, this.text, this.toEnd),
+      this.note,
+    );
+    this.sight = new IntersectionObserver((entries) => {
+      this.isInView = entries.at(-1).isIntersecting;
+      if (this.isInView) this.look();
+    });
+    this.sight.observe(this.element);
+    this.timer = setInterval(() => this.look(), POLL_EVERY_MS);
+    this.choose(this.sources[0]);
+  }
+
+  tab(source) {
+    const word = { torchrun: "torchrun", hang: "where the ranks stood" }[source] ?? `rank ${source}`;
+    const attributes = {
+      type: "button",
+      role: "tab",
+      "aria-controls": "ddp-log-text",
+      "data-source": source,
+    };
+    return el("button", { ...attributes, onclick: () => this.choose(source) }, word);
+  }
+
+  /** A hang leaves every rank's stack behind: a further log, and the newest one counts. */
+  noteMarks(marks) {
+    const hang = marks.findLast((mark) => mark.code === "hang");
+    if (hang === undefined || hang.seq <= this.hangSeq) return;
+    this.hangSeq = hang.seq;
+    if (this.sources.includes("hang")) {
+      if (this.source === "hang") this.restart();
+      return;
+    }
+    this.sources.push("hang");
+    this.tabs.push(this.tab("hang"));
+    setAttribute(this.tabs.at(-1), "aria-selected", "false");
+    setAttribute(this.tabs.at(-1), "tabindex", "-1");
+    this.tablist.append(this.tabs.at(-1));
+  }
+
+  choose(source) {
+    if (this.source === source) return;
+    this.source = source;
+    for (const tab of this.tabs) {
+      const isChosen = tab.dataset.source === source;
+      setAttribute(tab, "aria-selected", String(isChosen));
+      setAttribute(tab, "tabindex", isChosen ? "0" : "-1");
+    }
+    this.restart();
+  }
+
+  moveBetweenTabs(event) {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!by) return;
+    const at = (this.sources.indexOf(this.source) + by + this.sources.length) % this.sources.length;
+    this.choose(this.sources[at]);
+    this.tabs[at].focus();
+    event.preventDefault();
+  }
+
+  searchSoon() {
+    clearTimeout(this.searching);
+    this.searching = setTimeout(() => this.restart(), SEARCH_AFTER_MS);
+  }
+
+  /** Begins anew: another log, or other words to look for. */
+  restart() {
+    this.offset = -1;
+    this.clear();
+    if (this.search.value.trim() === "") this.look();
+    else this.find(this.search.value.trim());
+  }
+
+  async find(words) {
+    const source = this.source;
+    try {
+      const found = await fetchJson(runAddress(this.runId, `log/${source}/search`, { words }));
+      if (source !== this.source || words !== this.search.value.trim()) return;
+      this.clear();
+      this.text.append(...found.lines.flatMap((line) => markedLine(line, words)));
+      this.scrollToEnd();
+      const shown =
+        found.num_found > found.lines.length ? `; the newest ${count(found.lines.length)} are shown` : "";
+      const where = found.is_whole ? "" : ", in the newest 64 MB";
+      setText(
+        this.note,
+        found.num_found === 0
+          ? `No line has “${words}”${where}.`
+          : `${count(found.num_found)} ${found.num_found === 1 ? "line has" : "lines have"} “${words}”${where}${shown}.`,
+      );
+    } catch (error) {
+      setText(this.note, error.message);
+    }
+  }
+
+  async look() {
+    if (this.search.value.trim() !== "") return;
+    if (!this.isInView || document.visibilityState !== "visible" || this.asking === this.source) return;
+    const source = this.source;
+    this.asking = source;
+    try {
+      const answer = await fetchJson(runAddress(this.runId, `log/${source}`, { offset: this.offset }));
+      if (source === this.source && this.search.value.trim() === "") this.take(answer);
+    } catch (error) {
+      if (source === this.source) setText(this.note, error.message);
+    } finally {
+      if (this.asking === source) this.asking = null;
+    }
+  }
+
+  take({ text, offset, size }) {
+    const isFirst = this.offset < 0;
+    // What is asked for is at the end of a log, but at the beginning of where the ranks stood.
+    const wasAtEnd = isFirst ? this.source !== "hang" : this.isAtEnd();
+    // Asked for more than there is: the file was begun anew, and this is its end.
+    if (!isFirst && size < this.offset) this.clear();
+    this.offset = offset;
+    if (text !== "") {
+      const words = visible(asLines(text));
+      this.text.append(document.createTextNode(words));
+      this.numCharacters += words.length;
+      this.cut();
+      if (wasAtEnd) this.scrollToEnd();
+    }
+    setText(
+      this.note,
+      size === 0
+        ? "Nothing has been written to this log."
+        : `${bytes(size)} written; the newest part is shown.`,
+    );
+  }
+
+  cut() {
+    if (this.numCharacters <= MAX_CHARACTERS) return;
+    while (this.numCharacters > CUT_TO_CHARACTERS && this.text.childNodes.length > 1) {
+      this.numCharacters -= this.text.firstChild.data.length;
+      this.text.firstChild.remove();
+    }
+  }
+
+  clear() {
+    this.text.replaceChildren();
+    this.numCharacters = 0;
+    show(this.toEnd, false);
+  }
+
+  isAtEnd() {
+    return this.text.scrollHeight - this.text.scrollTop - this.text.clientHeight < NEAR_END_PX;
+  }
+
+  scrollToEnd() {
+    this.text.scrollTop = this.text.scrollHeight;
+  }
+
+  close() {
+    clearInterval(this.timer);
+    clearTimeout(this.searching);
+    this.sight.disconnect();
+  }
+}
+
+/** A log as text: a terminal would draw colours, and a bar over and over in one line. */
+function asLines(text) {
+  return text.replaceAll(/\u001b\[[0-9;]*m/g, "").replaceAll(/\r(?!\n)/g, "\n");
+}
+
+/** A line of text with the words marked in it. */
+function markedLine(line, words) {
+  const wanted = words.toLowerCase().split(/\s+/);
+  const lower = line.toLowerCase();
+  const nodes = [];
+  let at = 0;
+  while (at < line.length) {
+    const hits = wanted.map((word) => [lower.indexOf(word, at), word]).filter(([place]) => place >= 0);
+    if (hits.length === 0) break;
+    const [place, word] = hits.reduce((first, hit) => (hit[0] < first[0] ? hit : first));
+    nodes.push(line.slice(at, place), el("mark", {}, line.slice(place, place + word.length)));
+    at = place + word.length;
+  }
+  return [...nodes, `${line.slice(at)}\n`].map((node) => (typeof node === "string" ? visible(node) : node));
+}

@@ -1,0 +1,90 @@
+// The memory of a rank: what was predicted before the start, and what was measured, side by side.
+
+import { el, section, setAttribute, setText, show } from "../shared/dom.js";
+import { bytes } from "../shared/format.js";
+
+const PARTS = {
+  parameters: "parameters",
+  gradients: "gradients",
+  optimizer: "optimizer state",
+  activations: "activations",
+};
+
+export class MemoryPanel {
+  constructor({ memory }) {
+    this.predicted = memory;
+    this.measured = el("div", { class: "ddp-memory-part ddp-memory-measured" });
+    this.predictedBar = el("div", { class: "ddp-memory-bar", role: "img" });
+    this.measuredBar = el("div", { class: "ddp-memory-bar", role: "img" }, this.measured);
+    this.words = el("p", { class: "ddp-hint" }, "\u00a0");
+    const legend = Object.entries(PARTS).map(([name, words]) =>
+      el(
+        "span",
+        {},
+        el("i", { class: `ddp-part ddp-memory-${name}`, "aria-hidden": "true" }),
+        memory ? `${words} ${bytes(memory[`${name}_bytes`])}` : words,
+      ),
+    );
+    this.element = section(
+      "Memory of a rank",
+      "memory",
+      el("p", { class: "ddp-legend" }, legend),
+      el("p", { class: "ddp-memory-title" }, "predicted"),
+      this.predictedBar,
+      el("p", { class: "ddp-memory-title" }, "measured, most so far"),
+      this.measuredBar,
+      this.words,
+    );
+    show(this.element, Boolean(memory));
+    if (memory) this.draw(null);
+  }
+
+  update(ranks, deviceKind) {
+    if (!this.predicted || !ranks) return;
+    const grown = ranks.map((rank) => growth(rank, deviceKind)).filter((value) => value !== null);
+    const most = Math.max(0, ...grown);
+    const total = this.draw(most);
+    if (grown.length === 0) {
+      setText(
+        this.words,
+        `Predicted ${bytes(total)}. This run did not tell what its ranks held before the model was built.`,
+      );
+      return;
+    }
+    const rest =
+      deviceKind === "cuda"
+        ? "What is predicted is the least: gradients of activations and workspaces of kernels come on top."
+        : "What is predicted is the least: gradients of activations, workspaces of kernels, data and what was freed but kept come on top.";
+    setText(
+      this.words,
+      `Predicted ${bytes(total)}, measured ${bytes(most)} beyond what the process held before the model was built. ${rest}`,
+    );
+  }
+
+  /** Draws both bars, what was measured being null as long as nothing was; returns the predicted total. */
+  draw(most) {
+    const total = Object.keys(PARTS).reduce((sum, name) => sum + (this.predicted[`${name}_bytes`] ?? 0), 0);
+    const scale = Math.max(most ?? 0, total);
+    this.predictedBar.replaceChildren(
+      ...Object.keys(PARTS).map((name) => {
+        const part = el("div", { class: `ddp-memory-part ddp-memory-${name}` });
+        part.style.width = `${(100 * (this.predicted[`${name}_bytes`] ?? 0)) / scale}%`;
+        return part;
+      }),
+    );
+    this.measured.style.width = `${(100 * (most ?? 0)) / scale}%`;
+    setAttribute(this.predictedBar, "aria-label", `predicted ${bytes(total)}`);
+    setAttribute(
+      this.measuredBar,
+      "aria-label",
+      most === null ? "not measured yet" : `measured ${bytes(most)}`,
+    );
+    return total;
+  }
+}
+
+/** What a rank holds beyond its start; null where that was not measured. */
+function growth(rank) {
+  const { peak_memory_bytes: peak, base_memory_bytes: base } = rank;
+  return typeof peak === "number" && typeof base === "number" ? Math.max(0, peak - base) : null;
+}

@@ -1,0 +1,216 @@
+// The page of one run.
+
+import { Board } from "./charts/board.js";
+import { Calm } from "../shared/throttle.js";
+import { commandPanel } from "../shared/command.js";
+import { ConfigurationPanel } from "./configuration.js";
+import { ConfusionPanel } from "./sample/confusion.js";
+import { DevicesPanel } from "./devices.js";
+import { el, guarded, setText, show } from "../shared/dom.js";
+import { Header } from "./head/header.js";
+import { CheckpointTable, EventList } from "./history.js";
+import { InsightStrip } from "./insights.js";
+import { LogPanel } from "./logs.js";
+import { MemoryPanel } from "./memory.js";
+import { address, fetchJson, runAddress } from "../shared/net.js";
+import { Progress, Tiles } from "./head/progress.js";
+import { projector } from "./head/projector.js";
+import { QueuedPanel } from "./head/queued.js";
+import { RanksPanel } from "./ranks.js";
+import { SamplePanel } from "./sample/sample.js";
+import { RunStream } from "./stream.js";
+import { Tab } from "./head/tab.js";
+import { complain } from "../shared/toast.js";
+
+const ASK_AGAIN_MS = 2000;
+// Nobody reads ten numbers a second, and each is laid out and painted.
+const NUMBERS_EVERY_MS = 250;
+
+/** Fills an element with the page of the run named in the address; returns a function that ends it. */
+export function mountRun(root) {
+  const runId = new URLSearchParams(window.location.search).get("id");
+  if (!runId) {
+    root.replaceChildren(nothing("No run is named in this address.", "Choose one from the list of runs."));
+    return () => {};
+  }
+  root.replaceChildren(el("div", { class: "ddp ddp-loading", role: "status" }, `Opening ${runId} …`));
+  let page = null;
+  let isClosed = false;
+  const open = async () => {
+    try {
+      const summary = await fetchSummary(runId);
+      if (!isClosed) page = new RunPage(root, runId, summary);
+    } catch (error) {
+      if (isClosed) return;
+      root.replaceChildren(nothing(`The run ${runId} cannot be shown.`, error.message));
+      if (error.status !== 404) setTimeout(open, ASK_AGAIN_MS);
+    }
+  };
+  open();
+  return () => {
+    isClosed = true;
+    page?.close();
+  };
+}
+
+async function fetchSummary(runId) {
+  // The page began to ask before this script was there.
+  const early = window.ddpEarlySummary;
+  window.ddpEarlySummary = null;
+  const answer = await early?.catch(() => null);
+  return answer?.ok ? answer.json() : fetchJson(runAddress(runId, "summary"));
+}
+
+class RunPage {
+  constructor(root, runId, summary) {
+    this.name = summary.name || summary.config.name || runId;
+    this.deviceKind = null;
+    this.gpus = [];
+    this.ranks = null;
+    const look = () => this.stream.poke();
+    this.header = new Header(runId, summary, look);
+    this.queued = new QueuedPanel(runId, look);
+    this.progress = new Progress(summary);
+    this.insights = new InsightStrip(runId, summary.may_change, look);
+    this.tiles = new Tiles(summary);
+    this.board = new Board(runId, summary, {
+      onError: complain,
+      onLook: (chosen) => this.lookAnew(chosen),
+      onResume: summary.may_change ? look : null,
+    });
+    this.devices = new DevicesPanel();
+    this.ranksPanel = new RanksPanel(summary);
+    this.memory = new MemoryPanel(summary);
+    this.sample = new SamplePanel();
+    this.confusion = new ConfusionPanel();
+    this.checkpoints = new CheckpointTable(runId, summary, look);
+    this.events = new EventList();
+    this.logs = new LogPanel(runId, summary.config.nproc_per_node);
+    this.tab = new Tab(this.name);
+    this.numbers = new Calm(NUMBERS_EVERY_MS, () => this.showNumbers());
+    this.loading = el("p", { class: "ddp-connection", role: "status", hidden: true });
+    this.connection = el("p", { class: "ddp-connection", role: "status", hidden: true });
+    root.replaceChildren(this.layOut(runId, summary));
+    this.endProjector = projector(this.header, () => this.board.redrawAll());
+    this.stream = new RunStream(
+      runId,
+      this.board.look,
+      (payload, bytes) => this.take(payload, bytes),
+      (error) => this.noteConnection(error),
+    );
+    this.stream.asked.then(() => this.board.begin());
+  }
+
+  layOut(runId, summary) {
+    return el(
+      "div",
+      { class: "ddp ddp-run-page" },
+      this.connection,
+      this.loading,
+      this.header.element,
+      this.queued.element,
+      this.progress.element,
+      this.insights.element,
+      this.tiles.element,
+      this.board.element,
+      this.devices.element,
+      el(
+        "div",
+        { class: "ddp-pair" },
+        el("div", { class: "ddp-stack" }, this.ranksPanel.element, this.memory.element),
+        el("div", { class: "ddp-stack" }, this.sample.element, this.confusion.element),
+      ),
+      el("div", { class: "ddp-pair" }, this.checkpoints.element, this.events.element),
+      this.logs.element,
+      new ConfigurationPanel(runId).element,
+      commandPanel(summary),
+    );
+  }
+
+  lookAnew(look) {
+    this.board.unzoomAll();
+    this.stream.setLook(look);
+  }
+
+  take(payload, bytes) {
+    this.noteLoading(payload.loading);
+    if (payload.type === "loading") return;
+    const { head, ranks, devices } = payload;
+    const letTake = (card, update) => guarded(card.element, () => update(card));
+    letTake(this.queued, (card) => card.update(head.state));
+    letTake(this.board, (card) => card.take(payload, bytes));
+    if (devices?.length) {
+      this.deviceKind = devices[0].kind;
+      this.gpus = devices.filter(({ kind }) => kind === "cuda").map(({ index }) => index);
+    }
+    this.ranks = ranks ?? this.ranks;
+    const best = head.best?.step ?? null;
+    // A resume with another global batch changes it.
+    this.header.numSteps = head.num_steps;
+    this.checkpoints.numSteps = head.num_steps;
+    letTake(this.header, (card) => {
+      card.noteMarks(payload.marks);
+      card.update(head.state, payload.checkpoints, this.deviceKind, best, this.gpus);
+    });
+    letTake(this.insights, (card) => card.update(payload.insights));
+    this.noteHead(head);
+    letTake(this.devices, (card) => card.update(this.board.traces, devices, payload.type === "snapshot"));
+    letTake(this.ranksPanel, (card) => card.update(ranks, payload.insights));
+    letTake(this.memory, (card) => card.update(ranks, this.deviceKind));
+    letTake(this.sample, (card) => card.update(payload.sample));
+    letTake(this.confusion, (card) => card.update(payload.confusion));
+    letTake(this.checkpoints, (card) => card.update(payload.checkpoints, head.state, best));
+    letTake(this.events, (card) => card.update(payload.marks, payload.type === "snapshot"));
+    letTake(this.logs, (card) => card.noteMarks(payload.marks));
+    if (this.board.traces.isTooLong()) this.stream.refresh();
+  }
+
+  /** Another state is shown at once, numbers now and then. */
+  noteHead(head) {
+    const isOtherState = head.state !== this.head?.state;
+    this.head = head;
+    if (isOtherState) this.numbers.now();
+    else this.numbers.soon();
+  }
+
+  showNumbers() {
+    guarded(this.progress.element, () => this.progress.update(this.head));
+    guarded(this.tiles.element, () => this.tiles.update(this.head, this.ranks));
+    this.tab.update(this.head);
+  }
+
+  /** A long file: how much of it has been read, while what is shown is a first impression. */
+  noteLoading(share) {
+    const isLoading = typeof share === "number" && share < 1;
+    show(this.loading, isLoading);
+    setText(
+      this.loading,
+      isLoading ? `A first impression. Reading all of this long run: ${Math.round(100 * share)}% …` : "",
+    );
+  }
+
+  noteConnection(error) {
+    show(this.connection, error !== null);
+    setText(this.connection, error === null ? "" : `${error.message} Trying again …`);
+  }
+
+  close() {
+    this.endProjector();
+    this.queued.close();
+    this.numbers.close();
+    this.tab.close();
+    this.stream.close();
+    this.board.close();
+    this.logs.close();
+  }
+}
+
+function nothing(title, words) {
+  return el(
+    "div",
+    { class: "ddp ddp-nothing" },
+    el("h1", {}, title),
+    el("p", {}, words),
+    el("p", {}, el("a", { href: address("runs") }, "All runs")),
+  );
+}

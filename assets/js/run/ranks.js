@@ -1,0 +1,138 @@
+// How each rank's step divides: data, forward, backward with its all-reduce, optimizer, waiting for others.
+
+import { el, section, setAttribute, setText, show } from "../shared/dom.js";
+import { bytes, count, shortTime } from "../shared/format.js";
+
+const WORDS = {
+  data: "fetching data",
+  forward: "forward",
+  backward: "backward with all-reduce",
+  optimizer: "optimizer",
+  compute: "computing",
+  wait: "waiting for others",
+  rest: "rest of the step",
+};
+
+export class RanksPanel {
+  /** `summary` says how the ranks share the work. */
+  constructor(summary) {
+    this.rows = new Map();
+    this.list = el("ol", { class: "ddp-ranks-list" });
+    this.empty = el("p", { class: "ddp-empty" }, "Appears with the first steps: one bar for each rank.");
+    this.slow = el("p", { class: "ddp-slowest", role: "status" }, "\u00a0");
+    this.legend = el("p", { class: "ddp-legend" });
+    this.element = section(
+      "What each rank does",
+      "ranks",
+      el("p", { class: "ddp-caption" }, `${summary.strategy_sharing} Shown is the newest measured step.`),
+      this.legend,
+      this.empty,
+      this.list,
+      this.slow,
+    );
+  }
+
+  update(ranks, insights) {
+    if (insights) {
+      setText(this.slow, insights.find((insight) => insight.code === "slow_rank")?.message ?? "\u00a0");
+    }
+    if (!ranks) return;
+    show(this.empty, ranks.length === 0);
+    const longest = Math.max(...ranks.map((rank) => rank.step_time_s ?? 0), 1e-9);
+    const shown = new Set();
+    for (const rank of ranks) for (const part of this.row(rank.rank).update(rank, longest)) shown.add(part);
+    this.explain(shown);
+  }
+
+  /** Names the parts that occur. */
+  explain(parts) {
+    const words = Object.keys(WORDS).filter((part) => parts.has(part));
+    if (words.join() === this.explained) return;
+    this.explained = words.join();
+    this.legend.replaceChildren(
+      ...words.map((part) =>
+        el("span", {}, el("i", { class: `ddp-part ddp-part-${part}`, "aria-hidden": "true" }), WORDS[part]),
+      ),
+    );
+  }
+
+  row(rank) {
+    if (!this.rows.has(rank)) {
+      this.rows.set(rank, new Row(rank));
+      const inOrder = [...this.rows.keys()].sort((a, b) => a - b).map((key) => this.rows.get(key).element);
+      this.list.replaceChildren(...inOrder);
+    }
+    return this.rows.get(rank);
+  }
+}
+
+/** The seconds of each part of a step; what was not measured apart is in one part with its neighbours. */
+function divide(rank) {
+  const { step_time_s: step, data_time_s: data, wait_time_s: wait } = rank;
+  const { forward_time_s: forward, backward_time_s: backward, optimizer_time_s: optimizer } = rank;
+  const parts = { data: data ?? 0 };
+  if (typeof forward === "number" && typeof backward === "number") {
+    Object.assign(parts, {
+      forward,
+      backward: Math.max(0, backward - (wait ?? 0)),
+      optimizer: optimizer ?? 0,
+    });
+  } else {
+    parts.compute = Math.max(0, step - parts.data - (wait ?? 0));
+  }
+  if (typeof wait === "number") parts.wait = wait;
+  parts.rest = Math.max(0, step - Object.values(parts).reduce((sum, seconds) => sum + seconds, 0));
+  if (parts.rest < 0.02 * step) delete parts.rest;
+  return parts;
+}
+
+class Row {
+  constructor(rank) {
+    this.step = el("span", {});
+    this.memory = el("span", { class: "ddp-rank-device" });
+    this.times = el("p", { class: "ddp-rank-times" });
+    this.bar = el("div", { class: "ddp-rank-bar", role: "img" });
+    this.parts = new Map();
+    this.element = el(
+      "li",
+      {},
+      el("div", { class: "ddp-rank-head" }, el("strong", {}, `rank ${rank}`), this.step, this.memory),
+      this.bar,
+      this.times,
+    );
+  }
+
+  /** Returns the names of the parts there are. */
+  update(rank, longest) {
+    setText(this.step, `step ${count(rank.step)}`);
+    setText(this.memory, rank.peak_memory_bytes ? `most memory so far ${bytes(rank.peak_memory_bytes)}` : "");
+    if (rank.step_time_s === null) {
+      setText(this.times, "no step measured yet");
+      return [];
+    }
+    const parts = divide(rank);
+    for (const name of Object.keys(WORDS)) {
+      if (parts[name] === undefined && !this.parts.has(name)) continue;
+      this.part(name).style.width = `${(100 * (parts[name] ?? 0)) / longest}%`;
+    }
+    const words = Object.entries(parts).map(
+      ([name, seconds]) => `${WORDS[name].split(" ")[0]} ${shortTime(seconds)}`,
+    );
+    const unknown = rank.wait_time_s === null ? " (waiting: not measured here)" : "";
+    setText(this.times, `${shortTime(rank.step_time_s)} = ${words.join(" + ")}${unknown}`);
+    setAttribute(this.bar, "aria-label", this.times.textContent);
+    return Object.keys(parts);
+  }
+
+  part(name) {
+    if (!this.parts.has(name)) {
+      this.parts.set(name, el("div", { class: `ddp-part ddp-part-${name}` }));
+      this.bar.replaceChildren(
+        ...Object.keys(WORDS)
+          .filter((key) => this.parts.has(key))
+          .map((key) => this.parts.get(key)),
+      );
+    }
+    return this.parts.get(name);
+  }
+}

@@ -1,0 +1,69 @@
+// Which class is taken for which: the counts of the newest evaluation.
+
+import { el, section, setText, show } from "../../shared/dom.js";
+import { count, percent } from "../../shared/format.js";
+
+export class ConfusionPanel {
+  constructor() {
+    this.caption = el("p", { class: "ddp-caption" });
+    this.table = el("table", { class: "ddp-confusion" });
+    const scroll = el(
+      "div",
+      { class: "ddp-scroll-x", tabindex: 0, role: "region", "aria-label": "Confusion matrix" },
+      this.table,
+    );
+    this.element = section("What is taken for what", "confusion", this.caption, scroll);
+    show(this.element, false);
+  }
+
+  update(confusion) {
+    if (!confusion) return;
+    const { counts, step } = confusion;
+    const names = confusion.class_names ?? counts.map((_, index) => `class ${index}`);
+    show(this.element, true);
+    setText(
+      this.caption,
+      `Each row is a class, each column what the model says of it, counted over the whole validation part after step ${count(step)}. ${worst(counts, names)}`,
+    );
+    if (this.names !== names.join("\n")) this.build(names);
+    counts.forEach((row, truth) => {
+      const total = Math.max(
+        1,
+        row.reduce((sum, value) => sum + value, 0),
+      );
+      row.forEach((value, said) => {
+        const cell = this.cells[truth][said];
+        setText(cell, value === 0 ? "" : count(value));
+        cell.style.setProperty("--share", (value / total).toFixed(3));
+        cell.title = `${names[truth]} taken for ${names[said]}: ${count(value)}, ${percent(value / total)}`;
+      });
+    });
+  }
+
+  build(names) {
+    this.names = names.join("\n");
+    this.cells = names.map((_, truth) =>
+      names.map((__, said) => el("td", { class: truth === said ? "ddp-right" : "ddp-wrong" })),
+    );
+    const head = el(
+      "tr",
+      {},
+      el("td", {}),
+      names.map((name) => el("th", { scope: "col" }, el("span", {}, name))),
+    );
+    const rows = names.map((name, truth) =>
+      el("tr", {}, el("th", { scope: "row" }, name), this.cells[truth]),
+    );
+    this.table.replaceChildren(el("thead", {}, head), el("tbody", {}, rows));
+  }
+}
+
+function worst(counts, names) {
+  let most = { value: 0 };
+  counts.forEach((row, truth) => row.forEach((value, said) => {
+    if (truth !== said && value > most.value) most = { value, truth, said };
+  })); // prettier-ignore
+  return most.value === 0
+    ? "Nothing is taken for anything else."
+    : `Most often ${names[most.truth]} is taken for ${names[most.said]}: ${count(most.value)} times.`;
+}

@@ -1,0 +1,185 @@
+// Samples that are lists: images, texts and rows of a table, each with what the model says of it.
+
+import { el, icon, setText } from "../../shared/dom.js";
+import { number, percent } from "../../shared/format.js";
+
+const SURE = "The percentage says how sure the model is.";
+
+/** "9 of 12 right" */
+function score(answers) {
+  const numRight = answers.filter((answer) => answer.prediction === answer.label).length;
+  return `${numRight} of ${answers.length} right`;
+}
+
+/** A mark and words for one answer: right or wrong, what was said, how sure, what it really is. */
+class Verdict {
+  constructor() {
+    this.mark = el("span", { class: "ddp-verdict" });
+    this.prediction = el("strong", {});
+    this.truth = el("span", { class: "ddp-truth" });
+    this.elements = [el("span", { class: "ddp-says" }, this.mark, this.prediction), this.truth];
+  }
+
+  /** Returns whether the answer is right, for the element around it. */
+  set(answer) {
+    const isRight = answer.prediction === answer.label;
+    if (this.isRight !== isRight) {
+      this.isRight = isRight;
+      this.mark.replaceChildren(icon(isRight ? "check" : "cross"));
+    }
+    setText(this.prediction, answer.prediction);
+    const sure = percent(answer.probability, 0);
+    setText(this.truth, isRight ? `${sure}, right` : `${sure}, is ${answer.label}`);
+    return String(isRight);
+  }
+}
+
+/** Keeps one child a value, made when it is first needed. */
+class Children {
+  constructor(parent, make) {
+    this.parent = parent;
+    this.make = make;
+    this.made = [];
+  }
+
+  update(values) {
+    values.forEach((value, index) => {
+      if (!this.made[index]) {
+        this.made[index] = this.make();
+        this.parent.append(this.made[index].element);
+      }
+      this.made[index].set(value);
+    });
+    for (const surplus of this.made.splice(values.length)) surplus.element.remove();
+  }
+}
+
+export class ImagesView {
+  constructor() {
+    this.element = el("div", { class: "ddp-sample-images" });
+    this.pictures = new Children(this.element, () => new Picture());
+  }
+
+  update(images, step) {
+    this.pictures.update(images);
+    return `Validation images after step ${step}: ${score(images)}. ${SURE}`;
+  }
+}
+
+class Picture {
+  constructor() {
+    this.canvas = el("canvas", { role: "img" });
+    this.verdict = new Verdict();
+    this.element = el(
+      "figure",
+      { class: "ddp-picture" },
+      this.canvas,
+      el("figcaption", {}, ...this.verdict.elements),
+    );
+  }
+
+  set(image) {
+    this.paint(image);
+    this.element.dataset.right = this.verdict.set(image);
+    this.canvas.setAttribute("aria-label", `Image of ${image.label}, predicted ${image.prediction}`);
+  }
+
+  paint({ pixels, width, height, channels = 1 }) {
+    // The same images come every time: nothing to paint again.
+    if (this.painted === pixels) return;
+    this.painted = pixels;
+    const values = Uint8Array.from(atob(pixels), (character) => character.charCodeAt(0));
+    const context = this.canvas.getContext("2d");
+    this.canvas.width = width;
+    this.canvas.height = height;
+    const picture = context.createImageData(width, height);
+    for (let index = 0; index < width * height; index += 1) {
+      const start = index * channels;
+      const colour =
+        channels === 3 ? values.subarray(start, start + 3) : [values[start], values[start], values[start]];
+      picture.data.set(colour, index * 4);
+      picture.data[index * 4 + 3] = 255;
+    }
+    context.putImageData(picture, 0, 0);
+  }
+}
+
+export class TextsView {
+  constructor() {
+    this.element = el("ul", { class: "ddp-sample-texts" });
+    this.texts = new Children(this.element, () => new Text());
+  }
+
+  update(texts, step) {
+    this.texts.update(texts);
+    return `Validation texts after step ${step}: ${score(texts)}. ${SURE}`;
+  }
+}
+
+class Text {
+  constructor() {
+    this.words = el("p", { dir: "auto" });
+    this.verdict = new Verdict();
+    this.element = el("li", {}, this.words, el("p", { class: "ddp-answer" }, ...this.verdict.elements));
+  }
+
+  set(text) {
+    setText(this.words, text.text);
+    this.element.dataset.right = this.verdict.set(text);
+  }
+}
+
+export class RowsView {
+  constructor() {
+    this.head = el("tr", {});
+    this.body = el("tbody", {});
+    const table = el("table", { class: "ddp-table" }, el("thead", {}, this.head), this.body);
+    this.element = el(
+      "div",
+      { class: "ddp-sample-rows", tabindex: 0, role: "region", "aria-label": "Rows" },
+      table,
+    );
+    this.rows = new Children(this.body, () => new Row());
+  }
+
+  update({ columns, rows }, step) {
+    const isNumber = rows.length > 0 && "target" in rows[0];
+    const said = isNumber ? ["Really", "Predicted", "Off by"] : ["Predicted", "Sure"];
+    const names = [...said, ...columns];
+    if (this.names !== names.join("\n")) {
+      this.names = names.join("\n");
+      this.head.replaceChildren(...names.map((name) => el("th", { scope: "col" }, name)));
+    }
+    this.rows.update(rows);
+    if (!isNumber) return `Validation rows after step ${step}: ${score(rows)}. ${SURE}`;
+    const off = rows.reduce((sum, row) => sum + Math.abs(row.error), 0) / Math.max(1, rows.length);
+    return `Validation rows after step ${step}: off by ${number(off, 3)} on average.`;
+  }
+}
+
+class Row {
+  constructor() {
+    this.element = el("tr", {});
+    this.cells = [];
+    this.verdict = new Verdict();
+  }
+
+  set(row) {
+    const inputs = row.inputs.map((value) => number(value));
+    const isNumber = "target" in row;
+    if (this.cells.length === 0) this.build(inputs.length, isNumber);
+    const words = isNumber
+      ? [number(row.target), number(row.prediction), signed(row.error), ...inputs]
+      : inputs;
+    this.cells.forEach((cell, index) => setText(cell, words[index]));
+    if (!isNumber) this.element.dataset.right = this.verdict.set(row);
+  }
+
+  build(numInputs, isNumber) {
+    this.cells = Array.from({ length: numInputs + (isNumber ? 3 : 0) }, () => el("td", {}));
+    const verdict = isNumber ? [] : this.verdict.elements.map((element) => el("td", {}, element));
+    this.element.append(...verdict, ...this.cells);
+  }
+}
+
+const signed = (value) => (value > 0 ? `+${number(value)}` : number(value).replace("-", "−"));

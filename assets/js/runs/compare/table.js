@@ -1,0 +1,149 @@
+// The table below the curves: the results of the runs, and the settings in which they differ.
+
+import { el, section, svg } from "../../shared/dom.js";
+import {
+  count,
+  dateTime,
+  duration,
+  loss,
+  metric,
+  metricLabel,
+  number,
+  UNKNOWN,
+} from "../../shared/format.js";
+import { StatePill } from "../../shared/state_pill.js";
+import { runPage } from "../../shared/net.js";
+import { runAgainPage } from "../actions.js";
+import { line } from "../../shared/theme.js";
+
+const DASHES = { solid: null, dash: "8 5", dot: "2 4", dashdot: "8 4 2 4", longdash: "14 5" };
+
+export class CompareTable {
+  constructor() {
+    this.box = el("div", {
+      class: "ddp-compare-scroll",
+      tabindex: 0,
+      role: "group",
+      "aria-label": "Results and settings",
+    });
+    this.element = section("Results, and what differs", "compare", this.box);
+  }
+
+  update(runs, fields) {
+    const text = JSON.stringify([runs.map((run) => ({ ...run, curve: null })), fields]);
+    if (text === this.drawn) return;
+    this.drawn = text;
+    this.held = [runs, fields];
+    const head = el(
+      "tr",
+      {},
+      el("td", {}),
+      runs.map((run, index) => headCell(run, index)),
+    );
+    const differing =
+      fields.length > 0
+        ? fields.map((field) => tableRow(field.label, field.values.map(valueWords), field.help))
+        : [
+            el(
+              "tr",
+              {},
+              el("td", { colspan: runs.length + 1, class: "ddp-hint" }, "Their settings are all the same."),
+            ),
+          ];
+    this.box.replaceChildren(
+      el(
+        "table",
+        { class: "ddp-table ddp-compare-table" },
+        el("thead", {}, head),
+        el("tbody", {}, results(runs)),
+        el(
+          "tbody",
+          {},
+          el(
+            "tr",
+            {},
+            el(
+              "th",
+              { scope: "colgroup", colspan: runs.length + 1, class: "ddp-compare-part" },
+              "Settings that differ",
+            ),
+          ),
+          differing,
+        ),
+      ),
+    );
+  }
+
+  /** The colours have changed. */
+  redraw() {
+    this.drawn = null;
+    if (this.held) this.update(...this.held);
+  }
+}
+
+function headCell(run, index) {
+  const { color, dash } = line(index);
+  const sample = svg("line", {
+    x1: 0,
+    y1: 4,
+    x2: 44,
+    y2: 4,
+    stroke: color,
+    "stroke-width": 3,
+    ...(DASHES[dash] ? { "stroke-dasharray": DASHES[dash] } : {}),
+  });
+  return el(
+    "th",
+    { scope: "col" },
+    svg("svg", { viewBox: "0 0 44 8", class: "ddp-line-sample", "aria-hidden": "true" }, sample),
+    el("a", { href: runPage(run.run_id) }, run.name),
+    el("a", { href: runAgainPage(run.run_id), class: "ddp-again" }, "Run again with changes"),
+  );
+}
+
+function results(runs) {
+  const states = runs.map((run) => {
+    const pill = new StatePill();
+    pill.update(run.state);
+    return pill.element;
+  });
+  const best = ({ best_metric: found }) =>
+    found
+      ? `${metric(found.name, found.value)} ${metricLabel(found.name)}, step ${count(found.step)}`
+      : UNKNOWN;
+  return [
+    tableRow("State", states),
+    tableRow(
+      "Steps",
+      runs.map((run) => (run.num_steps ? `${count(run.step)} of ${count(run.num_steps)}` : count(run.step))),
+    ),
+    tableRow(
+      "Training loss",
+      runs.map((run) => loss(run.loss)),
+    ),
+    tableRow("Best evaluation", runs.map(best)),
+    tableRow(
+      "Started",
+      runs.map((run) => dateTime(run.created_unix_s)),
+    ),
+    tableRow(
+      "Took",
+      runs.map((run) => duration(run.took_s)),
+    ),
+  ];
+}
+
+function tableRow(label, cells, help = null) {
+  return el(
+    "tr",
+    {},
+    el("th", { scope: "row", title: help }, label),
+    cells.map((cell) => el("td", {}, cell)),
+  );
+}
+
+function valueWords(value) {
+  if (value === null || value === "") return "none";
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  return typeof value === "number" ? number(value) : String(value);
+}

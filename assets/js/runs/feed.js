@@ -1,0 +1,90 @@
+// The rows of the list as the server has them: all at first, then only what changed.
+
+import { address, fetchJson } from "../shared/net.js";
+
+const ASK_EVERY_MS = 2000;
+const ASK_ON_MS = 50;
+
+export class RunsFeed {
+  /**
+   * `onRows(rows, {isWhole, numUnread})` gets the Map of all rows by id after each change; `onConnection`
+   * gets the error while the server does not answer, and null when it does again.
+   */
+  constructor({ onRows, onConnection = () => {}, onlyLive = false }) {
+    Object.assign(this, { onRows, onConnection, onlyLive });
+    this.rows = new Map();
+    this.version = -1;
+    this.isAsking = false;
+    this.isClosed = false;
+    this.onVisibility = () => this.ask();
+    document.addEventListener("visibilitychange", this.onVisibility);
+    this.ask();
+  }
+
+  /** Asks now, and again every two seconds while the page is visible. */
+  async ask() {
+    clearTimeout(this.timer);
+    if (this.isAsking || this.isClosed || document.visibilityState !== "visible") return;
+    this.isAsking = true;
+    let wait = ASK_EVERY_MS;
+    try {
+      const news = await this.fetchNews();
+      if (this.isClosed) return;
+      this.onConnection(null);
+      this.take(news);
+      if (news.num_unread > 0) wait = ASK_ON_MS;
+    } catch (error) {
+      this.onConnection(error);
+    } finally {
+      this.isAsking = false;
+    }
+    if (!this.isClosed) this.timer = setTimeout(() => this.ask(), wait);
+  }
+
+  async fetchNews() {
+    // The page began to ask before this script was there.
+    const early = window.ddpEarlyRows;
+    window.ddpEarlyRows = null;
+    const answer = this.version < 0 && !this.onlyLive ? await early?.catch(() => null) : null;
+    if (answer?.ok) return answer.json();
+    return fetchJson(address(`live/runs?since=${this.version}${this.onlyLive ? "&live=true" : ""}`));
+  }
+
+  take({ version, is_whole: isWhole, rows, gone, num_unread: numUnread, places = {} }) {
+    const isFirst = this.version < 0;
+    this.version = version;
+    if (isWhole) this.rows.clear();
+    for (const runId of gone) this.rows.delete(runId);
+    for (const row of rows) this.rows.set(row.run_id, row);
+    const hasMoved = this.placeRuns(places);
+    if (
+      isFirst ||
+      hasMoved ||
+      isWhole ||
+      rows.length > 0 ||
+      gone.length > 0 ||
+      numUnread !== this.numUnread
+    ) {
+      this.numUnread = numUnread;
+      this.onRows(this.rows, { isWhole, numUnread });
+    }
+  }
+
+  /** Notes each run's place in the line; tells whether one has changed. */
+  placeRuns(places) {
+    let hasMoved = false;
+    for (const [runId, row] of this.rows) {
+      const place = row.state === "queued" ? (places[runId] ?? null) : null;
+      if ((row.place ?? null) === place) continue;
+      this.rows.set(runId, { ...row, place });
+      hasMoved = true;
+    }
+    return hasMoved;
+  }
+
+  close() {
+    this.isClosed = true;
+    clearTimeout(this.timer);
+    document.removeEventListener("visibilitychange", this.onVisibility);
+  }
+}

@@ -1,0 +1,85 @@
+// What of the list is shown, and in which order; kept in the address, so that it can be bookmarked.
+
+import { LIVE_STATES } from "../shared/format.js";
+
+export const FACETS = ["state", "owner", "model", "dataset", "tag"];
+// Instead of an owner's name, which can hold no such letter: whoever looks.
+export const MINE = "@me";
+const USUAL_SORT = "-started";
+const haystacks = new WeakMap();
+
+/** The filter an address asks for; `me` is the name of who looks, as soon as it is known. */
+export function filterFromAddress(search) {
+  const query = new URLSearchParams(search);
+  const filter = { words: query.get("q") ?? "", sort: query.get("sort") ?? USUAL_SORT };
+  for (const facet of FACETS) filter[facet] = query.get(facet) ?? "";
+  return filter;
+}
+
+/** The address of a filter; what is usual is left out. */
+export function addressOfFilter(filter) {
+  const query = new URLSearchParams();
+  if (filter.words) query.set("q", filter.words);
+  for (const facet of FACETS) if (filter[facet]) query.set(facet, filter[facet]);
+  if (filter.sort !== USUAL_SORT) query.set("sort", filter.sort);
+  const text = query.toString();
+  return window.location.pathname + (text ? `?${text}` : "");
+}
+
+/** Whether anything is left out. */
+export function isFiltering(filter) {
+  return filter.words.trim() !== "" || FACETS.some((facet) => filter[facet] !== "");
+}
+
+/** Returns a function that tells whether a row is shown. */
+export function matcher(filter) {
+  const words = filter.words.toLowerCase().split(/\s+/).filter(Boolean);
+  return (row) =>
+    (!filter.state ||
+      row.state === filter.state ||
+      (filter.state === "live" && LIVE_STATES.has(row.state))) &&
+    (!filter.owner || row.owner === (filter.owner === MINE ? filter.me : filter.owner)) &&
+    (!filter.model || row.model === filter.model) &&
+    (!filter.dataset || row.dataset === filter.dataset) &&
+    (!filter.tag || row.tags.includes(filter.tag)) &&
+    words.every((word) => haystack(row).includes(word));
+}
+
+/** The values of each facet with how many runs have them, and the label of each. */
+export function facetValues(rows) {
+  const found = Object.fromEntries(FACETS.map((facet) => [facet, new Map()]));
+  const add = (facet, value, label) => {
+    const held = found[facet].get(value);
+    if (held) held.count += 1;
+    else found[facet].set(value, { label, count: 1 });
+  };
+  for (const row of rows.values()) {
+    add("state", row.state, row.state);
+    if (row.owner) add("owner", row.owner, row.owner);
+    if (row.model) add("model", row.model, row.model_label);
+    if (row.dataset) add("dataset", row.dataset, row.dataset_label);
+    for (const tag of row.tags) add("tag", tag, tag);
+  }
+  return found;
+}
+
+function haystack(row) {
+  let text = haystacks.get(row);
+  if (text === undefined) {
+    const parts = [
+      row.name,
+      row.run_id,
+      row.owner,
+      ...row.tags,
+      row.note,
+      row.model,
+      row.model_label,
+      row.dataset,
+      row.dataset_label,
+      row.state,
+    ];
+    text = parts.filter(Boolean).join("\n").toLowerCase();
+    haystacks.set(row, text);
+  }
+  return text;
+}

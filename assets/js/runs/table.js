@@ -1,0 +1,183 @@
+// The table of runs: of thousands of rows only those in sight are on the page.
+
+import { el, setAttribute, show } from "../shared/dom.js";
+import { comparer } from "./columns.js";
+import { matcher } from "./filter.js";
+import { isCards, ListHead, RunRow } from "./row.js";
+
+// As in css/runs/page.css.
+const ROW_PX = 60;
+const CARD_PX = 204;
+const BEYOND_SIGHT = 6;
+
+export class RunsTable {
+  /** `onSort(column)`, `onSelection(selected)`, `onMenu(row, button)`. */
+  constructor({ onSort, onSelection, onMenu }) {
+    Object.assign(this, { onSelection, onMenu });
+    this.rows = new Map();
+    this.order = [];
+    this.selected = new Set();
+    this.drawn = new Map();
+    this.head = new ListHead({ onSort, onSelectAll: (isAll) => this.selectAll(isAll) });
+    this.body = el("div", { role: "rowgroup", class: "ddp-list-body" });
+    this.element = el(
+      "div",
+      { role: "table", class: "ddp-list", "aria-label": "Runs" },
+      el("div", { role: "rowgroup", class: "ddp-list-top" }, this.head.element),
+      this.body,
+    );
+    this.onMove = () => this.schedule();
+    window.addEventListener("scroll", this.onMove, { passive: true });
+    window.addEventListener("resize", this.onMove);
+  }
+
+  /** Another filter or sort was chosen: the order is made anew. */
+  arrange(filter) {
+    this.filter = filter;
+    const fits = matcher(filter);
+    this.order = [...this.rows.values()]
+      .filter(fits)
+      .sort(comparer(filter.sort))
+      .map((row) => row.run_id);
+    this.draw();
+  }
+
+  /** Takes new rows in; those that are there stay where they are, whatever became of their numbers. */
+  take(rows, filter, isWhole) {
+    const isFirst = this.rows.size === 0;
+    this.rows = rows;
+    for (const runId of this.selected) if (!rows.has(runId)) this.selected.delete(runId);
+    if (isFirst || isWhole) {
+      this.arrange(filter);
+    } else {
+      const anchor = this.anchor();
+      this.order = merged(this.order, rows, filter);
+      this.draw();
+      this.holdStill(anchor);
+    }
+    this.onSelection(this.selected);
+  }
+
+  selectAll(isAll) {
+    for (const runId of this.order) {
+      if (isAll) this.selected.add(runId);
+      else this.selected.delete(runId);
+    }
+    this.draw();
+    this.onSelection(this.selected);
+  }
+
+  clearSelection() {
+    this.selected.clear();
+    this.draw();
+    this.onSelection(this.selected);
+  }
+
+  /** Draws before the next frame, once however often it is asked. */
+  schedule() {
+    if (this.isScheduled) return;
+    this.isScheduled = true;
+    requestAnimationFrame(() => {
+      this.isScheduled = false;
+      this.draw();
+    });
+  }
+
+  draw() {
+    const size = isCards() ? CARD_PX : ROW_PX;
+    const height = `${this.order.length * size}px`;
+    if (this.body.style.height !== height) this.body.style.height = height;
+    setAttribute(this.element, "aria-rowcount", this.order.length + 1);
+    this.head.update(this.filter?.sort ?? "", this.numSelectedShown(), this.order.length);
+    const top = this.body.getBoundingClientRect().top;
+    const first = Math.max(0, Math.floor(-top / size) - BEYOND_SIGHT);
+    const last = Math.min(this.order.length, Math.ceil((window.innerHeight - top) / size) + BEYOND_SIGHT);
+    const wanted = new Set(this.order.slice(first, Math.max(first, last)));
+    for (const [runId, row] of this.drawn) {
+      if (wanted.has(runId) || (this.rows.has(runId) && row.element.contains(document.activeElement))) {
+        continue;
+      }
+      row.element.remove();
+      this.drawn.delete(runId);
+    }
+    let before = null;
+    for (let index = first; index < last; index += 1) {
+      before = this.place(this.order[index], index, index * size, before);
+    }
+  }
+
+  /** Puts a row in its place, after the one before it: the keyboard goes through them in this order. */
+  place(runId, index, top, before) {
+    let row = this.drawn.get(runId);
+    if (!row) {
+      row = new RunRow(runId, {
+        onSelect: (id, isSelected) => this.select(id, isSelected),
+        onMenu: this.onMenu,
+      });
+      this.drawn.set(runId, row);
+    }
+    row.update(this.rows.get(runId), index, this.selected.has(runId), top);
+    const next = before ? before.nextSibling : this.body.firstChild;
+    if (row.element !== next) this.body.insertBefore(row.element, next);
+    return row.element;
+  }
+
+  select(runId, isSelected) {
+    if (isSelected) this.selected.add(runId);
+    else this.selected.delete(runId);
+    this.draw();
+    this.onSelection(this.selected);
+  }
+
+  numSelectedShown() {
+    if (this.selected.size === 0) return 0;
+    return this.order.reduce((sum, runId) => sum + this.selected.has(runId), 0);
+  }
+
+  /** The first row in sight and where it is, when the list is scrolled into. */
+  anchor() {
+    const size = isCards() ? CARD_PX : ROW_PX;
+    const top = this.body.getBoundingClientRect().top;
+    return top < 0 ? { runId: this.order[Math.floor(-top / size)], size } : null;
+  }
+
+  /** Rows came or went above what is in sight: what is in sight stays where it is. */
+  holdStill(anchor) {
+    if (!anchor) return;
+    const was = this.anchor();
+    const index = this.order.indexOf(anchor.runId);
+    if (was && index >= 0) window.scrollBy(0, (index - this.order.indexOf(was.runId)) * anchor.size);
+  }
+
+  /** Shows whose each run is, where people log in. */
+  showOwners(areShown) {
+    setAttribute(this.element, "data-has-owners", areShown);
+  }
+
+  show(isShown) {
+    show(this.element, isShown);
+    if (isShown) this.draw();
+  }
+
+  close() {
+    window.removeEventListener("scroll", this.onMove);
+    window.removeEventListener("resize", this.onMove);
+  }
+}
+
+/** The order as it was, without what went or fits no more, with what is new in the place it belongs to. */
+function merged(order, rows, filter) {
+  const fits = matcher(filter);
+  const compare = comparer(filter.sort);
+  const kept = order.filter((runId) => rows.has(runId) && fits(rows.get(runId)));
+  const held = new Set(kept);
+  const fresh = [...rows.values()].filter((row) => !held.has(row.run_id) && fits(row));
+  if (fresh.length > 50) {
+    return [...kept.map((runId) => rows.get(runId)), ...fresh].sort(compare).map((row) => row.run_id);
+  }
+  for (const row of fresh) {
+    const place = kept.findIndex((runId) => compare(row, rows.get(runId)) < 0);
+    kept.splice(place < 0 ? kept.length : place, 0, row.run_id);
+  }
+  return kept;
+}

@@ -1,0 +1,116 @@
+// Builds elements. Text only ever becomes a text node: names and logs are other people's words.
+
+import { visible } from "./visible.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/** Returns an element with attributes, event listeners (`onclick`) and children; null children are left out. */
+export function el(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "class") element.className = value;
+    else element.setAttribute(name, value === true ? "" : readable(name, value));
+  }
+  element.append(
+    ...children
+      .flat()
+      .filter((child) => child !== null && child !== undefined)
+      .map(shown),
+  );
+  return element;
+}
+
+/** An attribute's text: what people read or hear has nothing in it that acts. */
+function readable(name, value) {
+  return name === "title" || name === "aria-label" ? visible(String(value)) : String(value);
+}
+
+/** Text with what acts in it made visible; an element as it is. */
+function shown(child) {
+  return child instanceof Node ? child : visible(String(child));
+}
+
+/** Returns an SVG element with attributes and children. */
+export function svg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS(SVG, tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  element.append(...children.map(shown));
+  return element;
+}
+
+/** Writes a text when it has changed, so that nothing is laid out again for nothing. */
+export function setText(element, text) {
+  const words = text === null || text === undefined ? "" : visible(String(text));
+  if (element.textContent !== words) element.textContent = words;
+}
+
+/** Sets or removes an attribute when it has changed. */
+export function setAttribute(element, name, value) {
+  if (value === null || value === undefined || value === false) {
+    if (element.hasAttribute(name)) element.removeAttribute(name);
+  } else {
+    const text = value === true ? "" : readable(name, value);
+    if (element.getAttribute(name) !== text) element.setAttribute(name, text);
+  }
+}
+
+/** Shows or hides an element. */
+export function show(element, isShown) {
+  if (element.hidden === isShown) element.hidden = !isShown;
+}
+
+/** Returns a section with a heading. */
+export function section(title, name, ...children) {
+  const id = `ddp-title-${name}`;
+  return el(
+    "section",
+    { class: `ddp-card ddp-${name}`, "aria-labelledby": id },
+    el("h2", { id }, title),
+    ...children,
+  );
+}
+
+/** Lets a card take news. Where it fails it says so itself: what one file holds must not empty the page. */
+export function guarded(element, update) {
+  const before = element.querySelector(":scope > .ddp-card-failed");
+  try {
+    update();
+    before?.remove();
+  } catch (error) {
+    console.error(error);
+    element.hidden = false;
+    const words = before ?? el("p", { class: "ddp-empty ddp-card-failed", role: "alert" });
+    if (!before) element.append(words);
+    setText(words, `This part cannot be shown (${error.message}). The others can.`);
+  }
+}
+
+const SHAPES = {
+  wait: "M8 1.5a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13zm0 2v4.8l3.2 1.9",
+  play: "M4 2.5v11l9-5.5z",
+  pause: "M4 3h3v10H4zM9 3h3v10H9z",
+  square: "M3.5 3.5h9v9h-9z",
+  check: "M2.5 8.5l3.5 3.5 7.5-8",
+  cross: "M3.5 3.5l9 9m0-9l-9 9",
+  question: "M5 5.6a3 3 0 1 1 4.4 2.7C8.4 8.8 8 9.3 8 10.2M8 13v.4",
+  save: "M8 2v7.5M4.7 6.6 8 9.9l3.3-3.3M2.5 11v2.5h11V11",
+  flag: "M3.5 14.5v-12h8.5l-2 3 2 3H3.5",
+  bulb: "M5.5 11.5h5M6.3 14h3.4M8 1.8a4.4 4.4 0 0 0-2.5 8c.5.4.5 1 .5 1.7h4c0-.7 0-1.3.5-1.7A4.4 4.4 0 0 0 8 1.8z",
+  bell: "M8 2a4 4 0 0 0-4 4c0 4-1.5 5-1.5 5h11S12 10 12 6a4 4 0 0 0-4-4zM6.6 13.5a1.6 1.6 0 0 0 2.8 0",
+  screen: "M1.5 2.5h13v8.5h-13zM5 14h6M8 11v3",
+  link: "M6.5 9.5l3-3M7 4.5l1.2-1.2a2.8 2.8 0 0 1 4 4L11 8.5M9 11.5l-1.2 1.2a2.8 2.8 0 0 1-4-4L5 7.5",
+  sun: "M8 5a3 3 0 1 0 0 6 3 3 0 0 0 0-6zM8 1v1.5m0 11V15M1 8h1.5m11 0H15M3 3l1 1m8 8 1 1M13 3l-1 1m-8 8-1 1",
+  warning: "M8 2 15 14H1zM8 6.5v3.6m0 1.6v.5",
+};
+const FILLED = new Set(["play", "pause", "square"]);
+
+/** Returns a small picture; its meaning must also be in words next to it. */
+export function icon(name) {
+  const path = svg("path", {
+    d: SHAPES[name] ?? SHAPES.question,
+    class: FILLED.has(name) ? "ddp-icon-filled" : "ddp-icon-drawn",
+  });
+  return svg("svg", { viewBox: "0 0 16 16", class: "ddp-icon", "aria-hidden": "true" }, path);
+}

@@ -1,0 +1,186 @@
+// Numbers, times and sizes in words; what is not known is a dash.
+
+export const UNKNOWN = "–";
+
+const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
+// What a copied or damaged file says may be any number: no date lies further away, no size or time is below zero.
+const LAST_UNIX_S = 8.64e12;
+const isTime = (value) => isNumber(value) && Math.abs(value) <= LAST_UNIX_S;
+const isAmount = (value) => isNumber(value) && value >= 0;
+// From here on digits say nothing and only make a card wide.
+const TOO_LONG = 1e15;
+
+/** 12,345 */
+export function count(value) {
+  if (!isNumber(value)) return UNKNOWN;
+  return Math.abs(value) < TOO_LONG ? Math.round(value).toLocaleString("en-GB") : value.toExponential(2);
+}
+
+/** Three or four significant digits, never an exponent for everyday sizes. */
+export function number(value, digits = 4) {
+  if (!isNumber(value)) return UNKNOWN;
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-4 || size >= 1e9)) return value.toExponential(2);
+  if (size >= 1000) return count(value);
+  return value.toLocaleString("en-GB", { maximumSignificantDigits: digits });
+}
+
+/** A loss with fixed decimals, so that its width does not dance. */
+export function loss(value) {
+  if (!isNumber(value)) return UNKNOWN;
+  const size = Math.abs(value);
+  if (size >= 100) return number(value);
+  return size >= 0.01 || size === 0 ? value.toFixed(4) : value.toPrecision(3);
+}
+
+/** 87.2% */
+export function percent(fraction, decimals = 1) {
+  if (!isNumber(fraction)) return UNKNOWN;
+  return Math.abs(fraction) < TOO_LONG
+    ? `${(fraction * 100).toFixed(decimals)}%`
+    : `${number(fraction)} × 100%`;
+}
+
+/** Metrics that are shares of a whole. */
+export const SHARES = new Set(["accuracy", "top5_accuracy", "macro_f1"]);
+
+/** A metric by its name: shares in percent, all others as numbers. */
+export function metric(name, value) {
+  if (SHARES.has(name)) return percent(value);
+  const size = Math.abs(value);
+  return isNumber(value) && size >= 1 && size < 100 ? value.toFixed(2) : number(value, 3);
+}
+
+const SHORT_NAMES = {
+  rmse: "RMSE",
+  mae: "MAE",
+  r2: "R²",
+  macro_f1: "macro F1",
+  top5_accuracy: "top-5 accuracy",
+};
+
+/** bits_per_character -> bits per character */
+export function metricLabel(name) {
+  // Plotly takes tags in a title for its own.
+  return SHORT_NAMES[name] ?? name.replaceAll("_", " ").replaceAll("<", "‹");
+}
+
+/** 2.5 MB (decimal units). */
+export function bytes(value) {
+  if (!isAmount(value)) return UNKNOWN;
+  const [unit, name] = byteUnit(value);
+  const scaled = value / unit;
+  if (scaled >= TOO_LONG) return `${scaled.toExponential(2)} ${name}`;
+  return `${scaled < 10 && unit > 1 ? scaled.toFixed(1) : Math.round(scaled)} ${name}`;
+}
+
+/** The unit a size is best said in: its bytes and its name. */
+export function byteUnit(value) {
+  if (value >= 1e12) return [1e12, "TB"];
+  if (value >= 1e9) return [1e9, "GB"];
+  if (value >= 1e6) return [1e6, "MB"];
+  return value >= 1e3 ? [1e3, "kB"] : [1, "bytes"];
+}
+
+/** 3.2 ms, 1.25 s: for what one step takes. */
+export function shortTime(seconds) {
+  if (!isAmount(seconds)) return UNKNOWN;
+  if (seconds >= 1e6) return duration(seconds);
+  if (seconds >= 1) return `${seconds.toFixed(2)} s`;
+  const ms = seconds * 1000;
+  return `${ms >= 10 ? ms.toFixed(0) : ms.toFixed(1)} ms`;
+}
+
+/** 370 µs, 3.2 ms: for what a message between ranks takes. */
+export function fineTime(seconds) {
+  return isAmount(seconds) && seconds < 1e-3 ? `${(seconds * 1e6).toFixed(0)} µs` : shortTime(seconds);
+}
+
+/** 1.5 GB/s */
+export function rate(bytesPerSecond) {
+  return isAmount(bytesPerSecond) ? `${bytes(bytesPerSecond)}/s` : UNKNOWN;
+}
+
+/** 12 s, 3 min 05 s, 2 h 10 min, 3 d 4 h. */
+export function duration(seconds) {
+  if (!isNumber(seconds)) return UNKNOWN;
+  const whole = Math.max(0, Math.round(seconds));
+  const pad = (value) => String(value).padStart(2, "0");
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${pad(whole % 60)} s`;
+  if (whole < 86400) return `${Math.floor(whole / 3600)} h ${pad(Math.floor((whole % 3600) / 60))} min`;
+  if (whole >= TOO_LONG) return `${(whole / 86400).toExponential(2)} d`;
+  return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
+}
+
+/** in less than a minute, in about 4 min, in about 2.5 h: for what is not certain; null where it is not known. */
+export function about(seconds) {
+  if (!isNumber(seconds)) return null;
+  if (seconds < 45) return "in less than a minute";
+  if (seconds < 3600) return `in about ${Math.max(1, Math.round(seconds / 60))} min`;
+  return seconds < TOO_LONG ? `in about ${(seconds / 3600).toFixed(1)} h` : null;
+}
+
+/** 1st, 2nd, 3rd, 4th, 11th … */
+export function ordinal(value) {
+  const isTeen = [11, 12, 13].includes(value % 100);
+  return `${value}${isTeen ? "th" : ({ 1: "st", 2: "nd", 3: "rd" }[value % 10] ?? "th")}`;
+}
+
+/** just now, 5 min ago, 3 h ago, yesterday 14:05, 2 Nov 2026. */
+export function ago(unixSeconds, nowMs = Date.now()) {
+  if (!isTime(unixSeconds)) return UNKNOWN;
+  const seconds = nowMs / 1000 - unixSeconds;
+  if (seconds < 45) return "just now";
+  if (seconds < 3600) return `${Math.max(1, Math.round(seconds / 60))} min ago`;
+  if (seconds < 86400) return `${Math.round(seconds / 3600)} h ago`;
+  if (seconds < 7 * 86400) return `${Math.round(seconds / 86400)} d ago`;
+  return new Date(unixSeconds * 1000).toLocaleDateString("en-GB", {
+    day: "numeric",
+    month: "short",
+    year: "numeric",
+  });
+}
+
+/** 21 Nov 2026, 14:05:09 */
+export function dateTime(unixSeconds) {
+  return isTime(unixSeconds)
+    ? new Date(unixSeconds * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" })
+    : UNKNOWN;
+}
+
+/** 2026-11-21T14:05:09.000Z for machines; null where there is no such time. */
+export function isoTime(unixSeconds) {
+  return isTime(unixSeconds) ? new Date(unixSeconds * 1000).toISOString() : null;
+}
+
+/** 14:05:09 */
+export function clock(unixSeconds) {
+  return isTime(unixSeconds) ? new Date(unixSeconds * 1000).toLocaleTimeString("en-GB") : UNKNOWN;
+}
+
+/** 2 CPU ranks, 1 GPU; before the device is known: 2 ranks. */
+export function ranks(num, device) {
+  if (!isNumber(num)) return UNKNOWN;
+  const word = { cuda: "GPU", cpu: "CPU rank" }[device] ?? "rank";
+  return `${num} ${word}${num === 1 ? "" : "s"}`;
+}
+
+const STATES = {
+  queued: ["wait", "queued"],
+  starting: ["wait", "starting"],
+  running: ["play", "running"],
+  paused: ["pause", "paused"],
+  stopping: ["save", "stopping"],
+  finished: ["check", "finished"],
+  stopped: ["square", "stopped"],
+  failed: ["cross", "failed"],
+  lost: ["question", "lost"],
+};
+
+/** The icon's name and the word of a run's state. */
+export function state(name) {
+  return STATES[name] ?? ["question", name ?? "unknown"];
+}
+
+export const LIVE_STATES = new Set(["queued", "starting", "running", "paused", "stopping"]);

@@ -1,0 +1,81 @@
+// The first visit: four short remarks, each beside what it is about; never in the way, and gone for good when closed.
+
+import { el, setText } from "../shared/dom.js";
+import { prefer, preference } from "../shared/prefs.js";
+
+const STEPS = [
+  [
+    "#preset-fashion",
+    "Begin with a click",
+    "Each of these fills the whole form in. The first one is done in a minute, on any machine.",
+  ],
+  [
+    "#main-fields",
+    "Several processes train together",
+    "Every GPU (or CPU rank) works on its own part of each batch; the line at the right shows how that adds up.",
+  ],
+  [
+    "#start-button",
+    "Start is the real thing",
+    "It runs the torchrun command below, on this machine. You watch it live, and can stop, save and go on at any time.",
+  ],
+  [
+    ".ddp-nav",
+    "Nothing gets lost",
+    "Every run stays under Runs, also when you close this page. There you compare them.",
+  ],
+];
+
+/** Shows the tour on a first visit, and adds the button that shows it again; returns a function that ends it. */
+export function mountTour(place) {
+  let step = 0;
+  let marked = null;
+  const title = el("strong", {});
+  const words = el("p", {});
+  const where = el("span", { class: "ddp-hint" });
+  const next = el("button", { type: "button", class: "ddp-button ddp-button-main ddp-button-small" }, "Next");
+  const close = el("button", { type: "button", class: "ddp-button ddp-button-small" }, "Close");
+  const box = el(
+    "aside",
+    { class: "ddp-tour", role: "region", "aria-label": "A short tour", hidden: true },
+    title,
+    words,
+    el("div", { class: "ddp-tour-foot" }, where, close, next),
+  );
+
+  const mark = (element) => {
+    marked?.classList.remove("ddp-tour-target");
+    marked = element;
+    marked?.classList.add("ddp-tour-target");
+  };
+  const show = () => {
+    const [selector, heading, text] = STEPS[step];
+    box.hidden = false;
+    setText(title, heading);
+    setText(words, text);
+    setText(where, `${step + 1} of ${STEPS.length}`);
+    setText(next, step === STEPS.length - 1 ? "Done" : "Next");
+    mark(document.querySelector(selector));
+  };
+  const end = () => {
+    box.hidden = true;
+    mark(null);
+    prefer("tour", "seen");
+  };
+  next.addEventListener("click", () => {
+    step += 1;
+    if (step < STEPS.length) show();
+    else end();
+  });
+  close.addEventListener("click", end);
+  box.addEventListener("keydown", (event) => event.key === "Escape" && end());
+
+  const again = el("button", { type: "button", class: "ddp-tool" }, "Show the tour");
+  again.addEventListener("click", () => {
+    step = 0;
+    show();
+  });
+  place.replaceChildren(el("div", { class: "ddp" }, box, again));
+  if (preference("tour", "new") === "new") show();
+  return () => mark(null);
+}
