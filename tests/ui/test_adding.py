@@ -33,13 +33,13 @@ def test_the_form_has_the_strategys_own_option_where_it_is_picked(copied: Server
     page.goto(copied.address)
     page.wait_for_selector(".ddp-equation")
     watched.wait_until_answered()
-    page.get_by_role("button", name="How the ranks share the work").click()
+    page.get_by_role("button", name="Parallelism").click()
     expect(page.get_by_label("Piece, MB")).to_be_hidden()
-    expect(page.get_by_label("Bucket, MB")).to_be_visible()
+    expect(page.get_by_label("Bucket size, MB")).to_be_visible()
     page.get_by_label("Strategy", exact=True).click()
     page.get_by_role("option", name="Averaging by hand").click()
     expect(page.get_by_label("Piece, MB")).to_be_visible()
-    expect(page.get_by_label("Bucket, MB")).to_be_hidden()
+    expect(page.get_by_label("Bucket size, MB")).to_be_hidden()
     watched.wait_until_answered()
     page.get_by_label("Piece, MB").fill("0")
     page.get_by_label("Piece, MB").blur()
@@ -56,7 +56,7 @@ def test_the_page_of_a_run_says_and_draws_what_was_added(copied: Server, watched
     page = watched.page
     page.goto(f"{copied.address}/run?id={started['run_id']}")
     expect(page.locator(".ddp-ranks .ddp-caption")).to_have_text(
-        f"{SENTENCE} Shown is the newest measured step."
+        f"{SENTENCE} The bars show the newest measured step."
     )
     expect(page.locator("[data-chart=metric] h3")).to_have_text("Validation RMSE")
     expect(page.locator("[data-code=tiny_batch]")).to_contain_text("Each rank sees 2 samples a step")
