@@ -287,7 +287,7 @@ def test_scratch_is_one_checks_alone_and_leftovers_of_a_killed_one_are_removed(t
     with alone(files), scratch(files) as folder:
         assert list(folder.iterdir()) == []
         (folder / "run").mkdir()
-        with pytest.raises(ValueError, match="already being checked"), alone(files):
+        with pytest.raises(ValueError, match="being checked already"), alone(files):
             pass
         assert (folder / "run").is_dir(), "who is refused removes nothing of the other"
     assert [path.name for path in files.folder.iterdir()] == ["lock"]
