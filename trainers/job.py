@@ -143,7 +143,7 @@ class SaveAnswers:
     def __call__(self, outcome: Outcome) -> None:
         """Report one outcome; every rank's thread calls it, the others' reporters say nothing."""
         if isinstance(outcome, CheckpointError):
-            hint = "The run goes on. Free some space, then save again."
+            hint = "The run continues. Free some space, then save again."
             self.reporter.warning("checkpoint_failed", f"A checkpoint was not saved: {outcome}", hint)
             for step, waiting in list(self.asked.items()):
                 message = f"Could not save step {step}: {outcome}"

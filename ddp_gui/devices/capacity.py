@@ -65,7 +65,7 @@ class Machine:
         return f"{self.num_gpus} GPU{'s' if self.num_gpus != 1 else ''} ({names}), {cores}."
 
 
-def look() -> Machine:
+def read() -> Machine:
     """Look at this machine."""
     gpus = [hardware.read_gpu(handle) for handle in hardware.gpu_handles()]
     sizes = [gpu.memory_total_bytes for gpu in gpus if gpu.memory_total_bytes is not None]

@@ -23,7 +23,7 @@ import { Tab } from "./head/tab.js";
 import { complain } from "../shared/toast.js";
 
 const ASK_AGAIN_MS = 2000;
-// Nobody reads ten numbers a second, and each is laid out and painted.
+// Update at 4 Hz: layout is costly.
 const NUMBERS_EVERY_MS = 250;
 
 /** Fills an element with the page of the run named in the address; returns a function that ends it. */
@@ -185,7 +185,7 @@ class RunPage {
     show(this.loading, isLoading);
     setText(
       this.loading,
-      isLoading ? `A first impression. Reading all of this long run: ${Math.round(100 * share)}% …` : "",
+      isLoading ? `A preview. Reading the whole of this long run: ${Math.round(100 * share)}% …` : "",
     );
   }
 

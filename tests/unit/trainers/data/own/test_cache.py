@@ -50,7 +50,7 @@ def test_second_time_no_work_is_done(pets: Path, monkeypatch: pytest.MonkeyPatch
     def never(*arguments: object) -> None:
         raise AssertionError("it was prepared already")
 
-    monkeypatch.setattr(Images, "look", never)
+    monkeypatch.setattr(Images, "inspect", never)
     monkeypatch.setattr(Images, "prepare", never)
     assert own(pets).spec() == first
 
