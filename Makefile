@@ -9,7 +9,7 @@ check:
 format:
 	$(BIN)ruff format .
 	$(BIN)ruff check --fix .
-	$(BIN)oxfmt assets/js assets/css
+	$(BIN)oxfmt assets/js assets/css tests/unit/javascript
 
 test:
 	./test.sh

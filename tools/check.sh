@@ -6,8 +6,10 @@ BIN=${BIN-$([ -x .venv/bin/ruff ] && echo .venv/bin/)}
 
 "${BIN}ruff" format --check .
 "${BIN}ruff" check .
-"${BIN}oxfmt" --check assets/js assets/css
-"${BIN}oxlint" --deny-warnings assets/js
+"${BIN}oxfmt" --check assets/js assets/css tests/unit/javascript
+"${BIN}oxlint" --deny-warnings assets/js tests/unit/javascript
+# Deno holds TypeScript: types as JSDoc states them. It asks no network.
+DENO_NO_UPDATE_CHECK=1 "${BIN}deno" check --quiet --config tools/javascript/deno.json assets/js
 "${BIN}bandit" --quiet --configfile pyproject.toml --recursive app.py ddp_gui trainers tools
 "${BIN}mypy"
 "${BIN}lint-imports"

@@ -27,6 +27,8 @@ export class GrowingAxis {
     const now_s = performance.now() / 1000;
     const pace = Math.max(0, last - this.last) / Math.max(now_s - this.movedAt_s, 0.001);
     const ahead = Math.min(Math.max(pace * STANDS_STILL_S, last * LEAST_AHEAD), last * MOST_AHEAD);
-    Object.assign(this, { end: last + ahead, last, movedAt_s: now_s });
+    this.end = last + ahead;
+    this.last = last;
+    this.movedAt_s = now_s;
   }
 }

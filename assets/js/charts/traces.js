@@ -5,6 +5,8 @@ const MAX_HELD = 4000;
 export class Traces {
   constructor() {
     this.held = new Map();
+    // What they were asked for: the axis and the smoothing.
+    this.look = "";
   }
 
   /** Takes a payload in and returns the names of the traces that changed. */

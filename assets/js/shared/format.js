@@ -74,7 +74,10 @@ export function bytes(value) {
   return `${scaled < 10 && unit > 1 ? scaled.toFixed(1) : Math.round(scaled)} ${name}`;
 }
 
-/** The unit a size is best said in: its bytes and its name. */
+/**
+ * The unit a size is best said in: its bytes and its name.
+ * @returns {[number, string]}
+ */
 export function byteUnit(value) {
   if (value >= 1e12) return [1e12, "TB"];
   if (value >= 1e9) return [1e9, "GB"];

@@ -5,7 +5,10 @@ const LEFT_OVER_MS = 200;
 
 export class Calm {
   constructor(everyMs, act) {
-    Object.assign(this, { everyMs, act, timer: null, doneAt: -Infinity });
+    this.everyMs = everyMs;
+    this.act = act;
+    this.timer = null;
+    this.doneAt = -Infinity;
   }
 
   soon() {

@@ -25,7 +25,10 @@ const FIRST_METRIC = { language_modelling: "perplexity", tabular_regression: "RM
 export class Board {
   /** `onLook(look)` is told when the person looks over another axis or with other smoothing. */
   constructor(runId, summary, { onError, onLook, onResume }) {
-    Object.assign(this, { runId, onError });
+    this.runId = runId;
+    this.onError = onError;
+    /** @type {Record<string, any>[]} */
+    this.happened = [];
     this.traces = new Traces();
     this.axis = new GrowingAxis();
     this.checkpoints = [];
