@@ -95,9 +95,9 @@ def be_a_rank() -> None:
         kept = []
         train = loop.train
 
-        def train_and_keep(job: Job) -> str:
+        def train_and_keep(job: Job) -> None:
             kept.append(job)
-            return train(job)
+            train(job)
 
         loop.train = train_and_keep
         # Where the interpreter takes everything apart is where it can abort.

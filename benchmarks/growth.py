@@ -108,9 +108,8 @@ def be_a_rank(folder: Path, seconds: float) -> None:
         step += 1
         pulse.beat(step, StepTimes)
         since = time.perf_counter()
-        meter.step_done(
-            torch.tensor(1.0), step=step, epoch=0, lr=0.1, num_global=1, step_time_s=STEP_S, data_time_s=0.0
-        )
+        meter.add_loss(torch.tensor(1.0))
+        meter.step_done(step=step, epoch=0, lr=0.1, num_global=1, step_time_s=STEP_S, data_time_s=0.0)
         if step % STEPS_A_REPORT == 0:
             took_ms.append(1000 * (time.perf_counter() - since))
     took_s = time.monotonic() - began

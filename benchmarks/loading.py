@@ -151,12 +151,16 @@ def be_a_rank(folder: Path, rank: int) -> None:
     train, _ = Own(DataOptions(path=str(folder))).load(device)
     batches = ShardedBatches(len(train), BATCH_SIZE, seed=0, replica=rank, num_replicas=NUM_RANKS)
     loader = Loader(train, batches, config, device)
-    next(loader.epoch(0))  # the first batch pays for what is made once
+    loader.set_epoch(0)
+    next(loader.starting_at(0))  # the first batch pays for what is made once
     print("ready", flush=True)
     sys.stdin.readline()
     # The same clock in all processes.
     began_s = time.clock_gettime(time.CLOCK_MONOTONIC)
-    num_images = sum(len(batch.inputs) for epoch in range(1, 1 + NUM_EPOCHS) for batch in loader.epoch(epoch))
+    num_images = 0
+    for epoch in range(1, 1 + NUM_EPOCHS):
+        loader.set_epoch(epoch)
+        num_images += sum(len(batch.inputs) for batch in loader.starting_at(0))
     ended_s = time.clock_gettime(time.CLOCK_MONOTONIC)
     print(json.dumps({"began_s": began_s, "ended_s": ended_s, "num_images": num_images}))
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.step_cost [--seconds 10] [--step-ms 3]
 
-The loop's own calls in the loop's own order (clock, heartbeats, pulse, meter, command agreement, reporter),
+The loop's own calls in the loop's own order (observer, meter, command agreement, reporter),
 with multiplications of matrices of about so many milliseconds in place of the forward and backward pass.
 Counted is the thread's own processor time outside of that work, divided by the steps. Prints JSON.
 """
@@ -20,10 +20,9 @@ import torch
 
 from benchmarks.machine import Conditions
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats import beats
-from trainers.engines.heartbeats.heartbeat_board import COMPUTING, FETCHING, STEPPING
 from trainers.parallel.process_group import World
 from trainers.report.meter import StepMeter
+from trainers.report.observer import Observer
 from trainers.report.reporter import Reporter
 from trainers.report.step_clock import StepClock
 from trainers.report.telemetry import Pulse
@@ -71,40 +70,36 @@ def measure(folder: Path, seconds: float, work: Callable[[], None]) -> dict[str,
     """Go through steps for so long; return how many, and the microseconds each cost beside its work."""
     world = Alone(rank=0, local_rank=0, world_size=1, node=0, device=torch.device("cpu"))
     run = RunDirectory(folder)
-    reporter, pulse = Reporter(run), Pulse()
+    reporter = Reporter(run)
     meter = StepMeter(world, reporter)
-    clock = StepClock(torch.nn.Linear(1, 1), world.device, measures_wait=True)
+    observer = Observer(StepClock(torch.nn.Linear(1, 1), world.device, measures_wait=True), Pulse())
     loss, step, spent_s = torch.zeros(()), 0, 0.0
     until = time.monotonic() + seconds
-    clock.begin_step(is_reported=True)
+    observer.begin_step(is_reported=True, is_first_of_epoch=True)
     began = time.thread_time()
     while time.monotonic() < until:
-        clock.data_fetched()
-        beats.beat(COMPUTING)
-        clock.forward_done()
+        observer.data_fetched()
+        observer.forward_done()
         spent_s += time.thread_time() - began
         work()
         began = time.thread_time()
-        clock.backward_done()
-        beats.beat(STEPPING)
+        meter.add_loss(loss)
+        observer.backward_done(is_last=True)
         meter.is_report_due()
         meter.note_gradients(None)
-        clock.optimizer_done()
+        observer.optimizer_done()
         meter.settle()
         step += 1
-        clock.end_step()
-        pulse.beat(step, clock.newest)
+        observer.end_step(step)
         meter.step_done(
-            loss,
             step=step,
             epoch=0,
             lr=0.001,
             num_global=128,
-            step_time_s=clock.step_time_s,
-            data_time_s=clock.data_time_s,
+            step_time_s=observer.step_time_s,
+            data_time_s=observer.data_time_s,
         )
-        beats.beat(FETCHING)
-        clock.begin_step(is_reported=meter.is_report_due(), stood_still_s=0.0)
+        observer.begin_step(is_reported=meter.is_report_due())
     reporter.close()
     return {"steps": step, "us_a_step": round(1e6 * spent_s / step, 2)}
 

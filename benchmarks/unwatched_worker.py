@@ -1,7 +1,7 @@
 """Started by torchrun from `benchmarks/watching`: the usual worker, with all that watches it left out.
 
-No event is written, no rank is sampled, no loss is averaged over the ranks. Rank 0 notes when some of its
-steps ended and leaves that in the run's directory.
+No event is written, no rank is sampled, no step is timed, no loss is averaged over the ranks. Rank 0 notes
+when some of its steps ended and leaves that in the run's directory.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from torch import Tensor
 from trainers import build, worker
 from trainers.report import reporter
 from trainers.report.meter import StepMeter
+from trainers.report.observer import NullObserver, Observer
 from trainers.report.reporter import Command, NullReporter
 from trainers.report.telemetry import Telemetry
 
@@ -35,7 +36,10 @@ class SilentMeter(StepMeter):
         """Never."""
         return False
 
-    def step_done(self, loss: Tensor, *, step: int, **others: Any) -> Command | None:  # noqa: ARG002
+    def add_loss(self, share: Tensor) -> None:
+        """It is reported to nobody."""
+
+    def step_done(self, *, step: int, **others: Any) -> Command | None:  # noqa: ARG002
         """Note when a step ended, now and then."""
         if step % NOTE_EVERY == 0:
             self.moments.append((step, time.time()))
@@ -59,6 +63,7 @@ def main() -> None:
         pass
 
     reporter.create = nobody
+    Observer.of = lambda *_: NullObserver()  # type: ignore[method-assign,assignment]
     build.StepMeter = SilentMeter  # type: ignore[attr-defined]
     Telemetry.start = nothing  # type: ignore[method-assign]
     Telemetry.stop = nothing  # type: ignore[method-assign]

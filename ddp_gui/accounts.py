@@ -46,17 +46,17 @@ def account_name(line: str) -> str:
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m ddp_gui.accounts", description=__doc__)
-    parser.add_argument("file", type=Path, help="file of the accounts; made where there is none")
+    parser.add_argument("file", type=Path, help="file of the accounts; created if it does not exist")
     commands = parser.add_subparsers(dest="what", required=True)
-    add = commands.add_parser("add", help="add somebody; asks for the password")
+    add = commands.add_parser("add", help="add one person; asks for the password")
     add.add_argument("name")
     add.add_argument("--role", choices=ROLES, default="student")
-    add_class = commands.add_parser("add-class", help="add everybody of a list; makes the passwords up")
-    add_class.add_argument("names", type=Path, help="text file with one name a line")
+    add_class = commands.add_parser("add-class", help="add everybody on a list, with generated passwords")
+    add_class.add_argument("names", type=Path, help="text file with one name per line")
     add_class.add_argument("--role", choices=ROLES, default="student")
     for what, words in (
-        ("set-password", "give somebody another password; ends their sessions"),
-        ("remove", "remove somebody; ends their sessions, their runs stay"),
+        ("set-password", "change a person's password; ends their sessions"),
+        ("remove", "remove a person; ends their sessions and keeps their runs"),
     ):
         commands.add_parser(what, help=words).add_argument("name")
     commands.add_parser("list", help="list who may log in")
@@ -66,7 +66,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 def _add(file: AccountFile, name: str, role: Role) -> None:
     small = checked_name(name)
     if file.path.exists() and small in file.read():
-        raise AccountError(f"there is an account {small} already; set-password gives it another password")
+        raise AccountError(f"the account {small} exists already; set-password changes its password")
     password = passwords.hashed(_asked_password(small))
     with file.changing() as accounts:
         accounts[small] = Account(name=small, role=role, password=password)
@@ -80,12 +80,12 @@ def _add_class(file: AccountFile, names: Path, role: Role) -> None:
         for line in lines:
             name = account_name(line)
             if name in accounts:
-                print(f"{name} is there already and stays as it is.", file=sys.stderr)
+                print(f"{name} exists already and stays as it is.", file=sys.stderr)
                 continue
             password = passwords.made_up()
             accounts[name] = Account(name=name, role=role, password=passwords.hashed(password))
             made.append((name, password))
-    print(f"{len(made)} new accounts. The passwords are shown this once and kept nowhere:", file=sys.stderr)
+    print(f"{len(made)} new accounts. The passwords are shown only now and stored nowhere:", file=sys.stderr)
     width = max((len(name) for name, _ in made), default=0)
     for name, password in made:
         print(f"{name:{width}}  {password}")
@@ -123,8 +123,8 @@ def _asked_password(name: str) -> str:
     if not sys.stdin.isatty():
         return sys.stdin.readline().rstrip("\r\n")
     password = getpass.getpass(f"Password for {name}: ")
-    if getpass.getpass("The same again: ") != password:
-        raise AccountError("the two were not the same")
+    if getpass.getpass("Repeat it: ") != password:
+        raise AccountError("the two passwords differ")
     return password
 
 

@@ -27,7 +27,7 @@ from ddp_gui.exports import export_routes
 from ddp_gui.gradio_routes import allowlist, light, sessions, uploads
 from ddp_gui.gradio_routes.gate import Gate
 from ddp_gui.gradio_routes.uploads import Uploads
-from ddp_gui.http import shell, static
+from ddp_gui.http import glossary, shell, static
 from ddp_gui.http.asgi import App
 from ddp_gui.http.connections import BoundedProtocol
 from ddp_gui.http.front import Front
@@ -91,7 +91,8 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
     )
     server = uvicorn.Server(config)
     print(
-        f"The page is at {address}  (runs are kept in {options.runs_dir}; end with Ctrl-C, runs go on)",
+        f"The page is at {address}  (runs are stored in {options.runs_dir}; Ctrl-C ends the page, not the "
+        "runs)",
         flush=True,
     )
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -110,7 +111,7 @@ def _login(options: Options) -> Login | None:
         return None
     accounts = AccountFile(options.auth_file)
     if not accounts.read():
-        raise ValueError(f"there is no account in {options.auth_file}: nobody could log in")
+        raise ValueError(f"there is no account in {options.auth_file}, so nobody could log in")
     # Work that no request asked for is nobody's, unless it says otherwise.
     current_user.nobody_by_default()
     return Login(accounts, f"ddp_session_{options.port}")
@@ -148,6 +149,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     lifespan = _tidying(store, uploaded, (checks, machine_checks), line, standby)
     app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(static.make_router())
+    app.include_router(glossary.make_router())
     static.mount_assets(app)
     app.include_router(login_routes.make_router(login))
     app.include_router(list_routes.make_router(store, view.places))
@@ -244,7 +246,7 @@ def _tidy_uploads(uploaded: Uploads) -> None:
     try:
         uploaded.tidy()
     except OSError as error:
-        print(f"Uploads that nobody took are not tidied away ({error}).")
+        print(f"Unused uploads could not be deleted ({error}).")
 
 
 async def _read_ahead(store: RunStore) -> None:
@@ -257,7 +259,7 @@ def _keep_list(store: RunStore) -> None:
     try:
         store.listing.save()
     except (OSError, ValueError) as error:
-        print(f"The list of runs is not kept ({error}); the next start takes longer to show it.")
+        print(f"The list of runs could not be cached ({error}); the next start will take longer to show it.")
 
 
 def _listen(options: Options) -> Listener:
@@ -273,8 +275,8 @@ def _listen(options: Options) -> Listener:
     except OSError as error:
         listening.close()
         raise ValueError(
-            f"port {port} on {host} cannot be used ({error.strerror}): is the page open already? "
-            f"Another one: --port {port + 1}"
+            f"port {port} on {host} cannot be used ({error.strerror}): is the page running already? "
+            f"Try another one: --port {port + 1}"
         ) from error
     return listening
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trainers import registry
 from trainers.contract import config
+from trainers.plugins import catalog
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "configuration.md"
 BEGIN = "<!-- made by tools/config_table.py: begin -->"
@@ -16,20 +18,23 @@ END = "<!-- made by tools/config_table.py: end -->"
 
 def table() -> str:
     """Return the Markdown table of all fields."""
+    registry.discover_all()
     rows = ["| field | default | allowed | what it is |", "|---|---|---|---|"]
     defaults = config.default_values()
     for name, setting in config.settings().items():
         allowed = (
             f"a name of the catalogue's {setting.catalog}" if setting.catalog else config.allowed_text(name)
         )
-        rows.append(f"| `{name}` | `{defaults[name]!r}` | {allowed} | {setting.help}{_only(setting)} |")
+        rows.append(f"| `{name}` | `{defaults[name]!r}` | {allowed} | {setting.help}{_only(name, setting)} |")
     return "\n".join(rows)
 
 
-def _only(setting: config.Setting) -> str:
-    if setting.only_with is None:
+def _only(name: str, setting: config.Setting) -> str:
+    users = tuple(kind.name for kind in catalog.ordered_strategies() if name in kind.options)
+    only_with = ("strategy", users) if setting.by_strategy else setting.only_with
+    if only_with is None:
         return ""
-    other, values = setting.only_with
+    other, values = only_with
     return f" Only with `{other}` {' or '.join(values)}."
 
 

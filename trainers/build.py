@@ -26,14 +26,14 @@ from trainers.job import Job, SaveAnswers
 from trainers.optimisation import compiling, optimizers
 from trainers.optimisation.objective import Objective
 from trainers.optimisation.optimizers import LearningRate
-from trainers.parallel import memory_format, precision
+from trainers.parallel import memory_format
 from trainers.parallel.precision import Precision
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
 from trainers.registry import ModelEntry, ModelOptions
 from trainers.report.meter import StepMeter
+from trainers.report.observer import Observer
 from trainers.report.reporter import NullReporter
-from trainers.report.step_clock import StepClock
 from trainers.report.telemetry import Pulse
 
 log = logging.getLogger(__name__)
@@ -121,9 +121,6 @@ def build_job(
         if strategy.rehearses:
             _rehearse(config, strategy, objective, train, world)
         progress = checkpointer.load(resume_step)
-    clock = StepClock(strategy.network, world.device, measures_wait=strategy.measures_wait)
-    strategy.forward_done = clock.forward_done
-    pulse.gradients_done = clock.gradients_done
     return Job(
         config=config,
         world=world,
@@ -137,8 +134,7 @@ def build_job(
         precision=bits,
         reporter=reporter,
         meter=StepMeter(world, reporter),
-        clock=clock,
-        pulse=pulse,
+        observer=Observer.of(strategy, pulse),
         progress=progress,
         checkpointer=checkpointer,
         num_train=len(train),
@@ -189,7 +185,7 @@ def make_strategy(config: Config, world: World) -> Strategy:
         ValueError: when it does not go with the rest of the configuration.
     """
     kind = pick(registry.strategies(), config.strategy, "strategy")
-    problem = kind.why_not_config(config) or precision.why_not(config.precision, kind)
+    problem = kind.why_not_config(config)
     if problem:
         raise ValueError(f"strategy {config.strategy}: {problem}")
     return kind(config, world)
@@ -292,7 +288,9 @@ def _rehearse(config: Config, strategy: Strategy, objective: Objective, train: S
     """Go once forward and backward for nothing; loading brings back what that has moved."""
     inputs, targets = _first_batch(config, train, world)
     with strategy.gradient_sync(enabled=True):
-        strategy.forward_backward(inputs, objective.share(targets, 0.0))
+        with strategy.autocast():
+            loss = objective(strategy.model(inputs), targets, 0.0)
+        loss.backward()
     strategy.network.zero_grad(set_to_none=True)
 
 

@@ -13,13 +13,21 @@ log = logging.getLogger(__name__)
 PAUSE_POLL_S = 0.1
 
 
-def obey(job: Job, command: Command) -> str:
-    """Carry out a command; return `stopped` or `running`."""
+class Stopped(Exception):  # noqa: N818 - no error: somebody wanted it
+    """Ends training on all ranks at the same step; in words why, where whoever asked said so."""
+
+
+def obey(job: Job, command: Command) -> None:
+    """Carry out a command.
+
+    Raises:
+        Stopped: it was a stop, and nothing speaks against it.
+    """
     step, reporter = job.progress.step, job.reporter
     log.info("all ranks agreed at step %d: %s", step, command.name)
     if command.name == "stop":
-        return _stop(job, command)
-    if command.name == "checkpoint":
+        _stop(job, command)
+    elif command.name == "checkpoint":
         _checkpoint(job, command)
     elif command.name == "set_lr":
         job.progress.learning_rate = command.learning_rate
@@ -33,80 +41,83 @@ def obey(job: Job, command: Command) -> str:
         reporter.answer(command, step=step, accepted=False, message="The run is not paused.")
     elif command.name == "pause":
         reporter.answer(command, step=step, accepted=True, message=f"Paused after step {step}.")
-        return stay_paused(job, f"Paused after step {step}.")
-    return "running"
+        stay_paused(job, f"Paused after step {step}.")
 
 
-def evaluate_unless_stopped(job: Job) -> str:
-    """Evaluate, or break that off for a stop; return `running` or `stopped`."""
+def evaluate_unless_stopped(job: Job) -> None:
+    """Evaluate, or break that off for a stop; where the stop is refused, evaluate from the beginning."""
     while not evaluate(job):
-        if _obey_all(job) == "stopped":
-            return "stopped"
-    return "running"
+        _obey_all(job)
 
 
-def obey_within_step(job: Job) -> str:
+def obey_within_step(job: Job) -> None:
     """Between two micro-batches of a long step, see whether somebody wants to stop; every rank must call it.
 
     The step is left then: saved is the one before it, as if this one had not begun. Where the stop is
-    refused, the step goes on. Returns `running` or `stopped`.
+    refused, the step goes on.
     """
     if not job.step_start.is_noted:
-        return "running"  # a step that is over soon
+        return  # a step that is over soon
     is_wanted = job.meter.should_leave_step()
-    job.clock.leave_out(0.0)  # what this took is no fetching of data
-    if not is_wanted:
-        return "running"
-    with job.step_start.put_back():
-        outcome = _obey_all(job)
-    job.clock.leave_out(job.take_stood_still_s())
-    return outcome
+    job.observer.go_on_within_step()
+    if is_wanted:
+        with job.step_start.put_back():
+            _obey_all(job)
+        job.observer.go_on_within_step()
 
 
-def _obey_all(job: Job) -> str:
+def finish(job: Job) -> None:
+    """Report what is left, evaluate, save; a stop that comes meanwhile is obeyed."""
+    command = job.meter.report()  # the steps since the last report, when `max_steps` ended an epoch early
+    if command is not None:
+        obey(job, command)
+    evaluate_unless_stopped(job)
+    while not save_and_wait(job, "end"):
+        # The work is done but not kept: better to wait for somebody than to lose it.
+        stay_paused(job, "The last checkpoint could not be saved: free some space, then resume.")
+
+
+def _obey_all(job: Job) -> None:
     """Obey all that was asked: what came before a stop is first, and the stop may be refused."""
     while (command := job.meter.report()) is not None:
-        if obey(job, command) == "stopped":
-            return "stopped"
-    return "running"
+        obey(job, command)
 
 
-def stay_paused(job: Job, why: str) -> str:
-    """Wait for `resume` or `stop`, all ranks together; return `running` or `stopped`."""
-    started, stood_still_before_s = time.perf_counter(), job.stood_still_s
-    step = job.progress.step
-    job.reporter.state("paused", why)
+def stay_paused(job: Job, why: str) -> None:
+    """Wait for `resume` or a stop, all ranks together."""
+    with job.observer.standing_still():
+        job.reporter.state("paused", why)
+        while (command := _next_command(job)).name != "resume":
+            if command.name == "pause":
+                message = "It is paused already."
+                job.reporter.answer(command, step=job.progress.step, accepted=False, message=message)
+                continue
+            obey(job, command)
+            if command.name == "stop":  # refused: nothing could be saved
+                job.reporter.state("paused", why)
+        message = f"Going on from step {job.progress.step}."
+        job.reporter.answer(command, step=job.progress.step, accepted=True, message=message)
+        job.reporter.state("running", message)
+
+
+def _next_command(job: Job) -> Command:
+    """Wait for a command, all ranks together."""
     while True:
         time.sleep(PAUSE_POLL_S)
-        command = job.meter.report()
-        if command is None:
-            continue
-        if command.name == "resume":
-            message = f"Going on from step {step}."
-            job.reporter.answer(command, step=step, accepted=True, message=message)
-            job.reporter.state("running", message)
-            # A checkpoint taken during the pause is part of the pause.
-            job.stood_still_s = stood_still_before_s + time.perf_counter() - started
-            return "running"
-        if command.name == "pause":
-            job.reporter.answer(command, step=step, accepted=False, message="It is paused already.")
-        elif obey(job, command) == "stopped":
-            return "stopped"
-        elif command.name == "stop":
-            job.reporter.state("paused", why)
+        if (command := job.meter.report()) is not None:
+            return command
 
 
-def _stop(job: Job, command: Command) -> str:
+def _stop(job: Job, command: Command) -> None:
     step, reporter = job.progress.step, job.reporter
     reporter.state("stopping", command.why or "Stop was asked for.")
     if command.save and not save_and_wait(job, "stop"):
         message = "Nothing could be saved, so the run goes on. Free some space, or stop without saving."
         reporter.answer(command, step=step, accepted=False, message=message)
         reporter.state("running", message)
-        return "running"
+        return
     reporter.answer(command, step=step, accepted=True, message=f"Stopping after step {step}.")
-    job.stopped_because = command.why
-    return "stopped"
+    raise Stopped(command.why)
 
 
 def _checkpoint(job: Job, command: Command) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
+from trainers import registry
 from trainers.checkpoint.save_and_restore import Checkpointer, CheckpointError, Outcome, Progress
 from trainers.checkpoint.step_start import StepStart
-from trainers.contract import events
 from trainers.contract.config import Config
-from trainers.data.dataset import CLASSIFICATIONS, MOST_CONFUSED, DataSpec, Split
-from trainers.data.loading import Loader
+from trainers.data.dataset import DataSpec, Split
+from trainers.data.loading import Batch, Loader
 from trainers.engines.heartbeats import beats
 from trainers.engines.heartbeats.heartbeat_board import EVALUATING, SAMPLING, SAVING
 from trainers.optimisation import compiling, objective
@@ -23,11 +23,9 @@ from trainers.optimisation.optimizers import LearningRate
 from trainers.parallel.precision import Precision
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
-from trainers.report import samples
 from trainers.report.meter import StepMeter
+from trainers.report.observer import NullObserver
 from trainers.report.reporter import Command, NullReporter
-from trainers.report.step_clock import StepClock
-from trainers.report.telemetry import Pulse
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +50,7 @@ class Job:
     precision: Precision
     reporter: NullReporter
     meter: StepMeter
-    clock: StepClock
-    pulse: Pulse
+    observer: NullObserver
     progress: Progress
     checkpointer: Checkpointer
     num_train: int
@@ -61,8 +58,6 @@ class Job:
     global_batch: int
     answers: SaveAnswers
     step_start: StepStart
-    stood_still_s: float = 0.0
-    stopped_because: str = ""
 
     def plan(self) -> dict[str, Any]:
         """Return how long the run is, counted on the data and the model that are really there."""
@@ -85,27 +80,38 @@ class Job:
 
     def _class_names(self) -> list[str] | None:
         """Return the names that belong to a confusion matrix, where there is one."""
-        names = self.spec.class_names
-        if self.spec.task not in CLASSIFICATIONS or not 0 < len(names) <= MOST_CONFUSED:
-            return None
-        return [name[:LONGEST_CLASS_NAME] for name in names]
+        names = registry.task(self.spec.task).class_names(self.spec)
+        return None if names is None else [name[:LONGEST_CLASS_NAME] for name in names]
 
-    def take_stood_still_s(self) -> float:
-        """Return how long training stood still since the last call."""
-        seconds, self.stood_still_s = self.stood_still_s, 0.0
-        return seconds
+    def begin_step(self, *, is_first_of_epoch: bool = False) -> None:
+        """Begin a step; fetching its first batch belongs to it.
 
-    def note_step_start(self) -> None:
-        """Make it possible to leave the step in its middle, where it is a long one of several micro-batches.
-
-        The very first step has nothing before it that could be saved.
+        One of several micro-batches that takes long can be left in its middle; but the very first step has
+        nothing before it that could be saved.
         """
+        self.observer.begin_step(is_reported=self.meter.is_report_due(), is_first_of_epoch=is_first_of_epoch)
         if self.config.gradient_accumulation_steps == 1:
             return
         if self.meter.reports_every_step and self.progress.step > 0:
             self.step_start.note()
         else:
             self.step_start.forget()
+
+    def end_step(self, batch: Batch, lr: float) -> Command | None:
+        """Count the step whose last micro-batch this was; return what all ranks are to obey now."""
+        progress, observer = self.progress, self.observer
+        self.meter.settle()
+        progress.step += 1
+        progress.samples_in_epoch += batch.num_global
+        observer.end_step(progress.step)
+        return self.meter.step_done(
+            step=progress.step,
+            epoch=progress.epoch,
+            lr=lr,
+            num_global=batch.num_global,
+            step_time_s=observer.step_time_s,
+            data_time_s=observer.data_time_s,
+        )
 
     @property
     def has_reached_max_steps(self) -> bool:
@@ -168,32 +174,24 @@ def evaluate(job: Job) -> bool:
     progress = job.progress
     if progress.evaluated_step == progress.step:
         return True
-    started = time.perf_counter()
-    job.meter.finish_report()
-    beats.beat(EVALUATING)
-    found = objective.evaluate(
-        job.strategy,
-        job.objective,
-        job.spec,
-        job.validation,
-        batch_size=objective.evaluation_batch(job.spec, job.config.batch_size),
-        world=job.world,
-        should_break_off=job.meter.should_break_off,
-    )
-    if found is None:
-        job.stood_still_s += time.perf_counter() - started
-        return False
-    progress.evaluated_step = progress.step
-    values = found.metrics
-    log.info("validation at step %d: loss %.4f, %s", progress.step, found.loss, values)
-    job.reporter.event("eval", step=progress.step, epoch=progress.epoch, **vars(found))
-    name = events.primary_metric(values)
-    is_best = name is not None and events.is_better(name, values[name], progress.best_value)
-    if is_best and name is not None:
-        progress.best_value, progress.best_step = values[name], progress.step
-    progress.num_evaluations_without_best = 0 if is_best else progress.num_evaluations_without_best + 1
-    take_sample(job)
-    job.stood_still_s += time.perf_counter() - started
+    with job.observer.standing_still():
+        job.meter.finish_report()
+        beats.beat(EVALUATING)
+        found = objective.evaluate(
+            job.strategy,
+            job.objective,
+            job.spec,
+            job.validation,
+            batch_size=objective.evaluation_batch(job.spec, job.config.batch_size),
+            world=job.world,
+            should_break_off=job.meter.should_break_off,
+        )
+        if found is None:
+            return False
+        log.info("validation at step %d: loss %.4f, %s", progress.step, found.loss, found.metrics)
+        job.reporter.event("eval", step=progress.step, epoch=progress.epoch, **vars(found))
+        is_best = progress.note_evaluation(found.metrics)
+        take_sample(job)
     if is_best and job.config.keep_best_checkpoint:
         save(job, "best")
     return True
@@ -202,9 +200,8 @@ def evaluate(job: Job) -> bool:
 def sample_now_and_then(job: Job) -> None:
     """Show what the model says when the last time is long ago (an epoch can take hours)."""
     if job.meter.is_sample_due:
-        started = time.perf_counter()
-        take_sample(job)
-        job.stood_still_s += time.perf_counter() - started
+        with job.observer.standing_still():
+            take_sample(job)
 
 
 @torch.no_grad()
@@ -222,7 +219,7 @@ def take_sample(job: Job) -> None:
     network.eval()
     try:
         with compiling.uncompiled(job.config):
-            taken = samples.take(
+            taken = registry.task(job.spec.task).sample(
                 job.strategy.scores,
                 job.spec,
                 job.validation,
@@ -244,19 +241,15 @@ def take_sample(job: Job) -> None:
 
 def save(job: Job, reason: str) -> None:
     """Save a checkpoint of this step; training stands still only while its state is copied."""
-    started = time.perf_counter()
-    job.meter.flush()
-    beats.beat(SAVING)
-    job.checkpointer.save(job.progress, reason)
-    job.stood_still_s += time.perf_counter() - started
+    with job.observer.standing_still():
+        job.meter.flush()
+        beats.beat(SAVING)
+        job.checkpointer.save(job.progress, reason)
 
 
 def save_and_wait(job: Job, reason: str) -> bool:
     """Save a checkpoint and wait until it is on the disk; tell whether it is. Never ends the run."""
-    started = time.perf_counter()
-    job.meter.flush()
-    beats.beat(SAVING)
-    job.checkpointer.save(job.progress, reason)
-    job.checkpointer.wait()
-    job.stood_still_s += time.perf_counter() - started
+    with job.observer.standing_still():
+        save(job, reason)
+        job.checkpointer.wait()
     return job.checkpointer.is_saved(job.progress.step)

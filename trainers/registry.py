@@ -1,6 +1,6 @@
 """What can be picked: plugins register by decorator and are discovered by package.
 
-A new model, data set or strategy is one file with one decorator; nothing else is touched. A file that
+A new model, data set, strategy or task is one file with one decorator; nothing else is touched. A file that
 fails to import is reported by name and breaks nothing else.
 """
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from trainers.data.dataset import DataOptions, Dataset, DataSpec, Tokenizer
     from trainers.parallel.strategy import Strategy
+    from trainers.report.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,10 +90,12 @@ class BrokenPlugin:
 Entry = TypeVar("Entry")
 Creator = TypeVar("Creator", bound="Callable[[DataOptions], Dataset]")
 StrategyType = TypeVar("StrategyType", bound="Strategy")
+TaskType = TypeVar("TaskType", bound="Task")
 
 _models: dict[str, ModelEntry] = {}
 _datasets: dict[str, DatasetEntry] = {}
 _strategies: dict[str, type[Strategy]] = {}
+_tasks: dict[str, Task] = {}
 
 
 def register_model(
@@ -138,15 +141,36 @@ def register_dataset(name: str, *, label: str, needs_path: bool = False) -> Call
 
 
 def register_strategy(
-    name: str, *, label: str, description: str
+    name: str, *, label: str, description: str, sharing: str
 ) -> Callable[[type[StrategyType]], type[StrategyType]]:
-    """Register a `Strategy` class."""
+    """Register a `Strategy` class.
+
+    Args:
+        description: beside its name in the form.
+        sharing: what the ranks do together in a step, for the page of a run.
+    """
 
     def decorate(strategy: type[StrategyType]) -> type[StrategyType]:
+        if name not in _strategies:
+            strategy.name, strategy.label = name, label
+            strategy.description, strategy.sharing = description, sharing
+            strategy.check_declarations()
         entry: type[Strategy] = strategy
         _add(_strategies, name, entry, "strategy")
-        strategy.name, strategy.label, strategy.description = name, label, description
         return strategy
+
+    return decorate
+
+
+def register_task(name: str) -> Callable[[type[TaskType]], type[TaskType]]:
+    """Register a `Task` class under the name that a `DataSpec` gives."""
+
+    def decorate(task: type[TaskType]) -> type[TaskType]:
+        if not (getattr(task, "loss_words", "") and getattr(task, "first_metric", "")):
+            raise ValueError(f"task {name} has no words for the page: give it loss_words and first_metric")
+        entry: Task = task()
+        _add(_tasks, name, entry, "task")
+        return task
 
     return decorate
 
@@ -165,8 +189,8 @@ def discover(package_name: str) -> list[BrokenPlugin]:
 
 
 def discover_all() -> list[BrokenPlugin]:
-    """Import all models, data sets and strategies; return the files that failed."""
-    packages = ("trainers.models", "trainers.datasets", "trainers.strategies")
+    """Import all models, data sets, strategies and tasks; return the files that failed."""
+    packages = ("trainers.models", "trainers.datasets", "trainers.strategies", "trainers.tasks")
     return [broken for package in packages for broken in discover(package)]
 
 
@@ -183,6 +207,24 @@ def datasets() -> Mapping[str, DatasetEntry]:
 def strategies() -> Mapping[str, type[Strategy]]:
     """Return the strategies by name."""
     return _strategies
+
+
+def tasks() -> Mapping[str, Task]:
+    """Return the tasks by name."""
+    return _tasks
+
+
+def task(name: str) -> Task:
+    """Return the task of this name, which a `DataSpec` gives.
+
+    Raises:
+        ValueError: when there is none.
+    """
+    if name not in _tasks:
+        discover("trainers.tasks")
+    if name not in _tasks:
+        raise ValueError(f"there is no task called {name!r}, but: {', '.join(sorted(_tasks))}")
+    return _tasks[name]
 
 
 def _add(table: dict[str, Entry], name: str, entry: Entry, what: str) -> None:

@@ -200,20 +200,24 @@ def _train(
 ) -> None:
     from trainers import loop
     from trainers.build import build_job
+    from trainers.control import Stopped
 
     job = build_job(run, voice, pulse, world, resume_step)
     voice.event("plan", **job.plan())
     voice.state("running", _where_from(job, resume_step))
+    stopped_because: str | None = None
     try:
-        outcome = loop.train(job)
+        loop.train(job)
+    except Stopped as stopped:
+        stopped_because = str(stopped)
     finally:
         beats.beat(heartbeat_board.SAVING)
         job.checkpointer.close()
     step = job.progress.step
-    log.info("%s after step %d", outcome, step)
-    if outcome == "stopped":
+    log.info("%s after step %d", "finished" if stopped_because is None else "stopped", step)
+    if stopped_because is not None:
         saved = "saved" if job.checkpointer.is_saved(step) else "not saved"
-        voice.state("stopped", f"Stopped after step {step}, {saved}. {job.stopped_because}".rstrip())
+        voice.state("stopped", f"Stopped after step {step}, {saved}. {stopped_because}".rstrip())
     elif job.has_stopped_improving:
         patience = job.config.early_stopping_patience
         voice.state("finished", f"Stopped early at step {step}: {patience} evaluations without a better one.")

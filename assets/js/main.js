@@ -1,6 +1,7 @@
 // Puts our views into the places the pages leave for them, whenever those have been rendered.
 
 import { mountNav } from "./auth/nav.js";
+import { beginTerms, explainTerms } from "./train/terms.js";
 import { dressPresets } from "./train/presets.js";
 
 // Each page loads only what it shows.
@@ -18,6 +19,7 @@ const mounted = new Map();
 
 function mountAll() {
   dressPresets();
+  explainTerms();
   for (const [id, load] of Object.entries(VIEWS)) {
     const place = document.getElementById(id);
     const held = mounted.get(id);
@@ -43,3 +45,4 @@ function mountLater(load, place) {
 
 new MutationObserver(mountAll).observe(document.documentElement, { childList: true, subtree: true });
 mountAll();
+beginTerms();

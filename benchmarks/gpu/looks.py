@@ -20,6 +20,7 @@ from trainers.data.loading import Batch, Loader
 from trainers.job import Job
 from trainers.report import telemetry
 from trainers.report.meter import MAX_STEPS_PER_REPORT, StepMeter
+from trainers.report.observer import Observer
 from trainers.report.reporter import Command
 from trainers.report.telemetry import Telemetry
 
@@ -39,9 +40,13 @@ class LookedAtLoader(Loader):
         self._loader = loader
         self._go_on = go_on
 
-    def epoch(self, epoch: int, first_sample: int = 0) -> Iterator[Batch]:
+    def set_epoch(self, epoch: int) -> None:
+        """Shuffle for this epoch."""
+        self._loader.set_epoch(epoch)
+
+    def starting_at(self, first_sample: int) -> Iterator[Batch]:
         """Yield the epoch's micro-batches."""
-        for batch in self._loader.epoch(epoch, first_sample):
+        for batch in self._loader.starting_at(first_sample):
             self._go_on()
             yield batch
 
@@ -54,8 +59,12 @@ class SwitchedMeter(StepMeter):
     def is_report_due(self) -> bool:
         return self.is_on and super().is_report_due()
 
-    def step_done(self, loss: torch.Tensor, **about: Any) -> Command | None:
-        return super().step_done(loss, **about) if self.is_on else None
+    def add_loss(self, share: torch.Tensor) -> None:
+        if self.is_on:
+            super().add_loss(share)
+
+    def step_done(self, **about: Any) -> Command | None:
+        return super().step_done(**about) if self.is_on else None
 
 
 class NewestTelemetry(Telemetry):
@@ -130,7 +139,8 @@ def switch(job: Job, *, is_on: bool) -> None:
         return
     SwitchedMeter.is_on = is_on
     if is_on:
-        NewestTelemetry(job.world, job.reporter, job.pulse).start()
+        assert isinstance(job.observer, Observer)
+        NewestTelemetry(job.world, job.reporter, job.observer.pulse).start()
     else:
         NewestTelemetry.newest.stop()
 

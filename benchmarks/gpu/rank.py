@@ -31,13 +31,13 @@ def main() -> None:
     out, look = Path(chosen["out"]), looks.LOOKS[chosen["look"]]
     train, run_rank = loop.train, worker.run_rank
 
-    def train_looked_at(job: Job) -> str:
+    def train_looked_at(job: Job) -> None:
         def done(notes: Notes) -> None:
             out.write_text(json.dumps(notes))
             RunDirectory(Path(sys.argv[1])).append_command("stop", save=False)
 
         job.loader = looks.LookedAtLoader(job.loader, looks.stepped(look(job, **chosen["settings"]), done))
-        return train(job)
+        train(job)
 
     def run_and_tell(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
         try:

@@ -69,7 +69,7 @@ class AccountFile:
         try:
             accounts = _parsed(read_json(self.path, must_be_ours=True))
             if private_files.shut_out_others(self.path):
-                print(f"{self.path} was open to other users of this machine; it is closed to them now.")
+                print(f"{self.path} was open to other users of this machine; it is now closed to them.")
             return accounts
         except FileNotFoundError:
             raise AccountError(f"there is no file {self.path}") from None
@@ -125,7 +125,7 @@ def checked_name(name: str) -> str:
 
 def _parsed(raw: Any) -> Accounts:
     if raw["format"] != FORMAT:
-        raise ValueError(f"it has the format {raw['format']!r}, and this version reads {FORMAT}")
+        raise ValueError(f"it has the format {raw['format']!r}, but this version reads {FORMAT}")
     accounts = [_account(name, about) for name, about in raw["accounts"].items()]
     return {account.name: account for account in accounts}
 

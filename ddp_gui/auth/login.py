@@ -50,7 +50,9 @@ class Login:
             raise _must_wait(error.wait_s) from error
         if self._num_waiting >= MAX_WAITING:
             self._limits.withdraw(small, address)
-            raise LoginError("Many people log in at this moment. Try again in a few seconds.", status=503)
+            raise LoginError(
+                "Many people are logging in at this moment. Try again in a few seconds.", status=503
+            )
         account = self._accounts.find(small)
         self._num_waiting += 1
         try:
@@ -60,7 +62,7 @@ class Login:
         finally:
             self._num_waiting -= 1
         if account is None or not is_right:
-            raise LoginError("This name and password do not belong together.", status=401)
+            raise LoginError("The name or the password is wrong.", status=401)
         self._limits.succeed(small, address)
         return self._sessions.begin(account)
 
@@ -83,7 +85,7 @@ def _must_wait(wait_s: float) -> LoginError:
     whole_s = max(1, math.ceil(wait_s))
     seconds = "1 second" if whole_s == 1 else f"{whole_s} seconds"
     return LoginError(
-        f"Too many tries that failed. The next one is possible in {seconds}.",
+        f"Too many failed attempts. Try again in {seconds}.",
         status=429,
         retry_after_s=whole_s,
     )

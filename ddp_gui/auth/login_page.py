@@ -54,7 +54,7 @@ def render(wished: str, name: str = "", problem: str = "") -> str:
  required{focus_password}{described}>
 <button type="submit">Log in</button>
 </form>
-<p class="ddp-login-words">No account, or the password is gone? Whoever set up this page can help.</p>
+<p class="ddp-login-words">No account, or forgot your password? Ask the person who set up this page.</p>
 </main>
 </body>
 </html>

@@ -44,7 +44,7 @@ def fits(password: str, kept: Hashed) -> bool:
             raise ValueError(f"unknown method {kept['method']!r}")
         found = _scrypt(password[:LONGEST], salt, kept)
     except (LookupError, TypeError, ValueError) as error:
-        raise ValueError(f"what is kept of the password makes no sense ({error})") from error
+        raise ValueError(f"the stored password hash is damaged ({error})") from error
     return hmac.compare_digest(found, expected)
 
 

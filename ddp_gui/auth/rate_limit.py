@@ -37,7 +37,7 @@ class RateLimit:
         if len(begun) >= self._most:
             wait_s = self._within_s - (now - begun[0])
             raise ValueError(
-                f"you asked for {self._what} {len(begun)} times within {self._within_s:.0f} seconds: "
+                f"you requested {self._what} {len(begun)} times within {self._within_s:.0f} seconds: "
                 f"wait {max(1, round(wait_s))} seconds"
             )
         begun.append(now)

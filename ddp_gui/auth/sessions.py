@@ -99,7 +99,7 @@ class Sessions:
             sessions = {key: asdict(each) for key, each in self._sessions.items()}
             write_json_atomically(self._path, sessions, mode=0o600)
         except OSError as error:
-            print(f"{self._path} cannot be written ({error}): a restart of the page logs everybody out.")
+            print(f"{self._path} cannot be written ({error}): restarting the page will log everybody out.")
 
     def _from_file(self) -> dict[str, Session]:
         try:
@@ -108,7 +108,7 @@ class Sessions:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, TypeError, AttributeError) as error:
-            print(f"{self._path} makes no sense ({error}): everybody has to log in again.")
+            print(f"{self._path} is damaged ({error}): everybody has to log in again.")
             return {}
 
 

@@ -60,7 +60,7 @@ def _answer_of(command: list[str], time_limit_s: float) -> dict[str, Any]:
             said, complaints = process.communicate(timeout=time_limit_s)
         except subprocess.TimeoutExpired as error:
             minutes = f"{time_limit_s / 60:,.0f} minutes"
-            raise InspectionError(f"looking at the data took more than {minutes}, and was ended") from error
+            raise InspectionError(f"inspecting the data took more than {minutes} and was stopped") from error
         finally:
             if process.poll() is None:
                 _end(process)
@@ -83,11 +83,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _last_words(exit_code: int, complaints: bytes) -> str:
     if exit_code == -signal.SIGKILL:
         return (
-            "the process that looked at the data was killed, most likely because the memory ran out: "
+            "the process that inspected the data was killed, most likely because the memory ran out: "
             "make the data smaller"
         )
     if exit_code < 0:
         name = signal.Signals(-exit_code).name
-        return f"the process that looked at the data broke down ({name}): the data seems to be damaged"
+        return f"the process that inspected the data broke down ({name}): the data seems to be damaged"
     words = without_advice(complaints.decode("utf-8", errors="replace")).strip()[-MAX_WORDS:]
-    return f"the data could not be looked at:\n{words}"
+    return f"the data could not be inspected:\n{words}"

@@ -39,10 +39,10 @@ class Passes:
         if self._thread is None or self._is_closed:
             return None
         if not self._thread.is_alive():
-            return "The thread that does this has ended. Start the page again."
+            return "The thread that does this has ended. Restart the page."
         began_at = self._began_at
         if began_at is not None and (takes_s := time.monotonic() - began_at) > STUCK_AFTER_S:
-            return f"A look that began {takes_s:.0f} seconds ago has not come back: a disk may hang."
+            return f"A pass that began {takes_s:.0f} seconds ago has not finished: a disk may hang."
         return self._error
 
     def begin(self) -> None:
@@ -75,7 +75,7 @@ class Passes:
     def _tell(self, error: Exception) -> None:
         if time.monotonic() - self._complained_at > COMPLAIN_EVERY_S:
             self._complained_at = time.monotonic()
-            log.error("%s: a pass failed, the next one comes: %s", self._name, error, exc_info=error)
+            log.error("%s: a pass failed, trying again: %s", self._name, error, exc_info=error)
         is_said = isinstance(error, (OSError, ValueError)) and str(error)
         # Words that nobody has written for people may hold anything: those stand in the log only.
         self._error = str(error) if is_said else f"An error of the page itself ({type(error).__name__})."

@@ -55,7 +55,7 @@ def ask(module: str, *, sees_gpus: bool = False) -> dict[str, Any]:
     try:
         read: dict[str, Any] = json.loads(answer.stdout)
     except ValueError as error:
-        raise AskError(f"{module} answered with something that is not JSON") from error
+        raise AskError(f"{module} did not answer with JSON") from error
     return read
 
 
@@ -88,7 +88,7 @@ def remember(cache_file: Path | None, answer: Answer) -> None:
     try:
         write_json_atomically(cache_file, {"key": current_key(answer), "answer": answer}, mode=0o600)
     except OSError as error:
-        print(f"{cache_file.name} is not kept ({error}); the next start takes some seconds more.")
+        print(f"{cache_file.name} could not be cached ({error}); the next start takes some seconds longer.")
 
 
 def default_cache_file(name: str) -> Path | None:

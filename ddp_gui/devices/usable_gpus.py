@@ -18,10 +18,7 @@ from trainers.machine.cuda_environment import Obstacle
 
 MODULE = "trainers.parallel.usable_gpus"
 # The form and the queue count the GPUs once, when the page starts: so a page that goes on does not ask again.
-AGAIN = (
-    "Start the page again: it asks anew. If that does not help, restart the machine, or install NVIDIA's "
-    "driver anew."
-)
+AGAIN = "Restart the page. If that does not help, restart the machine or reinstall NVIDIA's driver."
 
 MAX_LAST_WORDS = 300
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -38,7 +35,7 @@ def settle(cache_file: Path | None) -> None:
         known = () if divided else hardware.all_uuids()
         answer = _answer(cache_file)
         for name in answer.get("left_out", ()):
-            print(f"{name} is left out: this torch has no programs for it.", flush=True)
+            print(f"{name} is left out: this build of torch does not support it.", flush=True)
         os.environ.update(variables_for(answer, known))
 
 
@@ -63,13 +60,13 @@ def _answer(cache_file: Path | None) -> Mapping[str, Any]:
     kept = trainer_process.remembered(cache_file)
     if kept is not None and kept.get("machine") == machine:
         return kept
-    print("Asking torch what it can use of the GPUs here …", flush=True)
+    print("Asking torch which GPUs it can use …", flush=True)
     try:
         answer = {**trainer_process.ask(MODULE, sees_gpus=True), "machine": machine}
     except AskError as error:
         print(f"{error}", flush=True)
         return {
-            "obstacle": {"reason": f"Torch could not be asked for GPUs: {_last_line(error)}", "remedy": AGAIN}
+            "obstacle": {"reason": f"torch could not be asked for GPUs: {_last_line(error)}", "remedy": AGAIN}
         }
     if answer["obstacle"] is None:
         trainer_process.remember(cache_file, answer)

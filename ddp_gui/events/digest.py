@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import orjson
 
-from ddp_gui.events.curve import Curve, Losses, Steps
+from ddp_gui.events import fold
+from ddp_gui.events.curve import Curve, Losses
+from ddp_gui.events.fold import Fold, Steps
 from trainers.contract import events
 from trainers.contract.event_lines import encode
 from trainers.files.plain_files import open_plain
@@ -35,39 +38,22 @@ _TIME = re.compile(rb'"time_unix_s":([^,}\n]+)')
 
 
 @dataclass
-class Digest:
+class Digest(Fold):
     """The newest numbers of a run, its best evaluation, its time and its small curve."""
 
     offset: int = 0
     inode: int = 0
-    began_unix_s: float | None = None
-    newest_unix_s: float | None = None
-    idle_s: float = 0.0
     num_steps: int | None = None
-    step: int = 0
     loss: float | None = None
     device_kind: str | None = None
-    metric: str | None = None
-    # Only evaluations that were the best so far: after a cut the last one left is the best of the rest.
-    records: list[tuple[int, float]] = field(default_factory=list)
     curve: Curve = field(default_factory=Curve)
     # A damaged line was found: from then on each is looked at before it is taken in.
     is_careful: bool = False
 
     @property
-    def best(self) -> dict[str, Any] | None:
-        """The best evaluation, by the run's main metric."""
-        if not self.records:
-            return None
-        step, value = self.records[-1]
-        return {"name": self.metric, "value": value, "step": step}
-
-    @property
     def took_s(self) -> float | None:
         """The seconds the run went on, without the time between stop and resume."""
-        if self.began_unix_s is None or self.newest_unix_s is None:
-            return None
-        return self.newest_unix_s - self.began_unix_s - self.idle_s
+        return None if self.began_unix_s is None else self.active_s()
 
     def folded(self) -> str:
         """Return the digest as a short text, to be kept."""
@@ -134,17 +120,13 @@ class Digest:
     def _take(self, chunk: bytes) -> None:
         self._take_time(chunk)
         steps, losses = _steps_in(chunk)
-        # Where the numbers go back the run was resumed from there: what was later counts no more.
-        backwards = np.flatnonzero(np.diff(steps, prepend=self.step) <= 0).tolist()
-        if backwards:
-            marks = [mark.start() for mark in _STEP_MARK.finditer(chunk)]
-            starts = [chunk.rfind(b"\n", 0, marks[index]) + 1 for index in backwards]
-            self._take_upwards(chunk[: starts[0]], *_steps_in(chunk[: starts[0]]))
-            for index, start, end in zip(backwards, starts, [*starts[1:], len(chunk)], strict=True):
-                self._cut_from(int(steps[index]))
-                self._take_upwards(chunk[start:end], *_steps_in(chunk[start:end]))
-        else:
-            self._take_upwards(chunk, steps, losses)
+        parts = fold.parts_of(steps, self.step)
+        starts = [0, *_lines_of_steps(chunk, [part.begin for part in parts[1:]]), len(chunk)]
+        for part, (start, end) in zip(parts, pairwise(starts), strict=True):
+            if part.cut_from is not None:
+                self.cut_from(part.cut_from)
+                self.curve.cut_from(part.cut_from)
+            self._take_upwards(chunk[start:end], steps[part.begin : part.end], losses[part.begin : part.end])
         if self.device_kind is None:
             devices = _last_line_with(chunk, b'"kind":"devices"')
             if devices is not None:
@@ -157,41 +139,22 @@ class Digest:
             self.step = int(steps[-1])
             self.loss = float(losses[-1]) if np.isfinite(losses[-1]) else None
         for line in _EVAL_LINE.findall(chunk):
-            self._take_evaluation(orjson.loads(line))
+            event = orjson.loads(line)
+            self.take_evaluation(event["step"], event["metrics"])
         plan = _last_line_with(chunk, b'"kind":"plan"')
         if plan is not None:
             self.num_steps = orjson.loads(plan)["num_steps"]
 
     def _take_time(self, chunk: bytes) -> None:
-        first = float(_time_of(chunk[: chunk.index(b"\n")]))
-        for start in _START.finditer(chunk):
-            if start.start() == 0:
-                before = self.newest_unix_s
-            else:
+        starts = list(_START.finditer(chunk))
+        if not starts or starts[0].start() > 0:
+            self.take_time(_time_of(chunk[: chunk.index(b"\n")]))
+        for start in starts:
+            if start.start() > 0:
                 line_before = chunk.rfind(b"\n", 0, start.start() - 1) + 1
-                before = _time_of(chunk[line_before : start.start()])
-            if before is not None:
-                # Below zero where the clock was set back meanwhile: the parts then add up all the same.
-                self.idle_s += _time_of(start[0]) - before
-        if self.began_unix_s is None:
-            self.began_unix_s = first
-        self.newest_unix_s = _time_of(chunk[chunk.rfind(b"\n", 0, len(chunk) - 1) + 1 :])
-
-    def _take_evaluation(self, event: dict[str, Any]) -> None:
-        metrics = event["metrics"]
-        name = events.primary_metric(metrics)
-        if name is None:
-            return
-        if name != self.metric:
-            self.metric, self.records = name, []
-        self.records = [record for record in self.records if record[0] < event["step"]]
-        if events.is_better(name, metrics[name], self.records[-1][1] if self.records else None):
-            self.records.append((event["step"], metrics[name]))
-
-    def _cut_from(self, step: int) -> None:
-        self.step = step - 1
-        self.curve.cut_from(step)
-        self.records = [record for record in self.records if record[0] < step]
+                self.take_time(_time_of(chunk[line_before : start.start()]))
+            self.take_time(_time_of(start[0]), is_start=True)
+        self.take_time(_time_of(chunk[chunk.rfind(b"\n", 0, len(chunk) - 1) + 1 :]))
 
 
 def _anew(event: events.Event) -> bytes:
@@ -223,6 +186,12 @@ def _steps_in(chunk: bytes) -> tuple[Steps, Losses]:
         numbers = [math.nan if line["loss"] is None else float(line["loss"]) for line in lines]
         steps = [int(line["step"]) for line in lines]
     return np.array(steps, dtype=np.int64), np.array(numbers, dtype=np.float64)
+
+
+def _lines_of_steps(chunk: bytes, numbers: Sequence[int]) -> list[int]:
+    """Return where the lines of some of a chunk's step events begin."""
+    marks = [mark.start() for mark in _STEP_MARK.finditer(chunk)] if numbers else []
+    return [chunk.rfind(b"\n", 0, marks[number]) + 1 for number in numbers]
 
 
 def _last_line_with(chunk: bytes, mark: bytes) -> bytes | None:

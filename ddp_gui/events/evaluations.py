@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainers.contract import events
+from ddp_gui.events.fold import Fold
 
 
 class Evaluations:
@@ -12,7 +12,12 @@ class Evaluations:
 
     def __init__(self) -> None:
         self.all: list[dict[str, Any]] = []
-        self.best: dict[str, Any] | None = None
+        self._fold = Fold()
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The best one, by the run's main metric."""
+        return self._fold.best
 
     @property
     def last(self) -> dict[str, Any]:
@@ -20,23 +25,13 @@ class Evaluations:
         return self.all[-1] if self.all else {}
 
     def add(self, event: dict[str, Any]) -> None:
-        """Take in an `eval` event; one of an earlier step begins a new branch of the run."""
-        if self.all and event["step"] <= self.all[-1]["step"]:
-            self.cut_from(event["step"])
+        """Take in an `eval` event; it replaces those of its step and later ones."""
+        self.cut_from(event["step"])
         self.all.append(event)
-        self.best = _better(self.best, event)
+        self._fold.take_evaluation(event["step"], event["metrics"])
 
     def cut_from(self, step: int) -> None:
         """Forget the evaluations at `step` and after it."""
-        self.all = [event for event in self.all if event["step"] < step]
-        self.best = None
-        for event in self.all:
-            self.best = _better(self.best, event)
-
-
-def _better(best: dict[str, Any] | None, event: dict[str, Any]) -> dict[str, Any] | None:
-    metrics = event["metrics"]
-    name = events.primary_metric(metrics)
-    if name is None or not events.is_better(name, metrics[name], best["value"] if best else None):
-        return best
-    return {"name": name, "value": metrics[name], "step": event["step"]}
+        while self.all and self.all[-1]["step"] >= step:
+            self.all.pop()
+        self._fold.cut_from(step)

@@ -1,7 +1,7 @@
 """What a good tutor would say while looking at a run: each computed from its events, and from which is said.
 
-A healthy run has none. Every rule is one function that returns an `Insight` or None; thresholds are
-generous, because a false alarm teaches the wrong thing.
+A healthy run has none. Every rule is one function with `@rule` that returns an `Insight` or None; thresholds
+are generous, because a false alarm teaches the wrong thing.
 """
 
 from __future__ import annotations
@@ -63,14 +63,28 @@ class Insight:
 
 Rule = Callable[[Series, Config], Insight | None]
 
+_RULES: list[tuple[Rule, bool]] = []
+
+
+def rule(*, while_it_runs: bool) -> Callable[[Rule], Rule]:
+    """Register a rule; the most pressing stands first in this file.
+
+    Args:
+        while_it_runs: it means nothing of a run that has ended.
+    """
+
+    def decorate(function: Rule) -> Rule:
+        _RULES.append((function, while_it_runs))
+        return function
+
+    return decorate
+
 
 def find(series: Series, config: Config, state: State) -> list[Insight]:
     """Return the remarks on a run as it is now, the most pressing first."""
     is_live = state in events.LIVE_STATES
-    rules: list[Rule] = [_not_a_number, _loss_rises, _loss_does_not_fall, _memorises]
-    if is_live:
-        rules += [_slow_rank, _waits_for_data, _memory_is_full, _gpu_is_idle]
-    found = [insight for rule in rules if (insight := rule(series, config)) is not None]
+    rules = [function for function, while_it_runs in _RULES if is_live or not while_it_runs]
+    found = [insight for function in rules if (insight := function(series, config)) is not None]
     return found if is_live else [_for_an_ended_run(insight, config) for insight in found]
 
 
@@ -87,8 +101,8 @@ def of_disk(run_path: Path) -> list[Insight]:
         else:
             what = f"The folder of this run cannot be written any more ({error.strerror})"
             advice = "make it writable again, or stop the run without saving"
-    message = f"{what}: training goes on, but nothing of it is kept. To mend it, {advice}."
-    return [Insight(code="disk_takes_nothing", message=message, evidence="a look at the disk")]
+    message = f"{what}: training continues, but nothing is saved. To fix it, {advice}."
+    return [Insight(code="disk_takes_nothing", message=message, evidence="a check of the disk")]
 
 
 def of_damage(num_lines: int) -> list[Insight]:
@@ -99,8 +113,8 @@ def of_damage(num_lines: int) -> list[Insight]:
     return [
         Insight(
             code="events_damaged",
-            message=f"{num_lines:,} {them} be read (damaged, altered or missing): what was in there is not "
-            "shown.",
+            message=f"{num_lines:,} {them} be read (damaged, altered or missing): their content "
+            "is not shown.",
             evidence="events.jsonl",
         )
     ]
@@ -113,6 +127,7 @@ def _for_an_ended_run(insight: Insight, config: Config) -> Insight:
     return replace(insight, action=_lower_rate_from_the_start(config))
 
 
+@rule(while_it_runs=False)
 def _not_a_number(series: Series, config: Config) -> Insight | None:
     loss = series.steps.column("loss")
     if len(loss) == 0 or np.isfinite(loss[-1]):
@@ -122,13 +137,14 @@ def _not_a_number(series: Series, config: Config) -> Insight | None:
     step = int(series.steps.x("step")[first])
     return Insight(
         code="not_a_number",
-        message=f"The loss is no number (NaN) since step {step:,}: the weights are lost. "
-        "Mostly the learning rate is too high.",
+        message=f"The loss is NaN since step {step:,}: the weights are lost. "
+        "The usual cause is a learning rate that is too high.",
         evidence=f"the step event of step {step:,} and those after it",
         action=_lower_rate_from_the_start(config),
     )
 
 
+@rule(while_it_runs=False)
 def _loss_rises(series: Series, _config: Config) -> Insight | None:
     means = _loss_in_parts(series)
     if means is None or means[-1] <= min(means) + CLEARLY_RISEN * abs(means[0]):
@@ -143,6 +159,7 @@ def _loss_rises(series: Series, _config: Config) -> Insight | None:
     )
 
 
+@rule(while_it_runs=False)
 def _loss_does_not_fall(series: Series, _config: Config) -> Insight | None:
     means = _loss_in_parts(series)
     if means is None or means[-1] <= HARDLY_FALLEN * abs(means[0]):
@@ -158,6 +175,7 @@ def _loss_does_not_fall(series: Series, _config: Config) -> Insight | None:
     )
 
 
+@rule(while_it_runs=False)
 def _memorises(series: Series, config: Config) -> Insight | None:
     """Validation rises while training falls."""
     evaluations = [event for event in series.evaluations.all if event["loss"] is not None]
@@ -175,12 +193,13 @@ def _memorises(series: Series, config: Config) -> Insight | None:
     return Insight(
         code="memorises",
         message=f"Validation rises ({best['loss']:.3g} at step {best['step']:,}, {newest['loss']:.3g} now) "
-        f"while training falls ({then:.3g} to {now:.3g}): the model is memorising.",
+        f"while training falls ({then:.3g} to {now:.3g}): the model is overfitting.",
         evidence=f"the last {len(after) + 1} eval events and the step events between them",
         action=None if patience else _again("Start again and stop early", early_stopping_patience=3),
     )
 
 
+@rule(while_it_runs=True)
 def _slow_rank(series: Series, _config: Config) -> Insight | None:
     """One rank's own work takes clearly longer than that of the others, several times in a row."""
     newest = list(series.newest_ranks)[-RANKS_EVENTS_TO_JUDGE:]
@@ -193,7 +212,7 @@ def _slow_rank(series: Series, _config: Config) -> Insight | None:
     rank, factor = ranks.pop(), median(item[1] for item in found if item is not None)
     return Insight(
         code="slow_rank",
-        message=f"Rank {rank} is {factor:.1f} times slower than the others, who wait for it in every step.",
+        message=f"Rank {rank} is {factor:.1f} times slower than the others, which wait for it in every step.",
         evidence=f"the last {RANKS_EVENTS_TO_JUDGE} ranks events (step time without waiting)",
         rank=rank,
     )
@@ -214,6 +233,7 @@ def _slowest(ranks: list[dict[str, Any]]) -> tuple[int, float] | None:
     return (rank, factor) if factor >= CLEARLY_SLOWER else None
 
 
+@rule(while_it_runs=True)
 def _waits_for_data(series: Series, config: Config) -> Insight | None:
     table = series.steps
     first = max(WARM_UP_STEPS, table.length - NEWEST_STEPS)
@@ -234,6 +254,7 @@ def _waits_for_data(series: Series, config: Config) -> Insight | None:
     )
 
 
+@rule(while_it_runs=True)
 def _memory_is_full(series: Series, config: Config) -> Insight | None:
     for device in series.latest.get("devices", {}).get("devices", []):
         used, total = device.get("memory_used_bytes"), device.get("memory_total_bytes")
@@ -249,6 +270,7 @@ def _memory_is_full(series: Series, config: Config) -> Insight | None:
     return None
 
 
+@rule(while_it_runs=True)
 def _gpu_is_idle(series: Series, config: Config) -> Insight | None:
     if not _is_on_gpus(series) or _waits_for_data(series, config) is not None:
         return None

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ddp_gui.events import event_reader
+from ddp_gui.events import event_reader, fold
+from ddp_gui.events.fold import Fold
 from trainers.contract.events import Event
 
 GATHERED = 8_192
@@ -31,19 +32,19 @@ class Survey:
 
 def survey(path: Path) -> Survey:
     """Go through a run's events once."""
-    found = Survey()
+    found, folded = Survey(), Fold()
     metrics: dict[str, None] = {}
-    step = 0
-    for event in _events(path):
-        found.last_seq = event["seq"]
+    for batch in _batches(path):
+        steps = [event for event in batch if event["kind"] == "step"]
+        for begin, _, cut_from in folded.take_steps([event["step"] for event in steps]):
+            if cut_from is not None:
+                found.cuts.append((steps[begin]["seq"], cut_from))
+        for event in batch:
+            if event["kind"] == "eval":
+                metrics |= dict.fromkeys(event["metrics"])
+        found.last_seq = batch[-1]["seq"]
         if found.began_unix_s is None:
-            found.began_unix_s = event["time_unix_s"]
-        if event["kind"] == "step":
-            if event["step"] <= step:
-                found.cuts.append((event["seq"], event["step"]))
-            step = event["step"]
-        elif event["kind"] == "eval":
-            metrics |= dict.fromkeys(event["metrics"])
+            found.began_unix_s = batch[0]["time_unix_s"]
     found.metrics = list(metrics)
     return found
 
@@ -56,19 +57,16 @@ def history(path: Path, known: Survey) -> Iterator[list[Event]]:
     most = max(1, min(GATHERED, MAX_CELLS // max(1, len(known.metrics))))
     cuts = _ahead(known.cuts)
     cut_seq, cut_step = next(cuts)
-    began, newest, idle_s = known.began_unix_s or 0.0, None, 0.0
+    folded = Fold()
     gathered: list[Event] = []
     for event in _events(path):
         if event["seq"] > known.last_seq:
             break  # written since the survey
-        now = event["time_unix_s"]
-        if newest is not None and event["kind"] == "state" and event["state"] == "starting":
-            idle_s += now - newest  # below zero where the clock was set back meanwhile
-        newest = now
+        folded.take_time(event["time_unix_s"], is_start=fold.is_start(event))
         while event["seq"] >= cut_seq:
             cut_seq, cut_step = next(cuts)
         if event["kind"] in ("step", "eval") and event["step"] < cut_step:
-            event["elapsed_s"] = round(now - began - idle_s, 4)
+            event["elapsed_s"] = round(folded.active_s(), 4)
             gathered.append(event)
         if len(gathered) >= most:
             yield gathered
@@ -86,6 +84,11 @@ def _ahead(cuts: list[tuple[int, int]]) -> Iterator[tuple[float, float]]:
 
 
 def _events(path: Path) -> Iterator[Event]:
+    for batch in _batches(path):
+        yield from batch
+
+
+def _batches(path: Path) -> Iterator[list[Event]]:
     offset = 0
     while True:
         try:
@@ -94,5 +97,6 @@ def _events(path: Path) -> Iterator[Event]:
             return
         if end == offset:
             return
-        yield from batch
+        if batch:
+            yield batch
         offset = end

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ddp_gui.events import charts, fold
 from ddp_gui.events.evaluations import Evaluations
+from ddp_gui.events.fold import Fold
 from ddp_gui.events.tables import (
     MAX_POINTS,
     MAX_POINTS_OF_A_RANGE,
@@ -41,7 +42,6 @@ STEP_FIELDS = {
     "step_time": "step_time_s",
     "data_time": "data_time_s",
 }
-STEP_TRACES = ("loss", "throughput", "learning_rate", "grad_norm")
 SMOOTHED = "loss_smooth"
 DEVICE_FIELDS = {
     "utilization": "utilization_percent",
@@ -68,9 +68,7 @@ class Series:
         self.marks: list[Event] = []
         self.latest: dict[str, Event] = {}
         self.newest_ranks: deque[Event] = deque(maxlen=KEPT_RANKS_EVENTS)
-        self.newest_unix_s: float | None = None
-        self._first_unix_s: float | None = None
-        self._idle_s = 0.0
+        self._fold = Fold()
         self._pace: list[tuple[float, int]] = []
 
     def feed(self, batch: Iterable[Event]) -> None:
@@ -85,11 +83,14 @@ class Series:
             self._take(event)
         self._take_steps(steps)
 
+    @property
+    def newest_unix_s(self) -> float | None:
+        """The time of the newest event."""
+        return self._fold.newest_unix_s
+
     def active_s(self, now: float | None = None) -> float:
         """Return the seconds the run has been going on, without the time between stop and resume."""
-        if self._first_unix_s is None or self.newest_unix_s is None:
-            return 0.0
-        return (self.newest_unix_s if now is None else now) - self._first_unix_s - self._idle_s
+        return self._fold.active_s(now)
 
     def steps_per_s(self) -> float | None:
         """Return the pace of the last ten seconds, evaluations and checkpoints included."""
@@ -132,7 +133,9 @@ class Series:
     def _step_traces(
         self, first: int, last: int, look: ChartView, most: int = MAX_POINTS
     ) -> dict[str, Trace]:
-        traces = _all_of(self.steps, first, last, {name: name for name in STEP_TRACES}, look, most)
+        traces = _all_of(
+            self.steps, first, last, {name: name for name in ("loss", *charts.columns())}, look, most
+        )
         if look.smoothing > 1 and last > first:
             smooth = self.steps.mean_of_newest("loss", look.smoothing, first, last)
             traces[SMOOTHED] = _trace(self.steps.x(look.axis)[first:last], smooth, most)
@@ -147,13 +150,17 @@ class Series:
         if look.smoothing > 1:
             smooth = table.mean_of_newest("loss", look.smoothing, first, last)
             traces[SMOOTHED] = {"as": "loss", "y": shown(smooth[chosen])}
-        for name in ("throughput", "learning_rate"):
+        for name in charts.columns(sparse=False):
             traces[name] = {"as": "loss", "y": shown(table.column(name)[first:last][chosen])}
-        return traces | _all_of(table, first, last, {"grad_norm": "grad_norm"}, look, most)
+        sparse = {name: name for name in charts.columns(sparse=True)}
+        return traces | _all_of(table, first, last, sparse, look, most)
 
     def _take(self, event: Event) -> None:
         self.next_seq = event["seq"] + 1
-        self._keep_time(event)
+        is_start = fold.is_start(event)
+        if is_start:
+            self._pace.clear()
+        self._fold.take_time(event["time_unix_s"], is_start=is_start)
         kind = event["kind"]
         if kind == "eval":
             self._take_evaluation(event)
@@ -168,33 +175,24 @@ class Series:
         else:
             self._take_mark(event)
 
-    def _keep_time(self, event: Event) -> None:
-        now = event["time_unix_s"]
-        if self._first_unix_s is None:
-            self._first_unix_s = now
-        elif event["kind"] == "state" and event["state"] == "starting" and self.newest_unix_s is not None:
-            # Below zero where the clock was set back meanwhile: the parts then add up all the same.
-            self._idle_s += now - self.newest_unix_s
-            self._pace.clear()
-        self.newest_unix_s = now
-
     def _take_steps(self, batch: Sequence[Event]) -> None:
-        for part in _rising(batch):
-            first, last = part[0], part[-1]
-            if self.last_step and first["step"] <= self.last_step["step"]:
-                self._rewind(first["step"], first["seq"])
-            times = np.array([event["time_unix_s"] for event in part])
-            if self._first_unix_s is None:
-                self._first_unix_s = float(times[0])
+        for begin, end, cut_from in self._fold.take_steps([event["step"] for event in batch]):
+            part = batch[begin:end]
+            if cut_from is not None:
+                self._rewind(cut_from, part[0]["seq"])
+            if not part:
+                continue
+            for event in (part[0], part[-1]):
+                self._fold.take_time(event["time_unix_s"])
             # A missing number (null) becomes one that is none.
             values = np.array([[event[field] for event in part] for field in STEP_FIELDS.values()], float)
             self.steps.extend(
                 [event["seq"] for event in part],
                 [event["step"] for event in part],
-                times - (self._first_unix_s + self._idle_s),
+                np.array([event["time_unix_s"] for event in part]) - self._fold.origin_unix_s,
                 values,
             )
-            self.last_step, self.next_seq, self.newest_unix_s = last, last["seq"] + 1, last["time_unix_s"]
+            self.last_step, self.next_seq = part[-1], part[-1]["seq"] + 1
             self._keep_pace(part)
 
     def _keep_pace(self, part: Sequence[Event]) -> None:
@@ -249,16 +247,6 @@ class Series:
         self._pace.clear()
 
 
-def _rising(batch: Sequence[Event]) -> Iterator[Sequence[Event]]:
-    """Cut a batch of step events where the steps go back."""
-    if not batch:
-        return
-    steps = np.array([event["step"] for event in batch])
-    begins = [0, *(np.flatnonzero(np.diff(steps) <= 0) + 1).tolist(), len(batch)]
-    for begin, end in pairwise(begins):
-        yield batch[begin:end]
-
-
 def _with_fields(table: Table, names: Iterable[str]) -> Table:
     """Return a table with further columns, empty so far."""
     larger = Table((*table.fields, *(name for name in names if name not in table.fields)))
@@ -284,6 +272,7 @@ def _all_of(
     if last <= first:
         return {}
     x = table.x(look.axis)[first:last]
+    sparse = charts.columns(sparse=True)
     traces = {}
     for column, name in names.items():
         y = table.column(column)[first:last]
@@ -291,7 +280,7 @@ def _all_of(
         num_there = int(is_there.sum())
         if num_there == 0:
             continue
-        if column == "grad_norm" or num_there < len(y) // 2:
+        if column in sparse or num_there < len(y) // 2:
             traces[name] = _trace(x[is_there], y[is_there], most)
         else:
             traces[name] = _trace(x, y, most)

@@ -18,7 +18,7 @@ from ddp_gui.http.limits import MAX_BODY_BYTES, AtOnce, check_body, check_header
 
 FORM_BYTES = 100_000  # what a form adds to the file in it
 FROM_ELSEWHERE = (
-    "Requests from another site are not answered. If this page is served over https by a proxy in front of "
+    "Requests from another site are refused. If this page is served over https by a proxy in front of "
     "it, the proxy must send X-Forwarded-Proto and be named with --proxy-from."
 )
 
@@ -69,10 +69,10 @@ class Gate:
         hosts = _values(scope, b"host")
         if len(hosts) != 1 or not self._hosts.are_ours(hosts[0]):
             raise Refused(
-                403, "This server does not answer to this name. Use the machine's IP address instead."
+                403, "This server does not serve this host name. Use the machine's IP address instead."
             )
         if not scope["path"].startswith("/"):
-            raise Refused(400, "An address begins with a slash.")
+            raise Refused(400, "A path must begin with a slash.")
         if _is_from_elsewhere(scope, {hosts[0].lower(), *self._allowed}):
             raise Refused(403, FROM_ELSEWHERE)
         is_upload = scope["path"].rstrip("/").endswith(UPLOAD)

@@ -1,7 +1,8 @@
 """What Gradio does in its event loop at every call, and nobody here needs, is left out.
 
 While the loop is at it everybody waits: 40 ms a call that names no session, or a new one. No setting of
-Gradio's reaches it; `tests/unit/test_gui_workers.py` notices when another version does it differently.
+Gradio's reaches it; `tests/unit/ddp_gui/background/test_workers.py` notices when another version does it
+differently.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def _parsed(body: bytes) -> Any:
     try:
         return orjson.loads(body) if body else None
     except ValueError as error:
-        raise Refused(400, "What was sent is not JSON that can be used.") from error
+        raise Refused(400, "The request body is not valid JSON.") from error
 
 
 def _check(value: Any, incoming: Path) -> None:
@@ -87,8 +87,8 @@ def _check(value: Any, incoming: Path) -> None:
             return
         num_values += len(level)
         if num_values > MAX_VALUES:
-            raise Refused(400, f"What was sent holds more than {MAX_VALUES:,} values.")
-    raise Refused(400, f"What was sent is nested more than {MAX_DEPTH} deep.")
+            raise Refused(400, f"The request holds more than {MAX_VALUES:,} values.")
+    raise Refused(400, f"The request is nested deeper than {MAX_DEPTH} levels.")
 
 
 def _inside(value: Any, incoming: Path) -> list[Any]:
@@ -107,11 +107,11 @@ def _check_call(call: dict[str, Any], functions: Functions) -> None:
     # In Python True is 1: it would be a function, too.
     if number is None:
         if functions.called is not None and functions.called not in functions.names.values():
-            raise Refused(404, "There is no function of this name.")
+            raise Refused(404, "There is no function with this name.")
     elif type(number) is not int or number not in functions.names:
-        raise Refused(404, "There is no function of this number.")
+        raise Refused(404, "There is no function with this number.")
     if session is not None and not (isinstance(session, str) and _SESSION.fullmatch(session)):
-        raise Refused(400, "A session is named by letters and digits.")
+        raise Refused(400, "A session name has only letters and digits.")
 
 
 def _was_uploaded(path: Any, incoming: Path) -> bool:

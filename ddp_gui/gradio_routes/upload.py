@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse
 from ddp_gui.gradio_routes.uploads import MAX_BYTES, NoRoomError, Uploads
 from ddp_gui.http.asgi import Receive, Refused, Scope, Send
 
-NOT_A_FORM = "An upload is one file, sent as a form sends it."
+NOT_A_FORM = "An upload must be one file, sent as a form."
 
 
 async def take(uploads: Uploads, scope: Scope, receive: Receive, send: Send) -> None:
@@ -32,11 +32,11 @@ async def take(uploads: Uploads, scope: Scope, receive: Receive, send: Send) -> 
         try:
             place = await asyncio.to_thread(stack.enter_context, uploads.receiving(size_bytes))
         except NoRoomError as error:
-            raise Refused(507, f"There is no room for this file on the server now: {error}.") from error
+            raise Refused(507, f"The server has no room for this file now: {error}.") from error
         try:
             path = await _write(request, place)
         except ClientDisconnect as error:
-            raise Refused(400, "The upload was broken off.") from error
+            raise Refused(400, "The upload was interrupted.") from error
         # Also what the parser says of a boundary that is none.
         except (MultiPartException, ValueError) as error:
             raise Refused(400, NOT_A_FORM) from error

@@ -30,7 +30,7 @@ FEWEST_BYTES = 1024**2
 LEFT_FREE_BYTES = 1024**3
 FORGOTTEN_AFTER_S = 3600.0
 _INCOMING = ".incoming"
-_ASK = "Ask whoever looks after this machine to delete what is not needed"
+_ASK = "Ask the administrator of this machine to delete files that are not needed"
 
 
 class NoRoomError(Exception):
@@ -100,7 +100,8 @@ class Uploads:
         source = self._arrived(uploaded)
         if source.suffix.lower() not in KINDS:
             raise ValueError(
-                f"a file of kind {source.suffix[:40] or 'none'} cannot be used; one of {', '.join(KINDS)} can"
+                f"a file of kind {source.suffix[:40] or 'none'} cannot be used; allowed are "
+                f"{', '.join(KINDS)}"
             )
         folder = self._access.own_uploads()
         folder.mkdir(parents=True, exist_ok=True)
@@ -145,14 +146,12 @@ class Uploads:
         if shutil.disk_usage(self._folder).free - self._num_bytes_arriving() - size_bytes < LEFT_FREE_BYTES:
             raise NoRoomError("the disk is nearly full")
         if self._size_bytes(self._folder) + asked_bytes > MAX_KEPT_BYTES:
-            raise NoRoomError(f"the uploads kept here may be {_in_gib(MAX_KEPT_BYTES)} GiB in all. {_ASK}")
+            raise NoRoomError(f"all uploads together may take {_in_gib(MAX_KEPT_BYTES)} GiB. {_ASK}")
         if not current_user().name:
             return
         own_bytes = sum(map(self._size_bytes, (self._access.own_uploads(), self.incoming_of_sender())))
         if own_bytes + asked_bytes > MAX_KEPT_BYTES_OF_ONE:
-            raise NoRoomError(
-                f"your uploads kept here may be {_in_gib(MAX_KEPT_BYTES_OF_ONE)} GiB in all. {_ASK}"
-            )
+            raise NoRoomError(f"your uploads may take {_in_gib(MAX_KEPT_BYTES_OF_ONE)} GiB. {_ASK}")
 
     def _num_bytes_arriving(self) -> int:
         return sum(self._arriving.values())

@@ -21,7 +21,7 @@ BODY_GOES_ON_WITHIN_S = 30.0
 # A body as a whole must not be slower, however steadily it drips.
 FEWEST_BODY_BYTES_PER_S = 10_000
 NOT_YOURS = (
-    "This page is another user's of this machine, and nobody logs in to it. Start one of your own, "
+    "This page belongs to another user of this machine and has no login. Start your own page, "
     "on another port."
 )
 _LENGTHS = re.compile(rb"^content-length[ \t]*:(.*)$", re.IGNORECASE | re.MULTILINE)

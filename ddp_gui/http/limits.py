@@ -32,7 +32,8 @@ def check_headers(scope: Scope) -> None:
     size += sum(len(name) + len(value) for name, value in scope["headers"])
     if size > MAX_HEADER_BYTES:
         raise Refused(
-            431, f"The headers of this request are too large: at most {MAX_HEADER_BYTES:,} bytes are taken."
+            431,
+            f"The headers of this request are too large: at most {MAX_HEADER_BYTES:,} bytes are accepted.",
         )
 
 
@@ -48,9 +49,9 @@ def check_body(scope: Scope, max_bytes: int) -> None:
     lengths = [value for name, value in headers if name == b"content-length"]
     # The server under us holds a body to the length it gave; one in chunks gives none.
     if len(lengths) != 1 or len(headers) != 1 or not lengths[0].isdigit():
-        raise Refused(411, "A request with a body must say how long it is.")
+        raise Refused(411, "A request with a body must state its length (Content-Length).")
     if int(lengths[0][:20]) > max_bytes:
-        raise Refused(413, f"This request is too large: at most {max_bytes:,} bytes are taken.")
+        raise Refused(413, f"This request is too large: at most {max_bytes:,} bytes are accepted.")
 
 
 async def drop_body(scope: Scope, receive: Receive) -> None:

@@ -26,6 +26,7 @@ STYLES = (
     "runs/page",
     "queue/page",
     "auth/person",
+    "train/terms",
 )
 # The way to each page: its address, its name in the navigation, and the place a script fills.
 PAGES = (("runs", "Runs", "ddp-runs"), ("machine", "Machine", "ddp-machine"))

@@ -133,9 +133,11 @@ def send(run: RunDirectory, name: CommandName, **arguments: object) -> str:
     """
     state = run.read_status().state
     if run.queued.exists() and state == "queued":
-        raise ValueError(f"run {run.run_id} waits in line: when it has started it can be asked to {name}")
+        raise ValueError(
+            f"run {run.run_id} is still in the queue: it can be asked to {name} once it has started"
+        )
     if state not in events.LIVE_STATES:
-        raise ValueError(f"run {run.run_id} is {state}: only a run that is going on can be asked to {name}")
+        raise ValueError(f"run {run.run_id} is {state}: only a live run can be asked to {name}")
     try:
         command_id = run.append_command(name, **arguments)
     except OSError as error:

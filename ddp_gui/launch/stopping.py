@@ -86,7 +86,7 @@ def _watch(run: RunDirectory) -> None:
                 return
             action = _looked_at(supervisor, lambda sight: patience.look(sight, time.monotonic()))
             if action == "continue":
-                log.warning("the supervisor of %s was stopped: it is let go on", run.run_id)
+                log.warning("the supervisor of %s was suspended (SIGSTOP): resuming it", run.run_id)
                 supervisor.resume()
             elif action == "kill":
                 _end(run, status, supervisor)
@@ -128,7 +128,7 @@ def _looked_at(supervisor: psutil.Process, judge: Callable[[Sight], Action]) -> 
 
 def _end(run: RunDirectory, status: Status, supervisor: psutil.Process) -> None:
     """Kill a supervisor and all below it, and say what it cannot say any more."""
-    log.warning("the supervisor of %s does not react: it is ended by force", run.run_id)
+    log.warning("the supervisor of %s does not react: killing it", run.run_id)
     ProcessTree(supervisor.pid).kill()
     if run.read_status().state != "lost":
         return  # the run had its last word
@@ -140,7 +140,7 @@ def _end(run: RunDirectory, status: Status, supervisor: psutil.Process) -> None:
 
 
 def _say_last_words(run: RunDirectory, status: Status) -> None:
-    message = "The process that looks after this run did not react to Stop, and was ended by force."
+    message = "The supervisor of this run did not react to Stop and was killed."
     hint = RESUME_HINT if run.list_checkpoints() else NOTHING_SAVED_HINT
     warning = {"code": "stop_forced", "message": message, "hint": hint, "rank": None, "traceback": None}
     now = time.time()

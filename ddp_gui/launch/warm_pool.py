@@ -192,7 +192,7 @@ class WarmPool:
                 )
         except (OSError, ValueError) as error:
             # Runs start all the same, a few seconds later.
-            print(f"No ranks can stand by: {error}", flush=True)
+            print(f"The warm pool cannot start: {error}", flush=True)
             self._not_before = time.monotonic() + KEPT_S
             return None
         return _Kept(process=process, num_ranks=self._num_ranks, code=code)

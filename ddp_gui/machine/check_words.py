@@ -24,19 +24,20 @@ def explain_failure(
     """
     if late_after_s is not None:
         return (
-            f"The check was not done after {late_after_s:.0f} s and was ended. The ranks did not reach each "
-            "other, or the machine is very busy: try fewer ranks, or again when no run is going on."
+            f"The check was not done after {late_after_s:.0f} s and was stopped. The ranks did not reach "
+            "each "
+            "other, or the machine is very busy: try fewer ranks, or try again when no run is live."
         )
     killed = {rank: code for rank, code in rank_exit_codes(output).items() if _is_cause(code)}
     if killed:
         rank, code = next(iter(killed.items()))
-        return f"Rank {rank} was ended by {_name(code)} while it measured. {_hint(code)}"
+        return f"Rank {rank} was killed by {_name(code)} while it measured. {_hint(code)}"
     if errors:
         first = errors[0]
         return f"Rank {first['rank']} failed: {_short(str(first['error']))}"
     if exit_code < 0:
-        return f"torchrun, the parent of the ranks, was ended by {_name(exit_code)}: try again."
-    last_words = output.strip().splitlines()[-1:] or ["it said nothing"]
+        return f"torchrun, the parent of the ranks, was killed by {_name(exit_code)}: try again."
+    last_words = output.strip().splitlines()[-1:] or ["it wrote nothing"]
     return f"torchrun ended with exit code {exit_code}: {_short(last_words[0])}"
 
 
@@ -54,8 +55,8 @@ def _name(exit_code: int) -> str:
 
 def _hint(exit_code: int) -> str:
     if exit_code == -signal.SIGKILL:
-        return "Often the system does this when memory runs out: try fewer ranks, or end other programs."
-    return "That is a fault in compiled code: the driver and torch may not fit together."
+        return "The system often does this when memory runs out: try fewer ranks, or close other programs."
+    return "That is a crash in compiled code: the driver and torch may not match."
 
 
 def _short(text: str) -> str:

@@ -145,7 +145,7 @@ class CommunicationChecks:
         )
         with self._lock:
             if any(other.state == "running" for other in self._checks.values()):
-                raise ValueError("a check is running already: wait for its end, or stop it")
+                raise ValueError("a check is running already: wait for it to end, or stop it")
             self._checks[check.check_id] = check
             for oldest in list(self._checks)[:-MAX_REMEMBERED]:
                 del self._checks[oldest]

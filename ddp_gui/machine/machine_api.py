@@ -76,7 +76,7 @@ class MachineApi:
         """Start real short jobs that tell whether this machine trains as it should; one check at a time."""
 
         def start() -> dict[str, Any]:
-            rights.require_teacher("check this machine: it takes every free GPU while it lasts")
+            rights.require_teacher("check this machine: it uses every free GPU while it runs")
             self._machine_starts.count()
             return self._line.with_gpus(self._machine_checks.start).to_json()
 

@@ -145,7 +145,9 @@ class MachineChecks:
         """
         with self._lock:
             if self._running() is not None:
-                raise ValueError("this machine is being checked already: wait for the end, or cancel it")
+                raise ValueError(
+                    "this machine is already being checked: wait for the check to end, or cancel it"
+                )
             check = RunningCheck(
                 check_id=uuid.uuid4().hex[:12], gpus=frozenset(gpus), except_gpus=tuple(except_gpus)
             )
@@ -188,7 +190,8 @@ class MachineChecks:
         path = self._files.report(check_id)
         if not path.is_file():
             raise ValueError(
-                f"there is no file of check {check_id}: it did not come to its end, or was replaced"
+                f"there is no report of check {check_id}: the check did not finish, or a newer one "
+                "replaced it"
             )
         return path
 
@@ -219,7 +222,7 @@ class MachineChecks:
             # Words that nobody has written for people may hold anything: those stand in the log only.
             log.error("the check of this machine could not be followed: %s", error, exc_info=error)
             check.error = (
-                f"The check was ended, because of an error of the page itself ({type(error).__name__}): "
+                f"The check was stopped by an error of the page itself ({type(error).__name__}): "
                 "the terminal in which the page runs says more."
             )
         finally:
@@ -253,7 +256,7 @@ class MachineChecks:
         if check.is_cancel_wished:
             return None
         if was_ended:
-            return f"The check was not done after {LIMIT_S / 60:.0f} minutes and was ended."
+            return f"The check was not done after {LIMIT_S / 60:.0f} minutes and was stopped."
         words = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         return (words[-1] if words else f"It ended with exit code {process.returncode}.")[:MAX_LAST_WORDS]
 

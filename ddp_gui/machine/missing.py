@@ -50,7 +50,7 @@ def gpus() -> list[Missing]:
     found = [
         Missing(
             what=f"GPU {index} does not answer",
-            meaning="It may have fallen off the bus, after an error or too much heat. A restart often helps.",
+            meaning="It may have fallen off the bus after an error or overheating. A restart often helps.",
             command="sudo dmesg | grep -i xid",
             is_problem=True,
         )
@@ -65,14 +65,14 @@ def gpus() -> list[Missing]:
 def _no_driver(problem: hardware.NvmlProblem, num_cards: int) -> Missing:
     if problem == "no_library":
         return Missing(
-            what="The package that reads GPUs",
-            meaning="Without it a GPU is not found.",
+            what="The package that reads the GPUs",
+            meaning="Without it the page finds no GPU.",
             command=pip("install", "-r", str(REPOSITORY / "requirements.txt")),
             is_problem=True,
         )
     if problem == "mismatch":
         return Missing(
-            what="A driver that fits its library",
+            what="A driver that matches its library",
             meaning="The NVIDIA driver was updated while it was in use. Restart the machine.",
             command="sudo reboot",
             is_problem=True,
@@ -85,10 +85,10 @@ def _no_driver(problem: hardware.NvmlProblem, num_cards: int) -> Missing:
             command="sudo ubuntu-drivers install" if shutil.which("ubuntu-drivers") else None,
             is_problem=True,
         )
-    meaning = "No NVIDIA card was found. Everything works without one, more slowly: ranks run on the CPU."
+    meaning = "No NVIDIA card was found. Everything works without one, only slower: ranks run on the CPU."
     if not CONTAINER_MARK.exists():
         return Missing(what="A GPU", meaning=meaning)
-    meaning += " This is a container: if the machine around it has GPUs, they must be passed in."
+    meaning += " This is a container: if the machine around it has GPUs, pass them in."
     return Missing(what="A GPU", meaning=meaning, command="docker run --gpus all IMAGE")
 
 
@@ -102,7 +102,7 @@ def unusable(obstacle: Obstacle | None) -> list[Missing]:
     how = "Install one for GPUs." if is_for_cpus else obstacle.remedy
     return [
         Missing(
-            what="PyTorch for GPUs" if is_for_cpus else "GPUs that can be used",
+            what="PyTorch with GPU support" if is_for_cpus else "Usable GPUs",
             meaning=f"{obstacle.reason} {how} Then start the page again.",
             command=pip("install", "--force-reinstall", needed) if is_for_cpus else None,
             is_problem=True,
@@ -116,10 +116,11 @@ def what_is_unclear(num_gpus: int) -> list[Missing]:
     if hardware.names_are_unclear():
         found.append(
             Missing(
-                what="Clear names of GPUs",
+                what="Unambiguous GPU names",
                 meaning=(
-                    "CUDA_VISIBLE_DEVICES names GPUs by CUDA's own order, the fastest first. They differ, "
-                    "so that the ones meant cannot be told from here. Name them by UUID (nvidia-smi -L), or "
+                    "CUDA_VISIBLE_DEVICES names GPUs by CUDA's own order, the fastest first. That "
+                    "order differs from the driver's, so the page cannot tell which are meant. Name them "
+                    "by UUID (nvidia-smi -L), or "
                     "set CUDA_DEVICE_ORDER=PCI_BUS_ID, and start the page again."
                 ),
                 is_problem=True,
@@ -131,8 +132,9 @@ def what_is_unclear(num_gpus: int) -> list[Missing]:
                 what="Who else is on the GPUs",
                 meaning=(
                     "This page runs in a container or in WSL2, where programs outside it cannot be seen: a "
-                    "GPU that is handed out may be in use. A container that shares the machine's processes "
-                    "sees them; WSL2 never does: close programs of Windows that use the GPU."
+                    "GPU that a run gets may already be in use. A container that shares the machine's "
+                    "processes "
+                    "sees them; WSL2 never does: close Windows programs that use the GPU."
                 ),
                 command="docker run --pid=host IMAGE",
             )
@@ -147,10 +149,11 @@ def little_disk(folder: Path) -> list[Missing]:
         return []
     return [
         Missing(
-            what="Space on the disk",
+            what="Disk space",
             meaning=(
-                f"Only {free_bytes / 1e9:.1f} GB are left for runs. A run that cannot save goes on but keeps "
-                "nothing: delete runs you no longer need. This lists the largest last."
+                f"Only {free_bytes / 1e9:.1f} GB are left for runs. A run that cannot save continues but "
+                "keeps "
+                "nothing: delete runs you no longer need. This command lists the largest last."
             ),
             command=f"du -sh {shlex.quote(str(folder))}/* | sort -h",
             is_problem=True,
@@ -187,7 +190,7 @@ def finetune_packages(requirements: Path) -> list[Missing]:
     return [
         Missing(
             what=f"Packages for fine-tuning: {', '.join(absent)}",
-            meaning="Only to train on from models that others have trained; about 200 MB.",
+            meaning="Only needed for fine-tuning models that others have trained; about 200 MB.",
             command=pip("install", "-r", str(requirements)),
         )
     ]

@@ -36,8 +36,8 @@ def _rate_too_high(plan: Plan, _machine: Machine) -> str | None:
     if rate < FAR_TOO_HIGH * most:
         return None
     return (
-        f"A rate of {rate:g} is {rate / most:,.0f} times the most that usually works with "
-        f"{plan.config.optimizer}, {most:g}: the loss will probably rise or become no number."
+        f"A rate of {rate:g} is {rate / most:,.0f} times the highest that usually works with "
+        f"{plan.config.optimizer}, {most:g}: the loss will probably rise or become NaN."
     )
 
 
@@ -45,7 +45,7 @@ def _rate_too_low(plan: Plan, _machine: Machine) -> str | None:
     rate, (least, _) = plan.peak_learning_rate, USUAL_RATES[plan.config.optimizer]
     if rate >= least:
         return None
-    return f"A rate of {rate:g} is so low that hardly anything will be learnt: {least:g} is the least usual."
+    return f"A rate of {rate:g} is so low that the model will hardly learn: {least:g} is the usual minimum."
 
 
 def _more_ranks_than_cores(plan: Plan, machine: Machine) -> str | None:
@@ -53,7 +53,10 @@ def _more_ranks_than_cores(plan: Plan, machine: Machine) -> str | None:
     if plan.device_kind == "cuda" or ranks <= machine.num_cores:
         return None
     cores = f"{machine.num_cores} CPU core{'' if machine.num_cores == 1 else 's'}"
-    return f"{ranks} ranks share {cores}: good to see how ranks work together, but slower than one a core."
+    return (
+        f"{ranks} ranks share {cores}: good for seeing how ranks work together, but slower than one rank "
+        "per core."
+    )
 
 
 def _few_steps(plan: Plan, _machine: Machine) -> str | None:
@@ -61,8 +64,8 @@ def _few_steps(plan: Plan, _machine: Machine) -> str | None:
         return None
     plural = "" if plan.steps_per_epoch == 1 else "s"
     return (
-        f"Only {plan.steps_per_epoch} step{plural} an epoch, {plan.num_steps} in all: "
-        "a smaller batch gives the optimizer more steps to learn in."
+        f"Only {plan.steps_per_epoch} step{plural} per epoch, {plan.num_steps} in all: "
+        "a smaller batch gives the optimizer more steps."
     )
 
 
@@ -79,7 +82,7 @@ def _warms_up_for_ever(plan: Plan, _machine: Machine) -> str | None:
         return None
     return (
         f"The warm-up takes {plan.num_warmup_steps:,} of {plan.num_steps:,} steps: "
-        "the full rate is reached late or never."
+        "the full learning rate is reached late or never."
     )
 
 
@@ -93,4 +96,4 @@ def _workers_without_cores(plan: Plan, machine: Machine) -> str | None:
 def _batch_norm_without_gpus(plan: Plan, _machine: Machine) -> str | None:
     if not plan.config.sync_batchnorm or plan.device_kind == "cuda":
         return None
-    return "SyncBatchNorm does nothing on the CPU: each rank keeps to its own part of the batch."
+    return "SyncBatchNorm does nothing on the CPU: each rank uses its own part of the batch."

@@ -12,7 +12,10 @@ from typing import Any
 
 from ddp_gui.background import trainer_process
 from ddp_gui.background.trainer_process import AskError
+from trainers.contract import config as config_module
 from trainers.contract.config import RanksPerReplica
+from trainers.contract.config.formulas import Check
+from trainers.contract.config.plugin_options import Option
 
 LOOK_EVERY_S = 1.0
 
@@ -49,11 +52,27 @@ class Model:
 
 @dataclass(frozen=True, kw_only=True)
 class Strategy:
+    """One strategy; `trainers.parallel.strategy.Strategy` says what its fields mean."""
+
     name: str
     label: str
     description: str
+    sharing: str
     ranks_per_replica: RanksPerReplica
-    memory_shares: Mapping[str, RanksPerReplica] = field(default_factory=dict)
+    memory_shares: Mapping[str, str] = field(default_factory=dict)
+    gradient_copies: str = "1"
+    options: tuple[str, ...] = ()
+    own_options: tuple[Option, ...] = ()
+    checks: tuple[Check, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One task; `trainers.report.task.Task` says what its fields mean."""
+
+    name: str
+    loss_words: str
+    first_metric: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +91,12 @@ class Dataset:
 
 @dataclass(frozen=True, kw_only=True)
 class Catalogue:
-    """The models, data sets and strategies by name; `raw` is what the training process printed."""
+    """The models, data sets, strategies and tasks by name; `raw` is what the training process printed."""
 
     models: Mapping[str, Model]
     datasets: Mapping[str, Dataset]
     strategies: Mapping[str, Strategy]
+    tasks: Mapping[str, Task]
     unavailable: tuple[Mapping[str, str], ...]
     own_data: Mapping[str, str]
     errors: tuple[Mapping[str, str], ...]
@@ -90,6 +110,29 @@ class Catalogue:
             if dataset not in self.datasets or self.datasets[dataset].task in model.tasks
         ]
         return sorted(fitting, key=lambda model: model.may_have_path)
+
+    def own_options(self) -> dict[str, Option]:
+        """Return the options that strategies declare for themselves, by name."""
+        return {
+            option.name: option for strategy in self.strategies.values() for option in strategy.own_options
+        }
+
+    def only_with(self, field: str) -> tuple[str, tuple[str, ...]] | None:
+        """Return another field and those of its values with which a field means something; None: all."""
+        setting = config_module.settings().get(field)
+        if setting is not None and not setting.by_strategy:
+            return setting.only_with
+        users = [
+            strategy.name
+            for strategy in self.strategies.values()
+            if field in strategy.options or field in [option.name for option in strategy.own_options]
+        ]
+        return "strategy", tuple(users)
+
+    def means_something(self, field: str, values: Mapping[str, Any]) -> bool:
+        """Tell whether a field means something beside these values of the others."""
+        only_with = self.only_with(field)
+        return only_with is None or values[only_with[0]] in only_with[1]
 
     def with_dataset(self, dataset: Dataset, counts: Mapping[str, Mapping[str, int]]) -> Catalogue:
         """Return a catalogue that also has a person's own data, with the parameters of each model's sizes."""
@@ -183,13 +226,25 @@ def _parse_model(entry: Mapping[str, Any]) -> Model:
     )
 
 
+def _parse_strategy(entry: Mapping[str, Any]) -> Strategy:
+    return Strategy(
+        **{
+            **entry,
+            "options": tuple(entry["options"]),
+            "own_options": tuple(Option.from_json(option) for option in entry["own_options"]),
+            "checks": tuple(Check(**check) for check in entry["checks"]),
+        }
+    )
+
+
 def _parse(raw: Mapping[str, Any]) -> Catalogue:
     models = [_parse_model(entry) for entry in raw["models"]]
     datasets = [Dataset(**entry) for entry in raw["datasets"]]
     return Catalogue(
         models={model.name: model for model in models},
         datasets={dataset.name: dataset for dataset in datasets},
-        strategies={entry["name"]: Strategy(**entry) for entry in raw["strategies"]},
+        strategies={entry["name"]: _parse_strategy(entry) for entry in raw["strategies"]},
+        tasks={entry["name"]: Task(**entry) for entry in raw["tasks"]},
         unavailable=tuple(raw["unavailable"]),
         own_data={entry["name"]: entry["label"] for entry in raw["own_data"]},
         errors=tuple(raw["errors"]),

@@ -15,7 +15,7 @@ from typing import Any
 from ddp_gui.background import trainer_process
 from ddp_gui.background.trainer_process import AskError
 from ddp_gui.plan.catalogue import Strategy
-from trainers.contract.config import Config
+from trainers.contract.config import Config, formulas
 
 BYTES_PER_NUMBER = 4
 # What an optimizer keeps for each weight, in numbers.
@@ -91,19 +91,15 @@ def predict(
     state = NUMBERS_PER_WEIGHT[config.optimizer] * weights if has_state else 0
     per_sample = needs.get("activation_bytes_per_sample") if needs else None
 
-    def part(name: str, whole: int) -> int:
-        return whole // _num_sharing(config, strategy.memory_shares.get(name, "one"))
+    values = config.values()
 
-    gradients = part("gradients", weights)
-    if config.strategy in ("ddp", "zero1") and not config.gradient_as_bucket_view:
-        gradients *= 2  # a second copy lies in the buckets
+    def part(name: str, whole: int) -> int:
+        return int(whole // max(1, formulas.evaluate(strategy.memory_shares.get(name, "one"), values)))
+
+    gradients = part("gradients", weights) * formulas.evaluate(strategy.gradient_copies, values)
     return Prediction(
         parameters_bytes=part("parameters", weights),
         gradients_bytes=gradients,
         optimizer_bytes=part("optimizer_state", state),
         activations_bytes=None if per_sample is None else part("activations", per_sample * config.batch_size),
     )
-
-
-def _num_sharing(config: Config, share: str) -> int:
-    return {"all": config.nproc_per_node, "tensor_parallel_size": config.tensor_parallel_size}.get(share, 1)

@@ -27,7 +27,7 @@ MAX_ENTRIES_SEEN = 10_000
 __all__ = ["Inspection", "InspectionError", "OwnData", "problem_in_words"]
 
 # Each starts a process that may take gigabytes.
-READERS = Workers("looks at data", at_once=2, per_person=1, most_asked=4)
+READERS = Workers("inspections of data", at_once=2, per_person=1, most_asked=4)
 
 _Key = tuple[Any, ...]
 
@@ -105,7 +105,7 @@ class OwnData:
             ConfigError: when the data cannot be used, with its faults by name and line.
         """
         if look is None:
-            allowed = "data that has been looked at: press Look at it"
+            allowed = "data that has been inspected: press Inspect"
             raise ConfigError([Problem(field="data_path", value=config.data_path, allowed=allowed)])
         if look.dataset is None or not look.ok:
             faults = [problem_in_words(problem) for problem in look.problems if problem["is_fatal"]]

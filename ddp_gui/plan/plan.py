@@ -10,7 +10,7 @@ from typing import Any
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan.catalogue import Catalogue, Dataset, Model, Size, Strategy
 from trainers.contract import config as config_module
-from trainers.contract.config import Config, ConfigError, Problem, schedule
+from trainers.contract.config import Config, ConfigError, Problem, plugin_options, schedule
 from trainers.paths import REPOSITORY
 
 INSTALL_FINE_TUNING = "pip install -r requirements-finetune.txt"
@@ -98,7 +98,10 @@ def make(config: Config, catalogue: Catalogue, machine: Machine) -> Plan:
         fitting = ", ".join(fit.name for fit in catalogue.models_for(dataset.name))
         allowed = f"one that can learn from {dataset.name}: {fitting or 'there is none'}"
         raise ConfigError([Problem(field="model", value=config.model, allowed=allowed)])
-    _raise_if_any([*_model_problems(config, model), *_strategy_problems(config, model)])
+    config = replace(
+        config, plugin_options=plugin_options.checked(strategy.own_options, config.plugin_options)
+    )
+    _raise_if_any([*_model_problems(config, model), *_strategy_problems(config, model, strategy)])
     size = model.size(config.model_size)
     assert size is not None
     plan = Plan(
@@ -170,20 +173,13 @@ def _model_problems(config: Config, model: Model) -> list[Problem]:
     return problems
 
 
-def _strategy_problems(config: Config, model: Model) -> list[Problem]:
+def _strategy_problems(config: Config, model: Model, strategy: Strategy) -> list[Problem]:
     problems = []
     if config.strategy not in model.strategies:
         allowed = f"one that can train {model.name}: {', '.join(model.strategies)}"
         problems.append(Problem(field="strategy", value=config.strategy, allowed=allowed))
-    size = config.tensor_parallel_size
-    if config.strategy == "data_tensor" and config.nproc_per_node % size:
-        allowed = f"a number that divides the {config.nproc_per_node} ranks"
-        problems.append(Problem(field="tensor_parallel_size", value=size, allowed=allowed))
-    pieces = config.pipeline_microbatches
-    if config.strategy == "pipeline" and config.batch_size % pieces:
-        allowed = f"a number that divides the batch of {config.batch_size}"
-        problems.append(Problem(field="pipeline_microbatches", value=pieces, allowed=allowed))
-    return problems
+    values = config.values()
+    return [*problems, *(problem for check in strategy.checks if (problem := check.problem(values)))]
 
 
 def _too_many_ranks(config: Config, machine: Machine) -> list[Problem]:

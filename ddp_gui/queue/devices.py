@@ -112,7 +112,7 @@ def _in_words(process: hardware.GpuProcess) -> str:
 
 def _note(has_gpus: bool) -> str | None:
     if (obstacle := cuda_environment.obstacle()) is not None:
-        return f"No GPU is handed out. {obstacle.reason} {obstacle.remedy}"
+        return f"No GPU can be used. {obstacle.reason} {obstacle.remedy}"
     if not has_gpus or gpu_signs.sees_all_processes():
         return None
     return (

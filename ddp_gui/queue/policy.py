@@ -9,21 +9,21 @@ from dataclasses import dataclass, field
 from ddp_gui.queue.person_limits import Rules
 from trainers.contract.tickets import DeviceKind
 
-# As long may runs that came later in the queue pass one that does not fit yet.
+# A run that does not fit yet may be overtaken for this long.
 PATIENCE_S = 600.0
-# What somebody used longer ago counts no more.
+# Older use of the machine does not count.
 LATELY_S = 3600.0
 
 RULE = (
-    "Next is the first run in line that fits: ahead is whoever has the fewest GPUs or CPU ranks now, then "
-    "whoever used them least in the last hour, then who asked first; and once a run has waited ten minutes, "
-    "none behind it passes it."
+    "The next run is the first in the queue that fits. The order: first the person who uses the fewest GPUs "
+    "or CPU ranks now, then the one who used the least in the last hour, then the one who asked first. After "
+    "a run has waited ten minutes, no run behind it may start before it."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting:
-    """A run in the queue; `may_share` takes GPUs too on which somebody else's process is."""
+    """A run in the queue; `may_share` allows GPUs that other programs use."""
 
     run_id: str
     person: str

@@ -229,8 +229,8 @@ def _check_of(uuid: str, seen: Snapshot) -> list[str]:
 def in_words(place: int, starts_in_s: float | None) -> str:
     """Say a place in the queue, and when it will be its turn."""
     if starts_in_s is None:
-        return f"{ordinal(place)} in line; when it starts is not known yet"
-    return f"{ordinal(place)} in line, starts in {about(starts_in_s)}"
+        return f"{ordinal(place)} in the queue; start time not known yet"
+    return f"{ordinal(place)} in the queue, starts in {about(starts_in_s)}"
 
 
 def ordinal(number: int) -> str:
@@ -253,39 +253,39 @@ def why_it_waits(run: Waiting, place: int, seen: Snapshot) -> str:
     situation = seen.situation
     needs = ranks_in_words(run.num_ranks, run.kind)
     if situation.is_paused:
-        return "The line is paused: no run starts until a teacher lets it go on."
+        return "The queue is paused: no run starts until a teacher resumes it."
     if not could_fit(run, situation.capacity):
         return _why_never(run, needs, seen)
     held = ranks_held(situation.running)
     if exceeds_limit(run, held, situation.rules):
         most = situation.rules.of(run.person).num_ranks
-        return f"It needs {needs}; one person may have {most} at once, and its owner has {held[run.person]}."
+        return f"It needs {needs}. The limit per person is {most}, and its owner uses {held[run.person]}."
     if run.kind == "cuda" and seen.devices.being_checked:
-        return f"It needs {needs}, and this machine is being checked: runs get GPUs when the check has ended."
+        return f"It needs {needs}. This machine is being checked: runs get GPUs again when the check ends."
     if place == 1:
-        return f"It needs {needs}: it starts when so many are free."
-    return f"It needs {needs}, and other runs are ahead of it."
+        return f"It needs {needs} and starts as soon as they are free."
+    return f"It needs {needs}. Other runs are ahead of it."
 
 
 def _why_never(run: Waiting, needs: str, seen: Snapshot) -> str:
     capacity = seen.situation.capacity
     if run.kind == "cpu":
         return (
-            f"It needs {needs}, but this page hands out only {capacity.cpu_ranks}, so it cannot start: take "
-            "it out of the line."
+            f"It needs {needs}, but this page allows only {capacity.cpu_ranks}, so it cannot start: remove "
+            "it from the queue."
         )
     if run.num_ranks > len(capacity.gpus):
         why = "" if seen.devices.note is None else f" {seen.devices.note}"
-        there = f"only {len(capacity.gpus)} can be had" if capacity.gpus else "none can be had"
-        return f"It needs {needs}, but {there} here, so it cannot start: take it out of the line.{why}"
+        there = f"only {len(capacity.gpus)} can be used" if capacity.gpus else "none can be used"
+        return f"It needs {needs}, but {there} here, so it cannot start: remove it from the queue.{why}"
     users = [
         f"GPU {gpu.index}: {', '.join(others)}"
         for gpu in seen.devices.gpus
         if (others := seen.devices.users_of(gpu.uuid).others)
     ]
     return (
-        f"It needs {needs}, and programs that are no runs of this page use some ({'; '.join(users)}). It "
-        "starts when they have ended, or if it may share those GPUs."
+        f"It needs {needs}, but other programs are using some of the GPUs ({'; '.join(users)}). It "
+        "starts when they end, or if you let it share those GPUs."
     )
 
 

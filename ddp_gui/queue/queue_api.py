@@ -35,17 +35,17 @@ class QueueApi:
             if isinstance(place, bool) or not isinstance(place, int | float) or place != place // 1:
                 raise ValueError(f"place is {place!r:.80}, but allowed is: a whole number, 1 being the next")
             order = self._line.move(run_id, int(place))
-            return {"order": order, "message": "Moved. What is ahead of it now stays there."}
+            return {"order": order, "message": "Moved. The runs that are now ahead of it stay ahead."}
 
         return in_plain_words(move)
 
     def pause_queue(self) -> dict[str, Any]:
         """Let nobody start from the queue until it is resumed; runs that go on do so."""
-        return self._pause(True, "The queue is paused: nobody starts until it is resumed.")
+        return self._pause(True, "The queue is paused: no run starts until it is resumed.")
 
     def resume_queue(self) -> dict[str, Any]:
         """Let runs start from the queue again."""
-        return self._pause(False, "The queue goes on.")
+        return self._pause(False, "The queue is running again.")
 
     def stop_all(self) -> dict[str, Any]:
         """Pause the queue and stop every run, each after a save; who waits keeps the place."""
@@ -61,8 +61,12 @@ class QueueApi:
                 except ValueError:
                     continue  # it has just ended
                 stopping.append(run.run_id)
-            runs = "1 run saves and stops" if len(stopping) == 1 else f"{len(stopping)} runs save and stop"
-            message = f"{runs}. The queue is paused; who waits keeps the place."
+            runs = (
+                "1 run is saving and will stop"
+                if len(stopping) == 1
+                else f"{len(stopping)} runs are saving and will stop"
+            )
+            message = f"{runs}. The queue is paused; queued runs keep their places."
             return {"stopping": stopping, "message": message}
 
         return in_plain_words(stop)

@@ -19,7 +19,7 @@ GB = 1e9
 
 
 def refuse(situation: Situation, ticket: Ticket) -> None:
-    """Check that a run could start one day, and that its person may have it.
+    """Check that a run can ever start, and that its owner may queue it.
 
     Raises:
         ValueError: naming what is too much, and what is allowed.
@@ -32,8 +32,8 @@ def refuse(situation: Situation, ticket: Ticket) -> None:
     in_line = sum(run.person == ticket.person for run in situation.waiting)
     if limits.num_waiting is not None and in_line >= limits.num_waiting:
         raise ValueError(
-            f"You have {_runs(in_line)} in the line, and may have {limits.num_waiting}: wait until one "
-            "has started, or take one out"
+            f"You have {_runs(in_line)} in the queue, and your limit is {limits.num_waiting}: wait until one "
+            "has started, or remove one"
         )
 
 
@@ -41,16 +41,16 @@ def _most_ranks(ticket: Ticket, capacity: Capacity, limits: Limits) -> tuple[int
     """Return the most ranks a run can have, and why; None where only the machine limits it."""
     found = []
     if ticket.kind == "cpu" and capacity.cpu_ranks is not None:
-        found.append((capacity.cpu_ranks, "as many CPU ranks are handed out here"))
+        found.append((capacity.cpu_ranks, "the most CPU ranks that this page allows"))
     if ticket.kind == "cuda" and capacity.gpus:
-        found.append((len(capacity.gpus), "as many GPUs are handed out here"))
+        found.append((len(capacity.gpus), "the GPUs that this page may use"))
     if limits.num_ranks is not None:
-        found.append((limits.num_ranks, "your limit, over all your runs at once"))
+        found.append((limits.num_ranks, "your limit for all your runs together"))
     return min(found, default=None)
 
 
 def refuse_for_disk(runs_dir: Path, person: str, rules: Rules) -> None:
-    """Check that what a person keeps is below the limit; looks at the disk only where there is one.
+    """Check that a person's runs are below the disk limit; reads the disk only where there is a limit.
 
     Raises:
         ValueError: naming how much is kept, what is allowed, and what would make room.
@@ -63,7 +63,8 @@ def refuse_for_disk(runs_dir: Path, person: str, rules: Rules) -> None:
     if total < most:
         return
     raise ValueError(
-        f"Your runs take {_size(total)}, and may take {_size(most)}: delete some and empty the bin. "
+        f"Your runs use {_size(total)} of disk, and your limit is {_size(most)}: delete some and empty the "
+        "bin. "
         f"{_largest(runs_dir, sizes)}"
     )
 
@@ -90,7 +91,7 @@ def _largest(runs_dir: Path, sizes: dict[str, int]) -> str:
     ended = [name for name in sizes if _has_ended(RunDirectory(runs_dir / name))]
     largest = sorted(ended, key=lambda name: -sizes[name])[:MAX_NAMED]
     if not largest:
-        return "All of them go on now."
+        return "All of them are still running."
     named = [f"{_in_words(name)} ({_size(sizes[name])})" for name in largest]
     return f"The largest: {', '.join(named)}."
 

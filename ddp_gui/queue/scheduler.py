@@ -108,7 +108,7 @@ class Scheduler:
             refusals.refuse(seen.situation, ticket)
             with starter.holding(run):
                 if run.queued.exists():
-                    raise ValueError(f"run {run.run_id} waits in line already")
+                    raise ValueError(f"run {run.run_id} is already in the queue")
                 placed = _place(book, seen, run, ticket)
                 if kept is not None:
                     json_files.write_json_atomically(run.config, plan.config.to_json())
@@ -146,7 +146,7 @@ class Scheduler:
         with self._changing() as book:
             order = self._order(self._look(book))
             if run_id not in order:
-                raise ValueError(f"run {run_id} does not wait in line: only those that do can be moved")
+                raise ValueError(f"run {run_id} is not in the queue: only a queued run can be moved")
             was_at = order.index(run_id) + 1
             order.remove(run_id)
             place = min(max(1, place), len(order) + 1)
@@ -174,7 +174,7 @@ class Scheduler:
         with self._changing(), starter.holding(run):
             ticket = tickets.read_queued(run)
             if ticket is None:
-                raise ValueError(f"run {run.run_id} does not wait in line")
+                raise ValueError(f"run {run.run_id} is not in the queue")
             tickets.write_queued(run, replace(ticket, uses_occupied_gpus=True))
 
     @contextlib.contextmanager
@@ -277,7 +277,7 @@ class Scheduler:
             start = f"{running.run_id} {running.began_unix_s}"
             if start not in self._told_to_stop:
                 self._told_to_stop.add(start)
-                why = f"A run may take {minutes:g} minutes here, as a teacher has set it."
+                why = f"A run may take at most {minutes:g} minutes here: a teacher set this limit."
                 with contextlib.suppress(ValueError, OSError):  # it ends by itself at this moment
                     launcher.send(self._run(running.run_id), "stop", save=True, why=why)
 

@@ -25,7 +25,7 @@ from trainers.contract.tickets import Grant, Ticket
 from trainers.files import json_files
 from trainers.files.private_files import ForeignFileError
 
-TAKEN_OUT = "Taken out of the line before it started."
+TAKEN_OUT = "Removed from the queue before it started."
 
 
 @contextlib.contextmanager

@@ -80,7 +80,7 @@ class QueueStore:
             return QueueState()
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise QueueStoreError(
-                f"{self._path} cannot be read ({error}). Delete it: the runs that wait keep their tickets, "
+                f"{self._path} cannot be read ({error}). Delete it: queued runs stay queued; "
                 "limits and order are lost"
             ) from error
 
@@ -112,7 +112,7 @@ class QueueStore:
             while not _try_to_lock(descriptor):
                 if time.monotonic() > deadline:
                     raise QueueStoreError(
-                        "another page on these runs holds the line and does not answer: end it"
+                        "another page serves the queue of these runs and does not answer: end it"
                     )
                 time.sleep(LOCK_POLL_S)
             yield

@@ -7,8 +7,9 @@ from typing import Any
 
 from ddp_gui.auth import owners, rights
 from ddp_gui.devices import capacity
-from ddp_gui.events import event_reader
+from ddp_gui.events import charts, event_reader
 from ddp_gui.events.run_view import RunView
+from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.plan import shown_run_dir
 from ddp_gui.runs import notes
 from ddp_gui.runs.runs import RunStore
@@ -25,6 +26,8 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
     catalogue = store.catalogue_for(view.run, config)
     dataset, model = catalogue.datasets.get(config.dataset), catalogue.models.get(config.model)
     strategy = catalogue.strategies.get(config.strategy)
+    task = catalogue.tasks.get(dataset.task) if dataset else None
+    sample_unit = dataset.sample_unit if dataset else "samples"
     size = model.size(config.model_size) if model else None
     num_replicas = config.num_replicas(strategy.ranks_per_replica if strategy else "one")
     run_dir = shown_run_dir(view.run.path)
@@ -42,10 +45,16 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "dataset_label": dataset.label if dataset else config.dataset,
         "num_parameters": said.get("num_parameters", expected_size),
         "task": dataset.task if dataset else None,
-        "sample_unit": dataset.sample_unit if dataset else "samples",
+        "loss_words": task.loss_words if task else None,
+        "first_metric": task.first_metric if task else None,
+        "sample_unit": sample_unit,
+        "charts": charts.of_a_run(sample_unit),
         "num_train": num_train,
         "max_ranks": capacity.look().max_ranks(config.device),
         "strategy_label": strategy.label if strategy else config.strategy,
+        "strategy_sharing": strategy.sharing
+        if strategy
+        else f"The strategy {config.strategy} is not installed here.",
         "num_replicas": num_replicas,
         "global_batch": config.global_batch(num_replicas),
         "steps_per_epoch": config.steps_per_epoch(num_train, num_replicas) if num_train else None,
@@ -62,7 +71,7 @@ def describe_configuration(run: RunDirectory, store: RunStore) -> dict[str, Any]
     config = run.read_config()
     before = _run_before(run, store)
     return {
-        "fields": _fields(config),
+        "fields": _fields(config, store.catalogue.get()),
         "before": None
         if before is None
         else {"run_id": before[0].run_id, "changes": differences(before[1], config)},
@@ -72,15 +81,20 @@ def describe_configuration(run: RunDirectory, store: RunStore) -> dict[str, Any]
 def differences(before: Config, now: Config) -> list[dict[str, Any]]:
     """Return the fields in which two configurations differ; a run's name is none of them."""
     old, new = before.to_json(), now.to_json()
+    labels = {name: setting.label for name, setting in config_module.settings().items()}
+    names = dict.fromkeys([*labels, *before.plugin_options, *now.plugin_options])
     return [
-        {"field": name, "label": setting.label, "before": old[name], "now": new[name]}
-        for name, setting in config_module.settings().items()
-        if old[name] != new[name] and name != "name"
+        {"field": name, "label": labels.get(name, name), "before": old.get(name), "now": new.get(name)}
+        for name in names
+        if old.get(name) != new.get(name) and name != "name"
     ]
 
 
-def _fields(config: Config) -> list[dict[str, Any]]:
-    values, defaults = config.to_json(), config_module.default_values()
+def _fields(config: Config, catalogue: Catalogue) -> list[dict[str, Any]]:
+    own = {name: option for name, option in catalogue.own_options().items() if name in config.plugin_options}
+    settings = config_module.settings() | {name: option.setting for name, option in own.items()}
+    defaults = config_module.default_values() | {name: option.default for name, option in own.items()}
+    values = config.to_json()
     return [
         {
             "field": name,
@@ -90,8 +104,8 @@ def _fields(config: Config) -> list[dict[str, Any]]:
             "value": values[name],
             "is_default": values[name] == defaults[name],
         }
-        for name, setting in config_module.settings().items()
-        if setting.only_with is None or values[setting.only_with[0]] in setting.only_with[1]
+        for name, setting in settings.items()
+        if catalogue.means_something(name, values)
     ]
 
 

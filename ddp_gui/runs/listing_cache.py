@@ -37,7 +37,7 @@ def load(runs_dir: Path, catalogue_key: str) -> dict[str, Any]:
         fits = kept["format"] == FORMAT and kept["catalogue"] == catalogue_key
         runs = kept["runs"]
     except private_files.ForeignFileError as error:
-        print(f"{error}. The list of runs is read anew.", flush=True)
+        print(f"{error}. The list of runs is read again.", flush=True)
         return {}
     except (OSError, ValueError, LookupError, TypeError):
         return {}

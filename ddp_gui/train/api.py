@@ -37,7 +37,7 @@ class Api:
         self._view = view
         self.access = access
         self._starts = RateLimit("a start", MOST_STARTS, 60.0)
-        self._looks = RateLimit("a look at data", MOST_LOOKS, 60.0)
+        self._looks = RateLimit("an inspection of data", MOST_LOOKS, 60.0)
         self._catalogue = store.catalogue
         self._store = store
         self._own_data = store.own_data
@@ -107,7 +107,7 @@ class Api:
             run = self._store.open_to_change(run_id)
             if not run.queued.exists() or not self._line.take_out(run):
                 return None
-            return self._answer(run_id, "Taken out of the line.") | {"command_id": None}
+            return self._answer(run_id, "Removed from the queue.") | {"command_id": None}
 
         return in_plain_words(take_out) or self._command(run_id, "stop", message, save=save)
 
@@ -117,7 +117,7 @@ class Api:
 
     def pause_run(self, run_id: str) -> dict[str, Any]:
         """Ask a run to wait at the next step."""
-        return self._command(run_id, "pause", "Pausing at the next step all ranks agree on.")
+        return self._command(run_id, "pause", "Pausing at the next step that all ranks agree on.")
 
     def set_learning_rate(self, run_id: str, learning_rate: float) -> dict[str, Any]:
         """Change the rate of a run that is going on; a schedule goes on from it as its full rate."""
@@ -125,7 +125,9 @@ class Api:
         def send() -> dict[str, Any]:
             rate = config_module.parse({"learning_rate": learning_rate}).learning_rate
             command_id = launcher.send(self._store.open_to_change(run_id), "set_lr", learning_rate=rate)
-            return self._answer(run_id, f"Setting the rate to {rate:g}.") | {"command_id": command_id}
+            return self._answer(run_id, f"Setting the learning rate to {rate:g}.") | {
+                "command_id": command_id
+            }
 
         return in_plain_words(send)
 
@@ -154,7 +156,7 @@ class Api:
                 launcher.resume_paused(run)
                 return self._answer(run_id, "Going on.")
             if state == "queued":
-                raise ValueError(f"run {run_id} waits in line already: it starts by itself")
+                raise ValueError(f"run {run_id} is already in the queue: it starts by itself")
             if state in events.LIVE_STATES:
                 raise ValueError(f"run {run_id} is {state}: only a paused or an ended run can be resumed")
             # Only what it becomes is checked: it may have been started on a machine with more GPUs.
@@ -165,7 +167,7 @@ class Api:
             self._starts.count()
             placed = self._line.resume(run, checkpoint.step, checked, owners.owner_of(run) or "")
             is_end = checkpoint.step >= launcher.num_steps_from(checkpoint, checked)
-            words = "All steps are done: the run is concluded" if is_end else "Going on"
+            words = "All steps are done: the run finishes" if is_end else "Going on"
             return self._answer_placed(placed, f"{words} from step {checkpoint.step}.")
 
         return await waiting_in_plain_words(resume())

@@ -10,7 +10,7 @@ import gradio as gr
 from ddp_gui.runs.runs import RunStore
 from ddp_gui.train.form import Form
 from trainers.contract import config as config_module
-from trainers.contract.config import Config
+from trainers.contract.config import Config, plugin_options
 
 
 def updates(form: Form, values: Mapping[str, Any]) -> list[Any]:
@@ -36,7 +36,11 @@ def as_a_run_was(store: RunStore, query: Mapping[str, str]) -> dict[str, Any]:
     """
     before = store.open(query.get("from", "")).read_config().to_json()
     known = config_module.settings()
-    changes = {name: _from_text(name, value) for name, value in query.items() if name in known}
+    changes = {
+        name: _from_text(name, value)
+        for name, value in query.items()
+        if name in known or plugin_options.NAME.fullmatch(name)
+    }
     config: Config = config_module.parse(before | changes)
     values = config.to_json()
     del values["schema_version"]
@@ -45,6 +49,6 @@ def as_a_run_was(store: RunStore, query: Mapping[str, str]) -> dict[str, Any]:
 
 def _from_text(name: str, value: str) -> Any:
     """Return a value of an address as the configuration takes it: yes and no are words there."""
-    if config_module.value_type(name) is bool:
+    if name not in config_module.settings() or config_module.value_type(name) is bool:
         return {"true": True, "false": False}.get(value, value)
     return value

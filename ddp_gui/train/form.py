@@ -14,11 +14,11 @@ from trainers.contract.config import Setting
 Control = gr.Dropdown | gr.Checkbox | gr.Number | gr.Textbox
 
 TOPIC_TITLES = {
-    "data": "The data",
+    "data": "Data",
     "model": "The model",
-    "optimizer": "How it learns",
-    "schedule": "How long, how often",
-    "parallel": "How the ranks share the work",
+    "optimizer": "Optimizer and schedule",
+    "schedule": "Duration, evaluation, checkpoints",
+    "parallel": "Parallelism",
     "speed": "Speed",
     "reproduce": "Name, device, reproducibility",
 }
@@ -33,23 +33,30 @@ class Form:
     def __init__(self, catalogue: Catalogue, machine: Machine) -> None:
         self._catalogue = catalogue
         self._machine = machine
-        self._defaults = config_module.default_values() | {"nproc_per_node": machine.default_ranks()}
+        self._own_options = catalogue.own_options()
+        self._defaults = (
+            config_module.default_values()
+            | {name: option.default for name, option in self._own_options.items()}
+            | {"nproc_per_node": machine.default_ranks()}
+        )
         self.controls: dict[str, Control] = {}
 
     def add_controls(self, *names: str) -> None:
         """Make the controls of these fields here in the layout."""
         settings = config_module.settings()
         for name in names:
-            self.controls[name] = self._control(name, settings[name])
+            option = self._own_options.get(name)
+            self.controls[name] = self._control(name, option.setting if option else settings[name])
 
     def fields_of_topic(self, topic: str) -> list[str]:
         """Return the names of a topic's fields that have no place of their own."""
         placed = (*OWN_DATA_FIELDS, *FINE_TUNING_FIELDS)
-        return [
+        names = [
             name
             for name, setting in config_module.settings().items()
             if setting.topic == topic and name not in placed
         ]
+        return [*names, *self._own_options] if topic == "parallel" else names
 
     @property
     def names(self) -> list[str]:
@@ -67,15 +74,27 @@ class Form:
 
     def to_raw(self, *values: Any) -> dict[str, Any]:
         """Return the configuration the controls' values stand for, as JSON values."""
-        return dict(zip(self.names, values, strict=True))
+        raw = dict(zip(self.names, values, strict=True))
+        for name in self._own_options:
+            if not self._catalogue.means_something(name, raw):
+                del raw[name]
+        return raw
 
     def depending(self) -> dict[str, list[str]]:
         """Return the fields that mean something with some values of another field only, by that field."""
         found: dict[str, list[str]] = {}
-        for name, setting in config_module.settings().items():
-            if setting.only_with is not None:
-                found.setdefault(setting.only_with[0], []).append(name)
+        for name in [*config_module.settings(), *self._own_options]:
+            if (only_with := self._catalogue.only_with(name)) is not None:
+                found.setdefault(only_with[0], []).append(name)
         return found
+
+    def shown_if_meant(self, other: str, value: Any) -> list[Any]:
+        """Hide the fields, such as momentum, that mean nothing with this value of another one."""
+        # "hidden" and not False: the control stays in the document and keeps its value.
+        return [
+            gr.update(visible=self._catalogue.means_something(name, {other: value}) or "hidden")
+            for name in self.depending()[other]
+        ]
 
     def model_choices(self, dataset: str) -> list[tuple[str, str]]:
         """Return (label, name) of the models that can learn from a data set."""
@@ -115,17 +134,22 @@ class Form:
             "value": self._defaults[name],
             "elem_id": f"field-{name}",
         }
-        if setting.only_with is not None:
-            common["visible"] = means_something(name, self._defaults[setting.only_with[0]]) or "hidden"
-        kind = config_module.value_type(name)
+        if not self._catalogue.means_something(name, self._defaults):
+            common["visible"] = "hidden"
+        option = self._own_options.get(name)
+        kind, is_optional = (
+            (config_module.value_type(name), config_module.is_optional(name))
+            if option is None
+            else (option.value_type, option.is_optional)
+        )
         if name == "label_column":
-            # Filled from the table by the first look.
-            return _choice(choices=[("found by itself", "")], **common)
+            # Filled from the table by the first inspection.
+            return _choice(choices=[("found automatically", "")], **common)
         if setting.catalog or setting.choices:
             return _choice(choices=self._choices(setting), **common)
         if kind is bool:
             return gr.Checkbox(**common)
-        if kind is int and not config_module.is_optional(name):
+        if kind is int and not is_optional:
             return gr.Number(precision=None, **common)
         if kind in (int, float):
             # As text: people write 1e-3, a wrong word can be answered instead of swallowed, and an empty
@@ -143,11 +167,11 @@ class Form:
                     f"CPU ranks (up to {most})",
                     f"{there}: each rank is a process on the CPU.",
                 ),
-                "batch_size": ("Batch per rank", "Samples each rank works through in one step."),
+                "batch_size": ("Batch per rank", "Samples that each rank processes in one step."),
             }
             return on_cpu.get(name, (setting.label, setting.help))
         if name == "nproc_per_node":
-            return f"GPUs (up to {self._machine.num_gpus})", "One process trains on each."
+            return f"GPUs (up to {self._machine.num_gpus})", "One process trains on each GPU."
         return setting.label, setting.help
 
     def _choices(self, setting: Setting) -> list[tuple[str, str]]:
@@ -161,12 +185,6 @@ class Form:
         if setting.catalog == "strategies":
             return self.strategy_choices(str(self._defaults["model"]))
         return [(choice, choice) for choice in setting.choices]
-
-
-def means_something(name: str, value: Any) -> bool:
-    """Tell whether a field means something with this value of the field it depends on."""
-    only_with = config_module.settings()[name].only_with
-    return only_with is None or value in only_with[1]
 
 
 def _choice(**about: Any) -> gr.Dropdown:

@@ -16,7 +16,7 @@ from ddp_gui.train import own_data_words as words
 from ddp_gui.train.api import Api
 from ddp_gui.train.form import Form
 
-LAST_COLUMN = ("found by itself", "")
+LAST_COLUMN = ("found automatically", "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ def add_controls(form: Form) -> Controls:
             form.add_controls("data_path")
         with gr.Row():
             upload = gr.UploadButton("Upload a file", file_types=list(KINDS), size="md")
-            look = gr.Button("Look at it", size="md", elem_id="look-button")
+            look = gr.Button("Inspect", size="md", elem_id="inspect-button")
         with gr.Group(elem_classes="ddp-fold"), gr.Row():
             form.add_controls("data_task", "label_column", "skip_unreadable")
         seen = gr.HTML(words.NOT_LOOKED, elem_id="own-data-seen")

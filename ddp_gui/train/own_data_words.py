@@ -18,19 +18,19 @@ MAX_CELL = 60
 
 NOT_LOOKED = (
     '<div class="ddp-own"><p>Give a path on this machine, or upload a zip of images in class folders, '
-    "a table (csv, tsv, parquet) or a text. “Look at it” shows what it was taken for, before anything "
+    "a table (csv, tsv, parquet) or a text. “Inspect” shows what it was taken for, before anything "
     "is trained.</p></div>"
 )
 
 
 def own_data(look: Inspection) -> str:
     """Show what was seen of a person's data: what it was taken for, its faults, a preview."""
-    taken = (look.task or "nothing that can be learnt from").replace("_", " ")
+    taken = (look.task or "data that cannot be used").replace("_", " ")
 
     def kind(problem: Mapping[str, Any]) -> str:
         return "ddp-fatal" if problem["is_fatal"] else "ddp-harmless"
 
-    parts = [f"<p>Taken for <b>{as_html(taken)}</b>. {_sizes(look)}</p>"]
+    parts = [f"<p>Recognised as <b>{as_html(taken)}</b>. {_sizes(look)}</p>"]
     if look.problems:
         lines = "".join(
             f'<li class="{kind(problem)}">{as_html(problem_in_words(problem))}</li>'

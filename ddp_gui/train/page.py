@@ -22,12 +22,13 @@ from ddp_gui.plan.plan import Plan
 from ddp_gui.runs.runs import RunStore
 from ddp_gui.train import fill_in, own_data_page, presets, words
 from ddp_gui.train.api import Api
-from ddp_gui.train.form import FINE_TUNING_FIELDS, TOPIC_TITLES, Form, means_something
+from ddp_gui.train.form import FINE_TUNING_FIELDS, TOPIC_TITLES, Form
 from trainers.contract.config import ConfigError
 
 HERO = """<header class="ddp-hero"><h1>Train a network on several GPUs at once</h1>
-<p>Pick, press Start, and watch what every process of a real <code>torchrun</code> job does.</p></header>"""
-NO_COMMAND = "# nothing to run yet: see the message above"
+<p>Pick a model and data, press Start, and watch every process of a real <code>torchrun</code> job.</p>
+</header>"""
+NO_COMMAND = "# no command yet: see the message above"
 FIELDS_A_ROW = 3
 # The share of the run that is offered as warm-up when the rate is scaled up.
 OFFERED_WARM_UP = 0.05
@@ -114,7 +115,7 @@ class TrainPage:
         self._start = gr.Button("Start", variant="primary", size="lg", elem_id="start-button")
         # Somebody else's program may be on a GPU: a run waits for it to end, unless this is ticked.
         self._share = gr.Checkbox(
-            label="Also use GPUs on which somebody else's program is", visible=self.machine.num_gpus > 0
+            label="Also use GPUs that other programs are using", visible=self.machine.num_gpus > 0
         )
         gr.HTML(f'<p class="ddp-machine">{words.machine(self.machine)}</p>')
         self._equation = gr.HTML(elem_id="equation")
@@ -135,7 +136,7 @@ class TrainPage:
         for error in self.catalogue.errors:
             gr.Textbox(
                 value=f"{error['module']} cannot be used: {error['message']}",
-                label="A broken part",
+                label="A plug-in that failed to load",
                 show_label=False,
                 interactive=False,
                 elem_classes="ddp-problem",
@@ -206,7 +207,7 @@ class TrainPage:
         is_strategy = strategy in [name for _, name in strategies]
         return (
             gr.update(choices=sizes, value=size if is_size else ""),
-            gr.update(choices=strategies, value=strategy if is_strategy else "ddp"),
+            gr.update(choices=strategies, value=strategy if is_strategy else strategies[0][1]),
         )
 
     def _show_own_data(self, dataset: str) -> Any:
@@ -235,7 +236,7 @@ class TrainPage:
             looked.then(**fitting).then(self._preview_for_who_asks, self._controls, self._said, **QUIET)
         for other, names in self.form.depending().items():
             shown = [fields[name] for name in names]
-            fields[other].change(partial(_show_if_meant, names), fields[other], shown, **QUIET)
+            fields[other].change(partial(self.form.shown_if_meant, other), fields[other], shown, **QUIET)
         fields["scale_lr"].input(
             _offer_warm_up,
             [fields["scale_lr"], fields["warmup_steps"], fields["warmup_ratio"]],
@@ -262,7 +263,7 @@ class TrainPage:
         try:
             return [gr.skip(), *fill_in.updates(self.form, fill_in.as_a_run_was(self.store, query))]
         except (ValueError, OSError) as error:
-            words = f"The form could not be filled in as that run was: {visible(str(error))}"
+            words = f"The form could not be filled in from that run: {visible(str(error))}"
             return [gr.update(value=words, visible=True), *nothing]
 
     async def _press_start(self, shares_gpus: bool, *values: Any) -> str:
@@ -299,12 +300,6 @@ def _add_topic(form: Form, topic: str, title: str) -> None:
         for first in range(0, len(names), FIELDS_A_ROW):
             with gr.Row():
                 form.add_controls(*names[first : first + FIELDS_A_ROW])
-
-
-def _show_if_meant(names: list[str], value: str) -> list[Any]:
-    """Hide fields, such as momentum, while the choice they belong to is not made."""
-    # "hidden" and not False: the control stays in the document and keeps its value.
-    return [gr.update(visible=means_something(name, value) or "hidden") for name in names]
 
 
 def _offer_warm_up(is_on: bool, steps: Any, ratio: Any) -> Any:

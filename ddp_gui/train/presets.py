@@ -21,19 +21,19 @@ PRESETS = (
     Preset(
         name="fashion",
         title="Fashion-MNIST in a minute",
-        words="A small network learns to tell shirts from shoes; see which pictures it gets wrong.",
+        words="A small network learns to tell shirts from shoes. See which images it gets wrong.",
         values={"dataset": "fashion_mnist", "model": "cnn"},
     ),
     Preset(
         name="austen",
         title="Write like Jane Austen",
-        words="A GPT learns English letter by letter; every ten seconds it writes what it can.",
+        words="A GPT learns English letter by letter. Every ten seconds it writes a sample.",
         values={"dataset": "austen", "model": "gpt", "num_epochs": 3},
     ),
     Preset(
         name="moons",
         title="Two moons, watch the boundary",
-        words="The plane is coloured by what the network says of each place; watch the border bend.",
+        words="The plane is coloured by the predicted class. Watch the decision boundary bend.",
         values={
             "dataset": "moons",
             "model": "tabular_mlp",
@@ -47,7 +47,7 @@ PRESETS = (
     Preset(
         name="scaling",
         title="What do more GPUs buy?",
-        words="300 steps of a network with real work to do. Then run it again with fewer or more ranks, "
+        words="300 steps of a network that keeps the cores busy. Then run it again with fewer or more ranks, "
         "select both under Runs, and compare.",
         values={
             "dataset": "fashion_mnist",

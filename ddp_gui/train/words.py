@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_gui.devices.capacity import Machine
+from ddp_gui.http import glossary
 from ddp_gui.http.visible import as_html, visible
 from ddp_gui.launch import launcher
 from ddp_gui.plan import plan as plan_module
@@ -31,22 +32,22 @@ def equation(plan: Plan) -> str:
     ranks_each = config.nproc_per_node // copies
     if ranks_each == 1:
         terms = [
-            (f"{config.batch_size:,}", f"per {word}"),
+            (f"{config.batch_size:,}", glossary.term("batch per rank", f"per {word}")),
             (f"{copies}", f"{word}{'' if copies == 1 else 's'}"),
         ]
     else:
         shared = f"model cop{'y' if copies == 1 else 'ies'}, {ranks_each} {word}s each"
         terms = [(f"{config.batch_size:,}", "per copy"), (f"{copies}", shared)]
     if config.gradient_accumulation_steps > 1:
-        terms.append((f"{config.gradient_accumulation_steps}", "accumulated"))
-    product = "<i>×</i>".join(_term(number, words) for number, words in terms)
-    result = _term(f"{plan.global_batch:,}", "global batch")
-    steps = _term(f"{plan.steps_per_epoch:,}", "steps per epoch")
+        terms.append((f"{config.gradient_accumulation_steps}", glossary.term("accumulation", "accumulated")))
+    product = "<i>×</i>".join(_factor(number, words) for number, words in terms)
+    result = _factor(f"{plan.global_batch:,}", glossary.term("global batch"))
+    steps = _factor(f"{plan.steps_per_epoch:,}", glossary.term("step", "steps per epoch"))
     line = f'<div class="ddp-equation" role="status">{product}<i>=</i>{result}<i>→</i>{steps}</div>'
     return line + _learning_rate(plan)
 
 
-def _term(number: str, words: str) -> str:
+def _factor(number: str, words: str) -> str:
     return f"<span><b>{number}</b><small>{words}</small></span>"
 
 
@@ -56,14 +57,14 @@ def _learning_rate(plan: Plan) -> str:
     factor = plan.peak_learning_rate / config.learning_rate
     if not config.scale_lr and config.lr_schedule == "constant" and plan.num_warmup_steps == 0:
         return ""
-    words = [f"learning rate {config.learning_rate:g}"]
+    words = [f"{glossary.term('learning rate')} {config.learning_rate:g}"]
     if config.scale_lr:
         words[0] += f" × {factor:g} = <b>{plan.peak_learning_rate:g}</b>"
     if plan.num_warmup_steps:
         plural = "" if plan.num_warmup_steps == 1 else "s"
-        words.append(f"after {plan.num_warmup_steps:,} step{plural} of warm-up")
+        words.append(f"after {plan.num_warmup_steps:,} step{plural} of {glossary.term('warm-up')}")
     elif config.scale_lr:
-        words.append("without a warm-up")
+        words.append(f"without a {glossary.term('warm-up')}")
     if config.lr_schedule != "constant":
         words.append("then " + config.lr_schedule.replace("_", " "))
     return f'<p class="ddp-rate"><span>{", ".join(words)}</span>{_spark(plan)}</p>'
@@ -99,14 +100,6 @@ def warnings(sentences: Sequence[str]) -> str:
     return f'<ul class="ddp-before" role="status">{lines}</ul>'
 
 
-MEMORY_PARTS = {
-    "parameters": "parameters",
-    "gradients": "gradients",
-    "optimizer": "optimizer state",
-    "activations": "activations",
-}
-
-
 def memory(plan: Plan, machine: Machine, predicted: Prediction | None) -> str:
     """Draw what one rank's memory will hold, as far as that is known before the start."""
     if predicted is None:
@@ -114,15 +107,21 @@ def memory(plan: Plan, machine: Machine, predicted: Prediction | None) -> str:
     config = plan.config
     available = machine.memory_for_a_rank(config.device, config.nproc_per_node)
     total = predicted.total_bytes
-    parts = {name: getattr(predicted, f"{name}_bytes") for name in MEMORY_PARTS}
+    labels = {
+        "parameters": glossary.term("parameters"),
+        "gradients": glossary.term("gradient", "gradients"),
+        "optimizer": glossary.term("optimizer state"),
+        "activations": glossary.term("activations"),
+    }
+    parts = {name: getattr(predicted, f"{name}_bytes") for name in labels}
     bars = "".join(
         f'<span class="ddp-memory-{name}" style="width:{100 * size / max(1, total):.1f}%"></span>'
         for name, size in parts.items()
         if size
     )
     legend = "".join(
-        f'<span><i class="ddp-memory-{name}"></i>{MEMORY_PARTS[name]} '
-        f"{'not known' if size is None else in_bytes(size)}</span>"
+        f'<span><i class="ddp-memory-{name}"></i>{labels[name]} '
+        f"{'unknown' if size is None else in_bytes(size)}</span>"
         for name, size in parts.items()
     )
     word = "GPU" if plan.device_kind == "cuda" else "rank"
@@ -132,7 +131,7 @@ def memory(plan: Plan, machine: Machine, predicted: Prediction | None) -> str:
         fits = total <= available
         text = f"of the {in_bytes(available)} of {whose}"
         of = f" {text}" if fits else f' <span class="ddp-memory-over">{text}: it will not fit</span>'
-    holds = f"<p>Each {word} will hold at least <b>{in_bytes(total)}</b>{of}, beside the process itself.</p>"
+    holds = f"<p>Each {word} will hold at least <b>{in_bytes(total)}</b>{of}, besides the process itself.</p>"
     return (
         f'<div class="ddp-memory-card" role="group" aria-label="Predicted memory">{holds}'
         f'<div class="ddp-memory-track">{bars}</div><p class="ddp-memory-legend">{legend}</p></div>'

@@ -58,16 +58,16 @@ def _notes(folder: Path, rank: int) -> Path:
     return folder / f"found_{rank}.json"
 
 
-def weights(job: Job, train: Callable[[Job], str]) -> tuple[str, Found]:
+def weights(job: Job, train: Callable[[Job], None]) -> Found:
     """Train; give a hash of each parameter that every rank holds whole."""
-    outcome = train(job)
+    train(job)
     found = {}
     for name, parameter in job.strategy.network.named_parameters():
         whole = _if_whole(parameter.detach())
         if whole is not None:
             content = whole.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
             found[name] = hashlib.sha256(content).hexdigest()
-    return outcome, {"step": job.progress.step, "hashes": found}
+    return {"step": job.progress.step, "hashes": found}
 
 
 def _if_whole(tensor: Tensor) -> Tensor | None:
@@ -76,17 +76,17 @@ def _if_whole(tensor: Tensor) -> Tensor | None:
     return tensor.to_local() if all(kind.is_replicate() for kind in tensor.placements) else None
 
 
-def overlap(job: Job, train: Callable[[Job], str]) -> tuple[str, Found]:
+def overlap(job: Job, train: Callable[[Job], None]) -> Found:
     """Train under torch's profiler; count collectives, and products computed meanwhile."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if job.world.device.type == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
     with torch.profiler.profile(activities=activities) as profiler:
-        outcome = train(job)
+        train(job)
     trace = Path(json.loads(os.environ[LOOK])["out"]) / f"trace_{job.world.rank}.json"
     profiler.export_chrome_trace(str(trace))
     events = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
-    return outcome, {"step": job.progress.step, **overlapped(events)}
+    return {"step": job.progress.step, **overlapped(events)}
 
 
 def overlapped(trace: Sequence[Mapping[str, Any]]) -> dict[str, int]:
@@ -119,11 +119,10 @@ def main() -> None:
     chosen = json.loads(os.environ[LOOK])
     train = loop.train
 
-    def train_looked_at(job: Job) -> str:
-        outcome, found = LOOKS[chosen["look"]](job, train)
+    def train_looked_at(job: Job) -> None:
+        found = LOOKS[chosen["look"]](job, train)
         path = _notes(Path(chosen["out"]), job.world.rank)
         path.write_text(json.dumps(found), encoding="utf-8")
-        return outcome
 
     loop.train = train_looked_at
     worker.end(worker.main())

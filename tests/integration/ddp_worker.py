@@ -82,7 +82,9 @@ def train(strategy: Ddp, sizes: list[int]) -> list[float]:
     for number, size in enumerate(sizes):
         inputs, targets = batch(strategy.world, number, size)
         with strategy.gradient_sync(enabled=True):
-            losses.append(float(strategy.forward_backward(inputs, OBJECTIVE.share(targets, 1.0))))
+            loss = OBJECTIVE(strategy.model(inputs), targets, 1.0)
+            loss.backward()
+        losses.append(loss.item())
         optimizer.step()
         optimizer.zero_grad()
     return losses

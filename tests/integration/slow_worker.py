@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
 
 from trainers import worker
-from trainers.parallel.strategy import Strategy
+from trainers.optimisation.objective import Objective
 
 # Long beside what a busy machine holds a rank up for.
 DAWDLES_S = 0.4
@@ -18,19 +17,14 @@ DAWDLES_S = 0.4
 
 def main() -> None:
     """Train; the sleep is what makes this rank slow."""
-    in_time = Strategy.forward_backward
+    in_time = Objective.training_loss
 
-    def dawdling(
-        self: Strategy, inputs: Tensor, loss_of: Callable[[Any], Tensor], scale: Tensor | None = None
-    ) -> Tensor:
-        def late(output: Any) -> Tensor:
-            time.sleep(DAWDLES_S)
-            return loss_of(output)
-
-        return in_time(self, inputs, late, scale)
+    def dawdling(self: Objective, output: Any, targets: Tensor) -> Tensor:
+        time.sleep(DAWDLES_S)
+        return in_time(self, output, targets)
 
     if os.environ["RANK"] == "1":
-        Strategy.forward_backward = dawdling  # type: ignore[method-assign]
+        Objective.training_loss = dawdling  # type: ignore[method-assign]
     worker.end(worker.main())
 
 

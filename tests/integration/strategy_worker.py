@@ -121,12 +121,15 @@ class Training:
 
     def _epoch(self, loader: Loader, epoch: int, first_sample: int, until: int) -> None:
         strategy, world = self.strategy, self.strategy.world
-        loss = torch.zeros(())
-        for batch in loader.epoch(epoch, first_sample):
-            share = self.objective.share(batch.targets, batch.weight)
+        loss, criterion = torch.zeros(()), strategy.criterion(self.objective)
+        loader.set_epoch(epoch)
+        for batch in loader.starting_at(first_sample):
             noting = self.reduce_scatters if self.config.precision == "bf16" else contextlib.nullcontext()
             with strategy.gradient_sync(enabled=batch.is_last), noting:
-                loss += strategy.forward_backward(batch.inputs, share)
+                with strategy.autocast():
+                    share = criterion(strategy.model(batch.inputs), batch.targets, batch.weight)
+                share.backward()
+            loss += share.detach()
             if not batch.is_last:
                 continue
             norm = torch.full((), torch.nan)

@@ -124,7 +124,7 @@ def test_a_killed_rank_is_named_and_nothing_is_left(checks: CommunicationChecks)
     hold_while_it_measures(check)[1].kill()
     assert check.has_ended.wait(DONE_S)
     assert check.state == "failed"
-    assert check.error is not None and check.error.startswith("Rank 1 was ended by a signal (SIGKILL)")
+    assert check.error is not None and check.error.startswith("Rank 1 was killed by a signal (SIGKILL)")
     assert processes_below(os.getpid()) == []
 
 

@@ -23,7 +23,7 @@ from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
 from ddp_gui.server import build_app, guarded
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB, EVE, password_of
-from tests.unit.test_gui_runs import make_run
+from tests.unit.ddp_gui.runs.test_runs import make_run
 from trainers.contract.rundir import RunDirectory
 
 NO_RULE = (
@@ -77,6 +77,7 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/live/queue/run": ("see", "?id=RUN"),
     "/live/me": ("anybody", ""),
     "/live/plotly.min.js": ("anybody", ""),
+    "/live/glossary": ("anybody", ""),
     "/live/machine": ("anybody", ""),
     "/live/machine/check/{check_id}/report.txt": ("anybody", ""),
     "/live/runs": ("anybody", ""),
@@ -307,5 +308,5 @@ def test_the_page_to_log_in_shows_what_was_typed_as_text(page: Page) -> None:
     form = {"username": '"><script>alert(1)</script>', "password": "x", "next": '"><img src=x>'}
     answer = page.browsers[""].post("/login", data=form, headers={"accept": "text/html"})
     assert answer.status_code == 401
-    assert "do not belong together" in answer.text
+    assert "name or the password is wrong" in answer.text
     assert "<script>alert" not in answer.text and "<img" not in answer.text

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
+
+from trainers.contract import events
 
 
 @dataclass(kw_only=True)
@@ -32,6 +34,17 @@ class Progress:
     best_step: int | None = None
     num_evaluations_without_best: int = 0
     evaluated_step: int | None = None
+
+    def note_evaluation(self, metrics: Mapping[str, float]) -> bool:
+        """Note an evaluation of this step; tell whether it is the best so far."""
+        self.evaluated_step = self.step
+        name = events.primary_metric(metrics)
+        if name is None or not events.is_better(name, metrics[name], self.best_value):
+            self.num_evaluations_without_best += 1
+            return False
+        self.best_value, self.best_step = metrics[name], self.step
+        self.num_evaluations_without_best = 0
+        return True
 
 
 @dataclass(kw_only=True)

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from trainers.contract import config as config_module
 from trainers.contract import events
@@ -30,7 +30,7 @@ from trainers.files.json_files import read_json, remove_half_written, write_json
 __all__ = ["Checkpoint", "CommandName", "RunDirectory", "Status"]
 
 CommandName = Literal["stop", "checkpoint", "pause", "resume", "set_lr"]
-COMMAND_NAMES: tuple[CommandName, ...] = ("stop", "checkpoint", "pause", "resume", "set_lr")
+COMMAND_NAMES: tuple[CommandName, ...] = get_args(CommandName)
 _STEP_DIRECTORY = re.compile(r"step_([0-9]{1,15})")
 _LAUNCH_GRACE_S = 20.0
 # The year 9999.

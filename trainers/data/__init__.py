@@ -5,7 +5,6 @@ Plug-ins take what they need from here.
 
 from trainers.data.dataset import (
     ASSETS_DATA,
-    CLASSIFICATIONS,
     IMAGE_CLASSIFICATION,
     LANGUAGE_MODELLING,
     MOST_CONFUSED,
@@ -33,7 +32,6 @@ from trainers.data.dataset import (
 
 __all__ = [
     "ASSETS_DATA",
-    "CLASSIFICATIONS",
     "IMAGE_CLASSIFICATION",
     "LANGUAGE_MODELLING",
     "MOST_CONFUSED",

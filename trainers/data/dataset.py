@@ -21,7 +21,6 @@ LANGUAGE_MODELLING = "language_modelling"
 TABULAR_CLASSIFICATION = "tabular_classification"
 TABULAR_REGRESSION = "tabular_regression"
 
-CLASSIFICATIONS = frozenset({IMAGE_CLASSIFICATION, TEXT_CLASSIFICATION, TABULAR_CLASSIFICATION})
 MOST_CONFUSED = 20  # classes of which it is told which is taken for which: more fit on no screen
 MOST_DIGESTED = 1024
 PADDING = 0  # the token that fills up short texts

@@ -42,9 +42,12 @@ class Loader:
             Augmentation(flip=config.random_flip, crop_pixels=config.random_crop) if varied else None
         )
 
-    def epoch(self, epoch: int, first_sample: int = 0) -> Iterator[Batch]:
-        """Yield the epoch's micro-batches after its first `first_sample` global samples."""
+    def set_epoch(self, epoch: int) -> None:
+        """Shuffle for this epoch (0-based); without it every epoch would see the same order."""
         self._batches.set_epoch(epoch)
+
+    def starting_at(self, first_sample: int) -> Iterator[Batch]:
+        """Yield the epoch's micro-batches after its first `first_sample` global samples."""
         is_beside_model = self._split.device.type == self._device.type
         is_resident = is_beside_model and (self._device.type != "cpu" or self._config.num_workers == 0)
         stored = self._picked(first_sample) if is_resident else self._carried(first_sample)

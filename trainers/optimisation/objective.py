@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn import functional
 
-from trainers.data.dataset import LANGUAGE_MODELLING, TABULAR_REGRESSION, DataSpec, Split
+from trainers import registry
+from trainers.data.dataset import DataSpec, Split
 from trainers.engines.heartbeats import beats
 from trainers.engines.heartbeats.heartbeat_board import EVALUATING
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
-from trainers.report import metrics
 from trainers.report.metrics import Evaluation
 
 MOST_EVALUATED = 256
@@ -24,15 +22,15 @@ MOST_SCORES = 2**26  # 256 MB in fp32
 
 
 class Objective:
-    """The loss of a task: cross-entropy against class numbers, or squared error against standardised numbers.
+    """The loss of a task over the targets of a batch.
 
     Args:
-        label_smoothing: share of the target given to all classes alike (Szegedy et al. 2015, section 7).
+        label_smoothing: share of the target given to all classes alike, where there are classes.
     """
 
     def __init__(self, spec: DataSpec, *, label_smoothing: float = 0.0) -> None:
-        self._is_regression = spec.task == TABULAR_REGRESSION
-        self._label_smoothing = 0.0 if self._is_regression else label_smoothing
+        self._task = registry.task(spec.task)
+        self._label_smoothing = label_smoothing
 
     def training_loss(self, output: Tensor | tuple[Tensor, Tensor], targets: Tensor) -> Tensor:
         """Return the mean loss of a batch; a model may add a loss of its own, as (scores, loss)."""
@@ -41,24 +39,16 @@ class Objective:
             return self._loss(scores, targets, "mean", self._label_smoothing) + auxiliary
         return self._loss(output, targets, "mean", self._label_smoothing)
 
-    def share(self, targets: Tensor, weight: float) -> Callable[[Any], Tensor]:
-        """Return what maps the model's output for these targets to their weighted part of the loss."""
-
-        def loss_of(output: Any) -> Tensor:
-            return self.training_loss(output, targets) * weight
-
-        return loss_of
+    def __call__(self, output: Tensor | tuple[Tensor, Tensor], targets: Tensor, weight: float) -> Tensor:
+        """Return a micro-batch's share of the loss of a step; see `MicroBatch.weight`."""
+        return self.training_loss(output, targets) * weight
 
     def summed_loss(self, scores: Tensor, targets: Tensor) -> Tensor:
         """Return the loss added up over the targets, without smoothing; in float64, so order is no matter."""
         return self._loss(scores, targets, "none", 0.0).double().sum()
 
     def _loss(self, scores: Tensor, targets: Tensor, reduction: str, smoothing: float) -> Tensor:
-        if self._is_regression:
-            return functional.mse_loss(scores.float().flatten(), targets.flatten(), reduction=reduction)
-        return functional.cross_entropy(
-            scores.flatten(0, -2), targets.flatten(), reduction=reduction, label_smoothing=smoothing
-        )
+        return self._task.loss(scores, targets, reduction=reduction, label_smoothing=smoothing)
 
 
 def evaluation_batch(spec: DataSpec, batch_size: int) -> int:
@@ -67,8 +57,7 @@ def evaluation_batch(spec: DataSpec, batch_size: int) -> int:
     Without gradients a sample takes a fraction of what it takes in training; a language model's scores
     (one for each word it knows, at each place) take more than all the rest.
     """
-    num_places = spec.input_shape[0] if spec.task == LANGUAGE_MODELLING else 1
-    fitting = MOST_SCORES // max(1, spec.num_classes * num_places)
+    fitting = MOST_SCORES // max(1, registry.task(spec.task).num_scores(spec))
     return max(batch_size, min(MOST_EVALUATED, WIDENING * batch_size, fitting))
 
 
@@ -94,7 +83,7 @@ def evaluate(
     network = strategy.network
     share_running_statistics(network)
     network.eval()
-    meter = metrics.create(spec, world.device)
+    meter = registry.task(spec.task).meter(spec, world.device)
     first = min(strategy.replica, len(split))
     mine = torch.arange(first, len(split), strategy.num_replicas, device=split.device)
     most = -(-len(split) // strategy.num_replicas)

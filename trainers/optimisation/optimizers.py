@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from trainers.checkpoint.snapshot import Progress
 from trainers.contract.config import Config, schedule
 from trainers.parallel.strategy import Strategy
 
@@ -43,8 +44,9 @@ class LearningRate:
         self._config = config
         self._peak = config.peak_learning_rate(num_replicas)
         self._num_steps = config.num_steps(num_train, num_replicas)
+        self._global_batch = config.global_batch(num_replicas)
         self.steps_per_epoch = config.steps_per_epoch(num_train, num_replicas)
-        self.is_over_by_steps = self._num_steps < self.steps_per_epoch * config.num_epochs
+        self._is_over_by_steps = self._num_steps < self.steps_per_epoch * config.num_epochs
 
     def at(self, step: int, peak: float | None) -> float:
         """Return the rate of step `step` (1-based); `peak`: what somebody set during the run."""
@@ -53,9 +55,20 @@ class LearningRate:
         )
         return (self._peak if peak is None else peak) * factor
 
-    def apply(self, optimizer: torch.optim.Optimizer, step: int, peak: float | None) -> float:
-        """Give the optimizer the rate of step `step` and return it."""
-        rate = self.at(step, peak)
+    def position(self, progress: Progress) -> int:
+        """Return where the schedule stands: the step under way, counted in global batches of today's size.
+
+        It is `step` + 1, unless the run was resumed with another global batch: then what counts is the data
+        seen, because epochs end the run. Where `max_steps` ends it, steps count, but for rates by the epoch.
+        """
+        if self._is_over_by_steps and self._config.lr_schedule != "step":
+            return progress.step + 1
+        steps = -(-progress.samples_in_epoch // self._global_batch)
+        return progress.epoch * self.steps_per_epoch + steps + 1
+
+    def apply(self, optimizer: torch.optim.Optimizer, progress: Progress) -> float:
+        """Give the optimizer the rate of the step under way and return it."""
+        rate = self.at(self.position(progress), progress.learning_rate)
         for group in optimizer.param_groups:
             group["lr"] = rate
         return rate

@@ -6,8 +6,6 @@ import contextlib
 
 import torch
 
-from trainers.parallel.strategy import Strategy
-
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -36,7 +34,7 @@ class Precision:
         return torch.autocast(self._device.type, dtype=self._kind)
 
     def loss_scale(self) -> torch.Tensor | None:
-        """Return what the loss is multiplied by before backward; None: nothing. Without waiting for a GPU."""
+        """Return the gradient of the loss that backward begins with; None: 1. Without waiting for a GPU."""
         return None if self.scaler is None else self.scaler.scale(self._one)
 
     def unscale(self, optimizer: torch.optim.Optimizer) -> None:
@@ -51,13 +49,3 @@ class Precision:
         else:
             self.scaler.step(optimizer)
             self.scaler.update()
-
-
-def why_not(name: str, strategy: type[Strategy]) -> str | None:
-    """Say why a precision cannot be had with a strategy, or None."""
-    if name == "fp16" and (strategy.is_sharded or strategy.is_collective):
-        return (
-            f"precision fp16 is not offered with strategy {strategy.name}, whose ranks would each scale "
-            "their own part: choose bf16, which needs no scaling"
-        )
-    return None

@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import asdict, dataclass, replace
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from trainers.contract.config import Config, RanksPerReplica
+from trainers.contract import config as config_module
+from trainers.contract.config import Config, ConfigError, RanksPerReplica, formulas, plugin_options
+from trainers.contract.config.formulas import Check
+from trainers.contract.config.plugin_options import Option
 from trainers.parallel import memory_format
 from trainers.parallel.process_group import World
 
-Loss = Callable[[Any, Tensor], Tensor]
+
+class Loss(Protocol):
+    """What training asks of a loss: a tensor, or what a strategy computes in a way of its own."""
+
+    def backward(self, gradient: Tensor | None = None) -> None:
+        """Add up gradients; `gradient` is what backward begins with, None: 1."""
+
+    def detach(self) -> Tensor:
+        """Return the number, on its device; may be asked for after backward only."""
+
+
+# The model's output, the targets and the micro-batch's weight -> its share of the loss of the step.
+Criterion = Callable[[Any, Tensor, float], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryShares:
-    """Over how many ranks each kind of memory is divided: "one" is not at all, or only in part.
+    """Over how many ranks each kind of memory is divided, as formulas: "one" is not at all, or only in part.
 
     Attributes:
         parameters: at their peak: weights that are all whole while a step computes are not divided.
@@ -32,18 +47,33 @@ class MemoryShares:
     activations: RanksPerReplica = "one"
 
 
+# The ranks of a sharded or shared model would each scale the gradients of their own part.
+NO_LOSS_SCALING = Check(
+    holds="precision != 'fp16'",
+    field="precision",
+    allowed="fp32, tf32 or bf16, which need no scaling: with fp16 and {strategy} the ranks would each scale "
+    "their own part",
+)
+
+
 class Strategy:
     """How one network trains on several ranks.
 
     Class attributes:
-        ranks_per_replica: how many ranks hold one copy of the model between them. Each copy (replica)
-            sees samples of its own; the ranks of one copy see the same ones.
+        options: the fields of the configuration that mean something with it.
+        Options: a dataclass of options that only this strategy knows, each made by `setting`; in the
+            configuration they are called `<strategy>.<option>`.
+        checks: what must hold of a configuration; the page says them before the start.
+        ranks_per_replica: how many ranks hold one copy of the model between them, as a formula over the
+            configuration. Each copy (replica) sees samples of its own; the ranks of one copy see the same
+            ones.
         is_collective: a forward pass needs all ranks, so evaluation and samples call it on all of them
             equally often.
         is_sharded: parameters or optimizer state lie in pieces on the ranks.
         rehearses: the first backward pass decides how later ones add up (DDP lays out its buckets), so a
             resumed run has to go through one before it is in step with a run that was never interrupted.
         memory_shares: what the ranks divide among them.
+        gradient_copies: how often a rank holds its gradients, as a formula.
         libraries: what wrapping imports, some of it inside torch; imported before the model is built, so
             that nobody takes it for the model's memory.
         takes_any_layout: parameters may lie in memory in another order than that of their dimensions.
@@ -51,24 +81,31 @@ class Strategy:
             alike only as long as all of those ranks compute the same bits.
         measures_wait: backward ends with the all-reduce, and the computation waits for it there, so that
             waiting for others can be measured from a hook on the first layer.
-        name, label, description: set by `@register_strategy`.
+        divides_passes: backward begins when forward is over, so that each has a time of its own.
+        name, label, description, sharing: set by `@register_strategy`.
 
     Attributes:
-        forward_done: called between forward and backward, where a strategy does one after the other.
+        own: the values of its `Options`.
     """
 
+    options: ClassVar[tuple[str, ...]] = ()
+    Options: ClassVar[type[Any] | None] = None
+    checks: ClassVar[tuple[Check, ...]] = ()
     ranks_per_replica: ClassVar[RanksPerReplica] = "one"
     is_collective: ClassVar[bool] = False
     is_sharded: ClassVar[bool] = False
     memory_shares: ClassVar[MemoryShares] = MemoryShares()
+    gradient_copies: ClassVar[str] = "1"
     libraries: ClassVar[tuple[str, ...]] = ()
     keeps_copies_without_sync: ClassVar[bool] = False
     measures_wait: ClassVar[bool] = False
+    divides_passes: ClassVar[bool] = True
     rehearses: ClassVar[bool] = False
     takes_any_layout: ClassVar[bool] = False
     name: ClassVar[str] = ""
     label: ClassVar[str] = ""
     description: ClassVar[str] = ""
+    sharing: ClassVar[str] = ""
 
     network: nn.Module
     model: nn.Module
@@ -76,10 +113,14 @@ class Strategy:
     def __init__(self, config: Config, world: World) -> None:
         self.config = config
         self.world = world
+        self.own: Any = (
+            None
+            if self.Options is None
+            else plugin_options.read(self.name, self.Options, config.plugin_options)
+        )
         self.num_replicas = config.num_replicas(self.ranks_per_replica)
         self.replica = world.rank * self.num_replicas // world.world_size
         self.autocast: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
-        self.forward_done: Callable[[], None] = _nobody_listens
 
     @classmethod
     def why_not(cls, network: nn.Module) -> str | None:
@@ -88,10 +129,48 @@ class Strategy:
         return None
 
     @classmethod
+    def own_options(cls) -> tuple[Option, ...]:
+        """Return the options that only this strategy knows."""
+        return plugin_options.declared(cls.name, cls.Options)
+
+    @classmethod
+    def all_checks(cls) -> tuple[Check, ...]:
+        """Return what must hold of a configuration, also for reasons that concern several strategies."""
+        scales_apart = cls.is_sharded or cls.is_collective
+        return (*cls.checks, NO_LOSS_SCALING) if scales_apart else cls.checks
+
+    @classmethod
     def why_not_config(cls, config: Config) -> str | None:
         """Say why this configuration cannot be trained this way, or None; needs no process group."""
-        del config
-        return None
+        try:
+            own = plugin_options.checked(cls.own_options(), config.plugin_options)
+        except ConfigError as error:
+            return str(error)
+        values = replace(config, plugin_options=own).values()
+        problems = [problem for check in cls.all_checks() if (problem := check.problem(values))]
+        return " ".join(map(str, problems)) or None
+
+    @classmethod
+    def check_declarations(cls) -> None:
+        """See that options, checks and formulas name fields that there are.
+
+        Raises:
+            ValueError: naming what does not.
+        """
+        if not cls.sharing:
+            raise ValueError(
+                f"strategy {cls.name} does not say what its ranks do together: give it `sharing`"
+            )
+        if unknown := set(cls.options) - config_module.settings().keys():
+            names = ", ".join(sorted(unknown))
+            raise ValueError(f"strategy {cls.name} has options that are no fields: {names}")
+        own = plugin_options.checked(cls.own_options(), {})
+        values = replace(Config(), plugin_options=own).values()
+        for formula in (cls.ranks_per_replica, cls.gradient_copies, *asdict(cls.memory_shares).values()):
+            formulas.evaluate(formula, values)
+        for check in cls.all_checks():
+            formulas.evaluate(check.holds, values)
+            check.said(values)
 
     @property
     def counts(self) -> bool:
@@ -120,22 +199,12 @@ class Strategy:
         del enabled
         return contextlib.nullcontext()
 
-    def forward_backward(
-        self, inputs: Tensor, loss_of: Callable[[Any], Tensor], scale: Tensor | None = None
-    ) -> Tensor:
-        """Run one micro-batch forward and backward; return its loss, detached.
+    def criterion(self, criterion: Criterion) -> Callable[[Any, Tensor, float], Loss]:
+        """Return what the loop calls with the output of `model` to get a micro-batch's share of the loss.
 
-        Args:
-            loss_of: maps the model's output to this micro-batch's share of the loss.
-            scale: what the loss is multiplied by before backward (fp16 loss scaling).
-
-        The mean of what all ranks return, added up over the micro-batches, is the loss of the step.
+        The mean over all ranks of these shares, added up over the micro-batches, is the loss of the step.
         """
-        with self.autocast():
-            loss = loss_of(self.model(inputs))
-        self.forward_done()
-        (loss if scale is None else loss * scale).backward()
-        return loss.detach()
+        return criterion
 
     def scores(self, inputs: Tensor) -> Tensor:
         """Return the model's output without training it (evaluation, samples), on every rank."""
@@ -161,7 +230,3 @@ class Strategy:
         self.network.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         memory_format.align_state(optimizer)
-
-
-def _nobody_listens() -> None:
-    """Stands where no clock runs."""

@@ -16,7 +16,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from trainers.data.dataset import LANGUAGE_MODELLING, TABULAR_REGRESSION, DataSpec
+from trainers import registry
+from trainers.data.dataset import DataSpec
 from trainers.optimisation.objective import Objective
 
 log = logging.getLogger(__name__)
@@ -59,9 +60,7 @@ def _batch(spec: DataSpec, batch_size: int) -> tuple[Tensor, Tensor]:
     """Return inputs and targets of a batch of this data, without values."""
     kind = torch.int64 if spec.vocabulary_size else torch.float32
     inputs = torch.empty((batch_size, *spec.input_shape), dtype=kind, device=META)
-    shape = (batch_size, *spec.input_shape) if spec.task == LANGUAGE_MODELLING else (batch_size,)
-    target_kind = torch.float32 if spec.task == TABULAR_REGRESSION else torch.int64
-    return inputs, torch.empty(shape, dtype=target_kind, device=META)
+    return inputs, registry.task(spec.task).empty_targets(spec, batch_size, META)
 
 
 class _FusedAttention(TorchFunctionMode):

@@ -20,7 +20,7 @@ from torch import nn
 
 from trainers import registry
 from trainers.contract.config import Config
-from trainers.data.dataset import LANGUAGE_MODELLING, DataOptions, DataSpec, NotInstalledError
+from trainers.data.dataset import DataOptions, DataSpec, NotInstalledError
 from trainers.parallel.strategy import Strategy
 from trainers.registry import ModelEntry, ModelOptions
 
@@ -45,18 +45,29 @@ def describe() -> dict[str, Any]:
             if entry.needs_path
         ],
         "unavailable": unavailable,
-        "strategies": [
-            {
-                "name": strategy.name,
-                "label": strategy.label,
-                "description": strategy.description,
-                "ranks_per_replica": strategy.ranks_per_replica,
-                "memory_shares": asdict(strategy.memory_shares),
-            }
-            for strategy in ordered_strategies()
+        "strategies": [describe_strategy(strategy) for strategy in ordered_strategies()],
+        "tasks": [
+            {"name": name, "loss_words": task.loss_words, "first_metric": task.first_metric}
+            for name, task in registry.tasks().items()
         ],
         "errors": broken,
         "watched_paths": sorted(str(path) for path in watched),
+    }
+
+
+def describe_strategy(strategy: type[Strategy]) -> dict[str, Any]:
+    """Return what the page knows of a strategy."""
+    return {
+        "name": strategy.name,
+        "label": strategy.label,
+        "description": strategy.description,
+        "sharing": strategy.sharing,
+        "ranks_per_replica": strategy.ranks_per_replica,
+        "memory_shares": asdict(strategy.memory_shares),
+        "gradient_copies": strategy.gradient_copies,
+        "options": list(strategy.options),
+        "own_options": [option.to_json() for option in strategy.own_options()],
+        "checks": [asdict(check) for check in strategy.all_checks()],
     }
 
 
@@ -67,7 +78,7 @@ def ordered_strategies() -> list[type[Strategy]]:
 
 def _place(strategy: type[Strategy]) -> tuple[bool, int, str]:
     """Order strategies for people: the usual one first, then by how many ranks share a model."""
-    sharing = ("one", "all", "tensor_parallel_size").index(strategy.ranks_per_replica)
+    sharing = {"one": 0, "all": 1}.get(strategy.ranks_per_replica, 2)
     return strategy.name != Config().strategy, sharing, strategy.name
 
 
@@ -88,7 +99,7 @@ def describe_dataset(name: str, label: str, spec: DataSpec) -> dict[str, Any]:
 
 def _num_places(name: str, spec: DataSpec) -> int | None:
     """Return the tokens there are to be guessed: with them the page knows the samples of every length."""
-    if spec.task != LANGUAGE_MODELLING:
+    if not registry.task(spec.task).is_cut_from_one_text:
         return None
     return registry.datasets()[name].create(DataOptions(sequence_length=1)).spec().num_train
 

@@ -49,6 +49,7 @@ class StepMeter:
             DeviceLosses(world.device, SLOTS) if self._reads_late else HostLosses()
         )
         self._steps: list[StepNote] = []
+        self._step_loss: Tensor | None = None
         self._interval = 1
         self._grad_norm: Tensor | None = None
         self._unread: _Report | None = None
@@ -96,9 +97,17 @@ class StepMeter:
         if self._unread is not None:
             self._unread.asks_for_sample = False
 
+    def add_loss(self, share: Tensor) -> None:
+        """Take a micro-batch's share of the loss of the step under way; it stays on its device.
+
+        Args:
+            share: this rank's, as it was given to backward: the mean over the ranks, added up over the
+                micro-batches, is the loss of the step.
+        """
+        self._step_loss = share if self._step_loss is None else self._step_loss + share
+
     def step_done(
         self,
-        loss: Tensor,
         *,
         step: int,
         epoch: int,
@@ -110,10 +119,11 @@ class StepMeter:
         """Note one optimizer step; report when it is time.
 
         Args:
-            loss: this rank's loss as given to backward (scaled such that the ranks' mean is the loss).
             num_global: samples of all ranks in this step.
         """
-        self._losses.add(loss)
+        assert self._step_loss is not None, "a step has at least one micro-batch"
+        self._losses.add(self._step_loss)
+        self._step_loss = None
         self._steps.append((step, epoch, lr, num_global, step_time_s, data_time_s))
         if len(self._steps) >= self._interval:
             self._unread = self._begin()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from trainers.data.dataset import LANGUAGE_MODELLING, MOST_CONFUSED, TABULAR_REGRESSION, DataSpec
 from trainers.parallel.process_group import World
 
 TOP = 5
@@ -125,55 +123,3 @@ class ConfusionMeter(ClassificationMeter):
     def _confusion(self, sums: list[float]) -> list[list[int]]:
         classes = self._num_classes
         return [[int(n) for n in sums[row * classes :][:classes]] for row in range(classes)]
-
-
-class LanguageMeter(Meter):
-    """Perplexity and accuracy of the next token; bits per character where a token is one."""
-
-    def __init__(self, device: torch.device, *, tokens_are_characters: bool) -> None:
-        self._tokens_are_characters = tokens_are_characters
-        super().__init__(1, device)
-
-    def _count(self, scores: Tensor, targets: Tensor, sums: Tensor) -> None:
-        sums[0] += (scores.argmax(-1) == targets).sum()
-
-    def _metrics(self, sums: list[float], count: float) -> dict[str, float]:
-        return {"accuracy": sums[0] / count}
-
-    def _of_loss(self, mean_loss: float) -> dict[str, float]:
-        name = "bits_per_character" if self._tokens_are_characters else "bits_per_token"
-        return {"perplexity": math.exp(min(mean_loss, 700.0)), name: mean_loss / math.log(2)}
-
-
-class RegressionMeter(Meter):
-    """RMSE and MAE on the target's own scale, and R² (1 is perfect, 0 is always saying the mean)."""
-
-    def __init__(self, target_std: float, device: torch.device) -> None:
-        self._std = target_std
-        super().__init__(4, device)
-
-    def _count(self, scores: Tensor, targets: Tensor, sums: Tensor) -> None:
-        targets = targets.double()
-        errors = scores.flatten().double() - targets
-        sums += torch.stack(
-            [errors.square().sum(), errors.abs().sum(), targets.sum(), targets.square().sum()]
-        )
-
-    def _metrics(self, sums: list[float], count: float) -> dict[str, float]:
-        squared, absolute, total, total_squared = sums
-        spread = total_squared - total * total / count
-        return {
-            "rmse": self._std * math.sqrt(squared / count),
-            "mae": self._std * absolute / count,
-            "r2": 1 - squared / spread if spread > 0 else math.nan,
-        }
-
-
-def create(spec: DataSpec, device: torch.device) -> Meter:
-    """Return the empty meter of a task."""
-    if spec.task == LANGUAGE_MODELLING:
-        return LanguageMeter(device, tokens_are_characters=bool(spec.class_names))
-    if spec.task == TABULAR_REGRESSION:
-        return RegressionMeter(spec.target_std, device)
-    kind = ConfusionMeter if spec.num_classes <= MOST_CONFUSED else ClassificationMeter
-    return kind(spec.num_classes, device)

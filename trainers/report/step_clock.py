@@ -39,12 +39,19 @@ class StepClock:
     Backward reaches the first layer last, so the hook of the first parameter marks the end of a rank's own
     gradients; from there to the end of backward it waits for the others.
 
+    Args:
+        measures_wait: see `Strategy`.
+        divides_passes: forward and backward come one after the other; a pipeline's are interleaved.
+
     Attributes:
         step_time_s, data_time_s: what the host spent on the last step, and in it on fetching data.
         newest: gives how the newest measured step divides; worked out when somebody asks, in any thread.
     """
 
-    def __init__(self, network: nn.Module, device: torch.device, *, measures_wait: bool) -> None:
+    def __init__(
+        self, network: nn.Module, device: torch.device, *, measures_wait: bool, divides_passes: bool = True
+    ) -> None:
+        self._divides_passes = divides_passes
         self.step_time_s = self.data_time_s = 0.0
         self.newest: Callable[[], StepTimes] = StepTimes
         self._is_gpu = device.type == "cuda"
@@ -89,8 +96,9 @@ class StepClock:
         self._mark("data")
 
     def forward_done(self) -> None:
-        """Note that the loss is there; a strategy whose passes are interleaved never says so."""
-        self._mark("forward")
+        """Note that the loss is there; where the passes are interleaved it is not, and nothing is noted."""
+        if self._divides_passes:
+            self._mark("forward")
 
     def backward_done(self) -> None:
         """Note the end of backward; either the optimizer follows or another batch is fetched."""

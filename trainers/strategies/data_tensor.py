@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from torch import nn
 
-from trainers.contract.config import Config, RanksPerReplica
+from trainers.contract.config import RanksPerReplica
+from trainers.contract.config.formulas import Check
 from trainers.registry import register_strategy
 from trainers.strategies.tensor import cut_by_plan, why_not_tensor_parallel
 from trainers.strategies.zero3 import FullySharded
@@ -16,10 +17,19 @@ from trainers.strategies.zero3 import FullySharded
     "data_tensor",
     label="Data × tensor",
     description="A few ranks share one copy of the model; several such copies learn from different samples.",
+    sharing="Some ranks share a copy of the model between them; the copies average their gradients.",
 )
 class DataTensor(FullySharded):
     """Neighbouring ranks hold one copy between them; FSDP2 cuts every piece again over the copies."""
 
+    options: ClassVar[tuple[str, ...]] = ("tensor_parallel_size",)
+    checks: ClassVar[tuple[Check, ...]] = (
+        Check(
+            holds="all % tensor_parallel_size == 0",
+            field="tensor_parallel_size",
+            allowed="a number that divides the {all} ranks",
+        ),
+    )
     ranks_per_replica: ClassVar[RanksPerReplica] = "tensor_parallel_size"
     keeps_copies_without_sync: ClassVar[bool] = True
     libraries: ClassVar[tuple[str, ...]] = (*FullySharded.libraries, "torch.distributed.tensor.parallel")
@@ -27,13 +37,6 @@ class DataTensor(FullySharded):
     @classmethod
     def why_not(cls, network: nn.Module) -> str | None:
         return why_not_tensor_parallel(network)
-
-    @classmethod
-    def why_not_config(cls, config: Config) -> str | None:
-        num_ranks, size = config.nproc_per_node, config.tensor_parallel_size
-        if num_ranks % size == 0:
-            return None
-        return f"{num_ranks} ranks are not a whole number of model copies of {size} ranks each"
 
     def wrap(self, network: nn.Module) -> None:
         from torch.distributed.device_mesh import init_device_mesh

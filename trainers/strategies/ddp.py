@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from trainers.contract.config import Config
+from trainers.contract.config.formulas import Check
 from trainers.engines.heartbeats import beats
 from trainers.parallel import shared_all_reduce
 from trainers.parallel.sharded import has_only_running_statistics
@@ -44,16 +44,25 @@ _COMPRESSIONS = {"fp16": default_hooks.fp16_compress_hook, "bf16": _send_as_bf16
 class DataParallel(Strategy):
     """Wraps the network in DDP; rank 0's weights are sent to all others there."""
 
+    options: ClassVar[tuple[str, ...]] = (
+        "bucket_cap_mb",
+        "gradient_as_bucket_view",
+        "static_graph",
+        "gradient_compression",
+    )
+    checks: ClassVar[tuple[Check, ...]] = (
+        Check(
+            holds="not static_graph or gradient_accumulation_steps == 1",
+            field="static_graph",
+            allowed="false with gradient_accumulation_steps above 1: DDP counts every backward pass",
+        ),
+    )
+    # Without the view a second copy of all gradients lies in the buckets.
+    gradient_copies: ClassVar[str] = "1 if gradient_as_bucket_view else 2"
     measures_wait: ClassVar[bool] = True
     libraries: ClassVar[tuple[str, ...]] = ("torch._dynamo.utils",)
     rehearses: ClassVar[bool] = True
     model: DistributedDataParallel
-
-    @classmethod
-    def why_not_config(cls, config: Config) -> str | None:
-        if config.static_graph and config.gradient_accumulation_steps > 1:
-            return "static_graph goes with gradient_accumulation_steps 1 only: DDP counts every backward pass"
-        return None
 
     def wrap(self, network: nn.Module) -> None:
         config, device = self.config, self.world.device
@@ -102,6 +111,8 @@ class DataParallel(Strategy):
     "ddp",
     label="DDP",
     description="Every rank holds the whole model; gradients are averaged while backward runs.",
+    sharing="After every backward pass DDP averages the gradients of all ranks, so each rank waits "
+    "until the slowest has its own ready.",
 )
 class Ddp(DataParallel):
     """DDP as it is."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -14,31 +15,42 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainers.contract.config import Config, RanksPerReplica
+from trainers.contract.config.formulas import Check
 from trainers.parallel.process_group import World, gather_json
 from trainers.parallel.sharded import ShardedStrategy, has_batch_norm
-from trainers.parallel.strategy import MemoryShares
+from trainers.parallel.strategy import Criterion, MemoryShares
 from trainers.registry import register_strategy
 
 if TYPE_CHECKING:
     from torch.distributed.pipelining import ScheduleGPipe
 
-LossOf = Callable[[Any], Tensor]
+LossOf = Callable[[Tensor], Tensor]
 
 
 @register_strategy(
     "pipeline",
     label="Pipeline",
     description="Each rank has some of the layers; pieces of a batch travel through them like on a belt.",
+    sharing="Each rank has some of the layers; pieces of a batch travel from the first to the last and back.",
 )
 class Pipeline(ShardedStrategy):
     """Trains with `network.pipeline_stages(world_size)`, a stage a rank."""
 
+    options: ClassVar[tuple[str, ...]] = ("pipeline_microbatches",)
+    checks: ClassVar[tuple[Check, ...]] = (
+        Check(
+            holds="batch_size % pipeline_microbatches == 0",
+            field="pipeline_microbatches",
+            allowed="a number that divides the batch of {batch_size}",
+        ),
+    )
     ranks_per_replica: ClassVar[RanksPerReplica] = "all"
     libraries: ClassVar[tuple[str, ...]] = ("torch.distributed.pipelining",)
     memory_shares: ClassVar[MemoryShares] = MemoryShares(
         parameters="all", gradients="all", optimizer_state="all", activations="all"
     )
     owns_plain: ClassVar[bool] = True
+    divides_passes: ClassVar[bool] = False
 
     def __init__(self, config: Config, world: World) -> None:
         super().__init__(config, world)
@@ -56,15 +68,6 @@ class Pipeline(ShardedStrategy):
             return "its batch norms would see the pieces of a batch instead of the batch"
         return None
 
-    @classmethod
-    def why_not_config(cls, config: Config) -> str | None:
-        if config.batch_size % config.pipeline_microbatches == 0:
-            return None
-        return (
-            f"a batch of {config.batch_size} cannot be cut into {config.pipeline_microbatches} pieces of one "
-            "size: change batch_size or pipeline_microbatches"
-        )
-
     def wrap(self, network: nn.Module) -> None:
         """Keep this rank's stage; the other stages' weights are let go.
 
@@ -72,17 +75,21 @@ class Pipeline(ShardedStrategy):
             ValueError: when there are more ranks than stages.
         """
         stages: list[nn.Module] = network.pipeline_stages(self.world.world_size)  # type: ignore[operator]
-        self.network = self.model = stages[self.world.rank]
+        self.network = stages[self.world.rank]
+        self.model = _NotYetComputed(self.network)
         own = {*self.network.parameters(), *self.network.buffers()}
         named = [*network.named_parameters(), *network.named_buffers()]
         self._names: dict[Tensor, str] = {tensor: name for name, tensor in named if tensor in own}
 
-    def forward_backward(self, inputs: Tensor, loss_of: LossOf, scale: Tensor | None = None) -> Tensor:
+    def criterion(self, criterion: Criterion) -> Callable[[Tensor, Tensor, float], PipelineLoss]:
+        """Return what makes a loss whose `backward` takes the batch through all stages, there and back."""
+        return partial(PipelineLoss, self, criterion)
+
+    def run(self, inputs: Tensor, loss_of: LossOf) -> Tensor:
         """Run one batch through the pipeline; the last rank returns the loss, for all ranks of the mean.
 
         Stages exchange tensors of one shape, so a smaller batch is filled up; what fills it has no loss.
         """
-        assert scale is None, "the stages would each scale their own part"
         num_pieces = self.config.pipeline_microbatches
         whole = _fill_up(inputs, self.config.batch_size)
         if self._schedule is None:
@@ -92,7 +99,7 @@ class Pipeline(ShardedStrategy):
         if not self._is_last:
             self._schedule.step(*arguments)
             return torch.zeros((), device=self.world.device)
-        self._loss = _LossOfPieces(self._autocast_loss(loss_of), num_pieces, num_real=len(inputs))
+        self._loss = _LossOfPieces(loss_of, num_pieces, num_real=len(inputs))
         self._schedule.step(*arguments, target=torch.arange(num_pieces))
         loss = self._loss.total
         self._loss = None
@@ -174,12 +181,41 @@ class Pipeline(ShardedStrategy):
         share: Tensor = _PieceOfLoss.apply(output, self._loss, int(number))  # type: ignore[no-untyped-call]
         return share
 
-    def _autocast_loss(self, loss_of: LossOf) -> LossOf:
-        def inside(output: Any) -> Tensor:
-            with self.autocast():
-                return loss_of(output)
 
-        return inside
+class _NotYetComputed(nn.Module):
+    """The whole network, as the loop calls it: its output comes with the loss, in `PipelineLoss.backward`."""
+
+    def __init__(self, stage: nn.Module) -> None:
+        super().__init__()
+        self.stage = stage
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs
+
+
+class PipelineLoss:
+    """The loss of a batch that has yet to go through the stages: the schedule runs both passes in one go."""
+
+    def __init__(
+        self, pipeline: Pipeline, criterion: Criterion, inputs: Tensor, targets: Tensor, weight: float
+    ) -> None:
+        self._pipeline, self._criterion = pipeline, criterion
+        self._inputs, self._targets, self._weight = inputs, targets, weight
+        self._total: Tensor | None = None
+
+    def backward(self, gradient: Tensor | None = None) -> None:
+        """Run the batch forward and backward through all stages; every rank must call it."""
+        assert gradient is None, "the stages would each scale their own part"
+        self._total = self._pipeline.run(self._inputs, self._loss_of)
+
+    def detach(self) -> Tensor:
+        """Return this rank's share of the loss, which is there after backward."""
+        assert self._total is not None, "the loss of a pipeline is known after backward"
+        return self._total
+
+    def _loss_of(self, output: Tensor) -> Tensor:
+        with self._pipeline.autocast():
+            return self._criterion(output, self._targets, self._weight)
 
 
 class _Autocast(nn.Module):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     "tensor",
     label="Tensor parallel",
     description="All ranks work on the same samples, each on its columns and rows of every large matrix.",
+    sharing="All ranks work on the same samples, each on its part of every layer, and add up what they "
+    "found.",
 )
 class TensorParallel(ShardedStrategy):
     """Cuts what the network's plan names; all else is on every rank and stays alike by itself.

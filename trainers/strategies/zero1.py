@@ -17,6 +17,8 @@ from trainers.strategies.ddp import DataParallel
     "zero1",
     label="ZeRO-1",
     description="DDP, but each rank keeps the optimizer's memory for its part of the weights only.",
+    sharing="Gradients are averaged as in DDP; then each rank updates its part of the weights and "
+    "sends it to the others.",
 )
 class Zero1(DataParallel):
     """After backward each rank steps its share of the parameters and sends them to the others."""

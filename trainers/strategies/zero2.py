@@ -14,6 +14,8 @@ from trainers.strategies.zero3 import FullySharded
     label="FSDP (ZeRO-2)",
     description="Gradients and optimizer memory are cut over the ranks; the weights are whole while a step "
     "computes.",
+    sharing="Each rank keeps its part of gradients and optimizer state; the weights are gathered once "
+    "for every step.",
 )
 class Zero2(FullySharded):
     """FSDP2 that gathers each weight once a step instead of twice."""

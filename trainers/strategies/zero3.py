@@ -80,6 +80,8 @@ class FullySharded(ShardedStrategy):
     "zero3",
     label="FSDP (ZeRO-3)",
     description="Every rank keeps a piece of all weights; each layer is gathered just before it works.",
+    sharing="Each rank keeps its part of everything; a layer's weights are gathered just before they "
+    "are needed.",
 )
 class Zero3(FullySharded):
     """FSDP2 that frees each layer after its forward pass."""

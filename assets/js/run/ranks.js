@@ -3,18 +3,6 @@
 import { el, section, setAttribute, setText, show } from "../shared/dom.js";
 import { bytes, count, shortTime } from "../shared/format.js";
 
-const SHARING = {
-  ddp: "After every backward pass DDP averages the gradients of all ranks, so each rank waits until the slowest has its own ready.",
-  zero1:
-    "Gradients are averaged as in DDP; then each rank updates its part of the weights and sends it to the others.",
-  zero2:
-    "Each rank keeps its part of gradients and optimizer state; the weights are gathered once for every step.",
-  zero3:
-    "Each rank keeps its part of everything; a layer's weights are gathered just before they are needed.",
-  tensor: "All ranks work on the same samples, each on its part of every layer, and add up what they found.",
-  pipeline: "Each rank has some of the layers; pieces of a batch travel from the first to the last and back.",
-  data_tensor: "Some ranks share a copy of the model between them; the copies average their gradients.",
-};
 const WORDS = {
   data: "fetching data",
   forward: "forward",
@@ -36,11 +24,7 @@ export class RanksPanel {
     this.element = section(
       "What each rank does",
       "ranks",
-      el(
-        "p",
-        { class: "ddp-caption" },
-        `${SHARING[summary.config.strategy] ?? SHARING.ddp} Shown is the newest measured step.`,
-      ),
+      el("p", { class: "ddp-caption" }, `${summary.strategy_sharing} Shown is the newest measured step.`),
       this.legend,
       this.empty,
       this.list,

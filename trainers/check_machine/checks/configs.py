@@ -64,7 +64,7 @@ def ranks_for(sharing: RanksPerReplica, num_devices: int) -> int | None:
         return num_devices
     if num_devices < 2:
         return None
-    return 4 if sharing == "tensor_parallel_size" and num_devices >= 4 else 2
+    return 4 if sharing != "all" and num_devices >= 4 else 2
 
 
 def can_compare(strategy: Strategy) -> bool:

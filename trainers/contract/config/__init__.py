@@ -11,9 +11,10 @@ import functools
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
-from typing import Any, Literal
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
 
+from trainers.contract.config import formulas, plugin_options
 from trainers.contract.config import settings as settings_module
 from trainers.contract.config.basics import Basics
 from trainers.contract.config.data import Data
@@ -21,6 +22,7 @@ from trainers.contract.config.duration import Duration
 from trainers.contract.config.network import Network
 from trainers.contract.config.optimisation import Optimisation
 from trainers.contract.config.parallelism import Parallelism
+from trainers.contract.config.plugin_options import OptionValue
 from trainers.contract.config.reproduction import Reproduction
 from trainers.contract.config.settings import ConfigError, Problem, Setting
 from trainers.contract.config.speed import Speed
@@ -32,8 +34,8 @@ READABLE_VERSIONS = (1, 2, 3)  # what later ones added has defaults, so older co
 MAX_NAME_COMPARED = 100
 MAX_FIELDS = 200
 
-# How many ranks hold one copy of the model between them; every strategy says which.
-RanksPerReplica = Literal["one", "all", "tensor_parallel_size"]
+# How many ranks hold one copy of the model between them: a formula that every strategy gives.
+RanksPerReplica = str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,12 +43,22 @@ class Config(Reproduction, Speed, Parallelism, Duration, Optimisation, Network, 
     """One run's whole configuration; frozen, every field with a default.
 
     A dataclass has the fields of its last base first: read from right to left, they are in the form's order.
+
+    Attributes:
+        plugin_options: what plug-ins declare for themselves, by `<plug-in>.<option>`.
     """
+
+    plugin_options: Mapping[str, OptionValue] = field(default_factory=dict, hash=False)
+
+    def values(self) -> dict[str, Any]:
+        """Return what a plug-in's formulas know: the fields, its own options, `one` and `all`."""
+        own = {name.partition(".")[2]: value for name, value in self.plugin_options.items()}
+        return {**vars(self), **self.plugin_options, **own, "one": 1, "all": self.nproc_per_node}
 
     def num_replicas(self, ranks_per_replica: RanksPerReplica) -> int:
         """Return how many copies of the model see different samples."""
-        sharing = {"one": 1, "all": self.nproc_per_node, "tensor_parallel_size": self.tensor_parallel_size}
-        return max(1, self.nproc_per_node // sharing[ranks_per_replica])
+        num_sharing = int(formulas.evaluate(ranks_per_replica, self.values()))
+        return max(1, self.nproc_per_node // max(1, num_sharing))
 
     def global_batch(self, num_replicas: int) -> int:
         """Return the samples of all ranks together in one step."""
@@ -79,7 +91,8 @@ class Config(Reproduction, Speed, Parallelism, Duration, Optimisation, Network, 
 
     def to_json(self) -> dict[str, Any]:
         """Return what `config.json` holds."""
-        return {"schema_version": SCHEMA_VERSION, **asdict(self)}
+        values = {name: getattr(self, name) for name in settings()}
+        return {"schema_version": SCHEMA_VERSION, **values, **self.plugin_options}
 
 
 class NewerVersionError(ConfigError):
@@ -95,13 +108,14 @@ class NewerVersionError(ConfigError):
 
 def settings() -> dict[str, Setting]:
     """Return each field's `Setting` by name, in the order of the form."""
-    return {item.name: item.metadata["setting"] for item in fields(Config)}
+    return {item.name: item.metadata["setting"] for item in fields(Config) if "setting" in item.metadata}
 
 
 def default_values() -> dict[str, Any]:
     """Return each field's default by name."""
-    assert all(item.default is not MISSING for item in fields(Config))
-    return {item.name: item.default for item in fields(Config)}
+    defaults = {item.name: item.default for item in fields(Config) if "setting" in item.metadata}
+    assert MISSING not in defaults.values()
+    return defaults
 
 
 def parse(raw: Mapping[str, Any]) -> Config:
@@ -122,6 +136,7 @@ def parse(raw: Mapping[str, Any]) -> Config:
     types_by_name = _types()
     problems = []
     values = {}
+    options = {}
     version = raw.get("schema_version", SCHEMA_VERSION)
     if isinstance(version, int) and version > SCHEMA_VERSION:
         # Said alone: that such a version has other fields goes without saying.
@@ -132,16 +147,20 @@ def parse(raw: Mapping[str, Any]) -> Config:
     for name, value in raw.items():
         if name == "schema_version":
             continue
-        if name not in known:
+        is_option = plugin_options.NAME.fullmatch(str(name)) is not None
+        if name not in known and not is_option:
             problems.append(_unknown_field(str(name), value, list(known)))
             continue
         try:
+            if is_option:
+                options[name] = plugin_options.unchecked(value)
+                continue
             values[name] = settings_module.coerce(value, types_by_name[name], known[name])
         except ValueError as error:
             problems.append(Problem(field=name, value=value, allowed=str(error)))
     if problems:
         raise ConfigError(problems)
-    return Config(**values)
+    return Config(**values, plugin_options=options)
 
 
 @functools.cache

@@ -16,6 +16,7 @@ class Basics:
     nproc_per_node: int = setting(
         2,
         label="GPUs",
+        term="rank",
         help="How many processes train together: one per GPU, or ranks on the CPU where there is none.",
         minimum=1,
         maximum=1024,
@@ -23,16 +24,23 @@ class Basics:
     batch_size: int = setting(
         64,
         label="Batch per GPU",
+        term="batch per rank",
         help="Samples each GPU works through in one step.",
         minimum=1,
         maximum=65536,
     )
     learning_rate: float = setting(
-        0.002, label="Learning rate", help="How far each step moves the weights.", above=0, maximum=100
+        0.002,
+        label="Learning rate",
+        term="learning rate",
+        help="How far each step moves the weights.",
+        above=0,
+        maximum=100,
     )
     num_epochs: int = setting(
         20,
         label="Epochs",
+        term="epoch",
         help="How often the whole data set is gone through.",
         minimum=1,
         maximum=100_000,
@@ -40,6 +48,7 @@ class Basics:
     seed: int = setting(
         0,
         label="Seed",
+        term="seed",
         help="The same seed gives the same weights, data order and result.",
         topic="reproduce",
         minimum=0,

@@ -22,6 +22,7 @@ class Duration:
     eval_every_steps: int | None = setting(
         None,
         label="Evaluate every … steps",
+        term="evaluation",
         help="Empty: at the end of every epoch.",
         topic="schedule",
         minimum=1,
@@ -38,6 +39,7 @@ class Duration:
     checkpoint_every_steps: int | None = setting(
         None,
         label="Checkpoint every … steps",
+        term="checkpoint",
         help="Empty: at the end of every epoch.",
         topic="schedule",
         minimum=1,
@@ -60,6 +62,7 @@ class Duration:
     hang_timeout_s: float = setting(
         20.0,
         label="A hang after, s",
+        term="hang",
         help="When nothing has come from a rank for so long and it does not work either, the run hangs.",
         topic="schedule",
         minimum=2,

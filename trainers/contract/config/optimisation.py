@@ -14,6 +14,7 @@ class Optimisation:
     optimizer: str = setting(
         "adamw",
         label="Optimizer",
+        term="optimizer",
         help="How gradients become steps. AdamW suits most; SGD is the classic for image networks.",
         topic="optimizer",
         choices=("adamw", "adam", "sgd"),
@@ -21,6 +22,7 @@ class Optimisation:
     momentum: float = setting(
         0.9,
         label="Momentum",
+        term="momentum",
         help="How much of the last step goes on into the next.",
         only_with=("optimizer", ("sgd",)),
         topic="optimizer",
@@ -37,6 +39,7 @@ class Optimisation:
     weight_decay: float = setting(
         0.01,
         label="Weight decay",
+        term="weight decay",
         help="Pulls weights towards zero; norms and biases are left alone.",
         topic="optimizer",
         minimum=0,
@@ -45,6 +48,7 @@ class Optimisation:
     lr_schedule: str = setting(
         "constant",
         label="Learning rate schedule",
+        term="schedule",
         help="How the rate changes over the run, after the warm-up.",
         topic="optimizer",
         choices=("constant", "cosine", "linear", "step", "one_cycle"),
@@ -52,6 +56,7 @@ class Optimisation:
     warmup_steps: int = setting(
         0,
         label="Warm-up steps",
+        term="warm-up",
         help="The rate climbs from near zero over this many steps.",
         topic="optimizer",
         minimum=0,
@@ -60,6 +65,7 @@ class Optimisation:
     warmup_ratio: float = setting(
         0.0,
         label="Warm-up share",
+        term="warm-up",
         help="The same as a share of the run (0.05 is 5%); used when warm-up steps is 0.",
         topic="optimizer",
         minimum=0,
@@ -86,12 +92,14 @@ class Optimisation:
     scale_lr: bool = setting(
         False,
         label="Scale the rate with the GPUs",
+        term="linear scaling rule",
         help="Linear scaling rule: rate × copies of the model × accumulation. Goes well with a warm-up.",
         topic="optimizer",
     )
     gradient_accumulation_steps: int = setting(
         1,
         label="Accumulate gradients over",
+        term="accumulation",
         help="Batches each GPU adds up before one step: a larger global batch in the same memory.",
         topic="optimizer",
         minimum=1,
@@ -100,6 +108,7 @@ class Optimisation:
     max_grad_norm: float | None = setting(
         None,
         label="Clip gradients at norm",
+        term="gradient clipping",
         help="Longer gradients are shortened to this; empty: never.",
         topic="optimizer",
         above=0,

@@ -17,6 +17,7 @@ class Reproduction:
     device: str = setting(
         "auto",
         label="Device",
+        term="CPU rank",
         help="auto takes the GPUs where there are any, else the CPU.",
         topic="reproduce",
         choices=("auto", "cpu", "cuda"),

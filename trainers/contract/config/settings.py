@@ -21,11 +21,14 @@ class Setting:
     """What a person is told about one field, and what the field accepts.
 
     Attributes:
+        term: the term of docs/glossary.md that the label stands for, if any; the form shows its definition.
         only_with: another field and those of its values with which this one means something; None: all.
+        by_strategy: it means something with the strategies that name it among their `options`.
     """
 
     label: str
     help: str
+    term: str = ""
     topic: Topic = "main"
     minimum: float | None = None
     maximum: float | None = None
@@ -34,6 +37,7 @@ class Setting:
     catalog: Literal["models", "model_sizes", "datasets", "strategies", ""] = ""
     max_length: int = 200
     only_with: tuple[str, tuple[str, ...]] | None = None
+    by_strategy: bool = False
 
 
 def setting(default: Any, **about: Any) -> Any:

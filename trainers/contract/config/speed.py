@@ -14,6 +14,7 @@ class Speed:
     precision: str = setting(
         "fp32",
         label="Precision",
+        term="bf16, fp16",
         help="tf32 and bf16 are faster on newer GPUs; fp16 also scales the loss so that nothing is lost.",
         topic="speed",
         choices=("fp32", "tf32", "bf16", "fp16"),

@@ -3,9 +3,7 @@
 import { Chart, loadPlotly } from "../../charts/chart.js";
 import { CheckpointMenu } from "./checkpoint_menu.js";
 import { el } from "../../shared/dom.js";
-import {
-  checkpointWords, gradientNormFigure, learningRateFigure, lossFigure, metricFigure, placeFromChart, throughputFigure,
-} from "./figures.js"; // prettier-ignore
+import { checkpointWords, lossFigure, metricFigure, placeFromChart, stepFigure } from "./figures.js";
 import { GrowingAxis } from "../../charts/growing_axis.js";
 import { LossControls, MetricControls } from "./loss_controls.js";
 import { fetchJson, runAddress } from "../../shared/net.js";
@@ -16,11 +14,9 @@ const MAX_LOGGED = 2000;
 // What changes slowly is drawn seldom, which leaves the time to the loss.
 const CALM_MS = 1000;
 const LEFT_OVER_MS = 200;
+const LOSS_TRACES = new Set(["loss", "validation_loss", "marks"]);
 
 window.ddpDrawLog ??= [];
-
-// What the second chart is called until the first evaluation says it.
-const FIRST_METRIC = { language_modelling: "perplexity", tabular_regression: "RMSE" };
 
 export class Board {
   /** `onLook(look)` is told when the person looks over another axis or with other smoothing. */
@@ -72,7 +68,7 @@ export class Board {
   makeCharts(summary) {
     const fetchRange = (low, high) => this.fetchRange(low, high);
     const onVisible = () => this.schedule();
-    const chart = (name, title, empty, figure, more = {}) => {
+    const chart = (name, title, empty, watches, figure, more = {}) => {
       const made = new Chart({
         name,
         title,
@@ -83,24 +79,30 @@ export class Board {
         everyMs: CALM_MS,
         ...more,
       });
-      made.watches = WATCHES[name];
+      made.watches = watches;
       return made;
     };
+    const ofSteps = summary.charts.map((about) =>
+      chart(
+        about.column,
+        about.title,
+        about.empty,
+        (name) => name === about.column,
+        (fine) => stepFigure(this.traces, fine, this.look, about),
+      ),
+    );
     return [
       chart("loss", "Loss", "The training loss appears with the first steps.",
-        (fine) => lossFigure(this.traces, fine, this.look, this.marks, summary.task), { everyMs: 0, controls: this.controls.element }),
-      chart("metric", `Validation ${FIRST_METRIC[summary.task] ?? "accuracy"}`,
+        (name) => LOSS_TRACES.has(name),
+        (fine) => lossFigure(this.traces, fine, this.look, this.marks, summary.loss_words), { everyMs: 0, controls: this.controls.element }),
+      chart("metric", `Validation ${summary.first_metric ?? ""}`.trim(),
         "Appears after the first evaluation, by default at the end of an epoch.",
+        (name) => name.startsWith("metric:"),
         (fine) => {
           this.metricControls.offer(this.traces);
           return metricFigure(this.traces, fine, this.look, this.metricControls.chosen);
         }, { controls: this.metricControls.element }),
-      chart("throughput", "Throughput, all ranks together", "Appears with the first steps.",
-        (fine) => throughputFigure(this.traces, fine, this.look, summary.sample_unit)),
-      chart("learning_rate", "Learning rate", "Appears with the first steps.",
-        (fine) => learningRateFigure(this.traces, fine, this.look)),
-      chart("grad_norm", "Gradient norm", "How long the gradient is: appears with the first steps, about ten times a second.",
-        (fine) => gradientNormFigure(this.traces, fine, this.look)),
+      ...ofSteps,
     ]; // prettier-ignore
   }
 
@@ -114,7 +116,7 @@ export class Board {
     }
     if (this.noteMarks(payload)) changed.add("marks");
     for (const chart of this.charts) {
-      if ([...changed].some((name) => chart.watches.test(name))) chart.isDirty = true;
+      if ([...changed].some((name) => chart.watches(name))) chart.isDirty = true;
     }
     if (payload.cursor !== this.cursor) {
       this.cursor = payload.cursor;
@@ -235,14 +237,6 @@ export class Board {
     for (const chart of this.charts) chart.close();
   }
 }
-
-const WATCHES = {
-  loss: /^(loss|validation_loss|marks)$/,
-  metric: /^metric:/,
-  throughput: /^throughput$/,
-  learning_rate: /^learning_rate$/,
-  grad_norm: /^grad_norm$/,
-};
 
 // Whoever measures waits for the next frame, which is one more to draw: nobody else should.
 const afterFrame = (act) => (window.ddpTimesFrames ? requestAnimationFrame(act) : setTimeout(act));

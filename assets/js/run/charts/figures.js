@@ -10,7 +10,7 @@ const DAY_ZERO_MS = Date.UTC(2000, 0, 1);
 const PREFERRED_METRICS = ["perplexity", "rmse", "accuracy"];
 
 /** Training and validation loss, with marks on the curve for what happened on the way. */
-export function lossFigure(traces, fine, look, marks, task) {
+export function lossFigure(traces, fine, look, marks, lossWords) {
   const training = refine(traces.get("loss"), fine.loss);
   const smooth = refine(traces.get("loss_smooth"), fine.loss_smooth);
   const validation = refine(traces.get("validation_loss"), fine.validation_loss);
@@ -26,7 +26,7 @@ export function lossFigure(traces, fine, look, marks, task) {
     scatter("validation", validation, look, evaluations(1)),
     ...markTraces(marks, hasSmooth ? smooth : training, look),
   ].filter((trace) => trace !== null && trace.x.length > 0);
-  const words = task === "tabular_regression" ? "loss (squared error)" : "loss (cross-entropy)";
+  const words = lossWords ? `loss (${lossWords})` : "loss";
   return {
     data,
     end: endOf(training, look),
@@ -103,35 +103,15 @@ export function metricNames(traces) {
   return names.sort((a, b) => place(a) - place(b));
 }
 
-/** Samples a second over all ranks together. */
-export function throughputFigure(traces, fine, look, sampleUnit) {
-  return plainFigure("throughput", refine(traces.get("throughput"), fine.throughput), look, 2, {
-    title: { text: `${sampleUnit} per second` },
-    rangemode: "tozero",
-    hoverformat: ",.0f",
-  });
-}
-
-/** The learning rate of each step. */
-export function learningRateFigure(traces, fine, look) {
-  const trace = refine(traces.get("learning_rate"), fine.learning_rate);
-  return plainFigure("learning rate", trace, look, 0, {
-    rangemode: "tozero",
-    tickformat: ".3~g",
-    hoverformat: ".4~g",
-  });
-}
-
-/** The norm of all gradients together, on the steps that reported it. */
-export function gradientNormFigure(traces, fine, look) {
-  const trace = refine(traces.get("grad_norm"), fine.grad_norm);
-  return plainFigure("gradient norm", trace, look, 3, { rangemode: "tozero", hoverformat: ".3~g" });
-}
-
-function plainFigure(name, trace, look, index, yaxis) {
-  const looks = { line: { ...line(index), dash: "solid", width: 1.6 } };
+/** One number of each step, as an entry of the summary's `charts` says. */
+export function stepFigure(traces, fine, look, chart) {
+  const trace = refine(traces.get(chart.column), fine[chart.column]);
+  const looks = { line: { ...line(chart.color), dash: "solid", width: 1.6 } };
+  const yaxis = { rangemode: "tozero", hoverformat: chart.hover_format };
+  if (chart.tick_format) yaxis.tickformat = chart.tick_format;
+  if (chart.axis_title) yaxis.title = { text: chart.axis_title };
   return {
-    data: [scatter(name, trace, look, looks)],
+    data: [scatter(chart.name, trace, look, looks)],
     end: endOf(trace, look),
     layout: { xaxis: axisOf(look, trace), yaxis },
   };

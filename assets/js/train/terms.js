@@ -1,0 +1,114 @@
+// Tooltips of the field's terms: the definitions of docs/glossary.md, by pointer, keyboard and touch.
+
+import { el } from "../shared/dom.js";
+import { address, fetchJson } from "../shared/net.js";
+
+const MARGIN_PX = 8;
+const TERM = "[data-term]";
+
+/** The definitions by term, and the terms of the form's fields; null until the server has answered. */
+let glossary = null;
+/** The tooltip of each term that is on the page. */
+const tips = new Map();
+/** The term whose tooltip is shown. */
+let shown = null;
+
+/** A term with a tooltip, written as `words` where they are given. */
+export function term(name, words = name) {
+  return el("button", { type: "button", class: "ddp-term", "data-term": name }, words);
+}
+
+/** Connects every term on the page with its definition, as soon as the definitions are there. */
+export function explainTerms() {
+  if (glossary === null) return;
+  for (const [field, name] of Object.entries(glossary.fields))
+    markField(document.getElementById(`field-${field}`), name);
+  for (const button of document.querySelectorAll(`${TERM}:not([aria-describedby])`)) {
+    button.setAttribute("aria-describedby", tipOf(button.dataset.term).id);
+  }
+}
+
+/** Puts a mark beside the label of a field: Gradio's labels are plain text, in which no control fits. */
+function markField(field, name) {
+  if (field === null || field.querySelector(":scope > .ddp-term-mark")) return;
+  field.append(
+    el(
+      "button",
+      { type: "button", class: "ddp-term-mark", "data-term": name, "aria-label": "What does this mean?" },
+      "?",
+    ),
+  );
+}
+
+/** The tooltip of a term, made when the term is first seen. */
+function tipOf(name) {
+  if (!tips.has(name)) {
+    const id = `ddp-tip-${name.replaceAll(/[^a-zA-Z0-9]+/g, "-")}`;
+    const tip = el(
+      "div",
+      { id, class: "ddp-tip", role: "tooltip", hidden: true },
+      el("strong", {}, `${name}: `),
+      glossary.definitions[name],
+    );
+    document.body.append(tip);
+    tips.set(name, tip);
+  }
+  return tips.get(name);
+}
+
+function show(button) {
+  if (glossary === null || shown === button) return;
+  hide();
+  shown = button;
+  tipOf(button.dataset.term).hidden = false;
+  place();
+}
+
+function hide() {
+  if (shown !== null) tipOf(shown.dataset.term).hidden = true;
+  shown = null;
+}
+
+/** Puts the shown tooltip below its term, or above where there is no room; hides it when the term is gone. */
+function place() {
+  if (shown === null) return;
+  if (!shown.isConnected) {
+    hide();
+    return;
+  }
+  const tip = tipOf(shown.dataset.term);
+  const [at, size] = [shown.getBoundingClientRect(), tip.getBoundingClientRect()];
+  const { clientWidth: width, clientHeight: height } = document.documentElement;
+  const fitsBelow = at.bottom + size.height + MARGIN_PX <= height;
+  tip.style.left = `${Math.max(MARGIN_PX, Math.min(at.left, width - size.width - MARGIN_PX))}px`;
+  tip.style.top = `${fitsBelow ? at.bottom : Math.max(MARGIN_PX, at.top - size.height)}px`;
+}
+
+function termAt(event) {
+  return event.target instanceof Element ? event.target.closest(TERM) : null;
+}
+
+/** Shows the term under the pointer or with the focus; a pointer on the tooltip keeps it, anything else hides it. */
+function follow(event) {
+  const button = termAt(event);
+  if (button !== null) show(button);
+  else if (!(event.target instanceof Element && event.target.closest(".ddp-tip"))) hide();
+}
+
+/** Begins to watch for terms; returns nothing to end, because every page has them for as long as it is open. */
+export function beginTerms() {
+  for (const kind of ["pointerover", "focusin", "pointerdown"]) document.addEventListener(kind, follow);
+  document.addEventListener("focusout", hide);
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") hide();
+  });
+  window.addEventListener("scroll", place, { capture: true, passive: true });
+  window.addEventListener("resize", place);
+  fetchJson(address("live/glossary")).then(
+    (found) => {
+      glossary = found;
+      explainTerms();
+    },
+    (error) => console.error(error),
+  );
+}

@@ -1,0 +1,73 @@
+"""The charts of one number of each step, one entry each: what the page is sent, and how it is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepChart:
+    """One chart below the loss.
+
+    Attributes:
+        column: of the step events, by its name in `series.STEP_FIELDS`.
+        title: above the chart; `name` is said under the pointer.
+        empty: what stands there before the first number.
+        color: of the line, a number of the page's palette.
+        hover_format, tick_format: as d3-format writes numbers; empty: Plotly's own.
+        axis_title: beside the numbers; `{sample_unit}` stands for what one sample is.
+        is_sparse: most steps do not have the number.
+    """
+
+    column: str
+    title: str
+    name: str
+    color: int
+    hover_format: str
+    tick_format: str = ""
+    axis_title: str = ""
+    empty: str = "Appears with the first steps."
+    is_sparse: bool = False
+
+
+STEP_CHARTS = (
+    StepChart(
+        column="throughput",
+        title="Throughput, all ranks together",
+        name="throughput",
+        color=2,
+        hover_format=",.0f",
+        axis_title="{sample_unit} per second",
+    ),
+    StepChart(
+        column="learning_rate",
+        title="Learning rate",
+        name="learning rate",
+        color=0,
+        hover_format=".4~g",
+        tick_format=".3~g",
+    ),
+    StepChart(
+        column="grad_norm",
+        title="Gradient norm",
+        name="gradient norm",
+        color=3,
+        hover_format=".3~g",
+        empty="How long the gradient is: appears with the first steps, about ten times a second.",
+        is_sparse=True,
+    ),
+)
+
+
+def columns(*, sparse: bool | None = None) -> tuple[str, ...]:
+    """Return the columns that are drawn; only those that are sparse, or only those that are not."""
+    return tuple(chart.column for chart in STEP_CHARTS if sparse is None or chart.is_sparse == sparse)
+
+
+def of_a_run(sample_unit: str) -> list[dict[str, Any]]:
+    """Return the charts as the page draws them."""
+    return [
+        {**asdict(chart), "axis_title": chart.axis_title.replace("{sample_unit}", sample_unit)}
+        for chart in STEP_CHARTS
+    ]

@@ -1,0 +1,129 @@
+"""What of a run's events counts, and for how long the run has been going on; whoever reads events goes by it.
+
+A run that is resumed from an older checkpoint goes back in `step`: what comes later replaces what was at that
+step and after it. The time between a stop and a resume is none of the run's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from trainers.contract import events
+
+Steps = npt.NDArray[np.int64]
+
+
+class Part(NamedTuple):
+    """A part of a batch in which the steps only go up.
+
+    Attributes:
+        begin, end: its place in the batch.
+        cut_from: what was at this step and after it counts no more; None: the part goes on from what was.
+    """
+
+    begin: int
+    end: int
+    cut_from: int | None
+
+
+@dataclass
+class Fold:
+    """Where a run stands, since when, and the best of its evaluations.
+
+    Attributes:
+        step: the newest step, or the one before which it was cut.
+        idle_s: between each stop and the resume after it; below zero where the clock was set back.
+        records: step and value of each evaluation that was the best so far, by `metric`: after a cut the
+            last one left is the best of the rest.
+    """
+
+    began_unix_s: float | None = None
+    newest_unix_s: float | None = None
+    idle_s: float = 0.0
+    step: int = 0
+    metric: str | None = None
+    records: list[tuple[int, float]] = field(default_factory=list)
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The best evaluation, by the run's main metric."""
+        if not self.records:
+            return None
+        step, value = self.records[-1]
+        return {"name": self.metric, "value": value, "step": step}
+
+    @property
+    def origin_unix_s(self) -> float:
+        """The moment from which on the run's seconds count, as they do since its newest start."""
+        return (self.began_unix_s or 0.0) + self.idle_s
+
+    def active_s(self, now: float | None = None) -> float:
+        """Return the seconds the run has been going on, until now or its newest event."""
+        until = self.newest_unix_s if now is None else now
+        return 0.0 if self.newest_unix_s is None or until is None else until - self.origin_unix_s
+
+    def take_time(self, time_unix_s: float, *, is_start: bool = False) -> None:
+        """Take in the time of an event; some may be left out, but not a start and the one before it."""
+        if self.began_unix_s is None:
+            self.began_unix_s = time_unix_s
+        elif is_start and self.newest_unix_s is not None:
+            self.idle_s += time_unix_s - self.newest_unix_s
+        self.newest_unix_s = time_unix_s
+
+    def take_steps(self, steps: Steps | Sequence[int]) -> Iterator[Part]:
+        """Take in the steps of a batch of events part by part; see `parts_of`."""
+        for part in parts_of(steps, self.step):
+            if part.cut_from is not None:
+                self.cut_from(part.cut_from)
+            if part.end > part.begin:
+                self.step = int(steps[part.end - 1])
+            yield part
+
+    def take_evaluation(self, step: int, metrics: Mapping[str, float | None]) -> None:
+        """Take in an evaluation; it replaces those of its step and later ones."""
+        name = events.primary_metric(metrics)
+        if name is None:
+            return
+        if name != self.metric:
+            self.metric, self.records = name, []
+        self._forget_records(step)
+        value = metrics[name]
+        if value is not None and events.is_better(name, value, self.records[-1][1] if self.records else None):
+            self.records.append((step, value))
+
+    def cut_from(self, step: int) -> None:
+        """Forget this step and what came after it."""
+        self.step = step - 1
+        self._forget_records(step)
+
+    def _forget_records(self, step: int) -> None:
+        while self.records and self.records[-1][0] >= step:
+            self.records.pop()
+
+
+def parts_of(steps: Steps | Sequence[int], newest: int) -> list[Part]:
+    """Cut the steps of a batch of events, in their order, where they go back.
+
+    Args:
+        newest: the step before the batch.
+
+    Returns:
+        the parts; the first one, which may be empty, goes on from what was, each other one cuts.
+    """
+    steps = np.asarray(steps, np.int64)
+    backwards = np.flatnonzero(np.diff(steps, prepend=newest) <= 0).tolist()
+    borders = pairwise([0, *backwards, len(steps)])
+    return [
+        Part(begin, end, int(steps[begin]) if number else None) for number, (begin, end) in enumerate(borders)
+    ]
+
+
+def is_start(event: events.Event) -> bool:
+    """Tell whether with this event the run was started, or resumed."""
+    return bool(event["kind"] == "state" and event["state"] == "starting")

@@ -1,0 +1,60 @@
+"""The examples of docs/adding.md, put into a copy of the repository as a reader would put them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import textwrap
+from pathlib import Path
+
+from tests.harness import REPOSITORY
+
+PAGE = REPOSITORY / "docs" / "adding.md"
+CHARTS = "ddp_gui/events/charts.py"
+INSIGHTS = "ddp_gui/events/insights.py"
+END_OF_CHARTS = "\n)\n\n\ndef columns("
+
+
+def examples() -> dict[str, str]:
+    """Return the code of each example by the path that was named last before it."""
+    found: dict[str, str] = {}
+    path = ""
+    for part in re.split(r"(?m)^```python\n(.*?)^```\n", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL):
+        if path and part.startswith(('"""', "StepChart(", "@rule(")):
+            assert path not in found, path
+            found[path] = part
+        else:
+            path = [path, *re.findall(r"`([\w/]+\.py)`", part)][-1]
+    return found
+
+
+def new_files() -> list[str]:
+    """Return the paths of the examples that are files of their own."""
+    return [path for path in examples() if path not in (CHARTS, INSIGHTS)]
+
+
+def add_to(root: Path) -> None:
+    """Put every example into a copy of the repository."""
+    for path, code in examples().items():
+        place = root / path
+        if path == CHARTS:
+            before = place.read_text(encoding="utf-8")
+            assert before.count(END_OF_CHARTS) == 1
+            entry = textwrap.indent(code.rstrip(), "    ")
+            code = before.replace(END_OF_CHARTS, f"\n{entry},{END_OF_CHARTS}")
+        elif path == INSIGHTS:
+            code = place.read_text(encoding="utf-8") + "\n\n" + code
+        else:
+            assert not place.exists(), path
+        place.write_text(code, encoding="utf-8")
+
+
+def copy_with_examples(root: Path) -> Path:
+    """Copy what runs of the repository, add the examples, and return the copy."""
+    for folder in ("trainers", "ddp_gui", "assets"):
+        shutil.copytree(REPOSITORY / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in (REPOSITORY / "app.py", *REPOSITORY.glob("docs/glossary.md")):
+        (root / file.relative_to(REPOSITORY)).parent.mkdir(exist_ok=True)
+        shutil.copy(file, root / file.relative_to(REPOSITORY))
+    add_to(root)
+    return root

@@ -1,0 +1,1 @@
+"""A page under attack, in a browser."""

@@ -1,0 +1,202 @@
+"""Other people's words are shown as text: tags, scripts, terminal escapes, marks that turn a line around."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from benchmarks import made_run
+from ddp_gui.http.visible import visible
+from tests.hostile_words import ACTING, ENTITIES, NAME, WORDS
+from tests.ui.attacks.attacking import ask, assert_only_text
+from tests.ui.conftest import Watched
+from tests.unit.ddp_gui.http.test_visible import MISUSED, NEEDED
+from tools import page_driver
+from tools.page_driver import Server
+from trainers.contract import events
+from trainers.contract.rundir import RunDirectory
+from trainers.files.json_files import write_json_atomically
+
+
+@pytest.fixture(scope="module")
+def runs(runs_dir: Path) -> tuple[RunDirectory, RunDirectory]:
+    """Return a run full of hostile words, as somebody may have copied it here, and a plain one beside it."""
+    hostile, plain = RunDirectory(runs_dir / "hostile-1"), RunDirectory(runs_dir / "plain-1")
+    for run in (hostile, plain):
+        made_run.make_finished(run, 300)
+    config = json.loads(hostile.config.read_text())
+    hostile.config.write_text(json.dumps(config | {"name": NAME[:200], "label_column": ENTITIES}))
+    write_json_atomically(
+        hostile.path / "notes.json", {"name": NAME, "tags": ["<b>tag</b>", "תג"], "note": ACTING}
+    )
+    file = events.EventFile(hostile.events)
+    now_s = max(event["time_unix_s"] for event in events.read_all(hostile.events)) + 1
+    words = {"message": ACTING, "hint": ACTING, "code": "<b>", "rank": 0, "traceback": ACTING}
+    device = dict.fromkeys(events.DEVICE_FIELDS)
+    named = device | {"rank": 0, "node": 0, "kind": "cpu", "index": 0, "name": ACTING}
+    file.append(
+        [
+            (now_s, "devices", {"devices": [named]}),
+            (now_s, "warning", words),
+            (
+                now_s,
+                "command",
+                {"id": "<i>", "name": ACTING, "step": 300, "accepted": False, "message": ACTING},
+            ),
+            (now_s, "sample", {"step": 300, "type": "text", "content": ACTING}),
+            (now_s, "error", words),
+            (now_s, "state", {"state": "failed", "reason": ACTING}),
+        ]
+    )
+    file.close()
+    status = json.loads(hostile.status.read_text())
+    write_json_atomically(hostile.status, status | {"state": "failed", "error": ACTING, "exit_code": 1})
+    hostile.rank_log(0).write_text(f"{ACTING}\nbar 1%\rbar 2%\r\n" * 50, encoding="utf-8")
+    return hostile, plain
+
+
+@pytest.fixture
+def guarded(browser: Browser) -> Iterator[Watched]:
+    """Return a page that fails on dialogs, and complains of every violation of its policy."""
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page.add_init_script("localStorage.setItem('ddp:tour', '\"seen\"')")
+    page.on("dialog", lambda dialog: pytest.fail(f"a dialog was opened: {dialog.message}"))
+    page.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
+    yield Watched(page)
+    page.close()
+
+
+def assert_quiet(guarded: Watched) -> None:
+    assert_only_text(guarded.page)
+    assert guarded.complaints == [] and guarded.foreign_requests == []
+
+
+def open_at(page: Page, server: Server, path: str) -> Page:
+    page.goto(f"{server.address}/{path}")
+    return page
+
+
+def test_the_list_shows_words_as_text(
+    server: Server, guarded: Watched, runs: tuple[RunDirectory, RunDirectory]
+) -> None:
+    page = open_at(guarded.page, server, "runs")
+    expect(page.locator("#ddp-runs")).to_contain_text("<img src=x onerror=alert(1)>")
+    expect(page.locator("#ddp-runs")).to_contain_text("<b>tag</b>")
+    assert_quiet(guarded)
+    open_at(
+        page, server, "runs?q=%3Cimg%20src=x%20onerror=alert(1)%3E&tag=%3Cb%3Etag%3C/b%3E&sort=%3Cscript%3E"
+    )
+    expect(page.locator("#ddp-runs")).to_contain_text("שלום")
+    assert_quiet(guarded)
+
+
+def test_the_run_s_page_shows_words_as_text(
+    server: Server, guarded: Watched, runs: tuple[RunDirectory, RunDirectory]
+) -> None:
+    page = open_at(guarded.page, server, f"run?id={runs[0].run_id}")
+    expect(page.locator("h1")).to_contain_text("<img src=x onerror=alert(1)>")
+    expect(page.locator("#ddp-run")).to_contain_text("⟨U+202E⟩gnp.exe")
+    log = page.locator("#ddp-log-text")
+    log.scroll_into_view_if_needed()
+    expect(log).to_contain_text("⟨ESC⟩]0;title⟨U+0007⟩ ⟨U+0000⟩")
+    expect(log).to_contain_text("bar 1%\nbar 2%")
+    assert_quiet(guarded)
+    page.get_by_label("Search this log").fill("<img onerror=alert(1)>")
+    expect(page.locator("#ddp-log-text mark").first).to_be_visible()
+    assert_quiet(guarded)
+
+
+def test_comparing_and_the_bin_show_words_as_text(
+    server: Server, guarded: Watched, runs: tuple[RunDirectory, RunDirectory]
+) -> None:
+    hostile, plain = runs
+    page = open_at(guarded.page, server, f"runs?compare={hostile.run_id},{plain.run_id},%3Cimg%20src=x%3E")
+    expect(page.locator("#ddp-runs")).to_contain_text("<img src=x onerror=alert(1)>")
+    page.locator(".js-plotly-plot").first.wait_for()
+    assert_quiet(guarded)
+    for name, ids in (("delete_runs", [hostile.run_id]), ("restore_runs", [hostile.run_id])):
+        assert ask(server, "POST", f"/gradio_api/run/{name}", {"data": [ids]})[0] == 200
+        if name == "delete_runs":
+            open_at(page, server, "runs?bin")
+            expect(page.locator("#ddp-runs")).to_contain_text("<img src=x onerror=alert(1)>")
+            assert_quiet(guarded)
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        (f"run?id={WORDS}%E2%80%AE", "text=<img src=x onerror=alert(1)>"),
+        (f"runs?q={WORDS}&state={WORDS}", "#ddp-runs h1"),
+        (f"machine?{WORDS}", "#ddp-machine h1"),
+        (f"?from={WORDS}&name={WORDS}", "#start-button"),
+    ],
+)
+def test_an_address_shows_its_words_as_text_or_not_at_all(
+    server: Server, guarded: Watched, path: str, place: str
+) -> None:
+    page = open_at(guarded.page, server, path)
+    page.locator(place).first.wait_for()
+    assert_only_text(page)
+    assert guarded.foreign_requests == []
+
+
+def test_the_form_shows_words_as_text(server: Server, guarded: Watched, tmp_path: Path) -> None:
+    page = open_at(guarded.page, server, "")
+    page.locator("#start-button").wait_for()
+    page.get_by_label("Data set", exact=True).click()
+    page.get_by_role("option", name="Your own data…").click()
+    table = tmp_path / "<img src=x onerror=alert(1)>.csv"
+    head = ["<script>alert(1)</script>", "\u202etxet", "=cmd|'/c calc'!A0", "label"]
+    rows = [",".join(['"<a href=javascript:alert(1)>x</a>"', str(n), "1", "ab"[n % 2]]) for n in range(40)]
+    table.write_text("\n".join([",".join(head), *rows]), encoding="utf-8")
+    page.locator("#own-data input[type=file]").set_input_files(table)
+    seen = page.locator("#own-data-seen")
+    expect(seen).to_contain_text("<script>alert(1)</script>")
+    expect(seen).to_contain_text("⟨U+202E⟩txet")
+    assert_quiet(guarded)
+    page.get_by_label("Path of your data").fill("<img src=x onerror=alert(1)><h1>big</h1>")
+    page.locator("#start-button").click()
+    toast = page.get_by_test_id("toast-body")
+    expect(toast).to_contain_text("<img src=x onerror=alert(1)>")
+    assert page.locator("[data-testid=toast-body] h1, [data-testid=toast-body] img[src=x]").count() == 0
+    assert guarded.foreign_requests == []
+
+
+def test_a_name_of_a_megabyte_is_refused_in_words(
+    server: Server, runs: tuple[RunDirectory, RunDirectory]
+) -> None:
+    for endpoint, data in (
+        ("start_run", [{"name": "a" * 900_000, "device": "cpu"}, False]),
+        ("edit_run", ["plain-1", "a" * 900_000, None, None]),
+        ("edit_run", ["plain-1", None, ["a" * 900_000], None]),
+        ("edit_run", ["plain-1", None, None, "a" * 900_000]),
+        ("run_status", ["a" * 900_000]),
+    ):
+        status, words = ask(server, "POST", f"/gradio_api/run/{endpoint}", {"data": data})
+        assert status == 500 and "allowed is" in words and len(words) < 2_000
+    assert (
+        ask(server, "POST", "/gradio_api/run/edit_run", {"data": ["plain-1", "a" * 1_000_000, None, None]})[0]
+        == 413
+    )
+
+
+def test_the_browser_shows_what_the_server_shows(server: Server, watched: Watched) -> None:
+    everything = [chr(number) for number in range(0x110000) if not 0xD800 <= number < 0xE000]
+    pieces = [f"{before}{character}b" for before in ("", "👨") for character in everything]
+    # Many in one text: two million texts would take minutes.
+    texts = ["".join(pieces[start : start + 1024]) for start in range(0, len(pieces), 1024)]
+    texts += [*NEEDED, *MISUSED, "a\u200d" * 50]
+    page = watched.page
+    page.goto(f"{server.address}/runs")
+    shown = page.evaluate(
+        """async (texts) => {
+          const { visible } = await import("./live/assets/js/shared/visible.js");
+          return texts.map(visible);
+        }""",
+        texts,
+    )
+    assert shown == [visible(text) for text in texts]

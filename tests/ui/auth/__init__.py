@@ -1,0 +1,1 @@
+"""Tests of logging in and of a class in a browser."""

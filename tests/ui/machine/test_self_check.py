@@ -1,0 +1,193 @@
+"""The card that checks the machine: with made-up states, and one real check that is cancelled."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+from playwright.sync_api import Page, Route, expect
+
+from tests.ui.conftest import Watched
+from tests.unit.fake_check_program import state_of
+from tools.page_driver import Server
+from trainers.contract.check_files import CheckFiles
+
+CHECK_ID = "0123456789ab"
+START = "Check this machine"
+
+
+class FakeServer:
+    """Answers the card's requests in the browser with made-up states; nothing is checked."""
+
+    def __init__(self, page: Page) -> None:
+        self.state = self.made(0)
+        self.newest: dict[str, Any] | None = None
+        for endpoint in ("check_machine", "machine_check", "cancel_machine_check"):
+            page.route(f"**/gradio_api/run/{endpoint}", self._answer)
+        page.route("**/live/machine", self._report)
+
+    def made(self, num_done: int, state: str = "running", **values: Any) -> dict[str, Any]:
+        """Return a state in which so many checks are done."""
+        return state_of(CHECK_ID, state, num_done) | {"is_being_cancelled": False, "error": None, **values}
+
+    def _answer(self, route: Route) -> None:
+        if route.request.url.endswith("cancel_machine_check"):
+            self.state = self.made(1, is_being_cancelled=True)
+        route.fulfill(json={"data": [self.state]})
+
+    def _report(self, route: Route) -> None:
+        """Answer with the server's own report, and the made-up check where one is said to be the newest."""
+        report = route.fetch().json()
+        report["machine_check"] |= self.newest or {}
+        route.fulfill(json=report)
+
+
+def open_card(watched: Watched, server: Server) -> Page:
+    watched.page.goto(f"{server.address}/machine")
+    watched.page.locator(".ddp-self-check").wait_for()
+    return watched.page
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1440, False), (390, True)])
+def test_progress_is_shown_and_the_table_says_what_held_in_words(
+    server: Server, watched: Watched, width: int, dark: bool
+) -> None:
+    page = watched.page
+    page.emulate_media(color_scheme="dark" if dark else "light")
+    page.set_viewport_size({"width": width, "height": 900})
+    fake = FakeServer(page)
+    fake.state = fake.made(1)
+    open_card(watched, server)
+    page.get_by_role("button", name=START).click()
+    now = page.locator(".ddp-self-check-now")
+    expect(now).to_contain_text("2 of 3: A rank that is killed …")
+    rows = page.locator(".ddp-findings tbody tr")
+    expect(rows).to_have_count(3)
+    expect(rows.nth(0)).to_contain_text("passed")
+    expect(rows.nth(1)).to_contain_text("being checked")
+    expect(rows.nth(2)).to_contain_text("waits")
+    expect(page.get_by_role("button", name=START)).to_be_disabled()
+    fake.state = fake.made(3, "done")
+    expect(now).to_have_text("Of 3 checks 1 passed, 1 failed, 1 skipped: nothing here to check.")
+    expect(now).to_have_attribute("data-state", "bad")
+    expect(rows.nth(1)).to_contain_text("failed")
+    expect(rows.nth(1).locator(".ddp-finding-hint")).to_have_text("Do <b>this</b>.")
+    assert page.locator(".ddp-findings b").count() == 0, "words are text"
+    expect(rows.nth(0)).to_contain_text("writing: 412 MB/s")
+    expect(rows.nth(0)).to_contain_text("writing: 2.0 × slower")
+    file = page.get_by_role("link", name="File for a bug report")
+    expect(file).to_have_attribute("href", re.compile(rf"/live/machine/check/{CHECK_ID}/report\.txt$"))
+    expect(page.get_by_role("button", name=START)).to_be_enabled()
+    expect(page.get_by_role("button", name="Cancel")).to_be_disabled()
+    assert not page.evaluate("() => document.documentElement.scrollWidth > window.innerWidth")
+    assert watched.complaints == []
+
+
+def test_a_cancelled_check_is_shown_as_being_cancelled_until_it_has_ended(
+    server: Server, watched: Watched
+) -> None:
+    fake = FakeServer(watched.page)
+    fake.state = fake.made(1)
+    page = open_card(watched, server)
+    page.get_by_role("button", name=START).click()
+    page.get_by_role("button", name="Cancel").click()
+    now = page.locator(".ddp-self-check-now")
+    expect(now).to_contain_text("It is being cancelled …")
+    expect(page.get_by_role("button", name="Cancel")).to_be_disabled()
+    expect(page.get_by_role("button", name=START)).to_be_disabled()
+    fake.state = fake.made(3, "cancelled")
+    expect(now).to_have_text("Cancelled. Nothing of it is left running.")
+    expect(page.get_by_role("button", name=START)).to_be_enabled()
+
+
+def test_a_check_that_somebody_else_begins_later_is_followed(server: Server, watched: Watched) -> None:
+    fake = FakeServer(watched.page)
+    page = open_card(watched, server)
+    page.locator(".ddp-figure").first.wait_for()
+    fake.state = fake.made(1)
+    fake.newest = {"newest_check_id": CHECK_ID, "is_running": True}
+    now = page.locator(".ddp-self-check-now")
+    expect(now).to_contain_text("2 of 3: A rank that is killed …")
+    expect(page.get_by_role("table", name="What was checked")).to_be_visible()
+
+
+def test_a_check_that_was_ended_with_the_page_is_asked_for_no_more(server: Server, watched: Watched) -> None:
+    """The server itself says that it does not know the made-up check."""
+    fake = FakeServer(watched.page)
+    fake.state = fake.made(1)
+    page = open_card(watched, server)
+    page.get_by_role("button", name=START).click()
+    now = page.locator(".ddp-self-check-now")
+    expect(now).to_contain_text("2 of 3")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.unroute("**/gradio_api/run/machine_check")
+    # The report names another check by now: an old one, which must not take the words' place.
+    fake.newest = {"newest_check_id": "f" * 12, "is_running": False}
+    expect(now).to_have_text("The page was started again; that check was ended.")
+    expect(page.locator(".ddp-findings tbody tr").nth(1)).to_contain_text("cancelled")
+    expect(page.get_by_role("button", name=START)).to_be_enabled()
+    asked.clear()
+    with page.expect_response("**/live/machine"):
+        pass
+    with page.expect_response("**/live/machine"):
+        pass
+    assert not [url for url in asked if url.endswith("/machine_check")]
+
+
+def test_who_may_not_check_reads_why(server: Server, watched: Watched) -> None:
+    FakeServer(watched.page)
+    student = {"has_login": True, "name": "bob", "role": "student"}
+    watched.page.route("**/live/me", lambda route: route.fulfill(json=student))
+    page = open_card(watched, server)
+    expect(page.get_by_role("button", name=START)).to_be_disabled()
+    expect(page.get_by_text("Only a teacher can start or cancel a check of this machine")).to_be_visible()
+
+
+def test_why_a_check_could_not_begin_is_said(server: Server, watched: Watched) -> None:
+    fake = FakeServer(watched.page)
+    fake.state = fake.made(0, "failed", error="This machine cannot be checked: <i>why</i>", findings=[])
+    page = open_card(watched, server)
+    page.get_by_role("button", name=START).click()
+    expect(page.locator(".ddp-self-check-now")).to_have_text("This machine cannot be checked: <i>why</i>")
+    expect(page.get_by_role("link", name="File for a bug report")).to_be_hidden()
+    expect(page.get_by_role("button", name=START)).to_be_enabled()
+
+
+def test_a_real_check_is_started_followed_cancelled_and_kept(
+    server: Server, watched: Watched, client: Client, runs_dir: Path
+) -> None:
+    page = open_card(watched, server)
+    page.get_by_role("button", name=START).click()
+    now = page.locator(".ddp-self-check-now")
+    expect(now).to_contain_text("Driver, wheel and card …")
+    with pytest.raises(AppError, match="already being checked"):
+        client.predict(api_name="/check_machine")
+    # Strategies are known after the first check: real jobs come next.
+    expect(page.locator(".ddp-findings tbody tr")).to_have_count(15)
+    page.get_by_role("button", name="Cancel").click()
+    expect(now).to_have_text("Cancelled. Nothing of it is left running.")
+    words = [process.cmdline() for process in psutil.Process(server.process.pid).children(recursive=True)]
+    assert not any("trainers.check_machine" in command for command in words)
+    assert not CheckFiles(runs_dir).work.exists()
+    page.reload()
+    expect(now).to_have_text("Cancelled. Nothing of it is left running.")
+    with page.expect_download() as downloaded:
+        page.get_by_role("link", name="File for a bug report").click()
+    text = downloaded.value.path().read_text(encoding="utf-8")
+    assert downloaded.value.suggested_filename.startswith("machine-check-")
+    assert "VERSIONS" in text and str(runs_dir) not in text
+    assert time.strftime("%Y", time.gmtime()) in text
+    assert watched.complaints == []
+
+
+def test_unknown_checks_are_refused(client: Client, server: Server) -> None:
+    for endpoint in ("/machine_check", "/cancel_machine_check"):
+        with pytest.raises(AppError, match="check_id is 'nothing', but allowed is"):
+            client.predict("nothing", api_name=endpoint)

@@ -1,0 +1,114 @@
+"""The queue in a real browser, over real runs: who waits starts by itself, whatever becomes of the page."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from gradio_client import Client
+from playwright.sync_api import Page, expect
+
+from tests.harness import ANSWER_TIMEOUT_S, START_TIMEOUT_S, wait_until
+from tests.ui.conftest import Watched, kill_runs
+from tools import page_driver
+from tools.page_driver import Server
+from trainers.contract.rundir import RunDirectory
+
+LONG = {"dataset": "digits", "model": "mlp", "num_epochs": 100_000, "nproc_per_node": 2, "device": "cpu"}
+
+
+@contextlib.contextmanager
+def serve(runs_dir: Path) -> Iterator[Server]:
+    """Serve a page that hands out two CPU ranks."""
+    port = page_driver.free_port()
+    options = [
+        "--no-browser",
+        "--port",
+        str(port),
+        "--runs-dir",
+        str(runs_dir),
+        "--cpu-ranks",
+        "2",
+        page_driver.NO_STANDBY,
+    ]
+    with page_driver.serve_command([sys.executable, "app.py", *options], port) as served:
+        yield served
+
+
+@pytest.fixture
+def own_runs(tmp_path: Path) -> Iterator[Path]:
+    runs_dir = tmp_path / "runs"
+    runs_dir.mkdir()
+    yield runs_dir
+    kill_runs(runs_dir)
+
+
+def names_in_line(page: Page) -> list[str]:
+    return page.locator(".ddp-waiting .ddp-queue-run a").all_inner_texts()
+
+
+def look_accessible(page: Page) -> None:
+    found = Axe().run(page).response["violations"]
+    assert [each["id"] for each in found if each["impact"] in ("serious", "critical")] == []
+
+
+def test_who_waits_starts_by_itself_also_when_the_page_was_killed(own_runs: Path, watched: Watched) -> None:
+    page = watched.page
+    with serve(own_runs) as server:
+        client = Client(server.address, verbose=False)
+        first = client.predict(LONG, api_name="/start_run")
+        assert first["place"] is None
+        placed = [client.predict(LONG | {"name": name}, api_name="/start_run") for name in ("b", "c", "d")]
+        assert [each["place"] for each in placed] == [1, 2, 3]
+        assert placed[1]["message"].startswith("Waiting: 2nd in the queue")
+        page.goto(f"{server.address}/queue")
+        expect(page.locator(".ddp-waiting tbody tr")).to_have_count(3)
+        wait_until("their order", lambda: names_in_line(page) == ["b", "c", "d"], ANSWER_TIMEOUT_S)
+        page.get_by_role("button", name="Put first: d").click()
+        wait_until("d being first", lambda: names_in_line(page) == ["d", "b", "c"], ANSWER_TIMEOUT_S)
+        page.get_by_role("button", name="Take out of the line: b").click()
+        expect(page.locator(".ddp-waiting tbody tr")).to_have_count(2)
+        look_accessible(page)
+        page.goto(f"{server.address}/run?id={placed[2]['run_id']}")
+        expect(page.locator(".ddp-queued")).to_contain_text("1st in the queue")
+        assert watched.complaints == []
+        os.kill(server.process.pid, signal.SIGKILL)
+        server.process.wait()
+    waiting = RunDirectory(own_runs / placed[2]["run_id"])
+    assert waiting.read_status().state == "queued", "it waits without a page, too"
+    with serve(own_runs) as server:
+        client = Client(server.address, verbose=False)
+        client.predict(first["run_id"], False, api_name="/stop_run")
+        wait_until("the next one running", lambda: waiting.read_status().state == "running", START_TIMEOUT_S)
+        page.goto(f"{server.address}/queue")
+        expect(page.locator(".ddp-going-on tbody tr")).to_contain_text("d")
+        page.get_by_role("button", name="Stop all").click()
+        page.get_by_role("dialog").get_by_role("button", name="Stop all").click()
+        wait_until("it having stopped", lambda: waiting.read_status().state == "stopped", START_TIMEOUT_S)
+        expect(page.locator(".ddp-queue-paused")).to_be_visible()
+        wait_until("c keeping its place", lambda: names_in_line(page) == ["c"], ANSWER_TIMEOUT_S)
+        assert "A teacher has stopped all runs." in waiting.events.read_text()
+
+
+def test_the_page_says_that_the_queue_cannot_go_on_and_when_it_can_again(
+    own_runs: Path, watched: Watched
+) -> None:
+    page, lock = watched.page, own_runs / ".class" / "queue.lock"
+    with serve(own_runs) as server:
+        page.goto(f"{server.address}/queue")
+        told = page.locator("main [role=status]", has_text="Nobody starts from the queue now: ")
+        expect(page.locator(".ddp-waiting")).to_be_visible()
+        expect(told).to_be_hidden()
+        lock.unlink(missing_ok=True)
+        lock.mkdir(parents=True)
+        expect(told).to_be_visible()
+        expect(told).to_contain_text("queue.lock")
+        look_accessible(page)
+        lock.rmdir()
+        expect(told).to_be_hidden()

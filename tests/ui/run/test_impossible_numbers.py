@@ -1,0 +1,88 @@
+"""Times, sizes and numbers that cannot be, in a copied run: the page shows all the rest."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.ui.conftest import Watched
+from tests.unit.ddp_gui.runs.test_runs import make_run
+from tools.page_driver import Server
+from trainers.contract import events
+
+HUGE = 1e300
+STEP = {
+    "epoch": 0,
+    "loss": 1.0,
+    "lr": 0.1,
+    "grad_norm": 1.0,
+    "samples_per_s": 1.0,
+    "step_time_s": 1.0,
+    "data_time_s": 0.0,
+}
+WARNING = {
+    "kind": "warning",
+    "message": "seen at the end",
+    "code": "x",
+    "hint": "",
+    "rank": None,
+    "traceback": "",
+}
+SAVED = {"kind": "checkpoint", "path": "x", "write_s": -HUGE}
+
+
+def happened(time: float) -> list[dict[str, Any]]:
+    """Return what a damaged file may say, all at this time."""
+    found = [
+        {"kind": "state", "state": "running", "reason": ""},
+        *({"kind": "step", "step": step} | STEP for step in range(1, 20)),
+        {"kind": "step", "step": 20} | STEP | {"samples_per_s": HUGE, "lr": -HUGE, "grad_norm": HUGE},
+        {"kind": "eval", "step": 20, "epoch": 0, "loss": HUGE, "metrics": {"accuracy": HUGE, "rmse": -HUGE}},
+        SAVED | {"step": 2**60, "removed": [2**60], "size_bytes": 2**62, "stall_s": -1.0, "reason": ""},
+        SAVED | {"step": 1, "removed": [], "size_bytes": -5, "stall_s": HUGE, "reason": "end"},
+        {"kind": "command", "id": "a", "name": "", "accepted": True, "message": "nameless", "step": 1},
+        WARNING,
+    ]  # fmt: skip
+    return [{"seq": seq, "time_unix_s": time} | event for seq, event in enumerate(found)]
+
+
+@pytest.mark.parametrize("time", [HUGE, -HUGE, 1e14, -1.0, 0.0])
+def test_a_run_s_page_stands_whatever_its_file_says(
+    server: Server, watched: Watched, runs_dir: Path, time: float
+) -> None:
+    run = make_run(runs_dir)
+    run.events.write_text("".join(json.dumps(event) + "\n" for event in happened(time)))
+    assert any(event["kind"] == "warning" for event in events.read_all(run.events))
+    page = watched.page
+    page.goto(f"{server.address}/run?id={run.run_id}")
+    expect(page.locator(".ddp-events-list")).to_contain_text("seen at the end")
+    expect(page.locator(".ddp-events-list")).to_contain_text("nameless")
+    expect(page.locator(".ddp-card-failed")).to_have_count(0)
+    page.goto(f"{server.address}/runs")
+    expect(page.locator("body")).to_contain_text(run.run_id)
+    assert watched.complaints == []
+
+
+def test_a_card_that_fails_says_so_and_the_others_go_on(
+    server: Server, watched: Watched, runs_dir: Path
+) -> None:
+    run = make_run(runs_dir)
+    run.events.write_text("".join(json.dumps(event) + "\n" for event in happened(1e9)))
+    page = watched.page
+
+    def damage(route: Any) -> None:
+        message = route.fetch().json()
+        message["confusion"], message["sample"] = {"matrix": 5}, {"kind": 7, "tokens": 3}
+        route.fulfill(json=message)
+
+    page.route(re.compile(r"/stream\?"), lambda route: route.abort())
+    page.route(re.compile(r"/poll\?"), damage)
+    page.goto(f"{server.address}/run?id={run.run_id}")
+    failed = page.locator(".ddp-card-failed")
+    expect(failed.first).to_contain_text("This part cannot be shown")
+    expect(page.locator(".ddp-events-list")).to_contain_text("seen at the end")

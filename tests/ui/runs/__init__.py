@@ -1,0 +1,1 @@
+"""Tests of the runs page in a browser."""

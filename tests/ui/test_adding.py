@@ -1,0 +1,73 @@
+"""The examples of docs/adding.md on the page: form, sentence, chart and insight of what it never knew."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+from gradio_client import Client
+from playwright.sync_api import expect
+
+from tests import adding
+from tests.ui.conftest import Watched, kill_runs
+from tools import page_driver
+from tools.page_driver import Server
+
+SENTENCE = "When backward is over, gradients are averaged piece by piece; nobody computes meanwhile."
+
+
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Serve the page of a copy of the repository to which all examples were added."""
+    root = adding.copy_with_examples(tmp_path_factory.mktemp("copy"))
+    runs_dir, port = root / "runs", page_driver.free_port()
+    options = ["--no-browser", "--port", str(port), "--runs-dir", str(runs_dir), page_driver.NO_STANDBY]
+    with page_driver.serve_command([sys.executable, str(root / "app.py"), *options], port) as server:
+        yield server
+        kill_runs(runs_dir)
+
+
+def test_the_form_has_the_strategys_own_option_where_it_is_picked(copied: Server, watched: Watched) -> None:
+    page = watched.page
+    page.goto(copied.address)
+    page.wait_for_selector(".ddp-equation")
+    watched.wait_until_answered()
+    page.get_by_role("button", name="How the ranks share the work").click()
+    expect(page.get_by_label("Piece, MB")).to_be_hidden()
+    expect(page.get_by_label("Bucket, MB")).to_be_visible()
+    page.get_by_label("Strategy", exact=True).click()
+    page.get_by_role("option", name="Averaging by hand").click()
+    expect(page.get_by_label("Piece, MB")).to_be_visible()
+    expect(page.get_by_label("Bucket, MB")).to_be_hidden()
+    watched.wait_until_answered()
+    page.get_by_label("Piece, MB").fill("0")
+    page.get_by_label("Piece, MB").blur()
+    said = page.get_by_label("This cannot be started")
+    expect(said).to_have_value(
+        "Piece, MB: by_hand.piece_mb is 0, but allowed is: a whole number from 1 to 4,096."
+    )
+
+
+def test_the_page_of_a_run_says_and_draws_what_was_added(copied: Server, watched: Watched) -> None:
+    values = {"model": "two_layers", "dataset": "outliers", "strategy": "by_hand", "by_hand.piece_mb": 2}
+    more = {"batch_size": 2, "nproc_per_node": 2, "device": "cpu", "num_epochs": 100_000}
+    started = Client(copied.address, verbose=False).predict(values | more, api_name="/start_run")
+    page = watched.page
+    page.goto(f"{copied.address}/run?id={started['run_id']}")
+    expect(page.locator(".ddp-ranks .ddp-caption")).to_have_text(
+        f"{SENTENCE} Shown is the newest measured step."
+    )
+    expect(page.locator("[data-chart=metric] h3")).to_have_text("Validation RMSE")
+    expect(page.locator("[data-code=tiny_batch]")).to_contain_text("Each rank sees 2 samples a step")
+    expect(page.locator("[data-chart=loss] .ytitle")).to_have_text("loss (Huber loss)")
+    chart = page.locator("[data-chart=step_time]")
+    chart.scroll_into_view_if_needed()
+    expect(chart.locator("h3")).to_have_text("Time of a step")
+    expect(chart.locator(".ytitle")).to_have_text("seconds")
+    expect(chart.locator(".scatterlayer .js-line")).to_have_count(1)
+    page.get_by_text("All settings").click()
+    expect(
+        page.locator("[aria-labelledby*=configuration]").get_by_text("by_hand.piece_mb").last
+    ).to_be_visible()
+    assert watched.complaints == []

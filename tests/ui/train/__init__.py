@@ -1,0 +1,1 @@
+"""Tests of the train page in a browser."""

@@ -1,0 +1,165 @@
+"""The form's choices: what is picked reaches the run, and what does not fit is not offered."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from tests.harness import END_TIMEOUT_S, wait_until
+from tests.ui.conftest import Watched
+from tools.page_driver import Server
+from trainers.contract import events
+from trainers.contract.rundir import RunDirectory
+
+SMALL = {"dataset": "digits", "model": "mlp", "device": "cpu", "batch_size": 32, "num_epochs": 1000}
+
+
+def open_form(watched: Watched, server: Server) -> None:
+    watched.page.goto(server.address)
+    watched.page.wait_for_selector(".ddp-equation")
+    watched.wait_until_answered()
+
+
+def pick(watched: Watched, label: str, option: str) -> None:
+    """Pick something, and wait for what it brings with it."""
+    watched.page.get_by_label(label, exact=True).click()
+    watched.page.get_by_role("option", name=option).click()
+    watched.wait_until_answered()
+
+
+def test_scaling_the_rate_offers_a_warm_up_and_shows_what_results(server: Server, watched: Watched) -> None:
+    page = watched.page
+    open_form(watched, server)
+    page.get_by_role("button", name="Optimizer and schedule").click()
+    page.get_by_label("Scale the rate with the GPUs").check()
+    expect(page.get_by_label("Warm-up share")).to_have_value("0.05")
+    expect(page.locator(".ddp-rate")).to_contain_text("0.002 × 2 = 0.004")
+    expect(page.locator(".ddp-rate")).to_contain_text("steps of warm-up")
+
+
+def test_accumulation_and_model_parallel_ranks_are_in_the_equation(server: Server, watched: Watched) -> None:
+    page = watched.page
+    open_form(watched, server)
+    page.get_by_role("button", name="Optimizer and schedule").click()
+    page.get_by_label("Accumulate gradients over").fill("3")
+    page.get_by_label("Accumulate gradients over").blur()
+    expect(page.locator(".ddp-equation")).to_contain_text("384")
+    pick(watched, "Model", "Vision transformer")
+    page.get_by_role("button", name="Parallelism").click()
+    pick(watched, "Strategy", "Tensor parallel")
+    expect(page.locator(".ddp-equation")).to_contain_text("model copy, 2 CPU ranks each")
+    expect(page.locator(".ddp-equation")).to_contain_text("192")
+    pick(watched, "Model", "Small CNN")
+    expect(page.get_by_label("Strategy", exact=True)).to_have_value("DDP")
+
+
+def test_fields_of_the_folds_reach_the_run(server: Server, watched: Watched, runs_dir: Path) -> None:
+    page = watched.page
+    open_form(watched, server)
+    pick(watched, "Data set", "Handwritten digits")
+    pick(watched, "Model", "MLP")
+    for fold in ("The model", "Optimizer and schedule", "Duration, evaluation, checkpoints", "Speed"):
+        page.get_by_role("button", name=fold).click()
+    pick(watched, "Model size", "small: 64 wide")
+    expect(page.get_by_label("Momentum")).to_be_hidden()
+    pick(watched, "Optimizer", "sgd")
+    expect(page.get_by_label("Momentum")).to_be_visible()
+    page.get_by_label("Momentum").fill("0.8")
+    expect(page.get_by_label("Step factor")).to_be_hidden()
+    pick(watched, "Precision", "bf16")
+    page.get_by_label("Clip gradients at norm").fill("0.5")
+    page.get_by_label("Stop after steps").fill("40")
+    page.get_by_label("Stop after steps").blur()
+    watched.wait_until_answered()
+    runs_dir.mkdir(exist_ok=True)
+    before = {path.name for path in runs_dir.iterdir()}
+    page.get_by_role("button", name="Start").click()
+    page.wait_for_url("**/run?id=*")
+    (name,) = {path.name for path in runs_dir.iterdir() if not path.name.startswith(".")} - before
+    run = RunDirectory(runs_dir / name)
+    config = json.loads(run.config.read_text())
+    asked = {
+        "model_size": "small",
+        "optimizer": "sgd",
+        "momentum": 0.8,
+        "lr_gamma": 0.1,
+        "precision": "bf16",
+        "max_grad_norm": 0.5,
+        "max_steps": 40,
+    }
+    assert {field: config[field] for field in asked} == asked
+    assert config["early_stopping_patience"] is None and config["keep_last_checkpoints"] == 3
+    wait_until("the end", lambda: run.read_status().state not in events.LIVE_STATES, END_TIMEOUT_S)
+    assert run.read_status().state == "finished", run.read_status().error
+
+
+def write_table(path: Path, *, broken: bool = False) -> None:
+    """Write a table of three kinds; broken, one cell of a column of numbers is none."""
+    rows = [f"{4 + k + 0.1 * (i % 5):.1f},{2 + k / 2:.1f},{'abc'[k]}" for i in range(40) for k in range(3)]
+    if broken:
+        rows[5] = "long,2.0,a"
+    path.write_text("\n".join(["length,width,kind", *rows]) + "\n")
+
+
+def test_own_table_by_path_is_looked_at_and_trained_on(
+    server: Server, watched: Watched, runs_dir: Path, tmp_path: Path
+) -> None:
+    write_table(tmp_path / "flowers.csv", broken=True)
+    page = watched.page
+    open_form(watched, server)
+    pick(watched, "Data set", "Your own data…")
+    page.get_by_label("Path of your data").fill(str(tmp_path / "flowers.csv"))
+    page.get_by_role("button", name="Inspect").click()
+    seen = page.locator("#own-data-seen")
+    expect(seen).to_contain_text("tabular classification")
+    expect(seen).to_contain_text("rows; to be predicted:")
+    expect(seen).to_contain_text("line 7")
+    expect(page.locator(".ddp-problem textarea")).to_have_value(re.compile("'long' in line 7"))
+
+    write_table(tmp_path / "flowers.csv")
+    page.get_by_role("button", name="Inspect").click()
+    expect(seen).to_contain_text("96 rows to train, 24 to validate")
+    expect(page.get_by_label("Model", exact=True)).to_have_value("Linear")
+    page.get_by_label("Batch per rank").fill("8")
+    page.get_by_label("Batch per rank").blur()
+    expect(page.locator(".ddp-equation")).to_contain_text("16")
+    page.get_by_role("button", name="Start").click()
+    page.wait_for_url("**/run?id=*")
+    run = RunDirectory(runs_dir / page.url.partition("?id=")[2])
+    wait_until("the end", lambda: run.read_status().state not in events.LIVE_STATES, END_TIMEOUT_S)
+    assert run.read_status().state == "finished", run.read_status().error
+    accuracies = [e["metrics"]["accuracy"] for e in events.read_all(run.events) if e["kind"] == "eval"]
+    assert accuracies[-1] > 0.6
+
+
+def test_uploaded_zip_of_images_is_kept_shown_and_its_names_are_text(
+    server: Server, watched: Watched, runs_dir: Path, tmp_path: Path
+) -> None:
+    from PIL import Image
+
+    archive = tmp_path / "my <b>photos.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for label in ("<img src=x onerror=alert(1)>", "dogs"):
+            for number in range(6):
+                picture = io.BytesIO()
+                Image.new("RGB", (20, 20), (40 * number, 90, 10)).save(picture, "PNG")
+                file.writestr(f"{label}/{number}.png", picture.getvalue())
+    page = watched.page
+    open_form(watched, server)
+    pick(watched, "Data set", "Your own data…")
+    page.locator("#own-data input[type=file]").set_input_files(archive)
+    seen = page.locator("#own-data-seen")
+    expect(seen).to_contain_text("image classification")
+    expect(seen).to_contain_text("Every image becomes 20 × 20 pixels, in colour.")
+    expect(seen).to_contain_text("<img src=x onerror=alert(1)>")
+    # Thumbnails, and no picture of a stranger's making.
+    expect(page.locator("#own-data-seen img")).to_have_count(12)
+    (kept,) = (runs_dir.parent / "uploads").glob("*.zip")
+    assert kept.name == "my-bphotos.zip"
+    assert kept.read_bytes() == archive.read_bytes()
+    assert watched.foreign_requests == [] and watched.complaints == []

@@ -1,0 +1,96 @@
+"""Every term on the page has its definition as a tooltip: by pointer, by keyboard and by touch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from ddp_gui.http import glossary
+from tests.ui.conftest import Watched
+from tools import page_driver
+
+pytestmark = pytest.mark.ui
+
+IN_THE_EQUATION = '.ddp-equation [data-term="global batch"]'
+GLOBAL_BATCH = f"global batch: {glossary.definitions()['global batch']}"
+# Of each term on the page: its name, and the text, role and state of what describes it.
+DESCRIBED = """() => [...document.querySelectorAll("[data-term]")].map((term) => {
+  const tip = document.getElementById(term.getAttribute("aria-describedby"));
+  return [term.dataset.term, tip?.textContent, tip?.getAttribute("role"), tip?.hidden];
+})"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    runs_dir = tmp_path_factory.mktemp("terms")
+    with page_driver.serve(runs_dir, page_driver.NO_STANDBY) as server:
+        yield server.address
+
+
+def described(page: Page) -> set[str]:
+    """Return the terms on the page; each is described by its hidden tooltip, in the glossary's words."""
+    page.wait_for_function(
+        "() => { const terms = [...document.querySelectorAll('[data-term]')];"
+        " return terms.length > 0 && terms.every((term) => term.hasAttribute('aria-describedby')); }"
+    )
+    found = page.evaluate(DESCRIBED)
+    for name, words, role, is_hidden in found:
+        assert (words, role, is_hidden) == (f"{name}: {glossary.definitions()[name]}", "tooltip", True)
+    return {name for name, *_ in found}
+
+
+def test_every_field_and_label_with_a_term_is_described(site: str, watched: Watched) -> None:
+    page = watched.page
+    page.goto(site)
+    page.wait_for_selector(".ddp-equation")
+    folded = page.locator("button.label-wrap:not(.open)")
+    while folded.count() > 0:
+        folded.first.click()
+    page.locator("#field-hang_timeout_s .ddp-term-mark").wait_for()
+    assert {"global batch", *glossary.terms_of_fields().values()} <= described(page)
+    assert watched.complaints == []
+
+
+def test_a_tooltip_comes_with_the_pointer_and_stays_while_it_is_read(site: str, watched: Watched) -> None:
+    page = watched.page
+    page.goto(site)
+    term, tip = page.locator(IN_THE_EQUATION), page.locator("#ddp-tip-global-batch")
+    expect(term).to_have_attribute("aria-describedby", "ddp-tip-global-batch")
+    term.hover()
+    expect(tip).to_be_visible()
+    expect(tip).to_have_text(GLOBAL_BATCH)
+    tip.hover()
+    expect(tip).to_be_visible()
+    page.get_by_role("heading", level=1).hover()
+    expect(tip).to_be_hidden()
+
+
+def test_a_tooltip_comes_with_the_focus_and_goes_with_escape(site: str, watched: Watched) -> None:
+    page = watched.page
+    page.goto(site)
+    mark, tip = page.locator("#field-learning_rate .ddp-term-mark"), page.locator("#ddp-tip-learning-rate")
+    mark.wait_for()
+    page.get_by_label("Batch per rank").focus()
+    while not mark.evaluate("(mark) => mark === document.activeElement"):
+        page.keyboard.press("Tab")
+    expect(tip).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(tip).to_be_hidden()
+    expect(mark).to_be_focused()
+
+
+def test_a_tooltip_comes_with_a_tap_and_lies_within_a_phone(browser: Browser, site: str) -> None:
+    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    page = context.new_page()
+    page.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
+    page.goto(site)
+    mark, tip = page.locator("#field-num_epochs .ddp-term-mark"), page.locator("#ddp-tip-epoch")
+    mark.tap()
+    expect(tip).to_be_visible()
+    box = tip.bounding_box()
+    assert box is not None and box["x"] >= 0 and box["x"] + box["width"] <= 390
+    page.locator("#equation").tap(position={"x": 2, "y": 2})
+    expect(tip).to_be_hidden()
+    context.close()

@@ -1,0 +1,1 @@
+"""What a hostile or damaged input may not do."""

@@ -1,0 +1,96 @@
+"""A run that was copied from anybody: what is written into it lands in it, whatever lies there already."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ddp_gui.launch import launcher
+from tests.unit.trainers.checkpoint.test_checkpoint import checkpointer_of
+from trainers import worker
+from trainers.checkpoint.save_and_restore import Progress, Saved
+from trainers.contract.rundir import RunDirectory
+from trainers.engines.local import supervisor, torchrun_process
+from trainers.files import plain_files
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """Return a file and a folder of the victim's, which no run has any business with."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    (folder / ".bashrc").write_text("as it was\n")
+    return folder
+
+
+def test_a_log_that_is_a_link_is_not_written_through(run: RunDirectory, elsewhere: Path) -> None:
+    path = run.logs / "rank_0.log"
+    run.logs.mkdir()
+    path.symlink_to(elsewhere / ".bashrc")
+    with pytest.raises(OSError, match=r"symbolic|Too many"):
+        plain_files.open_to_append(path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises((OSError, ValueError)):
+        plain_files.open_to_append(path)  # and it waits for no reader
+    path.unlink()
+    os.close(plain_files.open_to_append(path))
+    assert path.is_file() and (elsewhere / ".bashrc").read_text() == "as it was\n"
+
+
+@pytest.mark.parametrize("module", [worker, supervisor, launcher])
+def test_whoever_writes_a_log_looks_what_it_is(module: object) -> None:
+    assert "open_to_append(" in Path(str(module.__file__)).read_text()  # type: ignore[attr-defined]
+
+
+def test_torchruns_log_and_folder_replace_what_lies_there(
+    run: RunDirectory, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.logs.mkdir()
+    log, details = run.logs / "torchrun.log", run.logs / "torchrun"
+    log.symlink_to(elsewhere / ".bashrc")
+    details.symlink_to(elsewhere)
+    monkeypatch.setattr(torchrun_process, "torchrun_program", lambda: ["true"])
+    monkeypatch.setattr(torchrun_process.fork_server, "can_fork", lambda: False)
+    torchrun_process._launch([], log, details, None, {}).wait()
+    assert (elsewhere / ".bashrc").read_text() == "as it was\n"
+    assert not log.is_symlink() and not details.is_symlink()
+
+
+def make_link(path: Path) -> None:
+    path.symlink_to("/nowhere/at/all")
+
+
+def make_file(path: Path) -> None:
+    path.write_text("in the way")
+
+
+@pytest.mark.parametrize("make", [make_link, make_file, os.mkfifo, Path.mkdir])
+@pytest.mark.parametrize("name", [".step_4.partial", "step_4", ".step_4.replaced"])
+def test_nothing_that_lies_there_keeps_a_checkpoint_from_being_saved(
+    run: RunDirectory, make: Callable[[Path], None], name: str
+) -> None:
+    run.checkpoints.mkdir(exist_ok=True)
+    make(run.checkpoints / name)
+    maker = checkpointer_of(run)
+    maker.save(Progress(step=4), "end")
+    outcome = maker.wait()
+    assert isinstance(outcome, Saved), outcome
+    assert [item.step for item in run.list_checkpoints()] == [4]
+    assert sorted(path.name for path in run.checkpoints.iterdir() if path.name != ".step_4.replaced") == [
+        "step_4"
+    ]
+
+
+def test_a_link_among_the_leftovers_is_removed_and_not_followed(run: RunDirectory, elsewhere: Path) -> None:
+    run.checkpoints.mkdir(exist_ok=True)
+    for name in (".step_4.partial", ".step_5.replaced", ".step_6.removed"):
+        (run.checkpoints / name).symlink_to(elsewhere)
+    from trainers.checkpoint.save_and_restore import remove_leftovers
+
+    remove_leftovers(run)
+    assert list(run.checkpoints.iterdir()) == []
+    assert (elsewhere / ".bashrc").is_file()

@@ -1,0 +1,80 @@
+"""A disk that takes nothing any more: the page says so, and a run can be ended all the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ddp_gui.events import insights
+from ddp_gui.launch import launcher
+from tests.harness import create_run
+from trainers.contract.rundir import RunDirectory, Status
+
+
+def test_full_disk_is_said_and_one_with_room_is_not(small_disk: Path) -> None:
+    assert insights.of_disk(small_disk) == []
+    free = os.statvfs(small_disk)
+    (small_disk / "ballast").write_bytes(b"x" * (free.f_bavail * free.f_frsize))
+    (insight,) = insights.of_disk(small_disk)
+    assert insight.code == "disk_takes_nothing"
+    assert insight.message.startswith("The disk is full: training continues, but nothing is saved.")
+
+
+def test_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (insight,) = insights.of_disk(tmp_path / "nowhere")
+    assert "The folder of this run cannot be written any more" in insight.message
+
+
+@pytest.fixture
+def supervisor() -> Iterator[subprocess.Popen[bytes]]:
+    """Return a process that a run's status can name."""
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def run(tmp_path: Path, supervisor: subprocess.Popen[bytes]) -> Iterator[RunDirectory]:
+    """Return a run that goes on and takes no command."""
+    made = create_run(tmp_path)
+    made.commands.mkdir()
+    made.write_status(
+        Status(
+            state="running", pid=supervisor.pid, pid_start_time=psutil.Process(supervisor.pid).create_time()
+        )
+    )
+    lock = made.acquire_lock()
+    yield made
+    os.close(lock)
+
+
+def test_command_that_cannot_be_written_says_what_can_be_done(
+    run: RunDirectory, supervisor: subprocess.Popen[bytes]
+) -> None:
+    for name in ("checkpoint", "stop"):
+        with pytest.raises(
+            ValueError, match=r"folder cannot be written .*: free some space, or stop it without"
+        ):
+            launcher.send(run, name)
+    assert supervisor.poll() is None
+
+
+def test_stop_without_saving_needs_no_disk(run: RunDirectory, supervisor: subprocess.Popen[bytes]) -> None:
+    launcher.send(run, "stop", save=False)
+    assert supervisor.wait(60) == -signal.SIGTERM
+
+
+def test_process_that_only_has_the_number_of_the_supervisor_is_left_alone(
+    run: RunDirectory, supervisor: subprocess.Popen[bytes]
+) -> None:
+    run.write_status(Status(state="running", pid=supervisor.pid, pid_start_time=1.0))
+    with pytest.raises(ValueError, match="folder cannot be written"):
+        launcher.send(run, "stop", save=False)
+    assert supervisor.poll() is None

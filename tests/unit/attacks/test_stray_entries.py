@@ -1,0 +1,253 @@
+"""What does not belong into a runs folder costs only itself: the queue, the list and the pages go on."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from ddp_gui.auth import owners
+from ddp_gui.background import passes
+from ddp_gui.background.low_priority import SlowProcessError
+from ddp_gui.exports import export_routes, exports
+from ddp_gui.queue import queue_routes, refusals
+from ddp_gui.queue import scheduler as line_module
+from ddp_gui.queue.presenter import QueuePresenter
+from ddp_gui.queue.scheduler import Scheduler
+from ddp_gui.run import downloads, log_routes, stream
+from ddp_gui.runs import bin as run_bin
+from ddp_gui.runs import list_routes
+from tests.faults.page import EXPORTS, LIVE
+from tests.harness import wait_until
+from tests.stray_entries import ENTRIES, in_time, put
+from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
+from tests.unit.ddp_gui.queue.test_scheduler import Place, place  # noqa: F401 - a fixture
+from tests.unit.ddp_gui.runs.test_runs import make_run, store_of
+from tests.unit.stand_in import FakeDevices, supervisors  # noqa: F401 - a fixture
+from trainers.contract import tickets
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.tickets import Ticket
+
+# ruff: noqa: F811
+
+WAITING = Ticket(person="ann", kind="cpu", num_ranks=1, asked_unix_s=1.0)
+IN_A_RUN = (
+    "run.lock", "status.json", "config.json", "events.jsonl", "commands.jsonl", "queued.json", "granted.json",
+    "notes.json", "owner.json", "data.json", "logs", "checkpoints", "logs/rank_0.log", "logs/supervisor.log",
+    "checkpoints/step_5", ".status.json.1.tmp", "anything",
+)  # fmt: skip
+BESIDE_RUNS = (
+    ".class",
+    ".class/queue.json",
+    ".class/settings.json",
+    ".cache",
+    ".cache/list.json",
+    ".bin",
+    ".standby",
+)
+OTHER_NAMES = (b"README", b"a" * 100, b"x" * 255, b"\xff\xfe", "ä".encode() * 127)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the queue's thread look all the time."""
+    monkeypatch.setattr(line_module, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(line_module, "SEARCH_EVERY_S", 0.02)
+    # Hundreds of exports: a process for each would take minutes.
+    monkeypatch.setattr(exports, "printed_by", made_here)
+
+
+def made_here(module: str, asked: Any) -> Iterator[bytes]:
+    """Yield what a process of its own would print."""
+    assert module == "ddp_gui.exports.exports"
+    try:
+        yield from exports.made(orjson.loads(orjson.dumps(asked)))
+    except Exception as error:
+        raise SlowProcessError(f"{module} ended with {error!r}") from error
+
+
+def begins_who_waits(place: Place, page: Scheduler) -> None:
+    """Start one run by the page, put another into the line by hand, and see both begin."""
+    started = in_time("Start", lambda: page.start(place.planned(), "ann")).run
+    by_hand = make_run(place.runs_dir)
+    tickets.write_queued(by_hand, WAITING)
+    for run in (started, by_hand):
+        place.supervisors.has_begun(run)
+
+
+def ask_everything(runs_dir: Path, catalogue: Any, line: Scheduler, run_ids: list[str]) -> None:
+    """Ask every route about every run: each answers, and no answer is a failure of the server."""
+    store = store_of(runs_dir, catalogue)
+    view = QueuePresenter(line, store)
+    app = FastAPI()
+    app.include_router(list_routes.make_router(store, view.places))
+    for module in (export_routes, stream, log_routes, downloads):
+        app.include_router(module.make_router(store))
+    app.include_router(queue_routes.make_router(view, store))
+    client = TestClient(app)
+    for route in (
+        "/live/runs",
+        "/live/runs?since=-1",
+        "/live/queue",
+        f"/live/runs/compare?ids={','.join(run_ids[:8])}",
+    ):
+        answer = in_time(route, lambda route=route: client.get(route))
+        assert answer.status_code == 200, f"{route}: {answer.text}"
+    for run_id in run_ids:
+        # A stream of a run that goes on does not end; `poll` reads the same.
+        for route in (*(each for each in LIVE if each != "stream"), *EXPORTS, "checkpoints/5/download"):
+            path = f"/live/runs/{run_id}/{route}"
+            answer = in_time(path, lambda path=path: client.get(path))
+            assert answer.status_code in (200, 404), f"{path}: {answer.status_code} {answer.text}"
+
+
+@pytest.mark.parametrize("name", IN_A_RUN)
+def test_whatever_lies_in_a_run_costs_only_that_run(place: Place, catalogue, quick, name: str) -> None:
+    made = {}
+    for kind in ENTRIES:
+        run = made[kind] = make_run(place.runs_dir)
+        owners.note_owner(run, "ann")
+        (run.logs / "rank_0.log").write_text("a line\n")
+        # Half of them wait: those the queue opens again and again.
+        if len(made) % 2:
+            tickets.write_queued(run, WAITING)
+        put(kind, run.path / name)
+    good = make_run(place.runs_dir)
+    place.devices = FakeDevices(len(ENTRIES) + 2)
+    page = place.page()
+    page.begin()
+    try:
+        begins_who_waits(place, page)
+        ask_everything(place.runs_dir, catalogue, page, [good.run_id, *(run.run_id for run in made.values())])
+        rows = in_time("the list", store_of(place.runs_dir, catalogue).rows)
+        assert any(row["run_id"] == good.run_id and row["state"] == "stopped" for row in rows)
+        in_time("what is kept", lambda: refusals.bytes_by_run(place.runs_dir, "ann"))
+        assert page.is_alive
+    finally:
+        page.close()
+
+
+@pytest.mark.parametrize("kind", ENTRIES)
+def test_whatever_lies_beside_the_runs_costs_only_itself(place: Place, catalogue, quick, kind: str) -> None:
+    good = make_run(place.runs_dir)
+    for name in OTHER_NAMES:
+        ENTRIES[kind](place.runs_dir / os.fsdecode(name))
+    place.devices = FakeDevices(4)
+    page = place.page()
+    page.begin()
+    try:
+        begins_who_waits(place, page)
+        ask_everything(place.runs_dir, catalogue, page, [good.run_id, "README"])
+        in_time("what is kept", lambda: refusals.bytes_by_run(place.runs_dir, "ann"))
+        assert in_time("deleting", lambda: run_bin.delete(place.runs_dir, [good.run_id]))
+    finally:
+        page.close()
+
+
+@pytest.mark.parametrize("kind", ENTRIES)
+def test_whatever_lies_in_the_bin_costs_only_itself(place: Place, kind: str) -> None:
+    run = make_run(place.runs_dir)
+    run_bin.delete(place.runs_dir, [run.run_id])
+    for name in ("README", "run-1", "run-1~2"):
+        ENTRIES[kind](place.runs_dir / run_bin.FOLDER / name)
+    found = in_time("the bin", lambda: run_bin.content(place.runs_dir))
+    assert run.run_id in [item.bin_id for item in found]
+    in_time("emptying", lambda: run_bin.empty(place.runs_dir))
+    assert run.run_id not in [item.bin_id for item in run_bin.content(place.runs_dir)]
+
+
+@pytest.mark.parametrize("name", BESIDE_RUNS)
+@pytest.mark.parametrize("kind", ENTRIES)
+def test_whatever_stands_for_a_file_of_the_page_is_said_and_nothing_hangs(
+    place: Place, catalogue, quick, kind: str, name: str
+) -> None:
+    good = make_run(place.runs_dir)
+    path = place.runs_dir / name
+    path.parent.mkdir(exist_ok=True)
+    put(kind, path)
+    page = place.page()
+    page.begin()
+    try:
+        store = store_of(place.runs_dir, catalogue)
+        rows = in_time("the list", store.rows)
+        assert [row["run_id"] for row in rows] == [good.run_id]
+        in_time("keeping the list", lambda: _or_error(store.listing.save))
+        in_time("the bin", lambda: _or_error(lambda: run_bin.content(place.runs_dir)))
+        # Without its book the queue cannot go on, and says so; when the entry is gone, it does by itself.
+        in_time("a start", lambda: _or_error(lambda: page.start(place.planned(), "ann")))
+        assert page.is_alive
+        if path.is_dir() and not path.is_symlink():
+            path.rename(place.runs_dir.parent / "elsewhere")
+        path.unlink(missing_ok=True)
+        wait_until("the queue having no trouble", lambda: page.trouble is None, 60)
+    finally:
+        page.close()
+
+
+def _or_error(action: Any) -> Any:
+    """Do something that may be refused in words, but only so."""
+    try:
+        return action()
+    except (OSError, ValueError) as error:
+        return error
+
+
+def test_an_error_of_any_kind_is_told_and_the_next_pass_comes(
+    place: Place, quick, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    page = place.page()
+    num_passes = 0
+    really = page.tick
+
+    def breaks() -> None:
+        nonlocal num_passes
+        num_passes += 1
+        if num_passes < 4:
+            raise KeyError("something nobody has thought of")
+        really()
+
+    monkeypatch.setattr(page, "tick", breaks)
+    page.begin()
+    wait_until("the trouble being told", lambda: page.trouble is not None, 60)
+    assert page.trouble == "An error of the page itself (KeyError)."
+    assert "something nobody has thought of" in caplog.text, "the log says where"
+    wait_until("the next passes", lambda: num_passes >= 4 and page.trouble is None, 60)
+    assert page.is_alive
+    page.close()
+
+
+def test_a_queue_nobody_looks_after_is_shown(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = place.page()
+    assert not page.is_alive, "its thread has not begun"
+    monkeypatch.setattr(page, "tick", lambda: time.sleep(3600))
+    page.begin()
+    wait_until("the thread", lambda: page.is_alive, 60)
+    monkeypatch.setattr(passes, "STUCK_AFTER_S", 0.1)
+    wait_until("the page saying that it is stuck", lambda: "has not finished" in (page.trouble or ""), 60)
+
+
+def test_a_run_whose_folder_cannot_be_written_holds_nobody_else_back(
+    place: Place, quick, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = place.page()
+    stuck, good = make_run(place.runs_dir), make_run(place.runs_dir)
+    for run in (stuck, good):
+        tickets.write_queued(run, Ticket(person="ann", kind="cpu", num_ranks=2, asked_unix_s=1.0))
+    really = tickets.write_queued
+
+    def write(run: RunDirectory, ticket: Ticket) -> None:
+        if run.run_id == stuck.run_id:
+            raise PermissionError(13, "Permission denied", str(run.queued))
+        really(run, ticket)
+
+    monkeypatch.setattr(tickets, "write_queued", write)
+    page.begin()
+    place.supervisors.has_begun(good)
+    page.close()

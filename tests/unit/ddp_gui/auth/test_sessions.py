@@ -1,0 +1,210 @@
+"""Sessions and limits of logging in, by a clock of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import stat
+import time
+from pathlib import Path
+
+import pytest
+
+from ddp_gui.auth import login_limits, sessions
+from ddp_gui.auth.account_file import Account, AccountFile
+from ddp_gui.auth.login import Login, LoginError
+from ddp_gui.auth.login_limits import LoginLimits, TooManyTriesError
+from ddp_gui.auth.sessions import Sessions
+from ddp_gui.http.hosts import network_of
+from tests.unit import class_of
+from tests.unit.class_of import ANN, BOB, password_of
+
+
+class Clock:
+    now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> AccountFile:
+    return class_of.make(tmp_path / "accounts.json")
+
+
+@pytest.fixture
+def held(file: AccountFile, tmp_path: Path, clock: Clock) -> Sessions:
+    return Sessions(file, tmp_path / "sessions", clock)
+
+
+def begin(held: Sessions, file: AccountFile, name: str = "ann") -> str:
+    account = file.find(name)
+    assert account is not None
+    return held.begin(account)
+
+
+def test_a_session_lasts_while_it_is_used_but_not_for_ever(held: Sessions, file: AccountFile, clock) -> None:
+    token = begin(held, file)
+    for _ in range(int(sessions.ABSOLUTE_S / sessions.IDLE_S)):
+        clock.now += sessions.IDLE_S - 1
+        assert held.person(token) == ANN
+    clock.now += sessions.IDLE_S - 1
+    assert held.person(token) is None
+
+
+def test_an_idle_session_ends_and_being_looked_at_is_no_use(held: Sessions, file: AccountFile, clock) -> None:
+    token = begin(held, file)
+    clock.now += sessions.IDLE_S - 1
+    assert held.person(token, is_seen=False) == ANN
+    clock.now += 2
+    assert held.person(token) is None
+
+
+def test_a_session_ends_at_log_out_and_only_that_one(held: Sessions, file: AccountFile) -> None:
+    here, there = begin(held, file), begin(held, file)
+    held.end(here)
+    assert held.person(here) is None
+    assert held.person(there) == ANN
+
+
+@pytest.mark.parametrize("change", ["remove", "password", "role"])
+def test_a_session_ends_when_its_account_changes(held: Sessions, file: AccountFile, change: str) -> None:
+    token, other = begin(held, file), begin(held, file, "bob")
+    with file.changing() as accounts:
+        ann = accounts.pop("ann")
+        if change != "remove":
+            password = class_of.cheap("another") if change == "password" else ann.password
+            accounts["ann"] = Account(
+                name="ann", role="teacher" if change == "role" else ann.role, password=password
+            )
+    assert held.person(token) is None
+    assert held.person(other) == BOB
+
+
+def test_sessions_outlive_a_restart_and_only_hashes_are_kept(
+    held: Sessions, file: AccountFile, tmp_path: Path, clock
+) -> None:
+    token = begin(held, file)
+    kept = tmp_path / "sessions"
+    assert token not in kept.read_text()
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert Sessions(file, kept, clock).person(token) == ANN
+    kept.write_text("[]")
+    assert Sessions(file, kept, clock).person(token) is None
+
+
+def test_one_person_has_a_bounded_number_of_sessions(held: Sessions, file: AccountFile) -> None:
+    other = begin(held, file, "bob")
+    tokens = [begin(held, file) for _ in range(sessions.MAX_PER_PERSON + 3)]
+    assert [held.person(token) is not None for token in tokens] == [False] * 3 + [
+        True
+    ] * sessions.MAX_PER_PERSON
+    assert held.person(other) == BOB
+
+
+def fail(limits: LoginLimits, name: str, address: str = "10.0.0.1") -> float:
+    try:
+        limits.begin(name, address)
+    except TooManyTriesError as error:
+        return error.wait_s
+    return 0.0
+
+
+def test_the_wait_grows_up_to_a_minute_and_is_forgotten(clock) -> None:
+    limits = LoginLimits(clock)
+    waits = []
+    for _ in range(12):
+        wait_s = fail(limits, "ann")
+        if wait_s:
+            waits.append(wait_s)
+            clock.now += wait_s
+            assert fail(limits, "ann") == 0.0
+    assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0][: len(waits)]
+    assert len(waits) == 7
+    assert fail(limits, "bob") == 0.0, "another name need not wait"
+    clock.now += login_limits.FORGOTTEN_AFTER_S + 1
+    assert fail(limits, "ann") == 0.0
+
+
+def test_many_names_from_one_address_wait_too(clock) -> None:
+    limits = LoginLimits(clock)
+    waits = [fail(limits, f"name-{number}") for number in range(login_limits.FREE_FAILURES_OF_AN_ADDRESS + 1)]
+    assert waits[:-1] == [0.0] * login_limits.FREE_FAILURES_OF_AN_ADDRESS
+    assert waits[-1] > 0
+    assert fail(limits, "name-x", "10.0.0.2") == 0.0
+
+
+def test_who_logs_in_begins_anew_but_not_the_address(clock) -> None:
+    limits = LoginLimits(clock)
+    for number in range(login_limits.FREE_FAILURES_OF_AN_ADDRESS):
+        assert fail(limits, f"name-{number}") == 0.0
+        limits.begin("ann", "10.0.0.9")
+        limits.succeed("ann", "10.0.0.9")
+    assert fail(limits, "one-more") > 0
+
+
+def test_memory_is_bounded(clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login_limits, "MAX_REMEMBERED", 10)
+    failures = login_limits.Failures(1, clock)
+    for number in range(100):
+        failures.add(str(number))
+    assert failures.wait_s("99") > 0 and failures.wait_s("0") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("2001:db8::1", "2001:db8::/64"),
+        ("x" * 99, "x" * 80),
+    ],
+)
+def test_an_address_is_what_one_customer_has(address: str, network: str) -> None:
+    assert network_of(address) == network
+
+
+def test_logging_in_and_out(file: AccountFile) -> None:
+    login = Login(file, "cookie")
+    token = asyncio.run(login.begin(" ANN ", password_of(ANN), "10.0.0.1"))
+    assert login.person(token) == ANN
+    login.end(token)
+    assert login.person(token) is None
+    for name in ("ann", "nobody", "x" * 5000, "\ud800"):
+        with pytest.raises(LoginError, match="name or the password is wrong") as refused:
+            asyncio.run(login.begin(name, "wrong", "10.0.0.1"))
+        assert refused.value.status == 401
+
+
+def test_a_hundred_tries_at_once_are_not_a_hundred_guesses(file: AccountFile) -> None:
+    login = Login(file, "cookie")
+
+    async def guess() -> list[int]:
+        tries = [login.begin("ann", f"guess-{number}", "10.0.0.1") for number in range(100)]
+        return [error.status for error in await asyncio.gather(*tries, return_exceptions=True)]
+
+    statuses = asyncio.run(guess())
+    assert statuses.count(401) == login_limits.FREE_FAILURES_OF_A_NAME
+    assert statuses.count(429) == 100 - login_limits.FREE_FAILURES_OF_A_NAME
+
+
+def test_a_name_that_is_not_there_takes_as_long(tmp_path: Path) -> None:
+    file = AccountFile(tmp_path / "accounts.json")
+    with file.changing() as accounts:
+        from ddp_gui.auth import passwords
+
+        accounts["ann"] = Account(name="ann", role="student", password=passwords.hashed("long enough"))
+    login = Login(file, "cookie")
+
+    def took_s(name: str) -> float:
+        began = time.process_time()
+        with pytest.raises(LoginError):
+            asyncio.run(login.begin(name, "wrong password", "10.0.0.1"))
+        return time.process_time() - began
+
+    known, unknown = (min(took_s(name) for _ in range(2)) for name in ("ann", "bob"))
+    assert unknown > 0.5 * known

@@ -1,0 +1,259 @@
+"""Threads for each kind of work: nobody has them all, who waits holds none, what is refused is said."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import gradio as gr
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+from gradio.state_holder import SessionState
+
+from ddp_gui.auth import current_user
+from ddp_gui.auth.current_user import EVERYBODY
+from ddp_gui.background import made_file
+from ddp_gui.background.made_file import MadeFile
+from ddp_gui.background.workers import Router, TooManyError, Workers
+from ddp_gui.gradio_routes import light
+from ddp_gui.plan import own_data
+from ddp_gui.plan.own_data import OwnData
+from tests.harness import wait_until
+from tests.unit.class_of import ANN, BOB
+from tests.unit.ddp_gui.plan.test_own_data import look_of
+from trainers.contract import config as config_module
+
+
+class Gate:
+    """Work that lasts until it is let go, and how much of it goes on."""
+
+    def __init__(self) -> None:
+        self.going_on, self._lock, self.is_open = 0, threading.Lock(), threading.Event()
+
+    def work(self) -> str:
+        with self._lock:
+            self.going_on += 1
+        self.is_open.wait(60)
+        return current_user.current_user().name
+
+
+def test_one_person_has_only_a_share_and_another_gets_the_next_thread() -> None:
+    workers, rude, ann = Workers("jobs", at_once=3, per_person=2, most_asked=10), Gate(), Gate()
+    with current_user.asked_by(BOB):
+        bobs = [workers.submit(rude.work) for _ in range(8)]
+    wait_until("two of Bob's", lambda: rude.going_on == 2, 60)
+    with current_user.asked_by(ANN):
+        anns = workers.submit(ann.work)
+    wait_until("Ann's", lambda: ann.going_on == 1, 60)
+    assert rude.going_on == 2
+    ann.is_open.set()
+    rude.is_open.set()
+    assert anns.result(60) == "ann" and [each.result(60) for each in bobs] == ["bob"] * 8
+
+
+def test_too_much_of_one_person_is_refused_in_words_and_later_taken_again() -> None:
+    workers, gate = Workers("jobs", at_once=1, per_person=1, most_asked=3), Gate()
+    with current_user.asked_by(BOB):
+        asked = [workers.submit(gate.work) for _ in range(3)]
+        with pytest.raises(TooManyError, match="you have asked for jobs 3 times at once: wait until one"):
+            workers.submit(gate.work)
+        gate.is_open.set()
+        assert [each.result(60) for each in asked] == ["bob"] * 3
+        wait_until("room again", lambda: _is_taken(workers), 60)
+
+
+def _is_taken(workers: Workers) -> bool:
+    try:
+        return workers.submit(lambda: True).result(60)
+    except TooManyError:
+        return False
+
+
+def test_where_nobody_logs_in_only_the_limit_for_all_holds() -> None:
+    workers, gate = Workers("jobs", at_once=3, per_person=1, most_asked=3), Gate()
+    with current_user.asked_by(EVERYBODY):
+        asked = [workers.submit(gate.work) for _ in range(5)]
+    wait_until("three of them", lambda: gate.going_on == 3, 60)
+    gate.is_open.set()
+    assert [each.result(60) for each in asked] == [""] * 5
+
+
+def test_an_error_is_raised_where_somebody_waits_and_costs_no_thread() -> None:
+    workers = Workers("jobs", at_once=1, per_person=1, most_asked=3)
+
+    async def ask() -> None:
+        for _ in range(5):
+            with pytest.raises(KeyError):
+                await workers.run({}.__getitem__, "x")
+
+    asyncio.run(ask())
+
+
+def test_whoever_goes_away_gives_back_what_was_counted() -> None:
+    workers, gate = Workers("jobs", at_once=1, per_person=1, most_asked=2), Gate()
+
+    async def leave() -> None:
+        asked = [asyncio.create_task(workers.run(gate.work)) for _ in range(2)]
+        await asyncio.sleep(0)
+        for each in asked:
+            each.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+
+    with current_user.asked_by(BOB):
+        asyncio.run(leave())
+        gate.is_open.set()
+        wait_until("room again", lambda: _is_taken(workers), 60)
+
+
+def test_pieces_come_in_order() -> None:
+    workers = Workers("jobs", at_once=1, per_person=1, most_asked=1)
+
+    async def read() -> list[int]:
+        return [piece async for piece in workers.pieces(iter(range(5)))]
+
+    assert asyncio.run(read()) == [0, 1, 2, 3, 4]
+
+
+class Reader:
+    """A person who takes a file, in pieces of any size, until told to stop; what was answered."""
+
+    def __init__(self, person: current_user.Person, workers: Workers) -> None:
+        self.person, self.goes_on, self.status, self.words = person, asyncio.Event(), 0, b""
+        self._workers = workers
+
+    async def take(self) -> None:
+        with current_user.asked_by(self.person):
+            await MadeFile(self._workers, iter([b"a", b"b"]), "a.csv", "text/csv")(SCOPE, self.stay, self.get)
+
+    async def stay(self) -> Any:
+        await asyncio.Event().wait()
+
+    async def get(self, message: Any) -> None:
+        self.status = message.get("status", self.status)
+        self.words += message.get("body", b"")
+        if self.status == 200:
+            await self.goes_on.wait()
+
+
+SCOPE = {"type": "http", "method": "GET", "asgi": {"spec_version": "2.3"}}
+
+
+def test_open_files_are_limited_for_one_person_and_for_all_together() -> None:
+    workers = Workers("exports", at_once=2, per_person=1, most_asked=8, most_open=8)
+
+    async def ask() -> None:
+        crowd = [current_user.Person(name=f"p{number}", role="student") for number in range(4)]
+        readers = [Reader(person, workers) for person in crowd for _ in range(2)]
+        taking = [asyncio.create_task(each.take()) for each in readers[:2]]
+        await asyncio.sleep(0)
+        more = Reader(crowd[0], workers)
+        await more.take()
+        assert more.status == 429 and b"you are downloading 2 files at once" in more.words
+        taking += [asyncio.create_task(each.take()) for each in readers[2:]]
+        await asyncio.sleep(0)
+        others = Reader(ANN, workers)
+        await others.take()
+        assert others.status == 429 and b"many files are being downloaded" in others.words
+        for each in readers:
+            each.goes_on.set()
+        await asyncio.gather(*taking)
+        assert {each.words for each in readers} == {b"ab"}
+        others.goes_on.set()
+        await others.take()
+        assert others.status == 200, "there is room again"
+
+    asyncio.run(ask())
+
+
+def test_who_does_not_read_a_file_gives_back_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(made_file, "TAKEN_WITHIN_S", 0.05)
+    workers = Workers("exports", at_once=1, per_person=1, most_asked=1, most_open=4)
+
+    async def ask() -> None:
+        rude = Reader(BOB, workers)
+        await asyncio.wait_for(rude.take(), 30)
+        assert rude.words == b""
+        next_one = Reader(BOB, workers)
+        next_one.goes_on.set()
+        await next_one.take()
+        assert next_one.words == b"ab"
+
+    asyncio.run(ask())
+
+
+def test_a_route_answers_429_where_somebody_asks_too_much() -> None:
+    workers, gate = Workers("jobs", at_once=1, per_person=1, most_asked=1), Gate()
+    router = Router()
+
+    @router.get("/slow")
+    @workers.handler
+    def slow(words: str) -> str:
+        return words + gate.work()
+
+    app = FastAPI()
+    app.include_router(router)
+
+    async def served(scope: Any, receive: Any, send: Any) -> None:
+        with current_user.asked_by(BOB):
+            await app(scope, receive, send)
+
+    client = TestClient(served)
+    with current_user.asked_by(BOB):
+        first = workers.submit(gate.work)
+    answer = client.get("/slow?words=hi")
+    assert answer.status_code == 429 and "you have asked for jobs" in answer.json()["detail"]
+    gate.is_open.set()
+    first.result(60)
+    wait_until("room again", lambda: client.get("/slow?words=hi").text == '"hibob"', 60)
+
+
+def test_many_who_ask_for_the_same_data_share_one_look(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("a,b\n1,2\n")
+    gate, looks = Gate(), []
+
+    def ask(config: config_module.Config) -> own_data.Inspection:
+        looks.append(config.data_path)
+        gate.work()
+        return look_of()
+
+    monkeypatch.setattr(own_data, "_ask", ask)
+    own = OwnData()
+    names = (str(path), f"{tmp_path}/../{tmp_path.name}/t.csv")
+
+    async def all_at_once() -> list[own_data.Inspection]:
+        asked = [
+            asyncio.create_task(
+                own.look(config_module.parse({"dataset": "own", "data_path": names[each % 2]}))
+            )
+            for each in range(44)
+        ]
+        while not looks:
+            await asyncio.sleep(0.01)
+        asked[0].cancel()  # the one that came first goes away
+        gate.is_open.set()
+        return await asyncio.gather(*asked[1:])
+
+    with current_user.asked_by(EVERYBODY):
+        seen = asyncio.run(all_at_once())
+    assert len(looks) == 1 and len({id(each) for each in seen}) == 1
+
+
+def test_a_session_of_gradio_begins_without_a_description_of_the_page(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with gr.Blocks() as demo:
+        gr.Textbox("words")
+    monkeypatch.setattr(SessionState, "__init__", SessionState.__init__)
+    monkeypatch.setattr(light.utils, "MatplotlibBackendMananger", object)
+    light.lighten()
+    session = SessionState(demo)
+    assert (
+        session.config_values == {}
+        and session.blocks_config.blocks.keys() == demo.default_config.blocks.keys()
+    )
+    session[next(iter(session.blocks_config.blocks))]

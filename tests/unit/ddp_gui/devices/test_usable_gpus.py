@@ -1,0 +1,282 @@
+"""Which GPUs the page reckons with: those torch can use, by UUID, or none and why. The driver is made up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddp_gui.background import trainer_process
+from ddp_gui.background.trainer_process import AskError
+from ddp_gui.devices import capacity, usable_gpus
+from ddp_gui.launch.warm_pool import WarmPool, _Kept
+from ddp_gui.machine import missing
+from ddp_gui.plan import plan
+from ddp_gui.plan.catalogue import Catalogue
+from ddp_gui.queue.devices import Devices
+from ddp_gui.train.form import Form
+from tests.harness import wait_until
+from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
+from tests.unit.fake_gpus import FakeGpu, FakeNvml
+from trainers.contract.config import ConfigError
+from trainers.machine import cuda_environment, gpu_signs, hardware
+from trainers.machine.cuda_environment import Obstacle
+
+# ruff: noqa: F811
+
+FIRST = FakeGpu(uuid="GPU-aaaa1111")
+SECOND = FakeGpu(uuid="GPU-bbbb1111", name="NVIDIA Slower")
+OBSTACLE = Obstacle(reason="NVIDIA's driver is too old.", remedy="Install driver 580 or newer.")
+GOOD = {"uuids": [SECOND.uuid], "left_out": [], "obstacle": None}
+BAD = {"uuids": [], "left_out": [], "obstacle": vars(OBSTACLE)}
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a test makes of them, the variables are as they were afterwards."""
+    for name in (cuda_environment.VISIBLE, cuda_environment.ORDER, cuda_environment.OBSTACLE):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+def use(monkeypatch: pytest.MonkeyPatch, *gpus: FakeGpu) -> None:
+    monkeypatch.setattr(hardware, "_nvml", lambda: FakeNvml(gpus))
+    monkeypatch.setattr(hardware, "nvml_problem", lambda: None)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Return what the process in which torch is asked says, to be changed; each asking takes one."""
+    answers: list[Any] = []
+
+    def ask(module: str, *, sees_gpus: bool) -> dict[str, Any]:
+        assert module == "trainers.parallel.usable_gpus" and sees_gpus
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return dict(answer)
+
+    monkeypatch.setattr(trainer_process, "ask", ask)
+    return answers
+
+
+# What is asked, and what becomes of the answer
+
+
+def test_without_a_gpu_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> None:
+    use(monkeypatch)
+    usable_gpus.settle(None)
+    assert cuda_environment.VISIBLE not in os.environ and capacity.look().gpu_obstacle is None
+
+
+def test_the_page_and_all_it_starts_see_the_usable_gpus_by_uuid(
+    monkeypatch: pytest.MonkeyPatch, asked: list[Any]
+) -> None:
+    """An index of CUDA's own order means what CUDA says it means: here the second card."""
+    use(monkeypatch, FIRST, SECOND)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    asked.append(GOOD)
+    usable_gpus.settle(None)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == SECOND.uuid
+    assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    here = capacity.look()
+    assert (here.num_gpus, here.gpu_names) == (1, ("NVIDIA Slower",))
+    assert missing.what_is_unclear(1) == []
+
+
+def test_a_part_of_a_gpu_stays_named_as_it_was(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> None:
+    use(monkeypatch, FIRST)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-7")
+    asked.append({**GOOD, "uuids": ["GPU-part"]})
+    usable_gpus.settle(None)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "MIG-7" and capacity.look().num_gpus == 1
+
+
+def test_a_good_answer_is_remembered_until_something_changes(
+    monkeypatch: pytest.MonkeyPatch, asked: list[Any], tmp_path: Path
+) -> None:
+    use(monkeypatch, FIRST, SECOND)
+    kept = tmp_path / "usable_gpus.json"
+    asked.append(GOOD)
+    for _ in range(2):
+        usable_gpus.settle(kept)
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == SECOND.uuid
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+        monkeypatch.delenv("CUDA_DEVICE_ORDER")
+    assert asked == []
+    use(monkeypatch, FIRST)
+    asked.append({**GOOD, "uuids": [FIRST.uuid]})
+    usable_gpus.settle(kept)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == FIRST.uuid, "there are other cards now"
+
+
+def test_a_bad_answer_is_asked_for_again_at_the_next_start(
+    monkeypatch: pytest.MonkeyPatch, asked: list[Any], tmp_path: Path
+) -> None:
+    use(monkeypatch, FIRST, SECOND)
+    asked += [BAD, AskError("it took too long"), GOOD]
+    usable_gpus.settle(tmp_path / "kept.json")
+    assert capacity.look().gpu_obstacle == OBSTACLE
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    usable_gpus.settle(tmp_path / "kept.json")
+    found = capacity.look().gpu_obstacle
+    assert found is not None and "it took too long" in found.reason
+    assert asked == [GOOD]
+
+
+def test_a_failed_asking_is_told_by_its_last_line_and_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, asked: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    use(monkeypatch, FIRST)
+    asked.append(
+        AskError("x could not be read:\nTraceback (most recent call last):\n  File ...\nOSError: no libcuda")
+    )
+    usable_gpus.settle(None)
+    found = capacity.look().gpu_obstacle
+    assert found is not None and found.reason == "torch could not be asked for GPUs: OSError: no libcuda."
+    assert found.remedy.startswith("Restart the page")
+    said = capsys.readouterr().out
+    assert said.startswith("Asking torch which GPUs it can use") and "Traceback" in said, (
+        "the terminal says all"
+    )
+
+
+def test_an_answer_that_is_no_json_is_an_obstacle_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, FIRST)
+    monkeypatch.setattr(
+        trainer_process.subprocess,
+        "run",
+        lambda *_, **__: subprocess.CompletedProcess([], 0, b"Segmentation", b""),
+    )
+    usable_gpus.settle(None)
+    found = capacity.look().gpu_obstacle
+    assert found is not None and "did not answer with JSON" in found.reason
+
+
+def test_torch_itself_is_asked_in_a_process_that_prints_json() -> None:
+    answer = trainer_process.ask(usable_gpus.MODULE, sees_gpus=True)
+    assert set(answer) == {"uuids", "left_out", "obstacle", "watched_paths"}
+    assert Path(answer["watched_paths"][0]).is_file()
+
+
+# What is said
+
+
+@pytest.fixture
+def unusable(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> capacity.Machine:
+    use(monkeypatch, FIRST, SECOND)
+    asked.append(BAD)
+    usable_gpus.settle(None)
+    return capacity.look()
+
+
+def test_the_form_plans_cpu_ranks_and_says_why(unusable: capacity.Machine, catalogue: Catalogue) -> None:
+    assert unusable.device_kind("auto") == "cpu" and unusable.default_ranks() == 2
+    assert "GPUs here cannot be used" in unusable.describe()
+    assert OBSTACLE.reason in unusable.describe() and OBSTACLE.remedy in unusable.describe()
+    planned = plan.make(plan.parse({"batch_size": 10}, unusable), catalogue, unusable)
+    assert planned.device_kind == "cpu"
+    with pytest.raises(ConfigError, match=r"device.*no GPU here can be used.*too old.*580 or newer"):
+        plan.make(plan.parse({"device": "cuda", "nproc_per_node": 1}, unusable), catalogue, unusable)
+    label, words = Form(catalogue, unusable)._words("nproc_per_node", plan.config_module.settings()["name"])
+    assert label.startswith("CPU ranks") and words.startswith("The GPUs here cannot be used")
+
+
+def test_machine_and_queue_say_why_too(unusable: capacity.Machine, tmp_path: Path) -> None:
+    (found,) = [item for item in missing.gpus() if item.is_problem]
+    assert OBSTACLE.reason in found.meaning
+    now = Devices(tmp_path, None).look()
+    assert now.gpus == () and now.note is not None and OBSTACLE.remedy in now.note
+
+
+def test_in_a_container_it_is_said_that_others_cannot_be_seen(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use(monkeypatch, FIRST)
+    namespace = tmp_path / "pid"
+    namespace.symlink_to("pid:[4026531836]")
+    monkeypatch.setattr(gpu_signs, "_PID_NAMESPACE", namespace)
+    assert Devices(tmp_path, None).look().note is None and missing.what_is_unclear(1) == []
+    namespace.unlink()
+    namespace.symlink_to("pid:[4026532198]")
+    note = Devices(tmp_path, None).look().note
+    assert note is not None and "a container or in WSL2, where programs outside it cannot be seen" in note
+    (said,) = missing.what_is_unclear(1)
+    assert "outside it cannot be seen" in said.meaning and "WSL2" in said.meaning and not said.is_problem
+    assert missing.what_is_unclear(0) == [], "where there is no GPU nothing is missing"
+
+
+def test_names_by_cudas_own_order_are_said_to_be_unclear(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, FIRST, SECOND)
+    monkeypatch.setattr(gpu_signs, "sees_all_processes", lambda: True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    (said,) = missing.what_is_unclear(1)
+    assert "by UUID" in said.meaning and said.is_problem
+
+
+# Who is on a GPU
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """Give a process with one below it."""
+    child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
+    process = subprocess.Popen([sys.executable, "-c", child], stdin=subprocess.PIPE, start_new_session=True)
+    yield process
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_ranks_that_wait_for_a_run_are_nobody_on_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    standby = WarmPool(tmp_path)
+    standby._kept = _Kept(process=sleeper, num_ranks=1, code="")
+    found = wait_until("both processes", lambda: len(standby.processes()) == 2 and standby.processes(), 60)
+    (below,) = set(found) - {sleeper.pid}
+    use(monkeypatch, FakeGpu(uuid=FIRST.uuid, pids=(below, os.getpid())))
+    (user,) = Devices(tmp_path, None, standby.processes).look().users_of(FIRST.uuid).others
+    assert f"pid {os.getpid()}" in user, "this one is somebody else's"
+    standby._drop()
+    assert below in standby.processes(), "also while they are let go"
+
+
+def test_those_that_have_ended_are_forgotten_without_anybody_asking(
+    tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    """Nothing asks for the processes where the driver names nobody: on a page for years they would add up."""
+    standby = WarmPool(tmp_path)
+    for _ in range(3):
+        over = subprocess.Popen([sys.executable, "-c", ""], stdin=subprocess.PIPE)
+        standby._kept = _Kept(process=over, num_ranks=1, code="")
+        standby._drop()
+        wait_until("its end", lambda over=over: over.poll() is not None, 60)
+    standby._kept = _Kept(process=sleeper, num_ranks=1, code="")
+    standby._drop()
+    assert standby._ending == [sleeper]
+
+
+def test_a_number_that_is_somebody_elses_by_now_counts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sleeper: subprocess.Popen[bytes]
+) -> None:
+    use(monkeypatch, FakeGpu(uuid=FIRST.uuid, pids=(sleeper.pid,)))
+    earlier = {sleeper.pid: 1.0}
+    assert Devices(tmp_path, None, lambda: earlier).look().users_of(FIRST.uuid).others
+
+
+def test_on_windows_the_linux_within_it_sees_no_others_whatever_its_namespace_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    namespace = tmp_path / "pid"
+    namespace.symlink_to("pid:[4026531836]")
+    monkeypatch.setattr(gpu_signs, "_PID_NAMESPACE", namespace)
+    monkeypatch.setattr(gpu_signs, "_WINDOWS_DRIVER", tmp_path / "dxg")
+    assert gpu_signs.sees_all_processes()
+    (tmp_path / "dxg").touch()
+    assert not gpu_signs.sees_all_processes()

@@ -1,0 +1,160 @@
+"""What a tutor would say of made-up runs that are ill in one way, and never of healthy ones."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+
+from ddp_gui.events import insights
+from ddp_gui.events.series import Series
+from tests.unit.ddp_gui.events.test_series import evaluation, step
+from trainers.contract import config
+
+Event = dict[str, Any]
+PLAIN = config.parse({})
+
+
+def steps(count: int, loss: Callable[[int], float], **fields: Any) -> Iterator[Event]:
+    """Make up a run of `count` steps of 50 ms with some noise on the loss."""
+    noise = random.Random(0)
+    for number in range(1, count + 1):
+        value = loss(number) + noise.gauss(0, 0.02)
+        event = step(number, number - 1, loss=value, time_unix_s=1000.0 + number * 0.05)
+        yield event | {"step_time_s": 0.05, "data_time_s": 0.001, "lr": 0.002} | fields
+
+
+def found(events: Iterable[Event], state: str = "running", **changes: Any) -> dict[str, insights.Insight]:
+    series = Series()
+    series.feed(events)
+    changed = config.parse(PLAIN.to_json() | changes)
+    return {insight.code: insight for insight in insights.find(series, changed, state)}  # type: ignore[arg-type]
+
+
+def falling(number: int) -> float:
+    return 2.3 * math.exp(-number / 150) + 0.3
+
+
+def ranks(seq: int, *own_and_wait: tuple[float, float | None]) -> Event:
+    entries = [
+        {
+            "rank": rank,
+            "step": 1,
+            "step_time_s": own + (wait or 0.0),
+            "data_time_s": 0.0,
+            "wait_time_s": wait,
+        }
+        for rank, (own, wait) in enumerate(own_and_wait)
+    ]
+    return {"seq": seq, "time_unix_s": 2000.0 + seq, "kind": "ranks", "ranks": entries}
+
+
+@pytest.mark.parametrize("state", ["running", "paused", "finished", "stopped"])
+def test_a_healthy_run_has_none(state: str) -> None:
+    events = [*steps(1000, falling)]
+    events += [evaluation(n, 1000 + n, accuracy=0.8) | {"loss": falling(n)} for n in range(100, 1001, 100)]
+    events += [ranks(3000 + n, (0.04, 0.01), (0.041, 0.009)) for n in range(10)]
+    assert found(events, state) == {}
+
+
+def test_a_run_that_has_just_begun_is_not_judged() -> None:
+    assert found(steps(20, lambda number: 2.3)) == {}
+
+
+def test_a_loss_that_converged_and_wobbles_near_zero_is_healthy() -> None:
+    wobbling = lambda number: 0.002 + 0.001 * math.sin(number) if number > 300 else falling(number) - 0.29  # noqa: E731
+    assert found(steps(1000, wobbling)) == {}
+
+
+def test_nan_names_the_step_it_began_at() -> None:
+    events = [*steps(811, falling), *steps(900, lambda number: math.nan)][:811]
+    events += [step(n, n, loss=math.nan) | {"loss": None} for n in range(812, 830)]
+    said = found(events, "failed")["not_a_number"]
+    assert "step 812" in said.message and "step 812" in said.evidence
+    assert said.action is not None
+    assert said.action.values == {"learning_rate": 0.0002}
+
+
+def test_a_rising_loss_offers_a_lower_rate_now_and_a_new_run_afterwards() -> None:
+    def rising(number: int) -> float:
+        return 2.3 + max(0, number - 300) / 200
+
+    said = found(steps(1000, rising))["loss_rises"]
+    assert said.action is not None
+    assert (said.action.kind, said.action.values) == ("set_learning_rate", {"learning_rate": 0.0002})
+    assert "1,000 step events" in said.evidence
+    after = found(steps(1000, rising), "stopped")["loss_rises"].action
+    assert after is not None
+    assert (after.kind, after.values) == ("again", {"learning_rate": 0.0002})
+
+
+def test_a_rate_far_too_high_is_told_from_the_first_step() -> None:
+    thrown = lambda number: 2.33 if number == 1 else 1e6 * 0.9**number + 2.31  # noqa: E731
+    assert list(found(steps(1000, thrown))) == ["loss_does_not_fall"]
+    stuck = lambda number: 2.33 if number == 1 else 41.0  # noqa: E731
+    assert list(found(steps(1000, stuck))) == ["loss_rises"]
+
+
+def test_a_flat_loss_is_not_falling() -> None:
+    assert list(found(steps(1000, lambda number: 2.3))) == ["loss_does_not_fall"]
+
+
+def test_memorising_is_validation_up_and_training_down() -> None:
+    training = lambda number: 2.0 * math.exp(-number / 400)  # noqa: E731
+    validation = {100: 1.5, 200: 1.2, 300: 1.1, 400: 1.2, 500: 1.35, 600: 1.5}
+    events = [*steps(600, training)]
+    evaluations = [
+        evaluation(n, 600 + n, accuracy=0.5) | {"loss": loss, "time_unix_s": 1100.0}
+        for n, loss in validation.items()
+    ]
+    said = found(events + evaluations)["memorises"]
+    assert "step 300" in said.message
+    assert said.action is not None
+    assert said.action.values == {"early_stopping_patience": 3}
+    only_two_worse = [e for e in evaluations if e["step"] <= 500]
+    assert "memorises" not in found(events + only_two_worse)
+
+
+def test_the_slow_rank_is_named_when_it_is_slow_several_times_in_a_row() -> None:
+    slow = [ranks(n, (0.05, 0.04), (0.09, 0.0)) for n in range(5)]
+    said = found(slow)["slow_rank"]
+    assert (said.rank, said.action) == (1, None)
+    assert said.message.startswith("Rank 1 is 1.8 times slower")
+    assert found(slow[:4]) == {}
+    assert found([*slow[:4], ranks(4, (0.09, 0.0), (0.05, 0.04))]) == {}
+    unmeasured = [ranks(n, (0.05, None), (0.09, 0.0)) for n in range(5)]
+    assert found(unmeasured) == {}, "the others' waiting would pass for work"
+    assert found(slow, "finished") == {}, "nothing can be done any more"
+
+
+def test_waiting_for_data_says_how_much_and_offers_workers() -> None:
+    events = [*steps(200, falling, data_time_s=0.0215)]
+    said = found(events)["waits_for_data"]
+    assert "43% of each step" in said.message
+    assert said.action is not None
+    assert said.action.values == {"num_workers": 4}
+    more = found(events, num_workers=4)["waits_for_data"].action
+    assert more is not None
+    assert more.values == {"num_workers": 8}
+    assert found(steps(200, falling, step_time_s=0.002, data_time_s=0.001)) == {}, "a tiny model's step"
+
+
+def devices(seq: int, *, busy: float, used: int) -> Event:
+    device = {
+        "rank": 0, "node": 0, "kind": "cuda", "index": 0, "name": "GPU", "utilization_percent": busy,
+        "memory_used_bytes": used, "memory_total_bytes": 100, "temperature_celsius": None,
+        "power_watts": None,
+    }  # fmt: skip
+    return {"seq": seq, "time_unix_s": 2000.0 + seq, "kind": "devices", "devices": [device]}
+
+
+def test_an_idle_gpu_and_a_full_one() -> None:
+    idle = found([devices(n, busy=20.0, used=10) for n in range(20)])["gpu_is_idle"]
+    assert idle.action is not None
+    assert idle.action.values == {"batch_size": 256}
+    assert found([devices(n, busy=90.0, used=10) for n in range(20)]) == {}
+    full = found([devices(n, busy=90.0, used=97) for n in range(20)])["memory_is_full"]
+    assert "97% full" in full.message

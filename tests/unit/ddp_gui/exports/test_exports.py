@@ -1,0 +1,184 @@
+"""A run's numbers as files: what a spreadsheet, a script and TensorBoard get of them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import resource
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddp_gui.events import numbers
+from ddp_gui.exports import exports
+from tests.unit.ddp_gui.events.test_digest import write_events
+from trainers.contract.rundir import RunDirectory
+
+
+def step(number: int, loss: float | None, time: float, **more: Any) -> tuple[float, str, dict[str, Any]]:
+    fields = {"step": number, "epoch": 0, "loss": loss, "lr": 0.1, "grad_norm": None}
+    rest = {"samples_per_s": 10.0, "step_time_s": 0.1, "data_time_s": 0.01}
+    return time, "step", fields | rest | more
+
+
+def evaluation(number: int, time: float, **metrics: float) -> tuple[float, str, dict[str, Any]]:
+    return time, "eval", {"step": number, "epoch": 0, "loss": 0.5, "metrics": metrics}
+
+
+def start(time: float) -> tuple[float, str, dict[str, Any]]:
+    return time, "state", {"state": "starting", "reason": ""}
+
+
+@pytest.fixture
+def resumed(run: RunDirectory) -> RunDirectory:
+    """A run of four steps that went on from step 2, a thousand seconds later."""
+    write_events(
+        run,
+        [
+            start(100.0),
+            step(1, 4.0, 101.0), step(2, 3.0, 102.0, grad_norm=0.25), evaluation(2, 102.5, accuracy=0.5),
+            step(3, 2.0, 103.0), step(4, 1.0, 104.0), evaluation(4, 104.5, accuracy=0.9),
+            start(1104.5), step(3, 2.5, 1105.5), step(4, None, 1106.5), evaluation(4, 1107.0, accuracy=0.75),
+        ],
+    )  # fmt: skip
+    return run
+
+
+def table_of(run: RunDirectory) -> list[dict[str, str]]:
+    text = b"".join(exports.csv_pieces(run)).decode()
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_the_csv_has_one_row_a_step_as_it_counts(resumed: RunDirectory) -> None:
+    rows = table_of(resumed)
+    assert [row["step"] for row in rows] == ["1", "2", "3", "4"]
+    assert [row["loss"] for row in rows] == ["4.0", "3.0", "2.5", ""]
+    assert [row["grad_norm"] for row in rows] == ["", "0.25", "", ""]
+    assert [row["validation_accuracy"] for row in rows] == ["", "0.5", "", "0.75"]
+    assert [float(row["elapsed_s"]) for row in rows] == [1.0, 2.0, 5.5, 6.5], "without the time in between"
+
+
+def test_an_evaluation_without_its_step_has_a_row_of_its_own(run: RunDirectory) -> None:
+    write_events(run, [start(0.0), step(1, 1.0, 1.0), evaluation(2, 2.0, accuracy=0.5)])
+    rows = table_of(run)
+    assert [(row["step"], row["loss"], row["validation_loss"]) for row in rows] == [
+        ("1", "1.0", ""),
+        ("2", "", "0.5"),
+    ]
+
+
+def test_an_evaluation_that_lacks_its_epoch_leaves_the_cell_empty(run: RunDirectory) -> None:
+    """Found by atheris: one damaged line must not end the whole export."""
+    time, kind, fields = evaluation(2, 2.0, accuracy=0.5)
+    fields.pop("epoch")
+    write_events(run, [start(0.0), step(1, 1.0, 1.0), (time, kind, fields)])
+    rows = table_of(run)
+    assert [row["epoch"] for row in rows][-1] == "" and rows[-1]["validation_accuracy"] == "0.5"
+    assert exports.json_pieces(run, {}) and b"".join(exports.json_pieces(run, {}))
+    assert b"".join(exports.tfevents_pieces(run))
+
+
+def test_the_json_has_columns(resumed: RunDirectory) -> None:
+    about = {"run_id": "r", "name": '"<b>'}
+    read = json.loads(b"".join(exports.json_pieces(resumed, about)))
+    assert read["name"] == '"<b>'
+    assert read["steps"]["step"] == [1, 2, 3, 4]
+    assert read["steps"]["loss"] == [4.0, 3.0, 2.5, None]
+    assert read["evaluations"]["step"] == [2, 4]
+    assert read["evaluations"]["metrics.accuracy"] == [0.5, 0.75]
+
+
+def test_a_run_without_events_gives_empty_files(run: RunDirectory) -> None:
+    assert table_of(run) == []
+    assert json.loads(b"".join(exports.json_pieces(run, {})))["steps"]["loss"] == []
+    assert len(b"".join(exports.tfevents_pieces(run))) == 4 * 10, "the record of the version"
+
+
+def test_rows_do_not_depend_on_how_many_are_held_at_once(
+    resumed: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = table_of(resumed), b"".join(exports.json_pieces(resumed, {}))
+    monkeypatch.setattr("ddp_gui.events.numbers.GATHERED", 1)
+    assert (table_of(resumed), b"".join(exports.json_pieces(resumed, {}))) == whole
+
+
+def test_tensorboard_reads_the_event_file(resumed: RunDirectory, tmp_path: Path) -> None:
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    folder = tmp_path / "logdir"
+    folder.mkdir()
+    (folder / "events.out.tfevents.100.run").write_bytes(b"".join(exports.tfevents_pieces(resumed)))
+    read = accumulator.EventAccumulator(str(folder))
+    read.Reload()
+    losses = [(item.step, item.wall_time, item.value) for item in read.Scalars("train/loss")]
+    assert losses == [(1, 101.0, 4.0), (2, 102.0, 3.0), (3, 1105.5, 2.5)]
+    assert [item.value for item in read.Scalars("train/grad_norm")] == [0.25]
+    assert [(item.step, item.value) for item in read.Scalars("validation/accuracy")] == [(2, 0.5), (4, 0.75)]
+
+
+@pytest.mark.parametrize("words", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\n=1"])
+def test_words_of_people_are_no_formulas(words: str) -> None:
+    row: dict[str, Any] = dict.fromkeys(
+        ("run_id", "state", "model", "dataset", "strategy", "nproc_per_node", "step", "num_steps", "loss",
+         "best_metric", "created_unix_s", "took_s")
+    )  # fmt: skip
+    text = exports.overview([row | {"name": words, "tags": [words], "note": words, "loss": -1.5}]).decode()
+    (read,) = csv.DictReader(io.StringIO(text, newline=""))
+    assert (read["name"], read["tags"], read["note"]) == (f"'{words}",) * 3
+    assert read["loss"] == "-1.5", "a number is a number"
+
+
+def test_more_metrics_than_an_integer_has_bits_stay_apart(run: RunDirectory) -> None:
+    many = {f"m{number:02d}": float(number) for number in range(70)}
+    but_the_last = {name: value for name, value in many.items() if name != "m69"}
+    write_events(run, [start(1.0), evaluation(1, 2.0, **many), evaluation(2, 3.0, **but_the_last)])
+    found = b"".join(exports.tfevents_pieces(run))
+    assert [found.count(f"validation/{name}".encode()) for name in ("m00", "m64", "m69")] == [2, 2, 1]
+
+
+def test_a_zip_is_made_piece_by_piece(resumed: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exports, "ZIP_PIECE_BYTES", 64)
+    files = [(f"{name}.csv", lambda: exports.csv_pieces(resumed)) for name in ("a", "b")]
+    pieces = list(exports.zip_pieces(files))
+    assert len(pieces) > 1
+    with zipfile.ZipFile(io.BytesIO(b"".join(pieces))) as archive:
+        assert archive.testzip() is None
+        assert archive.namelist() == ["a.csv", "b.csv"]
+        assert archive.read("b.csv") == b"".join(exports.csv_pieces(resumed))
+
+
+@pytest.mark.parametrize("kind", ["csv", "json", "tfevents"])
+def test_any_number_of_metrics_needs_few_files_and_holds_few_numbers(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    names = [f"metric {number}" for number in range(20_000)]
+    some = [dict.fromkeys(names[start : start + 2_500], 0.5) for start in range(0, len(names), 2_500)]
+    write_events(
+        run, [start(100.0), *(evaluation(at, 101.0 + at, **metrics) for at, metrics in enumerate(some, 1))]
+    )
+    monkeypatch.setattr(numbers, "MAX_CELLS", 40_000)
+    batches = numbers.history(run.events, numbers.survey(run.events))
+    assert [len(batch) for batch in batches] == [2, 2, 2, 2]
+    pieces = {
+        "csv": exports.csv_pieces,
+        "json": lambda run: exports.json_pieces(run, {}),
+        "tfevents": exports.tfevents_pieces,
+    }[kind](run)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 50, limits[1]))
+    try:
+        assert sum(map(len, pieces)) > 20_000 * len("metric 0")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_a_json_of_columns_in_several_pieces_says_the_same(
+    resumed: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = json.loads(b"".join(exports.json_pieces(resumed, {"a": 1})))
+    monkeypatch.setattr(numbers, "MAX_CELLS", 1)
+    monkeypatch.setattr(exports, "ZIP_PIECE_BYTES", 3)
+    assert json.loads(b"".join(exports.json_pieces(resumed, {"a": 1}))) == whole

@@ -1,0 +1,96 @@
+"""What is sent to Gradio: JSON of bounded depth, and no file but an uploaded one."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from ddp_gui.gradio_routes.sent_values import MAX_DEPTH, MAX_VALUES, Functions, checked_body
+from ddp_gui.http.asgi import Refused
+
+NAMES = {0: "list_runs", 1: False, 7: "stop_run"}
+
+
+def passed_on(incoming: Path, *pieces: bytes, called: str | None = None) -> bytes:
+    """Return the body that is passed on of one that arrives in pieces."""
+    waiting = [
+        {"type": "http.request", "body": piece, "more_body": at < len(pieces) - 1}
+        for at, piece in enumerate(pieces)
+    ]
+
+    async def receive() -> Any:
+        return waiting.pop(0) if waiting else {"type": "http.disconnect"}
+
+    async def ask() -> bytes:
+        again = await checked_body(receive, incoming, Functions(names=NAMES, called=called))
+        message = await again()
+        assert (await again())["type"] == "http.disconnect"
+        return bytes(message["body"])
+
+    return asyncio.run(ask())
+
+
+def test_what_is_fine_is_passed_on_as_it_came(tmp_path: Path) -> None:
+    uploaded = tmp_path / "a.csv"
+    uploaded.touch()
+    body = orjson.dumps({"data": [{"path": str(uploaded)}, {"data_path": "/etc"}, 1.5, None]})
+    assert passed_on(tmp_path, body[:9], body[9:]) == body
+    assert passed_on(tmp_path, b"") == b""
+
+
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "https://example.org/a.csv", "../a", "", "\0", "a" * 5000, 7, None, ["/etc"]]
+)
+@pytest.mark.parametrize("where", ["{}", '[{"a": {}}]'])
+def test_a_file_that_was_not_uploaded_is_refused(tmp_path: Path, path: Any, where: str) -> None:
+    value = where.replace("{}", orjson.dumps({"path": path}).decode())
+    with pytest.raises(Refused, match="not uploaded"):
+        passed_on(tmp_path / "none", b'{"data": [%s]}' % value.encode())
+
+
+@pytest.mark.parametrize("body", [b"{", b"NaN", b'{"a": Infinity}', b"\xff", b'"\\ud800"', b"[" * 100_000])
+def test_what_is_no_json_is_refused(tmp_path: Path, body: bytes) -> None:
+    with pytest.raises(Refused, match="not valid JSON"):
+        passed_on(tmp_path, body)
+
+
+def test_depth_is_bounded(tmp_path: Path) -> None:
+    passed_on(tmp_path, b"[" * (MAX_DEPTH - 1) + b"]" * (MAX_DEPTH - 1))
+    for deep in (b"[" * 900 + b"]" * 900, b'{"a":' * 900 + b"1" + b"}" * 900):
+        with pytest.raises(Refused, match=f"deeper than {MAX_DEPTH} levels"):
+            passed_on(tmp_path, deep)
+
+
+@pytest.mark.parametrize("value", [dict.fromkeys(map(str, range(90_000)), 1), [0] * MAX_VALUES])
+def test_the_number_of_values_is_bounded(tmp_path: Path, value: Any) -> None:
+    passed_on(tmp_path, orjson.dumps({"data": [{"run_ids": ["a"] * (MAX_VALUES - 10)}]}))
+    with pytest.raises(Refused, match="more than 20,000 values"):
+        passed_on(tmp_path, orjson.dumps({"data": [value]}))
+
+
+@pytest.mark.parametrize("number", [-1, 2, 10**18, True, 1.0, "1", [1], {}])
+def test_a_function_that_is_not_there_is_refused(tmp_path: Path, number: Any) -> None:
+    passed_on(tmp_path, orjson.dumps({"data": [], "fn_index": 7, "session_hash": "x"}))
+    with pytest.raises(Refused, match="no function with this number") as refused:
+        passed_on(tmp_path, orjson.dumps({"data": [], "fn_index": number, "session_hash": "x"}))
+    assert refused.value.status == 404
+
+
+def test_a_function_is_called_by_its_name_or_by_its_number(tmp_path: Path) -> None:
+    passed_on(tmp_path, b'{"data": []}', called="list_runs")
+    # Gradio's own page calls all by their numbers, under this name.
+    passed_on(tmp_path, b'{"data": [], "fn_index": 1}', called="predict")
+    for words in (b'{"data": []}', b'{"data": [], "fn_index": null}'):
+        with pytest.raises(Refused, match="no function with this name") as refused:
+            passed_on(tmp_path, words, called="predict")
+        assert refused.value.status == 404
+
+
+@pytest.mark.parametrize("session", [5, "", "a" * 65, "a b", "a\n", "\u0663", ["a"], True])
+def test_a_session_is_named_plainly(tmp_path: Path, session: Any) -> None:
+    with pytest.raises(Refused, match="letters and digits"):
+        passed_on(tmp_path, orjson.dumps({"data": [], "session_hash": session}))

@@ -1,0 +1,199 @@
+"""Uploads: each has a place of its own, only its sender takes it, and the room is everybody's."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from ddp_gui.auth import current_user
+from ddp_gui.auth.current_user import Person
+from ddp_gui.auth.data_access import DataAccess
+from ddp_gui.gradio_routes import uploads
+from ddp_gui.gradio_routes.uploads import NoRoomError, Uploads
+from tests.unit.class_of import ANN, BOB
+
+CLASS = [Person(name=f"student{number}", role="student") for number in range(8)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return uploads.folder_beside(tmp_path / "runs")
+
+
+@pytest.fixture
+def uploaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Uploads:
+    monkeypatch.setattr(uploads, "LEFT_FREE_BYTES", 0)
+    return Uploads(folder, DataAccess(folder))
+
+
+def arrive(uploaded: Uploads, name: str = "data.csv", words: bytes = b"x") -> Path:
+    """Let a file arrive as the current user's."""
+    with uploaded.receiving(len(words)) as place:
+        (place / name).write_bytes(words)
+    return place / name
+
+
+def files_below(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"), [("my <b>photos.ZIP", "my-b-photos.zip"), ("...csv.csv", "csv.csv")]
+)
+def test_an_upload_gets_a_name_of_ours_and_never_replaces_another(
+    folder: Path, uploaded: Uploads, name: str, kept: str
+) -> None:
+    for number in range(2):
+        target = uploaded.keep(str(arrive(uploaded, name, b"%d" % number)))
+        assert target.read_text() == str(number)
+    assert (folder / kept).read_text() == "0"
+    assert len(files_below(folder)) == 2
+    assert list(uploaded.incoming_of_sender().iterdir()) == []
+
+
+def test_the_same_file_of_eight_people_at_once_is_kept_eight_times(uploaded: Uploads) -> None:
+    together = threading.Barrier(len(CLASS))
+
+    def upload(person: Person) -> Path:
+        with current_user.asked_by(person):
+            with uploaded.receiving(4) as place:
+                (place / "data.csv").write_text("same")
+                together.wait(60)
+            together.wait(60)
+            return uploaded.keep(str(place / "data.csv"))
+
+    with ThreadPoolExecutor(len(CLASS)) as threads:
+        kept = list(threads.map(upload, CLASS))
+    assert [path.parent.name for path in kept] == [person.name for person in CLASS]
+    assert {path.read_text() for path in kept} == {"same"}
+
+
+def test_nobody_takes_what_somebody_else_uploaded(uploaded: Uploads) -> None:
+    with current_user.asked_by(ANN):
+        anns = arrive(uploaded)
+    everybodys = arrive(uploaded)
+    for path in (anns, everybodys):
+        with current_user.asked_by(BOB), pytest.raises(ValueError, match="this file was not uploaded"):
+            uploaded.keep(str(path))
+    with current_user.asked_by(ANN):
+        assert uploaded.keep(str(anns)).read_text() == "x"
+
+
+def test_an_upload_of_another_kind_is_refused(uploaded: Uploads) -> None:
+    with pytest.raises(ValueError, match=r"kind \.exe cannot be used; allowed are \.zip"):
+        uploaded.keep(str(arrive(uploaded, "a.exe")))
+
+
+def test_a_file_that_was_not_uploaded_stays_where_it_is(tmp_path: Path, uploaded: Uploads) -> None:
+    other = tmp_path / "other.csv"
+    other.write_text("not theirs")
+    incoming = arrive(uploaded).parent
+    (incoming / "link.csv").symlink_to(other)
+    (incoming / "folder.csv").mkdir()
+    for path in (
+        str(other),
+        f"{incoming}/../../../../../other.csv",
+        f"{incoming}/link.csv",
+        f"{incoming}/folder.csv",
+        f"{incoming}/none.csv",
+        "other.csv",
+        "",
+    ):
+        with pytest.raises(ValueError, match="this file was not uploaded: choose it again"):
+            uploaded.keep(path)
+    assert other.read_text() == "not theirs"
+
+
+def test_nobody_else_on_the_machine_reads_what_arrives(uploaded: Uploads) -> None:
+    for folder in (uploaded.incoming, arrive(uploaded).parent):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_what_nobody_took_for_an_hour_is_deleted_and_the_rest_is_not(uploaded: Uploads) -> None:
+    old, young = arrive(uploaded), arrive(uploaded)
+    before_unix_s = time.time() - uploads.FORGOTTEN_AFTER_S - 1
+    os.utime(old, (before_unix_s, before_unix_s))
+    uploaded.tidy()
+    assert not old.exists() and young.exists()
+    for _ in range(4):
+        uploaded.tidy(time.time() + 2 * uploads.FORGOTTEN_AFTER_S)
+    assert list(uploaded.incoming.iterdir()) == []
+    assert arrive(uploaded).exists()
+
+
+def test_what_is_broken_off_leaves_nothing(uploaded: Uploads) -> None:
+    with pytest.raises(FileNotFoundError), uploaded.receiving(5) as place:
+        (place / "no folder").touch() or (place / "none" / "file").touch()
+    assert not place.exists()
+
+
+@pytest.fixture
+def small(uploaded: Uploads, monkeypatch: pytest.MonkeyPatch) -> Uploads:
+    """Return uploads of which there may be 100 bytes, and 60 of each person."""
+    monkeypatch.setattr(uploads, "MAX_KEPT_BYTES", 100)
+    monkeypatch.setattr(uploads, "MAX_KEPT_BYTES_OF_ONE", 60)
+    monkeypatch.setattr(uploads, "FEWEST_BYTES", 1)
+    return uploaded
+
+
+def has_room(uploaded: Uploads, size_bytes: int) -> bool:
+    try:
+        with uploaded.receiving(size_bytes) as place:
+            place.rmdir()
+            return True
+    except NoRoomError:
+        return False
+
+
+def test_the_room_is_everybody_s_together_and_some_of_it_each_one_s(small: Uploads) -> None:
+    with current_user.asked_by(ANN):
+        arrive(small, words=bytes(30))  # nobody has taken it yet
+        small.keep(str(arrive(small, words=bytes(25))))
+        assert has_room(small, 5) and not has_room(small, 6)
+    with current_user.asked_by(BOB):
+        assert has_room(small, 45) and not has_room(small, 46)
+    # Where nobody logs in there is nobody whose share it could be.
+    assert has_room(small, 45) and not has_room(small, 46)
+
+
+def test_what_others_upload_at_this_moment_counts_as_what_it_may_become(small: Uploads) -> None:
+    with current_user.asked_by(ANN), small.receiving(50) as place:
+        (place / "begun").write_bytes(bytes(30))
+        with current_user.asked_by(BOB):
+            assert has_room(small, 50) and not has_room(small, 51)
+        assert has_room(small, 10) and not has_room(small, 11)
+
+
+def test_of_many_that_begin_at_once_only_as_many_pass_as_there_is_room_for(small: Uploads) -> None:
+    together = threading.Barrier(len(CLASS))
+
+    def upload(person: Person) -> bool:
+        with current_user.asked_by(person):
+            together.wait(60)
+            try:
+                arrive(small, words=bytes(30))
+            except NoRoomError:
+                return False
+            return True
+
+    with ThreadPoolExecutor(len(CLASS)) as threads:
+        assert sum(threads.map(upload, CLASS)) == 3
+
+
+def test_small_files_count_as_more_than_they_are(small: Uploads, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "FEWEST_BYTES", 40)
+    arrive(small)
+    arrive(small)
+    assert not has_room(small, 1)
+
+
+def test_the_disk_keeps_some_room(small: Uploads, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert has_room(small, 1)
+    monkeypatch.setattr(uploads, "LEFT_FREE_BYTES", 2**80)
+    assert not has_room(small, 1)

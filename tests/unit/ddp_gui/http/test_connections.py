@@ -1,0 +1,299 @@
+"""Connections that are held without asking anything are ended; a slow answer is not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import http.client
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import uvicorn
+
+from ddp_gui.http import connections, listening, local_users, policies
+from ddp_gui.http.connections import BoundedProtocol
+from ddp_gui.http.listening import Listener
+from tests.harness import wait_until
+from tests.other_user import UID, needs_a_second_user
+
+WITHIN_S = 0.4
+# For who asks in one go, and may be held up by other programs meanwhile.
+ROOMY_S = 0.8
+ANSWER_AFTER_S = 1.0
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    """Answer after a while, longer than anybody may take to ask."""
+    if scope["type"] != "http":
+        return
+    while (await receive()).get("more_body"):
+        continue
+    await asyncio.sleep(ANSWER_AFTER_S)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+@contextlib.contextmanager
+def served(
+    proxies: str = "", *, application: Any = None, is_one_users: bool = False, **tls: Any
+) -> Iterator[tuple[str, int]]:
+    """Serve `app` as the page is served and return its address."""
+    with Listener(socket.AF_INET, proxies, is_one_users=is_one_users) as listener:
+        listener.bind(("127.0.0.1", 0))
+        http = functools.partial(BoundedProtocol, listener=listener)
+        config = uvicorn.Config(
+            application or app, http=http, log_level="critical", lifespan="off", loop="asyncio", **tls
+        )  # type: ignore[arg-type]
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        wait_until("the server", lambda: server.started, 30.0)
+        yield listener.getsockname()
+        server.should_exit = True
+        thread.join(timeout=30)
+
+
+@pytest.fixture
+def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int]]:
+    monkeypatch.setattr(connections, "HEADERS_WITHIN_S", WITHIN_S)
+    monkeypatch.setattr(connections, "BODY_GOES_ON_WITHIN_S", WITHIN_S)
+    with served() as here:
+        yield here
+
+
+def wait_for_end(sender: socket.socket) -> None:
+    """Wait until the server ends the connection without a word."""
+    sender.settimeout(60)
+    with contextlib.suppress(ConnectionResetError):
+        assert sender.recv(100) == b""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"",
+        b"GET / HTTP/1.1\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: ",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1",
+    ],
+)
+def test_who_does_not_finish_asking_is_cut_off(address: tuple[str, int], words: bytes) -> None:
+    began = time.monotonic()
+    with socket.create_connection(address) as sender:
+        with contextlib.suppress(ConnectionError):  # held up for so long that it is over already
+            sender.sendall(words)
+        wait_for_end(sender)
+    # The server begins to count after us, whoever of the two is held up.
+    assert time.monotonic() - began > 0.9 * WITHIN_S
+
+
+def test_who_dribbles_headers_gains_no_time(address: tuple[str, int]) -> None:
+    with socket.create_connection(address) as sender:
+        deadline, is_cut_off = time.monotonic() + 60.0, False
+        while not is_cut_off and time.monotonic() < deadline:
+            try:
+                sender.sendall(b"X")
+            except OSError:
+                is_cut_off = True
+            time.sleep(0.05)
+        assert is_cut_off
+
+
+def test_who_waits_for_a_slow_answer_gets_it_and_may_ask_again(
+    address: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "HEADERS_WITHIN_S", ROOMY_S)
+    client = http.client.HTTPConnection(*address, timeout=300)
+    for wait_s in (0.0, 1.2 * ROOMY_S):
+        time.sleep(wait_s)
+        client.request("GET", "/")
+        assert client.getresponse().read() == b"ok"
+    client.close()
+
+
+def test_who_drips_a_body_is_cut_off_however_steadily(address: tuple[str, int]) -> None:
+    with socket.create_connection(address) as sender:
+        sender.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 90000\r\n\r\n")
+        deadline, is_cut_off = time.monotonic() + 20.0, False
+        while not is_cut_off and time.monotonic() < deadline:
+            try:
+                sender.sendall(b"1")
+            except OSError:
+                is_cut_off = True
+            time.sleep(0.05)
+        assert is_cut_off
+
+
+def answered(address: tuple[str, int], source: str = "127.0.0.1") -> bool:
+    """Tell whether somebody at this address gets an answer."""
+    client = http.client.HTTPConnection(*address, timeout=20, source_address=(source, 0))
+    with contextlib.closing(client), contextlib.suppress(ConnectionError, http.client.HTTPException):
+        client.request("GET", "/")
+        return client.getresponse().read() == b"ok"
+    return False
+
+
+def begin(address: tuple[str, int], source: str, words: bytes = b"") -> socket.socket:
+    """Open a connection from an address of this machine and begin to ask."""
+    sender = socket.create_connection(address, source_address=(source, 0))
+    sender.sendall(words)
+    return sender
+
+
+@pytest.mark.parametrize(
+    "words",
+    [b"", b"GET / HTTP/1.1\r\nX: ", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n1"],
+    ids=["silent", "headers", "body"],
+)
+def test_whoever_holds_connections_shuts_nobody_out(monkeypatch: pytest.MonkeyPatch, words: bytes) -> None:
+    with served() as address, contextlib.ExitStack() as held:
+        for number in range(640):
+            held.enter_context(contextlib.suppress(ConnectionError))
+            held.enter_context(begin(address, f"127.0.0.{2 + number % 2}", words if number > 500 else b""))
+        assert answered(address, "127.0.0.9"), "somebody else"
+        assert answered(address, "127.0.0.2"), "somebody behind the same address"
+
+
+def test_one_address_has_its_share_and_all_together_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "MAX_OF_ONE_ADDRESS", 4)
+    monkeypatch.setattr(listening, "MAX_CONNECTIONS", 6)
+    with served() as address, contextlib.ExitStack() as held:
+        first = [held.enter_context(begin(address, "127.0.0.2")) for _ in range(5)]
+        # The fifth is the newest: the first, which has waited longest, ends in its place.
+        wait_for_end(first[0])
+        others = [held.enter_context(begin(address, "127.0.0.3")) for _ in range(3)]
+        wait_for_end(first[1])
+        for sender in (*first[2:], *others):
+            sender.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                sender.recv(1)
+
+
+def test_what_is_being_answered_is_never_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "MAX_OF_ONE_ADDRESS", 2)
+    asked: list[str] = []
+    may_answer = threading.Event()
+
+    async def held_up(scope: Any, receive: Any, send: Any) -> None:
+        asked.append(scope["type"])
+        await asyncio.to_thread(may_answer.wait, 60)
+        await app(scope, receive, send)
+
+    with served(application=held_up) as address, contextlib.ExitStack() as held:
+        asking = [held.enter_context(begin(address, "127.0.0.2", GET)) for _ in range(2)]
+        wait_until("both being asked for", lambda: len(asked) == 2, 60)
+        refused = held.enter_context(begin(address, "127.0.0.2"))
+        wait_for_end(refused)
+        may_answer.set()
+        for sender in asking:
+            sender.settimeout(60)
+            assert sender.recv(100).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("proxies", ["127.0.0.2", "10.0.0.1, 127.0.0.0/8", "*"])
+def test_behind_a_proxy_only_the_limit_of_all_together_counts(
+    monkeypatch: pytest.MonkeyPatch, proxies: str
+) -> None:
+    monkeypatch.setattr(listening, "MAX_OF_ONE_ADDRESS", 1)
+    monkeypatch.setattr(listening, "MAX_CONNECTIONS", 3)
+    with served(proxies) as address, contextlib.ExitStack() as held:
+        senders = [held.enter_context(begin(address, "127.0.0.2")) for _ in range(4)]
+        wait_for_end(senders[0])
+        assert answered(address, "127.0.0.2")
+
+
+GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n1",
+        b"POST / HTTP/1.1\r\nHost: a\r\ncontent-length: 1\r\nX: y\r\nCONTENT-LENGTH:1\r\n\r\n1",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1, 1\r\n\r\n1",
+        b"POST / HTTP/1.1\nHost: a\nContent-Length: 1\nContent-Length: 1\n\n1",
+        GET + b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n1",
+        b"no request\r\n\r\n",
+    ],
+)
+def test_a_length_is_given_once_and_the_refusal_has_our_headers(
+    address: tuple[str, int], words: bytes
+) -> None:
+    with socket.create_connection(address) as sender:
+        sender.settimeout(60)
+        sender.sendall(words)
+        heard = b""
+        while piece := sender.recv(10_000):
+            heard += piece
+    refusal = heard[heard.rindex(b"HTTP/1.1") :].lower()
+    assert refusal.startswith(b"http/1.1 400")
+    for name, value in (*policies.HEADERS, (policies.POLICY_HEADER, policies.DATA.encode())):
+        assert b"%s: %s\r\n" % (name, value.lower()) in refusal
+
+
+def test_a_length_in_a_body_is_no_header(address: tuple[str, int]) -> None:
+    with socket.create_connection(address) as sender:
+        sender.settimeout(60)
+        body = b"\nContent-Length: 1\nContent-Length: 1\n\n"
+        sender.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+        assert sender.recv(100).startswith(b"HTTP/1.1 200")
+
+
+@needs_a_second_user
+def test_another_user_of_this_machine_asks_for_nothing_where_nobody_logs_in() -> None:
+    asked: list[str] = []
+
+    async def noting(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            asked.append(scope["path"])
+        await app(scope, receive, send)
+
+    with served(application=noting, is_one_users=True) as address:
+        with begin_as_other_user(address, GET) as foreign:
+            foreign.settimeout(20)
+            told = b"".join(iter(lambda: foreign.recv(4096), b""))
+        # Who is gone before he is looked at has left no owner.
+        begin_as_other_user(address, b"GET /quick HTTP/1.1\r\nHost: a\r\n\r\n").close()
+        assert answered(address)
+    assert told.startswith(b"HTTP/1.1 403") and b"belongs to another user of this machine" in told
+    assert asked == ["/"], "only ours was answered"
+    with served() as address, begin_as_other_user(address, GET) as student:
+        student.settimeout(20)
+        assert student.recv(100).startswith(b"HTTP/1.1 200"), "where people log in he may"
+
+
+def begin_as_other_user(address: tuple[str, int], words: bytes) -> socket.socket:
+    """Ask over a connection that belongs to the other user."""
+    sender = socket.socket()
+    os.fchown(sender.fileno(), UID, UID)
+    sender.connect(address)
+    sender.sendall(words)
+    return sender
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_connection_of_our_own_is_told_from_one_that_nobody_holds(host: str) -> None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as listener, socket.socket(family) as sender:
+        listener.bind((host, 0))
+        listener.listen()
+        sender.connect(listener.getsockname())
+        server, client = listener.getsockname()[:2], sender.getsockname()[:2]
+        assert local_users.is_own(client, server)
+        assert not local_users.is_own((host, 1), server)
+        sender.close()
+        assert not local_users.is_own(client, server)
+
+
+def test_under_wsl_a_browser_of_windows_gets_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        here = server.getsockname()
+        assert not local_users.is_own(("127.0.0.1", 1), here), "nobody holds such a connection"
+        monkeypatch.setattr("platform.release", lambda: "6.6.87.2-microsoft-standard-WSL2")
+        assert local_users.is_own(("127.0.0.1", 1), here)

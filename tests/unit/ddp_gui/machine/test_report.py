@@ -1,0 +1,313 @@
+"""The Machine page's report: who is whose, how long the disk lasts, what is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from ddp_gui.devices import disk
+from ddp_gui.devices.disk import DiskForecast
+from ddp_gui.devices.process_owners import Owners
+from ddp_gui.launch.warm_pool import WarmPool
+from ddp_gui.machine import missing
+from ddp_gui.machine.communication import CommunicationChecks
+from ddp_gui.machine.machine_check import MachineChecks
+from ddp_gui.machine.report import MachineReport
+from ddp_gui.machine.slow_look import SlowReading
+from ddp_gui.plan.catalogue import CatalogueError
+from tests.harness import wait_until
+from trainers.machine import gpu_signs, hardware, processes
+from trainers.machine.cuda_environment import Obstacle
+from trainers.machine.hardware import GpuProcess, Reading
+
+DAY_S = 86_400.0
+SLEEP = "import time; time.sleep(600)"
+SLEEPING_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SLEEP!r}])"
+
+
+# How long the disk lasts
+
+
+def forecast_after(*samples: tuple[float, int], free_bytes: int = 10**9) -> dict[str, object]:
+    forecast = DiskForecast()
+    for now_s, size in samples:
+        forecast.add({"run-1": size}, now_s)
+    return forecast.look(free_bytes)
+
+
+def test_a_rate_is_unknown_before_thirty_seconds() -> None:
+    assert DiskForecast().look(10**9)["state"] == "no_run"
+    young = forecast_after((100.0, 0), (129.0, 10**6))
+    assert (young["state"], young["measured_over_s"], young["lasts_s"]) == ("measuring", 29.0, None)
+
+
+def test_the_disk_lasts_as_long_as_free_space_by_rate_over_the_span_that_is_said() -> None:
+    found = forecast_after((100.0, 5_000_000), (120.0, 5_400_000), (140.0, 9_000_000), free_bytes=10**9)
+    assert found["state"] == "lasts"
+    assert found["bytes_per_s"] == 100_000
+    assert found["measured_over_s"] == 40
+    assert found["lasts_s"] == 10_000
+
+
+@pytest.mark.parametrize(("lasts_days", "state"), [(364, "lasts"), (366, "too_slow")])
+def test_more_than_a_year_is_too_slow_to_matter(lasts_days: float, state: str) -> None:
+    found = forecast_after((0.0, 0), (50.0, 50_000), free_bytes=int(lasts_days * DAY_S * 1_000))
+    assert found["state"] == state
+
+
+def test_runs_that_shrink_or_rest_do_not_grow() -> None:
+    assert forecast_after((0.0, 500), (40.0, 500))["state"] == "not_growing"
+    assert forecast_after((0.0, 500), (40.0, 100))["state"] == "not_growing"
+
+
+def test_other_runs_begin_a_new_span_and_old_looks_leave_the_window() -> None:
+    forecast = DiskForecast()
+    for second in range(0, 2_000, 10):
+        forecast.add({"run-1": 1_000 * second}, float(second))
+    found = forecast.look(10**9)
+    assert disk.WINDOW_S <= found["measured_over_s"] < disk.WINDOW_S + 10
+    assert found["bytes_per_s"] == 1_000
+    forecast.add({"run-1": 0, "run-2": 0}, 2_000.0)
+    assert forecast.look(10**9)["state"] == "measuring"
+    forecast.add({}, 2_010.0)
+    assert forecast.look(10**9)["state"] == "no_run"
+
+
+def test_what_runs_take_is_what_du_counts(tmp_path: Path) -> None:
+    (tmp_path / "run-1" / "logs").mkdir(parents=True)
+    (tmp_path / "run-1" / "logs" / "rank_0.log").write_bytes(b"x" * 100_000)
+    (tmp_path / "run-1" / "link").symlink_to("/usr")
+    counted = subprocess.run(["du", "-s", "-B1", str(tmp_path)], capture_output=True, text=True, check=True)
+    own_bytes = tmp_path.stat().st_blocks * 512
+    assert disk.taken_bytes(tmp_path) == int(counted.stdout.split()[0]) - own_bytes
+    assert disk.taken_bytes(tmp_path / "absent") == 0
+    assert disk.nearest_folder(tmp_path / "absent" / "deeper") == tmp_path
+
+
+# Whose processes
+
+
+@pytest.fixture
+def run_process(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Return a process that looks like a rank of run-1, with a child that does not say so."""
+    (tmp_path / "runs" / "run-1").mkdir(parents=True)
+    command = [sys.executable, "-c", SLEEPING_CHILD, "-m", "trainers.worker", "runs/run-1"]
+    process = subprocess.Popen(command, cwd=tmp_path)
+    yield process
+    for child in psutil.Process(process.pid).children():
+        child.kill()
+    process.kill()
+    process.wait()
+
+
+def test_a_run_owns_its_processes_and_their_children(
+    tmp_path: Path, run_process: subprocess.Popen[bytes]
+) -> None:
+    owners = Owners(tmp_path / "runs")
+    live = wait_until("both processes", lambda: len(owners.live_runs().get("run-1", [])) == 2, 60)
+    assert live
+    (first, child) = sorted(owners.live_runs()["run-1"])
+    assert first == run_process.pid
+    assert owners.run_of(child) == "run-1", "found by its parent"
+    assert owners.run_of(os.getpid()) is None
+    assert Owners(tmp_path / "other").live_runs() == {}, "runs of another folder are not ours"
+    assert owners.run_of(2**22 + 1) is None, "a process that cannot be seen is nobody's"
+
+
+def test_one_that_stood_by_is_a_run_s_when_its_output_goes_into_its_logs(tmp_path: Path) -> None:
+    logs = tmp_path / "runs" / "run-1" / "logs"
+    logs.mkdir(parents=True)
+    code = "import os,sys; sys.stdin.readline(); os.dup2(os.open(sys.argv[1], 65), 1); sys.stdin.readline()"
+    command = [sys.executable, "-c", code, str(logs / "rank_0.log"), "trainers.warm_worker"]
+    owners = Owners(tmp_path / "runs")
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stdin is not None
+        wait_until(
+            "it being there", lambda: "trainers.warm_worker" in psutil.Process(process.pid).cmdline(), 60
+        )
+        assert owners.run_of(process.pid) is None and owners.live_runs() == {}
+        process.stdin.write("go on\n")
+        process.stdin.flush()
+        wait_until("it being a run's", lambda: owners.live_runs() == {"run-1": [process.pid]}, 60)
+        assert owners.run_of(process.pid) == "run-1"
+
+
+def test_a_program_that_only_looks_at_a_run_is_not_the_run(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "run-1"
+    run.mkdir(parents=True)
+    with subprocess.Popen([sys.executable, "-c", SLEEP, str(run)]) as process:
+        assert Owners(tmp_path / "runs").run_of(process.pid) is None
+        process.kill()
+
+
+def test_the_memory_of_a_run_counts_shared_pages_once(run_process: subprocess.Popen[bytes]) -> None:
+    def shares_pages() -> bool:
+        own = processes.memory_bytes(run_process.pid)
+        return own is not None and 0 < own < psutil.Process(run_process.pid).memory_info().rss
+
+    # Between fork and exec there is next to nothing of it.
+    wait_until("its own memory being less than what is resident", shares_pages, 60)
+    assert processes.memory_bytes(2**22 + 1) == 0
+
+
+# What is missing
+
+
+def test_no_driver_is_explained_by_what_is_in_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "all_gpus", dict)
+    for problem, cards, words, is_problem in (
+        ("no_driver", 0, "No NVIDIA card was found", False),
+        ("no_driver", 2, "There are 2 NVIDIA cards", True),
+        ("mismatch", 1, "Restart the machine", True),
+        ("no_library", 1, "the page finds no GPU", True),
+    ):
+        monkeypatch.setattr(hardware, "nvml_problem", lambda problem=problem: problem)
+        monkeypatch.setattr(hardware, "num_nvidia_cards", lambda cards=cards: cards)
+        (found,) = missing.gpus()
+        assert words in found.meaning
+        assert found.is_problem is is_problem
+
+
+def test_silent_gpus_and_a_torch_without_cuda_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hardware, "all_gpus", lambda: {3: None})
+    monkeypatch.setattr(hardware, "nvml_problem", lambda: None)
+    monkeypatch.setattr(missing, "installed_version", lambda package: "2.13.0+cpu")
+    (silent,) = missing.gpus()
+    assert silent.what == "GPU 3 does not answer"
+    for_cpus = Obstacle(reason="This torch (2.13.0+cpu) was built for CPUs only.", remedy="Install one: pip")
+    (torch,) = missing.unusable(for_cpus)
+    assert torch.command is not None and torch.command.endswith("pip install --force-reinstall torch==2.13.0")
+    assert for_cpus.reason in torch.meaning
+    monkeypatch.setattr(missing, "installed_version", lambda package: "2.13.0")
+    (driver,) = missing.unusable(Obstacle(reason="The driver is too old.", remedy="Install another."))
+    assert driver.command is None
+    assert driver.meaning == "The driver is too old. Install another. Then start the page again."
+    assert missing.unusable(None) == []
+
+
+def test_absent_packages_come_with_the_exact_command(tmp_path: Path) -> None:
+    requirements = tmp_path / "requirements-finetune.txt"
+    requirements.write_text("# words\npytest==1\nno-such-package-1==5.23.0\nno-such-package-2==1.0\n")
+    (found,) = missing.finetune_packages(requirements)
+    assert found.what == "Packages for fine-tuning: no-such-package-1, no-such-package-2"
+    assert found.command == f"{sys.executable} -m pip install -r {requirements}"
+    requirements.write_text("pytest==1\n")
+    assert missing.finetune_packages(requirements) == []
+    assert missing.FINETUNE_REQUIREMENTS.is_file()
+
+
+def test_data_sets_and_broken_plugins_come_from_the_catalogue() -> None:
+    led_up = {"name": "names", "label": "Names", "how": "Names (2 MB); get them with: pip install faker"}
+    both = {"name": "m", "label": "M", "how": "Digits; get them with: npm install m. Without npm: pip x"}
+    plain = {"name": "p", "label": "P", "how": "Ask the teacher."}
+    names, m, p = missing.unavailable_data((led_up, both, plain))
+    assert (names.meaning, names.command) == ("Names (2 MB).", f"{sys.executable} -m pip install faker")
+    assert (m.meaning, m.command) == ("Digits. Without npm: pip x", "npm install m")
+    assert (p.meaning, p.command) == ("Ask the teacher.", None)
+    (broken,) = missing.broken_plugins(({"module": "models.x", "message": "No module named 'y'"},))
+    assert (broken.what, broken.is_problem) == ("Broken: models.x", True)
+    assert broken.meaning.startswith("No module named 'y'. ")
+
+
+def test_a_full_disk_and_a_small_shared_memory_are_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(
+        missing.shutil, "disk_usage", lambda folder: SimpleNamespace(total=64 * 10**6, free=2_140_000_000)
+    )
+    (little,) = missing.little_disk(tmp_path)
+    (small,) = missing.small_shared_memory(tmp_path)
+    assert "Only 2.1 GB are left" in little.meaning and little.is_problem
+    assert "has 64 MB" in small.meaning and small.command is not None
+    assert missing.small_shared_memory(tmp_path / "absent") == []
+    monkeypatch.setattr(
+        missing.shutil, "disk_usage", lambda folder: SimpleNamespace(total=10**12, free=10**11)
+    )
+    assert missing.little_disk(tmp_path) == missing.small_shared_memory(tmp_path) == []
+
+
+# Slow looks and the whole
+
+
+def test_a_slow_look_never_makes_a_request_wait_and_is_taken_once() -> None:
+    may_end, calls, ended = threading.Event(), [], []
+
+    def look() -> int:
+        calls.append(1)
+        may_end.wait(60)
+        ended.append(1)
+        return len(calls)
+
+    slow = SlowReading(look, every_s=3600.0)
+    assert slow.value() is None
+    assert slow.value() is None, "one look at a time"
+    assert ended == [], "both were answered while it went on"
+    may_end.set()
+    assert wait_until("the look", slow.value, 60) == 1
+    assert slow.value() == 1, "not old yet"
+    assert len(calls) == 1
+
+
+def test_an_old_look_is_taken_again() -> None:
+    calls: list[int] = []
+    slow = SlowReading(lambda: calls.append(1) or len(calls), every_s=0.0)
+    assert slow.value() is not None
+    wait_until("further looks", lambda: (slow.value() or 0) > 2, 60)
+
+
+def test_the_report_is_json_and_says_who_uses_a_made_up_gpu(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, run_process: subprocess.Popen[bytes]
+) -> None:
+    ours = GpuProcess(pid=run_process.pid, memory_used_bytes=7)
+    theirs = GpuProcess(pid=os.getpid(), memory_used_bytes=None)
+    unseen = GpuProcess(pid=2**22 + 1, name="game")
+    monkeypatch.setattr(hardware, "all_gpus", lambda: {0: "handle", 1: None})
+    monkeypatch.setattr(hardware, "visible_gpus", list)
+    monkeypatch.setattr(hardware, "read_gpu", lambda handle: Reading(name="Fake", utilization_percent=12.0))
+    monkeypatch.setattr(hardware, "gpu_processes", lambda handle: [ours, theirs, unseen])
+    report = make_report(tmp_path / "runs")
+    monkeypatch.setattr(gpu_signs, "sees_all_processes", lambda: True)
+    found = wait_until("the run", lambda: _with_runs(report), 60)
+    assert json.loads(json.dumps(found)) == found
+    first, silent = found["gpus"]
+    assert [user["run_id"] for user in first["processes"]] == ["run-1", None, None]
+    assert [user["name"] for user in first["processes"]][2] == "game"
+    assert first["processes"][1]["user"] is not None
+    assert (first["answers"], first["utilization_percent"], first["power_watts"]) == (True, 12.0, None)
+    assert (silent["answers"], silent["processes"], silent["name"]) == (False, None, None)
+    assert found["runs"][0]["run_id"] == "run-1" and found["runs"][0]["memory_bytes"] > 0
+    assert found["memory"]["runs_bytes"] == found["runs"][0]["memory_bytes"]
+    assert found["disk"]["forecast"]["state"] == "measuring"
+    assert found["missing"][0]["what"] == "The catalogue", "what is broken comes first"
+    assert report.look() is report.look(), "people who look at once share one report"
+    monkeypatch.setattr(hardware, "gpu_processes", lambda handle: [])
+    assert report._gpu(0, "handle")["processes"] == []
+    monkeypatch.setattr(gpu_signs, "sees_all_processes", lambda: False)
+    assert report._gpu(0, "handle")["processes"] is None, "from inside a container nobody's absence is seen"
+
+
+def make_report(runs_dir: Path) -> MachineReport:
+    """Return a report over a folder whose catalogue cannot be had."""
+
+    def fail() -> None:
+        raise CatalogueError("no answer")
+
+    catalogue: Any = SimpleNamespace(get=fail)
+    return MachineReport(
+        runs_dir, catalogue, CommunicationChecks(), MachineChecks(runs_dir), WarmPool(runs_dir)
+    )
+
+
+def _with_runs(report: MachineReport) -> dict[str, object] | None:
+    found = report.look()
+    return found if found["runs"] and found["missing"] else None

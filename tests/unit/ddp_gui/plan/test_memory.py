@@ -1,0 +1,97 @@
+"""The memory of a rank, predicted: by optimizer, strategy and batch."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddp_gui.background import trainer_process
+from ddp_gui.devices.capacity import Machine
+from ddp_gui.plan.catalogue import Catalogue
+from ddp_gui.plan.memory import NeedsSource, predict
+from ddp_gui.plan.plan import make, parse
+from ddp_gui.train import words
+from tests.unit.ddp_gui.train.test_form_help import real  # noqa: F401 - a fixture
+from trainers.contract import config
+
+NEEDS = {"activation_bytes_per_sample": 1000, "largest_layer_bytes": 10}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"optimizer": "adamw"}, (400, 400, 800, 64_000)),
+        ({"optimizer": "sgd"}, (400, 400, 400, 64_000)),
+        ({"optimizer": "sgd", "momentum": 0}, (400, 400, 0, 64_000)),
+        ({"gradient_as_bucket_view": False}, (400, 800, 800, 64_000)),
+        ({"batch_size": 8}, (400, 400, 800, 8_000)),
+        ({"strategy": "zero1", "nproc_per_node": 4}, (400, 400, 200, 64_000)),
+        ({"strategy": "zero2", "nproc_per_node": 4}, (400, 100, 200, 64_000)),
+        ({"strategy": "zero3", "nproc_per_node": 4}, (100, 100, 200, 64_000)),
+    ],
+)
+def test_each_strategy_divides_what_it_divides(
+    real: Catalogue,  # noqa: F811
+    values: dict[str, Any],
+    expected: tuple[int, ...],
+) -> None:
+    asked = config.parse(values)
+    found = predict(asked, real.strategies[asked.strategy], 100, NEEDS)
+    assert found is not None
+    assert (
+        found.parameters_bytes,
+        found.gradients_bytes,
+        found.optimizer_bytes,
+        found.activations_bytes,
+    ) == expected
+
+
+def test_what_is_not_known_is_not_made_up(real: Catalogue) -> None:  # noqa: F811
+    ddp = real.strategies["ddp"]
+    assert predict(config.parse({}), ddp, None, NEEDS) is None
+    unknown = predict(config.parse({}), ddp, 100, None)
+    assert unknown is not None
+    assert (unknown.activations_bytes, unknown.total_bytes) == (None, 1600)
+
+
+def test_the_bar_says_when_it_will_not_fit(real: Catalogue) -> None:  # noqa: F811
+    small = Machine(num_gpus=0, num_cores=2, memory_bytes=3000)
+    planned = make(parse({"dataset": "digits", "model": "mlp"}, small), real, small)
+    predicted = predict(planned.config, planned.strategy, 100, None)
+    said = words.memory(planned, small, predicted)
+    assert "1.6 kB" in said and "it will not fit" in said and "activations</button> unknown" in said
+    large = Machine(num_gpus=0, num_cores=2, memory_bytes=3_000_000)
+    assert "it will not fit" not in words.memory(planned, large, predicted)
+    assert words.memory(planned, large, None) == ""
+
+
+def test_the_needs_are_asked_for_once_and_nobody_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    may_answer = threading.Event()
+
+    def ask(module: str) -> dict[str, Any]:
+        asked.append(module)
+        may_answer.wait(60)
+        return {"models": {"cnn": {"small": {"digits": NEEDS}}}}
+
+    monkeypatch.setattr(trainer_process, "ask", ask)
+    source = NeedsSource(tmp_path / "memory.json")
+    assert source.of("cnn", "small", "digits") is None
+    assert source.of("cnn", "small", "digits") is None
+    may_answer.set()
+    assert source._asking is not None
+    source._asking.join(60)
+    assert source.of("cnn", "small", "digits") == NEEDS
+    assert source.of("cnn", "huge", "digits") is None
+    assert asked == ["trainers.plugins.memory"]
+    again = NeedsSource(tmp_path / "memory.json")
+    again.ask_ahead()
+    assert again._asking is not None
+    again._asking.join(60)
+    assert again.of("cnn", "small", "digits") == NEEDS
+    assert asked == ["trainers.plugins.memory"], "kept over a restart"

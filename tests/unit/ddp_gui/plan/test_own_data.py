@@ -1,0 +1,142 @@
+"""Looking at a person's data: what is remembered, what is told, and that none of it becomes HTML."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddp_gui.plan import own_data
+from ddp_gui.plan.own_data import Inspection, OwnData
+from ddp_gui.train import own_data_words as words
+from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
+from trainers.contract import config as config_module
+from trainers.contract.config import ConfigError
+
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+def look_of(**values: Any) -> Inspection:
+    nothing: dict[str, Any] = {
+        "ok": True, "kind": "table", "task": "tabular_classification", "problems": (), "num_problems": 0,
+        "columns": (), "label_column": None, "preview": {}, "dataset": None, "counts": {},
+    }  # fmt: skip
+    return Inspection(**{**nothing, **values})
+
+
+def problem(line: int | None = 3, **values: Any) -> dict[str, Any]:
+    about = {"where": "t.csv", "line": line, "message": "It is empty.", "hint": "Fill it.", "is_fatal": True}
+    return about | values
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Count the looks instead of starting processes."""
+    paths: list[str] = []
+
+    def ask(config: config_module.Config) -> Inspection:
+        paths.append(config.data_path)
+        return look_of()
+
+    monkeypatch.setattr(own_data, "_ask", ask)
+    return paths
+
+
+def look_at(own: OwnData, config: config_module.Config, *, anew: bool = False) -> Inspection:
+    return asyncio.run(own.look(config, anew=anew))
+
+
+def test_data_is_looked_at_again_only_when_it_changed_or_one_says_so(
+    tmp_path: Path, asked: list[str]
+) -> None:
+    (tmp_path / "cats").mkdir()
+    own, config = OwnData(), config_module.parse({"dataset": "own", "data_path": str(tmp_path)})
+    assert own.remembered(config) is None
+    first = look_at(own, config)
+    assert look_at(own, config) is first and own.remembered(config) is first
+    assert len(asked) == 1
+    (tmp_path / "cats" / "1.png").write_bytes(b"x")
+    assert own.remembered(config) is None, "a picture came into a class folder"
+    look_at(own, config)
+    look_at(own, config, anew=True)
+    assert len(asked) == 3
+    other = config_module.parse({"dataset": "own", "data_path": str(tmp_path), "label_column": "kind"})
+    assert own.remembered(other) is None, "asked for another label"
+
+
+def test_nothing_to_look_at_is_said_by_name(asked: list[str]) -> None:
+    with pytest.raises(ConfigError, match="data_path is '', but allowed is: the path of a folder or zip"):
+        look_at(OwnData(), config_module.parse({"dataset": "own"}))
+    assert asked == []
+
+
+def test_memory_of_looks_is_bounded(tmp_path: Path, asked: list[str]) -> None:
+    own = OwnData()
+    for number in range(own_data.MAX_REMEMBERED + 5):
+        look_at(own, config_module.parse({"dataset": "own", "data_path": str(tmp_path / str(number))}))
+    assert len(own._seen) == own_data.MAX_REMEMBERED
+
+
+def test_faults_are_told_with_their_lines_and_no_more_than_can_be_read(catalogue: Any) -> None:  # noqa: F811
+    own, config = OwnData(), config_module.parse({"dataset": "own", "data_path": "t.csv"})
+    with pytest.raises(ConfigError, match="press Inspect"):
+        own.extend(catalogue, config, None)
+    faults = (*(problem(line) for line in range(1, 9)), problem(99, is_fatal=False))
+    with pytest.raises(ConfigError) as refused:
+        own.extend(catalogue, config, look_of(ok=False, problems=faults))
+    said = str(refused.value)
+    assert "t.csv, line 1: It is empty. Fill it." in said and "line 5" in said and "line 6" not in said
+    assert "And 3 more" in said and "line 99" not in said and ".." not in said
+
+
+def test_everything_from_a_file_is_escaped() -> None:
+    look = look_of(
+        kind=EVIL,
+        problems=(problem(where=EVIL, message=EVIL, hint=EVIL),),
+        num_problems=1,
+        preview={
+            "header": [EVIL],
+            "rows": [[EVIL]],
+            "class_counts": {EVIL: 3},
+            "text": EVIL,
+            "thumbnails": [
+                {"name": EVIL, "class": EVIL, "height": 1, "width": 1, "channels": 1,
+                 "pixels": base64.b64encode(b"\x07").decode()}
+            ],
+        },
+    )  # fmt: skip
+    said = words.own_data(look)
+    assert "<img src=x" not in said
+    assert said.count("&lt;img src=x") >= 6
+    assert 'src="data:image/bmp;base64,' in said
+
+
+@pytest.mark.parametrize(
+    ("preview", "said"),
+    [
+        ({"shape": [3, 48, 64], "num_images": 9}, "Every image becomes 64 × 48 pixels, in colour."),
+        ({"num_rows": 1200}, "1,200 rows; to be predicted: <b><bdi>&lt;price&gt;</bdi></b>."),
+        (
+            {"num_rows": 2, "target": {"min": 1.5, "median": 2.0, "max": 1234567.0, "histogram": []}},
+            "It goes from 1.5 to 1.235e+06, median 2.",
+        ),
+        (
+            {"num_words": {"shortest": 3, "median": 24, "longest": 2100}},
+            "Texts of 3 to 2,100 words, half of them at most 24.",
+        ),
+        ({"num_characters": 5003123, "num_distinct": 88}, "5,003,123 characters, 88 different ones."),
+    ],
+)
+def test_preview_says_how_many_and_how_long(preview: dict[str, Any], said: str) -> None:
+    assert said in words.own_data(look_of(preview=preview, label_column="<price>"))
+
+
+def test_pixels_become_the_bitmap_they_are() -> None:
+    item = {"height": 2, "width": 1, "channels": 3, "pixels": base64.b64encode(bytes(range(6))).decode()}
+    bitmap = base64.b64decode(words._bitmap(item).partition(",")[2])
+    assert bitmap[:2] == b"BM" and int.from_bytes(bitmap[2:6], "little") == len(bitmap) == 54 + 8
+    # Rows from the bottom, blue first, each filled up to four bytes.
+    assert bitmap[54:] == bytes([5, 4, 3, 0, 2, 1, 0, 0])

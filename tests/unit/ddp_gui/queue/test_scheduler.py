@@ -1,0 +1,504 @@
+"""The line over real run directories, with supervisors that train nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddp_gui.devices.capacity import Machine
+from ddp_gui.launch import launcher
+from ddp_gui.plan import plan
+from ddp_gui.plan.catalogue import Catalogue
+from ddp_gui.queue import starter
+from ddp_gui.queue.devices import Users
+from ddp_gui.queue.person_limits import Limits
+from ddp_gui.queue.scheduler import Scheduler
+from ddp_gui.queue.store import QueueStore, QueueStoreError
+from tests.harness import wait_until
+from tests.unit.checkpoints import leave_checkpoint
+from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
+from tests.unit.stand_in import FOUR_GPUS, FakeDevices, Supervisors, supervisors  # noqa: F401 - a fixture
+from trainers.contract import events, rundir, tickets
+from trainers.contract.rundir import RunDirectory, Status
+from trainers.contract.tickets import Ticket, TicketError
+from trainers.files import json_files
+
+# ruff: noqa: F811
+
+LAPTOP = Machine(num_gpus=0, num_cores=8)
+SERVER = Machine(num_gpus=4, num_cores=8)
+
+
+class Place:
+    """A runs directory and a way to open pages on it."""
+
+    def __init__(self, runs_dir: Path, catalogue: Catalogue, supervisors: Supervisors) -> None:
+        self.runs_dir, self.supervisors, self._catalogue = runs_dir, supervisors, catalogue
+        self.devices = FakeDevices(2)
+
+    def page(self, devices: FakeDevices | None = None) -> Scheduler:
+        return Scheduler(self.runs_dir, devices or self.devices, lambda run_ids: None)
+
+    def planned(self, num_ranks: int = 2, machine: Machine = LAPTOP, **raw: Any) -> plan.Plan:
+        raw = {"num_epochs": 3, "batch_size": 100, "nproc_per_node": num_ranks} | raw
+        return plan.make(plan.parse(raw, machine), self._catalogue, machine)
+
+    def tickets(self) -> set[str]:
+        return {path.parent.name for path in self.runs_dir.glob("*/queued.json")}
+
+
+@pytest.fixture
+def place(tmp_path: Path, catalogue: Catalogue, supervisors: Supervisors) -> Place:
+    return Place(tmp_path / "runs", catalogue, supervisors)
+
+
+def test_where_there_is_room_a_run_starts_at_once_and_its_ticket_says_with_what(place: Place) -> None:
+    placed = place.page().start(place.planned(), "ann")
+    assert placed.place is None
+    assert placed.run.read_status().state == "running"
+    place.supervisors.has_begun(placed.run)
+    ticket = tickets.read_granted(placed.run)
+    assert ticket is not None and (ticket.person, ticket.kind, ticket.num_ranks) == ("ann", "cpu", 2)
+
+
+def test_who_finds_no_room_waits_and_starts_when_the_one_before_has_ended(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end starts the next one: a look once a second would not come within this test."""
+    monkeypatch.setattr("ddp_gui.queue.scheduler.LOOK_EVERY_S", 3600.0)
+    line = place.page()
+    line.begin()
+    first = line.start(place.planned(), "ann")
+    second = line.start(place.planned(), "bob")
+    third = line.start(place.planned(), "carl")
+    assert (second.place, third.place, third.num_waiting) == (1, 2, 2)
+    assert second.run.read_status().state == "queued"
+    place.supervisors.end(first.run)
+    place.supervisors.has_begun(second.run)
+    assert third.run.read_status().state == "queued"
+    line.close()
+
+
+def test_a_run_that_waits_stays_queued_without_a_page(place: Place) -> None:
+    line = place.page()
+    line.start(place.planned(), "ann")
+    run = line.start(place.planned(), "bob").run
+    long_ago = time.time() - 3600
+    for path in run.path.iterdir():
+        if path.is_file():
+            rundir.os.utime(path, (long_ago, long_ago))
+    assert RunDirectory(run.path).read_status().state == "queued"
+
+
+def test_a_second_page_goes_on_with_the_line_when_the_first_is_gone(place: Place) -> None:
+    first = place.page()
+    running = first.start(place.planned(), "ann").run
+    waiting = first.start(place.planned(), "bob").run
+    second = place.page()
+    second.begin()
+    place.supervisors.end(running)
+    place.supervisors.has_begun(waiting)
+    second.close()
+    assert place.supervisors.run_ids() == [running.run_id, waiting.run_id]
+
+
+def test_many_pages_and_people_at_once_start_each_run_once_and_never_too_many(place: Place) -> None:
+    place.devices = FakeDevices(4)
+    pages = [place.page() for _ in range(3)]
+    for page in pages:
+        page.begin()
+    runs: list[RunDirectory] = []
+
+    def click(number: int) -> None:
+        runs.append(pages[number % 3].start(place.planned(num_ranks=2), f"person {number % 5}").run)
+
+    clicks = [threading.Thread(target=click, args=(number,)) for number in range(10)]
+    for thread in clicks:
+        thread.start()
+    for thread in clicks:
+        thread.join()
+    assert len({run.run_id for run in runs}) == 10
+    deadline = time.monotonic() + 120
+    while any(run.read_status().state != "finished" for run in runs) and time.monotonic() < deadline:
+        going_on = [run for run in runs if run.is_locked() and not run.queued.exists()]
+        assert len(going_on) <= 2
+        for run in going_on:
+            place.supervisors.end(run)
+    for page in pages:
+        page.close()
+    assert sorted(place.supervisors.run_ids()) == sorted(run.run_id for run in runs)
+
+
+class KilledError(BaseException):
+    """Stands for kill -9: nothing after it is done."""
+
+
+KILLED_AT = {
+    "before there is a run": (rundir, "write_json_atomically", "config.json"),
+    "with its ticket written, before it is a run": (tickets, "write_queued", None),
+    "before its supervisor is started": (launcher, "start_supervisor", None),
+    "with its supervisor started": (launcher, "start_supervisor", "after"),
+    "before the book is written": (json_files, "write_json_atomically", "queue.json"),
+}
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, where: str | None) -> None:
+    """Let a function be the last thing a page does."""
+    real = getattr(module, name)
+
+    def dies(*arguments: Any, **options: Any) -> Any:
+        if where not in (None, "after") and arguments[0].name != where:
+            return real(*arguments, **options)
+        if where == "after":
+            real(*arguments, **options)
+        raise KilledError
+
+    monkeypatch.setattr(module, name, dies)
+
+
+@pytest.mark.parametrize("moment", KILLED_AT)
+def test_a_page_killed_at_any_moment_of_a_start_neither_loses_a_run_nor_starts_it_twice(
+    place: Place, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    with monkeypatch.context() as patch:
+        kill_at(patch, *KILLED_AT[moment])
+        with pytest.raises(KilledError):
+            place.page().start(place.planned(), "ann")
+    monkeypatch.setattr("ddp_gui.queue.snapshot.STARTING_S", 0.3)
+    page = place.page()
+    page.begin()
+    made = [path.parent.name for path in place.runs_dir.glob("*/config.json")]
+    for run_id in made:
+        place.supervisors.has_begun(RunDirectory(place.runs_dir / run_id))
+    # From now on who has not begun is late: looked for again, nobody is started a second time.
+    monkeypatch.setattr("ddp_gui.queue.snapshot.STARTING_S", 0.0)
+    for _ in range(2):
+        page.tick()
+    page.close()
+
+    def going_on() -> list[str]:
+        return [each.run.run_id for each in place.supervisors.started if each.poll() is None]
+
+    wait_until("as many going on as there are runs", lambda: going_on() == made, 60)
+    assert len(made) == (0 if "before it is a run" in moment or "before there is" in moment else 1)
+
+
+def test_a_supervisor_that_comes_late_finds_that_another_was_started(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late: list[tuple[RunDirectory, tickets.Ticket]] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            launcher, "start_supervisor", lambda run, ticket, _standby: late.append((run, ticket)) or 1 / 0
+        )
+        with pytest.raises(ZeroDivisionError):
+            place.page().start(place.planned(), "ann")
+    monkeypatch.setattr("ddp_gui.queue.snapshot.STARTING_S", 0.0)
+    place.page().tick()
+    ((run, ticket),) = late
+    assert run.queued.exists() is False or tickets.read_queued(run) != ticket
+    place.supervisors.has_begun(run)
+    place.supervisors.end(run)
+    straggler = place.supervisors.start(run, ticket)
+    assert straggler.wait() == 1
+    assert "taken out of the line, or started in another way" in (run.logs / "supervisor.log").read_text()
+    assert run.read_status().state == "finished"
+
+
+def test_a_run_that_is_taken_out_has_stopped_and_says_why(place: Place) -> None:
+    line = place.page()
+    line.start(place.planned(), "ann")
+    run = line.start(place.planned(), "bob").run
+    assert line.take_out(run)
+    assert run.read_status().state == "stopped"
+    assert events.last(run.events)["reason"] == starter.TAKEN_OUT
+    assert line.order() == [] and not run.queued.exists()
+    assert not line.take_out(run), "it is not in the line any more"
+
+
+def test_an_ended_run_goes_on_through_the_line_and_taken_out_is_what_it_was(place: Place) -> None:
+    line = place.page()
+    run = line.start(place.planned(num_ranks=2), "ann").run
+    leave_checkpoint(run, step=60, epoch=1, samples_in_epoch=4000)
+    place.supervisors.end(run)
+    other = line.start(place.planned(), "bob").run
+    placed = line.resume(run, 60, place.planned(num_ranks=1), "ann")
+    assert placed.place == 1 and run.read_status().state == "queued"
+    assert run.read_config().nproc_per_node == 1
+    with pytest.raises(ValueError, match="is already in the queue"):
+        line.resume(run, 60, place.planned(num_ranks=1), "ann")
+    assert line.take_out(run)
+    assert run.read_status().state == "finished", "what it was"
+    assert run.read_config().nproc_per_node == 2
+    line.resume(run, 60, place.planned(num_ranks=1), "ann")
+    place.supervisors.end(other)
+    line.tick()
+    place.supervisors.has_begun(run)
+    assert place.supervisors.of(run).ticket.resume_step == 60
+    assert run.read_config().nproc_per_node == 1
+
+
+def test_a_supervisor_that_does_not_come_up_is_said_and_the_run_waits_no_longer(place: Place) -> None:
+    place.supervisors.is_refused = True
+    line = place.page()
+    with pytest.raises(launcher.LaunchError, match="could not be started"):
+        line.start(place.planned(), "ann")
+    (run_id,) = [path.parent.name for path in place.runs_dir.glob("*/config.json")]
+    status = RunDirectory(place.runs_dir / run_id).read_status()
+    assert status.state == "failed" and "could not be started" in (status.error or "")
+    assert place.tickets() == set()
+    place.supervisors.is_refused = False
+    assert line.start(place.planned(), "ann").place is None, "its ranks are free again"
+
+
+def test_a_resume_that_does_not_come_up_leaves_the_configuration(place: Place) -> None:
+    line = place.page()
+    run = line.start(place.planned(num_ranks=2), "ann").run
+    leave_checkpoint(run, step=5, epoch=0, samples_in_epoch=640)
+    place.supervisors.end(run)
+    place.supervisors.is_refused = True
+    with pytest.raises(launcher.LaunchError):
+        line.resume(run, 5, place.planned(num_ranks=1), "ann")
+    assert run.read_config().nproc_per_node == 2
+
+
+def test_a_ticket_that_makes_no_sense_fails_its_run_and_nobody_else_s(place: Place) -> None:
+    line = place.page()
+    first = line.start(place.planned(), "ann").run
+    broken = line.start(place.planned(), "bob").run
+    good = line.start(place.planned(), "carl").run
+    broken.queued.write_text('{"person": 7}')
+    line.tick()
+    assert broken.read_status().state == "failed"
+    assert "queued.json" in (broken.read_status().error or "")
+    place.supervisors.end(first)
+    line.tick()
+    place.supervisors.has_begun(good)
+
+
+def test_what_is_added_to_the_book_is_written(tmp_path: Path) -> None:
+    keeper = QueueStore(tmp_path)
+    for name in ("waiting", "running", "first"):
+        with keeper.open() as book:
+            getattr(book, name).append("run-1")
+        assert getattr(keeper.read(), name) == ["run-1"]
+
+
+TICKET = asdict(Ticket(person="ann", kind="cpu", num_ranks=1, asked_unix_s=1.0))
+GRANT = {"token": "t", "granted_unix_s": 1.0, "gpus": [{"index": 0, "uuid": "GPU-0"}]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        "7",
+        '{"grant": 7}',
+        *(json.dumps(TICKET | wrong) for wrong in (
+            {"num_ranks": True}, {"num_ranks": 10**30}, {"asked_unix_s": math.nan}, {"kind": ["cpu"]},
+            {"uses_occupied_gpus": 1}, {"resume_step": "3"}, {"config_before": 7}, {"more": 1},
+        )),
+        *(json.dumps(TICKET | {"grant": GRANT | wrong}) for wrong in (
+            {"granted_unix_s": "x"}, {"granted_unix_s": math.inf}, {"token": 7}, {"gpus": [7]},
+            {"gpus": [{"index": 0, "uuid": 7}]},
+        )),
+    ],
+)  # fmt: skip
+def test_a_ticket_of_the_wrong_kind_is_one_that_makes_no_sense(run: RunDirectory, text: str) -> None:
+    """The thread that keeps everybody's line must not end over it."""
+    run.queued.write_text(text)
+    with pytest.raises(TicketError, match="makes no sense"):
+        tickets.read_queued(run)
+
+
+def test_a_ticket_is_a_plain_file_whose_words_can_be_passed_on(run: RunDirectory, tmp_path: Path) -> None:
+    run.queued.write_text(json.dumps(TICKET | {"person": "\ud800", "grant": GRANT}))
+    ticket = tickets.read_queued(run)
+    assert ticket is not None and ticket.person.encode() and ticket.grant is not None
+    run.queued.rename(tmp_path / "elsewhere.json")
+    run.queued.symlink_to(tmp_path / "elsewhere.json")
+    with pytest.raises(OSError, match="symbolic links"):
+        tickets.read_queued(run)
+    os.mkfifo(run.granted)  # a pipe: whoever opens it would wait for a writer
+    with pytest.raises(TicketError, match="no plain file"):
+        tickets.read_granted(run)
+
+
+def test_a_teacher_reorders_pauses_and_resumes(place: Place) -> None:
+    line = place.page()
+    first = line.start(place.planned(), "ann").run
+    a, b, c, d = (line.start(place.planned(), name).run for name in ("bob", "carl", "dora", "emil"))
+    assert line.move(d.run_id, 1) == [d.run_id, a.run_id, b.run_id, c.run_id]
+    assert line.move(a.run_id, 3) == [d.run_id, b.run_id, a.run_id, c.run_id]
+    assert line.move(c.run_id, 99)[-1] == c.run_id
+    assert place.page().order() == [d.run_id, b.run_id, a.run_id, c.run_id], "also for another page"
+    with pytest.raises(ValueError, match="is not in the queue"):
+        line.move(first.run_id, 1)
+    line.pause(True)
+    place.supervisors.end(first)
+    line.tick()
+    assert place.supervisors.run_ids() == [first.run_id]
+    assert line.start(place.planned(), "ann").place == 5, "asked for while it is paused, it waits"
+    line.pause(False)
+    place.supervisors.has_begun(d)
+
+
+def test_limits_are_kept_and_said_in_plain_words(place: Place) -> None:
+    place.devices = FakeDevices(8)
+    line = place.page()
+    line.set_limits(None, Limits(num_ranks=2, num_waiting=1))
+    line.set_limits("zoe", Limits())
+    line.start(place.planned(num_ranks=1), "ann")
+    waiting = line.start(place.planned(num_ranks=2), "ann")
+    assert waiting.place == 1, "two more would be three"
+    with pytest.raises(ValueError, match="You have 1 run in the queue, and your limit is 1"):
+        line.start(place.planned(num_ranks=1), "ann")
+    with pytest.raises(ValueError, match=r"nproc_per_node is 3, but allowed is: .* from 1 to 2: your limit"):
+        line.start(place.planned(num_ranks=3), "bob")
+    with pytest.raises(ValueError, match="from 1 to 2: the most CPU ranks that this page allows"):
+        place.page(FakeDevices(2)).start(place.planned(num_ranks=3), "zoe")
+    assert line.start(place.planned(num_ranks=5), "zoe").place is None, "she has limits of her own"
+    line.set_limits("zoe", None)
+    assert place.page().seen().situation.rules.of("zoe").num_ranks == 2
+
+
+def test_who_keeps_too_much_is_told_how_much_and_what_to_delete(place: Place) -> None:
+    line = place.page()
+    run = line.start(place.planned(), "ann").run
+    (run.checkpoints / "large").write_bytes(b"x" * 3_000_000)
+    line.start(place.planned(), "bob")
+    line.set_limits(None, Limits(disk_bytes=2_000_000))
+    with pytest.raises(
+        ValueError, match=r"Your runs use 3\.\d MB of disk, and your limit is 2\.0 MB.*All of them are still"
+    ):
+        line.start(place.planned(), "ann")
+    place.supervisors.end(run)
+    with pytest.raises(ValueError, match=rf"The largest: {run.run_id} \(3\.\d MB\)"):
+        line.start(place.planned(), "ann")
+    assert line.start(place.planned(), "bob").num_waiting >= 0, "others may"
+
+
+def test_a_run_over_its_minutes_is_told_to_save_and_stop_once(place: Place) -> None:
+    line = place.page()
+    run = line.start(place.planned(), "ann").run
+    line.set_limits(None, Limits(minutes_per_run=0.0001))
+    time.sleep(0.05)
+    line.tick()
+    line.tick()
+    (command,) = [json.loads(text) for text in run.commands.read_text().splitlines()]
+    assert (command["name"], command["save"]) == ("stop", True)
+    assert command["why"] == "A run may take at most 0.0001 minutes here: a teacher set this limit."
+
+
+def test_gpus_go_to_one_run_each_and_somebody_else_s_are_left_alone(place: Place) -> None:
+    place.devices = FakeDevices(None, FOUR_GPUS, **{"GPU-1": Users(others=("blender of eve (pid 7)",))})
+    line = place.page()
+    two = place.planned(num_ranks=2, machine=SERVER)
+    first, second = line.start(two, "ann"), line.start(two, "bob")
+    place.supervisors.has_begun(first.run)
+    granted = tickets.read_granted(first.run)
+    assert granted is not None and granted.grant is not None
+    assert [gpu.uuid for gpu in granted.grant.gpus] == ["GPU-0", "GPU-2"]
+    assert second.place == 1
+    line.share_gpus(second.run)
+    place.supervisors.has_begun(second.run)
+    given = tickets.read_granted(second.run)
+    assert given is not None and given.grant is not None
+    assert [gpu.index for gpu in given.grant.gpus] == [3, 1]
+
+
+def test_a_check_leaves_granted_gpus_alone_and_no_run_is_given_its(place: Place) -> None:
+    """The fake machine says of nobody that they are on its GPUs: the first run has no context yet."""
+    place.devices = FakeDevices(None, FOUR_GPUS)
+    line = place.page()
+    two = place.planned(num_ranks=2, machine=SERVER)
+    first = line.start(two, "ann")
+    free, granted = line.with_gpus(lambda free, granted: (list(free), list(granted)))
+    assert (free, granted) == (["GPU-2", "GPU-3"], ["GPU-0", "GPU-1"])
+    place.devices.now = replace(place.devices.now, being_checked=frozenset(free))
+    second = line.start(two, "bob", uses_occupied_gpus=True)
+    assert second.place == 1, "they are shared with nobody"
+    line.tick()
+    assert second.run.run_id in place.tickets()
+    place.devices.now = replace(place.devices.now, being_checked=frozenset())
+    line.tick()
+    place.supervisors.has_begun(second.run)
+    given = tickets.read_granted(second.run)
+    assert given is not None and given.grant is not None
+    assert [gpu.uuid for gpu in given.grant.gpus] == ["GPU-2", "GPU-3"]
+    place.supervisors.has_begun(first.run)
+
+
+def test_a_run_started_by_hand_counts_and_has_the_gpus_its_processes_are_on(
+    place: Place, catalogue: Catalogue
+) -> None:
+    by_hand = rundir.create(place.runs_dir, place.planned(num_ranks=1).config)
+    lock = by_hand.acquire_lock()
+    line = place.page()
+    line.begin()
+    wait_until("the run being seen", lambda: line.seen().situation.running, 60)
+    (running,) = line.seen().situation.running
+    assert (running.run_id, running.num_ranks) == (by_hand.run_id, 1)
+    assert line.start(place.planned(num_ranks=2), "ann").place == 1, "one of two is taken"
+    place.devices.now = replace(
+        place.devices.now, gpus=FOUR_GPUS, users={"GPU-2": Users(runs=frozenset({by_hand.run_id}))}
+    )
+    assert line.seen().situation.running[0].gpus == ("GPU-2",)
+    rundir.os.close(lock)
+    line.close()
+
+
+def test_whoever_starts_a_run_that_waits_by_hand_takes_it_out_of_the_line(place: Place) -> None:
+    line = place.page()
+    line.start(place.planned(), "ann")
+    run = line.start(place.planned(), "bob").run
+    lock = run.acquire_lock()
+    tickets.claim(run, None)
+    assert run.read_status().state == "starting"
+    line.tick()
+    assert line.order() == []
+    rundir.os.close(lock)
+
+
+def test_a_book_that_makes_no_sense_is_said_and_deleting_it_loses_nobody(place: Place) -> None:
+    line = place.page()
+    line.start(place.planned(), "ann")
+    run = line.start(place.planned(), "bob").run
+    book = place.runs_dir / ".class" / "queue.json"
+    book.write_text("{half")
+    with pytest.raises(QueueStoreError, match="Delete it: queued runs stay queued"):
+        place.page().start(place.planned(), "carl")
+    book.unlink()
+    page = place.page()
+    page.begin()
+    wait_until("it waiting again", lambda: page.order() == [run.run_id], 60)
+    page.close()
+
+
+def test_a_page_that_hangs_with_the_book_in_hand_does_not_hang_another(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ddp_gui.queue.store.LOCK_TIMEOUT_S", 0.1)
+    place.runs_dir.mkdir()
+    with QueueStore(place.runs_dir).open(), pytest.raises(QueueStoreError, match="does not answer"):
+        place.page().start(place.planned(), "ann")
+
+
+def test_a_status_written_before_the_ticket_was_taken_counts_while_the_run_is_locked(
+    run: RunDirectory,
+) -> None:
+    run.config.write_text("{}")
+    run.queued.write_text("{}")
+    run.write_status(Status(state="starting", pid=1))
+    assert run.read_status().state == "queued", "killed between the two it still waits"
+    lock = run.acquire_lock()
+    assert run.read_status().state == "starting"
+    rundir.os.close(lock)

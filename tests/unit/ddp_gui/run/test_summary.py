@@ -1,0 +1,75 @@
+"""A run in words: its settings, what differs from the run before, its checkpoint as a file."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from pathlib import Path
+
+from ddp_gui.events.run_view import RunView
+from ddp_gui.run.downloads import zip_of
+from ddp_gui.run.summary import describe_configuration, summarise
+from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
+from tests.unit.ddp_gui.runs.test_runs import make_run, store_of
+from trainers.contract import config, events, rundir
+from trainers.contract.rundir import RunDirectory
+
+
+def run_with(runs_dir: Path, born_s: int, **values: object) -> RunDirectory:
+    run = rundir.create(runs_dir, config.parse(values))
+    os.utime(run.config, (born_s, born_s))
+    return run
+
+
+def test_the_run_before_is_the_newest_older_one_that_can_be_read(tmp_path: Path, catalogue) -> None:  # noqa: F811
+    run_with(tmp_path, 100, batch_size=8)
+    older = run_with(tmp_path, 200, learning_rate=0.1, name="older")
+    broken = run_with(tmp_path, 250)
+    broken.config.write_text("{")
+    os.utime(broken.config, (250, 250))
+    now = run_with(tmp_path, 300, learning_rate=0.2, name="now")
+    run_with(tmp_path, 400, seed=5)
+    described = describe_configuration(now, store_of(tmp_path, catalogue))
+    assert described["before"] == {
+        "run_id": older.run_id,
+        "changes": [{"field": "learning_rate", "label": "Learning rate", "before": 0.1, "now": 0.2}],
+    }
+
+
+def test_the_first_run_has_none_before_it(tmp_path: Path, catalogue) -> None:  # noqa: F811
+    assert describe_configuration(run_with(tmp_path, 100), store_of(tmp_path, catalogue))["before"] is None
+
+
+def test_settings_that_mean_nothing_here_are_left_out(tmp_path: Path, catalogue) -> None:  # noqa: F811
+    run = run_with(tmp_path, 100, batch_size=8)
+    fields = {
+        field["field"]: field
+        for field in describe_configuration(run, store_of(tmp_path, catalogue))["fields"]
+    }
+    assert "momentum" not in fields, "AdamW has none"
+    assert not fields["batch_size"]["is_default"] and fields["seed"]["is_default"]
+
+
+def test_a_summary_knows_the_plan_of_a_run_nobody_has_read_yet(tmp_path: Path, catalogue) -> None:  # noqa: F811
+    run = make_run(tmp_path)
+    plan = {"num_train": 77, "num_parameters": 5, "global_batch": 1, "steps_per_epoch": 77, "num_steps": 770}
+    line = events.encode({"seq": 0, "time_unix_s": 1.0, "kind": "plan", "num_validation": 1, **plan})
+    run.events.write_bytes(line + b"\n" + run.events.read_bytes())
+    view = RunView(run, 1)
+    summary = summarise(view, store_of(tmp_path, catalogue))
+    assert (summary["num_train"], summary["num_steps"], summary["num_parameters"]) == (77, 770, 5)
+    assert view.unread()[0] > 0, "the summary does not wait for the whole file"
+
+
+def test_a_checkpoint_comes_as_a_zip_of_its_files(tmp_path: Path) -> None:
+    folder = tmp_path / "step_5"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(os.urandom(3_000_000))
+    (folder / "deep" / "empty").touch()
+    pieces = list(zip_of(folder, "run-step-5"))
+    assert max(map(len, pieces)) < 1_200_000, "it is sent piece by piece"
+    with zipfile.ZipFile(io.BytesIO(b"".join(pieces))) as archive:
+        assert archive.testzip() is None
+        assert sorted(archive.namelist()) == ["run-step-5/deep/empty", "run-step-5/model.safetensors"]
+        assert archive.read("run-step-5/model.safetensors") == (folder / "model.safetensors").read_bytes()

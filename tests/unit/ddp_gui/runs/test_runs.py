@@ -1,0 +1,172 @@
+"""The list of runs and the view of one, read from directories alone."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ddp_gui.events import messages
+from ddp_gui.launch import launcher
+from ddp_gui.plan.catalogue import Catalogue
+from ddp_gui.runs.runs import RunStore, status_values
+from tests.unit.checkpoints import leave_checkpoint
+from tests.unit.ddp_gui.events.test_series import evaluation, state, step
+from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
+from trainers.contract import config, rundir
+from trainers.contract.events import EventFile
+from trainers.contract.rundir import RunDirectory, Status
+
+
+def make_run(runs_dir: Path, *, until: int = 10, ended: str = "stopped") -> RunDirectory:
+    run = rundir.create(runs_dir, config.parse({"num_epochs": 1}))
+    file = EventFile(run.events)
+    happened = [state("starting", 0, 100.0), *(step(n, n) for n in range(1, until + 1))]
+    happened += [evaluation(until, 0, accuracy=0.75), state(ended, 0, 200.0)]
+    file.append(
+        [
+            (
+                e["time_unix_s"],
+                e["kind"],
+                {k: v for k, v in e.items() if k not in ("seq", "time_unix_s", "kind")},
+            )
+            for e in happened
+        ]
+    )
+    file.close()
+    run.write_status(Status(state=ended, exit_code=0))  # type: ignore[arg-type]
+    return run
+
+
+def as_read(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message as a browser reads it."""
+    read: dict[str, Any] = json.loads(messages.encode(message))
+    return read
+
+
+def store_of(runs_dir: Path, catalogue: Catalogue) -> RunStore:  # noqa: F811
+    """Return a store whose catalogue needs no process."""
+    return RunStore(runs_dir, SimpleNamespace(get=lambda: catalogue))  # type: ignore[arg-type]
+
+
+def test_a_row_says_what_the_list_shows(tmp_path: Path, catalogue) -> None:  # noqa: F811
+    run = make_run(tmp_path)
+    (row,) = store_of(tmp_path, catalogue).rows()
+    assert row["run_id"] == run.run_id == "fashion_mnist-cnn-1"
+    assert (row["state"], row["step"], row["num_steps"], row["loss"]) == ("stopped", 10, 63, 0.1)
+    assert row["best_metric"] == {"name": "accuracy", "value": 0.75, "step": 10}
+    assert row["created_unix_s"] == 100.0, "the age is in the events: a copied folder keeps it"
+
+
+def test_one_unreadable_run_does_not_hide_the_others(tmp_path: Path, catalogue) -> None:  # noqa: F811
+    make_run(tmp_path)
+    broken = make_run(tmp_path)
+    broken.config.write_text("{half")
+    rows = {row["run_id"]: row for row in store_of(tmp_path, catalogue).rows()}
+    assert rows["fashion_mnist-cnn-1"]["state"] == "stopped"
+    assert "cannot be read" in rows[broken.run_id]["error"]
+
+
+def test_a_view_follows_the_file_and_a_copied_directory(tmp_path: Path, catalogue) -> None:  # noqa: F811
+    run = make_run(tmp_path)
+    store = store_of(tmp_path, catalogue)
+    view = store.view(run.run_id)
+    assert view.catch_up()
+    assert not view.catch_up(), "nothing new"
+    assert view.series.last_step["step"] == 10
+    text = run.events.read_text()
+    run.events.unlink()
+    run.events.write_text("".join(line + "\n" for line in text.splitlines()[:4]))
+    assert view.catch_up()
+    assert view.series.last_step["step"] == 3
+
+
+def test_only_live_runs_take_commands(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    with pytest.raises(ValueError, match="is stopped: only a live run"):
+        launcher.send(run, "stop")
+    assert not run.commands.exists()
+
+
+def test_a_chosen_checkpoint_must_be_there(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    with pytest.raises(ValueError, match="has no checkpoint to resume from"):
+        launcher.pick_checkpoint(run, None)
+    for number, saved in ((20, 1.0), (10, 2.0)):
+        folder = run.checkpoints / f"step_{number}"
+        folder.mkdir()
+        manifest = {"saved_unix_s": saved, "files": {}}
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+    assert launcher.pick_checkpoint(run, None).step == 10, "newest is what was saved last"
+    assert launcher.pick_checkpoint(run, 20).step == 20
+    leave_checkpoint(run, 5)
+    assert launcher.pick_checkpoint(run, None).step == 5, "of the others no file is there"
+    with pytest.raises(ValueError, match="checkpoint_step is 15, but allowed is: one of 5, 10, 20"):
+        launcher.pick_checkpoint(run, 15)
+
+
+def test_a_loss_and_a_metric_of_nan_are_shown_as_missing(tmp_path: Path, catalogue) -> None:  # noqa: F811
+    run = make_run(tmp_path)
+    file = EventFile(run.events)
+    fields = {"step": 11, "epoch": 0, "loss": math.nan, "metrics": {"accuracy": math.nan}}
+    file.append([(201.0, "eval", fields)])
+    file.close()
+    view = store_of(tmp_path, catalogue).view(run.run_id)
+    view.catch_up()
+    message = as_read(messages.message_for(view, -1))
+    assert message["head"]["metrics"] == {"accuracy": None}
+    assert message["traces"]["metric:accuracy"]["y"] == [0.75, None]
+    assert message["head"]["best"]["value"] == 0.75
+
+
+def test_readers_and_the_feeder_do_not_meet_in_the_middle(tmp_path: Path, catalogue) -> None:  # noqa: F811
+    run = make_run(tmp_path, until=2)
+    view = store_of(tmp_path, catalogue).view(run.run_id)
+    file = EventFile(run.events)
+    problems: list[BaseException] = []
+    done = threading.Event()
+
+    def look() -> None:
+        try:
+            while not done.is_set():
+                view.catch_up()
+                message = messages.message_for(view, -1)
+                lengths = {len(trace["x"]) - len(trace["y"]) for trace in message["traces"].values()}
+                assert lengths == {0}
+                status_values(view)
+        except BaseException as error:  # noqa: BLE001 - carried to the main thread
+            problems.append(error)
+
+    threads = [threading.Thread(target=look) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for first in range(3, 3003, 100):
+        values = [step(number, 0) for number in range(first, first + 100)]
+        file.append(
+            [
+                (300.0, "step", {k: v for k, v in e.items() if k not in ("seq", "time_unix_s", "kind")})
+                for e in values
+            ]
+        )
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    view.catch_up()
+    assert view.series.steps.length == 3002
+
+
+def test_a_run_made_anew_under_an_old_id_does_not_show_the_old_numbers(tmp_path: Path, catalogue) -> None:  # noqa: F811
+    run = make_run(tmp_path, until=50)
+    store = store_of(tmp_path, catalogue)
+    assert store.rows()[0]["step"] == 50
+    run.events.unlink()
+    file = EventFile(run.events)
+    file.append([(1.0, "state", {"state": "starting", "reason": ""})])
+    file.close()
+    assert store.rows()[0]["step"] == 0

@@ -1,0 +1,104 @@
+"""What the form says and does by itself: warnings before the start, presets, filling in as a run was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+import pytest
+
+from ddp_gui.devices.capacity import Machine
+from ddp_gui.plan.advice import warnings_before_start
+from ddp_gui.plan.catalogue import Catalogue, CatalogueSource, default_cache_file
+from ddp_gui.plan.plan import make, parse
+from ddp_gui.runs.runs import RunStore
+from ddp_gui.train import fill_in, presets
+from ddp_gui.train.form import Form
+from trainers.contract import config, rundir
+
+LAPTOP = Machine(num_gpus=0, num_cores=2)
+
+
+@pytest.fixture(scope="module")
+def real() -> Catalogue:
+    """Return the catalogue of this checkout."""
+    return CatalogueSource(default_cache_file()).get()
+
+
+def said(catalogue: Catalogue, **values: Any) -> str:
+    raw = {"dataset": "digits", "model": "mlp", "batch_size": 16, **values}
+    return " ".join(warnings_before_start(make(parse(raw, LAPTOP), catalogue, LAPTOP), LAPTOP))
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"learning_rate": 8}, "A rate of 8 is 800 times the highest that usually works with adamw"),
+        ({"learning_rate": 1e-9}, "the model will hardly learn"),
+        ({"learning_rate": 0.02, "scale_lr": True}, "A rate of 0.04 is 4 times"),
+        ({"nproc_per_node": 4}, "4 ranks share 2 CPU cores"),
+        ({"batch_size": 700, "num_epochs": 2}, "Only 2 steps per epoch, 4 in all"),
+        ({"checkpoint_every_steps": 1}, "A checkpoint every step keeps the disk busy"),
+        ({"warmup_ratio": 0.8}, "the full learning rate is reached late or never"),
+        ({"num_workers": 8}, "16 loader workers in all share 2 CPU cores"),
+        ({"sync_batchnorm": True}, "SyncBatchNorm does nothing on the CPU"),
+    ],
+)
+def test_what_will_disappoint_is_said(real: Catalogue, values: dict[str, Any], words: str) -> None:
+    assert words in said(real, **values)
+
+
+@pytest.mark.parametrize("values", [{}, {"optimizer": "sgd", "learning_rate": 0.5}, {"warmup_ratio": 0.05}])
+def test_what_is_usual_gets_no_warning(real: Catalogue, values: dict[str, Any]) -> None:
+    assert said(real, **values) == ""
+
+
+@pytest.mark.parametrize("preset", presets.PRESETS, ids=lambda preset: preset.name)
+def test_every_preset_can_be_started_here_without_a_warning(real: Catalogue, preset: presets.Preset) -> None:
+    planned = make(parse(preset.values, LAPTOP), real, LAPTOP)
+    assert warnings_before_start(planned, LAPTOP) == []
+
+
+@pytest.fixture
+def form(real: Catalogue) -> Form:
+    made = Form(real, LAPTOP)
+    with gr.Blocks():
+        made.add_controls(*config.settings())
+    return made
+
+
+def values_of(form: Form, changes: list[dict[str, Any]]) -> dict[str, Any]:
+    return form.to_raw(*(change["value"] for change in changes))
+
+
+@pytest.mark.parametrize("preset", presets.PRESETS, ids=lambda preset: preset.name)
+def test_a_preset_fills_the_whole_form(form: Form, preset: presets.Preset) -> None:
+    changes = fill_in.updates(form, preset.values)
+    expected = {**config.default_values(), "nproc_per_node": 2, **preset.values}
+    assert config.parse(values_of(form, changes)) == config.parse(expected)
+    model = changes[form.names.index("model")]
+    assert preset.values["model"] in [name for _, name in model["choices"]]
+
+
+def test_the_form_is_filled_in_as_a_run_was_with_what_the_address_changes(form: Form, tmp_path: Path) -> None:
+    was = config.parse({"dataset": "iris", "model": "tabular_mlp", "max_grad_norm": 0.5, "name": "mine"})
+    run = rundir.create(tmp_path, was)
+    store = RunStore(tmp_path, None)  # type: ignore[arg-type]
+    query = {"from": run.run_id, "learning_rate": "0.01", "scale_lr": "true", "__theme": "dark"}
+    values = fill_in.as_a_run_was(store, query)
+    filled = config.parse(values_of(form, fill_in.updates(form, values)))
+    expected = {**was.to_json(), "learning_rate": 0.01, "scale_lr": True}
+    assert filled == config.parse(expected)
+
+
+@pytest.mark.parametrize("query", [{"from": "../../etc"}, {"from": "none-1"}, {}])
+def test_an_address_without_a_run_is_refused(tmp_path: Path, query: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="run_id"):
+        fill_in.as_a_run_was(RunStore(tmp_path, None), query)  # type: ignore[arg-type]
+
+
+def test_a_change_that_is_not_allowed_names_the_field(tmp_path: Path) -> None:
+    run = rundir.create(tmp_path, config.parse({}))
+    with pytest.raises(ValueError, match="batch_size is '-4'"):
+        fill_in.as_a_run_was(RunStore(tmp_path, None), {"from": run.run_id, "batch_size": "-4"})  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""The repository itself: its house, documents, tools and tests."""

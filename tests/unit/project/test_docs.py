@@ -1,0 +1,95 @@
+"""The docs say what the code says."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+from tests import adding
+from tests.harness import REPOSITORY
+from tools import config_table
+from trainers.contract import config, events, rundir
+
+DOCS = REPOSITORY / "docs"
+PAGES = (*DOCS.glob("*.md"), REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md")
+# What the page on adding something has its reader make.
+TO_BE_MADE = set(adding.new_files())
+
+
+def test_the_table_of_fields_is_todays() -> None:
+    page = config_table.PAGE.read_text(encoding="utf-8")
+    assert config_table.render(page) == page, "run: python -m tools.config_table"
+
+
+def test_every_event_kind_is_described_with_all_its_fields() -> None:
+    page = (DOCS / "events.md").read_text(encoding="utf-8")
+    described = dict(re.findall(r"^\| `(\w+)` \| ([^|]+) \|", page, re.MULTILINE))
+    assert described.keys() == events.FIELDS.keys()
+    for kind, fields in events.FIELDS.items():
+        assert tuple(re.findall(r"`(\w+)`", described[kind])) == fields
+
+
+def test_every_command_and_endpoint_is_described() -> None:
+    commands = (DOCS / "commands.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\w+)`", commands, re.MULTILINE)) == set(rundir.COMMAND_NAMES)
+    endpoints = (DOCS / "endpoints.md").read_text(encoding="utf-8")
+    modules = (REPOSITORY / "ddp_gui").rglob("*api.py")
+    calls = "\n".join(re.findall(r"register\(([^()]+)\)", "".join(path.read_text() for path in modules)))
+    registered = set(re.findall(r"self\.(\w+)", calls))
+    assert registered
+    assert set(re.findall(r"^\| `/(\w+)`", endpoints, re.MULTILINE)) == registered
+
+
+def test_links_between_the_docs_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8")):
+            assert (page.parent / Path(target)).exists(), f"{page.name} links to {target}"
+
+
+def test_the_schema_version_is_todays() -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    known = re.findall(r"schema (\d+), this one knows (\d+)", text)
+    assert known == [(str(config.SCHEMA_VERSION + 1), str(config.SCHEMA_VERSION))]
+    (todays,) = re.findall(r"`schema_version` \(today (\d+);", text)
+    assert int(todays) == config.SCHEMA_VERSION == max(config.READABLE_VERSIONS)
+
+
+def test_docs_name_only_files_that_are_there() -> None:
+    gone = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        paths = set(
+            re.findall(r"(?<![\w/.])(?:benchmarks|tests|tools|trainers|ddp_gui|docs|assets)/[\w./-]*\w", text)
+        )
+        gone += [f"{page.name}: {path}" for path in paths - TO_BE_MADE if not (REPOSITORY / path).exists()]
+    assert gone == []
+
+
+def test_docs_name_only_modules_and_targets_that_are_there() -> None:
+    targets = set(
+        re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    )
+    gone, num_modules = [], 0
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        modules = set(re.findall(r"-m ((?:benchmarks|tests|tools|trainers|ddp_gui)[\w.]*)", text))
+        num_modules += len(modules)
+        gone += [f"{page.name}: {name}" for name in modules if importlib.util.find_spec(name) is None]
+        gone += [f"{page.name}: make {name}" for name in set(re.findall(r"`make ([\w-]+)", text)) - targets]
+    assert num_modules > 10 and gone == []
+
+
+def test_docs_name_only_options_that_are_there() -> None:
+    """Ours are in our programs; torchrun's and others' stand there too, where we use them."""
+    programs = [*REPOSITORY.glob("*.py"), *REPOSITORY.glob("*.sh"), REPOSITORY / "Makefile"]
+    for folder in ("benchmarks", "tests", "tools", "trainers", "ddp_gui"):
+        programs += [path for path in (REPOSITORY / folder).rglob("*") if path.suffix in (".py", ".sh")]
+    source = "\n".join(path.read_text(encoding="utf-8") for path in programs)
+    known = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", source))
+    gone = [
+        f"{page.name}: {option}"
+        for page in PAGES
+        for option in set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text(encoding="utf-8"))) - known
+    ]
+    assert gone == []

@@ -1,0 +1,53 @@
+"""The house can be seen at a glance: no folder is crowded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+MOST_MODULES = 14
+PACKAGES = ("ddp_gui", "trainers", "tests/unit", "tests/ui")
+MODULES = dict.fromkeys(PACKAGES, "py") | {"assets/js": "js", "assets/css": "css"}
+PLUG_INS = {"trainers/models", "trainers/datasets", "trainers/strategies", "trainers/tasks"}
+
+
+def folders(repository: Path) -> dict[str, list[str]]:
+    """Return the modules of each folder that people have to find their way in."""
+    found: dict[str, list[str]] = {}
+    for top, ending in MODULES.items():
+        for module in sorted((repository / top).rglob(f"*.{ending}")):
+            if module.name != "__init__.py":
+                found.setdefault(module.parent.relative_to(repository).as_posix(), []).append(module.stem)
+    return found
+
+
+def test_no_folder_holds_more_modules_than_one_sees_at_a_glance(repository: Path) -> None:
+    seen = folders(repository)
+    assert {*PACKAGES, *PLUG_INS, "assets/js/run", "assets/css/run"} <= seen.keys()
+    crowded = {name: len(modules) for name, modules in seen.items() if len(modules) > MOST_MODULES}
+    assert crowded.keys() <= PLUG_INS, crowded
+
+
+def test_every_folder_says_what_is_in_it(repository: Path) -> None:
+    for name in folders(repository):
+        if not name.startswith(PACKAGES):
+            continue
+        words = (repository / name / "__init__.py").read_text(encoding="utf-8")
+        assert words.startswith('"""') and len(words.splitlines()[0]) > 20, name
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_module_is_called_like_another_of_its_folder(package: str, repository: Path) -> None:
+    """`trainers/data.py` beside `trainers/data/` would be two answers to one question."""
+    for module in (repository / package).rglob("*.py"):
+        assert not module.with_suffix("").is_dir(), module
+
+
+def test_unit_tests_lie_in_the_folders_of_what_they_test(repository: Path) -> None:
+    unit = repository / "tests" / "unit"
+    for package in ("ddp_gui", "trainers"):
+        tests_of = {folder for folder in (unit / package).rglob("*/") if any(folder.glob("test_*.py"))}
+        assert len(tests_of) > 10
+        strays = {folder for folder in tests_of if not (repository / folder.relative_to(unit)).is_dir()}
+        assert not strays

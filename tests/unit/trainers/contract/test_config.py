@@ -1,0 +1,177 @@
+"""The configuration: defaults, and every kind of value that must not get through."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from trainers import registry
+from trainers.contract import config
+from trainers.contract.config import Config, ConfigError
+
+
+def problem_of(**raw: Any) -> config.Problem:
+    """Return the one problem of a configuration."""
+    with pytest.raises(ConfigError) as caught:
+        config.parse(raw)
+    (problem,) = caught.value.problems
+    return problem
+
+
+def test_empty_configuration_takes_all_defaults() -> None:
+    assert config.parse({}) == Config()
+    assert dataclasses.asdict(Config()) == config.default_values() | {"plugin_options": {}}
+
+
+def test_what_config_json_holds_is_read_back_the_same() -> None:
+    written = config.parse({"batch_size": 7, "max_steps": 3, "deterministic": True, "name": "é x"})
+    assert config.parse(json.loads(json.dumps(written.to_json()))) == written
+
+
+def test_a_configuration_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Config().seed = 1  # type: ignore[misc]
+
+
+def test_fields_that_depend_on_a_choice_name_one_that_there_is() -> None:
+    depending = {name: setting.only_with for name, setting in config.settings().items() if setting.only_with}
+    assert depending["momentum"] == ("optimizer", ("sgd",))
+    for other, values in depending.values():
+        assert set(values) <= set(config.settings()[other].choices), (other, values)
+
+
+def test_fields_that_depend_on_the_strategy_are_named_by_one() -> None:
+    registry.discover_all()
+    named = {name for kind in registry.strategies().values() for name in kind.options}
+    assert named == {name for name, setting in config.settings().items() if setting.by_strategy}
+    assert named >= {"tensor_parallel_size", "pipeline_microbatches", "bucket_cap_mb"}
+
+
+def test_options_of_plug_ins_are_kept_as_they_are_and_nothing_else_is() -> None:
+    read = config.parse({"batch_size": 7, "local_sgd.average_every": 4})
+    assert read.plugin_options == {"local_sgd.average_every": 4}
+    assert read.to_json()["local_sgd.average_every"] == 4
+    assert config.parse(json.loads(json.dumps(read.to_json()))) == read
+    assert "plugin_options" not in Config().to_json()
+    for value in ([], {}, float("nan"), float("inf"), "x" * 4097, "\ud800"):
+        assert problem_of(**{"local_sgd.average_every": value}).field == "local_sgd.average_every"
+    for name in ("a.b.c", ".b", "a.", "a. b", "a.b\n"):
+        assert problem_of(**{name: 1}).field == name
+
+
+@pytest.mark.parametrize("name", list(config.default_values()))
+def test_every_field_has_a_label_a_help_and_words_for_what_is_allowed(name: str) -> None:
+    about = config.settings()[name]
+    assert about.label and about.help.endswith(".")
+    assert config.allowed_text(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("batch_size", 0),
+        ("batch_size", -1),
+        ("batch_size", 65_537),
+        ("batch_size", "abc"),
+        ("batch_size", 3.5),
+        ("batch_size", "3.5"),
+        ("batch_size", float("nan")),
+        ("batch_size", float("inf")),
+        ("batch_size", True),
+        ("batch_size", None),
+        ("batch_size", ""),
+        ("batch_size", []),
+        ("batch_size", 10**400),
+        ("nproc_per_node", 0),
+        ("learning_rate", "abc"),
+        ("learning_rate", 0),
+        ("learning_rate", -0.1),
+        ("learning_rate", float("nan")),
+        ("learning_rate", "nan"),
+        ("learning_rate", False),
+        ("learning_rate", 101),
+        ("num_epochs", 0),
+        ("seed", -1),
+        ("seed", 2**31),
+        ("max_steps", 0),
+        ("eval_every_steps", 0),
+        ("checkpoint_every_steps", "often"),
+        ("device", "tpu"),
+        ("device", 1),
+        ("deterministic", 1),
+        ("deterministic", "yes"),
+        ("model", 5),
+        ("model", None),
+        ("name", "x" * 201),
+    ],
+)
+def test_bad_value_is_refused_naming_field_value_and_what_is_allowed(name: str, value: Any) -> None:
+    problem = problem_of(**{name: value})
+    assert problem.field == name
+    assert problem.value is value
+    assert problem.allowed == config.allowed_text(name)
+    message = str(problem)
+    assert message.startswith(f"{name} is {repr(value)[:70]}")
+    assert "allowed is" in message
+
+
+def test_the_allowed_range_is_in_the_message() -> None:
+    assert str(problem_of(batch_size=0)) == (
+        "batch_size is 0, but allowed is: a whole number from 1 to 65,536."
+    )
+    assert str(problem_of(learning_rate="abc")) == (
+        "learning_rate is 'abc', but allowed is: a number above 0, at most 100."
+    )
+    assert "one of auto, cpu, cuda" in str(problem_of(device="tpu"))
+
+
+def test_unknown_field_suggests_the_nearest_one() -> None:
+    assert "did you mean batch_size?" in str(problem_of(batchsize=3))
+    assert "the fields are model, dataset" in str(problem_of(zzz=3))
+
+
+def test_all_problems_are_named_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.parse({"batch_size": 0, "learning_rate": "abc", "nope_nope": 1})
+    assert {problem.field for problem in caught.value.problems} == {
+        "batch_size",
+        "learning_rate",
+        "nope_nope",
+    }
+    assert isinstance(caught.value, ValueError)
+
+
+def test_another_schema_version_is_refused() -> None:
+    assert problem_of(schema_version=99).field == "schema_version"
+
+
+@pytest.mark.parametrize("raw", [[], "text", 3, None])
+def test_what_is_no_object_is_refused(raw: Any) -> None:
+    with pytest.raises(ConfigError, match="one JSON object"):
+        config.parse(raw)
+
+
+def test_numbers_as_text_are_taken_the_way_a_form_sends_them() -> None:
+    parsed = config.parse({"batch_size": "64", "learning_rate": "1e-3", "max_steps": "", "seed": 5.0})
+    assert (parsed.batch_size, parsed.learning_rate, parsed.max_steps, parsed.seed) == (64, 0.001, None, 5)
+    assert type(parsed.seed) is int
+
+
+@pytest.mark.parametrize("name", ["batch_size", "learning_rate", "seed"])
+def test_limits_themselves_are_allowed(name: str) -> None:
+    about = config.settings()[name]
+    assert about.maximum is not None
+    assert getattr(config.parse({name: about.maximum}), name) == about.maximum
+    if about.minimum is not None:
+        assert getattr(config.parse({name: about.minimum}), name) == about.minimum
+
+
+def test_a_crowd_of_fields_is_refused_before_any_is_looked_at() -> None:
+    crowd = {f"f{number}": number for number in range(90_000)}
+    with pytest.raises(ConfigError) as refused:
+        config.parse(crowd)
+    assert [problem.field for problem in refused.value.problems] == ["config"]
+    assert str(refused.value) == "config is '90,000 fields', but allowed is: an object of at most 200 fields."

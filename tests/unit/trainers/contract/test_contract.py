@@ -1,0 +1,78 @@
+"""The contract between the halves is frozen: what is compared here is what others read from disk."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.harness import REPOSITORY
+from trainers.checkpoint import save_and_restore
+from trainers.contract import config, events, rundir
+
+FROZEN = REPOSITORY / "tests" / "golden" / "contract.json"
+DECISION = (
+    "The contract of the run directory changed. That is a decision, not an accident: old runs and other "
+    "programs read these names. When it is meant, raise config.SCHEMA_VERSION, describe the change in docs/ "
+    "and CHANGELOG.md, and write the new contract: `python -m tests.unit.trainers.contract.test_contract`."
+)
+
+
+def contract() -> dict[str, Any]:
+    """Return everything that others rely on, as JSON values."""
+    run = rundir.RunDirectory(Path("run"))
+    status = rundir.Status(state="queued")
+    return {
+        "schema_version": config.SCHEMA_VERSION,
+        "config_defaults": config.default_values(),
+        "config_types": {
+            name: config.value_type(name).__name__ + ("|null" if config.is_optional(name) else "")
+            for name in config.default_values()
+        },
+        "states": list(events.STATES),
+        "live_states": sorted(events.LIVE_STATES),
+        "event_common_fields": list(events.COMMON_FIELDS),
+        "event_fields": {kind: list(fields) for kind, fields in events.FIELDS.items()},
+        "device_fields": list(events.DEVICE_FIELDS),
+        "rank_fields": list(events.RANK_FIELDS),
+        "checkpoint_reasons": list(events.CHECKPOINT_REASONS),
+        "commands": list(rundir.COMMAND_NAMES),
+        "status_fields": [field.name for field in dataclasses.fields(status)],
+        "files": {
+            name: str(getattr(run, name).relative_to(run.path))
+            for name in (
+                "config",
+                "status",
+                "events",
+                "commands",
+                "logs",
+                "checkpoints",
+                "lock",
+                "queued",
+                "granted",
+            )
+        }
+        | {"rank_log": str(run.rank_log(3).relative_to(run.path))},
+        "checkpoint_format_version": save_and_restore.FORMAT_VERSION,
+        "torchrun_command": rundir.torchrun_command(config.Config(), "RUN_DIR", 5),
+    }
+
+
+def test_contract_is_what_it_was() -> None:
+    frozen = json.loads(FROZEN.read_text(encoding="utf-8"))
+    now = json.loads(json.dumps(contract()))
+    changed = sorted(key for key in frozen.keys() | now.keys() if frozen.get(key) != now.get(key))
+    assert not changed, f"{DECISION}\nChanged: {', '.join(changed)}"
+    assert now == frozen, DECISION
+
+
+def test_states_are_those_of_the_design() -> None:
+    assert set(events.STATES) == {
+        "queued", "starting", "running", "paused", "stopping", "finished", "stopped", "failed", "lost",
+    }  # fmt: skip
+    assert set(events.STATES) > events.LIVE_STATES
+
+
+if __name__ == "__main__":
+    FROZEN.write_text(json.dumps(contract(), indent=1) + "\n", encoding="utf-8")

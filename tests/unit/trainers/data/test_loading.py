@@ -1,0 +1,146 @@
+"""Loading: the same batches whether the data lies beside the model or is carried over by workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.unit.trainers.report.test_metrics import spec_of
+from trainers import build
+from trainers.contract.config import Config
+from trainers.data.dataset import (
+    IMAGE_CLASSIFICATION,
+    Augmentation,
+    DataSpec,
+    ImageSplit,
+    TensorSplit,
+    digest,
+    mean_and_std,
+    vary,
+)
+from trainers.data.loading import Batch, Loader
+from trainers.data.sharding import ShardedBatches
+
+CPU = torch.device("cpu")
+
+
+def split_of(num_samples: int = 50) -> TensorSplit:
+    return TensorSplit(torch.arange(num_samples).float()[:, None], torch.arange(num_samples), device=CPU)
+
+
+def batches_of(first: int = 0, **values: Any) -> list[Batch]:
+    config = Config(batch_size=8, **values)
+    sharded = ShardedBatches(50, 8, seed=0, replica=0, num_replicas=2)
+    loader = Loader(split_of(), sharded, config, CPU)
+    loader.set_epoch(1)
+    return list(loader.starting_at(first))
+
+
+def test_workers_bring_the_same_batches_as_indexing() -> None:
+    state = torch.get_rng_state()
+    picked = batches_of()
+    carried = batches_of(num_workers=2)
+    assert torch.equal(torch.get_rng_state(), state), "loading draws nothing from training's generator"
+    assert len(picked) == len(carried) == 4
+    for one, other in zip(picked, carried, strict=True):
+        assert torch.equal(one.inputs, other.inputs) and torch.equal(one.targets, other.targets)
+        assert (one.weight, one.num_global, one.is_last) == (other.weight, other.num_global, other.is_last)
+    assert picked[-1].num_global == 2
+
+
+@pytest.mark.parametrize(
+    ("values", "place"),
+    [
+        ({}, "cuda"),
+        ({"num_workers": 2}, "cpu"),
+        ({"data_location": "host"}, "cpu"),
+        ({"data_location": "device", "num_workers": 2}, "cuda"),
+    ],
+)
+def test_data_lies_where_those_who_read_it_can(
+    values: dict[str, Any], place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loader's worker process cannot read what lies on a GPU; no GPU is needed to decide it."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10**9, 10**9))
+    spec = DataSpec(**{**vars(spec_of(IMAGE_CLASSIFICATION, 3)), "num_bytes": 1000})
+    assert build.data_device(Config(**values), spec, torch.device("cuda")).type == place
+
+
+def test_other_data_has_another_digest() -> None:
+    split = split_of()
+    inputs, targets = split.batch(torch.arange(len(split)))
+    assert digest(split) == digest(TensorSplit(inputs, targets, device=CPU))
+    targets = targets.clone()
+    targets[17] += 1
+    assert digest(split) != digest(TensorSplit(inputs, targets, device=CPU))
+
+
+def test_an_epoch_goes_on_where_it_was() -> None:
+    whole, rest = batches_of(), batches_of(first=32)
+    assert [b.targets.tolist() for b in rest] == [b.targets.tolist() for b in whole[2:]]
+
+
+def images(count: int = 64, channels: int = 3) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (count, channels, 6, 7), dtype=torch.uint8, generator=generator)
+
+
+def test_normalised_images_have_mean_zero_and_deviation_one_in_every_channel() -> None:
+    pixels = images()
+    mean, std = mean_and_std(pixels)
+    split = ImageSplit(pixels, torch.zeros(64), mean=mean, std=std, device=CPU)
+    inputs, _ = split.batch(torch.arange(64))
+    prepared = split.prepare(inputs)
+    assert prepared.mean(dim=(0, 2, 3)).abs().max() < 1e-5
+    assert (prepared.std(dim=(0, 2, 3)) - 1).abs().max() < 1e-3
+    mean, std = mean_and_std(pixels, enabled=False)
+    plain = ImageSplit(pixels, torch.zeros(64), mean=mean, std=std, device=CPU).prepare(inputs)
+    assert torch.allclose(plain, pixels.float() / 255)
+
+
+def test_flip_mirrors_about_half_of_the_images_and_nothing_else() -> None:
+    torch.manual_seed(0)
+    pixels = images(400)
+    varied = vary(pixels, Augmentation(flip=True))
+    same = (varied == pixels).flatten(1).all(1)
+    mirrored = (varied == pixels.flip(-1)).flatten(1).all(1)
+    assert bool((same | mirrored).all())
+    assert 150 < int(mirrored.sum()) < 250
+
+
+def test_crop_moves_each_image_by_its_own_draw_and_repeats_the_edge() -> None:
+    torch.manual_seed(0)
+    pixels = images(200)
+    varied = vary(pixels, Augmentation(crop_pixels=2))
+    assert varied.shape == pixels.shape and varied.dtype == torch.uint8
+    moves = set()
+    for one, before in zip(varied, pixels, strict=True):
+        padded = torch.nn.functional.pad(before.float()[None], (2, 2, 2, 2), mode="replicate")[0].byte()
+        places = {
+            (row, column)
+            for row in range(5)
+            for column in range(5)
+            if torch.equal(padded[:, row : row + 6, column : column + 7], one)
+        }
+        assert len(places) == 1
+        moves |= places
+    assert len(moves) == 25, "every move occurs"
+
+
+@pytest.mark.parametrize("values", [{}, {"random_flip": True, "random_crop": 1}])
+def test_variation_is_reproducible_and_only_for_training(values: dict[str, Any]) -> None:
+    split = ImageSplit(images(50), torch.zeros(50), mean=[0.0] * 3, std=[1.0] * 3, device=CPU)
+    sharded = ShardedBatches(50, 8, seed=0, replica=0, num_replicas=1)
+    runs = []
+    for num_workers in (0, 2):
+        torch.manual_seed(5)
+        loader = Loader(split, sharded, Config(num_workers=num_workers, **values), CPU)
+        loader.set_epoch(0)
+        runs.append([batch.inputs for batch in loader.starting_at(0)])
+    assert all(torch.equal(one, other) for one, other in zip(*runs, strict=True))
+    sharded.set_epoch(0)
+    plain = [split.prepare(split.batch(micro.indices)[0]) for micro in sharded.starting_at(0)]
+    is_plain = all(torch.equal(one, other) for one, other in zip(runs[0], plain, strict=True))
+    assert is_plain == (not values)

@@ -1,0 +1,349 @@
+"""Where ranks stand: read from what py-spy and faulthandler say, and who of them hangs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.harness import REPOSITORY, wait_until
+from trainers.contract.config import Config
+from trainers.contract.rundir import RunDirectory
+from trainers.engines.heartbeats.collectives import Collective, Group, gaps
+from trainers.engines.heartbeats.heartbeat_board import COMPUTING, Beat, Board
+from trainers.engines.local.diagnosis import hang_watch, stacks
+from trainers.engines.local.diagnosis.hangs import RankWatch, Suspicion
+from trainers.engines.local.diagnosis.stacks import Frame, Stacks, Thread
+from trainers.machine.effort import Effort
+
+LIBRARY = "/x/.venv/lib/python3.11/site-packages/torch"
+ASLEEP = Frame(file="/home/ann/models/mine.py", line=23, function="forward")
+IN_LOOP = Frame(file=f"{REPOSITORY}/trainers/loop.py", line=31, function="train")
+IN_LINEAR = Frame(file=f"{LIBRARY}/nn/modules/linear.py", line=125, function="forward")
+IN_BARRIER = Frame(file=f"{LIBRARY}/distributed/distributed_c10d.py", line=9, function="barrier")
+IN_BACKWARD = Frame(file=f"{LIBRARY}/autograd/graph.py", line=979, function="_engine_run_backward")
+IN_PRE_FORWARD = Frame(file=f"{LIBRARY}/nn/parallel/distributed.py", line=9, function="_pre_forward")
+IN_DDP = Frame(file=f"{LIBRARY}/nn/parallel/distributed.py", line=9, function="forward")
+IN_SYNCHRONIZE = Frame(file=f"{LIBRARY}/cuda/__init__.py", line=1, function="synchronize")
+IN_EVENT = Frame(file=f"{LIBRARY}/cuda/streams.py", line=1, function="synchronize")
+IN_CUDA_INIT = Frame(file=f"{LIBRARY}/cuda/__init__.py", line=1, function="_lazy_init")
+JOINING = (
+    Frame(file="/usr/lib/python3.11/threading.py", line=1, function="_wait_for_tstate_lock"),
+    Frame(file="/usr/lib/python3.11/threading.py", line=2, function="join"),
+    Frame(file=f"{REPOSITORY}/trainers/checkpoint/save_and_restore.py", line=3, function="wait"),
+)
+WRITING = Frame(file=f"{REPOSITORY}/trainers/checkpoint/checkpoint_writer.py", line=4, function="_gather")
+
+
+def standing(*frames: Frame, other: tuple[Frame, ...] = ()) -> Stacks:
+    """Return the stacks of a rank whose main thread stands in the first of these calls."""
+    threads = [Thread(name="MainThread", frames=frames)]
+    if other:
+        threads.append(Thread(name="checkpoint-writer", frames=other))
+    return Stacks(threads=tuple(threads), source="Made up.")
+
+
+def watches(*stopped: int, num_ranks: int = 2) -> list[RankWatch]:
+    """Return what was seen of ranks that are silent for 20 s; some are stopped."""
+    found = []
+    for rank in range(num_ranks):
+        beat = Beat(count=9, pid=1, step=4 + rank, doing=COMPUTING)
+        used = Effort(cpu_s=1.0, wanted_s=1.0, io_bytes=0, is_stopped=rank in stopped, waits_for_disk=False)
+        found.append(RankWatch(rank, beat=beat, effort=used, silent_s=20.0, idle_s=20.0))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("frames", "waits"),
+    [
+        ((IN_PRE_FORWARD, IN_DDP, IN_LOOP), True),
+        ((IN_LINEAR, IN_DDP, IN_LOOP), False),
+        ((ASLEEP, IN_LOOP), False),
+        ((IN_LINEAR, ASLEEP, IN_LOOP), False),
+        ((IN_BARRIER, ASLEEP, IN_LOOP), True),
+        ((IN_BACKWARD, IN_LOOP), True),
+        ((ASLEEP, IN_BACKWARD, IN_LOOP), False),
+        ((IN_SYNCHRONIZE, IN_LOOP), True),
+        ((IN_EVENT, IN_LOOP), True),
+        ((IN_CUDA_INIT, IN_LOOP), False),
+    ],
+    ids=[
+        "buffers of DDP",
+        "computes within DDP",
+        "own code",
+        "computes for own code",
+        "collective",
+        "backward",
+        "own code within backward",
+        "device",
+        "event",
+        "driver",
+    ],
+)
+def test_rank_waits_for_the_others_where_nothing_of_its_own_lies_between(
+    frames: tuple[Frame, ...], waits: bool
+) -> None:
+    assert standing(*frames).is_waiting is waits
+
+
+def line_of(path: Path, words: str) -> int:
+    """Return the number of the line of a file that has these words."""
+    return next(n for n, line in enumerate(path.read_text().splitlines(), 1) if words in line)
+
+
+@pytest.mark.parametrize(
+    ("file", "words", "waits"),
+    [
+        ("trainers/report/meter.py", ".tolist()", True),
+        ("trainers/report/metrics.py", ".tolist()", True),
+        ("trainers/loop.py", "model.train()", False),
+    ],
+)
+def test_line_that_reads_from_the_device_waits_for_it(file: str, words: str, waits: bool) -> None:
+    """What reads is compiled, so that the innermost call on the stack is this line's."""
+    path = REPOSITORY / file
+    reading = Frame(file=str(path), line=line_of(path, words), function="f")
+    assert standing(reading, IN_LOOP).is_waiting is waits
+    assert not standing(ASLEEP, reading, IN_LOOP).is_waiting, "it stands in what that line calls"
+
+
+def test_rank_that_waits_for_its_own_save_stands_where_the_save_stands() -> None:
+    found = standing(*JOINING, IN_LOOP, other=(IN_BARRIER, WRITING))
+    assert found.is_waiting
+    assert str(found.place) == "trainers/checkpoint/checkpoint_writer.py:4, _gather"
+    assert not standing(*JOINING, IN_LOOP, other=(WRITING,)).is_waiting
+
+
+def test_place_is_the_innermost_line_that_is_no_librarys() -> None:
+    assert str(standing(IN_LINEAR, ASLEEP, IN_LOOP).place) == "/home/ann/models/mine.py:23, forward"
+    assert str(standing(IN_BACKWARD, IN_LOOP).place) == "trainers/loop.py:31, train"
+
+
+def test_stopped_rank_is_the_one_and_the_sentence_says_so() -> None:
+    there = {0: standing(IN_BACKWARD, IN_LOOP), 1: standing(IN_BACKWARD, IN_LOOP)}
+    seen = watches(1)
+    assert hang_watch.culprits_of(Suspicion(ranks=(1,), is_certain=True), seen, there) == (1,)
+    cause = hang_watch.describe((1,), seen, there)
+    assert cause.message == (
+        "The run hangs: rank 1 was stopped from outside (SIGSTOP). Nothing has come for 20 s: rank 1 stands "
+        "at step 6, going forward and backward, in trainers/loop.py:31, train."
+    )
+    assert (cause.code, cause.rank) == ("hang", 1)
+    assert cause.traceback is not None and "_engine_run_backward" in cause.traceback
+
+
+def test_rank_that_sleeps_is_the_one_and_not_the_one_that_waits() -> None:
+    there = {0: standing(IN_BACKWARD, IN_LOOP), 1: standing(ASLEEP, IN_LOOP)}
+    for is_certain, ranks in ((True, (0, 1)), (False, (1,))):
+        suspicion = Suspicion(ranks=ranks, is_certain=is_certain)
+        assert hang_watch.culprits_of(suspicion, watches(), there) == (1,)
+    cause = hang_watch.describe((1,), watches(), there)
+    assert "rank 1 stands still, and the others wait" in cause.message
+    assert "/home/ann/models/mine.py:23, forward" in cause.message and "rank 0" not in cause.message
+
+
+def test_ranks_that_wait_for_each_other_are_all_named() -> None:
+    there = {0: standing(IN_BARRIER, ASLEEP, IN_LOOP), 1: standing(IN_BACKWARD, IN_LOOP)}
+    culprits = hang_watch.culprits_of(Suspicion(ranks=(0, 1), is_certain=True), watches(), there)
+    assert culprits == (0, 1)
+    cause = hang_watch.describe(culprits, watches(), there)
+    assert "wait for each other" in cause.message
+    assert "mine.py:23" in cause.message and "loop.py:31" in cause.message
+    assert "same order" in cause.hint
+    assert cause.rank == 0, "the one that has come least far"
+
+
+def test_rank_that_waits_for_one_that_is_alive_is_no_culprit() -> None:
+    there = {0: standing(ASLEEP, IN_LOOP), 1: standing(IN_BACKWARD, IN_LOOP)}
+    assert hang_watch.culprits_of(Suspicion(ranks=(1,), is_certain=False), watches(), there) == ()
+    unreadable = {1: Stacks(threads=(), source="Its stacks could not be read.")}
+    assert hang_watch.culprits_of(Suspicion(ranks=(1,), is_certain=False), watches(), unreadable) == ()
+
+
+def test_hang_without_any_stack_is_told_all_the_same() -> None:
+    culprits = hang_watch.culprits_of(Suspicion(ranks=(0, 1), is_certain=True), watches(), {})
+    cause = hang_watch.describe(culprits, watches(), {})
+    assert "no rank goes on" in cause.message and cause.traceback is None
+
+
+@pytest.mark.parametrize(
+    ("is_on_gpu", "stands", "is_at_work"),
+    [
+        (False, standing(IN_SYNCHRONIZE, IN_LOOP), True),
+        (True, standing(IN_SYNCHRONIZE, IN_LOOP), False),
+        (True, standing(IN_LINEAR, IN_LOOP), True),
+        (True, None, False),
+    ],
+    ids=["a core", "a core, but it waits for its GPU", "a core, for its own", "unreadable"],
+)
+def test_rank_that_takes_a_core_is_at_work_unless_it_waits_for_its_gpu(
+    run: RunDirectory,
+    monkeypatch: pytest.MonkeyPatch,
+    is_on_gpu: bool,
+    stands: Stacks | None,
+    is_at_work: bool,
+) -> None:
+    monkeypatch.setattr(stacks, "read_at_once", lambda _pid: stands)
+    subject = hang_watch.HangWatch(run, Config(), Board(1))
+    beat = Beat(count=9, pid=1, step=4, doing=COMPUTING, is_on_gpu=is_on_gpu)
+    subject._watches = [RankWatch(0, beat=beat, silent_s=10.0, idle_s=0.0)]
+    assert subject.is_at_work() is is_at_work
+    subject._watches = [RankWatch(0, beat=beat, silent_s=10.0, idle_s=10.0)]
+    assert not subject.is_at_work()
+    subject._watches = [RankWatch(0, beat=beat)]
+    assert subject.is_at_work(), "it beats"
+
+
+def test_stacks_that_tell_of_work_are_read_at_once(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each waits until all are read at the same time; one by one the barrier would break."""
+    all_read = threading.Barrier(4)
+
+    def fake_read_at_once(_pid: int) -> Stacks:
+        all_read.wait(timeout=10)
+        return standing(IN_SYNCHRONIZE, IN_LOOP)
+
+    monkeypatch.setattr(stacks, "read_at_once", fake_read_at_once)
+    subject = hang_watch.HangWatch(run, Config(), Board(1))
+    beat = Beat(count=9, pid=1, step=4, doing=COMPUTING, is_on_gpu=True)
+    subject._watches = [RankWatch(rank, beat=beat, silent_s=10.0) for rank in range(4)]
+    assert not subject.is_at_work()
+
+
+ALL_REDUCE = Collective(number=418, name="all-reduce", dtype="float32", num_bytes=1_200_000)
+BROADCAST = Collective(number=418, name="broadcast", dtype="float32", num_bytes=40)
+BEFORE = Collective(number=417, name="all-reduce", dtype="float32", num_bytes=40)
+DEADLOCK = Suspicion(ranks=(), is_certain=False, may_be_deadlock=True)
+
+
+def view(newest: Collective, *, is_in_it: bool = True, num_ranks: int = 3, name: str = "0") -> Group:
+    """Return what a rank knows of a group of all ranks."""
+    ranks = tuple(range(num_ranks))
+    return Group(name=name, ranks=ranks, newest=newest, unfinished=newest if is_in_it else None)
+
+
+def test_rank_in_another_collective_than_the_many_is_the_one_on_gpus_too() -> None:
+    there = {rank: standing(IN_SYNCHRONIZE, IN_LOOP) for rank in range(3)}
+    views = {0: [view(ALL_REDUCE)], 1: [view(ALL_REDUCE)], 2: [view(BROADCAST)]}
+    seen = watches(num_ranks=3)
+    culprits = hang_watch.culprits_of(DEADLOCK, seen, there, views)
+    assert culprits == (2,)
+    cause = hang_watch.describe(culprits, seen, there, gaps(views))
+    assert cause.rank == 2 and "same collectives" in cause.hint
+    assert cause.message.endswith(
+        "Rank 0 is in all-reduce 418 (float32, 1.2 MB); rank 1 is in all-reduce 418 (float32, 1.2 MB); "
+        "rank 2 is in broadcast 418 (float32, 40 bytes)."
+    )
+
+
+def test_rank_that_waits_in_another_group_is_the_one_the_many_wait_for() -> None:
+    there = {rank: standing(IN_SYNCHRONIZE, IN_LOOP) for rank in range(3)}
+    elsewhere = Group(name="1", ranks=(1, 2), newest=BROADCAST, unfinished=BROADCAST)
+    views = {
+        0: [view(ALL_REDUCE)],
+        1: [view(ALL_REDUCE), Group(name="1", ranks=(1, 2))],
+        2: [view(BEFORE, is_in_it=False), elsewhere],
+    }
+    assert hang_watch.culprits_of(DEADLOCK, watches(num_ranks=3), there, views) == (2,)
+    assert "rank 2 never entered all-reduce 418 (float32, 1.2 MB), in which ranks 0 and 1 wait" in [
+        str(gap) for gap in gaps(views)
+    ]
+
+
+def test_slow_work_on_gpus_is_no_deadlock() -> None:
+    """All have entered the same, and their GPUs have not come to it yet; or one may still come."""
+    there = {rank: standing(IN_SYNCHRONIZE, IN_LOOP) for rank in range(3)}
+    same = {rank: [view(ALL_REDUCE)] for rank in range(3)}
+    assert hang_watch.culprits_of(DEADLOCK, watches(num_ranks=3), there, same) == ()
+    late = same | {2: [view(BEFORE, is_in_it=False)]}
+    assert hang_watch.culprits_of(DEADLOCK, watches(num_ranks=3), there, late) == ()
+    assert hang_watch.culprits_of(DEADLOCK, watches(num_ranks=3), there, {}) == (), (
+        "and where nobody says anything"
+    )
+
+
+def test_a_kernel_that_never_ends_is_told_by_what_its_gpu_has_not_computed() -> None:
+    """All hosts stand alike and have entered the same: only how far their GPUs are tells them apart."""
+    there = {rank: standing(IN_SYNCHRONIZE, IN_LOOP) for rank in range(2)}
+    same = {rank: [view(ALL_REDUCE, num_ranks=2)] for rank in range(2)}
+    seen, everybody = watches(), Suspicion(ranks=(0, 1), is_certain=True)
+    for watched in seen:
+        assert watched.beat is not None
+        watched.beat = replace(watched.beat, is_on_gpu=True)
+    culprits = hang_watch.culprits_of(everybody, seen, there, same, (1,))
+    assert culprits == (1,)
+    cause = hang_watch.describe(culprits, seen, there, gaps(same), (1,))
+    assert cause.rank == 1
+    assert "the GPU of rank 1 never came to the end of a backward pass, and the others wait" in cause.message
+    assert "kernel" in cause.hint
+    elsewhere = gaps({0: [view(ALL_REDUCE, num_ranks=2)], 1: [view(BROADCAST, num_ranks=2)]})
+    mismatch = hang_watch.describe((1,), seen, there, elsewhere, (1,))
+    assert "kernel" not in mismatch.hint and "same collectives" in mismatch.hint, "that says more"
+    nobody_knows = hang_watch.describe(everybody.ranks, seen, there, gaps(same))
+    assert "no rank goes on" in nobody_knows.message and "something else" not in nobody_knows.message
+
+
+def test_rank_that_never_came_is_named_with_what_it_missed() -> None:
+    there = {0: standing(IN_BARRIER, IN_LOOP), 1: standing(ASLEEP, IN_LOOP)}
+    views = {0: [view(ALL_REDUCE, num_ranks=2)], 1: [view(BEFORE, is_in_it=False, num_ranks=2)]}
+    cause = hang_watch.describe((1,), watches(), there, gaps(views))
+    assert cause.message.endswith(
+        "Rank 1 never entered all-reduce 418 (float32, 1.2 MB), in which rank 0 waits."
+    )
+
+
+def test_py_spys_words_are_read() -> None:
+    raw = [
+        {"thread_name": "telemetry", "frames": []},
+        {
+            "thread_name": "MainThread",
+            "frames": [{"filename": "a.py", "line": 3, "name": "f", "locals": None}],
+        },
+    ]
+    main, other = stacks.threads_of_json(json.dumps(raw))
+    assert main.frames == (Frame(file="a.py", line=3, function="f"),)
+    assert other.name == "telemetry"
+
+
+SLEEPS = """
+import os, sys, threading, time
+os.environ["RANK"] = "0"
+from trainers.engines.heartbeats import beats as heartbeat
+heartbeat.begin()
+
+def stands_here():
+    time.sleep(600)
+
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+print("ready", flush=True)
+stands_here()
+"""
+
+
+@pytest.mark.parametrize("by", ["py-spy", "the rank itself"])
+def test_stacks_of_a_real_process(by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if by == "the rank itself":
+        monkeypatch.setattr(stacks, "_by_py_spy", lambda pid: ((), "not allowed"))
+    log = tmp_path / "rank_0.log"
+    with (
+        log.open("ab") as output,
+        subprocess.Popen(
+            [sys.executable, "-c", SLEEPS], cwd=REPOSITORY, stdout=output, stderr=output
+        ) as process,
+    ):
+        try:
+            wait_until("the process", lambda: b"ready" in log.read_bytes(), 60)
+            found = stacks.read(process.pid, log)
+            if by == "py-spy" and not found.source.startswith("Read by py-spy"):
+                pytest.skip(f"py-spy may not look here: {found.source}")
+        finally:
+            process.kill()
+    assert found.place is not None and found.place.function == "stands_here", found.text()
+    assert len(found.threads) == 2
+    assert by in found.source

@@ -1,0 +1,145 @@
+"""Evaluation: exact over the whole split, however it is cut into batches and dealt to ranks."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from tests.unit.fakes import LoneWorld, world_of
+from trainers.contract.config import Config
+from trainers.data.dataset import (
+    IMAGE_CLASSIFICATION,
+    LANGUAGE_MODELLING,
+    TABULAR_REGRESSION,
+    CharacterSplit,
+    DataSpec,
+    ImageSplit,
+    Split,
+)
+from trainers.optimisation.objective import Objective, evaluation_batch
+from trainers.optimisation.objective import evaluate as evaluate_all
+from trainers.parallel.process_group import World
+from trainers.parallel.strategy import Strategy
+from trainers.report.metrics import Evaluation
+
+CPU = torch.device("cpu")
+
+
+def image_split(num_samples: int) -> ImageSplit:
+    generator = torch.Generator().manual_seed(1)
+    images = torch.randint(0, 256, (num_samples, 4, 4), dtype=torch.uint8, generator=generator)
+    labels = torch.randint(0, 3, (num_samples,), generator=generator)
+    return ImageSplit(images, labels, mean=128.0, std=64.0, device=CPU)
+
+
+def linear_model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 3), nn.Dropout(0.5))
+
+
+def spec_of(task: str, num_classes: int) -> DataSpec:
+    return DataSpec(
+        task=task,
+        input_shape=(1, 4, 4),
+        num_classes=num_classes,
+        class_names=tuple("abcdefghij"[:num_classes]),
+        num_train=0,
+        num_validation=0,
+        sample_unit="",
+        description="",
+        source="",
+    )
+
+
+IMAGES = spec_of(IMAGE_CLASSIFICATION, 3)
+
+
+def evaluate(model: nn.Module, split: Split, spec: DataSpec, batch_size: int, world: World) -> Evaluation:
+    strategy = Strategy(Config(nproc_per_node=world.world_size), world)
+    strategy.wrap(model)
+    objective = Objective(spec, label_smoothing=0.3)
+    return evaluate_all(strategy, objective, spec, split, batch_size=batch_size, world=world)
+
+
+def test_evaluation_takes_no_more_at_once_than_memory_surely_has() -> None:
+    assert evaluation_batch(IMAGES, 64) == 256
+    assert evaluation_batch(IMAGES, 2) == 16, "who trains on two at a time has no room for 256"
+    assert evaluation_batch(IMAGES, 1000) == 1000
+    gpt2 = DataSpec(**{**vars(spec_of(LANGUAGE_MODELLING, 3)), "input_shape": (1024,), "num_classes": 50_257})
+    assert evaluation_batch(gpt2, 2) == 2, "256 would take 53 GB"
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 50, 1000])
+def test_any_batch_size_gives_what_one_pass_over_all_data_gives(batch_size: int) -> None:
+    split, model = image_split(101), linear_model()
+    inputs, targets = split.batch(torch.arange(101))
+    with torch.no_grad():
+        scores = model.eval()(split.prepare(inputs))
+    model.train()
+    found = evaluate(model, split, IMAGES, batch_size, world_of(1))
+    assert found.loss == pytest.approx(float(nn.functional.cross_entropy(scores, targets)), rel=1e-6)
+    assert found.metrics["accuracy"] == int((scores.argmax(1) == targets).sum()) / 101
+    assert model.training, "dropout is on again for training"
+
+
+@pytest.mark.parametrize(("num_samples", "world_size"), [(101, 2), (10, 3), (2, 4)])
+def test_parts_of_the_ranks_add_up_to_the_whole(
+    num_samples: int, world_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ranks' sums, played one after the other into the last one, are those of one process."""
+    split, model = image_split(num_samples), linear_model()
+    whole = evaluate(model, split, IMAGES, 8, world_of(1))
+    sums = torch.zeros(())
+
+    def add_up(_world: World, values: torch.Tensor) -> torch.Tensor:
+        nonlocal sums
+        sums = sums + values
+        return sums
+
+    monkeypatch.setattr(LoneWorld, "sum", add_up)
+    for rank in range(world_size):
+        together = evaluate(model, split, IMAGES, 8, world_of(world_size, rank))
+    assert together.loss == pytest.approx(whole.loss, rel=1e-12)
+    assert together.metrics == whole.metrics, "counts are exact to the last sample"
+    assert together.confusion == whole.confusion
+    assert sum(map(sum, whole.confusion or [])) == num_samples
+
+
+def test_language_metrics_follow_from_the_loss() -> None:
+    tokens = torch.randint(0, 5, (201,), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    split = CharacterSplit(tokens, sequence_length=10, device=CPU)
+    model = nn.Embedding(5, 5)
+    found = evaluate(model, split, spec_of(LANGUAGE_MODELLING, 5), 3, world_of(1))
+    loss, metrics = found.loss, found.metrics
+    assert metrics["perplexity"] == pytest.approx(math.exp(loss))
+    assert metrics["bits_per_character"] == pytest.approx(loss / math.log(2))
+    inputs, targets = split.batch(torch.arange(20))
+    assert inputs.shape == targets.shape == (20, 10)
+    assert metrics["accuracy"] == pytest.approx(float((model(inputs).argmax(-1) == targets).float().mean()))
+
+
+def test_smoothing_is_for_training_and_a_models_own_loss_is_added() -> None:
+    objective = Objective(IMAGES, label_smoothing=0.1)
+    scores, targets = torch.randn(8, 3), torch.arange(8) % 3
+    smooth = nn.functional.cross_entropy(scores, targets, label_smoothing=0.1)
+    assert objective.training_loss(scores, targets) == smooth
+    assert objective.training_loss((scores, torch.tensor(2.0)), targets) == smooth + 2
+    plain = nn.functional.cross_entropy(scores, targets, reduction="sum")
+    assert float(objective.summed_loss(scores, targets)) == pytest.approx(float(plain))
+    assert objective(scores, targets, 0.5) == smooth * 0.5
+
+
+def test_regression_learns_by_squared_error() -> None:
+    objective = Objective(spec_of(TABULAR_REGRESSION, 1))
+    scores, targets = torch.tensor([[1.0], [3.0]]), torch.tensor([0.0, 1.0])
+    assert float(objective.training_loss(scores, targets)) == pytest.approx((1 + 4) / 2)
+
+
+def test_characters_targets_are_the_next_characters_and_windows_miss_none() -> None:
+    split = CharacterSplit(torch.arange(21, dtype=torch.uint8), sequence_length=5, device=CPU)
+    inputs, targets = split.batch(torch.arange(len(split)))
+    assert inputs.flatten().tolist() == list(range(20))
+    assert targets.flatten().tolist() == list(range(1, 21))

@@ -1,0 +1,99 @@
+"""The learning rate of every step: warm-up, schedules, the linear scaling rule."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+
+from trainers.checkpoint.snapshot import Progress
+from trainers.contract.config import Config, schedule
+from trainers.optimisation.optimizers import LearningRate
+
+NUM_STEPS = 100
+
+
+def factors(**values: Any) -> list[float]:
+    config = Config(**values)
+    return [
+        schedule.factor_at(config, step, num_steps=NUM_STEPS, steps_per_epoch=10)
+        for step in range(1, NUM_STEPS + 1)
+    ]
+
+
+def test_constant_is_constant() -> None:
+    assert factors() == [1.0] * NUM_STEPS
+
+
+def test_warm_up_climbs_in_equal_steps_to_the_full_rate() -> None:
+    found = factors(warmup_steps=4)
+    assert found[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert factors(warmup_ratio=0.04) == found, "a share of the run is the same in steps"
+    assert factors(warmup_steps=4, warmup_ratio=0.5) == found, "steps win over the share"
+
+
+@pytest.mark.parametrize("lr_schedule", ["cosine", "linear"])
+def test_rate_falls_from_full_to_nothing_over_the_steps_after_the_warm_up(lr_schedule: str) -> None:
+    found = factors(lr_schedule=lr_schedule, warmup_steps=10)
+    assert found[9] == found[10] == 1.0
+    assert all(later < earlier for earlier, later in pairwise(found[10:]))
+    assert found[-1] == pytest.approx(0.0, abs=1e-12)
+    middle = 10 + 89 // 2
+    assert found[middle] == pytest.approx(0.5, abs=0.02)
+
+
+def test_cosine_is_that_of_torch() -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, NUM_STEPS - 1)
+    for ours in factors(lr_schedule="cosine"):
+        assert ours == pytest.approx(optimizer.param_groups[0]["lr"], abs=1e-9)
+        optimizer.step()
+        theirs.step()
+
+
+def test_one_cycle_is_that_of_torch() -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    theirs = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=1.0, total_steps=NUM_STEPS, cycle_momentum=False
+    )
+    for ours in factors(lr_schedule="one_cycle"):
+        assert ours == pytest.approx(optimizer.param_groups[0]["lr"], abs=1e-9)
+        optimizer.step()
+        if theirs.last_epoch < NUM_STEPS - 1:
+            theirs.step()
+
+
+def test_step_drops_every_so_many_epochs() -> None:
+    found = factors(lr_schedule="step", lr_step_epochs=3, lr_gamma=0.5)
+    assert found[:30] == [1.0] * 30 and found[30:60] == [0.5] * 30 and found[90:] == [0.125] * 10
+
+
+def test_linear_scaling_counts_copies_and_accumulation() -> None:
+    config = Config(learning_rate=0.1, scale_lr=True, gradient_accumulation_steps=3, nproc_per_node=4)
+    assert config.peak_learning_rate(4) == pytest.approx(1.2)
+    assert config.peak_learning_rate(config.num_replicas("all")) == pytest.approx(0.3)
+    assert config.peak_learning_rate(config.num_replicas("tensor_parallel_size")) == pytest.approx(0.6)
+    assert Config(learning_rate=0.1, nproc_per_node=4).peak_learning_rate(4) == 0.1
+
+
+def test_optimizer_gets_the_rate_of_the_step_and_set_lr_replaces_the_peak() -> None:
+    config = Config(learning_rate=0.2, warmup_steps=4, batch_size=10, num_epochs=1)
+    rate = LearningRate(config, num_replicas=2, num_train=200)
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([{"params": [weight]}], lr=9.0)
+    assert rate.apply(optimizer, Progress(step=0)) == pytest.approx(0.05) == optimizer.param_groups[0]["lr"]
+    assert rate.apply(optimizer, Progress(step=3, samples_in_epoch=60)) == pytest.approx(0.2)
+    changed = Progress(step=1, samples_in_epoch=20, learning_rate=1.0)
+    assert rate.apply(optimizer, changed) == pytest.approx(0.5), "the schedule goes on from the new peak"
+
+
+def test_rates_stay_finite_and_never_negative_whatever_the_length() -> None:
+    for lr_schedule in ("constant", "cosine", "linear", "step", "one_cycle"):
+        for num_steps in (1, 2, 3):
+            config = Config(lr_schedule=lr_schedule, warmup_steps=2)
+            for step in range(1, num_steps + 3):
+                found = schedule.factor_at(config, step, num_steps=num_steps, steps_per_epoch=1)
+                assert math.isfinite(found) and 0 <= found <= 1

@@ -1,0 +1,86 @@
+"""Plugins: one file each, names that are unique, and a broken file that breaks nothing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainers import build, registry
+
+
+def test_everything_in_the_repository_is_discovered() -> None:
+    assert registry.discover_all() == []
+    assert {"mlp", "cnn", "gpt"} <= set(registry.models())
+    assert {"fashion_mnist", "digits", "austen"} <= set(registry.datasets())
+    assert {"ddp"} <= set(registry.strategies())
+
+
+def test_discovering_twice_registers_once() -> None:
+    registry.discover_all()
+    before = dict(registry.models())
+    assert registry.discover_all() == []
+    assert dict(registry.models()) == before
+
+
+@pytest.mark.parametrize("what", ["model", "data set", "strategy"])
+def test_duplicate_name_raises_and_the_first_one_stays(what: str) -> None:
+    registry.discover_all()
+    decorate, table, name = {
+        "model": (
+            registry.register_model("cnn", label="", description="", tasks=()),
+            registry.models(),
+            "cnn",
+        ),
+        "data set": (registry.register_dataset("digits", label=""), registry.datasets(), "digits"),
+        "strategy": (
+            registry.register_strategy("ddp", label="", description="", sharing=""),
+            registry.strategies(),
+            "ddp",
+        ),
+    }[what]
+    first = table[name]
+    with pytest.raises(ValueError, match=f"already a {what} called '{name}'"):
+        decorate(object)  # type: ignore[operator]
+    assert table[name] is first
+
+
+def test_broken_file_is_reported_by_name_and_the_others_still_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "some_plugins"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "a_missing_import.py").write_text("import no_such_library\n")
+    (package / "b_syntax.py").write_text("def f(:\n")
+    (package / "c_duplicate.py").write_text(
+        "from trainers.registry import register_model\n"
+        "@register_model('cnn', label='', description='', tasks=())\n"
+        "def build(spec, options): ...\n"
+    )
+    (package / "d_good.py").write_text("LOADED = True\n")
+    registry.discover_all()
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        broken = registry.discover("some_plugins")
+        assert sys.modules["some_plugins.d_good"].LOADED
+    finally:
+        for name in [name for name in sys.modules if name.startswith("some_plugins")]:
+            del sys.modules[name]
+    assert [plugin.module.split(".")[1] for plugin in broken] == [
+        "a_missing_import",
+        "b_syntax",
+        "c_duplicate",
+    ]
+    assert broken[0].message == "ModuleNotFoundError: No module named 'no_such_library'"
+    assert broken[1].message.startswith("SyntaxError")
+    assert "already a model called 'cnn'" in broken[2].message
+    assert "a_missing_import.py" in broken[0].traceback
+
+
+def test_name_that_is_not_there_names_field_value_and_what_there_is() -> None:
+    with pytest.raises(ValueError, match="model is") as caught:
+        build.pick({"cnn": 1, "mlp": 2}, "cnm", "model")
+    assert str(caught.value) == "model is 'cnm', but there are: cnn, mlp (did you mean cnn?)"
+    assert build.pick({"cnn": 1}, "cnn", "model") == 1

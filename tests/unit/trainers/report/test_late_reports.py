@@ -1,0 +1,196 @@
+"""Reports that are read a step late, as on a GPU; here with tensors on the CPU, which never make one wait."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.unit.fakes import world_of
+from tests.unit.trainers.report.test_meter import Notebook, TwinWorld, pass_time
+from trainers import loop
+from trainers.checkpoint.snapshot import Progress
+from trainers.contract.config import Config
+from trainers.data.loading import Batch
+from trainers.job import Job
+from trainers.parallel.precision import Precision
+from trainers.report import losses, meter
+from trainers.report.meter import StepMeter
+from trainers.report.observer import NullObserver
+from trainers.report.reporter import Command
+
+CPU = torch.device("cpu")
+
+
+def late(notebook: Notebook, world: Any = None) -> StepMeter:
+    return StepMeter(world or world_of(1), notebook, reads_late=True)
+
+
+def step(subject: StepMeter, number: int, *, step_time_s: float = 5.0) -> Command | None:
+    """End a step whose loss is a tenth of its number, as the loop does."""
+    subject.settle()
+    subject.add_loss(torch.tensor(number / 10))
+    return subject.step_done(
+        step=number,
+        epoch=0,
+        lr=0.1,
+        num_global=4,
+        step_time_s=step_time_s,
+        data_time_s=0.0,
+    )
+
+
+def steps_of(notebook: Notebook) -> list[int]:
+    return [event["step"] for event in notebook.written]
+
+
+def test_a_report_is_read_when_the_next_step_is_handed_out() -> None:
+    notebook = Notebook()
+    subject = late(notebook)
+    step(subject, 1)
+    assert notebook.written == [] and subject.has_unread_report
+    step(subject, 2)
+    assert steps_of(notebook) == [1]
+    subject.finish_report()
+    assert steps_of(notebook) == [1, 2] and not subject.has_unread_report
+
+
+@pytest.mark.parametrize("step_time_s", [1e-9, 0.001, 0.03, 5.0])
+def test_every_step_is_reported_once_with_its_own_loss(step_time_s: float) -> None:
+    notebook = Notebook()
+    subject = late(notebook)
+    for number in range(1, 1501):
+        step(subject, number, step_time_s=step_time_s)
+    subject.report()
+    assert steps_of(notebook) == list(range(1, 1501))
+    assert [event["loss"] for event in notebook.written] == pytest.approx([n / 10 for n in range(1, 1501)])
+
+
+def test_a_command_takes_effect_on_all_ranks_one_step_later() -> None:
+    """Rank 0 speaks first; what it sent is played to rank 1, whose reporter hears nothing itself."""
+    asked = Command(name="set_lr", learning_rate=0.25, id="abc")
+    sent: list[Tensor] = []
+    notebook = Notebook([asked])
+    main = late(notebook, TwinWorld(0, [], sent))
+    heard_by_main = [step(main, number) for number in (1, 2, 3)]
+    assert heard_by_main == [None, asked, None]
+    other = late(Notebook(), TwinWorld(1, list(sent), []))
+    heard = [step(other, number, step_time_s=99.0) for number in (1, 2, 3)]
+    assert heard == [None, Command(name="set_lr", learning_rate=0.25), None]
+
+
+def test_whoever_obeys_a_command_finds_every_step_reported() -> None:
+    notebook = Notebook([Command(name="stop", save=False), Command(name="pause")])
+    subject = late(notebook)
+    assert step(subject, 1) is None
+    command = step(subject, 2)
+    assert command is not None and command.name == "stop"
+    assert steps_of(notebook) == [1, 2] and not subject.has_unread_report
+    assert notebook.commands, "the second one is heard after the first"
+    following = subject.report()
+    assert following is not None and following.name == "pause"
+
+
+def test_a_checkpoint_is_never_ahead_of_its_curve_and_swallows_no_command() -> None:
+    notebook = Notebook([Command(name="pause")])
+    subject = late(notebook)
+    step(subject, 1)
+    subject.flush()
+    assert steps_of(notebook) == [1]
+    heard = step(subject, 2)
+    assert heard is not None and heard.name == "pause"
+
+
+def test_the_norm_goes_with_the_step_of_its_report() -> None:
+    notebook = Notebook()
+    subject = late(notebook)
+    subject.note_gradients(torch.tensor(5.0))
+    step(subject, 1)
+    step(subject, 2)
+    subject.finish_report()
+    assert [event["grad_norm"] for event in notebook.written] == [5.0, None]
+
+
+@pytest.mark.parametrize("reads_late", [True, False])
+def test_one_wish_for_a_sample_is_one_sample(monkeypatch: pytest.MonkeyPatch, reads_late: bool) -> None:
+    """The next report was under way before the sample was taken; a checkpoint may have come between."""
+    subject = StepMeter(world_of(1), Notebook(), reads_late=reads_late)
+    step(subject, 1)
+    pass_time(monkeypatch, meter.SAMPLE_EVERY_S + 1)
+    num_due = 0
+    for number in range(2, 8):
+        step(subject, number)
+        subject.flush()
+        if subject.is_sample_due:
+            num_due += 1
+            subject.note_sample(0.0)
+    assert num_due == 1
+
+
+class Diary:
+    """Notes in which order things happen; stands for strategy, clock and all else a loop touches."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entries: list[str] = []
+        self.parameter = nn.Parameter(torch.ones(1))
+        waiting = losses.DeviceLosses._wait_for
+
+        def noted(subject: Any, arrived: Tensor) -> list[float]:
+            self.entries.append("wait")
+            return waiting(subject, arrived)
+
+        monkeypatch.setattr(losses.DeviceLosses, "_wait_for", noted)
+
+    def loss(self, *_: Any) -> Tensor:
+        self.entries.append("hand out")
+        return self.parameter.sum()
+
+    def job(self, num_steps: int) -> Any:
+        """Return a job of which every step is reported."""
+        batch = Batch(inputs=torch.ones(1), targets=torch.ones(1), weight=1.0, num_global=1, is_last=True)
+        progress = Progress()
+        observer = NullObserver()
+        observer.step_time_s = 5.0
+        world = world_of(1)
+        job = SimpleNamespace(
+            config=Config(),
+            world=world,
+            progress=progress,
+            strategy=SimpleNamespace(
+                model=nn.Identity(),
+                is_collective=False,
+                gradient_sync=lambda *, enabled: contextlib.nullcontext(),
+                criterion=lambda _objective: self.loss,
+                gradient_norm=lambda: torch.ones(()),
+            ),
+            meter=late(Notebook(), world),
+            observer=observer,
+            loader=SimpleNamespace(set_epoch=ignore, starting_at=lambda _: [batch] * num_steps),
+            objective=ignore,
+            precision=Precision("fp32", CPU),
+            optimizer=torch.optim.SGD([self.parameter]),
+            rate=SimpleNamespace(apply=lambda *_: 0.1),
+            begin_step=ignore,
+            has_ended=lambda: progress.step >= num_steps,
+        )
+        job.end_step = partial(Job.end_step, job)
+        return job
+
+
+def ignore(*_: Any, **__: Any) -> None:
+    """Do nothing."""
+
+
+def test_the_loop_hands_out_a_step_before_it_waits_for_the_report_of_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    diary = Diary(monkeypatch)
+    monkeypatch.setattr(loop, "finish", ignore)
+    monkeypatch.setattr(loop, "sample_now_and_then", ignore)
+    loop.train(diary.job(4))
+    assert diary.entries == ["hand out", *["hand out", "wait"] * 3], "the last report is read at the end"

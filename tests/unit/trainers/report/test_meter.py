@@ -1,0 +1,220 @@
+"""The meter: every step reported once, and a command that all ranks hear at the same step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.unit.fakes import LoneWorld, world_of
+from trainers.report import meter
+from trainers.report.meter import StepMeter
+from trainers.report.reporter import Command, NullReporter, StepBatch
+
+
+class Notebook(NullReporter):
+    """Keeps what is reported, and hands out commands."""
+
+    def __init__(self, commands: Sequence[Command] = ()) -> None:
+        self.written: list[Mapping[str, Any]] = []
+        self.commands = list(commands)
+
+    def steps(self, batch: StepBatch) -> None:
+        self.written += batch.events()
+
+    def poll_command(self) -> Command | None:
+        return self.commands.pop(0) if self.commands else None
+
+
+class TwinWorld(LoneWorld):
+    """Two ranks of which the other one is a recording: its tensors are added one by one."""
+
+    def __init__(self, rank: int, others: list[Tensor], sent: list[Tensor]) -> None:
+        super().__init__(rank=rank, local_rank=rank, world_size=2, node=0, device=torch.device("cpu"))
+        object.__setattr__(self, "others", others)
+        object.__setattr__(self, "sent", sent)
+
+    def sum(self, values: Tensor) -> Tensor:
+        self.sent.append(values.clone())  # type: ignore[attr-defined]
+        if self.others:  # type: ignore[attr-defined]
+            values += self.others.pop(0)  # type: ignore[attr-defined]
+        return values
+
+
+def run_steps(subject: StepMeter, count: int, *, step_time_s: float, first: int = 1) -> list[Command | None]:
+    """Note steps whose loss is a tenth of their number."""
+    return [
+        subject.add_loss(torch.tensor(step / 10))
+        or subject.step_done(
+            step=step,
+            epoch=0,
+            lr=0.1,
+            num_global=4,
+            step_time_s=step_time_s,
+            data_time_s=0.0,
+        )
+        for step in range(first, first + count)
+    ]
+
+
+@pytest.mark.parametrize("step_time_s", [1e-9, 0.001, 0.03, 5.0])
+def test_every_step_is_reported_once_with_its_own_loss(step_time_s: float) -> None:
+    notebook = Notebook()
+    subject = StepMeter(world_of(1), notebook)
+    run_steps(subject, 1500, step_time_s=step_time_s)
+    subject.report()
+    assert [step["step"] for step in notebook.written] == list(range(1, 1501))
+    assert [step["loss"] for step in notebook.written] == pytest.approx([n / 10 for n in range(1, 1501)])
+
+
+@pytest.mark.parametrize(
+    ("step_time_s", "steps_per_report"), [(0.001, 100), (0.02, 5), (5.0, 1), (1e-6, 512)]
+)
+def test_reports_come_about_ten_times_a_second_however_fast_the_loop(
+    step_time_s: float, steps_per_report: int
+) -> None:
+    notebook = Notebook()
+    subject = StepMeter(world_of(1), notebook)
+    reported = []
+    for step in range(1, 2000):
+        run_steps(subject, 1, step_time_s=step_time_s, first=step)
+        if len(notebook.written) == step:
+            reported.append(step)
+    assert reported[0] == 1, "the first step is shown at once"
+    gaps = {later - earlier for earlier, later in pairwise(reported[1:])}
+    assert gaps == {steps_per_report}
+
+
+def test_loss_is_the_mean_over_ranks_and_a_command_is_heard_by_all_at_one_step() -> None:
+    """Rank 0 speaks first; what it sent is played to rank 1, whose reporter hears nothing itself."""
+    asked = Command(name="set_lr", learning_rate=0.000_123_456_789, id="abc")
+    sent: list[Tensor] = []
+    main = StepMeter(TwinWorld(0, [], sent), Notebook([asked]))
+    (heard_by_main,) = run_steps(main, 1, step_time_s=0.02)
+    assert heard_by_main == asked, "rank 0 keeps the id"
+
+    notebook = Notebook()
+    other = StepMeter(TwinWorld(1, [sent[0]], []), notebook)
+    (heard,) = run_steps(other, 1, step_time_s=99.0)
+    assert heard == Command(name="set_lr", learning_rate=0.000_123_456_789)
+    assert notebook.written[0]["loss"] == pytest.approx(0.1), "twice a tenth, over two ranks"
+    assert [other.is_report_due() for _ in range(1)] == [main.is_report_due()], "the interval is rank 0's"
+
+
+def test_stop_without_saving_keeps_that_wish_on_every_rank() -> None:
+    sent: list[Tensor] = []
+    StepMeter(TwinWorld(0, [], sent), Notebook([Command(name="stop", save=False)])).report()
+    heard = StepMeter(TwinWorld(1, [sent[0]], []), Notebook()).report()
+    assert heard == Command(name="stop", save=False)
+
+
+def test_two_commands_are_heard_one_at_a_time() -> None:
+    notebook = Notebook([Command(name="pause"), Command(name="resume")])
+    subject = StepMeter(world_of(1), notebook)
+    heard = [subject.report() for _ in range(3)]
+    assert [command.name if command else None for command in heard] == ["pause", "resume", None]
+
+
+def test_gradient_norm_goes_with_the_step_of_the_report() -> None:
+    notebook = Notebook()
+    subject = StepMeter(world_of(1), notebook)
+    subject.note_gradients(torch.tensor(5.0))
+    run_steps(subject, 1, step_time_s=5.0)
+    assert notebook.written[0]["grad_norm"] == pytest.approx(5.0)
+    run_steps(subject, 1, step_time_s=5.0, first=2)
+    assert notebook.written[1]["grad_norm"] is None, "not measured is null, not the last value"
+    run_steps(subject, 1, step_time_s=0.05, first=3)
+    assert not subject.is_report_due(), "the next report is two steps away"
+    run_steps(subject, 1, step_time_s=0.05, first=4)
+    subject.note_gradients(torch.tensor(7.0))
+    run_steps(subject, 1, step_time_s=0.05, first=5)
+    norms = [step["grad_norm"] for step in notebook.written[3:]]
+    assert norms == [None, pytest.approx(7.0)]
+
+
+def test_all_ranks_hear_that_a_sample_is_due_and_it_is_due_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[Tensor] = []
+    main = StepMeter(TwinWorld(0, [], sent), Notebook())
+    main.report()
+    assert not main.is_sample_due
+    pass_time(monkeypatch, meter.SAMPLE_EVERY_S + 1)
+    main.report()
+    assert main.is_sample_due
+    other = StepMeter(TwinWorld(1, [sent[1]], []), Notebook())
+    other.report()
+    assert other.is_sample_due, "a model in pieces needs all ranks for a sample"
+    main.note_sample(0.0)
+    assert not main.is_sample_due
+
+
+def test_a_sample_that_took_long_is_not_asked_for_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    pass_time(monkeypatch, 0.0)
+    main = StepMeter(world_of(1), Notebook())
+    main.note_sample(5.0)
+    pass_time(monkeypatch, meter.SAMPLE_EVERY_S + 1)
+    main.report()
+    assert not main.is_sample_due
+    pass_time(monkeypatch, 5.0 / meter.SAMPLE_SHARE - meter.SAMPLE_EVERY_S - 2)
+    main.report()
+    assert not main.is_sample_due
+    pass_time(monkeypatch, meter.SAMPLE_EVERY_S + 2)
+    main.report()
+    assert main.is_sample_due, "a small part of the time may go into samples"
+
+
+def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Move the meter's clock on, and let it stand still from then on."""
+    now = time.monotonic()
+    monkeypatch.setattr(meter.time, "monotonic", lambda: now + seconds)
+
+
+def test_a_report_never_outgrows_its_buffer() -> None:
+    subject = StepMeter(world_of(1), Notebook())
+    run_steps(subject, meter.MAX_STEPS_PER_REPORT * 3 + 7, step_time_s=0.0)
+    subject.report()
+
+
+def test_flush_reports_the_steps_so_far_and_hears_nothing() -> None:
+    notebook = Notebook()
+    subject = StepMeter(world_of(1), notebook)
+    run_steps(subject, 1, step_time_s=0.01)
+    run_steps(subject, 3, step_time_s=0.01, first=2)
+    notebook.commands.append(Command(name="pause"))
+    subject.flush()
+    assert [step["step"] for step in notebook.written] == [1, 2, 3, 4]
+    assert notebook.commands, "the command waits for the next report"
+    subject.flush()
+    assert len(notebook.written) == 4
+
+
+class Patient(Notebook):
+    """Wants to stop, and says so when asked."""
+
+    num_asked = 0
+
+    def wants_stop(self) -> bool:
+        self.num_asked += 1
+        return True
+
+
+def test_report_is_an_agreement_too_so_that_short_steps_need_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(meter, "AGREE_EVERY_S", 1e9)  # however slow this machine is
+    notebook = Patient()
+    subject = StepMeter(world_of(1), notebook)
+    assert subject.reports_every_step
+    assert subject.should_leave_step() and notebook.num_asked == 1
+    for _ in range(40):  # after quick pieces it asks seldom
+        subject.should_leave_step()
+    asked = notebook.num_asked
+    for step in range(1, 200):
+        assert not subject.should_leave_step()
+        run_steps(subject, 1, step_time_s=5.0, first=step)
+    assert notebook.num_asked == asked
+    assert subject.should_break_off(), "the batches of an evaluation have a pace of their own"

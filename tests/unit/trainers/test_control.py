@@ -1,0 +1,89 @@
+"""Parts of obeying that a real run shows only by chance: what a pause does to the clock."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from trainers import control
+from trainers.checkpoint.save_and_restore import Progress
+from trainers.contract.config import Config
+from trainers.control import Stopped
+from trainers.job import SaveAnswers
+from trainers.report.observer import Observer
+from trainers.report.reporter import Command, NullReporter
+from trainers.report.step_clock import StepClock
+from trainers.report.telemetry import Pulse
+
+SAVE_TAKES_S = 0.05
+
+
+def paused_job(monkeypatch: pytest.MonkeyPatch, *commands: Command | None) -> SimpleNamespace:
+    """Return a job that will hear these commands while it is paused; saving takes its time."""
+    heard = iter(commands)
+    job = SimpleNamespace(
+        progress=Progress(step=7),
+        reporter=NullReporter(),
+        meter=SimpleNamespace(report=lambda: next(heard)),
+        config=Config(),
+        checkpointer=SimpleNamespace(is_saved=lambda _step: True),
+        answers=SaveAnswers(NullReporter()),
+        observer=Observer(StepClock(nn.Linear(1, 1), torch.device("cpu"), measures_wait=False), Pulse()),
+        saves=[],
+    )
+    job.observer._stood_still_s = 1.0
+
+    def save(job: SimpleNamespace, reason: str) -> bool:
+        with job.observer.standing_still():
+            time.sleep(SAVE_TAKES_S)
+        job.saves.append(reason)
+        return True
+
+    monkeypatch.setattr(control, "save", save)
+    monkeypatch.setattr(control, "save_and_wait", save)
+    monkeypatch.setattr(control, "PAUSE_POLL_S", 0.001)
+    return job
+
+
+def test_checkpoint_during_a_pause_is_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted twice, the step after the pause would have begun in the future."""
+    job = paused_job(monkeypatch, None, Command(name="checkpoint"), None, Command(name="resume"))
+    started = time.perf_counter()
+    control.stay_paused(job, "Paused.")
+    lasted_s = time.perf_counter() - started
+    assert job.saves == ["button"]
+    assert 1.0 + SAVE_TAKES_S <= job.observer._stood_still_s <= 1.0 + lasted_s
+
+
+def test_stop_during_a_pause_saves_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = paused_job(monkeypatch, None, Command(name="stop"))
+    with pytest.raises(Stopped):
+        control.stay_paused(job, "Paused.")
+    assert job.saves == ["stop"]
+
+
+def test_a_stop_that_says_why_is_remembered_for_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = paused_job(monkeypatch, Command(name="stop", why="Time is up."))
+    said = []
+    job.reporter.state = lambda state, reason: said.append((state, reason))
+    with pytest.raises(Stopped, match=r"^Time is up\.$"):
+        control.stay_paused(job, "Paused.")
+    assert ("stopping", "Time is up.") in said
+
+
+def test_stop_without_saving_during_a_pause_saves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = paused_job(monkeypatch, Command(name="stop", save=False))
+    with pytest.raises(Stopped):
+        control.stay_paused(job, "Paused.")
+    assert job.saves == []
+
+
+def test_learning_rate_can_be_set_during_a_pause_without_ending_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = [Command(name="set_lr", learning_rate=0.5), Command(name="pause"), Command(name="resume")]
+    job = paused_job(monkeypatch, *commands)
+    control.stay_paused(job, "Paused.")
+    assert job.progress.learning_rate == 0.5
