@@ -21,9 +21,12 @@ export function term(name, words = name) {
 /** Connects every term on the page with its definition, as soon as the definitions are there. */
 export function explainTerms() {
   if (glossary === null) return;
-  for (const [field, name] of Object.entries(glossary.fields))
+  for (const [field, name] of Object.entries(glossary.fields)) {
     markField(document.getElementById(`field-${field}`), name);
-  for (const button of document.querySelectorAll(`${TERM}:not([aria-describedby])`)) {
+  }
+  /** @type {NodeListOf<HTMLElement>} */
+  const unexplained = document.querySelectorAll(`${TERM}:not([aria-describedby])`);
+  for (const button of unexplained) {
     button.setAttribute("aria-describedby", tipOf(button.dataset.term).id);
   }
 }

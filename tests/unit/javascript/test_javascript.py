@@ -11,12 +11,12 @@ import pytest
 
 DENO = Path(sys.executable).with_name("deno.exe" if os.name == "nt" else "deno")
 TIMEOUT_S = 60
-TESTS = sorted(path.name for path in Path(__file__).with_name("javascript").glob("*_test.js"))
+TESTS = sorted(path.name for path in Path(__file__).parent.glob("*_test.js"))
 
 
 @pytest.mark.parametrize("name", TESTS)
 def test_pure_modules_of_the_page(name: str, repository: Path, tmp_path: Path) -> None:
-    file = Path(__file__).with_name("javascript") / name
+    file = Path(__file__).with_name(name)
     settings = repository / "tools" / "javascript" / "deno.json"
     own_cache = {"DENO_DIR": str(tmp_path), "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
     result = subprocess.run(
