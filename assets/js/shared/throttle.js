@@ -4,10 +4,15 @@
 const LEFT_OVER_MS = 200;
 
 export class Calm {
+  /**
+   * @param {number} everyMs
+   * @param {() => void} act
+   */
   constructor(everyMs, act) {
     this.everyMs = everyMs;
     this.act = act;
-    this.timer = null;
+    /** @type {number | undefined} */
+    this.timer = undefined;
     this.doneAt = -Infinity;
   }
 
@@ -25,6 +30,6 @@ export class Calm {
 
   close() {
     clearTimeout(this.timer);
-    this.timer = null;
+    this.timer = undefined;
   }
 }
