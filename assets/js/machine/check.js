@@ -114,7 +114,7 @@ export class CommunicationCheck {
   /** Asks for a check's state until it has ended; pauses while nobody sees the page. */
   follow(checkId) {
     this.checkId = checkId;
-    clearTimeout(this.timer);
+    clearTimeout(this.timer ?? undefined);
     const look = async () => {
       let restMs = FOLLOW_EVERY_MS;
       if (document.visibilityState === "visible") {
@@ -153,7 +153,7 @@ export class CommunicationCheck {
 
   close() {
     this.isClosed = true;
-    clearTimeout(this.timer);
+    clearTimeout(this.timer ?? undefined);
     this.result.close();
   }
 }

@@ -44,7 +44,9 @@ class KeptTable {
       if (there !== row.element) this.body.insertBefore(row.element, there ?? null);
     });
     // An element that is moved loses the focus.
-    if (this.body.contains(focused) && document.activeElement !== focused) focused.focus();
+    if (focused instanceof HTMLElement && this.body.contains(focused) && document.activeElement !== focused) {
+      focused.focus();
+    }
     show(this.element, items.length > 0);
   }
 }

@@ -25,15 +25,13 @@ const SAVED_BECAUSE = {
 
 export class CheckpointTable {
   constructor(runId, { num_steps: numSteps, may_change: mayChange }, afterAction) {
-    Object.assign(this, {
-      runId,
-      numSteps,
-      mayChange,
-      afterAction,
-      checkpoints: [],
-      best: null,
-      state: "queued",
-    });
+    this.runId = runId;
+    this.numSteps = numSteps;
+    this.mayChange = mayChange;
+    this.afterAction = afterAction;
+    this.checkpoints = [];
+    this.best = null;
+    this.state = "queued";
     this.body = el("tbody", {});
     this.empty = el(
       "p",

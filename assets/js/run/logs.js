@@ -58,7 +58,7 @@ export class LogPanel {
       this.note,
     );
     this.sight = new IntersectionObserver((entries) => {
-      this.isInView = entries.at(-1).isIntersecting;
+      this.isInView = entries.at(-1)?.isIntersecting ?? false;
       if (this.isInView) this.look();
     });
     this.sight.observe(this.element);

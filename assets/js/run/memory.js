@@ -44,7 +44,7 @@ export class MemoryPanel {
 
   update(ranks, deviceKind) {
     if (!this.predicted || !ranks) return;
-    const grown = ranks.map((rank) => growth(rank, deviceKind)).filter((value) => value !== null);
+    const grown = ranks.map((rank) => growth(rank)).filter((value) => value !== null);
     const most = Math.max(0, ...grown);
     const total = this.draw(most);
     if (grown.length === 0) {

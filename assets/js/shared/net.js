@@ -7,7 +7,10 @@ const NO_ANSWER =
   "The server of this page does not answer. A live run continues without it; restart the page to see it.";
 
 /** An error whose message can be shown as it is. */
-export class PlainError extends Error {}
+export class PlainError extends Error {
+  /** The status of the answer, where there was one. */
+  status = 0;
+}
 
 /** The address of a path below the page's root. */
 export function address(path) {

@@ -24,7 +24,9 @@ export function explainTerms() {
   for (const [field, name] of Object.entries(glossary.fields)) {
     markField(document.getElementById(`field-${field}`), name);
   }
-  for (const button of document.querySelectorAll(`${TERM}:not([aria-describedby])`)) {
+  /** @type {NodeListOf<HTMLElement>} */
+  const unexplained = document.querySelectorAll(`${TERM}:not([aria-describedby])`);
+  for (const button of unexplained) {
     button.setAttribute("aria-describedby", tipOf(button.dataset.term).id);
   }
 }

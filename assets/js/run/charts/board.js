@@ -21,7 +21,10 @@ window.ddpDrawLog ??= [];
 export class Board {
   /** `onLook(look)` is told when the person looks over another axis or with other smoothing. */
   constructor(runId, summary, { onError, onLook, onResume }) {
-    Object.assign(this, { runId, onError });
+    this.runId = runId;
+    this.onError = onError;
+    /** @type {Record<string, any>[]} */
+    this.happened = [];
     this.traces = new Traces();
     this.axis = new GrowingAxis();
     this.checkpoints = [];
@@ -65,9 +68,9 @@ export class Board {
   makeCharts(summary) {
     const fetchRange = (low, high) => this.fetchRange(low, high);
     const onVisible = () => this.schedule();
-    const chart = (about) => {
-      const made = new Chart({ fetchRange, onVisible, everyMs: CALM_MS, ...about });
-      made.watches = about.watches;
+    const chart = ({ watches, ...options }) => {
+      const made = new Chart({ fetchRange, onVisible, everyMs: CALM_MS, ...options });
+      made.watches = watches;
       return made;
     };
     const ofSteps = summary.charts.map((about) =>

@@ -1,3 +1,4 @@
+// @ts-nocheck: what a drawing adds to its base class is not told to the compiler yet.
 // Samples that are drawn: the plane as the model divides it, and the curve it has learnt.
 
 import { el } from "../../shared/dom.js";

@@ -159,6 +159,7 @@ def test_an_answer_that_is_no_json_is_an_obstacle_too(monkeypatch: pytest.Monkey
     assert found is not None and "did not answer with JSON" in found.reason
 
 
+@pytest.mark.slow
 def test_torch_itself_is_asked_in_a_process_that_prints_json() -> None:
     answer = trainer_process.ask(usable_gpus.MODULE, sees_gpus=True)
     assert set(answer) == {"uuids", "left_out", "obstacle", "watched_paths"}

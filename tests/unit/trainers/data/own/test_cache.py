@@ -125,6 +125,7 @@ def test_too_little_space_is_said_before_anything_is_written(
         own(pets).spec()
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_prepare_once(pets: Path, repository: Path) -> None:
     command = [sys.executable, "-c", PREPARE, str(pets)]
     both = [
