@@ -1,15 +1,19 @@
-# `make check` only looks; `make format` mends. Uses .venv where there is one.
+# `make check` and `make quick` only look; `make format` mends. Uses .venv where there is one.
 BIN := $(if $(wildcard .venv/bin/python),.venv/bin/,)
 
-.PHONY: check format test screenshots bench audit fuzz-routes
+.PHONY: check quick format test screenshots bench audit fuzz-routes
 
 check:
 	BIN=$(BIN) tools/check.sh
 
+# Before each commit: what costs little. A test that has become slow fails here until it is marked so.
+quick: check
+	$(BIN)python -m pytest -q -m "unit and not slow" --most-cpu-s 3 --numprocesses 2
+
 format:
 	$(BIN)ruff format .
 	$(BIN)ruff check --fix .
-	$(BIN)oxfmt assets/js assets/css
+	$(BIN)oxfmt assets/js assets/css tests/unit/javascript
 
 test:
 	./test.sh

@@ -219,6 +219,7 @@ def _plan(planned_steps: int) -> dict[str, Any]:
         "steps_per_epoch": STEPS_PER_EPOCH,
         "num_steps": planned_steps,
         "class_names": [str(digit) for digit in range(10)],
+        "all_reduce": "shared_memory",
     }
 
 

@@ -142,7 +142,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         lambda: {**engine.own_processes(), **machine_checks.processes()},
         machine_checks.gpus,
     )
-    line = Scheduler(options.runs_dir, devices, store.look_again, engine)
+    line = Scheduler(options.runs_dir, devices, store.read_again, engine)
     view = QueuePresenter(line, store)
     folder = uploads.folder_beside(options.runs_dir)
     access = DataAccess(folder, options.data_dirs)
@@ -171,7 +171,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         ClassApi(store).register()
         QueueApi(store, line, view).register()
         MachineApi(checks, machine_checks, report, store, line).register()
-        here = replace(capacity.look(), most_cpu_ranks=line.cpu_ranks)
+        here = replace(capacity.read(), most_cpu_ranks=line.cpu_ranks)
         train_page.build(api, store, uploaded, catalogue.get(), here, engine)
     # Anybody may name new ones; before it comes to this, `forget_oldest` takes those of whoever has most.
     demo.state_session_capacity = 2 * sessions.MAX_SESSIONS

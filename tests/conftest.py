@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,28 @@ settings.register_profile("long", max_examples=10_000, print_blob=True, **ANY_SP
 settings.load_profile("short")
 
 FOLDERS = ("unit", "integration", "faults", "gpu", "ui")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Take the limit that keeps `make quick` quick."""
+    parser.addoption("--most-cpu-s", type=float, help="a test that takes more processor time fails")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None]:
+    """Fail a test that costs more than it may. Processor time, not the clock: the machine may be busy."""
+    before_s = _cpu_s()
+    yield
+    cost_s, most_s = _cpu_s() - before_s, item.config.getoption("--most-cpu-s")
+    if most_s is not None and cost_s > most_s:
+        pytest.fail(
+            f"took {cost_s:.1f} s of processor time, more than {most_s:g}: mark it slow, or make it cheaper"
+        )
+
+
+def _cpu_s() -> float:
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

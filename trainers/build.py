@@ -226,11 +226,13 @@ def sync_batchnorm(network: nn.Module, config: Config, world: World, reporter: N
         why = (
             f"{config.model} has no batch norm"
             if not norms
-            else "torch offers it on GPUs only"
+            else "torch supports it on GPUs only"
             if world.device.type == "cpu"
             else "there is one rank"
         )
-        reporter.warning("sync_batchnorm_idle", f"SyncBatchNorm does nothing here: {why}.", "Nothing to do.")
+        reporter.warning(
+            "sync_batchnorm_idle", f"SyncBatchNorm does nothing here: {why}.", "No action is needed."
+        )
         return network
     converted: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(network)
     return converted
@@ -273,14 +275,14 @@ def pick(table: Mapping[str, Entry], name: str, field: str) -> Entry:
 
 def _say_what_is_wrong(config: Config, world: World, reporter: NullReporter) -> None:
     for plugin in registry.discover_all():
-        hint = "It cannot be picked until it is mended."
+        hint = "It cannot be chosen until it is fixed."
         reporter.warning("plugin_broken", f"{plugin.module} cannot be used: {plugin.message}", hint)
     if (obstacle := world.gpu_obstacle) is not None:
         message = f"The run is on the CPU, though there are GPUs. {obstacle.reason}"
         reporter.warning("no_cuda", message, obstacle.remedy)
     if config.precision == "tf32" and world.device.type == "cpu":
         reporter.warning(
-            "tf32_idle", "TF32 does nothing on the CPU: the run is in fp32.", "Choose bf16, or leave it."
+            "tf32_idle", "TF32 does nothing on the CPU: the run is in fp32.", "Choose bf16, or keep fp32."
         )
 
 
@@ -311,4 +313,4 @@ def _compile(
         log.info("compiled %s", config.model)
         return
     message = f"torch.compile cannot be used here: {problem}."
-    reporter.warning("compile_failed", message, "The run goes on uncompiled; only its speed differs.")
+    reporter.warning("compile_failed", message, "The run continues uncompiled; only its speed differs.")

@@ -34,7 +34,7 @@ def obey(job: Job, command: Command) -> None:
         message = f"Learning rate is {command.learning_rate:g} from step {step + 1} on."
         if job.config.lr_schedule != "constant":
             message = (
-                f"The schedule goes on from a full rate of {command.learning_rate:g} at step {step + 1}."
+                f"The schedule continues from a full rate of {command.learning_rate:g} at step {step + 1}."
             )
         reporter.answer(command, step=step, accepted=True, message=message)
     elif command.name == "resume":
@@ -89,13 +89,13 @@ def stay_paused(job: Job, why: str) -> None:
         job.reporter.state("paused", why)
         while (command := _next_command(job)).name != "resume":
             if command.name == "pause":
-                message = "It is paused already."
+                message = "The run is already paused."
                 job.reporter.answer(command, step=job.progress.step, accepted=False, message=message)
                 continue
             obey(job, command)
             if command.name == "stop":  # refused: nothing could be saved
                 job.reporter.state("paused", why)
-        message = f"Going on from step {job.progress.step}."
+        message = f"Continuing from step {job.progress.step}."
         job.reporter.answer(command, step=job.progress.step, accepted=True, message=message)
         job.reporter.state("running", message)
 
@@ -112,7 +112,7 @@ def _stop(job: Job, command: Command) -> None:
     step, reporter = job.progress.step, job.reporter
     reporter.state("stopping", command.why or "Stop was asked for.")
     if command.save and not save_and_wait(job, "stop"):
-        message = "Nothing could be saved, so the run goes on. Free some space, or stop without saving."
+        message = "Nothing could be saved, so the run continues. Free some space, or stop without saving."
         reporter.answer(command, step=step, accepted=False, message=message)
         reporter.state("running", message)
         return
@@ -126,4 +126,4 @@ def _checkpoint(job: Job, command: Command) -> None:
     job.answers.asked[step] = command
     save(job, "button")
     if job.checkpointer.is_saved(step) and job.answers.asked.pop(step, None) is not None:
-        job.reporter.answer(command, step=step, accepted=True, message=f"Step {step} was saved already.")
+        job.reporter.answer(command, step=step, accepted=True, message=f"Step {step} is already saved.")

@@ -76,6 +76,7 @@ class Job:
                 samples_in_epoch=progress.samples_in_epoch,
             ),
             "class_names": self._class_names(),
+            "all_reduce": self.strategy.all_reduce,
         }
 
     def _class_names(self) -> list[str] | None:
@@ -142,7 +143,7 @@ class SaveAnswers:
     def __call__(self, outcome: Outcome) -> None:
         """Report one outcome; every rank's thread calls it, the others' reporters say nothing."""
         if isinstance(outcome, CheckpointError):
-            hint = "The run goes on. Free some space, then save again."
+            hint = "The run continues. Free some space, then save again."
             self.reporter.warning("checkpoint_failed", f"A checkpoint was not saved: {outcome}", hint)
             for step, waiting in list(self.asked.items()):
                 message = f"Could not save step {step}: {outcome}"

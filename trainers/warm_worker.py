@@ -18,7 +18,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats import beats
 from trainers.engines.heartbeats.heartbeat_board import STANDING_BY
 from trainers.engines.local import fork_server, orders
-from trainers.machine import gpu_signs
+from trainers.machine import gpu_signs, process_title
 from trainers.machine.lifeline import die_with_parent, parent_by_name
 
 
@@ -27,6 +27,7 @@ def main() -> int:
     die_with_parent(parent_by_name())
     beats.begin()
     get_ready()
+    process_title.show_rank(None, int(os.environ["RANK"]))
     beats.beat(STANDING_BY)
     order = orders.wait(int(os.environ["RANK"]))
     if order is None:

@@ -25,6 +25,7 @@ from trainers.engines.local.orders import COMMANDS_OFFSET, STOOD_BY, SUPERVISED
 from trainers.engines.local.torchrun import by_hand
 from trainers.files import private_files
 from trainers.files.plain_files import open_to_append
+from trainers.machine import process_title
 from trainers.machine.lifeline import die_with_parent, parent_by_name
 
 if TYPE_CHECKING:
@@ -40,9 +41,9 @@ log = logging.getLogger(__name__)
 
 def main() -> int:
     """Run this rank and return the exit code for its process."""
-    parser = argparse.ArgumentParser(description="Train one rank of a run; started by torchrun.")
+    parser = argparse.ArgumentParser(description="Train one rank of a run; torchrun starts it.")
     parser.add_argument("run_dir", type=Path)
-    parser.add_argument("--resume", type=int, metavar="STEP", help="go on from the checkpoint of this step")
+    parser.add_argument("--resume", type=int, metavar="STEP", help="resume from the checkpoint of this step")
     options = parser.parse_args()
     if "RANK" not in os.environ:
         parser.error(f"start it with torchrun: {by_hand('trainers.worker', 'RUN_DIR')}")
@@ -56,6 +57,7 @@ def work(run: RunDirectory, resume_step: int | None) -> int:
     """Be this rank of a run; return the exit code for its process, the traceback being in the log."""
     private_files.begin(run.path.parent)
     redirect_output(run)
+    process_title.show_rank(run.run_id, int(os.environ["RANK"]))
     die_with_parent(parent_by_name())
     beats.begin()
     try:
@@ -99,11 +101,11 @@ def why_not(run: RunDirectory, resume_step: int | None) -> str | None:
     if not run.config.is_file():
         return (
             f"There is no {run.config}. The page writes it when you press Start; by hand, an empty "
-            "configuration will do: {}"
+            "configuration is enough: {}"
         )
     if SUPERVISED not in os.environ and resume_step is None and (there := run.list_checkpoints()):
         steps = ", ".join(str(item.step) for item in there[-5:])
-        return f"{run.path} has checkpoints already. Go on from one of them with --resume STEP: … {steps}"
+        return f"{run.path} already has checkpoints. Resume from one of them with --resume STEP: … {steps}"
     return None
 
 
@@ -115,7 +117,8 @@ def redirect_output(run: RunDirectory) -> None:
         print(f"training {run.path}; events in events.jsonl, output in logs/rank_*.log", flush=True)
         if is_open_to_the_network():
             print(
-                "This torchrun answers anybody on the network, and runs what they send. Safe, with 2 ranks:\n"
+                "This torchrun accepts connections from the network and executes what it receives. The "
+                "safe command, with 2 ranks:\n"
                 f"  {by_hand('trainers.worker', str(run.path))}",
                 flush=True,
             )
@@ -179,7 +182,7 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
     try:
         place = "GPU" if world.device.type == "cuda" else "CPU rank"
         plural = "" if world.world_size == 1 else "s"
-        stood_by = " that stood by" if STOOD_BY in os.environ else ""
+        stood_by = " from the warm pool" if STOOD_BY in os.environ else ""
         voice.state("starting", f"{world.world_size} {place}{plural}{stood_by}, building {config.model}.")
         telemetry.start()
         _train(run, resume_step, voice, pulse, world)
@@ -220,7 +223,7 @@ def _train(
         voice.state("stopped", f"Stopped after step {step}, {saved}. {stopped_because}".rstrip())
     elif job.has_stopped_improving:
         patience = job.config.early_stopping_patience
-        voice.state("finished", f"Stopped early at step {step}: {patience} evaluations without a better one.")
+        voice.state("finished", f"Stopped early at step {step}: {patience} evaluations without improvement.")
     else:
         voice.state("finished", f"All {step} steps done.")
 

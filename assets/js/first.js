@@ -4,12 +4,12 @@
   const root = document.documentElement;
   let kept = null;
   try {
-    kept = JSON.parse(window.localStorage.getItem("ddp:theme"));
+    kept = JSON.parse(window.localStorage.getItem("ddp:theme") ?? "null");
   } catch {
     // Nothing kept: as the system is.
   }
   const asked = new URLSearchParams(window.location.search).get("__theme");
-  const theme = ["light", "dark"].includes(asked) ? asked : kept;
+  const theme = asked === "light" || asked === "dark" ? asked : kept;
   const system = window.matchMedia("(prefers-color-scheme: dark)");
   const apply = () => {
     const isDark = theme ? theme === "dark" : system.matches;

@@ -1,7 +1,7 @@
 // Puts our views into the places the pages leave for them, whenever those have been rendered.
 
 import { mountNav } from "./auth/nav.js";
-import { beginTerms, explainTerms } from "./train/terms.js";
+import { beginTerms, explainTerms } from "./shared/terms.js";
 import { dressPresets } from "./train/presets.js";
 
 // Each page loads only what it shows.

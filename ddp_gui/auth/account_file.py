@@ -64,7 +64,7 @@ class AccountFile:
         """Return the accounts as they are now.
 
         Raises:
-            AccountError: when the file cannot be read or makes no sense.
+            AccountError: when the file cannot be read or is invalid.
         """
         try:
             accounts = _parsed(read_json(self.path, must_be_ours=True))
@@ -94,7 +94,7 @@ class AccountFile:
         """Let the block change the accounts; they are written when it ends without an error.
 
         Raises:
-            AccountError: when the file makes no sense.
+            AccountError: when the file is invalid.
             ValueError: when the file or its lock is another user's.
             OSError: when it cannot be written.
         """

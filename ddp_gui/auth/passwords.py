@@ -36,7 +36,7 @@ def fits(password: str, kept: Hashed) -> bool:
     """Tell whether this is the password; takes the same time whether it is or not.
 
     Raises:
-        ValueError: when what is kept makes no sense.
+        ValueError: when the stored hash is damaged.
     """
     try:
         salt, expected = bytes.fromhex(kept["salt"]), bytes.fromhex(kept["hash"])

@@ -26,7 +26,7 @@ class InspectionError(RuntimeError):
     """The process that was to look at the data failed; says its last words."""
 
 
-def look(config: Config) -> dict[str, Any]:
+def inspect(config: Config) -> dict[str, Any]:
     """Return what the process prints of the data a configuration names.
 
     Raises:

@@ -60,12 +60,12 @@ class Machine:
             why = f"{self.gpu_obstacle.reason} {self.gpu_obstacle.remedy}"
             return f"The GPUs here cannot be used, so ranks run on the CPU ({cores}). {why}"
         if self.num_gpus == 0:
-            return f"No GPU here: ranks run on the CPU ({cores}), as real processes that talk over gloo."
+            return f"No GPU here: ranks run on the CPU ({cores}), each a process of its own."
         names = ", ".join(sorted(set(self.gpu_names))) or "GPU"
         return f"{self.num_gpus} GPU{'s' if self.num_gpus != 1 else ''} ({names}), {cores}."
 
 
-def look() -> Machine:
+def read() -> Machine:
     """Look at this machine."""
     gpus = [hardware.read_gpu(handle) for handle in hardware.gpu_handles()]
     sizes = [gpu.memory_total_bytes for gpu in gpus if gpu.memory_total_bytes is not None]

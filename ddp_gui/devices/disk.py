@@ -39,7 +39,7 @@ class DiskForecast:
             while len(self._samples) > 2 and now_s - self._samples[1][0] >= WINDOW_S:
                 self._samples.popleft()
 
-    def look(self, free_bytes: int) -> dict[str, Any]:
+    def sample(self, free_bytes: int) -> dict[str, Any]:
         """Return the rate, over which span it was measured, and how long the free space lasts."""
         with self._lock:
             if not self._samples:

@@ -1,6 +1,7 @@
 """Which run a process belongs to, found by the run's directory on its command line or its parents'.
 
-Processes that stood by before there was a run are found by where their output goes: into the run's logs.
+Ranks, which have a title in its place, and processes that stood by before there was a run are found by where
+their output goes: into the run's logs.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import time
 from pathlib import Path
 
 from trainers.contract.run_ids import RUN_ID_PATTERN
-from trainers.machine import processes
+from trainers.machine import process_title, processes
 from trainers.machine.processes import ProcessFacts
 
 OURS = "trainers."
@@ -84,4 +85,5 @@ class Owners:
 
 
 def _is_ours(facts: ProcessFacts) -> bool:
-    return any(word.startswith(OURS) for word in facts.command_line)
+    words = facts.command_line
+    return process_title.title_of(words) is not None or any(word.startswith(OURS) for word in words)

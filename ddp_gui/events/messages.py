@@ -16,6 +16,13 @@ from trainers.contract import events
 
 MAX_MARKS = 200
 MAX_DELTA_EVENTS = 2_000
+# By the plan's `all_reduce`: how the ranks of this run really talk to each other.
+COMMUNICATION = {
+    "shared_memory": "Gradients are averaged through memory that the ranks of this machine share; "
+    "all else that they tell each other goes over gloo.",
+    "gloo": "The ranks talk to each other over gloo.",
+    "nccl": "The ranks talk to each other over NCCL.",
+}
 
 Payload = dict[str, Any]
 
@@ -113,6 +120,7 @@ def head(view: RunView, series: Series) -> Payload:
         },
         "best": series.evaluations.best,
         "time_unix_s": series.newest_unix_s,
+        "communication": COMMUNICATION.get(series.plan.get("all_reduce") or "", ""),
     }
 
 

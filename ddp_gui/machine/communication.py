@@ -153,7 +153,7 @@ class CommunicationChecks:
         threading.Thread(target=self._see_through, args=(check,), name="check", daemon=True).start()
         return check
 
-    def look(self, check_id: Any) -> Check:
+    def find(self, check_id: Any) -> Check:
         """Return a check by its id.
 
         Raises:
@@ -170,7 +170,7 @@ class CommunicationChecks:
         Raises:
             ValueError: when there is none.
         """
-        check = self.look(check_id)
+        check = self.find(check_id)
         check.stop_wished.set()
         check.has_ended.wait()
         return check

@@ -49,7 +49,7 @@ class MachineApi:
 
         def start() -> dict[str, Any]:
             self._starts.count()
-            check = self._checks.start(num_ranks, capacity.look(), self._report.live_run_ids())
+            check = self._checks.start(num_ranks, capacity.read(), self._report.live_run_ids())
             self._started_by[check.check_id] = current_user().name
             for oldest in list(self._started_by)[:-MAX_REMEMBERED]:
                 del self._started_by[oldest]
@@ -59,13 +59,13 @@ class MachineApi:
 
     def communication_check(self, check_id: str) -> dict[str, Any]:
         """Return a check's state and what it has measured so far."""
-        return in_plain_words(lambda: self._shown(self._checks.look(check_id)))
+        return in_plain_words(lambda: self._shown(self._checks.find(check_id)))
 
     def stop_communication_check(self, check_id: str) -> dict[str, Any]:
         """End a check; when this returns nothing of it is left."""
 
         def stop() -> dict[str, Any]:
-            check = self._checks.look(check_id)
+            check = self._checks.find(check_id)
             if not rights.may_change(self._started_by.get(check_id)):
                 raise rights.NotAllowedError("only who started this check or a teacher can stop it")
             return self._shown(self._checks.stop(check.check_id))
@@ -84,7 +84,7 @@ class MachineApi:
 
     def machine_check(self, check_id: str) -> dict[str, Any]:
         """Return how far a check of the machine is, and what it has found."""
-        return in_plain_words(lambda: self._machine_checks.look(check_id))
+        return in_plain_words(lambda: self._machine_checks.find(check_id))
 
     def cancel_machine_check(self, check_id: str) -> dict[str, Any]:
         """Tell a check of the machine to end; its state says when nothing of it is left."""

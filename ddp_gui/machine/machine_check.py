@@ -156,7 +156,7 @@ class MachineChecks:
         threading.Thread(target=self._see_through, args=(check,), name="machine-check", daemon=True).start()
         return check
 
-    def look(self, check_id: Any) -> State:
+    def find(self, check_id: Any) -> State:
         """Return a check by its id: one that goes on, or one that was kept.
 
         Raises:
@@ -179,7 +179,7 @@ class MachineChecks:
         running = self._running()
         if running is not None and running.check_id == check_id:
             running.is_cancel_wished = True
-        return self.look(check_id)
+        return self.find(check_id)
 
     def report(self, check_id: str) -> Path:
         """Return the file for a bug report of a check that was kept.

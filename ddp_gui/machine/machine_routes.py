@@ -24,8 +24,8 @@ def make_router(report: MachineReport, store: RunStore, checks: MachineChecks) -
     router = Router(prefix="/live")
 
     @router.get("/machine")
-    def look() -> dict[str, Any]:
-        return without_hidden(report.look(), store.is_shown)
+    def machine() -> dict[str, Any]:
+        return without_hidden(report.sample(), store.is_shown)
 
     @router.get("/machine/check/{check_id}/report.txt")
     @SLOW.handler

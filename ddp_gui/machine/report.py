@@ -54,13 +54,13 @@ class MachineReport:
         self._lock = threading.Lock()
         self._report: Report = {}
         self._reported_at = float("-inf")
-        self._runs = SlowReading(self._look_at_runs, RUNS_EVERY_S)
-        self._missing = SlowReading(self._look_for_missing, MISSING_EVERY_S)
+        self._runs = SlowReading(self._sample_runs, RUNS_EVERY_S)
+        self._missing = SlowReading(self._find_missing, MISSING_EVERY_S)
         self._standby = SlowReading(engine.kept_ready, RUNS_EVERY_S)
         self._taken_bytes = SlowReading(lambda: disk.taken_bytes(runs_dir), TAKEN_EVERY_S)
         self._versions: list[dict[str, str | None]] | None = None
 
-    def look(self) -> Report:
+    def sample(self) -> Report:
         """Return the report; people who look at the same time share one."""
         with self._lock:
             now = time.monotonic()
@@ -75,7 +75,7 @@ class MachineReport:
         return sorted(self._owners.live_runs())
 
     def _put_together(self, is_stale: bool) -> Report:
-        here = capacity.look()
+        here = capacity.read()
         runs = self._runs.value() or []
         if self._versions is None:
             self._versions = list_versions()
@@ -133,7 +133,7 @@ class MachineReport:
             "memory_used_bytes": process.memory_used_bytes,
         }
 
-    def _look_at_runs(self) -> list[dict[str, Any]]:
+    def _sample_runs(self) -> list[dict[str, Any]]:
         """Look up the live runs, what memory each holds, and how their directories have grown."""
         live = self._owners.live_runs()
         sizes, seen_s = disk.sizes_of_runs(self._runs_dir, list(live))
@@ -143,7 +143,7 @@ class MachineReport:
             for run_id, pids in sorted(live.items())
         ]
 
-    def _look_for_missing(self) -> list[dict[str, Any]]:
+    def _find_missing(self) -> list[dict[str, Any]]:
         catalogue: Catalogue | None
         try:
             catalogue = self._catalogue.get()
@@ -159,7 +159,7 @@ class MachineReport:
             "free_bytes": usage.free,
             "total_bytes": usage.total,
             "runs_bytes": self._taken_bytes.value(),
-            "forecast": self._forecast.look(usage.free),
+            "forecast": self._forecast.sample(usage.free),
         }
 
 

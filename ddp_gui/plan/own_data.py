@@ -123,7 +123,7 @@ def problem_in_words(problem: Mapping[str, Any]) -> str:
 
 
 def _ask(config: Config) -> Inspection:
-    return _parse(inspection.look(config))
+    return _parse(inspection.inspect(config))
 
 
 def _parse(raw: Mapping[str, Any]) -> Inspection:

@@ -70,7 +70,7 @@ class Devices:
         self._being_checked = being_checked
         self.cpu_ranks = cpu_ranks
 
-    def look(self) -> DevicesNow:
+    def sample(self) -> DevicesNow:
         """Return what there is now."""
         visible = hardware.visible_gpus()
         own = functools.cache(self._own)  # is asked where there are others, and once a look

@@ -28,8 +28,8 @@ from ddp_gui.runs.runs import RunStore
 
 MaySee = Callable[[str], bool]
 
-# People who look at the same time share one look.
-LOOK_EVERY_S = 0.5
+# Viewers share one snapshot for this long.
+REFRESH_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,18 +53,18 @@ class QueuePresenter:
         self._line = line
         self._store = store
         self._lock = threading.Lock()
-        self._look: QueueView | None = None
-        self._looked_at = 0.0
+        self._view: QueueView | None = None
+        self._viewed_at = 0.0
 
-    def look(self, *, afresh: bool = False) -> QueueView:
+    def view(self, *, afresh: bool = False) -> QueueView:
         """Return the queue as it was at most half a second ago."""
         with self._lock:
-            if afresh or self._look is None or time.monotonic() - self._looked_at > LOOK_EVERY_S:
-                self._look = self._look_now()
-                self._looked_at = time.monotonic()
-            return self._look
+            if afresh or self._view is None or time.monotonic() - self._viewed_at > REFRESH_EVERY_S:
+                self._view = self._make_view()
+                self._viewed_at = time.monotonic()
+            return self._view
 
-    def _look_now(self) -> QueueView:
+    def _make_view(self) -> QueueView:
         now = time.time()
         seen = self._line.seen()
         situation = seen.situation
@@ -104,55 +104,55 @@ class QueuePresenter:
         """Return the place of every run that waits; nothing is looked up where nobody does."""
         if not self.num_waiting:
             return {}
-        return {run.run_id: place for place, run in enumerate(self.look().order, 1)}
+        return {run.run_id: place for place, run in enumerate(self.view().order, 1)}
 
     def place(self, run_id: str, *, afresh: bool = False) -> dict[str, Any]:
         """Return what is said of a run that waits; `place` is None when it does not."""
-        look = self.look(afresh=afresh)
-        place = look.place_of(run_id)
+        view = self.view(afresh=afresh)
+        place = view.place_of(run_id)
         if place is None:
             return {
                 "place": None,
-                "num_waiting": len(look.order),
+                "num_waiting": len(view.order),
                 "starts_in_s": None,
                 "words": "",
                 "why": "",
             }
-        run = look.order[place - 1]
-        starts_in_s = look.starts_in_s.get(run_id)
+        run = view.order[place - 1]
+        starts_in_s = view.starts_in_s.get(run_id)
         return {
             "place": place,
-            "num_waiting": len(look.order),
+            "num_waiting": len(view.order),
             "starts_in_s": None if starts_in_s is None else round(starts_in_s, 1),
             "words": in_words(place, starts_in_s),
-            "why": why_it_waits(run, place, look.seen),
-            "can_share_gpus": _could_share(run, look.seen),
+            "why": why_it_waits(run, place, view.seen),
+            "can_share_gpus": _could_share(run, view.seen),
         }
 
     # All of it
 
     def page(self, person: Person, may_see: MaySee) -> dict[str, Any]:
         """Return the queue as a person may see it; `may_see(run_id)` says whose runs are shown by name."""
-        look = self.look()
-        situation = look.seen.situation
+        view = self.view()
+        situation = view.seen.situation
         shown = _Shown(self._store, person, may_see)
         waiting = [
             {
                 **shown.of(run),
                 "place": place,
                 "asked_unix_s": run.asked_unix_s,
-                "starts_in_s": _rounded(look.starts_in_s.get(run.run_id)),
-                "why": why_it_waits(run, place, look.seen),
-                "can_share_gpus": _could_share(run, look.seen),
+                "starts_in_s": _rounded(view.starts_in_s.get(run.run_id)),
+                "why": why_it_waits(run, place, view.seen),
+                "can_share_gpus": _could_share(run, view.seen),
             }
-            for place, run in enumerate(look.order, 1)
+            for place, run in enumerate(view.order, 1)
         ]
         running = [
             {
                 **shown.of(run),
                 "began_unix_s": run.began_unix_s,
-                "ends_in_s": _rounded(look.ends_in_s.get(run.run_id)),
-                "gpus": [gpu.index for gpu in look.seen.devices.gpus if gpu.uuid in run.gpus],
+                "ends_in_s": _rounded(view.ends_in_s.get(run.run_id)),
+                "gpus": [gpu.index for gpu in view.seen.devices.gpus if gpu.uuid in run.gpus],
             }
             for run in situation.running
         ]
@@ -160,7 +160,7 @@ class QueuePresenter:
             "is_paused": situation.is_paused,
             "trouble": self._line.trouble,
             "rule": RULE,
-            "devices": _devices(look.seen, shown),
+            "devices": _devices(view.seen, shown),
             "waiting": waiting,
             "running": running,
             "may_manage": person.is_teacher,

@@ -18,7 +18,7 @@ def make_router(view: QueuePresenter, store: RunStore) -> Router:
     router = Router(prefix="/live/queue")
 
     @router.get("")
-    def look() -> dict[str, Any]:
+    def queue() -> dict[str, Any]:
         try:
             return view.page(current_user(), store.is_shown)
         except QueueStoreError as error:

@@ -82,7 +82,7 @@ class Scheduler:
         refusals.refuse_for_disk(self._runs_dir, owner, self._keeper.read().rules)
         ticket = replace(_ticket(plan, owner), uses_occupied_gpus=uses_occupied_gpus)
         with self._keeper.open() as book:
-            seen = self._look(book)
+            seen = self._snapshot(book)
             refusals.refuse(seen.situation, ticket)
             placed: list[Ticket] = []
 
@@ -105,7 +105,7 @@ class Scheduler:
         ticket = replace(_ticket(plan, owner), resume_step=resume_step, config_before=kept)
         with self._keeper.open() as book:
             # Before its lock is held here: a run that is locked goes on.
-            seen = self._look(book)
+            seen = self._snapshot(book)
             refusals.refuse(seen.situation, ticket)
             with starter.holding(run):
                 if run.queued.exists():
@@ -145,7 +145,7 @@ class Scheduler:
             ValueError: when it does not wait.
         """
         with self._changing() as book:
-            order = self._order(self._look(book))
+            order = self._order(self._snapshot(book))
             if run_id not in order:
                 raise ValueError(f"run {run_id} is not in the queue: only a queued run can be moved")
             was_at = order.index(run_id) + 1
@@ -191,10 +191,10 @@ class Scheduler:
         No run is given any meanwhile.
 
         Raises:
-            ValueError: when what is kept of the queue makes no sense.
+            ValueError: when the stored queue is invalid.
         """
         with self._keeper.open() as book:
-            seen = self._look(book)
+            seen = self._snapshot(book)
             granted = {uuid for run in seen.situation.running for uuid in run.gpus}
             return start([gpu.uuid for gpu in seen.devices.gpus if gpu.uuid not in granted], sorted(granted))
 
@@ -204,9 +204,9 @@ class Scheduler:
         """Return the queue as it is, without changing anything.
 
         Raises:
-            QueueStoreError: when what is kept of it makes no sense.
+            QueueStoreError: when the stored queue is invalid.
         """
-        return self._looker.look(self._keeper.read(), time.time())
+        return self._looker.take(self._keeper.read(), time.time())
 
     def order(self) -> list[str]:
         """Return the runs that wait, the next one first."""
@@ -215,9 +215,9 @@ class Scheduler:
     def _order(self, seen: Snapshot) -> list[str]:
         return [run.run_id for run in in_order(seen.situation, time.time())]
 
-    def _look(self, book: QueueState) -> Snapshot:
+    def _snapshot(self, book: QueueState) -> Snapshot:
         now = time.time()
-        seen = self._looker.look(book, now)
+        seen = self._looker.take(book, now)
         self._looker.note(book, seen, now)
         trim(book, now)
         return seen
@@ -246,7 +246,7 @@ class Scheduler:
         """Look who has ended, start whom the rule names, stop who has had enough time."""
         begun = dict[str, Ticket]()
         with self._keeper.open() as book:
-            seen = self._look(book)
+            seen = self._snapshot(book)
             for run_id, error in seen.broken.items():
                 starter.set_aside(self._run(run_id), error)
             for start in decide(seen.situation, time.time()):

@@ -37,7 +37,7 @@ class Snapshot:
     Attributes:
         tickets: of the runs that wait.
         starting: runs that were granted what they need and have not taken it yet.
-        broken: runs whose ticket makes no sense, and why.
+        broken: runs whose ticket is invalid, and why.
     """
 
     situation: Situation
@@ -60,11 +60,11 @@ class SnapshotReader:
         # Runs in the queue that could not be started, until when nobody waits for them, and why.
         self._stuck: dict[str, tuple[float, str]] = {}
 
-    def look(self, book: QueueState, now_unix_s: float) -> Snapshot:
+    def take(self, book: QueueState, now_unix_s: float) -> Snapshot:
         """Return who waits and who goes on now."""
         waiting, running, broken = dict[str, Ticket](), list[Running](), dict[str, str]()
         starting = set()
-        devices = self._devices.look()
+        devices = self._devices.sample()
         for run_id in dict.fromkeys([*book.waiting, *book.running, *self._by_hand]):
             run = RunDirectory(self._runs_dir / run_id)
             if (why := self._why_stuck(run_id)) is not None:
@@ -207,7 +207,7 @@ def _running(run: RunDirectory, ticket: Ticket | None, devices: DevicesNow, now_
     return Running(
         run_id=run.run_id,
         person=owners.owner_of(run) or "",
-        kind="cuda" if capacity.look().device_kind(config.device) == "cuda" else "cpu",
+        kind="cuda" if capacity.read().device_kind(config.device) == "cuda" else "cpu",
         num_ranks=config.nproc_per_node,
         began_unix_s=liveness.read_status(run).started_unix_s or now_unix_s,
         gpus=devices.gpus_of(run.run_id),

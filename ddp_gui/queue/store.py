@@ -72,7 +72,7 @@ class QueueStore:
         """Return the state as it is; nobody is kept waiting.
 
         Raises:
-            QueueStoreError: when it makes no sense.
+            QueueStoreError: when the stored queue is invalid.
         """
         try:
             return _parse(json_files.read_json(self._path, must_be_ours=True))
@@ -89,7 +89,7 @@ class QueueStore:
         """Give the queue's state to be changed; what has changed is written when the block ends.
 
         Raises:
-            QueueStoreError: when another page does not give it up, or it makes no sense.
+            QueueStoreError: when another page keeps the lock, or the stored queue is invalid.
             OSError: when it cannot be written.
         """
         with self._mutex, self._locked():

@@ -101,9 +101,9 @@ class Listing:
 
     def rows(self) -> list[Row]:
         """Return every run's row, newest first, all as they are now."""
-        self.look(at_all=True)
+        self.refresh(at_all=True)
         while self._unread:
-            self.look()
+            self.refresh()
         with self._lock:
             rows = [
                 {name: value for name, value in entry.row.items() if name != "curve"}
@@ -119,14 +119,14 @@ class Listing:
         """
         rundir.open_run(self.runs_dir, run_id)
         with self._lock:
-            self.look_again([run_id])
+            self.read_again([run_id])
             return self._entries[run_id].row
 
     def changes(self, since: int = -1) -> Changes:
         """Return what has changed since a version; everything where the version is not known."""
         with self._lock:
             is_whole = not self._first_version <= since <= self._version
-            self.look()
+            self.refresh()
             after = self._first_version if is_whole else since
             return Changes(
                 version=self._version,
@@ -143,7 +143,7 @@ class Listing:
             self._first_version = self._version
             self._gone.clear()
 
-    def look_again(self, run_ids: Iterable[str]) -> None:
+    def read_again(self, run_ids: Iterable[str]) -> None:
         """Read these runs now: something was done to them."""
         with self._lock:
             self._load_once()
@@ -156,7 +156,7 @@ class Listing:
                 else:
                     self._read(run_id, marks, catalogue)
 
-    def look(self, *, at_all: bool = False) -> None:
+    def refresh(self, *, at_all: bool = False) -> None:
         """Find out what changed: always at live runs, at the others when it is time or asked for."""
         asked_at = time.monotonic()
         with self._lock:
@@ -167,12 +167,12 @@ class Listing:
             is_due = at_all or time.monotonic() - self._looked_at_all > LOOK_AT_ALL_EVERY_S
             if is_due or self._dir_mark is None or self._dir_mark != settled_stat_of(self._dir):
                 catalogue = self._checked_catalogue()
-                self._look_at_all(catalogue)
+                self._read_all(catalogue)
             else:
                 catalogue = self._facts_of or self._checked_catalogue()
                 for run_id, entry in list(self._entries.items()):
                     if entry.is_live or not entry.is_settled:
-                        self._look_at(run_id, catalogue)
+                        self._read_if_changed(run_id, catalogue)
             self._read_on(catalogue)
 
     def save(self) -> None:
@@ -217,7 +217,7 @@ class Listing:
         self._facts_of = catalogue
         return catalogue
 
-    def _look_at_all(self, catalogue: Catalogue) -> None:
+    def _read_all(self, catalogue: Catalogue) -> None:
         self._looked_at_all = time.monotonic()
         self._dir_mark = settled_stat_of(self._dir)
         try:
@@ -229,14 +229,14 @@ class Listing:
         unread = []
         for run_id in names:
             if run_id in self._entries:
-                self._look_at(run_id, catalogue)
+                self._read_if_changed(run_id, catalogue)
             else:
                 mark = stat_of(f"{self._dir}/{run_id}/{WATCHED[0]}")
                 if mark is not None:
                     unread.append((mark[2], run_id))
         self._unread = [run_id for _, run_id in sorted(unread)]
 
-    def _look_at(self, run_id: str, catalogue: Catalogue) -> None:
+    def _read_if_changed(self, run_id: str, catalogue: Catalogue) -> None:
         entry = self._entries[run_id]
         marks = stats_of(f"{self._dir}/{run_id}")
         if marks[0] is None:

@@ -41,7 +41,7 @@ class RunAdminApi:
             for run_id in _ids(run_ids):
                 self._store.open_to_change(run_id)
             moved = run_bin.delete(self._runs_dir, run_ids)
-            self._store.look_again(run_id for run_id, _ in moved)
+            self._store.read_again(run_id for run_id, _ in moved)
             return {
                 "deleted": [{"run_id": run_id, "bin_id": bin_id} for run_id, bin_id in moved],
                 "message": f"{_runs(len(moved))} moved to the bin.",
@@ -55,7 +55,7 @@ class RunAdminApi:
         def restore() -> dict[str, Any]:
             self._require_change_in_bin(_ids(run_ids))
             moved = run_bin.restore(self._runs_dir, run_ids)
-            self._store.look_again(run_id for _, run_id in moved)
+            self._store.read_again(run_id for _, run_id in moved)
             return {
                 "restored": [{"bin_id": bin_id, "run_id": run_id} for bin_id, run_id in moved],
                 "message": f"{_runs(len(moved))} restored.",

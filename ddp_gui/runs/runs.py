@@ -124,12 +124,12 @@ class RunStore:
         with self._lock:
             self._views.pop(run_id, None)
 
-    def look_again(self, run_ids: Iterable[str]) -> None:
+    def read_again(self, run_ids: Iterable[str]) -> None:
         """Show at once what was done to these runs: views are made anew, the list reads them now."""
         changed = list(run_ids)
         for run_id in changed:
             self.forget(run_id)
-        self.listing.look_again(changed)
+        self.listing.read_again(changed)
 
     def forget_unused(self) -> None:
         """Give back the memory of runs nobody has looked at for a minute."""

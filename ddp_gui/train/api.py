@@ -49,7 +49,7 @@ class Api:
         Raises:
             ConfigError: naming the field, the value and what is allowed.
         """
-        here = replace(capacity.look(), most_cpu_ranks=self._line.cpu_ranks)
+        here = replace(capacity.read(), most_cpu_ranks=self._line.cpu_ranks)
         config = plan.parse(raw, here)
         self.access.check(config)
         catalogue = self._catalogue.get()
@@ -57,7 +57,7 @@ class Api:
             catalogue = self._own_data.extend(catalogue, config, self._own_data.remembered(config))
         return plan.make(config, catalogue, here)
 
-    async def look(self, raw: dict[str, Any], *, anew: bool = False) -> Inspection:
+    async def inspect(self, raw: dict[str, Any], *, anew: bool = False) -> Inspection:
         """Look at a person's own data.
 
         Args:
@@ -73,10 +73,10 @@ class Api:
             self._looks.count()
         return await self._own_data.look(config, anew=anew)
 
-    async def _look_first(self, raw: dict[str, Any]) -> None:
+    async def _inspect_first(self, raw: dict[str, Any]) -> None:
         """Look at a person's own data, where a configuration names some, before it is planned."""
         if isinstance(raw, dict) and raw.get("dataset") in (await CLICKS.run(self._catalogue.get)).own_data:
-            await self.look(raw)
+            await self.inspect(raw)
 
     def catalog(self) -> dict[str, Any]:
         """Say what can be picked: models, data sets, strategies, broken plugins."""
@@ -89,7 +89,7 @@ class Api:
         """
 
         async def start() -> dict[str, Any]:
-            await self._look_first(config)
+            await self._inspect_first(config)
             return await STARTS.run(start_now)
 
         def start_now() -> dict[str, Any]:
@@ -151,7 +151,7 @@ class Api:
 
         async def resume() -> dict[str, Any]:
             config = (await CLICKS.run(self._store.open_to_change, run_id)).read_config()
-            await self._look_first(config.to_json())
+            await self._inspect_first(config.to_json())
             return await STARTS.run(resume_now)
 
         def resume_now() -> dict[str, Any]:
@@ -184,13 +184,13 @@ class Api:
     def run_status(self, run_id: str) -> dict[str, Any]:
         """Return status.json's content with the newest step and metrics."""
 
-        def look() -> dict[str, Any]:
+        def read() -> dict[str, Any]:
             view = self._store.view(run_id)
             view.catch_up()
             view.refresh_status()
             return status_values(view)
 
-        return in_plain_words(look)
+        return in_plain_words(read)
 
     def register(self) -> None:
         """Add the endpoints to the Gradio app under construction."""

@@ -54,11 +54,11 @@ def connect(own: Controls, form: Form, api: Api, uploads: Uploads, controls: lis
         except (ValueError, OSError) as error:
             raise shown_as_text(error) from error
 
-    async def look(*values: Any, anew: bool = False) -> tuple[str, Any, Any]:
+    async def inspect(*values: Any, anew: bool = False) -> tuple[str, Any, Any]:
         raw = form.to_raw(*values)
         asked = {name: raw[name] for name in ASKED}
         try:
-            seen = await api.look(asked, anew=anew)
+            seen = await api.inspect(asked, anew=anew)
         except (ValueError, InspectionError) as error:
             raise shown_as_text(error) from error
         columns = [(visible(str(column["name"])), str(column["name"])) for column in seen.columns]
@@ -79,12 +79,12 @@ def connect(own: Controls, form: Form, api: Api, uploads: Uploads, controls: lis
     }
 
     @knowing_who_asks
-    async def look_seen(*values: Any) -> tuple[str, Any, Any]:
-        return await look(*values)
+    async def inspect_shown(*values: Any) -> tuple[str, Any, Any]:
+        return await inspect(*values)
 
     @knowing_who_asks
-    async def look_anew(*values: Any) -> tuple[str, Any, Any]:
-        return await look(*values, anew=True)
+    async def inspect_again(*values: Any) -> tuple[str, Any, Any]:
+        return await inspect(*values, anew=True)
 
     outputs = [own.seen, label, model]
     taken = own.upload.upload(
@@ -93,11 +93,11 @@ def connect(own: Controls, form: Form, api: Api, uploads: Uploads, controls: lis
         form.controls["data_path"],
         concurrency_limit=None,
         api_visibility="private",
-    ).success(look_seen, controls, outputs, **looking)
-    asked = own.look.click(look_anew, controls, outputs, **looking)
+    ).success(inspect_shown, controls, outputs, **looking)
+    asked = own.look.click(inspect_again, controls, outputs, **looking)
     changed = gr.on(
         [form.controls["data_task"].input, label.input],
-        look_seen,
+        inspect_shown,
         controls,
         outputs,
         **looking,

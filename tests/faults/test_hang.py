@@ -42,7 +42,7 @@ def test_stopped_rank_is_named_with_its_line(launcher: Launcher) -> None:
     live.rank(rank).suspend()
     error = wait_for_hang(live)
     assert error["rank"] == rank
-    assert f"rank {rank} was stopped from outside (SIGSTOP)" in str(error["message"])
+    assert f"rank {rank} was suspended from outside (SIGSTOP)" in str(error["message"])
     assert "trainers/" in str(error["message"]) and ".py:" in str(error["message"])
     assert "in run_rank" in str(error["traceback"])
     dump = dump_of(live)
@@ -56,8 +56,8 @@ def test_rank_that_sleeps_for_ever_is_named_and_not_the_one_that_waits_for_it(co
     error = wait_for_hang(live)
     assert error["rank"] == 1
     message = str(error["message"])
-    assert "rank 1 stands still, and the others wait" in message
-    assert "rank 1 stands at step 5" in message and "models/misbehaves.py:" in message
+    assert "rank 1 is stuck, and the others wait" in message
+    assert "rank 1 is at step 5" in message and "models/misbehaves.py:" in message
     assert "forward" in message and "rank 0" not in message
 
 
@@ -70,7 +70,7 @@ def test_collective_that_a_sleeping_rank_never_entered_is_named(copy_with: CopyW
     error = wait_for_hang(live)
     assert error["rank"] == 1
     message = str(error["message"])
-    assert "rank 1 stands still, and the others wait" in message
+    assert "rank 1 is stuck, and the others wait" in message
     said = re.search(r"Rank 1 never entered ([a-z-]+) \d+ \(float32, .*\), in which rank 0 waits\.", message)
     assert said is not None, live.story()
     assert "Rank 1 never entered" in dump_of(live)
@@ -84,7 +84,7 @@ def test_collective_that_one_rank_skips_is_told_as_waiting_for_each_other(copy_w
     error = wait_for_hang(live)
     message = str(error["message"])
     assert "wait for each other" in message, live.story()
-    assert "rank 0 stands at step 5" in message and "rank 1 stands at step 5" in message
+    assert "rank 0 is at step 5" in message and "rank 1 is at step 5" in message
     assert "models/misbehaves.py:" in message, "the line of the collective the others never reach"
     assert "same collectives" in str(error["hint"])
 
@@ -95,7 +95,7 @@ def test_hang_is_waited_for_where_that_was_chosen_and_the_run_goes_on(launcher: 
     live.rank(1).suspend()
     hang = live.wait_for("warning", timeout_s=ANSWER_TIMEOUT_S)
     assert (hang["code"], hang["rank"]) == ("hang", 1)
-    assert "It was told to wait" in hang["hint"]
+    assert "The run is set to wait" in hang["hint"]
     time.sleep(1.5 * LIMIT_S)
     assert len(live.events("warning")) == 1, "said once"
     live.rank(1).resume()

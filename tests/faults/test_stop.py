@@ -34,8 +34,8 @@ def test_stop_of_a_hanging_run_is_forced_and_leaves_nothing(launcher: Launcher) 
     assert status.state == "stopped", live.story()
     (warning,) = live.events("warning")
     assert warning["code"] == "stop_forced"
-    assert "did not stop by itself in time" in warning["message"]
-    assert f"Resume goes on from the checkpoint of step {newest}." in warning["hint"]
+    assert "did not stop in time" in warning["message"]
+    assert f"Resume continues from the checkpoint of step {newest}." in warning["hint"]
     assert live.states()[-1] == "stopped"
 
 

@@ -53,7 +53,7 @@ def event_lines() -> bytes:
 def contract_files() -> list[bytes]:
     """Return a good file of each kind that is not events, the number of the kind before it."""
     files: list[object] = [
-        {"schema_version": 3, "dataset": "digits", "model": "mlp", "batch_size": 32, "seed": None},
+        {"schema_version": 4, "dataset": "digits", "model": "mlp", "batch_size": 32, "seed": None},
         {"schema_version": 1, "state": "running", "pid": 7, "pid_start_time": 1.5, "started_unix_s": 5.0},
         {"schema_version": 1, "token": "a" * 16, "num_ranks": 2, "asked_unix_s": 1.5, "resume_step": None},
         {"schema_version": 1, "token": "a" * 16, "num_ranks": 2, "asked_unix_s": 1.5, "granted_unix_s": 2.5},

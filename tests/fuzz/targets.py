@@ -125,7 +125,7 @@ def read_data(data: bytes, suffix: str, **options: Any) -> bool:
         path.write_bytes(data)
         own = Own(DataOptions(path=str(path), **options))
         try:
-            look: Any = own.kind.look(own.problems)
+            look: Any = own.kind.inspect(own.problems)
             own.problems.check(str(path))
             json.dumps(own.kind.about(look), allow_nan=False)
             own.kind.estimate(look)

@@ -17,8 +17,8 @@ from trainers.contract import tickets
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.engines import liveness
+from trainers.machine import process_title
 
-STANDING_BY = "trainers.warm_worker"
 STANDBY = "trainers.engines.local.warm_supervisor"
 # What the form calls the number of ranks, with GPUs and without.
 NUM_RANKS_LABELS = ("GPUs (up to", "CPU ranks (up to")
@@ -188,7 +188,7 @@ class Clicks:
         def are_there() -> set[int]:
             below = psutil.Process(self._pid).children(recursive=True)
             (holder,) = [each for each in below if STANDBY in _words(each)] or [None]
-            ranks = [each for each in below if STANDING_BY in _words(each) and _is_rank(each, holder)]
+            ranks = [each for each in below if process_title.title_of(_words(each)) is not None]
             if holder is None or len(ranks) != num_ranks:
                 return set()
             family = {holder.pid, *(each.pid for each in holder.children(recursive=True))}
@@ -210,14 +210,6 @@ def _words(process: psutil.Process) -> list[str]:
         return process.cmdline()
     except psutil.Error:
         return []
-
-
-def _is_rank(process: psutil.Process, holder: psutil.Process | None) -> bool:
-    """Tell whether a process is a rank and not torchrun, whose command line names the same module."""
-    try:
-        return holder is not None and process.ppid() != holder.pid
-    except psutil.Error:
-        return False
 
 
 @contextlib.contextmanager

@@ -134,7 +134,7 @@ def test_the_rank_whose_kernel_never_ends_is_named(copy_with: CopyWith, two_gpus
     assert status.state == "failed", live.story()
     (error,) = live.events("error")
     assert (error["code"], error["rank"]) == ("hang", 1), error
-    assert "the GPU of rank 1 never came to the end" in error["message"]
+    assert "the GPU of rank 1 never finished" in error["message"]
 
 
 def test_the_rank_that_others_wait_for_is_named(copy_with: CopyWith, two: Place) -> None:
@@ -145,7 +145,7 @@ def test_the_rank_that_others_wait_for_is_named(copy_with: CopyWith, two: Place)
     assert status.state == "failed", live.story()
     (error,) = live.events("error")
     assert (error["code"], error["rank"]) == ("hang", 1), error
-    assert "rank 1" in error["message"] and "rank 0 stands still" not in error["message"]
+    assert "rank 1" in error["message"] and "rank 0 is stuck" not in error["message"]
 
 
 def test_a_trace_tells_products_computed_while_gradients_travel() -> None:

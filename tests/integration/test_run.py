@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 
+import psutil
+
 from tests.harness import (
     ANSWER_TIMEOUT_S,
     END_TIMEOUT_S,
@@ -52,6 +54,21 @@ def test_plan_says_how_long_the_run_is_on_the_data_that_is_there(launcher: Launc
     assert plan["num_parameters"] > 400_000
     assert plan["class_names"] is None, "letters are no classes to be told apart"
     assert live.events("eval")[-1]["confusion"] is None
+
+
+def test_the_plan_says_what_gradients_are_really_averaged_over(
+    finished_run: LiveRun, launcher: Launcher
+) -> None:
+    (plan,) = finished_run.events("plan")
+    assert plan["all_reduce"] == "shared_memory"
+    for config, said in (({"all_reduce": "backend"}, "gloo"), ({"nproc_per_node": 1}, None)):
+        live = launcher.start(max_steps=20, **config)
+        assert live.wait_for_end().state == "finished", live.story()
+        (plan,) = live.events("plan")
+        assert plan["all_reduce"] == said
+        if said == "gloo":
+            usual = finished_run.losses()
+            assert live.losses() == {step: usual[step] for step in range(1, 21)}, "two addends, the same bits"
 
 
 def test_confusion_counts_every_validation_sample_under_the_names_of_the_plan(finished_run: LiveRun) -> None:
@@ -159,12 +176,19 @@ def test_literal_torchrun_command_works_by_hand(launcher: Launcher) -> None:
     assert run.list_checkpoints()[-1].step == 30
 
 
+def shown(process: psutil.Process) -> str:
+    """Return what ps shows of a process's command line."""
+    command = ["ps", "-o", "args=", "-p", str(process.pid)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def test_ranks_are_forked_from_torchrun_and_are_sessions_of_their_own(launcher: Launcher) -> None:
     live = launcher.start(num_epochs=100_000)
     live.wait_for_step(1)
     torchrun, ranks = live.torchrun(), [live.rank(0), live.rank(1)]
     assert [rank.ppid() for rank in ranks] == [torchrun.pid] * 2
-    assert [rank.cmdline() for rank in ranks] == [torchrun.cmdline()] * 2, "an interpreter of its own"
+    assert [rank.environ() for rank in ranks] == [torchrun.environ()] * 2, "an interpreter of its own"
+    assert [shown(rank) for rank in ranks] == [f"ddp: {live.run.run_id} rank {rank}" for rank in (0, 1)]
     assert [os.getsid(rank.pid) for rank in ranks] == [rank.pid for rank in ranks]
     live.ask("stop", save=False)
     assert live.wait_for_end().state == "stopped", live.story()
@@ -177,7 +201,10 @@ def test_where_forking_is_turned_off_each_rank_has_an_interpreter_and_the_run_is
     live = launcher.start_run(run, environment={fork_server.START_METHOD: "spawn"})
     live.pause_at_start()
     assert "trainers.engines.local.fork_server" not in live.torchrun().cmdline()
-    assert live.rank(0).cmdline() != live.torchrun().cmdline()
+    assert live.rank(0).environ()["RANK"] == "0", "started, not forked"
+    assert [shown(live.rank(rank)) for rank in (0, 1)] == [
+        f"ddp: {run.run_id} rank {rank}" for rank in (0, 1)
+    ]
     live.ask("resume")
     assert live.wait_for_end().state == "finished", live.story()
     assert live.losses() == finished_run.losses()

@@ -15,7 +15,7 @@ from tests.harness import REPOSITORY, Launcher, all_events, create_run, ranks_be
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 from trainers.engines.local.orders import Order
-from trainers.machine import processes
+from trainers.machine import process_title, processes
 
 NUM_RANKS = 2
 END_S = 180.0
@@ -73,6 +73,10 @@ def rank_of(process: subprocess.Popen[bytes], rank: int) -> psutil.Process:
     return found
 
 
+def title_of(process: psutil.Process) -> str | None:
+    return process_title.title_of(process.cmdline())
+
+
 def give(process: subprocess.Popen[bytes], run: RunDirectory) -> None:
     assert process.stdin is not None
     process.stdin.write(Order(run_dir=str(run.path)).to_line())
@@ -104,9 +108,12 @@ def test_a_run_is_the_same_with_ranks_that_stood_by(launcher: Launcher, begin: B
 def test_what_goes_wrong_is_told_as_ever(launcher: Launcher, begin: Begin) -> None:
     run = create_run(launcher.runs_dir, nproc_per_node=NUM_RANKS, num_epochs=100_000)
     process = begin()
+    rank = rank_of(process, 1)
+    wait_until("its title", lambda: title_of(rank) == "ddp: waiting for a run, rank 1", END_S)
     give(process, run)
     wait_until("a step", lambda: losses(run), END_S)
-    rank_of(process, 1).kill()
+    assert title_of(rank) == f"ddp: {run.run_id} rank 1"
+    rank.kill()
     assert process.wait(END_S) == 1
     (error,) = [event for event in all_events(run) if event["kind"] == "error"]
     assert error["rank"] == 1 and "Rank 1 was killed" in error["message"]

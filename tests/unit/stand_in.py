@@ -32,7 +32,7 @@ class FakeDevices(Devices):
         self.cpu_ranks = cpu_ranks
         self.now = DevicesNow(gpus=gpus, users=dict(users), cpu_ranks=cpu_ranks)
 
-    def look(self) -> DevicesNow:
+    def sample(self) -> DevicesNow:
         return self.now
 
 

@@ -115,7 +115,9 @@ _FURTHER: Mapping[str, Check] = {
     ),
     **dict.fromkeys(("epoch", "step", "rank"), _is_count_or_none),
     **dict.fromkeys(("size_bytes", "duration_s", "stall_s"), _is_number_or_none),
-    **dict.fromkeys(("reason", "message", "path", "hint", "traceback", "type"), _is_text_or_none),
+    **dict.fromkeys(
+        ("reason", "message", "path", "hint", "traceback", "type", "all_reduce"), _is_text_or_none
+    ),
     "class_names": _or_none(_is_list_of(_is_text)),
     "confusion": _or_none(_is_list_of(_is_list_of(_is_number))),
     "removed": _or_none(_is_list_of(_is_count)),

@@ -21,13 +21,13 @@ MAX_NAME = 100
 LOCAL = "local"
 
 LOST_MESSAGE = (
-    "The process that looked after this run is gone, so the run ended without a last word "
+    "The supervisor of this run is gone, so the run ended without a final event "
     "(killed, or the machine restarted)."
 )
 RESUME_HINT = "Resume continues from the newest whole checkpoint."
 NOTHING_SAVED_HINT = "Nothing was saved yet: start it again."
 DAMAGED_MESSAGE = (
-    "The status file of this run is damaged, so its state is what its events say. Resume writes a new one."
+    "The status file of this run is damaged, so its state is taken from its events. Resume writes a new one."
 )
 
 
@@ -117,7 +117,7 @@ def read(path: Path) -> Status | None:
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise StatusError(
             f"The status file was made by a newer version of this program (schema {version}, this one knows "
-            f"{SCHEMA_VERSION}), so the state is what the events say. Open the run with the newer version."
+            f"{SCHEMA_VERSION}), so the state is taken from the events. Open the run with the newer version."
         )
     if not all(is_right(raw.get(name)) for name, is_right in _FIELDS.items()):
         raise StatusError(DAMAGED_MESSAGE)

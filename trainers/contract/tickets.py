@@ -98,7 +98,7 @@ def claim(run: RunDirectory, token: str | None) -> None:
         return
     ticket = read_queued(run)
     if ticket is None or ticket.grant is None or ticket.grant.token != token:
-        raise TicketError(f"run {run.run_id} was taken out of the line, or started in another way")
+        raise TicketError(f"run {run.run_id} was removed from the queue, or started in another way")
 
 
 def leave_line(run: RunDirectory) -> None:
@@ -113,7 +113,7 @@ def _read(path: Path) -> Ticket | None:
     except FileNotFoundError:
         return None
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise TicketError(f"{path.name} of run {path.parent.name} makes no sense: {error}") from error
+        raise TicketError(f"{path.name} of run {path.parent.name} is invalid: {error}") from error
 
 
 def _checked(raw: Any) -> Ticket:

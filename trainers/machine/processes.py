@@ -9,6 +9,8 @@ from pathlib import Path
 
 import psutil
 
+from trainers.machine import process_title
+
 TREE_LOOK_S = 0.5
 KILL_WAIT_S = 3.0
 # After SIGKILL the driver takes a process's GPU contexts and pinned memory apart before it is gone.
@@ -21,7 +23,10 @@ _GPU_FILES = ("/dev/nvidia", "/dev/kfd")
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessFacts:
-    """What can be known of a process; what is hidden from this user is empty or None."""
+    """What can be known of a process; what is hidden from this user is empty or None.
+
+    `name` is that of its program, or of a rank its title.
+    """
 
     pid: int
     parent_pid: int
@@ -42,13 +47,14 @@ def look_at(pid: int) -> ProcessFacts | None:
     try:
         process = psutil.Process(pid)
         with process.oneshot():
+            command_line = _command_line(process)
             return ProcessFacts(
                 pid=pid,
                 parent_pid=process.ppid(),
                 started_unix_s=process.create_time(),
-                name=process.name(),
+                name=process_title.title_of(command_line) or process.name(),
                 user=_user(process),
-                command_line=_command_line(process),
+                command_line=command_line,
                 working_directory=_working_directory(process),
             )
     except psutil.Error:

@@ -28,8 +28,6 @@ from trainers.parallel.process_group import World, gather_json
 PIECE_BYTES = 2**20
 # With more ranks each one would read more than gloo sends.
 MOST_RANKS = 8
-# Where it must not be used, as to measure what it brings.
-OFF = "TRAINERS_NO_SHARED_SUM"
 
 # What `poll` can be told: 24 days.
 LONGEST_MS = 2**31 - 1
@@ -137,7 +135,6 @@ def create(world: World, timeout_s: float) -> SharedSum | None:
         # Elsewhere the same address is somebody else's.
         and os.environ.get("LOCAL_WORLD_SIZE") == str(world.world_size)
         and memory_file.is_in_memory()
-        and OFF not in os.environ
     )
     if not is_for_them:
         return None

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from trainers.contract import config as config_module
@@ -176,6 +177,11 @@ class Strategy:
     def counts(self) -> bool:
         """Whether this rank's evaluation counts in sums over all ranks: one rank of each replica."""
         return self.world.rank % (self.world.world_size // self.num_replicas) == 0
+
+    @property
+    def all_reduce(self) -> str | None:
+        """What gradients are averaged over, once the network is wrapped; None: there is one rank."""
+        return None if self.world.world_size == 1 else dist.get_backend()
 
     def wrap(self, network: nn.Module) -> None:
         """Take the network (whole, the same on every rank, on its device); set `network` and `model`.

@@ -105,7 +105,7 @@ def _look(own: Own, options: DataOptions, answer: dict[str, Any], *, prepare: bo
     kind = own.kind
     answer["kind"] = kind.name
     answer["fingerprint"] = own.fingerprint
-    look: Any = kind.look(own.problems)
+    look: Any = kind.inspect(own.problems)
     answer |= _clean(kind.about(look))
     own.problems.check(options.path)
     is_there = cache.find(own.fingerprint) is not None

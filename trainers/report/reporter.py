@@ -190,7 +190,11 @@ class Reporter(NullReporter):
                 chunk = file.read(size - self._commands_offset)
         except ForeignFileError as error:
             self._commands_offset = sys.maxsize  # said once
-            self.warning("command_unreadable", f"No command is heard: {error}.", "Stop it by its processes.")
+            self.warning(
+                "command_unreadable",
+                f"Commands cannot be read: {error}.",
+                "To stop the run, end its processes.",
+            )
             return
         end = chunk.rfind(b"\n") + 1
         self._commands_offset += end
@@ -212,7 +216,7 @@ class Reporter(NullReporter):
             command = Command(name=name, save=bool(save), learning_rate=rate, id=str(raw["id"]), why=why)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             message = f"A command could not be read: {error}"
-            self.warning("command_unreadable", message, "It was passed over.")
+            self.warning("command_unreadable", message, "It was ignored.")
             if isinstance(raw, dict) and "id" in raw:
                 # Whoever gave it waits for an answer.
                 name = str(raw.get("name"))
@@ -268,7 +272,7 @@ def _made_events(queued: Sequence[_Queued]) -> Iterator[_Item]:
 def _thinned_warning(count: int) -> dict[str, Any]:
     return {
         "code": "steps_thinned",
-        "message": f"{count} step events were left out because they came faster than they could be written.",
+        "message": f"{count} step events were dropped because they came faster than they could be written.",
         "hint": "Training is not affected; the curve has fewer points here.",
         "rank": None,
         "traceback": None,

@@ -49,6 +49,7 @@ class DataParallel(Strategy):
         "gradient_as_bucket_view",
         "static_graph",
         "gradient_compression",
+        "all_reduce",
     )
     checks: ClassVar[tuple[Check, ...]] = (
         Check(
@@ -63,6 +64,7 @@ class DataParallel(Strategy):
     libraries: ClassVar[tuple[str, ...]] = ("torch._dynamo.utils",)
     rehearses: ClassVar[bool] = True
     model: DistributedDataParallel
+    _shared: shared_all_reduce.SharedSum | None = None
 
     def wrap(self, network: nn.Module) -> None:
         config, device = self.config, self.world.device
@@ -80,8 +82,12 @@ class DataParallel(Strategy):
             set_sample_rate(_NEVER)
         if config.gradient_compression in _COMPRESSIONS:
             self.model.register_comm_hook(dist.group.WORLD, _COMPRESSIONS[config.gradient_compression])
-        else:
+        elif config.all_reduce == "auto":
             self._share_memory()
+
+    @property
+    def all_reduce(self) -> str | None:
+        return "shared_memory" if self._shared is not None else super().all_reduce
 
     def _sends_buffers(self, network: nn.Module) -> bool:
         """Tell whether each forward pass has to begin with rank 0's buffers.
@@ -99,8 +105,9 @@ class DataParallel(Strategy):
     def _share_memory(self) -> None:
         """Between CPU ranks of one machine average without sockets: the same sums, in less time."""
         patience_s = beats.patience(self.config).total_seconds()
-        if (shared := shared_all_reduce.create(self.world, patience_s)) is not None:
-            self.model.register_comm_hook(shared, _average_in_shared_memory)
+        self._shared = shared_all_reduce.create(self.world, patience_s)
+        if self._shared is not None:
+            self.model.register_comm_hook(self._shared, _average_in_shared_memory)
 
     def gradient_sync(self, *, enabled: bool) -> contextlib.AbstractContextManager[None]:
         """Leave the all-reduce out on the steps that only accumulate (`no_sync`)."""

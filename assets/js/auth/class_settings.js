@@ -36,7 +36,7 @@ export async function openClassSettings() {
     ),
     confirm: "Save",
     onConfirm: async () => {
-      const { value, title } = choices.find((each) => each.input.checked);
+      const { value, title } = choices.find((each) => each.input.checked) ?? choices[0];
       await callEndpoint("class_settings", { everyone_sees: value });
       inform(`${title}, from now on.`);
     },

@@ -24,5 +24,5 @@ export function mayChange(who, owner) {
 export function whyNot(owner) {
   return owner
     ? `This run belongs to ${owner}. Only ${owner} or a teacher can change it.`
-    : "This run is nobody’s. Only a teacher can change it.";
+    : "This run has no owner. Only a teacher can change it.";
 }

@@ -23,6 +23,7 @@ export function loadPlotly() {
       return;
     }
     // The page may have begun to fetch it; it is run only now, when everything else has been asked for.
+    /** @type {HTMLLinkElement | null} */
     const fetched = document.querySelector('link[rel="preload"][href*="live/plotly.min.js"]');
     const script = el("script", { src: fetched?.href ?? address("live/plotly.min.js") });
     script.addEventListener("load", () => resolve(window.Plotly));
@@ -37,9 +38,13 @@ export class Chart {
    * `figure()` returns {data, layout, title?, revision?, end?} for what is held now, `end` being the last
    * place of a growing axis; `fetchRange(low, high)`, where given, resolves to the finer traces of a range
    * the user zoomed into; `everyMs` is the least time between two drawings; `controls` go beside the title.
+   * @param {Record<string, any>} options
    */
   constructor({ name, title, empty, figure, fetchRange = null, everyMs = 0, onVisible, controls = null }) {
-    Object.assign(this, { figure, fetchRange, everyMs, onVisible });
+    this.figure = figure;
+    this.fetchRange = fetchRange;
+    this.everyMs = everyMs;
+    this.onVisible = onVisible;
     this.isDirty = true;
     this.isVisible = false;
     this.isDrawn = false;
@@ -47,6 +52,8 @@ export class Chart {
     this.drawnAt = -Infinity;
     this.fullAt = -Infinity;
     this.fine = {};
+    this.config = null;
+    this.watches = null;
     this.revision = 0;
     this.zoomRevision = 0;
     this.title = el("h3", { id: `ddp-chart-${name}` }, title);
@@ -65,7 +72,7 @@ export class Chart {
     this.isPointed = false;
     this.sight = new IntersectionObserver(
       (entries) => {
-        this.isVisible = entries.at(-1).isIntersecting;
+        this.isVisible = entries.at(-1)?.isIntersecting ?? false;
         if (this.isVisible && this.isDirty) onVisible();
       },
       { rootMargin: "150px" },

@@ -16,17 +16,25 @@ export class GrowingAxis {
     this.movedAt_s = performance.now() / 1000;
   }
 
-  /** The end for curves whose newest place is `last`; the same as before while that still suits them. */
+  /**
+   * The end for curves whose newest place is `last`; the same as before while that still suits them.
+   * @param {number} last
+   */
   endFor(last) {
     const suits = last <= this.end && this.end <= last * (1 + MOST_AHEAD + HARDLY);
     if (!suits) this.move(last);
     return this.end;
   }
 
+  /**
+   * @param {number} last
+   */
   move(last) {
     const now_s = performance.now() / 1000;
     const pace = Math.max(0, last - this.last) / Math.max(now_s - this.movedAt_s, 0.001);
     const ahead = Math.min(Math.max(pace * STANDS_STILL_S, last * LEAST_AHEAD), last * MOST_AHEAD);
-    Object.assign(this, { end: last + ahead, last, movedAt_s: now_s });
+    this.end = last + ahead;
+    this.last = last;
+    this.movedAt_s = now_s;
   }
 }

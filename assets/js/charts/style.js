@@ -20,7 +20,10 @@ export function timeTicks(longestSeconds) {
   return longestSeconds < 86400 ? ["%-H:%M", "hours:minutes"] : ["day %-j, %-H:%M", "time"];
 }
 
-/** The layout a figure's own is merged into. */
+/**
+ * The layout a figure's own is merged into.
+ * @returns {Record<string, any>}
+ */
 export function baseLayout(dataRevision, yRevision, zoomRevision) {
   const colors = chartColors();
   // Grows with the page's text: on a projector, on a very large screen.

@@ -1,13 +1,21 @@
 // The points of a run as the server sent them: replaced by a snapshot, extended by a delta.
 
+/** @typedef {{ x: number[], y: (number | null)[] }} Trace */
+
 const MAX_HELD = 4000;
 
 export class Traces {
   constructor() {
+    /** @type {Map<string, Trace>} */
     this.held = new Map();
+    // What they were asked for: the axis and the smoothing.
+    this.look = "";
   }
 
-  /** Takes a payload in and returns the names of the traces that changed. */
+  /**
+   * Takes a payload in and returns the names of the traces that changed.
+   * @param {{ type: string, traces: Record<string, any> }} payload
+   */
   apply(payload) {
     const changed = new Set(Object.keys(payload.traces));
     if (payload.type === "snapshot") {
@@ -25,12 +33,18 @@ export class Traces {
     return changed;
   }
 
-  /** The points of a trace; none when it does not exist yet. */
+  /**
+   * The points of a trace; none when it does not exist yet.
+   * @param {string} name
+   */
   get(name) {
     return this.held.get(name) ?? { x: [], y: [] };
   }
 
-  /** The names that begin with a word, in the order of the ranks they end with. */
+  /**
+   * The names that begin with a word, in the order of the ranks they end with.
+   * @param {string} prefix
+   */
   named(prefix) {
     return [...this.held.keys()]
       .filter((name) => name.startsWith(prefix))
@@ -43,7 +57,11 @@ export class Traces {
   }
 }
 
-/** The value of a trace at the place nearest to `x`; null when it has none. */
+/**
+ * The value of a trace at the place nearest to `x`; null when it has none.
+ * @param {Trace} trace
+ * @param {number} x
+ */
 export function valueAt({ x: places, y }, x) {
   if (places.length === 0) return null;
   const after = Math.min(lowerBound(places, x), places.length - 1);
@@ -52,11 +70,15 @@ export function valueAt({ x: places, y }, x) {
   return y[near] ?? y[far];
 }
 
-/** Returns a trace with the finer points of a range in place of its own. */
+/**
+ * Returns a trace with the finer points of a range in place of its own.
+ * @param {Trace} coarse
+ * @param {Trace | null | undefined} fine
+ */
 export function refine(coarse, fine) {
   if (!fine || fine.x.length === 0) return coarse;
   const low = fine.x[0];
-  const high = fine.x.at(-1);
+  const high = fine.x.at(-1) ?? low;
   const before = lowerBound(coarse.x, low);
   let after = lowerBound(coarse.x, high);
   while (after < coarse.x.length && coarse.x[after] <= high) after += 1;
@@ -66,6 +88,10 @@ export function refine(coarse, fine) {
   };
 }
 
+/**
+ * @param {number[]} sorted
+ * @param {number} value
+ */
 function lowerBound(sorted, value) {
   let low = 0;
   let high = sorted.length;

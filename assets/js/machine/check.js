@@ -53,10 +53,10 @@ export class CommunicationCheck {
 
   layOut(backend) {
     const why =
-      "In every step of training the ranks average their gradients: an all-reduce. This does it for real, with tensors of " +
+      "In every step of training the ranks average their gradients: an all-reduce. This runs real all-reduces, with tensors of " +
       `1 kB to 66 MB over ${backend}, checks that the sums are right, and shows how much passes per second.`;
     return section(
-      "How fast the ranks talk to each other",
+      "How fast the ranks communicate",
       "check",
       el("p", { class: "ddp-caption" }, why),
       el(
@@ -79,7 +79,7 @@ export class CommunicationCheck {
       this.busy,
       names.length === 0
         ? ""
-        : `${runNames(names)} the same devices: what is measured now will be lower than on a free machine.`,
+        : `${runNames(names)} the same devices: results will be lower than on an idle machine.`,
     );
   }
 
@@ -114,7 +114,7 @@ export class CommunicationCheck {
   /** Asks for a check's state until it has ended; pauses while nobody sees the page. */
   follow(checkId) {
     this.checkId = checkId;
-    clearTimeout(this.timer);
+    clearTimeout(this.timer ?? undefined);
     const look = async () => {
       let restMs = FOLLOW_EVERY_MS;
       if (document.visibilityState === "visible") {
@@ -153,7 +153,7 @@ export class CommunicationCheck {
 
   close() {
     this.isClosed = true;
-    clearTimeout(this.timer);
+    clearTimeout(this.timer ?? undefined);
     this.result.close();
   }
 }

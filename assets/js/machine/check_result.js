@@ -134,7 +134,7 @@ function row(entry) {
 function caption(check) {
   const device = check.lines[0]?.device;
   const who = `${check.num_ranks} ranks over ${check.backend === "nccl" ? "NCCL" : "gloo"}${device ? ` on ${device}` : ""}`;
-  const meanwhile = check.busy_with.length > 0 ? `, while ${check.busy_with.join(", ")} was going on` : "";
+  const meanwhile = check.busy_with.length > 0 ? `, while ${check.busy_with.join(", ")} was running` : "";
   return `${who}, ${dateTime(check.started_unix_s)}${meanwhile}`;
 }
 
@@ -142,10 +142,10 @@ function stateWords(check) {
   const newest = check.lines.at(-1);
   if (check.state === "done") return verdict(check);
   if (check.state === "failed") return check.error;
-  if (check.state === "stopped") return "Stopped. Nothing of it is left running.";
+  if (check.state === "stopped") return "Stopped. No process is left.";
   return newest
     ? `Measuring: ${count(check.lines.length)} sizes so far, up to ${bytes(newest.size_bytes)}.`
-    : `Starting ${check.num_ranks} ranks: that takes some seconds.`;
+    : `Starting ${check.num_ranks} ranks: this takes a few seconds.`;
 }
 
 /** The measured figure in a student's terms. */
@@ -157,7 +157,7 @@ function verdict({ example, num_ranks: ranks }) {
 function fixedPrice({ lines }) {
   const quickest = Math.min(...lines.map((entry) => entry.time_s));
   return (
-    `No message takes less than ${fineTime(quickest)}, however small: each has a fixed price. So DDP sends gradients in ` +
+    `No message takes less than ${fineTime(quickest)}, however small: each message has a fixed cost. So DDP sends gradients in ` +
     `buckets of ${BUCKET_WORDS}, and while the rest is still being computed: part of this time is hidden.`
   );
 }

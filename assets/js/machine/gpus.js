@@ -87,10 +87,8 @@ class GpuTile {
 
   updateUsers({ answers, processes }) {
     show(this.nobody, !processes?.length);
-    const unknown = answers
-      ? "The driver does not say who uses it."
-      : "What is missing, below, says what can be done.";
-    setText(this.nobody, processes === null ? unknown : "Nobody uses it now.");
+    const unknown = answers ? "The driver does not report who uses it." : "See “What is missing” below.";
+    setText(this.nobody, processes === null ? unknown : "Not in use.");
     keepRows(
       this.users,
       processes ?? [],

@@ -20,10 +20,10 @@ export function missingSection() {
 
 function leadWords(missing) {
   if (missing === null) return "Looking …";
-  if (missing.length === 0) return "Nothing is missing: all of this program can be used here.";
+  if (missing.length === 0) return "Nothing is missing: every feature works here.";
   return missing.some((item) => item.is_problem)
-    ? "What stands in the way comes first; each of the others would add something."
-    : "Nothing stands in the way of training. Each of these would add something.";
+    ? "Problems come first; the other items are optional."
+    : "Training works. Each of these items is optional.";
 }
 
 // What changes makes another row: a driver's words, the space that is left.

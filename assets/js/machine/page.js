@@ -14,7 +14,7 @@ const REFRESH_EVERY_MS = 2000;
 /** Fills an element with the machine's page; returns a function that ends it. */
 export function mountMachine(root) {
   const note = el("p", { class: "ddp-connection", role: "status", hidden: true });
-  const waiting = el("p", { class: "ddp-loading" }, "Looking at this machine …");
+  const waiting = el("p", { class: "ddp-loading" }, "Reading the state of this machine …");
   const page = el("div", { class: "ddp ddp-machine-page" }, el("h1", {}, "Machine"), note, waiting);
   root.replaceChildren(page);
   let view = null;

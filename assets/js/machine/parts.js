@@ -145,10 +145,10 @@ export class Memory {
     );
     show(this.standby, Boolean(standby));
     if (standby) {
-      const ranks = `${count(standby.num_ranks)} rank${standby.num_ranks === 1 ? " stands" : "s stand"}`;
+      const ranks = `${count(standby.num_ranks)} rank${standby.num_ranks === 1 ? " is" : "s are"}`;
       setText(
         this.standby,
-        `${ranks} by, so that the next Start begins at once: ${bytes(standby.memory_bytes)}, given back when memory gets short.`,
+        `${ranks} kept warm, so that the next Start begins at once: ${bytes(standby.memory_bytes)}, freed when memory runs low.`,
       );
     }
   }
@@ -196,13 +196,13 @@ export function forecastWords(forecast) {
   const span = duration(forecast.measured_over_s);
   switch (forecast.state) {
     case "no_run":
-      return "No run is going on here, so nothing is being written.";
+      return "No run is live, so nothing is being written.";
     case "measuring":
       return `Measuring how fast the live runs write: known after ${duration(forecast.needs_s)}, ${span} so far.`;
     case "not_growing":
       return `The live runs have not grown in the last ${span}.`;
     case "too_slow":
-      return `The live runs write ${perMinute(forecast)} (measured over ${span}): the disk lasts for more than a year, too slow to matter.`;
+      return `The live runs write ${perMinute(forecast)} (measured over ${span}): the disk will last for more than a year.`;
     default:
       return `The live runs write ${perMinute(forecast)} (measured over ${span}): at this rate the disk lasts about ${duration(forecast.lasts_s)}.`;
   }

@@ -14,7 +14,7 @@ const FOLLOW_EVERY_MS = 500;
 const UNKNOWN_CHECK = "check_id is ";
 const IS_OPEN = new Set(["waiting", "running"]);
 const WHY =
-  "Starts real short jobs, one after the other, and says of each whether it passed: every strategy that fits, a checkpoint, " +
+  "Runs short real jobs, one after the other, and reports whether each passed: every strategy that fits, a checkpoint, " +
   "a killed rank, an exact resume, Stop, all-reduces, the disk, and whether driver, wheel and card fit. It takes only GPUs " +
   "that nobody uses, else two ranks on the CPU; on a busy machine it takes longer.";
 
@@ -81,10 +81,10 @@ export class SelfCheck {
       // An older one must not stand in place of the word that the last was ended.
       if (newest && newest !== this.check?.check_id && (isRunning || !this.isLost)) this.follow(newest);
     }
-    const words = runs.length === 1 ? "A run is going on: " : `${runs.length} runs are going on: `;
+    const words = runs.length === 1 ? "A run is live: " : `${runs.length} runs are live: `;
     setText(
       this.busy,
-      runs.length === 0 ? "" : `${words}a check now slows it down, and its times say little.`,
+      runs.length === 0 ? "" : `${words}a check now slows it down, and its timings mean little.`,
     );
   }
 
@@ -135,7 +135,7 @@ export class SelfCheck {
       ...this.check,
       state: "failed",
       findings,
-      error: "The page was started again; that check was ended.",
+      error: "The page was restarted; that check was stopped.",
     });
   }
 
@@ -187,9 +187,9 @@ function isGood(check) {
 function nowWords(check) {
   const { state, findings } = check;
   if (state === "failed") return check.error;
-  if (state === "cancelled") return "Cancelled. Nothing of it is left running.";
+  if (state === "cancelled") return "Cancelled. No process is left.";
   if (state === "done") return check.summary;
-  if (check.is_being_cancelled) return "It is being cancelled …";
+  if (check.is_being_cancelled) return "Cancelling …";
   if (check.now === null) return "Starting …";
   const done = findings.filter((finding) => finding.seconds !== null).length;
   return `${done + 1} of ${findings.length}: ${check.now} …`;
@@ -200,7 +200,7 @@ function aboutWords(check) {
   const parts = [`On ${check.device}`, dateTime(check.started_unix_s)];
   if (check.state !== "running") parts.push(`${duration(check.took_s)} in all`);
   const words = [`${parts.join(" · ")}.`];
-  if (check.had_company) words.push("Runs went on meanwhile: the times say little.");
+  if (check.had_company) words.push("Other runs were live: the timings mean little.");
   if (check.compared_with_unix_s !== null) {
     words.push(`Compared with ${dateTime(check.compared_with_unix_s)}.`);
   }

@@ -23,15 +23,15 @@ const FIELDS = [
   },
   {
     name: "disk_bytes",
-    label: "Disk for all kept runs, in GB",
+    label: "Disk for all runs, in GB",
     unit: GB,
     words: (value) => `${bytes(value)} of disk`,
   },
   {
     name: "num_waiting",
-    label: "Runs in the line",
+    label: "Runs in the queue",
     unit: 1,
-    words: (value) => `${count(value)} ${value === 1 ? "run" : "runs"} in the line`,
+    words: (value) => `${count(value)} ${value === 1 ? "run" : "runs"} in the queue`,
   },
 ];
 
@@ -85,7 +85,7 @@ export class LimitsPanel {
       "label",
       { class: "ddp-queue-own", hidden: true },
       own,
-      el("span", {}, "no limits of their own: those of everybody hold"),
+      el("span", {}, "no limits of their own: the limits for everybody apply"),
     );
     person.addEventListener("change", () => {
       show(ownLabel, person.value.trim() in this.limits.people);
@@ -96,7 +96,7 @@ export class LimitsPanel {
     const hint = el(
       "p",
       { class: "ddp-hint" },
-      "An empty field is no limit. With a name, the limits are that person’s instead of everybody’s.",
+      "An empty field means no limit. With a name, the limits apply to that person instead of those for everybody.",
     );
     const content = el(
       "div",
@@ -153,11 +153,11 @@ export class ConfirmStop {
     this.element.addEventListener("click", async () => {
       const runs =
         this.numRunning === 1
-          ? "The run that goes on saves a checkpoint and stops."
-          : `The ${count(this.numRunning)} runs that go on save a checkpoint and stop.`;
+          ? "The live run saves a checkpoint and stops."
+          : `The ${count(this.numRunning)} live runs save a checkpoint and stop.`;
       const stopped = await openDialog({
         title: "Stop all runs?",
-        content: el("p", {}, `${runs} The queue is paused, and who waits keeps the place.`),
+        content: el("p", {}, `${runs} The queue is paused, and queued runs keep their places.`),
         confirm: "Stop all",
         isDangerous: true,
         onConfirm: async () => inform((await callEndpoint("stop_all")).message),
@@ -169,6 +169,6 @@ export class ConfirmStop {
   update(numRunning) {
     this.numRunning = numRunning;
     this.element.disabled = numRunning === 0;
-    this.element.title = numRunning === 0 ? "No run goes on." : "";
+    this.element.title = numRunning === 0 ? "No run is live." : "";
   }
 }

@@ -44,7 +44,9 @@ class KeptTable {
       if (there !== row.element) this.body.insertBefore(row.element, there ?? null);
     });
     // An element that is moved loses the focus.
-    if (this.body.contains(focused) && document.activeElement !== focused) focused.focus();
+    if (focused instanceof HTMLElement && this.body.contains(focused) && document.activeElement !== focused) {
+      focused.focus();
+    }
     show(this.element, items.length > 0);
   }
 }
@@ -104,11 +106,11 @@ class WaitingRow {
     this.first = moveTo("First", "Put first:", () => 1);
     this.up = moveTo("Up", "Move up:", () => this.item.place - 1);
     this.down = moveTo("Down", "Move down:", () => this.item.place + 1);
-    this.share = button("Use occupied GPUs", "Let it use GPUs that others occupy:", () => [
+    this.share = button("Use occupied GPUs", "Let it use GPUs that other programs use:", () => [
       "use_occupied_gpus",
       item.run_id,
     ]);
-    this.out = button("Take out", "Take out of the line:", () => ["stop_run", item.run_id, true]);
+    this.out = button("Remove", "Remove from the queue:", () => ["stop_run", item.run_id, true]);
     const actions = el(
       "td",
       {},
@@ -149,7 +151,7 @@ class WaitingRow {
 
 export class RunningList {
   constructor() {
-    this.none = el("p", { class: "ddp-empty" }, "No run goes on.");
+    this.none = el("p", { class: "ddp-empty" }, "No run is live.");
     this.table = new KeptTable(["run", "has", "since", "ends"], (item) => new RunningRow(item));
     this.element = section("Going on", "going-on", this.table.element, this.none);
   }
@@ -194,13 +196,13 @@ class RunName {
   }
 }
 
-/** What is handed out on this machine: each GPU and who has it, and the CPU ranks. */
+/** What runs can use on this machine: each GPU and who has it, and the CPU ranks. */
 export class Handed {
   constructor() {
     this.gpus = el("ul", { class: "ddp-queue-gpus" });
     this.cpu = el("p", {});
     this.note = el("p", {});
-    this.element = section("What is handed out", "handed-out", this.gpus, this.cpu, this.note);
+    this.element = section("What runs can use", "handed-out", this.gpus, this.cpu, this.note);
   }
 
   update({ gpus, cpu_ranks: cpuRanks, cpu_ranks_used: used, note }) {
@@ -216,7 +218,7 @@ export class Handed {
     show(this.gpus, gpus.length > 0);
     const limit =
       cpuRanks === null
-        ? `${ranks(used, "cpu")} in use; as many are handed out as are asked for.`
+        ? `${ranks(used, "cpu")} in use; the number is not limited.`
         : `${count(used)} of ${ranks(cpuRanks, "cpu")} in use.`;
     setText(this.cpu, limit);
   }
@@ -225,5 +227,5 @@ export class Handed {
 function gpuWords({ index, run, others }) {
   const name = `GPU ${index}`;
   if (run !== null) return [name, run.name ?? "somebody’s run"];
-  return [name, others.length > 0 ? `somebody else’s: ${others.join(", ")}` : "free"];
+  return [name, others.length > 0 ? `other programs: ${others.join(", ")}` : "free"];
 }

@@ -13,7 +13,7 @@ const REFRESH_EVERY_MS = 2000;
 export function mountQueue(root) {
   document.title = "Queue · DDP, live";
   const note = el("p", { class: "ddp-connection", role: "status", hidden: true });
-  const waiting = el("p", { class: "ddp-loading", role: "status" }, "Looking at the line …");
+  const waiting = el("p", { class: "ddp-loading", role: "status" }, "Reading the queue …");
   const page = el("div", { class: "ddp ddp-queue-page" }, el("h1", {}, "Queue"), note, waiting);
   root.replaceChildren(page);
   let view = null;
@@ -39,7 +39,7 @@ class QueueView {
       "p",
       { class: "ddp-queue-paused", role: "status", hidden: true },
       icon("pause"),
-      el("span", {}, "The queue is paused: runs that go on do so, nobody starts."),
+      el("span", {}, "The queue is paused: live runs continue, no run starts."),
     );
     this.trouble = el("p", { class: "ddp-connection", role: "status", hidden: true });
     this.pause = el("button", { type: "button", class: "ddp-button" });
@@ -71,7 +71,7 @@ class QueueView {
   update(queue) {
     this.isPaused = queue.is_paused;
     show(this.trouble, queue.trouble !== null);
-    setText(this.trouble, queue.trouble === null ? "" : `Nobody starts from the queue now: ${queue.trouble}`);
+    setText(this.trouble, queue.trouble === null ? "" : `No run starts from the queue now: ${queue.trouble}`);
     show(this.paused, queue.is_paused);
     setText(this.pause, queue.is_paused ? "Resume the queue" : "Pause the queue");
     this.stopAll.update(queue.running.length);

@@ -25,15 +25,13 @@ const SAVED_BECAUSE = {
 
 export class CheckpointTable {
   constructor(runId, { num_steps: numSteps, may_change: mayChange }, afterAction) {
-    Object.assign(this, {
-      runId,
-      numSteps,
-      mayChange,
-      afterAction,
-      checkpoints: [],
-      best: null,
-      state: "queued",
-    });
+    this.runId = runId;
+    this.numSteps = numSteps;
+    this.mayChange = mayChange;
+    this.afterAction = afterAction;
+    this.checkpoints = [];
+    this.best = null;
+    this.state = "queued";
     this.body = el("tbody", {});
     this.empty = el(
       "p",
@@ -129,9 +127,9 @@ export class CheckpointTable {
     const isEnd = this.state === "finished" && this.numSteps !== null && step >= this.numSteps;
     button.disabled = isLive || isEnd;
     const words = isEnd
-      ? "This is the end of the run: nothing is left to train."
-      : `Starts torchrun again from step ${step}. The curve goes on from there.`;
-    button.title = isLive ? "Possible when the run has ended: press Stop first." : words;
+      ? "This is the last step: nothing is left to train."
+      : `Starts torchrun again from step ${step}. The curve continues from there.`;
+    button.title = isLive ? "Available when the run has ended: press Stop first." : words;
   }
 }
 
@@ -174,7 +172,7 @@ function describe(mark) {
   }
   if (mark.kind === "checkpoint") {
     const why = SAVED_BECAUSE[mark.reason] ?? mark.reason;
-    const saved = `Checkpoint at step ${count(mark.step)}, ${why}: ${bytes(mark.size_bytes)}, training stood still for ${shortTime(mark.stall_s)}.`;
+    const saved = `Checkpoint at step ${count(mark.step)}, ${why}: ${bytes(mark.size_bytes)}, training paused for ${shortTime(mark.stall_s)}.`;
     return ["save", `${saved}${removedWords(mark.removed ?? [])}`];
   }
   if (mark.kind === "command") {

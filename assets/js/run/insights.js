@@ -6,7 +6,10 @@ import { againAddress } from "../shared/net.js";
 
 export class InsightStrip {
   constructor(runId, mayChange, afterAction) {
-    Object.assign(this, { runId, mayChange, afterAction, shown: "[]" });
+    this.runId = runId;
+    this.mayChange = mayChange;
+    this.afterAction = afterAction;
+    this.shown = "[]";
     this.list = el("ul", {});
     this.element = el(
       "section",

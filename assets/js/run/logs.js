@@ -58,7 +58,7 @@ export class LogPanel {
       this.note,
     );
     this.sight = new IntersectionObserver((entries) => {
-      this.isInView = entries.at(-1).isIntersecting;
+      this.isInView = entries.at(-1)?.isIntersecting ?? false;
       if (this.isInView) this.look();
     });
     this.sight.observe(this.element);
@@ -67,7 +67,7 @@ export class LogPanel {
   }
 
   tab(source) {
-    const word = { torchrun: "torchrun", hang: "where the ranks stood" }[source] ?? `rank ${source}`;
+    const word = { torchrun: "torchrun", hang: "stacks at the hang" }[source] ?? `rank ${source}`;
     const attributes = {
       type: "button",
       role: "tab",
@@ -165,7 +165,7 @@ export class LogPanel {
 
   take({ text, offset, size }) {
     const isFirst = this.offset < 0;
-    // What is asked for is at the end of a log, but at the beginning of where the ranks stood.
+    // What is asked for is at the end of a log, but at the beginning of stacks at the hang.
     const wasAtEnd = isFirst ? this.source !== "hang" : this.isAtEnd();
     // Asked for more than there is: the file was begun anew, and this is its end.
     if (!isFirst && size < this.offset) this.clear();

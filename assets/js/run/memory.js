@@ -2,12 +2,14 @@
 
 import { el, section, setAttribute, setText, show } from "../shared/dom.js";
 import { bytes } from "../shared/format.js";
+import { term } from "../shared/terms.js";
 
-const PARTS = {
-  parameters: "parameters",
-  gradients: "gradients",
-  optimizer: "optimizer state",
-  activations: "activations",
+/** The parts of the prediction, as terms of the glossary. */
+const TERMS = {
+  parameters: () => term("parameters"),
+  gradients: () => term("gradient", "gradients"),
+  optimizer: () => term("optimizer state"),
+  activations: () => term("activations"),
 };
 
 export class MemoryPanel {
@@ -17,12 +19,13 @@ export class MemoryPanel {
     this.predictedBar = el("div", { class: "ddp-memory-bar", role: "img" });
     this.measuredBar = el("div", { class: "ddp-memory-bar", role: "img" }, this.measured);
     this.words = el("p", { class: "ddp-hint" }, "\u00a0");
-    const legend = Object.entries(PARTS).map(([name, words]) =>
+    const legend = Object.keys(TERMS).map((name) =>
       el(
         "span",
         {},
         el("i", { class: `ddp-part ddp-memory-${name}`, "aria-hidden": "true" }),
-        memory ? `${words} ${bytes(memory[`${name}_bytes`])}` : words,
+        TERMS[name](),
+        memory ? ` ${bytes(memory[`${name}_bytes`])}` : null,
       ),
     );
     this.element = section(
@@ -31,7 +34,7 @@ export class MemoryPanel {
       el("p", { class: "ddp-legend" }, legend),
       el("p", { class: "ddp-memory-title" }, "predicted"),
       this.predictedBar,
-      el("p", { class: "ddp-memory-title" }, "measured, most so far"),
+      el("p", { class: "ddp-memory-title" }, "measured, peak so far"),
       this.measuredBar,
       this.words,
     );
@@ -41,20 +44,20 @@ export class MemoryPanel {
 
   update(ranks, deviceKind) {
     if (!this.predicted || !ranks) return;
-    const grown = ranks.map((rank) => growth(rank, deviceKind)).filter((value) => value !== null);
+    const grown = ranks.map((rank) => growth(rank)).filter((value) => value !== null);
     const most = Math.max(0, ...grown);
     const total = this.draw(most);
     if (grown.length === 0) {
       setText(
         this.words,
-        `Predicted ${bytes(total)}. This run did not tell what its ranks held before the model was built.`,
+        `Predicted ${bytes(total)}. This run did not report what its ranks held before the model was built.`,
       );
       return;
     }
     const rest =
       deviceKind === "cuda"
-        ? "What is predicted is the least: gradients of activations and workspaces of kernels come on top."
-        : "What is predicted is the least: gradients of activations, workspaces of kernels, data and what was freed but kept come on top.";
+        ? "The prediction is a lower bound: gradients of activations and kernel workspaces come on top."
+        : "The prediction is a lower bound: gradients of activations, kernel workspaces, data and cached memory come on top.";
     setText(
       this.words,
       `Predicted ${bytes(total)}, measured ${bytes(most)} beyond what the process held before the model was built. ${rest}`,
@@ -63,10 +66,10 @@ export class MemoryPanel {
 
   /** Draws both bars, what was measured being null as long as nothing was; returns the predicted total. */
   draw(most) {
-    const total = Object.keys(PARTS).reduce((sum, name) => sum + (this.predicted[`${name}_bytes`] ?? 0), 0);
+    const total = Object.keys(TERMS).reduce((sum, name) => sum + (this.predicted[`${name}_bytes`] ?? 0), 0);
     const scale = Math.max(most ?? 0, total);
     this.predictedBar.replaceChildren(
-      ...Object.keys(PARTS).map((name) => {
+      ...Object.keys(TERMS).map((name) => {
         const part = el("div", { class: `ddp-memory-part ddp-memory-${name}` });
         part.style.width = `${(100 * (this.predicted[`${name}_bytes`] ?? 0)) / scale}%`;
         return part;

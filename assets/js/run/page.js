@@ -23,7 +23,7 @@ import { Tab } from "./head/tab.js";
 import { complain } from "../shared/toast.js";
 
 const ASK_AGAIN_MS = 2000;
-// Nobody reads ten numbers a second, and each is laid out and painted.
+// Update at 4 Hz: layout is costly.
 const NUMBERS_EVERY_MS = 250;
 
 /** Fills an element with the page of the run named in the address; returns a function that ends it. */
@@ -155,7 +155,7 @@ class RunPage {
     letTake(this.insights, (card) => card.update(payload.insights));
     this.noteHead(head);
     letTake(this.devices, (card) => card.update(this.board.traces, devices, payload.type === "snapshot"));
-    letTake(this.ranksPanel, (card) => card.update(ranks, payload.insights));
+    letTake(this.ranksPanel, (card) => card.update(ranks, payload.insights, head.communication));
     letTake(this.memory, (card) => card.update(ranks, this.deviceKind));
     letTake(this.sample, (card) => card.update(payload.sample));
     letTake(this.confusion, (card) => card.update(payload.confusion));
@@ -185,7 +185,7 @@ class RunPage {
     show(this.loading, isLoading);
     setText(
       this.loading,
-      isLoading ? `A first impression. Reading all of this long run: ${Math.round(100 * share)}% …` : "",
+      isLoading ? `A preview. Reading the whole of this long run: ${Math.round(100 * share)}% …` : "",
     );
   }
 

@@ -1,16 +1,23 @@
-// How each rank's step divides: data, forward, backward with its all-reduce, optimizer, waiting for others.
+// How each rank's step divides: data, forward, backward with its all-reduce, optimizer, waiting for other ranks.
 
 import { el, section, setAttribute, setText, show } from "../shared/dom.js";
 import { bytes, count, shortTime } from "../shared/format.js";
+import { term } from "../shared/terms.js";
 
 const WORDS = {
-  data: "fetching data",
+  data: "loading data",
   forward: "forward",
   backward: "backward with all-reduce",
   optimizer: "optimizer",
   compute: "computing",
-  wait: "waiting for others",
+  wait: "waiting for other ranks",
   rest: "rest of the step",
+};
+/** The parts that the glossary explains. */
+const TERMS = {
+  forward: () => term("forward pass", WORDS.forward),
+  backward: () => term("all-reduce", WORDS.backward),
+  optimizer: () => term("optimizer", WORDS.optimizer),
 };
 
 export class RanksPanel {
@@ -21,10 +28,16 @@ export class RanksPanel {
     this.empty = el("p", { class: "ddp-empty" }, "Appears with the first steps: one bar for each rank.");
     this.slow = el("p", { class: "ddp-slowest", role: "status" }, "\u00a0");
     this.legend = el("p", { class: "ddp-legend" });
+    this.communication = el("p", { class: "ddp-caption" });
     this.element = section(
       "What each rank does",
       "ranks",
-      el("p", { class: "ddp-caption" }, `${summary.strategy_sharing} Shown is the newest measured step.`),
+      el(
+        "p",
+        { class: "ddp-caption" },
+        `${summary.strategy_sharing} The bars show the newest measured step.`,
+      ),
+      this.communication,
       this.legend,
       this.empty,
       this.list,
@@ -32,7 +45,9 @@ export class RanksPanel {
     );
   }
 
-  update(ranks, insights) {
+  update(ranks, insights, communication) {
+    setText(this.communication, communication);
+    show(this.communication, Boolean(communication));
     if (insights) {
       setText(this.slow, insights.find((insight) => insight.code === "slow_rank")?.message ?? "\u00a0");
     }
@@ -51,7 +66,12 @@ export class RanksPanel {
     this.explained = words.join();
     this.legend.replaceChildren(
       ...words.map((part) =>
-        el("span", {}, el("i", { class: `ddp-part ddp-part-${part}`, "aria-hidden": "true" }), WORDS[part]),
+        el(
+          "span",
+          {},
+          el("i", { class: `ddp-part ddp-part-${part}`, "aria-hidden": "true" }),
+          TERMS[part]?.() ?? WORDS[part],
+        ),
       ),
     );
   }
@@ -105,7 +125,7 @@ class Row {
   /** Returns the names of the parts there are. */
   update(rank, longest) {
     setText(this.step, `step ${count(rank.step)}`);
-    setText(this.memory, rank.peak_memory_bytes ? `most memory so far ${bytes(rank.peak_memory_bytes)}` : "");
+    setText(this.memory, rank.peak_memory_bytes ? `peak memory ${bytes(rank.peak_memory_bytes)}` : "");
     if (rank.step_time_s === null) {
       setText(this.times, "no step measured yet");
       return [];

@@ -47,7 +47,7 @@ export class RunStream {
   /** Looks again now: something was asked of the run. */
   poke() {
     if (this.source === null && !this.isClosed && document.visibilityState === "visible") {
-      clearTimeout(this.timer);
+      clearTimeout(this.timer ?? undefined);
       this.poll();
     }
   }
@@ -71,7 +71,7 @@ export class RunStream {
   }
 
   stop() {
-    clearTimeout(this.timer);
+    clearTimeout(this.timer ?? undefined);
     this.timer = null;
     this.source?.close();
     this.source = null;

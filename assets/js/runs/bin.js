@@ -54,6 +54,11 @@ export class BinView {
       this.empty,
     );
     document.title = "Bin · DDP, live";
+    this.who = null;
+    /** @type {Record<string, any>[]} */
+    this.items = [];
+    /** @type {Record<string, any>[]} */
+    this.mine = [];
     this.onChanged = () => this.load();
     window.addEventListener(CHANGED, this.onChanged);
     this.load();

@@ -40,21 +40,20 @@ export const COLUMNS = [
   { key: "curve", title: "Loss curve" },
   { key: "loss", title: "Loss", value: (row) => row.loss, first: "" },
   { key: "best", title: "Best", value: bestValue, first: "" },
-  { key: "started", title: "Started", value: (row) => row.created_unix_s, first: "-" },
+  { key: "started", title: "Started", value: startedAt, first: "-" },
   { key: "took", title: "Took", value: (row) => row.took_s, first: "-" },
 ];
 
 /** Returns a function that compares two rows by a sort as the address has it; what is not known comes last. */
 export function comparer(sort) {
   const isDown = sort.startsWith("-");
-  const column =
-    COLUMNS.find((each) => each.key === sort.replace("-", "") && each.value) ??
-    COLUMNS.find((each) => each.key === "started");
+  const column = COLUMNS.find((each) => each.key === sort.replace("-", ""));
+  const value = column?.value ?? startedAt;
   return (one, other) => {
-    const [a, b] = [column.value(one), column.value(other)];
+    const [a, b] = [value(one), value(other)];
     const isA = a !== null && a !== undefined;
     const isB = b !== null && b !== undefined;
-    if (!isA || !isB) return isB - isA || tie(one, other);
+    if (!isA || !isB) return Number(isB) - Number(isA) || tie(one, other);
     const order = typeof a === "string" ? names.compare(a, b) : a - b;
     return (isDown ? -order : order) || tie(one, other);
   };
@@ -84,6 +83,10 @@ export function fillCells(cells, row) {
   setText(cells.started, ago(row.created_unix_s));
   setAttribute(cells.started, "title", dateTime(row.created_unix_s));
   setText(cells.took, duration(row.took_s));
+}
+
+function startedAt(row) {
+  return row.created_unix_s;
 }
 
 /** Returns the empty cells, by the column's name. */
@@ -128,13 +131,13 @@ function drawCurve(cell, curve) {
     return;
   }
   const last = Math.max(1, points.length - 1);
-  const places = [...points].map((level, index) => [
-    ((WIDTH * index) / last).toFixed(1),
-    LEVELS.indexOf(level),
-  ]);
+  const places = [...points].map((letter, index) => ({
+    x: ((WIDTH * index) / last).toFixed(1),
+    level: LEVELS.indexOf(letter),
+  }));
   const drawn = places
-    .filter(([, level]) => level >= 0)
-    .map(([x, level]) => `${x},${(HEIGHT - 1.5 - ((HEIGHT - 3) * level) / 63).toFixed(1)}`);
+    .filter(({ level }) => level >= 0)
+    .map(({ x, level }) => `${x},${(HEIGHT - 1.5 - ((HEIGHT - 3) * level) / 63).toFixed(1)}`);
   const words = `Training loss between ${loss(curve.low)} and ${loss(curve.high)}`;
   const title = svg("title", {});
   title.textContent = words;

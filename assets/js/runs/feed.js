@@ -9,9 +9,12 @@ export class RunsFeed {
   /**
    * `onRows(rows, {isWhole, numUnread})` gets the Map of all rows by id after each change; `onConnection`
    * gets the error while the server does not answer, and null when it does again.
+   * @param {Record<string, any>} options
    */
   constructor({ onRows, onConnection = () => {}, onlyLive = false }) {
-    Object.assign(this, { onRows, onConnection, onlyLive });
+    this.onRows = onRows;
+    this.onConnection = onConnection;
+    this.onlyLive = onlyLive;
     this.rows = new Map();
     this.version = -1;
     this.isAsking = false;

@@ -2,21 +2,33 @@
 
 import { LIVE_STATES } from "../shared/format.js";
 
+/**
+ * @typedef {Record<string, any>} Row A run as the list has it.
+ * @typedef {Record<string, string>} Filter The words, the sort, and a value for each facet; no text is any.
+ */
+
 export const FACETS = ["state", "owner", "model", "dataset", "tag"];
 // Instead of an owner's name, which can hold no such letter: whoever looks.
 export const MINE = "@me";
 const USUAL_SORT = "-started";
 const haystacks = new WeakMap();
 
-/** The filter an address asks for; `me` is the name of who looks, as soon as it is known. */
+/**
+ * The filter an address asks for; `me` is the name of who looks, as soon as it is known.
+ * @param {string} search
+ */
 export function filterFromAddress(search) {
   const query = new URLSearchParams(search);
+  /** @type {Filter} */
   const filter = { words: query.get("q") ?? "", sort: query.get("sort") ?? USUAL_SORT };
   for (const facet of FACETS) filter[facet] = query.get(facet) ?? "";
   return filter;
 }
 
-/** The address of a filter; what is usual is left out. */
+/**
+ * The address of a filter; what is usual is left out.
+ * @param {Filter} filter
+ */
 export function addressOfFilter(filter) {
   const query = new URLSearchParams();
   if (filter.words) query.set("q", filter.words);
@@ -26,15 +38,22 @@ export function addressOfFilter(filter) {
   return window.location.pathname + (text ? `?${text}` : "");
 }
 
-/** Whether anything is left out. */
+/**
+ * Whether anything is left out.
+ * @param {Filter} filter
+ */
 export function isFiltering(filter) {
   return filter.words.trim() !== "" || FACETS.some((facet) => filter[facet] !== "");
 }
 
-/** Returns a function that tells whether a row is shown. */
+/**
+ * Returns a function that tells whether a row is shown.
+ * @param {Filter} filter
+ */
 export function matcher(filter) {
   const words = filter.words.toLowerCase().split(/\s+/).filter(Boolean);
-  return (row) =>
+  /** @param {Row} row */
+  const isShown = (row) =>
     (!filter.state ||
       row.state === filter.state ||
       (filter.state === "live" && LIVE_STATES.has(row.state))) &&
@@ -43,11 +62,16 @@ export function matcher(filter) {
     (!filter.dataset || row.dataset === filter.dataset) &&
     (!filter.tag || row.tags.includes(filter.tag)) &&
     words.every((word) => haystack(row).includes(word));
+  return isShown;
 }
 
-/** The values of each facet with how many runs have them, and the label of each. */
+/**
+ * The values of each facet with how many runs have them, and the label of each.
+ * @param {Map<string, Row>} rows
+ */
 export function facetValues(rows) {
   const found = Object.fromEntries(FACETS.map((facet) => [facet, new Map()]));
+  /** @type {(facet: string, value: string, label: string) => void} */
   const add = (facet, value, label) => {
     const held = found[facet].get(value);
     if (held) held.count += 1;
@@ -63,6 +87,9 @@ export function facetValues(rows) {
   return found;
 }
 
+/**
+ * @param {Row} row
+ */
 function haystack(row) {
   let text = haystacks.get(row);
   if (text === undefined) {

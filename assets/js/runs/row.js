@@ -52,7 +52,7 @@ export class RunRow {
     show(this.tags, row.tags.length > 0);
     this.pill.update(row.state);
     show(this.place, row.state === "queued" && Boolean(row.place));
-    setText(this.place, row.place ? `${ordinal(row.place)} in line` : "");
+    setText(this.place, row.place ? `${ordinal(row.place)} in the queue` : "");
     setAttribute(this.cells.state, "title", row.error);
     fillCells(this.cells, row);
   }

@@ -8,6 +8,8 @@ export class SelectionBar {
   /** `mayChange(runId)` tells whether who looks may change a run; `onCompare(href)`, `onEdit(runId)`, `onDelete(runIds)`, `onClear()`. */
   constructor({ mayChange, onCompare, onEdit, onDelete, onClear }) {
     this.mayChange = mayChange;
+    /** @type {string[]} */
+    this.runIds = [];
     this.count = el("strong", { role: "status" });
     this.compare = el("a", { class: "ddp-button ddp-button-main ddp-button-small" }, "Compare");
     this.compare.addEventListener("click", (event) => {

@@ -13,7 +13,8 @@ const BEYOND_SIGHT = 6;
 export class RunsTable {
   /** `onSort(column)`, `onSelection(selected)`, `onMenu(row, button)`. */
   constructor({ onSort, onSelection, onMenu }) {
-    Object.assign(this, { onSelection, onMenu });
+    this.onSelection = onSelection;
+    this.onMenu = onMenu;
     this.rows = new Map();
     this.order = [];
     this.selected = new Set();

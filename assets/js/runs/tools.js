@@ -16,6 +16,8 @@ const LABELS = { state: "State", owner: "Owner", model: "Model", dataset: "Data 
 export class ListTools {
   /** `onChange(values)` is called with what of the filter has changed. */
   constructor(filter, onChange) {
+    this.offered = null;
+    this.filter = null;
     this.search = el("input", {
       type: "search",
       class: "ddp-search",

@@ -78,7 +78,7 @@ async function copyText(text, shown) {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    window.getSelection().selectAllChildren(shown);
+    window.getSelection()?.selectAllChildren(shown);
     return document.execCommand("copy");
   }
 }

@@ -2,21 +2,34 @@
 
 export const UNKNOWN = "–";
 
+/** @typedef {number | null | undefined} Reading What was measured; nothing where it was not. */
+
+/** @type {(value: unknown) => value is number} */
 const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 // What a copied or damaged file says may be any number: no date lies further away, no size or time is below zero.
 const LAST_UNIX_S = 8.64e12;
+/** @type {(value: Reading) => value is number} */
 const isTime = (value) => isNumber(value) && Math.abs(value) <= LAST_UNIX_S;
+/** @type {(value: Reading) => value is number} */
 const isAmount = (value) => isNumber(value) && value >= 0;
 // From here on digits say nothing and only make a card wide.
 const TOO_LONG = 1e15;
+/** @type {Record<string, string>} */
+const DEVICE_WORDS = { cuda: "GPU", cpu: "CPU rank" };
 
-/** 12,345 */
+/**
+ * 12,345
+ * @param {Reading} value
+ */
 export function count(value) {
   if (!isNumber(value)) return UNKNOWN;
   return Math.abs(value) < TOO_LONG ? Math.round(value).toLocaleString("en-GB") : value.toExponential(2);
 }
 
-/** Three or four significant digits, never an exponent for everyday sizes. */
+/**
+ * Three or four significant digits, never an exponent for everyday sizes.
+ * @param {Reading} value
+ */
 export function number(value, digits = 4) {
   if (!isNumber(value)) return UNKNOWN;
   const size = Math.abs(value);
@@ -25,7 +38,10 @@ export function number(value, digits = 4) {
   return value.toLocaleString("en-GB", { maximumSignificantDigits: digits });
 }
 
-/** A loss with fixed decimals, so that its width does not dance. */
+/**
+ * A loss with fixed decimals, so that its width does not dance.
+ * @param {Reading} value
+ */
 export function loss(value) {
   if (!isNumber(value)) return UNKNOWN;
   const size = Math.abs(value);
@@ -33,7 +49,10 @@ export function loss(value) {
   return size >= 0.01 || size === 0 ? value.toFixed(4) : value.toPrecision(3);
 }
 
-/** 87.2% */
+/**
+ * 87.2%
+ * @param {Reading} fraction
+ */
 export function percent(fraction, decimals = 1) {
   if (!isNumber(fraction)) return UNKNOWN;
   return Math.abs(fraction) < TOO_LONG
@@ -44,13 +63,19 @@ export function percent(fraction, decimals = 1) {
 /** Metrics that are shares of a whole. */
 export const SHARES = new Set(["accuracy", "top5_accuracy", "macro_f1"]);
 
-/** A metric by its name: shares in percent, all others as numbers. */
+/**
+ * A metric by its name: shares in percent, all others as numbers.
+ * @param {string} name
+ * @param {Reading} value
+ */
 export function metric(name, value) {
   if (SHARES.has(name)) return percent(value);
+  if (!isNumber(value)) return UNKNOWN;
   const size = Math.abs(value);
-  return isNumber(value) && size >= 1 && size < 100 ? value.toFixed(2) : number(value, 3);
+  return size >= 1 && size < 100 ? value.toFixed(2) : number(value, 3);
 }
 
+/** @type {Record<string, string>} */
 const SHORT_NAMES = {
   rmse: "RMSE",
   mae: "MAE",
@@ -59,13 +84,19 @@ const SHORT_NAMES = {
   top5_accuracy: "top-5 accuracy",
 };
 
-/** bits_per_character -> bits per character */
+/**
+ * bits_per_character -> bits per character
+ * @param {string} name
+ */
 export function metricLabel(name) {
   // Plotly takes tags in a title for its own.
   return SHORT_NAMES[name] ?? name.replaceAll("_", " ").replaceAll("<", "‹");
 }
 
-/** 2.5 MB (decimal units). */
+/**
+ * 2.5 MB (decimal units).
+ * @param {Reading} value
+ */
 export function bytes(value) {
   if (!isAmount(value)) return UNKNOWN;
   const [unit, name] = byteUnit(value);
@@ -74,7 +105,11 @@ export function bytes(value) {
   return `${scaled < 10 && unit > 1 ? scaled.toFixed(1) : Math.round(scaled)} ${name}`;
 }
 
-/** The unit a size is best said in: its bytes and its name. */
+/**
+ * The unit a size is best said in: its bytes and its name.
+ * @param {number} value
+ * @returns {[number, string]}
+ */
 export function byteUnit(value) {
   if (value >= 1e12) return [1e12, "TB"];
   if (value >= 1e9) return [1e9, "GB"];
@@ -82,7 +117,10 @@ export function byteUnit(value) {
   return value >= 1e3 ? [1e3, "kB"] : [1, "bytes"];
 }
 
-/** 3.2 ms, 1.25 s: for what one step takes. */
+/**
+ * 3.2 ms, 1.25 s: for what one step takes.
+ * @param {Reading} seconds
+ */
 export function shortTime(seconds) {
   if (!isAmount(seconds)) return UNKNOWN;
   if (seconds >= 1e6) return duration(seconds);
@@ -91,20 +129,30 @@ export function shortTime(seconds) {
   return `${ms >= 10 ? ms.toFixed(0) : ms.toFixed(1)} ms`;
 }
 
-/** 370 µs, 3.2 ms: for what a message between ranks takes. */
+/**
+ * 370 µs, 3.2 ms: for what a message between ranks takes.
+ * @param {Reading} seconds
+ */
 export function fineTime(seconds) {
   return isAmount(seconds) && seconds < 1e-3 ? `${(seconds * 1e6).toFixed(0)} µs` : shortTime(seconds);
 }
 
-/** 1.5 GB/s */
+/**
+ * 1.5 GB/s
+ * @param {Reading} bytesPerSecond
+ */
 export function rate(bytesPerSecond) {
   return isAmount(bytesPerSecond) ? `${bytes(bytesPerSecond)}/s` : UNKNOWN;
 }
 
-/** 12 s, 3 min 05 s, 2 h 10 min, 3 d 4 h. */
+/**
+ * 12 s, 3 min 05 s, 2 h 10 min, 3 d 4 h.
+ * @param {Reading} seconds
+ */
 export function duration(seconds) {
   if (!isNumber(seconds)) return UNKNOWN;
   const whole = Math.max(0, Math.round(seconds));
+  /** @type {(value: number) => string} */
   const pad = (value) => String(value).padStart(2, "0");
   if (whole < 60) return `${whole} s`;
   if (whole < 3600) return `${Math.floor(whole / 60)} min ${pad(whole % 60)} s`;
@@ -113,7 +161,10 @@ export function duration(seconds) {
   return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
 }
 
-/** in less than a minute, in about 4 min, in about 2.5 h: for what is not certain; null where it is not known. */
+/**
+ * in less than a minute, in about 4 min, in about 2.5 h: for what is not certain; null where it is not known.
+ * @param {Reading} seconds
+ */
 export function about(seconds) {
   if (!isNumber(seconds)) return null;
   if (seconds < 45) return "in less than a minute";
@@ -121,13 +172,19 @@ export function about(seconds) {
   return seconds < TOO_LONG ? `in about ${(seconds / 3600).toFixed(1)} h` : null;
 }
 
-/** 1st, 2nd, 3rd, 4th, 11th … */
+/**
+ * 1st, 2nd, 3rd, 4th, 11th …
+ * @param {number} value
+ */
 export function ordinal(value) {
   const isTeen = [11, 12, 13].includes(value % 100);
   return `${value}${isTeen ? "th" : ({ 1: "st", 2: "nd", 3: "rd" }[value % 10] ?? "th")}`;
 }
 
-/** just now, 5 min ago, 3 h ago, yesterday 14:05, 2 Nov 2026. */
+/**
+ * just now, 5 min ago, 3 h ago, yesterday 14:05, 2 Nov 2026.
+ * @param {Reading} unixSeconds
+ */
 export function ago(unixSeconds, nowMs = Date.now()) {
   if (!isTime(unixSeconds)) return UNKNOWN;
   const seconds = nowMs / 1000 - unixSeconds;
@@ -142,30 +199,44 @@ export function ago(unixSeconds, nowMs = Date.now()) {
   });
 }
 
-/** 21 Nov 2026, 14:05:09 */
+/**
+ * 21 Nov 2026, 14:05:09
+ * @param {Reading} unixSeconds
+ */
 export function dateTime(unixSeconds) {
   return isTime(unixSeconds)
     ? new Date(unixSeconds * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" })
     : UNKNOWN;
 }
 
-/** 2026-11-21T14:05:09.000Z for machines; null where there is no such time. */
+/**
+ * 2026-11-21T14:05:09.000Z for machines; null where there is no such time.
+ * @param {Reading} unixSeconds
+ */
 export function isoTime(unixSeconds) {
   return isTime(unixSeconds) ? new Date(unixSeconds * 1000).toISOString() : null;
 }
 
-/** 14:05:09 */
+/**
+ * 14:05:09
+ * @param {Reading} unixSeconds
+ */
 export function clock(unixSeconds) {
   return isTime(unixSeconds) ? new Date(unixSeconds * 1000).toLocaleTimeString("en-GB") : UNKNOWN;
 }
 
-/** 2 CPU ranks, 1 GPU; before the device is known: 2 ranks. */
+/**
+ * 2 CPU ranks, 1 GPU; before the device is known: 2 ranks.
+ * @param {Reading} num
+ * @param {string | null | undefined} device
+ */
 export function ranks(num, device) {
   if (!isNumber(num)) return UNKNOWN;
-  const word = { cuda: "GPU", cpu: "CPU rank" }[device] ?? "rank";
+  const word = DEVICE_WORDS[device ?? ""] ?? "rank";
   return `${num} ${word}${num === 1 ? "" : "s"}`;
 }
 
+/** @type {Record<string, string[]>} */
 const STATES = {
   queued: ["wait", "queued"],
   starting: ["wait", "starting"],
@@ -178,7 +249,10 @@ const STATES = {
   lost: ["question", "lost"],
 };
 
-/** The icon's name and the word of a run's state. */
+/**
+ * The icon's name and the word of a run's state.
+ * @param {string} name
+ */
 export function state(name) {
   return STATES[name] ?? ["question", name ?? "unknown"];
 }

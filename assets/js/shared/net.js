@@ -4,10 +4,13 @@
 const ROOT = new URL("../../../../", import.meta.url);
 
 const NO_ANSWER =
-  "The server of this page does not answer. A run that is going on goes on without it; start the page again to see it.";
+  "The server of this page does not answer. A live run continues without it; restart the page to see it.";
 
 /** An error whose message can be shown as it is. */
-export class PlainError extends Error {}
+export class PlainError extends Error {
+  /** The status of the answer, where there was one. */
+  status = 0;
+}
 
 /** The address of a path below the page's root. */
 export function address(path) {
@@ -54,7 +57,7 @@ export async function fetchSized(url, options = {}) {
   try {
     body = JSON.parse(text);
   } catch {
-    throw new PlainError(`The server answered ${response.status} with something that is not JSON.`);
+    throw new PlainError(`The server answered ${response.status} with an invalid reply.`);
   }
   if (!response.ok) {
     const words = body?.error ?? body?.detail;

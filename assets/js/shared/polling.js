@@ -3,6 +3,9 @@
 /**
  * Calls `ask()` now, then every `everyMs` while the page is visible, and at once when it is seen again.
  * `onAnswer(error | null)` says how each went. Returns a function that ends it.
+ * @param {number} everyMs
+ * @param {() => Promise<unknown>} ask
+ * @param {(error: Error | null) => void} onAnswer
  */
 export function askEvery(everyMs, ask, onAnswer) {
   let isAsking = false;

@@ -2,7 +2,11 @@
 
 const PREFIX = "ddp:";
 
-/** The kept value of a name, or what is usual. */
+/**
+ * The kept value of a name, or what is usual.
+ * @param {string} name
+ * @param {any} usual
+ */
 export function preference(name, usual) {
   try {
     const kept = window.localStorage.getItem(PREFIX + name);
@@ -12,7 +16,11 @@ export function preference(name, usual) {
   }
 }
 
-/** Keeps a value. */
+/**
+ * Keeps a value.
+ * @param {string} name
+ * @param {unknown} value
+ */
 export function prefer(name, value) {
   try {
     window.localStorage.setItem(PREFIX + name, JSON.stringify(value));

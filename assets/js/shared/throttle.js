@@ -4,8 +4,16 @@
 const LEFT_OVER_MS = 200;
 
 export class Calm {
+  /**
+   * @param {number} everyMs
+   * @param {() => void} act
+   */
   constructor(everyMs, act) {
-    Object.assign(this, { everyMs, act, timer: null, doneAt: -Infinity });
+    this.everyMs = everyMs;
+    this.act = act;
+    /** @type {number | undefined} */
+    this.timer = undefined;
+    this.doneAt = -Infinity;
   }
 
   soon() {
@@ -22,6 +30,6 @@ export class Calm {
 
   close() {
     clearTimeout(this.timer);
-    this.timer = null;
+    this.timer = undefined;
   }
 }

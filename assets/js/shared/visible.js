@@ -21,7 +21,10 @@ const NEEDED = [
 ].join("|");
 const FOUND = new RegExp(`(?:${NEEDED})|(${ACTING})`, "gu");
 
-/** Returns a text in which each such character stands as its number. */
+/**
+ * Returns a text in which each such character stands as its number.
+ * @param {string} text
+ */
 export function visible(text) {
   // A log from elsewhere may end its lines with both.
   return text
@@ -29,7 +32,10 @@ export function visible(text) {
     .replaceAll(FOUND, (found, acting) => (acting === undefined ? found : `⟨${number(acting)}⟩`));
 }
 
+/**
+ * @param {string} character
+ */
 function number(character) {
   if (character === "\u001b") return "ESC";
-  return `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`;
+  return `U+${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0")}`;
 }

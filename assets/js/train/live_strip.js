@@ -29,7 +29,7 @@ export function mountLive(root) {
       const numWaiting = all.length - live.length;
       show(strip, all.length > 0);
       show(inLine, numWaiting > 0);
-      setText(waiting, numWaiting === 1 ? "1 waits in line" : `${count(numWaiting)} wait in line`);
+      setText(waiting, numWaiting === 1 ? "1 is queued" : `${count(numWaiting)} are queued`);
       const names = new Set(live.map((run) => run.run_id));
       for (const [runId, link] of links) {
         if (names.has(runId)) continue;

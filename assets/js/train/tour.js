@@ -7,22 +7,22 @@ const STEPS = [
   [
     "#preset-fashion",
     "Begin with a click",
-    "Each of these fills the whole form in. The first one is done in a minute, on any machine.",
+    "Each of these fills in the whole form. The first one takes a minute, on any machine.",
   ],
   [
     "#main-fields",
     "Several processes train together",
-    "Every GPU (or CPU rank) works on its own part of each batch; the line at the right shows how that adds up.",
+    "Every GPU (or CPU rank) processes its own part of each batch; the equation on the right shows the global batch.",
   ],
   [
     "#start-button",
-    "Start is the real thing",
-    "It runs the torchrun command below, on this machine. You watch it live, and can stop, save and go on at any time.",
+    "Start runs a real job",
+    "It runs the torchrun command below, on this machine. Watch it live; stop, save and resume at any time.",
   ],
   [
     ".ddp-nav",
     "Nothing gets lost",
-    "Every run stays under Runs, also when you close this page. There you compare them.",
+    "Every run stays under Runs, even when you close this page. Compare runs there.",
   ],
 ];
 

@@ -269,7 +269,7 @@ def _pid_used_again(trial: Trial) -> None:
             file.truncate(sum(map(len, lines[:-1])))
         trial.note = "a pid used again"
         trial.strike()
-        _open(trial, run, says="gone, so the run ended without a last word")
+        _open(trial, run, says="gone, so the run ended without a final event")
         trial.expect(liveness.read_status(run).state == "lost", str(liveness.read_status(run)))
         trial.expect(other.poll() is None, "the other process was ended")
     finally:

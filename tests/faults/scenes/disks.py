@@ -158,7 +158,7 @@ def _flood(trial: Trial) -> None:
 
     wait_until("training after the flood", is_over, 2 * PATIENCE_S)
     trial.expect(largest < MAX_LOG_MB * 1e6, f"the log had {largest / 1e6:.0f} MB")
-    trial.expect(b"of this log were left out here" in log.read_bytes()[:200], "nothing says what is missing")
+    trial.expect(b"of this log were removed here" in log.read_bytes()[:200], "nothing says what is missing")
     trial.strike()
     trial.stop(live)
 

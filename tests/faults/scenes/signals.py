@@ -15,13 +15,13 @@ from tests.harness import LiveRun, processes_of, wait_until
 VICTIMS = ("supervisor", "torchrun", "rank 0", "rank 1")
 # What the run says when this process of it is killed, or told to end.
 SAYS = {
-    ("SIGKILL", "supervisor"): "gone, so the run ended without a last word",
+    ("SIGKILL", "supervisor"): "gone, so the run ended without a final event",
     ("SIGKILL", "torchrun"): r"torchrun, the parent of all ranks, was killed \(SIGKILL\)",
     ("SIGKILL", "rank 0"): r"Rank 0 was killed \(SIGKILL\)",
     ("SIGKILL", "rank 1"): r"Rank 1 was killed \(SIGKILL\)",
-    ("SIGTERM", "torchrun"): "torchrun.*was told to end",
-    ("SIGTERM", "rank 0"): "Rank 0 was told to end",
-    ("SIGTERM", "rank 1"): "Rank 1 was told to end",
+    ("SIGTERM", "torchrun"): "torchrun.*was terminated",
+    ("SIGTERM", "rank 0"): "Rank 0 was terminated",
+    ("SIGTERM", "rank 1"): "Rank 1 was terminated",
 }
 
 

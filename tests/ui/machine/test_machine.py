@@ -66,7 +66,7 @@ def test_the_page_shows_this_machine(server: Server, watched: Watched, runs_dir:
     expect(page.locator(".ddp-core")).to_have_count(psutil.cpu_count())
     expect(page.locator(".ddp-processor .ddp-figure")).to_have_text(re.compile(r"^\d+%$"))
     expect(page.locator(".ddp-disk")).to_contain_text(str(runs_dir))
-    expect(page.locator(".ddp-disk")).to_contain_text("No run is going on here")
+    expect(page.locator(".ddp-disk")).to_contain_text("No run is live")
     for entry in report["versions"]:
         expect(page.locator(".ddp-versions")).to_contain_text(entry["version"] or "none here")
     for item in report["missing"]:
@@ -115,7 +115,7 @@ def test_stop_ends_a_check_at_once_and_one_is_enough(
     with pytest.raises(AppError, match="a check is running already"):
         client.predict(2, api_name="/check_communication")
     page.get_by_role("button", name="Stop").click()
-    expect(page.locator(".ddp-check-verdict")).to_have_text("Stopped. Nothing of it is left running.")
+    expect(page.locator(".ddp-check-verdict")).to_have_text("Stopped. No process is left.")
     assert check_processes(server) == []
     expect(page.get_by_role("button", name="Measure")).to_be_enabled()
 
@@ -195,7 +195,7 @@ def test_made_up_gpus_are_drawn_and_nothing_is_wider_than_the_screen(
     expect(tiles.nth(0).get_by_role("link", name="digits-mlp-1")).to_be_visible()
     expect(tiles.nth(1)).to_contain_text("<b>blender</b> of ada (pid 77)")
     assert page.locator(".ddp-gpu b", has_text="blender").count() == 0, "names are text"
-    expect(tiles.nth(2)).to_contain_text("Nobody uses it now.")
+    expect(tiles.nth(2)).to_contain_text("Not in use.")
     expect(tiles.nth(3)).to_contain_text("does not answer")
     expect(page.locator(".ddp-forecast")).to_contain_text("the disk lasts about 3 d 4 h")
     expect(page.get_by_label("Between how many ranks")).to_have_value("3")

@@ -98,11 +98,11 @@ def test_a_cancelled_check_is_shown_as_being_cancelled_until_it_has_ended(
     page.get_by_role("button", name=START).click()
     page.get_by_role("button", name="Cancel").click()
     now = page.locator(".ddp-self-check-now")
-    expect(now).to_contain_text("It is being cancelled …")
+    expect(now).to_contain_text("Cancelling …")
     expect(page.get_by_role("button", name="Cancel")).to_be_disabled()
     expect(page.get_by_role("button", name=START)).to_be_disabled()
     fake.state = fake.made(3, "cancelled")
-    expect(now).to_have_text("Cancelled. Nothing of it is left running.")
+    expect(now).to_have_text("Cancelled. No process is left.")
     expect(page.get_by_role("button", name=START)).to_be_enabled()
 
 
@@ -130,7 +130,7 @@ def test_a_check_that_was_ended_with_the_page_is_asked_for_no_more(server: Serve
     page.unroute("**/gradio_api/run/machine_check")
     # The report names another check by now: an old one, which must not take the words' place.
     fake.newest = {"newest_check_id": "f" * 12, "is_running": False}
-    expect(now).to_have_text("The page was started again; that check was ended.")
+    expect(now).to_have_text("The page was restarted; that check was stopped.")
     expect(page.locator(".ddp-findings tbody tr").nth(1)).to_contain_text("cancelled")
     expect(page.get_by_role("button", name=START)).to_be_enabled()
     asked.clear()
@@ -172,12 +172,12 @@ def test_a_real_check_is_started_followed_cancelled_and_kept(
     # Strategies are known after the first check: real jobs come next.
     expect(page.locator(".ddp-findings tbody tr")).to_have_count(15)
     page.get_by_role("button", name="Cancel").click()
-    expect(now).to_have_text("Cancelled. Nothing of it is left running.")
+    expect(now).to_have_text("Cancelled. No process is left.")
     words = [process.cmdline() for process in psutil.Process(server.process.pid).children(recursive=True)]
     assert not any("trainers.check_machine" in command for command in words)
     assert not CheckFiles(runs_dir).work.exists()
     page.reload()
-    expect(now).to_have_text("Cancelled. Nothing of it is left running.")
+    expect(now).to_have_text("Cancelled. No process is left.")
     with page.expect_download() as downloaded:
         page.get_by_role("link", name="File for a bug report").click()
     text = downloaded.value.path().read_text(encoding="utf-8")

@@ -73,7 +73,7 @@ def test_who_waits_starts_by_itself_also_when_the_page_was_killed(own_runs: Path
         wait_until("their order", lambda: names_in_line(page) == ["b", "c", "d"], ANSWER_TIMEOUT_S)
         page.get_by_role("button", name="Put first: d").click()
         wait_until("d being first", lambda: names_in_line(page) == ["d", "b", "c"], ANSWER_TIMEOUT_S)
-        page.get_by_role("button", name="Take out of the line: b").click()
+        page.get_by_role("button", name="Remove from the queue: b").click()
         expect(page.locator(".ddp-waiting tbody tr")).to_have_count(2)
         look_accessible(page)
         page.goto(f"{server.address}/run?id={placed[2]['run_id']}")
@@ -107,7 +107,7 @@ def test_the_page_says_that_the_queue_cannot_go_on_and_when_it_can_again(
     page, lock = watched.page, own_runs / ".class" / "queue.lock"
     with serve(own_runs) as server:
         page.goto(f"{server.address}/queue")
-        told = page.locator("main [role=status]", has_text="Nobody starts from the queue now: ")
+        told = page.locator("main [role=status]", has_text="No run starts from the queue now: ")
         expect(page.locator(".ddp-waiting")).to_be_visible()
         expect(told).to_be_hidden()
         lock.unlink(missing_ok=True)

@@ -83,5 +83,5 @@ def test_the_best_checkpoint_is_marked_and_deleted_ones_are_not_offered(
     assert {int(re.findall(r"\d+", words)[0]) for words in offered} == there
     assert [words for words in offered if "best" in words]
     expect(page.locator(".ddp-events-list")).to_contain_text("Deleted to save space: step")
-    expect(page.locator(".ddp-rank-device").first).to_contain_text(re.compile(r"most memory so far \d+ MB"))
+    expect(page.locator(".ddp-rank-device").first).to_contain_text(re.compile(r"peak memory \d+ MB"))
     assert watched.complaints == []

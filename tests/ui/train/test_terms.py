@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from benchmarks.made_writer import finished_run
 from ddp_gui.http import glossary
 from tests.ui.conftest import Watched
 from tools import page_driver
@@ -51,6 +52,19 @@ def test_every_field_and_label_with_a_term_is_described(site: str, watched: Watc
     page.locator("#field-hang_timeout_s .ddp-term-mark").wait_for()
     assert {"global batch", *glossary.terms_of_fields().values()} <= described(page)
     assert watched.complaints == []
+
+
+def test_the_page_of_a_run_explains_its_terms(
+    watched: Watched, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    page, runs_dir = watched.page, tmp_path_factory.mktemp("terms_of_a_run")
+    ended = finished_run(runs_dir / "ended", 200)
+    with page_driver.serve(runs_dir, page_driver.NO_STANDBY) as server:
+        page.goto(f"{server.address}/run?id={ended.run_id}")
+        page.locator(".ddp-ranks-list li").first.wait_for()
+        page.locator('.ddp-ranks [data-term="all-reduce"]').wait_for()
+        assert {"loss", "throughput", "step", "all-reduce", "forward pass", "optimizer"} <= described(page)
+    assert watched.foreign_requests == []
 
 
 def test_a_tooltip_comes_with_the_pointer_and_stays_while_it_is_read(site: str, watched: Watched) -> None:

@@ -55,6 +55,7 @@ def numbered(texts: list[str]) -> bytes:
 @example(b'{"seq":0,"time_unix_s":1,"kind":"devices","devices":[{"rank":0,"kind":"step"}]}\n', 255)
 @example(b'{"seq":0,"time_unix_s":1,"kind":"devices","devices":[{"rank":0,"kind":"plan"}]}\n', 255)
 @example(b'{"seq":0,"time_unix_s":1,"kind":"step","step":1e400}\n' * 3, 9)
+@pytest.mark.slow
 def test_any_file_of_events_is_read_alike_and_shown(content: bytes, piece_bytes: int) -> None:
     targets.read_events(bytes([piece_bytes]) + content)
 

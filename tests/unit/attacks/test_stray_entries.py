@@ -109,6 +109,7 @@ def ask_everything(runs_dir: Path, catalogue: Any, line: Scheduler, run_ids: lis
 
 
 @pytest.mark.parametrize("name", IN_A_RUN)
+@pytest.mark.slow
 def test_whatever_lies_in_a_run_costs_only_that_run(place: Place, catalogue, quick, name: str) -> None:
     made = {}
     for kind in ENTRIES:

@@ -45,6 +45,7 @@ def test_gpus_are_counted_as_cuda_counts_them() -> None:
     assert found.gpus_of(103) == {"GPU-3333"}
 
 
+@pytest.mark.slow
 def test_no_gpu_is_a_place_with_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert place.gpus().num == 0

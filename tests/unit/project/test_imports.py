@@ -34,6 +34,7 @@ def test_contract_brings_neither_torch_nor_the_page(module: str, repository: Pat
     assert brought_by(f"trainers.{module}", ("torch", *PAGE_SIDE), repository) == set()
 
 
+@pytest.mark.slow
 def test_page_brings_no_torch(repository: Path) -> None:
     assert brought_by("ddp_gui.server", ("torch",), repository) == set()
 
@@ -44,10 +45,12 @@ def test_supervisor_brings_no_torch(repository: Path) -> None:
 
 
 @pytest.mark.parametrize("module", ["worker", "loop", "build", "plugins.catalog"])
+@pytest.mark.slow
 def test_training_brings_nothing_of_the_page(module: str, repository: Path) -> None:
     assert brought_by(f"trainers.{module}", PAGE_SIDE, repository) == set()
 
 
+@pytest.mark.slow
 def test_check_finds_what_it_looks_for(repository: Path) -> None:
     """A check that always says no would pass above: this one must say yes."""
     assert brought_by("trainers.loop", ("torch",), repository) == {"torch"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from torch import nn
 from trainers import control
 from trainers.checkpoint.save_and_restore import Progress
 from trainers.contract.config import Config
+from trainers.contract.rundir import COMMAND_NAMES, CommandName
 from trainers.control import Stopped
 from trainers.job import SaveAnswers
 from trainers.report.observer import Observer
@@ -47,6 +49,18 @@ def paused_job(monkeypatch: pytest.MonkeyPatch, *commands: Command | None) -> Si
     monkeypatch.setattr(control, "save_and_wait", save)
     monkeypatch.setattr(control, "PAUSE_POLL_S", 0.001)
     return job
+
+
+@pytest.mark.parametrize("name", COMMAND_NAMES)
+def test_every_command_of_the_contract_is_answered(
+    monkeypatch: pytest.MonkeyPatch, name: CommandName
+) -> None:
+    job = paused_job(monkeypatch, Command(name="resume"))
+    answered = []
+    job.reporter.answer = lambda command, **_: answered.append(command.name)
+    with contextlib.suppress(Stopped):
+        control.obey(job, Command(name=name, learning_rate=0.5))
+    assert name in answered
 
 
 def test_checkpoint_during_a_pause_is_not_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:

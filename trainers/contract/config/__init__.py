@@ -29,8 +29,8 @@ from trainers.contract.config.speed import Speed
 
 __all__ = ["Config", "ConfigError", "Problem", "Setting", "parse"]
 
-SCHEMA_VERSION = 3
-READABLE_VERSIONS = (1, 2, 3)  # what later ones added has defaults, so older configurations mean the same
+SCHEMA_VERSION = 4
+READABLE_VERSIONS = (1, 2, 3, 4)  # what later ones added has defaults, so older configurations mean the same
 MAX_NAME_COMPARED = 100
 MAX_FIELDS = 200
 

@@ -17,7 +17,7 @@ class Basics:
         2,
         label="GPUs",
         term="rank",
-        help="How many processes train together: one per GPU, or ranks on the CPU where there is none.",
+        help="How many ranks train together: one per GPU, or processes on the CPU if there is no GPU.",
         minimum=1,
         maximum=1024,
     )
@@ -25,7 +25,7 @@ class Basics:
         64,
         label="Batch per GPU",
         term="batch per rank",
-        help="Samples each GPU works through in one step.",
+        help="Samples that each GPU processes in one step.",
         minimum=1,
         maximum=65536,
     )
@@ -41,7 +41,7 @@ class Basics:
         20,
         label="Epochs",
         term="epoch",
-        help="How often the whole data set is gone through.",
+        help="Number of passes over the training data.",
         minimum=1,
         maximum=100_000,
     )

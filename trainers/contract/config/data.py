@@ -1,4 +1,4 @@
-"""What a run learns from."""
+"""The training data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TASKS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """What a run learns from."""
+    """The training data."""
 
     data_path: str = setting(
         "",
@@ -29,26 +29,26 @@ class Data:
     label_column: str = setting(
         "",
         label="Label column",
-        help="The column to be predicted; empty: one called label, target or class, else the last.",
+        help="The column to predict. Empty: the one called label, target or class, else the last one.",
         topic="data",
     )
     data_task: str = setting(
         "auto",
         label="What your data is",
-        help="auto looks at the data and says what it took it for.",
+        help="auto recognises the task from the data and shows what it found.",
         topic="data",
         choices=("auto", *TASKS),
     )
     skip_unreadable: bool = setting(
         False,
         label="Leave out unreadable samples",
-        help="Off: your data is refused with the names of the samples that cannot be read.",
+        help="Off: data with unreadable samples is refused, and the samples are named.",
         topic="data",
     )
     sequence_length: int | None = setting(
         None,
         label="Sequence length",
-        help="Words or characters the model sees at once; empty: what suits the data set.",
+        help="Words or characters that the model sees at once. Empty: the data set's default.",
         topic="data",
         minimum=2,
         maximum=65536,
@@ -62,7 +62,7 @@ class Data:
     random_crop: int = setting(
         0,
         label="Crop images, pixels",
-        help="Moves training images by up to this many pixels each way.",
+        help="Shifts training images by up to this many pixels in each direction.",
         topic="data",
         minimum=0,
         maximum=256,
@@ -70,6 +70,6 @@ class Data:
     normalise: bool = setting(
         True,
         label="Normalise",
-        help="Brings inputs to mean 0 and deviation 1, which learns faster.",
+        help="Scales inputs to mean 0 and standard deviation 1, which speeds up learning.",
         topic="data",
     )

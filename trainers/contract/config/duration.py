@@ -1,4 +1,4 @@
-"""How long a run goes on, how often it evaluates and saves, and when it counts as hanging."""
+"""How long a run trains, how often it evaluates and saves, and when it counts as hanging."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from trainers.contract.config.settings import setting
 
 @dataclass(frozen=True, kw_only=True)
 class Duration:
-    """How long a run goes on, how often it evaluates and saves, and when it counts as hanging."""
+    """How long a run trains, how often it evaluates and saves, and when it counts as hanging."""
 
     max_steps: int | None = setting(
         None,
         label="Stop after steps",
-        help="The run ends at this step; empty: no limit.",
+        help="The run ends at this step. Empty: no limit.",
         topic="schedule",
         minimum=1,
         maximum=10**9,
@@ -30,8 +30,8 @@ class Duration:
     )
     early_stopping_patience: int | None = setting(
         None,
-        label="Stop early after",
-        help="Evaluations without a better result before the run ends by itself; empty: never.",
+        label="Early stopping patience",
+        help="Ends the run after this many evaluations without improvement. Empty: never.",
         topic="schedule",
         minimum=1,
         maximum=100_000,
@@ -48,7 +48,7 @@ class Duration:
     keep_last_checkpoints: int | None = setting(
         3,
         label="Keep the newest … checkpoints",
-        help="Older ones made by the schedule are deleted; empty: keep all.",
+        help="Older periodic checkpoints are deleted. Empty: keep all.",
         topic="schedule",
         minimum=1,
         maximum=100_000,
@@ -56,22 +56,25 @@ class Duration:
     keep_best_checkpoint: bool = setting(
         True,
         label="Keep the best checkpoint",
-        help="Saves whenever an evaluation is the best so far, and keeps the best one.",
+        help="Saves when an evaluation is the best so far, and keeps that checkpoint.",
         topic="schedule",
     )
     hang_timeout_s: float = setting(
         20.0,
-        label="A hang after, s",
+        label="Hang timeout, s",
         term="hang",
-        help="When nothing has come from a rank for so long and it does not work either, the run hangs.",
+        help="The run counts as hanging when a rank has been silent and idle for this long.",
         topic="schedule",
         minimum=2,
         maximum=86_400,
     )
     on_hang: str = setting(
         "end",
-        label="When it hangs",
-        help="end: the run fails and says where it stood; wait: it says so and waits until you stop it.",
+        label="On a hang",
+        help=(
+            "end: the run fails and reports where each rank stood; wait: it reports and waits for you to "
+            "stop it."
+        ),
         topic="schedule",
         choices=("end", "wait"),
     )

@@ -15,7 +15,10 @@ class Optimisation:
         "adamw",
         label="Optimizer",
         term="optimizer",
-        help="How gradients become steps. AdamW suits most; SGD is the classic for image networks.",
+        help=(
+            "The rule that updates the weights. AdamW suits most models; SGD is the classic for image "
+            "networks."
+        ),
         topic="optimizer",
         choices=("adamw", "adam", "sgd"),
     )
@@ -23,7 +26,7 @@ class Optimisation:
         0.9,
         label="Momentum",
         term="momentum",
-        help="How much of the last step goes on into the next.",
+        help="The share of the last update that is added to the next one.",
         only_with=("optimizer", ("sgd",)),
         topic="optimizer",
         minimum=0,
@@ -32,7 +35,7 @@ class Optimisation:
     nesterov: bool = setting(
         False,
         label="Nesterov",
-        help="Looks ahead along the momentum.",
+        help="Computes the update one step ahead along the momentum.",
         only_with=("optimizer", ("sgd",)),
         topic="optimizer",
     )
@@ -40,7 +43,7 @@ class Optimisation:
         0.01,
         label="Weight decay",
         term="weight decay",
-        help="Pulls weights towards zero; norms and biases are left alone.",
+        help="Pulls weights towards zero; norms and biases are exempt.",
         topic="optimizer",
         minimum=0,
         maximum=10,
@@ -49,7 +52,7 @@ class Optimisation:
         "constant",
         label="Learning rate schedule",
         term="schedule",
-        help="How the rate changes over the run, after the warm-up.",
+        help="How the learning rate changes over the run, after the warm-up.",
         topic="optimizer",
         choices=("constant", "cosine", "linear", "step", "one_cycle"),
     )
@@ -57,7 +60,7 @@ class Optimisation:
         0,
         label="Warm-up steps",
         term="warm-up",
-        help="The rate climbs from near zero over this many steps.",
+        help="The learning rate rises from near zero over this many steps.",
         topic="optimizer",
         minimum=0,
         maximum=10**9,
@@ -66,7 +69,7 @@ class Optimisation:
         0.0,
         label="Warm-up share",
         term="warm-up",
-        help="The same as a share of the run (0.05 is 5%); used when warm-up steps is 0.",
+        help="The warm-up as a share of the run (0.05 is 5%); used when warm-up steps is 0.",
         topic="optimizer",
         minimum=0,
         maximum=1,
@@ -74,7 +77,7 @@ class Optimisation:
     lr_step_epochs: int = setting(
         10,
         label="Step every … epochs",
-        help="How many epochs between two drops of the rate.",
+        help="Epochs between two drops of the learning rate.",
         only_with=("lr_schedule", ("step",)),
         topic="optimizer",
         minimum=1,
@@ -83,7 +86,7 @@ class Optimisation:
     lr_gamma: float = setting(
         0.1,
         label="Step factor",
-        help="What each drop multiplies the rate by.",
+        help="Each drop multiplies the learning rate by this factor.",
         only_with=("lr_schedule", ("step",)),
         topic="optimizer",
         above=0,
@@ -91,16 +94,16 @@ class Optimisation:
     )
     scale_lr: bool = setting(
         False,
-        label="Scale the rate with the GPUs",
+        label="Scale the learning rate with the ranks",
         term="linear scaling rule",
-        help="Linear scaling rule: rate × copies of the model × accumulation. Goes well with a warm-up.",
+        help="Linear scaling rule: rate × replicas × accumulation. Best with a warm-up.",
         topic="optimizer",
     )
     gradient_accumulation_steps: int = setting(
         1,
         label="Accumulate gradients over",
         term="accumulation",
-        help="Batches each GPU adds up before one step: a larger global batch in the same memory.",
+        help="Batches that each rank adds up before one step: a larger global batch in the same memory.",
         topic="optimizer",
         minimum=1,
         maximum=65536,
@@ -109,7 +112,7 @@ class Optimisation:
         None,
         label="Clip gradients at norm",
         term="gradient clipping",
-        help="Longer gradients are shortened to this; empty: never.",
+        help="Gradients with a larger norm are scaled down to it. Empty: never.",
         topic="optimizer",
         above=0,
         maximum=1e9,
@@ -117,7 +120,7 @@ class Optimisation:
     label_smoothing: float = setting(
         0.0,
         label="Label smoothing",
-        help="Trains towards being a little unsure: 0.1 is usual; 0 is off.",
+        help="Trains for less confident predictions: 0.1 is usual; 0 is off.",
         topic="optimizer",
         minimum=0,
         maximum=0.99,

@@ -14,14 +14,16 @@ class Parallelism:
     strategy: str = setting(
         "ddp",
         label="Strategy",
-        help="How the work is spread over the ranks.",
+        term="strategy",
+        help="How the work is split over the ranks.",
         topic="parallel",
         catalog="strategies",
     )
     tensor_parallel_size: int = setting(
         2,
-        label="Ranks per model copy",
-        help="How many ranks hold one copy of the model between them.",
+        label="Ranks per replica",
+        term="tensor parallelism",
+        help="How many ranks share one copy of the model.",
         by_strategy=True,
         topic="parallel",
         minimum=1,
@@ -29,8 +31,9 @@ class Parallelism:
     )
     pipeline_microbatches: int = setting(
         4,
-        label="Pipeline pieces",
-        help="The pieces a batch is cut into, so that the stages can work at once.",
+        label="Pipeline micro-batches",
+        term="pipeline parallelism",
+        help="The micro-batches that a batch is split into, so that all stages work at once.",
         by_strategy=True,
         topic="parallel",
         minimum=1,
@@ -38,8 +41,9 @@ class Parallelism:
     )
     bucket_cap_mb: int = setting(
         25,
-        label="Bucket, MB",
-        help="Gradients are sent in buckets of this size.",
+        label="Bucket size, MB",
+        term="bucket",
+        help="Gradients are averaged in buckets of this size.",
         by_strategy=True,
         topic="parallel",
         minimum=1,
@@ -47,29 +51,40 @@ class Parallelism:
     )
     gradient_as_bucket_view: bool = setting(
         True,
-        label="Gradients live in the buckets",
-        help="Saves one copy of all gradients.",
+        label="Gradients as bucket views",
+        term="bucket",
+        help="Gradients share the buckets' memory, which saves one copy of them.",
         by_strategy=True,
         topic="parallel",
     )
     static_graph: bool = setting(
         False,
         label="Static graph",
-        help="Promises that every step uses the same parameters.",
+        help="Promise DDP that every step uses the same parameters.",
         by_strategy=True,
         topic="parallel",
     )
     gradient_compression: str = setting(
         "none",
         label="Compress gradients",
-        help="Sends gradients in half the bits, at some loss of exactness.",
+        help="Sends gradients in 16 bits, with less precision.",
         by_strategy=True,
         topic="parallel",
         choices=("none", "fp16", "bf16"),
     )
+    all_reduce: str = setting(
+        "auto",
+        label="Average gradients",
+        help="auto: through memory that CPU ranks of one machine share, where they can; "
+        "backend: always over gloo or NCCL.",
+        by_strategy=True,
+        topic="parallel",
+        choices=("auto", "backend"),
+    )
     sync_batchnorm: bool = setting(
         False,
         label="SyncBatchNorm",
-        help="Batch norm over the global batch instead of each GPU's own part; GPUs only.",
+        term="SyncBatchNorm",
+        help="BatchNorm over the batches of all ranks instead of each rank's own; GPUs only.",
         topic="parallel",
     )

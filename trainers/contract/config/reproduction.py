@@ -11,20 +11,18 @@ from trainers.contract.config.settings import setting
 class Reproduction:
     """Name, device, and whether the same bits come out every time."""
 
-    name: str = setting(
-        "", label="Name", help="A name for the list of runs; may stay empty.", topic="reproduce"
-    )
+    name: str = setting("", label="Name", help="A name for the list of runs. Optional.", topic="reproduce")
     device: str = setting(
         "auto",
         label="Device",
         term="CPU rank",
-        help="auto takes the GPUs where there are any, else the CPU.",
+        help="auto uses the GPUs if there are any, else the CPU.",
         topic="reproduce",
         choices=("auto", "cpu", "cuda"),
     )
     deterministic: bool = setting(
         False,
         label="Deterministic",
-        help="Only algorithms that give the same bits every time; can be slower.",
+        help="Uses only algorithms that give identical bits every time; can be slower.",
         topic="reproduce",
     )

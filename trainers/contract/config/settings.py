@@ -1,4 +1,4 @@
-"""One field of the configuration: what people are told about it, and what it accepts."""
+"""One field of the configuration: its label and help, and the values it accepts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Topic = Literal["main", "data", "model", "optimizer", "schedule", "parallel", "s
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What a person is told about one field, and what the field accepts.
+    """A field's label and help, and the values it accepts.
 
     Attributes:
         term: the term of docs/glossary.md that the label stands for, if any; the form shows its definition.
@@ -101,9 +101,9 @@ def _coerce_text(value: Any, about: Setting, allowed: str) -> str:
     if about.choices and value not in about.choices:
         raise ValueError(allowed)
     if "\0" in value:
-        raise ValueError(f"{allowed}, without a zero character")
+        raise ValueError(f"{allowed}, without NUL characters")
     if any("\ud800" <= character <= "\udfff" for character in value):
-        raise ValueError(f"{allowed}, each character whole (it holds half a surrogate pair)")
+        raise ValueError(f"{allowed}, in valid Unicode (it holds half a surrogate pair)")
     return value.strip()
 
 

@@ -15,27 +15,30 @@ class Speed:
         "fp32",
         label="Precision",
         term="bf16, fp16",
-        help="tf32 and bf16 are faster on newer GPUs; fp16 also scales the loss so that nothing is lost.",
+        help=(
+            "tf32 and bf16 are faster on newer GPUs; fp16 also scales the loss, so that small gradients "
+            "survive."
+        ),
         topic="speed",
         choices=("fp32", "tf32", "bf16", "fp16"),
     )
     compile: bool = setting(
         False,
         label="Compile",
-        help="torch.compile: a slower start, then faster steps. Where it fails, the run does without.",
+        help="torch.compile: a slower start, then faster steps. If it fails, the run continues uncompiled.",
         topic="speed",
     )
     data_location: str = setting(
         "auto",
-        label="Keep the data",
-        help="device: all of it beside the model; host: batch by batch; auto: device where it fits.",
+        label="Data location",
+        help="device: all data in the GPU's memory; host: copied batch by batch; auto: device if it fits.",
         topic="speed",
         choices=("auto", "device", "host"),
     )
     num_workers: int = setting(
         0,
         label="Loader workers",
-        help="Processes a rank has for reading data that is not kept on the device.",
+        help="Processes per rank that load data which is not on the device.",
         topic="speed",
         minimum=0,
         maximum=256,
@@ -49,7 +52,7 @@ class Speed:
     prefetch_factor: int = setting(
         2,
         label="Prefetch",
-        help="Batches each loader worker keeps ready.",
+        help="Batches that each loader worker prepares in advance.",
         topic="speed",
         minimum=1,
         maximum=1024,

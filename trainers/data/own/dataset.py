@@ -66,7 +66,7 @@ class Own:
 
     def _prepare(self, folder: Path) -> cache.Meta:
         with limits.bounded(self._options.path, seconds=limits.PREPARE_S):
-            look: Any = self.kind.look(self.problems)
+            look: Any = self.kind.inspect(self.problems)
             self.problems.check(self._options.path)
             meta = self._prepare_what_was_seen(look, folder)
         for note in self.problems.shown:

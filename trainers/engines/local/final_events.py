@@ -24,7 +24,7 @@ RETRY_S = 0.5
 def say(run: RunDirectory, words: Sequence[Words]) -> None:
     """Append events; a full disk is waited for."""
     rest = list(words)
-    insist("the last words", lambda: _append(run, rest))
+    insist("the final events", lambda: _append(run, rest))
 
 
 def append(run: RunDirectory, words: Sequence[Words]) -> None:
@@ -55,7 +55,7 @@ def insist(what: str, write: Callable[[], Any]) -> bool:
             write()
             return True
         except (FileNotFoundError, NotADirectoryError) as error:
-            print(f"{what} could not be written, because the run's folder is gone: {error}", flush=True)
+            print(f"{what} could not be written, because the run directory is gone: {error}", flush=True)
             return False
         except OSError as error:
             print(f"{what} could not be written, trying again: {error}", flush=True)
@@ -82,7 +82,7 @@ def forced_stop(*, by_system: bool) -> Cause:
     why = (
         "The system asked the run to end (SIGTERM)"
         if by_system
-        else "The run did not stop by itself in time and was ended by force"
+        else "The run did not stop in time and was killed"
     )
     hint = "Steps after the newest checkpoint were not saved."
     return Cause(code="stop_forced", message=f"{why}.", hint=hint)
@@ -90,8 +90,8 @@ def forced_stop(*, by_system: bool) -> Cause:
 
 def stop_waits() -> Cause:
     """Say that a wish to stop has not been heard, because the ranks are at work."""
-    message = "The ranks are still at work on a step, so the stop waits for them: at most two minutes."
-    hint = "A stop without saving ends the run at once."
+    message = "The ranks are still computing a step, so Stop waits for them, at most two minutes."
+    hint = "Stop without saving ends the run at once."
     return Cause(code="stop_waits", message=message, hint=hint)
 
 
@@ -115,5 +115,5 @@ def what_is_kept(run: RunDirectory, num_steps: int | None) -> str:
         return "None of its checkpoints is whole: start it again."
     damaged = "" if whole == there[-1] else f"The checkpoint of step {there[-1].step} is damaged. "
     if num_steps is not None and whole.step >= num_steps:
-        return f"{damaged}All {num_steps:,} steps are done and saved: Resume concludes the run."
-    return f"{damaged}Resume goes on from the checkpoint of step {whole.step}."
+        return f"{damaged}All {num_steps:,} steps are done and saved: Resume finishes the run."
+    return f"{damaged}Resume continues from the checkpoint of step {whole.step}."

@@ -29,7 +29,7 @@ class LogCap:
             for path in long:
                 cut(path)
         except OSError as error:
-            print(f"the logs cannot be looked at: {error}", flush=True)
+            print(f"the logs cannot be inspected: {error}", flush=True)
 
 
 def cut(path: Path) -> None:
@@ -43,9 +43,7 @@ def cut(path: Path) -> None:
         size = os.fstat(fd).st_size
         kept = os.pread(fd, KEPT_BYTES, max(0, size - KEPT_BYTES))
         kept = kept[kept.find(b"\n") + 1 :]
-        missing = (
-            f"[{(size - len(kept)) / 1e6:,.0f} MB of this log were left out here, so that the disk lasts]\n"
-        )
+        missing = f"[{(size - len(kept)) / 1e6:,.0f} MB of this log were removed here to save disk space]\n"
         os.ftruncate(fd, os.pwrite(fd, missing.encode() + kept, 0))
     finally:
         os.close(fd)

@@ -51,10 +51,10 @@ LIFE_LOOK_S = 1.5
 
 def main() -> None:
     """Supervise the run to its end; exit with torchrun's exit code."""
-    parser = argparse.ArgumentParser(description="Run one training job and look after it.")
+    parser = argparse.ArgumentParser(description="Run and supervise one training job.")
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--resume", type=int, metavar="STEP")
-    parser.add_argument("--ticket", metavar="TOKEN", help="the place in the line it was started for")
+    parser.add_argument("--ticket", metavar="TOKEN", help="the queue ticket it was started with")
     options = parser.parse_args()
     run = RunDirectory(options.run_dir.resolve())
     private_files.begin(run.path.parent)
@@ -153,7 +153,7 @@ class Supervisor:
         if not self._follow(torchrun, tree, home):
             return self._abandon(tree)
         if self._fell_before_it_began():
-            print("ranks that stood by ended before the run began: it is started without them", flush=True)
+            print("warm workers ended before the run began: it starts without them", flush=True)
             torchrun = self._assemble(config).process
             if not self._follow(torchrun, tree, home):
                 return self._abandon(tree)
@@ -300,12 +300,12 @@ class Supervisor:
             self._hang = found
             tree.kill()
         elif found is not None:
-            hint = f"{found.hint} It was told to wait: Stop ends it."
+            hint = f"{found.hint} The run is set to wait on a hang: Stop ends it."
             self._say_while_it_lives(replace(found, hint=hint))
         elif watch.has_passed:
             watch.forget()
-            message = "The run goes on: every rank shows signs of life again."
-            self._say_while_it_lives(Cause(code="hang_over", message=message, hint="Nothing to do."))
+            message = "The run continues: every rank sends heartbeats again."
+            self._say_while_it_lives(Cause(code="hang_over", message=message, hint="No action is needed."))
 
     def _say_while_it_lives(self, cause: Cause) -> None:
         """Say something between rank 0's own events; where the disk does not take it, in the log alone."""

@@ -29,8 +29,8 @@ LOCK = "lock"
 
 def main() -> None:
     """Hold ranks until there is a run for them, then supervise it; exit with torchrun's exit code."""
-    parser = argparse.ArgumentParser(description="Hold ranks that wait for a run.")
-    parser.add_argument("folder", type=Path, help="where their logs lie until then")
+    parser = argparse.ArgumentParser(description="Keep warm workers ready for a run.")
+    parser.add_argument("folder", type=Path, help="the folder for their logs until then")
     parser.add_argument("--nproc-per-node", type=int, required=True)
     options = parser.parse_args()
     folder = options.folder.resolve()

@@ -21,7 +21,10 @@ window.ddpDrawLog ??= [];
 export class Board {
   /** `onLook(look)` is told when the person looks over another axis or with other smoothing. */
   constructor(runId, summary, { onError, onLook, onResume }) {
-    Object.assign(this, { runId, onError });
+    this.runId = runId;
+    this.onError = onError;
+    /** @type {Record<string, any>[]} */
+    this.happened = [];
     this.traces = new Traces();
     this.axis = new GrowingAxis();
     this.checkpoints = [];
@@ -65,42 +68,43 @@ export class Board {
   makeCharts(summary) {
     const fetchRange = (low, high) => this.fetchRange(low, high);
     const onVisible = () => this.schedule();
-    const chart = (name, title, empty, watches, figure, more = {}) => {
-      const made = new Chart({
-        name,
-        title,
-        empty,
-        figure,
-        fetchRange,
-        onVisible,
-        everyMs: CALM_MS,
-        ...more,
-      });
+    const chart = ({ watches, ...options }) => {
+      const made = new Chart({ fetchRange, onVisible, everyMs: CALM_MS, ...options });
       made.watches = watches;
       return made;
     };
     const ofSteps = summary.charts.map((about) =>
-      chart(
-        about.column,
-        about.title,
-        about.empty,
-        (name) => name === about.column,
-        (fine) => stepFigure(this.traces, fine, this.look, about),
-      ),
+      chart({
+        name: about.column,
+        title: about.title,
+        empty: about.empty,
+        watches: (name) => name === about.column,
+        figure: (fine) => stepFigure(this.traces, fine, this.look, about),
+      }),
     );
     return [
-      chart("loss", "Loss", "The training loss appears with the first steps.",
-        (name) => LOSS_TRACES.has(name),
-        (fine) => lossFigure(this.traces, fine, this.look, this.marks, summary.loss_words), { everyMs: 0, controls: this.controls.element }),
-      chart("metric", `Validation ${summary.first_metric ?? ""}`.trim(),
-        "Appears after the first evaluation, by default at the end of an epoch.",
-        (name) => name.startsWith("metric:"),
-        (fine) => {
+      chart({
+        name: "loss",
+        title: "Loss",
+        empty: "The training loss appears with the first steps.",
+        watches: (name) => LOSS_TRACES.has(name),
+        figure: (fine) => lossFigure(this.traces, fine, this.look, this.marks, summary.loss_words),
+        everyMs: 0,
+        controls: this.controls.element,
+      }),
+      chart({
+        name: "metric",
+        title: `Validation ${summary.first_metric ?? ""}`.trim(),
+        empty: "Appears after the first evaluation, by default at the end of an epoch.",
+        watches: (name) => name.startsWith("metric:"),
+        figure: (fine) => {
           this.metricControls.offer(this.traces);
           return metricFigure(this.traces, fine, this.look, this.metricControls.chosen);
-        }, { controls: this.metricControls.element }),
+        },
+        controls: this.metricControls.element,
+      }),
       ...ofSteps,
-    ]; // prettier-ignore
+    ];
   }
 
   /** Takes a payload in; what changed is drawn with the next frame. */

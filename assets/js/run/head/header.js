@@ -217,7 +217,7 @@ export class Header {
   }
 
   stopTitle() {
-    if (this.state === "queued") return "Takes the run out of the line.";
+    if (this.state === "queued") return "Removes the run from the queue.";
     return this.savesOnStop
       ? "Saves a checkpoint first, then ends the run. Resume goes on from there."
       : "Ends the run; what was not saved is lost.";
@@ -225,7 +225,7 @@ export class Header {
 
   /** Why a button that needs a training run does nothing now; `whileStopping` says it of a run that stops. */
   whyNotNow(whileStopping) {
-    if (this.state === "queued") return "The run waits in line.";
+    if (this.state === "queued") return "The run is in the queue.";
     if (this.state === "starting") return "The run has not begun to train yet.";
     return LIVE_STATES.has(this.state) ? whileStopping : ENDED;
   }
@@ -233,7 +233,7 @@ export class Header {
   hintWords(isLive) {
     if (this.state === "paused") return "Paused: the ranks wait and keep their memory. Resume goes on.";
     if (this.state === "queued") {
-      return "The run starts by itself when its turn comes. Stop takes it out of the line.";
+      return "The run starts by itself when its turn comes. Stop removes it from the queue.";
     }
     if (isLive && !this.savesOnStop) {
       return "Nothing could be saved: free some space and press Checkpoint, or stop without saving.";

@@ -1,5 +1,6 @@
 // How far the run is, what went wrong with it, and its numbers now.
 
+import { term } from "../../shared/terms.js";
 import { el, icon, setAttribute, setText, show } from "../../shared/dom.js";
 import {
   count,
@@ -52,7 +53,7 @@ export class Progress {
     this.bar.dataset.state = head.state;
     setAttribute(this.bar, "aria-valuenow", Math.round(share * 100));
     const position = isStarting ? "waiting for the first step" : this.position(head);
-    setText(this.where, isWaiting ? "waiting in line" : position);
+    setText(this.where, isWaiting ? "waiting in the queue" : position);
     const passed = duration(this.elapsedSeconds(head));
     setText(this.elapsed, isWaiting ? `for ${passed}` : `${passed} elapsed`);
     setText(this.note, this.words(head) || RESERVED);
@@ -74,7 +75,7 @@ export class Progress {
   }
 
   words(head) {
-    if (head.state === "queued") return "It starts by itself when its turn comes. This page may be closed.";
+    if (head.state === "queued") return "It starts by itself when its turn comes. You can close this page.";
     if (head.state === "starting") {
       const reason = head.reason ? ` ${head.reason}` : "";
       return `Starting:${reason} Importing torch on every rank takes a few seconds.`;
@@ -113,10 +114,10 @@ class Problem {
 export class Tiles {
   constructor(summary) {
     this.tiles = {
-      loss: tile("training loss"),
+      loss: tile(term("loss", "training loss")),
       metric: tile("validation"),
-      pace: tile(`${summary.sample_unit.split(" ")[0]} per second`),
-      step: tile("time of one step"),
+      pace: tile(term("throughput", `${summary.sample_unit.split(" ")[0]} per second`)),
+      step: tile(term("step", "time of one step")),
     };
     this.element = el(
       "dl",
@@ -137,7 +138,7 @@ export class Tiles {
     }
     tiles.pace.set(number(head.samples_per_s, 3), "all ranks together");
     const step = head.step_time_s ?? ranks?.find((rank) => rank.step_time_s !== null)?.step_time_s;
-    tiles.step.set(shortTime(step), "forward, backward, averaging, update");
+    tiles.step.set(shortTime(step), "forward, backward, all-reduce, update");
   }
 }
 

@@ -15,10 +15,10 @@ export class QueuedPanel {
     this.words = el("strong", {}, "In line");
     this.why = el("p", {});
     this.share = this.button("Use occupied GPUs too", afterAction, "use_occupied_gpus", runId);
-    this.out = this.button("Take out of the line", afterAction, "stop_run", runId, true);
+    this.out = this.button("Remove from the queue", afterAction, "stop_run", runId, true);
     this.element = el(
       "section",
-      { class: "ddp-queued", "aria-label": "Waiting in line", hidden: true },
+      { class: "ddp-queued", "aria-label": "Waiting in the queue", hidden: true },
       icon("wait"),
       el("div", { role: "status" }, this.words, this.why),
       el(
@@ -26,7 +26,7 @@ export class QueuedPanel {
         { class: "ddp-buttons" },
         this.share,
         this.out,
-        el("a", { class: "ddp-button", href: address("queue") }, "The whole line"),
+        el("a", { class: "ddp-button", href: address("queue") }, "The whole queue"),
       ),
     );
     show(this.share, false);

@@ -6,16 +6,11 @@ import { complain, inform } from "../../shared/toast.js";
 
 /** Returns the row of buttons, and the projector's, which the page itself listens to. */
 export function headerTools() {
-  const projectorButton = tool(
-    "screen",
-    "Projector",
-    "Large curves and nothing to press (F; Escape ends it)",
-    null,
-  );
+  const projectorButton = tool("screen", "Projector", "Large curves, no buttons (F; Escape to leave)", null);
   projectorButton.setAttribute("aria-pressed", "false");
   const element = el(
     "div",
-    { class: "ddp-tools", role: "group", "aria-label": "How to look at this run" },
+    { class: "ddp-tools", role: "group", "aria-label": "View and sharing" },
     projectorButton,
     notifyButton(),
     tool(
@@ -38,15 +33,15 @@ function tool(shape, words, title, onclick) {
 }
 
 function notifyButton() {
-  const button = tool("bell", "Tell me", "A message of this browser when the run has ended", async () => {
+  const button = tool("bell", "Tell me", "A browser notification when the run ends", async () => {
     const isOn = button.getAttribute("aria-pressed") === "true";
     if (!isOn && !(await mayNotify())) return;
     prefer("notify", !isOn);
     setAttribute(button, "aria-pressed", String(!isOn));
     inform(
       isOn
-        ? "No message when a run ends."
-        : "This browser tells you when a run ends, while its page is open.",
+        ? "No notification when a run ends."
+        : "This browser notifies you when a run ends, while its page is open.",
     );
   });
   button.setAttribute(
@@ -76,7 +71,7 @@ async function copyWatchLink() {
   url.searchParams.set("watch", "1");
   const isLocal = ["localhost", "127.0.0.1", "[::1]"].includes(url.hostname);
   const reach = isLocal
-    ? " It works on this machine only: start the page with --host to reach it from a phone."
+    ? " It works on this machine only: start the page with --host to open it on a phone."
     : "";
   try {
     await navigator.clipboard.writeText(url.href);

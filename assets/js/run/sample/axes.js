@@ -1,3 +1,4 @@
+// @ts-nocheck: what a drawing adds to its base class is not told to the compiler yet.
 // What drawn samples share: axes, points told apart by shape and colour, and a legend.
 
 import { el } from "../../shared/dom.js";

@@ -12,7 +12,7 @@ export class ConfusionPanel {
       { class: "ddp-scroll-x", tabindex: 0, role: "region", "aria-label": "Confusion matrix" },
       this.table,
     );
-    this.element = section("What is taken for what", "confusion", this.caption, scroll);
+    this.element = section("What it mixes up", "confusion", this.caption, scroll);
     show(this.element, false);
   }
 
@@ -23,7 +23,7 @@ export class ConfusionPanel {
     show(this.element, true);
     setText(
       this.caption,
-      `Each row is a class, each column what the model says of it, counted over the whole validation part after step ${count(step)}. ${worst(counts, names)}`,
+      `Confusion matrix: rows are the true classes, columns the predictions, over the whole validation split after step ${count(step)}. ${worst(counts, names)}`,
     );
     if (this.names !== names.join("\n")) this.build(names);
     counts.forEach((row, truth) => {
@@ -35,7 +35,7 @@ export class ConfusionPanel {
         const cell = this.cells[truth][said];
         setText(cell, value === 0 ? "" : count(value));
         cell.style.setProperty("--share", (value / total).toFixed(3));
-        cell.title = `${names[truth]} taken for ${names[said]}: ${count(value)}, ${percent(value / total)}`;
+        cell.title = `${names[truth]} predicted as ${names[said]}: ${count(value)}, ${percent(value / total)}`;
       });
     });
   }
@@ -64,6 +64,6 @@ function worst(counts, names) {
     if (truth !== said && value > most.value) most = { value, truth, said };
   })); // prettier-ignore
   return most.value === 0
-    ? "Nothing is taken for anything else."
-    : `Most often ${names[most.truth]} is taken for ${names[most.said]}: ${count(most.value)} times.`;
+    ? "No mistakes."
+    : `Most often ${names[most.truth]} is predicted as ${names[most.said]}: ${count(most.value)} times.`;
 }

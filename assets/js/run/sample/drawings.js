@@ -1,3 +1,4 @@
+// @ts-nocheck: what a drawing adds to its base class is not told to the compiler yet.
 // Samples that are drawn: the plane as the model divides it, and the curve it has learnt.
 
 import { el } from "../../shared/dom.js";
@@ -24,7 +25,7 @@ export class SurfaceView extends Drawing {
       "aria-label",
       `Map of the model's answers; ${of} validation points lie on their own class.`,
     );
-    return `The plane as the model divides it after step ${step}: letters and colours are its answers, paler where it is less sure. ${of} validation points lie on ground of their own class.`;
+    return `The decision regions of the model after step ${step}: letters and colours are its predictions, paler where it is less sure. ${of} validation points lie in the region of their own class.`;
   }
 
   saidAt(x, y) {
@@ -96,7 +97,7 @@ export class CurveView extends Drawing {
     this.show(content);
     const name = content.feature_names[0] ?? "x";
     this.canvas.setAttribute("aria-label", `The predicted number over ${name}, and validation points.`);
-    return `The curve the model has learnt after step ${step}, over points of the validation part.`;
+    return `The curve the model has learnt after step ${step}, over points of the validation split.`;
   }
 
   axes() {

@@ -1,4 +1,4 @@
-// What the model says now, in the form that suits its task: text, images, a table, a plane or a curve.
+// What the model predicts now, in the form that suits its task: text, images, a table, a plane or a curve.
 
 import { el, section, setText, show } from "../../shared/dom.js";
 import { count } from "../../shared/format.js";
@@ -20,7 +20,7 @@ export class SamplePanel {
     this.caption = el("p", { class: "ddp-caption" }, "\u00a0");
     this.empty = el("p", { class: "ddp-empty" }, "Appears soon after training has begun.");
     this.place = el("div", { class: "ddp-sample-place" });
-    this.element = section("What the model says now", "sample", this.caption, this.empty, this.place);
+    this.element = section("What the model predicts now", "sample", this.caption, this.empty, this.place);
   }
 
   update(sample) {
@@ -42,6 +42,6 @@ class TextView {
 
   update(text, step) {
     setText(this.element, text.trim());
-    return `Text the model wrote by itself after step ${step}, piece by piece.`;
+    return `Text that the model generated after step ${step}.`;
   }
 }

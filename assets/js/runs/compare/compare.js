@@ -28,7 +28,7 @@ export class CompareView {
     this.chart = new Chart({
       name: "compare",
       title: "Training loss",
-      empty: "The curves appear when they have arrived.",
+      empty: "The curves appear when they have loaded.",
       figure: () => compareFigure(this.runs, this.traces, this.look),
       onVisible: () => this.draw(),
       controls: el(
@@ -80,7 +80,7 @@ export class CompareView {
       this.runs = runs;
       this.table.update(runs, fields);
       this.missing.hidden = missing.length === 0;
-      setText(this.missing, `Not there any more: ${missing.join(", ")}.`);
+      setText(this.missing, `No longer there: ${missing.join(", ")}.`);
       await this.loadCurves();
     } catch (error) {
       if (this.isClosed) return;

@@ -27,6 +27,7 @@ def run_command(file: Path, *words: str, given: str = "") -> subprocess.Complete
     )
 
 
+@pytest.mark.slow
 def test_a_password_fits_only_itself() -> None:
     kept = passwords.hashed("correct horse")
     assert "correct horse" not in json.dumps(kept)
@@ -120,6 +121,7 @@ def test_people_added_at_the_same_time_are_all_there(tmp_path: Path) -> None:
     assert set(AccountFile(path).read()) == {person.name for person in people}
 
 
+@pytest.mark.slow
 def test_the_command_adds_lists_changes_and_removes(tmp_path: Path) -> None:
     path = tmp_path / "accounts.json"
     assert run_command(path, "add", "Ann", "--role", "teacher", given="long enough\n").returncode == 0

@@ -116,7 +116,7 @@ def test_pages_learn_at_once_that_runs_were_hidden(store) -> None:
         assert after.is_whole and after.rows == []
         # A deleted run's name is no more for Bob than the run was.
         (store.runs_dir / ANNS / "config.json").unlink()
-        store.listing.look_again([ANNS])
+        store.listing.read_again([ANNS])
         assert store.changes(after.version).gone == {}
     with current_user.asked_by(ANN):
         assert store.changes(after.version).gone == {ANNS: "ann"}

@@ -192,6 +192,7 @@ def test_a_hundred_tries_at_once_are_not_a_hundred_guesses(file: AccountFile) ->
     assert statuses.count(429) == 100 - login_limits.FREE_FAILURES_OF_A_NAME
 
 
+@pytest.mark.slow
 def test_a_name_that_is_not_there_takes_as_long(tmp_path: Path) -> None:
     file = AccountFile(tmp_path / "accounts.json")
     with file.changing() as accounts:

@@ -74,7 +74,7 @@ def test_path_is_never_taken_for_an_option() -> None:
 
 
 def test_zero_character_is_refused_by_name() -> None:
-    with pytest.raises(ConfigError, match="without a zero character"):
+    with pytest.raises(ConfigError, match="without NUL characters"):
         config_module.parse({"data_path": "a\0b"})
 
 

@@ -72,7 +72,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_without_a_gpu_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> None:
     use(monkeypatch)
     usable_gpus.settle(None)
-    assert cuda_environment.VISIBLE not in os.environ and capacity.look().gpu_obstacle is None
+    assert cuda_environment.VISIBLE not in os.environ and capacity.read().gpu_obstacle is None
 
 
 def test_the_page_and_all_it_starts_see_the_usable_gpus_by_uuid(
@@ -85,7 +85,7 @@ def test_the_page_and_all_it_starts_see_the_usable_gpus_by_uuid(
     usable_gpus.settle(None)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == SECOND.uuid
     assert os.environ["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
-    here = capacity.look()
+    here = capacity.read()
     assert (here.num_gpus, here.gpu_names) == (1, ("NVIDIA Slower",))
     assert missing.what_is_unclear(1) == []
 
@@ -95,7 +95,7 @@ def test_a_part_of_a_gpu_stays_named_as_it_was(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-7")
     asked.append({**GOOD, "uuids": ["GPU-part"]})
     usable_gpus.settle(None)
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == "MIG-7" and capacity.look().num_gpus == 1
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "MIG-7" and capacity.read().num_gpus == 1
 
 
 def test_a_good_answer_is_remembered_until_something_changes(
@@ -122,10 +122,10 @@ def test_a_bad_answer_is_asked_for_again_at_the_next_start(
     use(monkeypatch, FIRST, SECOND)
     asked += [BAD, AskError("it took too long"), GOOD]
     usable_gpus.settle(tmp_path / "kept.json")
-    assert capacity.look().gpu_obstacle == OBSTACLE
+    assert capacity.read().gpu_obstacle == OBSTACLE
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     usable_gpus.settle(tmp_path / "kept.json")
-    found = capacity.look().gpu_obstacle
+    found = capacity.read().gpu_obstacle
     assert found is not None and "it took too long" in found.reason
     assert asked == [GOOD]
 
@@ -138,7 +138,7 @@ def test_a_failed_asking_is_told_by_its_last_line_and_what_to_do(
         AskError("x could not be read:\nTraceback (most recent call last):\n  File ...\nOSError: no libcuda")
     )
     usable_gpus.settle(None)
-    found = capacity.look().gpu_obstacle
+    found = capacity.read().gpu_obstacle
     assert found is not None and found.reason == "torch could not be asked for GPUs: OSError: no libcuda."
     assert found.remedy.startswith("Restart the page")
     said = capsys.readouterr().out
@@ -155,10 +155,11 @@ def test_an_answer_that_is_no_json_is_an_obstacle_too(monkeypatch: pytest.Monkey
         lambda *_, **__: subprocess.CompletedProcess([], 0, b"Segmentation", b""),
     )
     usable_gpus.settle(None)
-    found = capacity.look().gpu_obstacle
+    found = capacity.read().gpu_obstacle
     assert found is not None and "did not answer with JSON" in found.reason
 
 
+@pytest.mark.slow
 def test_torch_itself_is_asked_in_a_process_that_prints_json() -> None:
     answer = trainer_process.ask(usable_gpus.MODULE, sees_gpus=True)
     assert set(answer) == {"uuids", "left_out", "obstacle", "watched_paths"}
@@ -173,7 +174,7 @@ def unusable(monkeypatch: pytest.MonkeyPatch, asked: list[Any]) -> capacity.Mach
     use(monkeypatch, FIRST, SECOND)
     asked.append(BAD)
     usable_gpus.settle(None)
-    return capacity.look()
+    return capacity.read()
 
 
 def test_the_form_plans_cpu_ranks_and_says_why(unusable: capacity.Machine, catalogue: Catalogue) -> None:
@@ -191,7 +192,7 @@ def test_the_form_plans_cpu_ranks_and_says_why(unusable: capacity.Machine, catal
 def test_machine_and_queue_say_why_too(unusable: capacity.Machine, tmp_path: Path) -> None:
     (found,) = [item for item in missing.gpus() if item.is_problem]
     assert OBSTACLE.reason in found.meaning
-    now = Devices(tmp_path, None).look()
+    now = Devices(tmp_path, None).sample()
     assert now.gpus == () and now.note is not None and OBSTACLE.remedy in now.note
 
 
@@ -202,10 +203,10 @@ def test_in_a_container_it_is_said_that_others_cannot_be_seen(
     namespace = tmp_path / "pid"
     namespace.symlink_to("pid:[4026531836]")
     monkeypatch.setattr(gpu_signs, "_PID_NAMESPACE", namespace)
-    assert Devices(tmp_path, None).look().note is None and missing.what_is_unclear(1) == []
+    assert Devices(tmp_path, None).sample().note is None and missing.what_is_unclear(1) == []
     namespace.unlink()
     namespace.symlink_to("pid:[4026532198]")
-    note = Devices(tmp_path, None).look().note
+    note = Devices(tmp_path, None).sample().note
     assert note is not None and "a container or in WSL2, where programs outside it cannot be seen" in note
     (said,) = missing.what_is_unclear(1)
     assert "outside it cannot be seen" in said.meaning and "WSL2" in said.meaning and not said.is_problem
@@ -241,7 +242,7 @@ def test_ranks_that_wait_for_a_run_are_nobody_on_a_gpu(
     found = wait_until("both processes", lambda: len(standby.processes()) == 2 and standby.processes(), 60)
     (below,) = set(found) - {sleeper.pid}
     use(monkeypatch, FakeGpu(uuid=FIRST.uuid, pids=(below, os.getpid())))
-    (user,) = Devices(tmp_path, None, standby.processes).look().users_of(FIRST.uuid).others
+    (user,) = Devices(tmp_path, None, standby.processes).sample().users_of(FIRST.uuid).others
     assert f"pid {os.getpid()}" in user, "this one is somebody else's"
     standby._drop()
     assert below in standby.processes(), "also while they are let go"
@@ -267,7 +268,7 @@ def test_a_number_that_is_somebody_elses_by_now_counts(
 ) -> None:
     use(monkeypatch, FakeGpu(uuid=FIRST.uuid, pids=(sleeper.pid,)))
     earlier = {sleeper.pid: 1.0}
-    assert Devices(tmp_path, None, lambda: earlier).look().users_of(FIRST.uuid).others
+    assert Devices(tmp_path, None, lambda: earlier).sample().users_of(FIRST.uuid).others
 
 
 def test_on_windows_the_linux_within_it_sees_no_others_whatever_its_namespace_says(

@@ -151,6 +151,7 @@ def test_a_zip_is_made_piece_by_piece(resumed: RunDirectory, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("kind", ["csv", "json", "tfevents"])
+@pytest.mark.slow
 def test_any_number_of_metrics_needs_few_files_and_holds_few_numbers(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

@@ -86,7 +86,7 @@ def test_ranks_that_cannot_be_had_are_refused(num_ranks: object) -> None:
 
 def test_an_unknown_check_is_refused() -> None:
     with pytest.raises(ValueError, match="check_id is 'x', but allowed is"):
-        CommunicationChecks().look("x")
+        CommunicationChecks().find("x")
 
 
 def test_only_whole_json_objects_are_lines(tmp_path: Path) -> None:

@@ -48,28 +48,28 @@ def test_a_check_is_followed_to_its_end_and_kept(checks_of: Start, tmp_path: Pat
     check = checks.start()
     assert check.to_json()["state"] == "running"
     assert check.has_ended.wait(ANSWER_TIMEOUT_S)
-    found = checks.look(check.check_id)
+    found = checks.find(check.check_id)
     assert (found["state"], found["error"]) == ("done", None)
     assert [finding["state"] for finding in found["findings"]] == ["passed", "failed", "skipped"]
     assert checks.report(check.check_id).read_text() == "the file of the fake\n"
 
     later = MachineChecks(tmp_path / "runs")
     assert later.newest_id() == check.check_id, "a page that starts again shows the last one"
-    assert later.look(check.check_id)["findings"] == found["findings"]
+    assert later.find(check.check_id)["findings"] == found["findings"]
     assert later.cancel(check.check_id)["state"] == "done", "what has ended stays as it is"
 
 
 def test_one_check_at_a_time_and_a_cancel_answers_at_once_and_ends_it(checks_of: Start) -> None:
     checks = checks_of("waits")
     check = checks.start()
-    wait_until("its first state", lambda: checks.look(check.check_id)["now"], ANSWER_TIMEOUT_S)
+    wait_until("its first state", lambda: checks.find(check.check_id)["now"], ANSWER_TIMEOUT_S)
     assert checks.newest_id() == check.check_id
     with pytest.raises(ValueError, match="already being checked"):
         checks.start()
     said = checks.cancel(check.check_id)
     assert (said["state"], said["is_being_cancelled"]) == ("running", True)
     assert check.has_ended.wait(ANSWER_TIMEOUT_S)
-    found = checks.look(check.check_id)
+    found = checks.find(check.check_id)
     assert (found["state"], found["is_being_cancelled"]) == ("cancelled", False)
     assert checks.start().check_id != check.check_id, "the next one can start at once"
 
@@ -78,10 +78,10 @@ def test_one_that_does_not_hear_is_ended(checks_of: Start, monkeypatch: pytest.M
     monkeypatch.setattr(machine_check, "CANCEL_S", 0.3)
     checks = checks_of("deaf")
     check = checks.start()
-    wait_until("its first state", lambda: checks.look(check.check_id)["now"], ANSWER_TIMEOUT_S)
+    wait_until("its first state", lambda: checks.find(check.check_id)["now"], ANSWER_TIMEOUT_S)
     assert checks.cancel(check.check_id)["state"] == "running", "nobody waits for it"
     assert check.has_ended.wait(ANSWER_TIMEOUT_S)
-    found = checks.look(check.check_id)
+    found = checks.find(check.check_id)
     assert (found["state"], found["now"], found["error"]) == ("cancelled", None, None)
 
 
@@ -89,11 +89,11 @@ def test_the_time_goes_on_within_a_job(checks_of: Start) -> None:
     """The fake says once that it took 3 s, and nothing more."""
     checks = checks_of("waits")
     check = checks.start()
-    wait_until("its first state", lambda: checks.look(check.check_id)["now"], ANSWER_TIMEOUT_S)
+    wait_until("its first state", lambda: checks.find(check.check_id)["now"], ANSWER_TIMEOUT_S)
     check.started -= 100.0
-    first = checks.look(check.check_id)["took_s"]
+    first = checks.find(check.check_id)["took_s"]
     assert first > 100.0
-    wait_until("time", lambda: checks.look(check.check_id)["took_s"] > first, ANSWER_TIMEOUT_S)
+    wait_until("time", lambda: checks.find(check.check_id)["took_s"] > first, ANSWER_TIMEOUT_S)
 
 
 def test_it_has_ended_when_nothing_of_it_is_left_whatever_it_says(checks_of: Start, tmp_path: Path) -> None:
@@ -101,11 +101,11 @@ def test_it_has_ended_when_nothing_of_it_is_left_whatever_it_says(checks_of: Sta
     check = checks.start(gpus=["GPU-0"])
     wait_until("its last words", CheckFiles(tmp_path / "runs").read, ANSWER_TIMEOUT_S)
     for _ in range(3):
-        assert checks.look(check.check_id)["state"] == "running"
+        assert checks.find(check.check_id)["state"] == "running"
         time.sleep(machine_check.POLL_S)  # a look of the reader comes between
     checks.cancel(check.check_id)
     assert check.has_ended.wait(ANSWER_TIMEOUT_S)
-    assert checks.look(check.check_id)["state"] == "done"
+    assert checks.find(check.check_id)["state"] == "done"
 
 
 def test_a_check_that_says_no_state_has_failed_and_nothing_of_it_is_left(
@@ -114,7 +114,7 @@ def test_a_check_that_says_no_state_has_failed_and_nothing_of_it_is_left(
     checks = checks_of("babbles")
     check = checks.start()
     assert check.has_ended.wait(ANSWER_TIMEOUT_S)
-    found = checks.look(check.check_id)
+    found = checks.find(check.check_id)
     assert found["state"] == "failed" and "an error of the page itself (JSONDecodeError)" in found["error"]
     assert "could not be followed" in caplog.text
     assert not [child for child in psutil.Process().children(recursive=True) if is_fake(child)]
@@ -128,8 +128,8 @@ def test_a_check_leaves_granted_gpus_alone_and_has_the_others_until_it_ends(chec
     assert checks.gpus() == frozenset() and checks.processes() == {}
     check = checks.start(gpus=["GPU-2", "GPU-3"], except_gpus=["GPU-0", "GPU-1"])
     assert checks.gpus() == {"GPU-2", "GPU-3"}, "also before it has said anything"
-    wait_until("its first state", lambda: checks.look(check.check_id)["now"], ANSWER_TIMEOUT_S)
-    assert checks.look(check.check_id)["except_gpus"] == "GPU-0,GPU-1"
+    wait_until("its first state", lambda: checks.find(check.check_id)["now"], ANSWER_TIMEOUT_S)
+    assert checks.find(check.check_id)["except_gpus"] == "GPU-0,GPU-1"
     assert checks.gpus() == {"GPU-2", "GPU-3"}
     found = checks.processes()
     fakes = [child for child in psutil.Process().children(recursive=True) if is_fake(child)]
@@ -143,7 +143,7 @@ def test_a_check_that_trains_on_the_cpu_has_no_gpu(checks_of: Start) -> None:
     checks = checks_of("waits")
     check = checks.start(gpus=["GPU-0"])
     assert checks.gpus() == {"GPU-0"}
-    wait_until("its first state", lambda: checks.look(check.check_id)["now"], ANSWER_TIMEOUT_S)
+    wait_until("its first state", lambda: checks.find(check.check_id)["now"], ANSWER_TIMEOUT_S)
     assert checks.gpus() == frozenset()
 
 
@@ -173,7 +173,7 @@ def test_one_that_cannot_begin_says_why(checks_of: Start) -> None:
 @pytest.mark.parametrize("check_id", ["x", "0" * 12, None, 3, ["a"]])
 def test_an_unknown_check_is_refused(checks_of: Start, check_id: object) -> None:
     checks = checks_of("ends")
-    for ask in (checks.look, checks.cancel):
+    for ask in (checks.find, checks.cancel):
         with pytest.raises(ValueError, match="check_id is"):
             ask(check_id)
     with pytest.raises(ValueError, match="check"):

@@ -42,11 +42,11 @@ def forecast_after(*samples: tuple[float, int], free_bytes: int = 10**9) -> dict
     forecast = DiskForecast()
     for now_s, size in samples:
         forecast.add({"run-1": size}, now_s)
-    return forecast.look(free_bytes)
+    return forecast.sample(free_bytes)
 
 
 def test_a_rate_is_unknown_before_thirty_seconds() -> None:
-    assert DiskForecast().look(10**9)["state"] == "no_run"
+    assert DiskForecast().sample(10**9)["state"] == "no_run"
     young = forecast_after((100.0, 0), (129.0, 10**6))
     assert (young["state"], young["measured_over_s"], young["lasts_s"]) == ("measuring", 29.0, None)
 
@@ -74,13 +74,13 @@ def test_other_runs_begin_a_new_span_and_old_looks_leave_the_window() -> None:
     forecast = DiskForecast()
     for second in range(0, 2_000, 10):
         forecast.add({"run-1": 1_000 * second}, float(second))
-    found = forecast.look(10**9)
+    found = forecast.sample(10**9)
     assert disk.WINDOW_S <= found["measured_over_s"] < disk.WINDOW_S + 10
     assert found["bytes_per_s"] == 1_000
     forecast.add({"run-1": 0, "run-2": 0}, 2_000.0)
-    assert forecast.look(10**9)["state"] == "measuring"
+    assert forecast.sample(10**9)["state"] == "measuring"
     forecast.add({}, 2_010.0)
-    assert forecast.look(10**9)["state"] == "no_run"
+    assert forecast.sample(10**9)["state"] == "no_run"
 
 
 def test_what_runs_take_is_what_du_counts(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_the_report_is_json_and_says_who_uses_a_made_up_gpu(
     assert found["memory"]["runs_bytes"] == found["runs"][0]["memory_bytes"]
     assert found["disk"]["forecast"]["state"] == "measuring"
     assert found["missing"][0]["what"] == "The catalogue", "what is broken comes first"
-    assert report.look() is report.look(), "people who look at once share one report"
+    assert report.sample() is report.sample(), "people who look at once share one report"
     monkeypatch.setattr(hardware, "gpu_processes", lambda handle: [])
     assert report._gpu(0, "handle")["processes"] == []
     monkeypatch.setattr(gpu_signs, "sees_all_processes", lambda: False)
@@ -307,5 +307,5 @@ def make_report(runs_dir: Path) -> MachineReport:
 
 
 def _with_runs(report: MachineReport) -> dict[str, object] | None:
-    found = report.look()
+    found = report.sample()
     return found if found["runs"] and found["missing"] else None

@@ -62,6 +62,24 @@ def test_a_summary_knows_the_plan_of_a_run_nobody_has_read_yet(tmp_path: Path, c
     assert view.unread()[0] > 0, "the summary does not wait for the whole file"
 
 
+def test_a_strategy_that_is_not_installed_is_not_described_as_another(tmp_path: Path, catalogue) -> None:  # noqa: F811
+    run = run_with(tmp_path, 100, strategy="by_hand", **{"by_hand.piece_mb": 2})
+    summary = summarise(RunView(run, 1), store_of(tmp_path, catalogue))
+    assert summary["strategy_sharing"] == "The strategy by_hand is not installed here."
+    assert summary["config"]["by_hand.piece_mb"] == 2
+    known = summarise(RunView(run_with(tmp_path, 200), 1), store_of(tmp_path, catalogue))
+    assert known["strategy_sharing"].startswith("After every backward pass DDP averages")
+
+
+def test_options_of_plug_ins_are_among_what_changed(tmp_path: Path, catalogue) -> None:  # noqa: F811
+    run_with(tmp_path, 100, strategy="by_hand", **{"by_hand.piece_mb": 2})
+    now = run_with(tmp_path, 200, strategy="by_hand", **{"by_hand.piece_mb": 4})
+    before = describe_configuration(now, store_of(tmp_path, catalogue))["before"]
+    assert before["changes"] == [
+        {"field": "by_hand.piece_mb", "label": "by_hand.piece_mb", "before": 2, "now": 4}
+    ]
+
+
 def test_a_checkpoint_comes_as_a_zip_of_its_files(tmp_path: Path) -> None:
     folder = tmp_path / "step_5"
     (folder / "deep").mkdir(parents=True)

@@ -110,6 +110,32 @@ def test_a_chosen_checkpoint_must_be_there(tmp_path: Path) -> None:
         launcher.pick_checkpoint(run, 15)
 
 
+@pytest.mark.parametrize(
+    ("all_reduce", "words"),
+    [
+        ("shared_memory", "through memory"),
+        ("gloo", "over gloo"),
+        ("nccl", "over NCCL"),
+        (None, ""),
+        ("?", ""),
+    ],
+)
+def test_a_run_says_how_its_ranks_talk_to_each_other(
+    tmp_path: Path,
+    catalogue,  # noqa: F811
+    all_reduce: str | None,
+    words: str,
+) -> None:
+    run = make_run(tmp_path)
+    file = EventFile(run.events)
+    file.append([(202.0, "plan", {"num_train": 1, "num_steps": 10, "all_reduce": all_reduce})])
+    file.close()
+    view = store_of(tmp_path, catalogue).view(run.run_id)
+    view.catch_up()
+    said = messages.message_for(view, -1)["head"]["communication"]
+    assert words in said and bool(said) == bool(words)
+
+
 def test_a_loss_and_a_metric_of_nan_are_shown_as_missing(tmp_path: Path, catalogue) -> None:  # noqa: F811
     run = make_run(tmp_path)
     file = EventFile(run.events)

@@ -87,6 +87,7 @@ def load_and_step(run: RunDirectory) -> str | None:
 
 
 @pytest.mark.parametrize("name", ["state.json", "manifest.json", "optimizer.pt", "rank_0.pt"])
+@pytest.mark.slow
 def test_each_key_removed_or_of_another_kind_is_named(run: RunDirectory, folder: Path, name: str) -> None:
     is_json = name.endswith(".json")
     path = folder / name

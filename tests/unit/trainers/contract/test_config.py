@@ -144,6 +144,11 @@ def test_all_problems_are_named_at_once() -> None:
     assert isinstance(caught.value, ValueError)
 
 
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+def test_a_configuration_of_an_earlier_version_is_read(version: int) -> None:
+    assert config.parse({"schema_version": version, "batch_size": 8}) == config.Config(batch_size=8)
+
+
 def test_another_schema_version_is_refused() -> None:
     assert problem_of(schema_version=99).field == "schema_version"
 

@@ -22,6 +22,7 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text(st.characters(), max_size=8), VALUES, max_size=6))
+@pytest.mark.slow
 def test_both_write_the_same_and_one_line(event: Mapping[str, Any]) -> None:
     fast, plain = encode(event), encode_plainly(event)
     assert json.loads(fast) == json.loads(plain)

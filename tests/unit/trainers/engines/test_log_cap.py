@@ -24,7 +24,7 @@ def test_log_that_is_too_long_keeps_its_end_and_says_what_is_missing(
         writer.write("and on\n")
     lines = long.read_text().splitlines()
     assert long.stat().st_size < 1_200
-    assert lines[0] == "[0 MB of this log were left out here, so that the disk lasts]"
+    assert lines[0] == "[0 MB of this log were removed here to save disk space]"
     assert lines[1].startswith("line 4") and lines[-2:] == ["line 4999", "and on"]
     assert short.read_text() == "short\n"
 
@@ -33,4 +33,4 @@ def test_logs_that_cannot_be_looked_at_end_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     LogCap(tmp_path / "nowhere").look()
-    assert "the logs cannot be looked at" in capsys.readouterr().out
+    assert "the logs cannot be inspected" in capsys.readouterr().out

@@ -130,8 +130,9 @@ def test_stopped_rank_is_the_one_and_the_sentence_says_so() -> None:
     assert hang_watch.culprits_of(Suspicion(ranks=(1,), is_certain=True), seen, there) == (1,)
     cause = hang_watch.describe((1,), seen, there)
     assert cause.message == (
-        "The run hangs: rank 1 was stopped from outside (SIGSTOP). Nothing has come for 20 s: rank 1 stands "
-        "at step 6, going forward and backward, in trainers/loop.py:31, train."
+        "The run hangs: rank 1 was suspended from outside (SIGSTOP). Nothing has been reported for 20 s: "
+        "rank 1 is "
+        "at step 6, in forward and backward, in trainers/loop.py:31, train."
     )
     assert (cause.code, cause.rank) == ("hang", 1)
     assert cause.traceback is not None and "_engine_run_backward" in cause.traceback
@@ -143,7 +144,7 @@ def test_rank_that_sleeps_is_the_one_and_not_the_one_that_waits() -> None:
         suspicion = Suspicion(ranks=ranks, is_certain=is_certain)
         assert hang_watch.culprits_of(suspicion, watches(), there) == (1,)
     cause = hang_watch.describe((1,), watches(), there)
-    assert "rank 1 stands still, and the others wait" in cause.message
+    assert "rank 1 is stuck, and the others wait" in cause.message
     assert "/home/ann/models/mine.py:23, forward" in cause.message and "rank 0" not in cause.message
 
 
@@ -168,7 +169,7 @@ def test_rank_that_waits_for_one_that_is_alive_is_no_culprit() -> None:
 def test_hang_without_any_stack_is_told_all_the_same() -> None:
     culprits = hang_watch.culprits_of(Suspicion(ranks=(0, 1), is_certain=True), watches(), {})
     cause = hang_watch.describe(culprits, watches(), {})
-    assert "no rank goes on" in cause.message and cause.traceback is None
+    assert "no rank makes progress" in cause.message and cause.traceback is None
 
 
 @pytest.mark.parametrize(
@@ -280,13 +281,13 @@ def test_a_kernel_that_never_ends_is_told_by_what_its_gpu_has_not_computed() -> 
     assert culprits == (1,)
     cause = hang_watch.describe(culprits, seen, there, gaps(same), (1,))
     assert cause.rank == 1
-    assert "the GPU of rank 1 never came to the end of a backward pass, and the others wait" in cause.message
+    assert "the GPU of rank 1 never finished a backward pass, and the others wait" in cause.message
     assert "kernel" in cause.hint
     elsewhere = gaps({0: [view(ALL_REDUCE, num_ranks=2)], 1: [view(BROADCAST, num_ranks=2)]})
     mismatch = hang_watch.describe((1,), seen, there, elsewhere, (1,))
     assert "kernel" not in mismatch.hint and "same collectives" in mismatch.hint, "that says more"
     nobody_knows = hang_watch.describe(everybody.ranks, seen, there, gaps(same))
-    assert "no rank goes on" in nobody_knows.message and "something else" not in nobody_knows.message
+    assert "no rank makes progress" in nobody_knows.message and "something else" not in nobody_knows.message
 
 
 def test_rank_that_never_came_is_named_with_what_it_missed() -> None:

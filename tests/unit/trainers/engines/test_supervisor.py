@@ -133,7 +133,7 @@ def test_hint_says_which_checkpoint_is_kept_or_that_there_is_none(run: RunDirect
     for step, saved_unix_s in ((40, 1.0), (30, 2.0)):
         leave_checkpoint(run, step, saved_unix_s=saved_unix_s)
     error = conclude(run, 0, "running").error
-    assert error is not None and "Resume goes on from the checkpoint of step 30." in error
+    assert error is not None and "Resume continues from the checkpoint of step 30." in error
 
 
 def test_hint_names_the_checkpoint_that_resume_really_takes(run: RunDirectory) -> None:
@@ -141,7 +141,7 @@ def test_hint_names_the_checkpoint_that_resume_really_takes(run: RunDirectory) -
         leave_checkpoint(run, step)
     (run.checkpoints / "step_30" / "optimizer.pt").write_bytes(b"damaged")
     error = conclude(run, 0, "running").error
-    words = "The checkpoint of step 30 is damaged. Resume goes on from the checkpoint of step 20."
+    words = "The checkpoint of step 30 is damaged. Resume continues from the checkpoint of step 20."
     assert error is not None and words in error
     assert launcher.pick_checkpoint(run, None).step == 20
     (run.checkpoints / "step_20" / "optimizer.pt").unlink()
@@ -165,7 +165,7 @@ def test_hint_of_a_run_that_has_done_all_its_steps_says_so(run: RunDirectory) ->
     subject._conclude(-9)
     status = liveness.read_status(run)
     assert status.state == "failed" and status.error is not None
-    assert "All 1,200 steps are done and saved: Resume concludes the run." in status.error
+    assert "All 1,200 steps are done and saved: Resume finishes the run." in status.error
 
 
 def test_run_that_is_killed_after_its_last_save_is_finished(run: RunDirectory) -> None:

@@ -110,6 +110,7 @@ def test_a_gpu_that_only_torch_sees_is_left_alone(
     assert "there is a GPU" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_end_of_every_rank_is_told_though_torchrun_names_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -123,6 +124,7 @@ def test_the_end_of_every_rank_is_told_though_torchrun_names_one(
     assert rank_exit_codes(capsys.readouterr().out) == {0: 1, 1: 9}
 
 
+@pytest.mark.slow
 def test_when_all_have_left_without_a_word_torchrun_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProcessContext, "join", ProcessContext.join)
     fork_server.note_every_end()
@@ -140,6 +142,7 @@ def is_zombie(process: multiprocessing.process.BaseProcess) -> bool:
     return psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE
 
 
+@pytest.mark.slow
 def test_what_is_imported_before_the_fork_starts_no_thread() -> None:
     script = (
         "import importlib, os\nfrom trainers.engines.local import fork_server as launch\n"

@@ -29,10 +29,12 @@ optimizer.step()
 ONLY_RANK = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
 
 
+@pytest.mark.slow
 def test_beside_a_gpu_a_waiting_rank_only_imports() -> None:
     assert calls_of(GET_READY, "a GPU") == []
 
 
+@pytest.mark.slow
 def test_a_step_on_the_cpu_would_open_the_gpu_hence_none_is_taken_beside_one() -> None:
     """If this fails, torch has changed: then a waiting rank may take its step everywhere."""
     called = [name for name, _ in calls_of(GET_READY, "no GPU")]
@@ -48,6 +50,7 @@ def test_a_step_on_the_cpu_would_open_the_gpu_hence_none_is_taken_beside_one() -
     ],
     ids=["it waited, and the page hides the GPUs", "by hand"],
 )
+@pytest.mark.slow
 def test_whenever_a_rank_on_the_cpu_calls_cuda_it_sees_no_gpu(
     tmp_path: Path, script: str, order: str, device: str
 ) -> None:

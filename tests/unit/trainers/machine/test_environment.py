@@ -82,6 +82,7 @@ def test_a_real_child_has_none() -> None:
     assert not SECRETS.keys() & set(said.stdout.split())
 
 
+@pytest.mark.slow
 def test_every_place_that_starts_a_process_says_what_environment_it_gets(repository: Path) -> None:
     """A new place that forgets it would hand on everything."""
     starts, silent = 0, []

@@ -84,6 +84,7 @@ def test_catalogue_has_the_models_of_the_house() -> None:
 
 
 @pytest.mark.parametrize(("name", "task", "size"), CASES)
+@pytest.mark.slow
 def test_output_has_its_shape_every_weight_learns_and_the_seed_decides(
     name: str, task: str, size: str
 ) -> None:
@@ -143,6 +144,7 @@ def test_image_models_take_any_size_and_colour(name: str, shape: tuple[int, int,
 
 @pytest.mark.parametrize("name", [entry.name for entry in OWN if IMAGE_CLASSIFICATION in entry.tasks])
 @pytest.mark.parametrize("side", [4, 8, 28, 64])
+@pytest.mark.slow
 def test_image_models_train_on_a_single_image(name: str, side: int) -> None:
     """The last rank of an epoch's last step may get one: a batch norm needs more than one value then."""
     spec = spec_of(IMAGE_CLASSIFICATION, (1, side, side))

@@ -230,6 +230,7 @@ def test_pins_are_those_of_the_requirements_file() -> None:
     assert not any(line.startswith("torch==") for line in pinned)
 
 
+@pytest.mark.slow
 def test_importing_all_plugins_brings_none_of_the_optional_packages() -> None:
     imports = "import sys; from trainers import registry; from trainers.plugins import catalog"
     code = f"{imports}; print(registry.discover_all(), *sys.modules)"

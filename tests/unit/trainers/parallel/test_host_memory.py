@@ -53,6 +53,7 @@ def faults_a_step(how: str) -> float:
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="this C library is not glibc")
+@pytest.mark.slow
 def test_a_step_takes_no_memory_from_the_system_again() -> None:
     pages_of_one_activation = 8 * 2**20 / resource.getpagesize()
     assert faults_a_step("keep") < 0.1 * pages_of_one_activation

@@ -115,6 +115,7 @@ def test_a_model_that_goes_by_values_cannot_be_told() -> None:
         assert activation_bytes_per_sample(Choosing(), SMALL_IMAGE) is None
 
 
+@pytest.mark.slow
 def test_every_model_is_told_by_size_and_data_set() -> None:
     told: dict[str, Any] = memory.describe()
     assert told["errors"] == []

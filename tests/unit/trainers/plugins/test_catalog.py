@@ -28,6 +28,7 @@ def by_name(entries: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {entry["name"]: entry for entry in entries}
 
 
+@pytest.mark.slow
 def test_catalog_has_what_the_repository_brings(catalog: dict[str, Any]) -> None:
     assert {"mlp", "cnn", "gpt"} <= set(by_name(catalog["models"]))
     assert {"fashion_mnist", "digits", "austen"} <= set(by_name(catalog["datasets"]))

@@ -29,6 +29,7 @@ def inspect(path: Path, *, prepare: bool = False, **options: Any) -> dict[str, A
     return kept
 
 
+@pytest.mark.slow
 def test_images_are_described_with_thumbnails_and_models(tmp_path: Path) -> None:
     path = make_images(tmp_path / "d", {"a": 10, "b": 20})
     seen = inspect(path)
@@ -50,6 +51,7 @@ def test_images_are_described_with_thumbnails_and_models(tmp_path: Path) -> None
     assert seen["is_prepared"] and own(path).fingerprint == seen["fingerprint"]
 
 
+@pytest.mark.slow
 def test_large_data_is_only_looked_at(
     tmp_path: Path,
     own_cache: Path,  # noqa: F811
@@ -126,6 +128,7 @@ def test_missing_package_is_an_answer_too(tmp_path: Path, monkeypatch: pytest.Mo
     assert not seen["ok"] and "pip install pyarrow" in seen["problems"][0]["message"]
 
 
+@pytest.mark.slow
 def test_command_prints_one_object_even_of_names_that_are_no_unicode(
     tmp_path: Path, repository: Path
 ) -> None:

@@ -115,6 +115,7 @@ def test_large_colour_images_are_made_small_and_keep_their_colours() -> None:
     assert (last["label"], last["prediction"]) == ("blue", "blue"), "both classes are among those shown"
 
 
+@pytest.mark.slow
 def test_text_is_written_in_the_data_sets_characters_and_the_same_for_a_seed() -> None:
     model = network("gpt", "austen")
     kind, text = take(model, "austen")

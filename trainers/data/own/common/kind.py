@@ -26,7 +26,7 @@ class Kind(Protocol[LookType]):
         """Return what, beside the files, decides what is prepared."""
         ...
 
-    def look(self, problems: Problems) -> LookType:
+    def inspect(self, problems: Problems) -> LookType:
         """Read what is needed to say what the data is; its faults are added to `problems`."""
         ...
 

@@ -61,7 +61,7 @@ class Images:
         """Return what, beside the files, decides what is prepared."""
         return {"kind": self.name, "skip_unreadable": self._options.skip_unreadable}
 
-    def look(self, problems: Problems) -> ImageInspection:
+    def inspect(self, problems: Problems) -> ImageInspection:
         """Read the folders and every header; decode all images, or 2,000 evenly spread ones."""
         decoding.pillow()
         source: ImageSource = (

@@ -64,7 +64,7 @@ class TableData:
             "tokenizer": tokenizer_fingerprint(options.tokenizer),
         }
 
-    def look(self, problems: Problems) -> TableInspection:
+    def inspect(self, problems: Problems) -> TableInspection:
         """Go through the whole table once, and decide what is to be learnt from it."""
         table = open_table(self._path, skip_unreadable=self._options.skip_unreadable, problems=problems)
         if problems.num_faults:

@@ -63,7 +63,7 @@ class PlainText:
         """Return what, beside the file, decides what is prepared; the window's length does not."""
         return {"kind": self.name, "tokenizer": tokenizer_fingerprint(self._tokenizer)}
 
-    def look(self, problems: Problems) -> TextInspection:
+    def inspect(self, problems: Problems) -> TextInspection:
         """Count the characters of the whole text, piece by piece."""
         counts = np.zeros(UNICODE_END, dtype=np.int64)
         beginning = ""

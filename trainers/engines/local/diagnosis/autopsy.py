@@ -151,7 +151,9 @@ def _killed(failure: _Failure) -> Cause:
     assert failure.exit_code is not None
     name = signal_name(failure.exit_code)
     if name == "SIGKILL":
-        hint = "Often the system's out-of-memory killer: try a smaller batch or model, or fewer ranks."
+        hint = (
+            "Often this is the system's out-of-memory killer: try a smaller batch or model, or fewer ranks."
+        )
         return Cause(
             code="rank_killed",
             message=f"Rank {failure.rank} was killed (SIGKILL), by the system or by someone.",
@@ -161,13 +163,13 @@ def _killed(failure: _Failure) -> Cause:
     return Cause(
         code="rank_crashed",
         message=f"Rank {failure.rank} crashed ({name}).",
-        hint=f"A fault in compiled code; the end of logs/rank_{failure.rank}.log may say more.",
+        hint=f"A crash in compiled code; the end of logs/rank_{failure.rank}.log may say more.",
         rank=failure.rank,
     )
 
 
 def _raised(failure: _Failure) -> Cause:
-    message = failure.message or f"it ended with exit code {failure.exit_code} and said nothing"
+    message = failure.message or f"it ended with exit code {failure.exit_code} without an error message"
     out_of_memory = OUT_OF_MEMORY.search(message) is not None
     of_gpu = gpu_hint(message)
     if out_of_memory:
@@ -190,7 +192,7 @@ def _timed_out(run: RunDirectory, failure: _Failure, failures: list[_Failure]) -
     waited = {item.rank for item in failures if TIMEOUT_ERRORS.search(item.message)}
     absent = [rank for rank in range(_num_ranks(run)) if rank not in waited]
     late = absent[0] if len(absent) == 1 else _rank_behind(run)
-    who = "" if late is None else f"; rank {late} is the one that did not come"
+    who = "" if late is None else f"; rank {late} never arrived"
     log = "the logs of the ranks" if late is None else f"logs/rank_{late}.log"
     return Cause(
         code="collective_timeout",
@@ -238,7 +240,7 @@ def _lost_somebody(run: RunDirectory, failures: list[_Failure], first_rank: int 
         return Cause(
             code="rank_left",
             message=f"Rank {silent[0]} ended before training was done, without an error.",
-            hint=f"Something called exit; the end of logs/rank_{silent[0]}.log may say what.",
+            hint=f"Something called exit(); the end of logs/rank_{silent[0]}.log may say what.",
             rank=silent[0],
         )
     return _all_lost_each_other(failures)
@@ -247,7 +249,7 @@ def _lost_somebody(run: RunDirectory, failures: list[_Failure], first_rank: int 
 def _told_to_end(rank: int) -> Cause:
     return Cause(
         code="rank_terminated",
-        message=f"Rank {rank} was told to end (SIGTERM) by the system or someone.",
+        message=f"Rank {rank} was terminated (SIGTERM) by the system or by someone.",
         hint=TO_END_A_RUN,
         rank=rank,
     )
@@ -258,7 +260,7 @@ def _all_lost_each_other(failures: list[_Failure]) -> Cause:
     return Cause(
         code="connection_lost",
         message=f"Rank {first.rank} lost the connection to the other ranks.",
-        hint="The log of each rank shows its last words.",
+        hint="The log of each rank shows its last output.",
         rank=first.rank,
         traceback=first.traceback,
     )
@@ -268,26 +270,28 @@ def _torchrun_itself(exit_code: int, torchrun_log: Path) -> Cause:
     if exit_code == -signal.SIGTERM or TOLD_TO_END.search(_tail(torchrun_log)):
         return Cause(
             code="torchrun_terminated",
-            message="torchrun, the parent of all ranks, was told to end (SIGTERM) by the system or someone.",
+            message=(
+                "torchrun, the parent of all ranks, was terminated (SIGTERM) by the system or by someone."
+            ),
             hint=TO_END_A_RUN,
         )
     if exit_code < 0:
         return Cause(
             code="torchrun_killed",
             message=f"torchrun, the parent of all ranks, was killed ({signal_name(exit_code)}).",
-            hint="Somebody or the system ended it.",
+            hint="Someone or the system ended it.",
         )
     if exit_code == 0:
         return Cause(
             code="ended_early",
             message="The ranks ended before training was done, without an error.",
-            hint="Something called exit; the logs of the ranks may say what.",
+            hint="Something called exit(); the logs of the ranks may say what.",
         )
-    last_words = _tail(torchrun_log).strip().splitlines()[-1:] or ["it said nothing"]
+    last_words = _tail(torchrun_log).strip().splitlines()[-1:] or ["it wrote nothing"]
     return Cause(
         code="torchrun_failed",
         message=f"torchrun ended with exit code {exit_code}: {without_advice(last_words[0])[:300]}",
-        hint="logs/torchrun.log has the whole story.",
+        hint="See logs/torchrun.log for all of it.",
     )
 
 

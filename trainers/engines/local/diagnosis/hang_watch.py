@@ -29,7 +29,7 @@ MOST_READ_AT_ONCE = 64
 ANSWER_WITHIN_S = 2.5
 ANSWER_POLL_S = 0.05
 SAME_COLLECTIVES = (
-    "All ranks must call the same collectives in the same order: look for one that not all reach."
+    "All ranks must call the same collectives in the same order: find the one that not all ranks reach."
 )
 
 
@@ -156,7 +156,7 @@ class HangWatch:
         try:
             path.write_text("\n\n".join(parts) + "\n", encoding="utf-8", errors="backslashreplace")
         except OSError as error:
-            print(f"the stacks could not be kept: {error}", flush=True)
+            print(f"the stacks could not be saved: {error}", flush=True)
             return None
         return path
 
@@ -212,29 +212,29 @@ def describe(
     silent_s = min(watches[rank].silent_s for rank in culprits)
     places = "; ".join(_place(rank, watches, standing) for rank in culprits[:MOST_NAMED])
     if watches[culprits[0]].is_stopped:
-        why = f"{_ranks(culprits, 'was', 'were')} stopped from outside (SIGSTOP)"
-        hint = "Somebody or something paused the process; what did so can let it go on (SIGCONT)."
+        why = f"{_ranks(culprits, 'was', 'were')} suspended from outside (SIGSTOP)"
+        hint = "Something suspended the process; SIGCONT resumes it."
     elif tuple(culprits) == behind_on_gpu and not gaps:
         whose = "the GPU of rank" if len(culprits) == 1 else "the GPUs of ranks"
         names = ", ".join(map(str, culprits[:MOST_NAMED]))
-        why = f"{whose} {names} never came to the end of a backward pass, and the others wait"
-        hint = "A kernel on it takes very long or never ends: look at what the model computes there."
+        why = f"{whose} {names} never finished a backward pass, and the others wait"
+        hint = "A kernel takes very long or never ends: check what the model computes there."
     elif (
         len(culprits) > 1
         and (gaps or not watches[0].is_on_gpu)
         and all(rank in standing and standing[rank].is_waiting for rank in culprits)
     ):
-        why = "the ranks wait for each other, each for something else"
+        why = "the ranks wait for each other in different collectives"
         hint = SAME_COLLECTIVES
     elif len(culprits) == len(watches):
-        why = "no rank goes on"
-        hint = "Look at the lines they stand on."
+        why = "no rank makes progress"
+        hint = "Check the lines they are stuck at."
     else:
-        why = f"{_ranks(culprits, 'stands still', 'stand still')}, and the others wait"
+        why = f"{_ranks(culprits, 'is stuck', 'are stuck')}, and the others wait"
         is_mismatch = any(gap.is_mismatch for gap in gaps)
-        hint = SAME_COLLECTIVES if is_mismatch else "Look at the line it stands on."
+        hint = SAME_COLLECTIVES if is_mismatch else "Check the line it is stuck at."
     in_what = "".join(f" {words[0].upper()}{words[1:]}." for gap in gaps[:MOST_NAMED] if (words := str(gap)))
-    message = f"The run hangs: {why}. Nothing has come for {silent_s:.0f} s: {places}.{in_what}"
+    message = f"The run hangs: {why}. Nothing has been reported for {silent_s:.0f} s: {places}.{in_what}"
     rank = _behind(culprits, watches)
     traceback = standing[rank].text()[:MAX_TRACEBACK] if rank in standing else None
     return Cause(code="hang", message=message, hint=hint, rank=rank, traceback=traceback)
@@ -253,12 +253,12 @@ def _ranks(culprits: Sequence[int], one: str, many: str) -> str:
 
 
 def _place(rank: int, watches: Sequence[RankWatch], standing: Mapping[int, Stacks]) -> str:
-    words = f"rank {rank} stands {_words(watches[rank])}"
+    words = f"rank {rank} is {_words(watches[rank])}"
     place = standing[rank].place if rank in standing else None
     return words if place is None else f"{words}, in {place}"
 
 
 def _words(watch: RankWatch) -> str:
     if watch.beat is None:
-        return "before its first sign of life"
+        return "before its first heartbeat"
     return f"at step {watch.beat.step + 1}, {watch.beat.words}"

@@ -34,17 +34,17 @@ _BLOCKING = "Started by hand with CUDA_LAUNCH_BLOCKING=1 in front, it stops at t
 _GPU_HINTS = (
     (
         re.compile(r"device-side assert", re.IGNORECASE),
-        "Most often an index is out of range: a label or a token that the model has no place for. ",
+        "The usual cause is an index out of range: a label or a token that the model has no entry for. ",
         _BLOCKING,
     ),
     (
         re.compile(r"ECC|\bXid\b|fallen off the bus|GPU is lost", re.IGNORECASE),
-        "The GPU itself is at fault: the system's log names it (search for Xid); it may need a reset. ",
+        "The GPU itself failed: the system log names the fault (search for Xid); it may need a reset. ",
         "",
     ),
     (
         re.compile(r"illegal memory access|misaligned address|unspecified launch failure", re.IGNORECASE),
-        "A kernel used memory that is not its own. ",
+        "A kernel accessed memory that is not its own. ",
         _BLOCKING,
     ),
 )

@@ -94,7 +94,7 @@ class Thread:
         lines = [
             f'  File "{frame.file}", line {frame.line}, in {frame.function}' for frame in self.frames[::-1]
         ]
-        return "\n".join([f"{self.name}, the call it stands in comes last:", *lines])
+        return "\n".join([f"{self.name}, most recent call last:", *lines])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +135,8 @@ def read(pid: int, rank_log: Path) -> Stacks:
         return Stacks(threads=threads, source="Read by py-spy.")
     threads = _by_faulthandler(pid, rank_log)
     if threads:
-        return Stacks(threads=threads, source=f"Told by the rank itself (py-spy could not look: {problem}).")
+        source = f"Reported by the rank itself (py-spy could not read it: {problem})."
+        return Stacks(threads=threads, source=source)
     return Stacks(threads=(), source=f"Its stacks could not be read: {problem}; it does not answer either.")
 
 
@@ -170,7 +171,7 @@ def _by_py_spy(pid: int) -> tuple[tuple[Thread, ...], str]:
             return (), str(error)
         if done.returncode == 0:
             return threads_of_json(done.stdout), ""
-        problem = (done.stderr.strip().splitlines() or ["it said nothing"])[-1][:200]
+        problem = (done.stderr.strip().splitlines() or ["it wrote nothing"])[-1][:200]
     return (), problem
 
 

@@ -40,7 +40,7 @@ class StopRequests:
             return []
         except ForeignFileError as error:
             if not self._is_refused:
-                print(f"no command is heard: {error}", flush=True)
+                print(f"commands cannot be read: {error}", flush=True)
             self._is_refused = True
             return []
         end = chunk.rfind(b"\n") + 1

@@ -50,7 +50,7 @@ def test_second_time_no_work_is_done(pets: Path, monkeypatch: pytest.MonkeyPatch
     def never(*arguments: object) -> None:
         raise AssertionError("it was prepared already")
 
-    monkeypatch.setattr(Images, "look", never)
+    monkeypatch.setattr(Images, "inspect", never)
     monkeypatch.setattr(Images, "prepare", never)
     assert own(pets).spec() == first
 
@@ -125,6 +125,7 @@ def test_too_little_space_is_said_before_anything_is_written(
         own(pets).spec()
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_prepare_once(pets: Path, repository: Path) -> None:
     command = [sys.executable, "-c", PREPARE, str(pets)]
     both = [

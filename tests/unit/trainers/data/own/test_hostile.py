@@ -161,7 +161,7 @@ def test_look_that_takes_too_long_says_so(tmp_path: Path) -> None:
 def test_data_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "t.csv", "a,label", *["1.5,x", "2.5,y"] * 50)
     data = own(path)
-    look = data.kind.look(data.problems)
+    look = data.kind.inspect(data.problems)
     assert data.fingerprint
     write(path, "a,label", "1,x")
     with pytest.raises(DataError, match="changed while it was read"):

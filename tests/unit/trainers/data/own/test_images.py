@@ -168,7 +168,7 @@ def test_odd_images_are_read_as_people_see_them(tmp_path: Path) -> None:
     Image.new("P", (20, 16), 3).save(folder / "palette.gif")
     data = own(tmp_path / "d")
     assert data.spec().input_shape == (3, 16, 20), "the turned one has the same format as the rest"
-    source = data.kind.look(data.problems).source  # type: ignore[union-attr]
+    source = data.kind.inspect(data.problems).source  # type: ignore[union-attr]
     from trainers.data.own.images.decoding import decode
 
     by_name = {name: decode(source.open(name), (3, 16, 20)) for name in source.files}

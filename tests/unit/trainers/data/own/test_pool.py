@@ -123,6 +123,7 @@ def test_process_that_crashes_is_told_in_words(
     assert set(psutil.Process().children()) <= there_before, "nothing is left of the others"
 
 
+@pytest.mark.slow
 def test_workers_end_with_the_process_they_work_for(tmp_path: Path) -> None:
     """Killed as the system kills, it cannot tell them."""
     listed = tmp_path / "workers"
@@ -163,6 +164,7 @@ def test_stop_asked_of_the_parent_is_not_taken_by_its_workers(with_processes: No
     assert handlers == {signal.SIG_DFL}
 
 
+@pytest.mark.slow
 def test_training_threads_do_not_hold_workers_up(with_processes: None) -> None:
     """A rank has threads that write; forked in the midst of it, workers still begin and end."""
     from concurrent.futures import ThreadPoolExecutor

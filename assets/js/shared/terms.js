@@ -1,7 +1,7 @@
 // Tooltips of the field's terms: the definitions of docs/glossary.md, by pointer, keyboard and touch.
 
-import { el } from "../shared/dom.js";
-import { address, fetchJson } from "../shared/net.js";
+import { el } from "./dom.js";
+import { address, fetchJson } from "./net.js";
 
 const MARGIN_PX = 8;
 const TERM = "[data-term]";
@@ -21,9 +21,12 @@ export function term(name, words = name) {
 /** Connects every term on the page with its definition, as soon as the definitions are there. */
 export function explainTerms() {
   if (glossary === null) return;
-  for (const [field, name] of Object.entries(glossary.fields))
+  for (const [field, name] of Object.entries(glossary.fields)) {
     markField(document.getElementById(`field-${field}`), name);
-  for (const button of document.querySelectorAll(`${TERM}:not([aria-describedby])`)) {
+  }
+  /** @type {NodeListOf<HTMLElement>} */
+  const unexplained = document.querySelectorAll(`${TERM}:not([aria-describedby])`);
+  for (const button of unexplained) {
     button.setAttribute("aria-describedby", tipOf(button.dataset.term).id);
   }
 }

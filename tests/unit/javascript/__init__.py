@@ -1,0 +1,1 @@
+"""The page's JavaScript modules that need no browser."""

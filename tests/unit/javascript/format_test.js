@@ -1,0 +1,110 @@
+import assert from "node:assert/strict";
+
+import * as format from "../../../assets/js/shared/format.js";
+
+/** Checks a function of one value against what it should say of each. */
+function says(words, cases) {
+  Deno.test(words.name, () => {
+    for (const [value, expected] of cases) assert.equal(words(value), expected, `${words.name}(${value})`);
+  });
+}
+
+says(format.count, [
+  [0, "0"],
+  [12345, "12,345"],
+  [-1234.6, "-1,235"],
+  [2e15, "2.00e+15"],
+  [null, "–"],
+  [Number.NaN, "–"],
+]);
+says(format.number, [
+  [0, "0"],
+  [1 / 3, "0.3333"],
+  [0.00005, "5.00e-5"],
+  [1234.5, "1,235"],
+  [1e9, "1.00e+9"],
+]);
+says(format.loss, [
+  [0, "0.0000"],
+  [2.46813579, "2.4681"],
+  [0.001234, "0.00123"],
+  [123.456, "123.5"],
+  [Number.POSITIVE_INFINITY, "–"],
+]);
+says(format.percent, [
+  [0.872, "87.2%"],
+  [1, "100.0%"],
+  [null, "–"],
+]);
+says(format.bytes, [
+  [0, "0 bytes"],
+  [999, "999 bytes"],
+  [1000, "1.0 kB"],
+  [25_000_000, "25 MB"],
+  [2_500_000_000_000, "2.5 TB"],
+  [-1, "–"],
+]);
+says(format.shortTime, [
+  [0.0032, "3.2 ms"],
+  [0.025, "25 ms"],
+  [1.25, "1.25 s"],
+]);
+says(format.fineTime, [
+  [0.00037, "370 µs"],
+  [0.0032, "3.2 ms"],
+]);
+says(format.duration, [
+  [0, "0 s"],
+  [59.4, "59 s"],
+  [59.6, "1 min 00 s"],
+  [185, "3 min 05 s"],
+  [7800, "2 h 10 min"],
+  [273_600, "3 d 4 h"],
+  [-5, "0 s"],
+]);
+says(format.about, [
+  [44, "in less than a minute"],
+  [45, "in about 1 min"],
+  [9000, "in about 2.5 h"],
+  [null, null],
+]);
+says(format.ordinal, [
+  [1, "1st"],
+  [2, "2nd"],
+  [3, "3rd"],
+  [4, "4th"],
+  [11, "11th"],
+  [21, "21st"],
+  [112, "112th"],
+]);
+says(format.metricLabel, [
+  ["bits_per_character", "bits per character"],
+  ["rmse", "RMSE"],
+  ["a<b", "a‹b"],
+]);
+
+Deno.test("a metric is a share or a number by its name", () => {
+  assert.equal(format.metric("accuracy", 0.5), "50.0%");
+  assert.equal(format.metric("perplexity", 12.345), "12.35");
+  assert.equal(format.metric("rmse", 0.12345), "0.123");
+});
+
+Deno.test("how long ago is told from the time that is given", () => {
+  const now_s = 1_800_000_000;
+  const told = (seconds) => format.ago(now_s - seconds, now_s * 1000);
+  assert.equal(told(10), "just now");
+  assert.equal(told(300), "5 min ago");
+  assert.equal(told(3 * 3600), "3 h ago");
+  assert.equal(told(2 * 86400), "2 d ago");
+});
+
+Deno.test("ranks are called after their device as soon as it is known", () => {
+  assert.equal(format.ranks(2, "cpu"), "2 CPU ranks");
+  assert.equal(format.ranks(1, "cuda"), "1 GPU");
+  assert.equal(format.ranks(2, null), "2 ranks");
+});
+
+Deno.test("every live state has words of its own", () => {
+  for (const state of format.LIVE_STATES) assert.equal(format.state(state)[1], state);
+  assert.deepEqual(format.state("melted"), ["question", "melted"]);
+});

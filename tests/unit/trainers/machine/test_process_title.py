@@ -1,0 +1,66 @@
+"""What a rank is called outside, as others see it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ddp_gui.devices.process_owners import Owners
+from trainers.machine import process_title, processes
+
+CALLED = """
+import os, sys
+from trainers.machine import process_title
+os.dup2(os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT), 1)
+for run_id in sys.stdin.readline().strip().split(","):
+    process_title.show_rank(run_id or None, 3)
+print("called", file=sys.stderr, flush=True)
+sys.stdin.readline()
+"""
+
+
+@contextmanager
+def called(run_ids: str, output: str = os.devnull) -> Iterator[int]:
+    """Give a process that calls itself rank 3 of these runs, one after the other."""
+    command = [sys.executable, "-c", CALLED, output]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stderr is not None
+        process.stdin.write(f"{run_ids}\n")
+        process.stdin.flush()
+        assert process.stderr.readline() == "called\n"
+        yield process.pid
+
+
+def test_a_rank_is_recognised_by_run_and_number() -> None:
+    with called(",mnist-cnn-1") as pid:
+        facts = processes.look_at(pid)
+        assert facts is not None
+        assert " ".join(facts.command_line) == facts.name == "ddp: mnist-cnn-1 rank 3", "the newest title"
+        assert Path(f"/proc/{pid}/comm").read_text() == "ddp rank 3\n"
+        assert psutil.Process(pid).environ().items() >= os.environ.items(), "nothing else is written over"
+
+
+def test_a_name_that_is_too_long_is_cut_and_not_the_rank() -> None:
+    with called("b" * 5000) as pid:
+        command_line = Path(f"/proc/{pid}/cmdline").read_bytes()
+        assert command_line.startswith(b"ddp: bbb") and command_line.endswith(b"b rank 3\0")
+
+
+@pytest.mark.parametrize("command_line", [(), ("python",), ("python", "ddp:"), ("ddp",)])
+def test_other_processes_have_no_title(command_line: tuple[str, ...]) -> None:
+    assert process_title.title_of(command_line) is None
+
+
+def test_a_rank_with_a_title_is_its_run_s_by_its_output(tmp_path: Path) -> None:
+    logs = tmp_path / "runs" / "run-1" / "logs"
+    logs.mkdir(parents=True)
+    with called("another-1", str(logs / "rank_3.log")) as pid:
+        assert Owners(tmp_path / "runs").run_of(pid) == "run-1"
+        assert Owners(tmp_path / "runs").live_runs() == {"run-1": [pid]}
