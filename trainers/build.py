@@ -55,10 +55,11 @@ def build_job(
         CheckpointError: when the checkpoint to resume from is not whole.
     """
     config = run.read_config()
-    if world.world_size != config.nproc_per_node:
+    if world.world_size != config.world_size:
         raise ValueError(
-            f"torchrun started {world.world_size} ranks, but nproc_per_node in config.json is "
-            f"{config.nproc_per_node}: start as many, or write {world.world_size} there"
+            f"torchrun started {world.world_size} ranks, but config.json asks for {config.world_size} "
+            f"(num_nodes {config.num_nodes} × nproc_per_node {config.nproc_per_node}): start as many, or "
+            "change it there"
         )
     _say_what_is_wrong(config, world, reporter)
     set_seed(config)

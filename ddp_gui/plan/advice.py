@@ -49,7 +49,7 @@ def _rate_too_low(plan: Plan, _machine: Machine) -> str | None:
 
 
 def _more_ranks_than_cores(plan: Plan, machine: Machine) -> str | None:
-    ranks = plan.config.nproc_per_node
+    ranks = plan.config.world_size
     if plan.device_kind == "cuda" or ranks <= machine.num_cores:
         return None
     cores = f"{machine.num_cores} CPU core{'' if machine.num_cores == 1 else 's'}"
@@ -87,7 +87,7 @@ def _warms_up_for_ever(plan: Plan, _machine: Machine) -> str | None:
 
 
 def _workers_without_cores(plan: Plan, machine: Machine) -> str | None:
-    workers = plan.config.num_workers * plan.config.nproc_per_node
+    workers = plan.config.num_workers * plan.config.world_size
     if workers <= 2 * machine.num_cores:
         return None
     return f"{workers} loader workers in all share {machine.num_cores} CPU cores: fewer will be faster."

@@ -24,6 +24,7 @@ from ddp_gui.queue.snapshot import Snapshot, SnapshotReader, waiting_with
 from ddp_gui.queue.starter import Starter
 from ddp_gui.queue.store import QueueState, QueueStore, trim
 from trainers.contract import tickets
+from trainers.contract.config import ConfigError
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import DeviceKind, Ticket
 from trainers.engines.base import Engine
@@ -79,6 +80,7 @@ class Scheduler:
             ValueError: when it may not, or could never be started.
             StartError: when its engine does not take it.
         """
+        self._refuse_for_engine(plan)
         refusals.refuse_for_disk(self._runs_dir, owner, self._keeper.read().rules)
         ticket = replace(_ticket(plan, owner), uses_occupied_gpus=uses_occupied_gpus)
         with self._keeper.open() as book:
@@ -100,6 +102,7 @@ class Scheduler:
             ValueError: when it may not, or could never be started, or goes on already.
             StartError: when its engine does not take it.
         """
+        self._refuse_for_engine(plan)
         before = run.read_config()
         kept = None if plan.config == before else before.to_json()
         ticket = replace(_ticket(plan, owner), resume_step=resume_step, config_before=kept)
@@ -115,6 +118,11 @@ class Scheduler:
                     json_files.write_json_atomically(run.config, plan.config.to_json())
                 tickets.write_queued(run, placed)
         return self._go(run, placed)
+
+    def _refuse_for_engine(self, plan: Plan) -> None:
+        """Raise a ConfigError for what the engine cannot do."""
+        if problems := self._engine.check(plan.config):
+            raise ConfigError(problems)
 
     def _go(self, run: RunDirectory, ticket: Ticket) -> Placed:
         """Start a run that was given what it needs; else return its place."""
@@ -309,7 +317,7 @@ class Scheduler:
 
 def _ticket(plan: Plan, owner: str) -> Ticket:
     kind: DeviceKind = "cuda" if plan.device_kind == "cuda" else "cpu"
-    num_ranks = plan.config.nproc_per_node
+    num_ranks = plan.config.world_size
     return Ticket(person=owner, kind=kind, num_ranks=num_ranks, asked_unix_s=time.time())
 
 

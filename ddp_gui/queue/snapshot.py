@@ -208,7 +208,7 @@ def _running(run: RunDirectory, ticket: Ticket | None, devices: DevicesNow, now_
         run_id=run.run_id,
         person=owners.owner_of(run) or "",
         kind="cuda" if capacity.read().device_kind(config.device) == "cuda" else "cpu",
-        num_ranks=config.nproc_per_node,
+        num_ranks=config.world_size,
         began_unix_s=liveness.read_status(run).started_unix_s or now_unix_s,
         gpus=devices.gpus_of(run.run_id),
     )

@@ -151,7 +151,7 @@ class TrainPage:
         except ConfigError as error:
             problems = gr.update(value=words.problems(error, self.form), visible=True)
             return "", "", "", problems, NO_COMMAND, words.pick(self.catalogue, raw)
-        self.engine.expect(planned.config.nproc_per_node)
+        self.engine.expect(planned.config.world_size)
         return (
             words.equation(planned),
             words.warnings(warnings_before_start(planned, self.machine)),

@@ -30,7 +30,7 @@ def equation(plan: Plan) -> str:
     config = plan.config
     word = "GPU" if plan.device_kind == "cuda" else "CPU rank"
     copies = plan.num_replicas
-    ranks_each = config.nproc_per_node // copies
+    ranks_each = config.world_size // copies
     if ranks_each == 1:
         terms = [
             (f"{config.batch_size:,}", glossary.term("batch per rank", f"per {word}")),

@@ -14,7 +14,9 @@ TIMEOUT_S = 180
 
 
 def test_rank_0_reports_the_ranks_of_every_machine(launcher: Launcher) -> None:
-    run = create_run(launcher.runs_dir, num_epochs=100_000, eval_every_steps=50)
+    run = create_run(
+        launcher.runs_dir, num_nodes=2, nproc_per_node=1, num_epochs=100_000, eval_every_steps=50
+    )
     command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1"]
     command += ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
     nodes = [

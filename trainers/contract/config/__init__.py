@@ -50,15 +50,20 @@ class Config(Reproduction, Speed, Parallelism, Duration, Optimisation, Network, 
 
     plugin_options: Mapping[str, OptionValue] = field(default_factory=dict, hash=False)
 
+    @property
+    def world_size(self) -> int:
+        """How many ranks train together, on all machines."""
+        return self.num_nodes * self.nproc_per_node
+
     def values(self) -> dict[str, Any]:
         """Return what a plug-in's formulas know: the fields, its own options, `one` and `all`."""
         own = {name.partition(".")[2]: value for name, value in self.plugin_options.items()}
-        return {**vars(self), **self.plugin_options, **own, "one": 1, "all": self.nproc_per_node}
+        return {**vars(self), **self.plugin_options, **own, "one": 1, "all": self.world_size}
 
     def num_replicas(self, ranks_per_replica: RanksPerReplica) -> int:
         """Return how many copies of the model see different samples."""
         num_sharing = int(formulas.evaluate(ranks_per_replica, self.values()))
-        return max(1, self.nproc_per_node // max(1, num_sharing))
+        return max(1, self.world_size // max(1, num_sharing))
 
     def global_batch(self, num_replicas: int) -> int:
         """Return the samples of all ranks together in one step."""

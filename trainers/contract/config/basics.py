@@ -17,7 +17,16 @@ class Basics:
         2,
         label="GPUs",
         term="rank",
-        help="How many ranks train together: one per GPU, or processes on the CPU if there is no GPU.",
+        help="Ranks on each machine: one per GPU, or processes on the CPU if there is no GPU.",
+        minimum=1,
+        maximum=1024,
+    )
+    num_nodes: int = setting(
+        1,
+        label="Machines",
+        term="world size",
+        help="How many machines train together, each with as many ranks. This machine alone is 1.",
+        topic="where",  # no engine has more than one machine yet, so the form does not ask
         minimum=1,
         maximum=1024,
     )

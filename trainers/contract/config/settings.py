@@ -13,7 +13,7 @@ from typing import Any, Literal
 MAX_SHOWN = 80
 MAX_TOLD = 20
 
-Topic = Literal["main", "data", "model", "optimizer", "schedule", "parallel", "speed", "reproduce"]
+Topic = Literal["main", "data", "model", "optimizer", "schedule", "parallel", "speed", "reproduce", "where"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,9 +79,10 @@ class LocalEngine(Engine):
         )
 
     def check(self, config: Config) -> list[Problem]:
-        """Return what this machine cannot do; how many ranks fit on it the page's plan says."""
-        del config
-        return []
+        """Return what one machine cannot do; how many ranks fit on it the page's plan says."""
+        if config.num_nodes == 1:
+            return []
+        return [Problem(field="num_nodes", value=config.num_nodes, allowed="1: this engine has one machine")]
 
     def start(self, run: RunDirectory, ticket: Ticket) -> Launch:
         """Start the supervisor of a run."""

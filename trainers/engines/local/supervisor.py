@@ -195,7 +195,7 @@ class Supervisor:
         """Start torchrun, or give the run to one that stands by."""
         waiting, self._waiting = self._waiting, None
         self._stood_by = (
-            waiting is not None and waiting.num_ranks == config.nproc_per_node and waiting.is_complete
+            waiting is not None and waiting.num_ranks == config.world_size and waiting.is_complete
         )
         if waiting is not None and self._stood_by:
             assembled = waiting.begin(self._run, self._resume_step, self._commands_offset)

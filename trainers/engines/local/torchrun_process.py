@@ -60,7 +60,7 @@ def start(
     """
     run.logs.mkdir(exist_ok=True)
     log, details = run.logs / _LOG, run.logs / _DETAILS
-    board = Board(config.nproc_per_node) if heartbeat_board.can_be_watched() else None
+    board = Board(config.world_size) if heartbeat_board.can_be_watched() else None
     command = worker_arguments(config, run.path, resume_step)
     variables = {COMMANDS_OFFSET: str(commands_offset)}
     process = _launch(command, log, details, board, variables)

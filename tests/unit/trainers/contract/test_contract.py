@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from tests.harness import REPOSITORY
 from trainers.checkpoint import save_and_restore
 from trainers.contract import config, events, rundir
+from trainers.contract import status as status_file
 from trainers.engines.local import torchrun
 
 FROZEN = REPOSITORY / "tests" / "golden" / "contract.json"
@@ -39,7 +39,7 @@ def contract() -> dict[str, Any]:
         "rank_fields": list(events.RANK_FIELDS),
         "checkpoint_reasons": list(events.CHECKPOINT_REASONS),
         "commands": list(rundir.COMMAND_NAMES),
-        "status_fields": [field.name for field in dataclasses.fields(status)],
+        "status_fields": [name for name in status_file.to_json(status) if name != "schema_version"],
         "files": {
             name: str(getattr(run, name).relative_to(run.path))
             for name in (

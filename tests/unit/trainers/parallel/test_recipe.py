@@ -262,5 +262,5 @@ def test_schedule_of_a_run_that_ends_by_epochs_goes_on_by_the_data_seen() -> Non
 
 def test_other_number_of_ranks_than_configured_is_refused_in_words(run: RunDirectory) -> None:
     write_json_atomically(run.config, Config(nproc_per_node=2).to_json())
-    with pytest.raises(ValueError, match=r"torchrun started 1 ranks, but nproc_per_node in config.json is 2"):
+    with pytest.raises(ValueError, match=r"torchrun started 1 ranks, but config.json asks for 2"):
         build.build_job(run, NullReporter(), Pulse(), world_of(1), None)

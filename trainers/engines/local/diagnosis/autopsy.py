@@ -206,7 +206,7 @@ def _timed_out(run: RunDirectory, failure: _Failure, failures: list[_Failure]) -
 def _num_ranks(run: RunDirectory) -> int:
     """Return how many ranks there were; 0 when the configuration has been damaged meanwhile."""
     try:
-        return run.read_config().nproc_per_node
+        return run.read_config().world_size
     except (OSError, ValueError):
         return 0
 

@@ -1,0 +1,147 @@
+"""A second engine, for tests alone: jobs of a made-up cluster, known by a name, by nothing of this machine.
+
+No supervisor, no lock, no process number in `status.json`: whether a run is alive the "cluster" knows by the
+name of its job, as Slurm does. What it starts is real: torchrun with its ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from tests.harness import REPOSITORY, torchrun_by_hand
+from trainers.contract import events, tickets
+from trainers.contract.config import Config, Problem
+from trainers.contract.events import State
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import Handle, Status
+from trainers.contract.tickets import Ticket
+from trainers.engines.base import Capacity, Engine, Launch
+from trainers.engines.local import torchrun
+
+POLL_S = 0.1
+ENDED_BY_FORCE_AFTER_S = 60.0
+
+
+class Job(Launch):
+    """One job: torchrun, and a thread that keeps the run's status."""
+
+    def __init__(self, name: str, run: RunDirectory, command: list[str]) -> None:
+        self._run = run
+        self._offset = run.events.stat().st_size if run.events.exists() else 0
+        self._status = Status(
+            state="starting", engine=ClusterEngine.name, handle=name, started_unix_s=time.time()
+        )
+        self._save()
+        run.logs.mkdir(exist_ok=True)
+        with (run.logs / "torchrun.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+            )
+        self.kill_at, self.is_forgotten = float("inf"), False
+        self.ends_as: State = "failed"
+        self.follower = threading.Thread(target=self._follow, name=name, daemon=True)
+        self.follower.start()
+
+    def wait_until_owned(self) -> None:
+        """The status named this job before it was there."""
+
+    def wait_for_end(self) -> None:
+        """Wait for the last status."""
+        self.follower.join()
+
+    def kill(self) -> None:
+        """Kill torchrun; its ranks die with it."""
+        self.process.kill()
+
+    def _follow(self) -> None:
+        while self.process.poll() is None and not self.is_forgotten:
+            self._read_events()
+            if time.monotonic() > self.kill_at:
+                self.kill()
+            self._save()
+            time.sleep(POLL_S)
+        self.process.wait()
+        if self.is_forgotten:
+            return
+        self._read_events()
+        code = self.process.returncode
+        if self._status.state not in ("stopped", "finished"):
+            error = f"The job ended with exit code {code}."
+            self._status = replace(self._status, state=self.ends_as, error=error)
+        self._status = replace(self._status, exit_code=code, ended_unix_s=time.time())
+        self._save()
+
+    def _read_events(self) -> None:
+        found, self._offset = events.read(self._run.events, self._offset, ("state",))
+        if found:
+            self._status = replace(self._status, state=found[-1]["state"])
+
+    def _save(self) -> None:
+        self._run.write_status(replace(self._status, last_seen_unix_s=time.time()))
+
+
+class ClusterEngine(Engine):
+    """All jobs of the cluster, by name."""
+
+    name = "made_up_cluster"
+
+    def __init__(self) -> None:
+        self._jobs: dict[str, Job] = {}
+
+    def capacity(self) -> Capacity:
+        return Capacity(num_nodes=1, num_gpus=0, num_cores=2)
+
+    def check(self, config: Config) -> list[Problem]:
+        if config.num_nodes == 1:
+            return []
+        return [Problem(field="num_nodes", value=config.num_nodes, allowed="1: it has one node")]
+
+    def start(self, run: RunDirectory, ticket: Ticket) -> Launch:
+        assert ticket.grant is not None
+        lock = run.acquire_lock()
+        try:
+            tickets.claim(run, ticket.grant.token)
+            name = f"job {len(self._jobs) + 1}"
+            resume = [] if ticket.resume_step is None else ["--resume", str(ticket.resume_step)]
+            command = torchrun_by_hand(run, *resume)
+        finally:
+            os.close(lock)
+        self._jobs[name] = Job(name, run, command)
+        tickets.leave_line(run)
+        return self._jobs[name]
+
+    def is_alive(self, run: RunDirectory, handle: Handle) -> bool:
+        job = self._jobs.get(str(handle))
+        return job is not None and job.follower.is_alive() and not job.is_forgotten
+
+    def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
+        command_id = run.append_command("stop", save=save, **({"why": why} if why else {}))
+        self._job_of(run).kill_at = time.monotonic() + ENDED_BY_FORCE_AFTER_S
+        return command_id
+
+    def kill(self, run: RunDirectory) -> None:
+        job = self._job_of(run)
+        job.ends_as = "stopped"
+        job.kill()
+        job.wait_for_end()
+
+    def logs(self, run: RunDirectory) -> list[Path]:
+        return [*sorted(run.logs.glob("rank_*.log")), run.logs / "torchrun.log"]
+
+    def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
+        return torchrun.torchrun_command(config, run_dir, resume_step)
+
+    def forget(self, run: RunDirectory) -> None:
+        """Lose a job, as a cluster does whose node has burnt down."""
+        job = self._job_of(run)
+        job.is_forgotten = True
+        job.kill()
+        job.wait_for_end()
+
+    def _job_of(self, run: RunDirectory) -> Job:
+        return next(job for job in self._jobs.values() if job._run.path == run.path)

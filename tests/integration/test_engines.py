@@ -1,0 +1,165 @@
+"""What every engine promises, held against the local one and one that knows no process of this machine."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.harness import create_run, processes_of, wait_until
+from tests.integration.cluster_engine import ClusterEngine
+from trainers.contract import events, tickets
+from trainers.contract import status as status_file
+from trainers.contract.config import Config
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.tickets import Grant, Ticket
+from trainers.engines import liveness, registry
+from trainers.engines.base import Engine, Launch
+from trainers.engines.local.engine import LocalEngine
+
+END_S = 180.0
+FOR_EVER = {"num_epochs": 100_000}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """An engine, and what makes it lose a run as a dead machine would."""
+
+    engine: Engine
+    lose: Callable[[RunDirectory], None]
+    runs_dir: Path
+
+    def start(self, **values: Any) -> tuple[RunDirectory, Launch]:
+        run = create_run(self.runs_dir, **values)
+        now = time.time()
+        grant = Grant(token=uuid.uuid4().hex, granted_unix_s=now, gpus=())
+        ticket = Ticket(person="", kind="cpu", num_ranks=2, asked_unix_s=now, grant=grant)
+        tickets.write_queued(run, ticket)
+        launch = self.engine.start(run, ticket)
+        launch.wait_until_owned()
+        return run, launch
+
+
+def kill_supervisor(run: RunDirectory) -> None:
+    pid = liveness.read_status(run).pid
+    assert pid is not None
+    psutil.Process(pid).kill()
+
+
+@pytest.fixture(params=["local", "made_up_cluster"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    cluster = ClusterEngine()
+    engine, lose = (LocalEngine(), kill_supervisor) if request.param == "local" else (cluster, cluster.forget)
+    before = dict(registry._ENGINES)
+    registry.register(engine)
+    yield Place(engine=engine, lose=lose, runs_dir=tmp_path)
+    for path in tmp_path.iterdir():
+        for process in processes_of(RunDirectory(path)) if path.is_dir() else []:
+            process.kill()
+    registry._ENGINES.clear()
+    registry._ENGINES.update(before)
+
+
+def kinds_of(run: RunDirectory, kind: str) -> list[dict[str, Any]]:
+    return events.read(run.events, 0, (kind,))[0] if run.events.exists() else []
+
+
+def wait_for_a_step(run: RunDirectory) -> None:
+    wait_until("a step", lambda: kinds_of(run, "step"), END_S)
+    wait_until("its status saying so", lambda: liveness.read_status(run).state == "running", END_S)
+
+
+def state_at_the_end(run: RunDirectory, launch: Launch) -> str:
+    launch.wait_for_end()
+    wait_until("no process being left", lambda: not processes_of(run), END_S)
+    return liveness.read_status(run).state
+
+
+def test_a_run_is_started_followed_and_stopped_with_a_save(place: Place) -> None:
+    run, launch = place.start(**FOR_EVER)
+    assert not run.queued.exists() or liveness.read_status(run).state == "starting"
+    wait_for_a_step(run)
+    recorded = status_file.read(run.status)
+    assert recorded is not None and recorded.engine == place.engine.name and recorded.handle is not None
+    assert recorded.last_seen_unix_s is not None and time.time() - recorded.last_seen_unix_s < END_S
+    assert place.engine.is_alive(run, recorded.handle) and liveness.is_alive(run)
+    assert liveness.engine_of(run) is place.engine
+    command_id = place.engine.stop(run, save=True, why="The lesson is over.")
+    assert state_at_the_end(run, launch) == "stopped"
+    assert command_id in {event["id"] for event in kinds_of(run, "command")}
+    assert run.list_checkpoints() and not place.engine.is_alive(run, recorded.handle)
+    assert not run.queued.exists()
+
+
+def test_a_run_is_trained_to_its_end(place: Place) -> None:
+    run, launch = place.start(max_steps=5)
+    assert state_at_the_end(run, launch) == "finished"
+    status = liveness.read_status(run)
+    assert status.exit_code == 0 and status.error is None and status.ended_unix_s is not None
+
+
+def test_a_run_is_killed_and_its_status_says_so_at_once(place: Place) -> None:
+    run, launch = place.start(**FOR_EVER)
+    wait_for_a_step(run)
+    place.engine.kill(run)
+    assert liveness.read_status(run).state == "stopped"
+    assert state_at_the_end(run, launch) == "stopped"
+
+
+def test_a_rank_that_raises_fails_the_run_and_its_log_says_why(place: Place) -> None:
+    run, launch = place.start(dataset="own", data_path=str(place.runs_dir / "is not there.csv"))
+    assert state_at_the_end(run, launch) == "failed"
+    status = liveness.read_status(run)
+    assert status.error and status.exit_code not in (0, None)
+    assert any("is not there.csv" in path.read_text() for path in place.engine.logs(run))
+
+
+def test_a_run_whose_engine_has_lost_it_is_lost(place: Place) -> None:
+    run, launch = place.start(**FOR_EVER)
+    wait_for_a_step(run)
+    place.lose(run)
+    assert state_at_the_end(run, launch) == "lost"
+    assert liveness.read_status(run).error
+
+
+def test_logs_are_those_of_the_ranks_rank_0_first(place: Place) -> None:
+    run, launch = place.start(max_steps=1)
+    assert state_at_the_end(run, launch) == "finished"
+    names = [path.name for path in place.engine.logs(run)]
+    assert names[:2] == ["rank_0.log", "rank_1.log"] and "torchrun.log" in names
+    assert all(path.exists() for path in place.engine.logs(run))
+
+
+def test_more_nodes_than_there_are_is_refused_in_words(place: Place) -> None:
+    assert place.engine.check(Config()) == []
+    (problem,) = place.engine.check(Config(num_nodes=2))
+    assert problem.field == "num_nodes" and problem.value == 2 and "1" in problem.allowed
+
+
+def test_its_command_is_one_that_can_be_typed(place: Place) -> None:
+    command = place.engine.command(Config(nproc_per_node=2), "runs/x-1", 70)
+    assert "torchrun" in command and command[-2:] == ["--resume", "70"]
+
+
+def test_a_run_of_an_engine_that_is_not_here_is_lost_and_says_so(tmp_path: Path) -> None:
+    run = create_run(tmp_path)
+    run.write_status(status_file.Status(state="running", engine="moon", handle="crater 7"))
+    status = liveness.read_status(run)
+    assert status.state == "lost" and status.error is not None and "engine moon" in status.error
+    with pytest.raises(registry.UnknownEngineError, match=r"allowed is: .*local"):
+        liveness.engine_of(run)
+
+
+def test_a_status_of_schema_1_is_a_local_run(tmp_path: Path) -> None:
+    run = create_run(tmp_path)
+    old = '{"schema_version": 1, "state": "finished", "pid": 7, "pid_start_time": 1.5, "exit_code": 0}'
+    run.status.write_text(old)
+    status = liveness.read_status(run)
+    assert (status.state, status.engine, status.exit_code) == ("finished", "local", 0)
+    assert status.handle == {"pid": 7, "pid_start_time": 1.5} and status.pid == 7
