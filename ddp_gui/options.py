@@ -7,7 +7,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainers.machine import hardware
+from trainers.machine import processor
 
 # Fewer would show nothing of several ranks.
 FEWEST_CPU_RANKS_OF_A_CLASS = 2
@@ -45,7 +45,7 @@ class Options:
         """As many CPU ranks are handed out at once: where people log in no more than there are cores."""
         if self.cpu_ranks is not None or self.auth_file is None:
             return self.cpu_ranks
-        return max(FEWEST_CPU_RANKS_OF_A_CLASS, hardware.num_cores())
+        return max(FEWEST_CPU_RANKS_OF_A_CLASS, processor.num_cores())
 
     @property
     def is_one_users(self) -> bool:

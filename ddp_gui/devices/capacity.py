@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainers.machine import cuda_environment, hardware, host
+from trainers.machine import cuda_environment, hardware, host, processor
 from trainers.machine.cuda_environment import Obstacle
 
 FEWEST_CPU_RANKS_OFFERED = 4
@@ -71,7 +71,7 @@ def read() -> Machine:
     sizes = [gpu.memory_total_bytes for gpu in gpus if gpu.memory_total_bytes is not None]
     return Machine(
         num_gpus=hardware.num_gpus(),
-        num_cores=hardware.num_cores(),
+        num_cores=processor.num_cores(),
         gpu_names=tuple(gpu.name or "GPU" for gpu in gpus),
         gpu_memory_bytes=min(sizes, default=None),
         memory_bytes=host.memory_bytes()[1],

@@ -20,7 +20,7 @@ from ddp_gui.machine.slow_look import SlowReading
 from ddp_gui.machine.versions import list_versions
 from ddp_gui.plan.catalogue import Catalogue, CatalogueError, CatalogueSource
 from trainers.engines.base import Engine
-from trainers.machine import gpu_signs, hardware, host, processes
+from trainers.machine import gpu_signs, hardware, host, processes, processor
 from trainers.machine.host import CoreReader
 
 SAMPLE_EVERY_S = 1.0
@@ -109,14 +109,14 @@ class MachineReport:
     def _cpu(self, num_cores: int, is_stale: bool) -> dict[str, Any]:
         percents = self._cores.read(afresh=is_stale)
         return {
-            "name": hardware.cpu_name(),
+            "name": processor.cpu_name(),
             "num_cores_for_runs": num_cores,
             "percent": round(sum(percents) / len(percents), 1),
             "core_percents": percents,
         }
 
     def _gpu(self, index: int, handle: Any | None) -> dict[str, Any]:
-        reading = hardware.Reading() if handle is None else hardware.read_gpu(handle)
+        reading = processor.Reading() if handle is None else hardware.read_gpu(handle)
         found = None if handle is None else hardware.gpu_processes(handle)
         if not found and not gpu_signs.sees_all_processes():
             found = None  # from inside a container nobody's being there cannot be seen

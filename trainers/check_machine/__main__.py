@@ -25,7 +25,7 @@ from trainers.check_machine.checks.findings import Finding
 from trainers.contract.check_files import CheckFiles
 from trainers.contract.check_limits import JOB_LIMIT_S
 from trainers.files import private_files
-from trainers.machine import cuda_environment, hardware, lifeline
+from trainers.machine import cuda_environment, hardware, lifeline, processor
 
 HELD, NOT_HELD, COULD_NOT_BEGIN, CANCELLED = 0, 1, 2, 130
 FEWEST_RANKS_ANYWHERE = 4
@@ -72,7 +72,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print the whole state, a line at each change")
     parser.add_argument("--check-id", default=uuid.uuid4().hex[:12], help="under which it is kept")
     options = parser.parse_args()
-    most = max(FEWEST_RANKS_ANYWHERE, hardware.num_cores(), hardware.num_gpus())
+    most = max(FEWEST_RANKS_ANYWHERE, processor.num_cores(), hardware.num_gpus())
     if options.ranks is not None and not 1 <= options.ranks <= most:
         parser.error(f"--ranks is {options.ranks}, but allowed is: 1 to {most}")
     try:

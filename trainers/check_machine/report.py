@@ -10,7 +10,7 @@ from typing import Any
 
 from trainers.check_machine.checks.findings import SIGNS, Finding
 from trainers.check_machine.table import value_in_words
-from trainers.machine import hardware
+from trainers.machine import hardware, processor
 
 PACKAGES = ("torch", "triton", "numpy", "gradio", "plotly", "nvidia-ml-py", "psutil", "safetensors")
 _LEAD = (
@@ -30,7 +30,10 @@ def versions() -> dict[str, str | None]:
         except importlib.metadata.PackageNotFoundError:
             found[package] = None
     found |= {"NVIDIA driver": driver, "CUDA of the driver": cuda, "Kernel": platform.release()}
-    return found | {"System": _system(), "Processor": f"{hardware.cpu_name()}, {hardware.num_cores()} cores"}
+    return found | {
+        "System": _system(),
+        "Processor": f"{processor.cpu_name()}, {processor.num_cores()} cores",
+    }
 
 
 def _system() -> str:

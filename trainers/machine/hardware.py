@@ -1,37 +1,25 @@
-"""The one gateway to NVML and psutil; both halves read devices here.
+"""The one gateway to NVML; both halves read GPUs here.
 
-A reading that cannot be had is None, never 0. Without the libraries, or without a GPU, everything
+A reading that cannot be had is None, never 0. Without the library, or without a GPU, everything
 still works with fewer readings.
 """
 
 from __future__ import annotations
 
 import functools
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
 from trainers.machine import cuda_environment
+from trainers.machine.processor import Reading
 
 NvmlProblem = Literal["no_library", "no_driver", "mismatch", "other"]
 
 _PCI_DEVICES = Path("/sys/bus/pci/devices")
 _NVIDIA_VENDOR = "0x10de"
 _DISPLAY_CLASS = "0x03"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """One look at a GPU or at a process on the CPU."""
-
-    name: str | None = None
-    utilization_percent: float | None = None
-    memory_used_bytes: int | None = None
-    memory_total_bytes: int | None = None
-    temperature_celsius: float | None = None
-    power_watts: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,16 +72,6 @@ def _nvml() -> ModuleType | None:
 def nvml_problem() -> NvmlProblem | None:
     """Say why no GPU can be asked for; None where NVML answers."""
     return _nvml_and_problem()[1]
-
-
-@functools.cache
-def _psutil() -> ModuleType | None:
-    try:
-        import psutil
-    except ImportError:
-        return None
-    module: ModuleType = psutil
-    return module
 
 
 def num_gpus() -> int:
@@ -205,13 +183,6 @@ def num_nvidia_cards() -> int:
             continue
         found += vendor == _NVIDIA_VENDOR and kind.startswith(_DISPLAY_CLASS)
     return found
-
-
-def num_cores() -> int:
-    """Return the CPU cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def gpu_handles() -> list[Any]:
@@ -360,48 +331,3 @@ def driver_versions() -> tuple[str | None, str | None]:
     return driver.decode() if isinstance(driver, bytes) else str(
         driver
     ), f"{cuda // 1000}.{cuda % 1000 // 10}"
-
-
-class ProcessReader:
-    """Reads this process on the CPU: its share of the cores it was given, and its memory."""
-
-    def __init__(self, num_threads: int) -> None:
-        self._num_threads = num_threads
-        psutil = _psutil()
-        self._process = None if psutil is None else psutil.Process()
-        if self._process is not None:
-            # The first answer is always 0: it only starts the clock.
-            self._process.cpu_percent()
-
-    def read(self) -> Reading:
-        """Return the utilization since the last call, 100% being all threads busy."""
-        if self._process is None:
-            return Reading(name=cpu_name())
-        psutil = _psutil()
-        assert psutil is not None
-        busy = self._process.cpu_percent() / self._num_threads
-        return Reading(
-            name=cpu_name(),
-            utilization_percent=round(min(100.0, busy), 1),
-            memory_used_bytes=int(self._process.memory_info().rss),
-            memory_total_bytes=int(psutil.virtual_memory().total),
-        )
-
-
-def resident_bytes() -> int | None:
-    """Return this process's resident memory."""
-    psutil = _psutil()
-    return None if psutil is None else int(psutil.Process().memory_info().rss)
-
-
-@functools.cache
-def cpu_name() -> str:
-    """Return the processor's name, as the system gives it."""
-    try:
-        with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return "CPU"

@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 
 from trainers.engines.heartbeats import beats, heartbeat_board
-from trainers.machine import hardware
+from trainers.machine import hardware, processor
 from trainers.machine.memory_file import MemoryFile
 from trainers.parallel import flight_recorder
 from trainers.parallel.process_group import World, gather_json, is_one_machine
@@ -170,7 +170,7 @@ def held_memory_bytes(device: torch.device) -> int | None:
     """Return the memory this rank holds now: on a GPU torch's allocations, else the resident set."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device)
-    return hardware.resident_bytes()
+    return processor.resident_bytes()
 
 
 def forget_peak_memory(device: torch.device) -> None:
@@ -251,11 +251,11 @@ def _device_reader(world: World) -> tuple[int | None, Any]:
     Of the GPUs that CUDA_VISIBLE_DEVICES leaves torch counts anew; a person looks at the machine's.
     """
     if world.device.type == "cpu":
-        return world.local_rank, hardware.ProcessReader(torch.get_num_threads()).read
+        return world.local_rank, processor.ProcessReader(torch.get_num_threads()).read
     properties = torch.cuda.get_device_properties(world.device)
     handle = hardware.gpu_handle(str(getattr(properties, "uuid", "")))
     if handle is None:
-        unread = hardware.Reading(name=properties.name, memory_total_bytes=properties.total_memory)
+        unread = processor.Reading(name=properties.name, memory_total_bytes=properties.total_memory)
         return world.device.index, lambda: unread
     index = hardware.gpu_index(handle)
     return world.device.index if index is None else index, lambda: hardware.read_gpu(handle)

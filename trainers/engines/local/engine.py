@@ -23,7 +23,7 @@ from trainers.engines.local.warm_pool import WarmPool
 from trainers.engines.true_status import true_status
 from trainers.files import private_files
 from trainers.files.plain_files import open_plain, open_to_append
-from trainers.machine import cuda_environment, environment, hardware, host, processes
+from trainers.machine import cuda_environment, environment, hardware, host, processes, processor
 from trainers.paths import REPOSITORY
 
 HANDSHAKE_POLL_S = 0.01
@@ -72,7 +72,7 @@ class LocalEngine(Engine):
         return Capacity(
             num_nodes=1,
             num_gpus=hardware.num_gpus(),
-            num_cores=hardware.num_cores(),
+            num_cores=processor.num_cores(),
             gpu_names=tuple(gpu.name or "GPU" for gpu in gpus),
             gpu_memory_bytes=min(sizes, default=None),
             memory_bytes=host.memory_bytes()[1],

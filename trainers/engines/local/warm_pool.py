@@ -24,7 +24,7 @@ import psutil
 from trainers.engines.local.orders import Order
 from trainers.files import fingerprint, private_files
 from trainers.files.plain_files import descriptor_of_plain
-from trainers.machine import environment, hardware
+from trainers.machine import environment, processor
 from trainers.machine.passes import Passes
 from trainers.machine.processes import ProcessTree, memory_bytes
 from trainers.paths import REPOSITORY
@@ -160,7 +160,7 @@ class WarmPool:
     def _is_wanted(self, now: float) -> bool:
         needed = SPARE_BYTES + NEEDED_BYTES_PER_RANK * (self._num_ranks + 1)
         return (
-            0 < self._num_ranks <= max(FEWEST_RANKS_ANYWHERE, hardware.num_cores())
+            0 < self._num_ranks <= max(FEWEST_RANKS_ANYWHERE, processor.num_cores())
             and now >= self._not_before
             and now - self._expected_at < KEPT_S
             and not self._is_anything_running

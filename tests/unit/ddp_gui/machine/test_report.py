@@ -28,7 +28,8 @@ from tests.harness import wait_until
 from trainers.engines.local.engine import LocalEngine
 from trainers.machine import gpu_signs, hardware, processes
 from trainers.machine.cuda_environment import Obstacle
-from trainers.machine.hardware import GpuProcess, Reading
+from trainers.machine.hardware import GpuProcess
+from trainers.machine.processor import Reading
 
 DAY_S = 86_400.0
 SLEEP = "import time; time.sleep(600)"

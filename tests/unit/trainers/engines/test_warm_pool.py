@@ -56,7 +56,7 @@ def kept(
 
     monkeypatch.setattr(module.subprocess, "Popen", listen)
     monkeypatch.setattr(module, "BEGIN_AFTER_S", 0.0)
-    monkeypatch.setattr(module.hardware, "num_cores", lambda: 8)
+    monkeypatch.setattr(module.processor, "num_cores", lambda: 8)
     monkeypatch.setattr(module, "LOOK_EVERY_S", 0.02)
     made = WarmPool(tmp_path / "runs")
     look_after, made.looks = made._look_after, []  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.fake_gpus import FakeGpu, FakeNvml
-from trainers.machine import cuda_environment, hardware
+from trainers.machine import cuda_environment, hardware, processor
 
 
 def test_without_nvml_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,13 +19,13 @@ def test_without_nvml_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_without_psutil_readings_are_none_and_never_0(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "_psutil", lambda: None)
-    reading = hardware.ProcessReader(1).read()
+    monkeypatch.setattr(processor, "_psutil", lambda: None)
+    reading = processor.ProcessReader(1).read()
     assert reading.name and reading.utilization_percent is None and reading.memory_used_bytes is None
 
 
 def test_own_process_is_read_on_the_cpu() -> None:
-    reader = hardware.ProcessReader(1)
+    reader = processor.ProcessReader(1)
     sum(number * number for number in range(2_000_000))
     reading = reader.read()
     assert reading.utilization_percent is not None and 0 < reading.utilization_percent <= 100
@@ -111,8 +111,8 @@ def test_indices_of_cudas_own_order_are_unclear_among_different_gpus(
 
 def test_question_a_gpu_cannot_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, *box(1))
-    assert hardware.read_gpu(box(1)[0]) == hardware.Reading(name="NVIDIA Fake 80GB")
+    assert hardware.read_gpu(box(1)[0]) == processor.Reading(name="NVIDIA Fake 80GB")
 
 
 def test_cores_counted_are_those_this_process_may_use() -> None:
-    assert hardware.num_cores() == len(os.sched_getaffinity(0))
+    assert processor.num_cores() == len(os.sched_getaffinity(0))

@@ -1,0 +1,86 @@
+"""The processor as one process sees it: its cores, its name, and what this process takes of it.
+
+A reading that cannot be had is None, never 0; without psutil there are fewer.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """One look at a GPU or at a process on the CPU."""
+
+    name: str | None = None
+    utilization_percent: float | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    temperature_celsius: float | None = None
+    power_watts: float | None = None
+
+
+@functools.cache
+def _psutil() -> ModuleType | None:
+    try:
+        import psutil
+    except ImportError:
+        return None
+    module: ModuleType = psutil
+    return module
+
+
+def num_cores() -> int:
+    """Return the CPU cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class ProcessReader:
+    """Reads this process on the CPU: its share of the cores it was given, and its memory."""
+
+    def __init__(self, num_threads: int) -> None:
+        self._num_threads = num_threads
+        psutil = _psutil()
+        self._process = None if psutil is None else psutil.Process()
+        if self._process is not None:
+            # The first answer is always 0: it only starts the clock.
+            self._process.cpu_percent()
+
+    def read(self) -> Reading:
+        """Return the utilization since the last call, 100% being all threads busy."""
+        if self._process is None:
+            return Reading(name=cpu_name())
+        psutil = _psutil()
+        assert psutil is not None
+        busy = self._process.cpu_percent() / self._num_threads
+        return Reading(
+            name=cpu_name(),
+            utilization_percent=round(min(100.0, busy), 1),
+            memory_used_bytes=int(self._process.memory_info().rss),
+            memory_total_bytes=int(psutil.virtual_memory().total),
+        )
+
+
+def resident_bytes() -> int | None:
+    """Return this process's resident memory."""
+    psutil = _psutil()
+    return None if psutil is None else int(psutil.Process().memory_info().rss)
+
+
+@functools.cache
+def cpu_name() -> str:
+    """Return the processor's name, as the system gives it."""
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return "CPU"
