@@ -99,7 +99,7 @@ def test_a_run_is_the_same_with_ranks_that_stood_by(launcher: Launcher, begin: B
     assert (status.state, status.pid, status.exit_code) == ("finished", process.pid, 0)
     assert losses(warm) == losses(cold.run), "the same bits"
     (starting, *_) = [event for event in all_events(warm) if event["kind"] == "state"]
-    assert starting["reason"] == "2 CPU ranks that stood by, building mlp."
+    assert starting["reason"] == "2 CPU ranks from the warm pool, building mlp."
     logs = sorted(path.name for path in warm.logs.iterdir())
     assert logs == ["rank_0.log", "rank_1.log", "supervisor.log", "torchrun", "torchrun.log"]
     assert not folder.exists()

@@ -57,7 +57,7 @@ def test_the_page_of_a_run_says_and_draws_what_was_added(copied: Server, watched
     started = Client(copied.address, verbose=False).predict(values | more, api_name="/start_run")
     page = watched.page
     page.goto(f"{copied.address}/run?id={started['run_id']}")
-    expect(page.locator(".ddp-ranks .ddp-caption")).to_contain_text(SENTENCE)
+    expect(page.locator(".ddp-ranks .ddp-caption").first).to_contain_text(SENTENCE)
     expect(page.locator("[data-chart=metric] h3")).to_have_text("Validation RMSE")
     expect(page.locator("[data-code=tiny_batch]")).to_contain_text("Each rank sees 2 samples a step")
     expect(page.locator("[data-chart=loss] .ytitle")).to_have_text("loss (Huber loss)")

@@ -28,7 +28,7 @@ export class RanksPanel {
     this.empty = el("p", { class: "ddp-empty" }, "Appears with the first steps: one bar for each rank.");
     this.slow = el("p", { class: "ddp-slowest", role: "status" }, "\u00a0");
     this.legend = el("p", { class: "ddp-legend" });
-    this.communication = el("p", { class: "ddp-caption" });
+    this.communication = el("p", { class: "ddp-caption ddp-communication" });
     this.element = section(
       "What each rank does",
       "ranks",

@@ -401,7 +401,7 @@ def test_a_warning_comes_before_the_start_and_goes_again(server: Server, watched
     rate = page.get_by_label("Learning rate How far")
     rate.fill("8")
     rate.blur()
-    expect(page.locator(".ddp-before")).to_contain_text("800 times the most that usually works")
+    expect(page.locator(".ddp-before")).to_contain_text("800 times the highest that usually works")
     rate.fill("0.002")
     rate.blur()
     expect(page.locator(".ddp-before")).to_have_count(0)

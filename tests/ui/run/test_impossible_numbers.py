@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from tests.ui.conftest import Watched
 from tests.unit.ddp_gui.runs.test_runs import make_run
 from tools.page_driver import Server
 from trainers.contract import events
+from trainers.contract.rundir import RunDirectory
 
 HUGE = 1e300
 STEP = {
@@ -51,11 +54,18 @@ def happened(time: float) -> list[dict[str, Any]]:
     return [{"seq": seq, "time_unix_s": time} | event for seq, event in enumerate(found)]
 
 
+@pytest.fixture
+def run(runs_dir: Path) -> Iterator[RunDirectory]:
+    """Return a run for its events to be written; it goes again: its times would put it before all others."""
+    made = make_run(runs_dir)
+    yield made
+    shutil.rmtree(made.path)
+
+
 @pytest.mark.parametrize("time", [HUGE, -HUGE, 1e14, -1.0, 0.0])
 def test_a_run_s_page_stands_whatever_its_file_says(
-    server: Server, watched: Watched, runs_dir: Path, time: float
+    server: Server, watched: Watched, run: RunDirectory, time: float
 ) -> None:
-    run = make_run(runs_dir)
     run.events.write_text("".join(json.dumps(event) + "\n" for event in happened(time)))
     assert any(event["kind"] == "warning" for event in events.read_all(run.events))
     page = watched.page
@@ -69,9 +79,8 @@ def test_a_run_s_page_stands_whatever_its_file_says(
 
 
 def test_a_card_that_fails_says_so_and_the_others_go_on(
-    server: Server, watched: Watched, runs_dir: Path
+    server: Server, watched: Watched, run: RunDirectory
 ) -> None:
-    run = make_run(runs_dir)
     run.events.write_text("".join(json.dumps(event) + "\n" for event in happened(1e9)))
     page = watched.page
 

@@ -279,7 +279,7 @@ def test_the_bar_of_the_selection(page: Page) -> None:
 def test_an_address_that_names_no_run_says_so(page_server: Server, watched: Watched) -> None:
     watched.page.goto(f"{page_server.address}/?from=no-such-run")
     said = watched.page.get_by_label("The form could not be filled in")
-    expect(said).to_have_value(re.compile("as that run was: run_id is 'no-such-run', but there is no run"))
+    expect(said).to_have_value(re.compile("from that run: run_id is 'no-such-run', but there is no run"))
 
 
 def test_each_export_gives_a_file(page: Page, page_server: Server) -> None:
