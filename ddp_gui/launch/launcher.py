@@ -111,6 +111,7 @@ def send(run: RunDirectory, name: CommandName, **arguments: object) -> str:
     Raises:
         ValueError: when the run is not live.
     """
+    assert name != "stop", "`stop` also sees to it that a stop is obeyed"
     _require_live(run, name)
     try:
         return run.append_command(name, **arguments)

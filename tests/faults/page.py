@@ -68,7 +68,7 @@ class Page:
 
     def stop(self, run_id: str, *, save: bool = True) -> str:
         """Press Stop."""
-        return launcher.send(self.store.open(run_id), "stop", save=save)
+        return launcher.stop(self.store.open(run_id), save=save)
 
     def said_of(self, run_id: str) -> str:
         """Return what the page of a run says of it: its error and the remarks on it."""

@@ -67,7 +67,7 @@ def test_stop_by_the_page_of_a_run_whose_supervisor_is_frozen(
     if stays_stopped:
         live.rank(1).suspend()  # else rank 0 would obey by itself
     asked_at = time.monotonic()
-    ddp_gui.launch.launcher.send(live.run, "stop")
+    ddp_gui.launch.launcher.stop(live.run, save=True)
     status = live.is_over_within(DEADLINE_S)
     left_s = DEADLINE_S - (time.monotonic() - asked_at)
     wait_until("the last word", lambda: liveness.read_status(live.run).state == "stopped", left_s)

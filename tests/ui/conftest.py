@@ -136,4 +136,5 @@ def watched(browser: Browser) -> Iterator[Watched]:
     page = browser.new_page(viewport={"width": 1440, "height": 900})
     page.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
     yield Watched(page)
+    page.unroute_all(behavior="wait")  # what is still being answered would fail in the next test
     page.close()

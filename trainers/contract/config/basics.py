@@ -24,7 +24,6 @@ class Basics:
     num_nodes: int = setting(
         1,
         label="Machines",
-        term="world size",
         help="How many machines train together, each with as many ranks. This machine alone is 1.",
         topic="where",  # no engine has more than one machine yet, so the form does not ask
         minimum=1,
