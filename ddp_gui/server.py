@@ -23,7 +23,6 @@ from ddp_gui.auth.data_access import DataAccess
 from ddp_gui.auth.login import Login
 from ddp_gui.auth.session_gate import SessionGate
 from ddp_gui.devices import capacity
-from ddp_gui.exports import export_routes
 from ddp_gui.gradio_routes import allowlist, light, sessions, uploads
 from ddp_gui.gradio_routes.gate import Gate
 from ddp_gui.gradio_routes.uploads import Uploads
@@ -47,6 +46,7 @@ from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.run import downloads, log_routes, stream
 from ddp_gui.runs import list_routes
 from ddp_gui.runs.class_api import ClassApi
+from ddp_gui.runs.exports import export_routes
 from ddp_gui.runs.run_admin_api import RunAdminApi
 from ddp_gui.runs.runs import RunStore
 from ddp_gui.train import page as train_page

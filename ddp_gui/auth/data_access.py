@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ddp_gui.auth.current_user import current_user
 from trainers.contract.config import Config, ConfigError, Problem
-from trainers.paths import REPOSITORY
+from trainers.files.paths import REPOSITORY
 
 # What everybody uploads lies beside it where nobody logs in.
 PEOPLE = "people"

@@ -12,8 +12,8 @@ from typing import Any
 from ddp_gui.background.low_priority import make_nice
 from trainers.contract.config import Config
 from trainers.contract.library_words import without_advice
+from trainers.files.paths import REPOSITORY
 from trainers.machine import cuda_environment, environment
-from trainers.paths import REPOSITORY
 
 TIME_LIMIT_S = 540.0
 # It ends itself when its time is over, and says so; one that does not is ended after this.

@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
+from trainers.files.paths import REPOSITORY
 from trainers.machine import environment
-from trainers.paths import REPOSITORY
 
 # A quarter of a core where training fills all of them: less, and an export would take minutes.
 NICENESS = 5

@@ -13,8 +13,8 @@ from typing import Any
 from trainers.contract.library_words import without_advice
 from trainers.files import fingerprint, private_files
 from trainers.files.json_files import read_json, write_json_atomically
+from trainers.files.paths import REPOSITORY
 from trainers.machine import cuda_environment, environment
-from trainers.paths import REPOSITORY
 
 ASK_TIMEOUT_S = 120.0
 

@@ -13,7 +13,7 @@ from fastapi import APIRouter
 from fastapi.responses import HTMLResponse
 
 from ddp_gui.http import policies, static
-from trainers.paths import ASSETS
+from trainers.files.paths import ASSETS
 
 TITLE = "DDP, live"
 STYLES = (

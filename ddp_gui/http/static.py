@@ -11,7 +11,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import Response
 from starlette.staticfiles import StaticFiles
 
-from trainers.paths import ASSETS
+from trainers.files.paths import ASSETS
 
 SERVED_FOLDERS = ("css", "js", "icons")
 

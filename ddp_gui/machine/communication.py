@@ -26,9 +26,9 @@ from trainers.engines.local.torchrun import (
     torchrun_program,
 )
 from trainers.files.json_files import read_json_lines
+from trainers.files.paths import REPOSITORY
 from trainers.machine import cuda_environment, environment
 from trainers.machine.processes import ProcessTree
-from trainers.paths import REPOSITORY
 
 TIMEOUT_S = 60.0
 POLL_S = 0.05

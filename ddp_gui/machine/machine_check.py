@@ -20,9 +20,9 @@ from typing import Any
 
 from trainers.contract.check_files import CheckFiles
 from trainers.contract.check_limits import CANCEL_S, JOB_LIMIT_S, longest_check_s
+from trainers.files.paths import REPOSITORY
 from trainers.machine import environment
 from trainers.machine.processes import ProcessTree
-from trainers.paths import REPOSITORY
 
 POLL_S = 0.1
 # Every job has a limit of its own; this only ends a check that stands still itself.

@@ -13,9 +13,9 @@ from typing import Any
 
 from ddp_gui.machine.versions import installed_version
 from ddp_gui.plan.catalogue import Catalogue
+from trainers.files.paths import REPOSITORY
 from trainers.machine import cuda_environment, gpu_signs, hardware
 from trainers.machine.cuda_environment import Obstacle
-from trainers.paths import REPOSITORY
 
 FINETUNE_REQUIREMENTS = REPOSITORY / "requirements-finetune.txt"
 LITTLE_DISK_BYTES = 5 * 10**9

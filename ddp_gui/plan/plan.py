@@ -11,7 +11,7 @@ from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan.catalogue import Catalogue, Dataset, Model, Size, Strategy
 from trainers.contract import config as config_module
 from trainers.contract.config import Config, ConfigError, Problem, plugin_options, schedule
-from trainers.paths import REPOSITORY
+from trainers.files.paths import REPOSITORY
 
 INSTALL_FINE_TUNING = "pip install -r requirements-finetune.txt"
 

@@ -24,8 +24,8 @@ from trainers.engines.local.torchrun import (
     worker_arguments,
 )
 from trainers.files import plain_files
+from trainers.files.paths import REPOSITORY
 from trainers.machine import cuda_environment, environment, processes
-from trainers.paths import REPOSITORY
 
 _LOG = "torchrun.log"
 _DETAILS = "torchrun"
@@ -80,7 +80,7 @@ class WarmTorchrun:
         self._folder = folder
         self._board = Board(num_ranks)
         self._pipes = Pipes(num_ranks)
-        command = torchrun_arguments(num_ranks, "trainers.warm_worker")
+        command = torchrun_arguments(num_ranks, "trainers.warm.warm_worker")
         variables = {orders.ADDRESSES: self._pipes.addresses}
         self.process = _launch(command, folder / _LOG, folder / _DETAILS, self._board, variables)
 
