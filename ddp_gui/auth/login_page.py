@@ -7,7 +7,7 @@ from html import escape
 TITLE = "Log in · DDP, live"
 # All that is served to somebody who has not logged in, beside the page itself.
 FILES = (
-    "live/assets/css/shared/style.css",
+    "live/assets/css/shared/colours.css",
     "live/assets/css/auth/login.css",
     "live/assets/icons/favicon.svg",
     "live/assets/js/first.js",
