@@ -92,8 +92,9 @@ def head(view: RunView, series: Series) -> Payload:
     total_steps = series.plan.get("num_steps", view.total_steps)
     is_live = status.state in events.LIVE_STATES
     step = series.last_step.get("step", 0)
-    pace = series.steps_per_s()
-    is_training = status.state == "running" and pace is not None and total_steps is not None
+    steps_per_s = series.steps_per_s()
+    is_training = status.state == "running" and steps_per_s is not None and total_steps is not None
+    pace = series.pace(is_over=not is_live)
     # Between a click on Resume and the first event of the new start no time is counted.
     is_under_way = is_live and series.state.get("state") in events.LIVE_STATES
     evaluation = series.evaluations.last
@@ -108,12 +109,14 @@ def head(view: RunView, series: Series) -> Payload:
         "num_steps": total_steps,
         "epoch": series.last_step.get("epoch", 0),
         "num_epochs": view.config.num_epochs,
+        "num_ranks": view.config.world_size,
         "loss": series.last_step.get("loss"),
         "learning_rate": series.last_step.get("lr"),
-        "samples_per_s": series.last_step.get("samples_per_s"),
-        "step_time_s": series.last_step.get("step_time_s"),
+        "pace": None if pace is None else asdict(pace),
         "elapsed_s": round(series.active_s(time.time() if is_under_way else None), 1),
-        "eta_s": round((total_steps - step) / pace, 1) if is_training and pace and total_steps else None,
+        "eta_s": round((total_steps - step) / steps_per_s, 1)
+        if is_training and steps_per_s and total_steps
+        else None,
         "metrics": {
             name: None if value is None else float(f"{value:.5g}")
             for name, value in evaluation.get("metrics", {}).items()

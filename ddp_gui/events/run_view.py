@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Any
 
-from ddp_gui.events import event_reader, insights
+from ddp_gui.events import event_reader, fold, insights
 from ddp_gui.events.insights import Insight
 from ddp_gui.events.series import Series
 from trainers.contract import events
@@ -129,6 +129,8 @@ class RunView:
     def _take(self, batch: list[Event]) -> None:
         self.series.feed(batch)
         self._num_events += len(batch)
+        if any(fold.is_start(event) for event in batch):
+            self.config = self.run.read_config()  # a run can be resumed with another number of ranks
 
     def status(self) -> Status:
         """Return the run's true state, looked up at most twice a second."""

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ddp_gui.events import charts, fold
+from ddp_gui.events import charts, fold, pace
 from ddp_gui.events.evaluations import Evaluations
 from ddp_gui.events.fold import Fold
+from ddp_gui.events.pace import Pace
 from ddp_gui.events.tables import (
     MAX_POINTS,
     MAX_POINTS_OF_A_RANGE,
@@ -41,6 +42,7 @@ STEP_FIELDS = {
     "grad_norm": "grad_norm",
     "step_time": "step_time_s",
     "data_time": "data_time_s",
+    "epoch": "epoch",
 }
 SMOOTHED = "loss_smooth"
 DEVICE_FIELDS = {
@@ -69,7 +71,8 @@ class Series:
         self.latest: dict[str, Event] = {}
         self.newest_ranks: deque[Event] = deque(maxlen=KEPT_RANKS_EVENTS)
         self._fold = Fold()
-        self._pace: list[tuple[float, int]] = []
+        self._recent: list[tuple[float, int]] = []
+        self._planned_at_step = 0
 
     def feed(self, batch: Iterable[Event]) -> None:
         """Take in new events, in the order of the file."""
@@ -94,10 +97,23 @@ class Series:
 
     def steps_per_s(self) -> float | None:
         """Return the pace of the last ten seconds, evaluations and checkpoints included."""
-        if len(self._pace) < 2:
+        if len(self._recent) < 2:
             return None
-        (t0, s0), (t1, s1) = self._pace[0], self._pace[-1]
+        (t0, s0), (t1, s1) = self._recent[0], self._recent[-1]
         return (s1 - s0) / (t1 - t0) if t1 > t0 else None
+
+    def pace(self, *, is_over: bool) -> Pace | None:
+        """Return what a whole step takes; None where that is not known yet, or the run was too short."""
+        global_batch = self.plan.get("global_batch")
+        if not isinstance(global_batch, int) or global_batch < 1:
+            return None  # not known yet, or a damaged file
+        return pace.of_steps(
+            self.steps,
+            global_batch=global_batch,
+            num_train=self.plan["num_train"],
+            since_step=self._planned_at_step,
+            is_over=is_over,
+        )
 
     def snapshot(self, look: ChartView = PLAIN_VIEW) -> dict[str, Trace]:
         """Return every trace, thinned to `MAX_POINTS`."""
@@ -159,7 +175,7 @@ class Series:
         self.next_seq = event["seq"] + 1
         is_start = fold.is_start(event)
         if is_start:
-            self._pace.clear()
+            self._recent.clear()
         self._fold.take_time(event["time_unix_s"], is_start=is_start)
         kind = event["kind"]
         if kind == "eval":
@@ -167,6 +183,8 @@ class Series:
         elif kind == "devices":
             self._take_devices(event)
         elif kind == "plan":
+            if self.plan and self.plan.get("global_batch") != event.get("global_batch"):
+                self._planned_at_step = self.last_step.get("step", 0) + 1
             self.plan = event
         elif kind in ("ranks", "sample"):
             self.latest[kind] = event
@@ -193,19 +211,19 @@ class Series:
                 values,
             )
             self.last_step, self.next_seq = part[-1], part[-1]["seq"] + 1
-            self._keep_pace(part)
+            self._keep_recent(part)
 
-    def _keep_pace(self, part: Sequence[Event]) -> None:
+    def _keep_recent(self, part: Sequence[Event]) -> None:
         since = part[-1]["time_unix_s"] - RATE_WINDOW_S
-        pace = [entry for entry in self._pace if entry[0] >= since]
+        pace = [entry for entry in self._recent if entry[0] >= since]
         newest = pace[-1][0] if pace else -np.inf
         for event in part:
             if event["time_unix_s"] >= since and event["time_unix_s"] > newest:
                 newest = event["time_unix_s"]
                 pace.append((newest, event["step"]))
         # One older entry, so that a run of one step a minute has a pace too.
-        self._pace = (
-            pace if len(pace) > 1 else [*self._pace[-1:], (part[-1]["time_unix_s"], part[-1]["step"])]
+        self._recent = (
+            pace if len(pace) > 1 else [*self._recent[-1:], (part[-1]["time_unix_s"], part[-1]["step"])]
         )
 
     def _take_evaluation(self, event: Event) -> None:
@@ -234,7 +252,7 @@ class Series:
             if event["state"] == "starting":
                 self.problem = {}
             elif event["state"] == "paused":
-                self._pace.clear()
+                self._recent.clear()
         elif kind == "error":
             self.problem = event
 
@@ -244,7 +262,8 @@ class Series:
         self.evaluation_table.cut_from(step)
         self.evaluations.cut_from(step)
         self.rewound_at_seq = seq
-        self._pace.clear()
+        self._planned_at_step = min(self._planned_at_step, step)
+        self._recent.clear()
 
 
 def _with_fields(table: Table, names: Iterable[str]) -> Table:

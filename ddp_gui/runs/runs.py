@@ -21,7 +21,7 @@ from ddp_gui.plan.own_data import OwnData
 from ddp_gui.runs import facts
 from ddp_gui.runs.facts import total_steps
 from ddp_gui.runs.listing import Changes, Listing
-from trainers.contract import rundir
+from trainers.contract import events, rundir
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 
@@ -171,14 +171,16 @@ def status_values(view: RunView) -> dict[str, Any]:
 
 def _status_values(view: RunView, series: Series) -> dict[str, Any]:
     evaluation = series.evaluations.last
+    status = view.status()
+    pace = series.pace(is_over=status.state not in events.LIVE_STATES)
     return {
         "run_id": view.run.run_id,
-        **asdict(view.status()),
+        **asdict(status),
         "step": series.last_step.get("step", 0),
         "num_steps": view.total_steps,
         "epoch": series.last_step.get("epoch"),
         "loss": _finite(series.last_step.get("loss")),
-        "samples_per_s": series.last_step.get("samples_per_s"),
+        "samples_per_s": None if pace is None else pace.samples_per_s,
         "validation_loss": evaluation.get("loss"),
         "metrics": evaluation.get("metrics", {}),
         "best_metric": series.evaluations.best,

@@ -2,7 +2,7 @@
 
 import { Chart, loadPlotly } from "../charts/chart.js";
 import { el, setAttribute, setText, show } from "../shared/dom.js";
-import { byteUnit, bytes, count, dateTime, fineTime, rate } from "../shared/format.js";
+import { byteUnit, bytes, count, dateTime, shortTime, rate } from "../shared/format.js";
 import { complain } from "../shared/toast.js";
 import { line, onThemeChange } from "../shared/theme.js";
 
@@ -118,7 +118,7 @@ export class CheckResult {
 function row(entry) {
   const words = [
     bytes(entry.size_bytes),
-    fineTime(entry.time_s),
+    shortTime(entry.time_s),
     rate(entry.algorithm_bytes_per_s),
     rate(entry.bus_bytes_per_s),
   ];
@@ -151,13 +151,13 @@ function stateWords(check) {
 /** The measured figure in a student's terms. */
 function verdict({ example, num_ranks: ranks }) {
   const millions = count(example.num_parameters / 1e6);
-  return `The gradients of a model with ${millions} million parameters (${bytes(example.size_bytes)}) take about ${fineTime(example.time_s)} to average between these ${ranks} ranks.`;
+  return `The gradients of a model with ${millions} million parameters (${bytes(example.size_bytes)}) take about ${shortTime(example.time_s)} to average between these ${ranks} ranks.`;
 }
 
 function fixedPrice({ lines }) {
   const quickest = Math.min(...lines.map((entry) => entry.time_s));
   return (
-    `No message takes less than ${fineTime(quickest)}, however small: each message has a fixed cost. So DDP sends gradients in ` +
+    `No message takes less than ${shortTime(quickest)}, however small: each message has a fixed cost. So DDP sends gradients in ` +
     `buckets of ${BUCKET_WORDS}, and while the rest is still being computed: part of this time is hidden.`
   );
 }

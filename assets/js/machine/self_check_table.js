@@ -1,7 +1,7 @@
 // What a check of the machine found: a row a check, with a sign, words, what was measured, and how it was last time.
 
 import { el, icon, setText, show } from "../shared/dom.js";
-import { fineTime, number, rate, UNKNOWN } from "../shared/format.js";
+import { shortTime, number, rate, UNKNOWN } from "../shared/format.js";
 import { keepRows } from "./parts.js";
 
 const COLUMNS = ["result", "check", "took", "compared with last time"];
@@ -66,5 +66,5 @@ function updateRow(row, finding) {
 
 function inWords(value, unit) {
   if (unit === "bytes/s") return rate(value);
-  return unit === "s" ? fineTime(value) : number(value, 2);
+  return unit === "s" ? shortTime(value) : number(value, 2);
 }

@@ -1,5 +1,6 @@
 // Every GPU or CPU rank as small multiples: the same few curves for each, with their values now.
 
+import { dropBeyond } from "./rank_cards.js";
 import { el, section, setAttribute, setText, svg } from "../shared/dom.js";
 import { bytes, UNKNOWN } from "../shared/format.js";
 
@@ -34,13 +35,18 @@ export class DevicesPanel {
     this.title = this.element.querySelector("h2");
   }
 
-  update(traces, devices, isSnapshot) {
-    for (const device of devices ?? []) this.devices.set(device.rank, device);
+  update(traces, devices, isSnapshot, numRanks) {
+    // A run may be resumed on fewer ranks.
+    for (const card of dropBeyond(this.cards, numRanks)) card.element.remove();
+    dropBeyond(this.devices, numRanks);
+    for (const device of devices ?? []) if (device.rank < numRanks) this.devices.set(device.rank, device);
     const now = performance.now();
     if (!isSnapshot && (!devices || now - this.drawnAt < DRAW_EVERY_MS)) return;
     this.drawnAt = now;
     const names = traces.named("utilization:").concat(traces.named("memory:"));
-    const ranks = [...new Set(names.map((name) => Number(name.split(":")[1])))].sort((a, b) => a - b);
+    const ranks = [...new Set(names.map((name) => Number(name.split(":")[1])))]
+      .filter((rank) => rank < numRanks)
+      .sort((a, b) => a - b);
     this.empty.hidden = ranks.length > 0;
     const isCuda = [...this.devices.values()].some((device) => device.kind === "cuda");
     setText(this.title, isCuda ? "Every GPU" : "Every CPU rank");

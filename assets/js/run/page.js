@@ -66,7 +66,6 @@ class RunPage {
     this.name = summary.name || summary.config.name || runId;
     this.deviceKind = null;
     this.gpus = [];
-    this.ranks = null;
     const look = () => this.stream.poke();
     this.header = new Header(runId, summary, look);
     this.queued = new QueuedPanel(runId, look);
@@ -143,7 +142,6 @@ class RunPage {
       this.deviceKind = devices[0].kind;
       this.gpus = devices.filter(({ kind }) => kind === "cuda").map(({ index }) => index);
     }
-    this.ranks = ranks ?? this.ranks;
     const best = head.best?.step ?? null;
     // A resume with another global batch changes it.
     this.header.numSteps = head.num_steps;
@@ -154,8 +152,10 @@ class RunPage {
     });
     letTake(this.insights, (card) => card.update(payload.insights));
     this.noteHead(head);
-    letTake(this.devices, (card) => card.update(this.board.traces, devices, payload.type === "snapshot"));
-    letTake(this.ranksPanel, (card) => card.update(ranks, payload.insights, head.communication));
+    letTake(this.devices, (card) =>
+      card.update(this.board.traces, devices, payload.type === "snapshot", head.num_ranks),
+    );
+    letTake(this.ranksPanel, (card) => card.update(ranks, payload.insights, head));
     letTake(this.memory, (card) => card.update(ranks, this.deviceKind));
     letTake(this.sample, (card) => card.update(payload.sample));
     letTake(this.confusion, (card) => card.update(payload.confusion));
@@ -175,7 +175,7 @@ class RunPage {
 
   showNumbers() {
     guarded(this.progress.element, () => this.progress.update(this.head));
-    guarded(this.tiles.element, () => this.tiles.update(this.head, this.ranks));
+    guarded(this.tiles.element, () => this.tiles.update(this.head));
     this.tab.update(this.head);
   }
 

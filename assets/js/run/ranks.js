@@ -1,5 +1,6 @@
 // How each rank's step divides: data, forward, backward with its all-reduce, optimizer, waiting for other ranks.
 
+import { dropBeyond } from "./rank_cards.js";
 import { el, section, setAttribute, setText, show } from "../shared/dom.js";
 import { bytes, count, shortTime } from "../shared/format.js";
 import { term } from "../shared/terms.js";
@@ -45,17 +46,20 @@ export class RanksPanel {
     );
   }
 
-  update(ranks, insights, communication) {
-    setText(this.communication, communication);
-    show(this.communication, Boolean(communication));
+  update(ranks, insights, head) {
+    setText(this.communication, head.communication);
+    show(this.communication, Boolean(head.communication));
+    // A run may be resumed on fewer ranks.
+    for (const rank of dropBeyond(this.rows, head.num_ranks)) rank.element.remove();
     if (insights) {
       setText(this.slow, insights.find((insight) => insight.code === "slow_rank")?.message ?? "\u00a0");
     }
     if (!ranks) return;
     show(this.empty, ranks.length === 0);
-    const longest = Math.max(...ranks.map((rank) => rank.step_time_s ?? 0), 1e-9);
+    const present = ranks.filter(({ rank }) => rank < head.num_ranks);
+    const longest = Math.max(...present.map((rank) => rank.step_time_s ?? 0), 1e-9);
     const shown = new Set();
-    for (const rank of ranks) for (const part of this.row(rank.rank).update(rank, longest)) shown.add(part);
+    for (const rank of present) for (const part of this.row(rank.rank).update(rank, longest)) shown.add(part);
     this.explain(shown);
   }
 

@@ -118,23 +118,18 @@ export function byteUnit(value) {
 }
 
 /**
- * 3.2 ms, 1.25 s: for what one step takes.
+ * 370 µs, 3.24 ms, 28.5 ms, 1.25 s: for what a step, a part of it or a message takes; three digits, so that parts
+ * add up to what they are parts of.
  * @param {Reading} seconds
  */
 export function shortTime(seconds) {
   if (!isAmount(seconds)) return UNKNOWN;
   if (seconds >= 1e6) return duration(seconds);
-  if (seconds >= 1) return `${seconds.toFixed(2)} s`;
-  const ms = seconds * 1000;
-  return `${ms >= 10 ? ms.toFixed(0) : ms.toFixed(1)} ms`;
-}
-
-/**
- * 370 µs, 3.2 ms: for what a message between ranks takes.
- * @param {Reading} seconds
- */
-export function fineTime(seconds) {
-  return isAmount(seconds) && seconds < 1e-3 ? `${(seconds * 1e6).toFixed(0)} µs` : shortTime(seconds);
+  if (seconds >= 0.9995) return `${seconds.toFixed(2)} s`;
+  if (seconds < 0.9995e-3) return `${(seconds * 1e6).toFixed(0)} µs`;
+  const ms = seconds * 1e3;
+  const decimals = [9.995, 99.95].filter((border) => ms < border).length;
+  return `${ms.toFixed(decimals)} ms`;
 }
 
 /**

@@ -36,6 +36,8 @@ def test_resume_on_one_rank_with_the_batch_of_each_kept(
     page = watched.page
     page.goto(f"{server.address}/run?id={run_id}")
     expect(page.locator(".ddp-pill")).to_have_text("stopped")
+    expect(page.locator(".ddp-rank-head strong")).to_have_text(["rank 0", "rank 1"])
+    expect(page.locator(".ddp-device strong")).to_have_text(["rank 0", "rank 1"])
     batch = page.get_by_label("What becomes of the batch")
     expect(batch).to_be_hidden()
     page.get_by_label("Number of ranks to resume with").select_option(label="1 rank")
@@ -56,6 +58,11 @@ def test_resume_on_one_rank_with_the_batch_of_each_kept(
     steps = [event["step"] for event in all_events(run) if event["kind"] == "step"]
     assert steps[-1] == num_steps(), "the run ends at the step the page named"
     assert steps == list(range(1, len(steps) + 1))
+    for _ in range(2):
+        expect(page.locator(".ddp-pill")).to_have_text("finished")
+        expect(page.locator(".ddp-rank-head strong")).to_have_text(["rank 0"])
+        expect(page.locator(".ddp-device strong")).to_have_text(["rank 0"])
+        page.reload()
 
 
 def test_the_best_checkpoint_is_marked_and_deleted_ones_are_not_offered(

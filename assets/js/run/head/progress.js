@@ -1,18 +1,9 @@
 // How far the run is, what went wrong with it, and its numbers now.
 
 import { term } from "../../shared/terms.js";
+import { paceInWords } from "./pace.js";
 import { el, icon, setAttribute, setText, show } from "../../shared/dom.js";
-import {
-  count,
-  duration,
-  LIVE_STATES,
-  loss,
-  metric,
-  metricLabel,
-  number,
-  shortTime,
-  UNKNOWN,
-} from "../../shared/format.js";
+import { count, duration, LIVE_STATES, loss, metric, metricLabel, UNKNOWN } from "../../shared/format.js";
 
 const RESERVED = "\u00a0";
 
@@ -126,7 +117,7 @@ export class Tiles {
     );
   }
 
-  update(head, ranks) {
+  update(head) {
     const { tiles } = this;
     tiles.loss.set(loss(head.loss), head.step > 0 ? `at step ${count(head.step)}` : "");
     const name = head.best?.name ?? Object.keys(head.metrics ?? {})[0];
@@ -136,9 +127,9 @@ export class Tiles {
       const best = head.best ? `best ${metric(name, head.best.value)} at step ${count(head.best.step)}` : "";
       tiles.metric.set(metric(name, head.metrics?.[name]), best, `validation ${metricLabel(name)}`);
     }
-    tiles.pace.set(number(head.samples_per_s, 3), "all ranks together");
-    const step = head.step_time_s ?? ranks?.find((rank) => rank.step_time_s !== null)?.step_time_s;
-    tiles.step.set(shortTime(step), "forward, backward, all-reduce, update");
+    const pace = paceInWords(head);
+    tiles.pace.set(...pace.samples);
+    tiles.step.set(...pace.step);
   }
 }
 

@@ -1,0 +1,14 @@
+// Cards by rank.
+
+/**
+ * Takes those of ranks that are not there any more out of a map, and returns them.
+ * @template Card
+ * @param {Map<number, Card>} cards
+ * @param {number} numRanks
+ * @returns {Card[]}
+ */
+export function dropBeyond(cards, numRanks) {
+  const gone = [...cards].filter(([rank]) => rank >= numRanks);
+  for (const [rank] of gone) cards.delete(rank);
+  return gone.map(([, card]) => card);
+}

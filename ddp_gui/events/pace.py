@@ -1,0 +1,68 @@
+"""How fast a run's steps are, of one window of whole steps, without evaluation, saving and cut batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ddp_gui.events.tables import Table
+
+WINDOW_S = 5.0
+FEWEST_STEPS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """What one whole step takes, and the samples per second that this makes.
+
+    Attributes:
+        step_time_s: the mean over the window while the run goes on, the median once it has ended.
+        samples_per_s: of all ranks together: the global batch over `step_time_s`.
+        num_steps: whole steps in the window.
+        mean_step_time_s: over the window; `step_time_s` is the same while the run goes on.
+        is_whole_run: the window is all that was trained, not the newest seconds.
+    """
+
+    step_time_s: float
+    samples_per_s: float
+    num_steps: int
+    mean_step_time_s: float
+    is_whole_run: bool
+
+
+def of_steps(
+    steps: Table, *, global_batch: int, num_train: int, since_step: int, is_over: bool
+) -> Pace | None:
+    """Return the pace of a run; None where too few whole steps were measured to say one.
+
+    Args:
+        steps: the columns of its step events.
+        global_batch: samples that all ranks together train with in a whole step.
+        num_train: samples in an epoch; where they do not divide evenly, the last step of an epoch has fewer.
+        since_step: from here on `global_batch` holds: the run was resumed with another one.
+        is_over: it has ended.
+    """
+    first = int(np.searchsorted(steps.x("step"), since_step))
+    times = steps.column("step_time")[first:].astype(np.float64)
+    epochs = steps.column("epoch")[first:]
+    if num_train % global_batch:
+        # Whether the newest step ends its epoch, only the next one tells.
+        is_whole = np.diff(epochs, append=np.nan) == 0
+        times = times[is_whole]
+    times = times[np.isfinite(times) & (times > 0)]
+    if not is_over:
+        newest_first = np.cumsum(times[::-1])
+        num_recent = int(np.searchsorted(newest_first, WINDOW_S, side="right"))
+        times = times[len(times) - max(num_recent, min(FEWEST_STEPS, len(times))) :]
+    if len(times) < FEWEST_STEPS:
+        return None
+    mean = float(np.mean(times))
+    typical = float(np.median(times)) if is_over else mean
+    return Pace(
+        step_time_s=typical,
+        samples_per_s=global_batch / typical,
+        num_steps=len(times),
+        mean_step_time_s=mean,
+        is_whole_run=is_over,
+    )
