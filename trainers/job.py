@@ -90,13 +90,18 @@ class Job:
         One of several micro-batches that takes long can be left in its middle; but the very first step has
         nothing before it that could be saved.
         """
-        self.observer.begin_step(is_reported=self.meter.is_report_due(), is_first_of_epoch=is_first_of_epoch)
+        self.observer.begin_step(is_reported=self.is_step_reported(), is_first_of_epoch=is_first_of_epoch)
         if self.config.gradient_accumulation_steps == 1:
             return
         if self.meter.reports_every_step and self.progress.step > 0:
             self.step_start.note()
         else:
             self.step_start.forget()
+
+    def is_step_reported(self) -> bool:
+        """Tell, all ranks alike, whether the step under way is reported: it is time, or the epoch ends."""
+        ends_epoch = self.progress.samples_in_epoch + self.global_batch >= self.num_train
+        return ends_epoch or self.meter.is_report_due()
 
     def end_step(self, batch: Batch, lr: float) -> Command | None:
         """Count the step whose last micro-batch this was; return what all ranks are to obey now."""

@@ -74,7 +74,7 @@ def gradient_norm(job: Job) -> Tensor | None:
     """Clip the gradients where that is configured; return their norm on the steps that report it."""
     if job.config.max_grad_norm is not None:
         return job.strategy.clip_gradients(job.config.max_grad_norm)
-    if job.meter.is_report_due() and (job.world.is_main or job.strategy.is_collective):
+    if job.is_step_reported() and (job.world.is_main or job.strategy.is_collective):
         return job.strategy.gradient_norm()
     return None
 

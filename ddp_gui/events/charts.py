@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from trainers.contract.config import Config
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepChart:
@@ -18,6 +20,7 @@ class StepChart:
         hover_format, tick_format: as d3-format writes numbers; empty: Plotly's own.
         axis_title: beside the numbers; `{sample_unit}` stands for what one sample is.
         is_sparse: most steps do not have the number.
+        limit_setting: a setting of the run that the number is cut to, where it is set; drawn as a line.
     """
 
     column: str
@@ -29,6 +32,7 @@ class StepChart:
     axis_title: str = ""
     empty: str = "Appears with the first steps."
     is_sparse: bool = False
+    limit_setting: str = ""
 
 
 STEP_CHARTS = (
@@ -56,6 +60,7 @@ STEP_CHARTS = (
         hover_format=".3~g",
         empty="How long the gradient is: appears with the first steps, about ten times a second.",
         is_sparse=True,
+        limit_setting="max_grad_norm",
     ),
 )
 
@@ -65,9 +70,13 @@ def columns(*, sparse: bool | None = None) -> tuple[str, ...]:
     return tuple(chart.column for chart in STEP_CHARTS if sparse is None or chart.is_sparse == sparse)
 
 
-def of_a_run(sample_unit: str) -> list[dict[str, Any]]:
-    """Return the charts as the page draws them."""
+def of_a_run(sample_unit: str, config: Config) -> list[dict[str, Any]]:
+    """Return the charts as the page draws them; `limit` is what the number is cut to in this run, or null."""
     return [
-        {**asdict(chart), "axis_title": chart.axis_title.replace("{sample_unit}", sample_unit)}
+        {
+            **asdict(chart),
+            "axis_title": chart.axis_title.replace("{sample_unit}", sample_unit),
+            "limit": getattr(config, chart.limit_setting) if chart.limit_setting else None,
+        }
         for chart in STEP_CHARTS
     ]

@@ -7,6 +7,7 @@ are generous, because a false alarm teaches the wrong thing.
 from __future__ import annotations
 
 import errno
+import math
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ import numpy as np
 from ddp_gui.events.series import Series
 from trainers.contract import events
 from trainers.contract.config import Config
-from trainers.contract.events import State
+from trainers.contract.events import Event, State
 
 WARM_UP_STEPS = 10  # the first steps allocate, compile, fill caches
 NEWEST_STEPS = 100
@@ -32,6 +33,10 @@ HARDLY_FALLEN = 0.95
 CLEARLY_RISEN = 0.3
 WORSE_EVALUATIONS = 3
 CLEARLY_WORSE = 1.1
+MUCH_WORSE = 1.3
+HARDLY_WORSE = 1.03
+SMALL_RISE = 0.05  # a loss near zero wobbles by factors
+FEWEST_STEPS_OF_A_RUN = 10
 CLEARLY_BETTER = 0.9
 CLEARLY_SLOWER = 1.5
 RANKS_EVENTS_TO_JUDGE = 5
@@ -145,8 +150,8 @@ def _not_a_number(series: Series, config: Config) -> Insight | None:
 
 
 @rule(while_it_runs=False)
-def _loss_rises(series: Series, _config: Config) -> Insight | None:
-    means = _loss_in_parts(series)
+def _loss_rises(series: Series, config: Config) -> Insight | None:
+    means = loss_in_parts(series)
     if means is None or means[-1] <= min(means) + CLEARLY_RISEN * abs(means[0]):
         return None
     lowest = means.index(min(means))
@@ -155,13 +160,13 @@ def _loss_rises(series: Series, _config: Config) -> Insight | None:
         message=f"The loss rises: it was {means[lowest]:.3g} on average and is {means[-1]:.3g} now. "
         "The learning rate is too high.",
         evidence=_evidence_of_loss(series),
-        action=_lower_rate(series),
+        action=_lower_rate(series, config),
     )
 
 
 @rule(while_it_runs=False)
-def _loss_does_not_fall(series: Series, _config: Config) -> Insight | None:
-    means = _loss_in_parts(series)
+def _loss_does_not_fall(series: Series, config: Config) -> Insight | None:
+    means = loss_in_parts(series)
     if means is None or means[-1] <= HARDLY_FALLEN * abs(means[0]):
         return None
     if means[-1] > min(means) + CLEARLY_RISEN * abs(means[0]):
@@ -171,32 +176,70 @@ def _loss_does_not_fall(series: Series, _config: Config) -> Insight | None:
         message=f"The loss does not fall: {means[0]:.3g} at first, {means[-1]:.3g} now. "
         "The learning rate may be too high.",
         evidence=_evidence_of_loss(series),
-        action=_lower_rate(series),
+        action=_lower_rate(series, config),
     )
 
 
 @rule(while_it_runs=False)
 def _memorises(series: Series, config: Config) -> Insight | None:
-    """Validation rises while training falls."""
-    evaluations = [event for event in series.evaluations.all if event["loss"] is not None]
-    if len(evaluations) <= WORSE_EVALUATIONS:
+    """Validation gets worse while training falls."""
+    best = overfits_since(series)
+    if best is None:
         return None
-    best = min(evaluations, key=lambda event: float(event["loss"]))
-    after = [event for event in evaluations if event["step"] > best["step"]]
-    newest = evaluations[-1]
-    if len(after) < WORSE_EVALUATIONS or newest["loss"] < CLEARLY_WORSE * best["loss"]:
-        return None
-    then, now = _training_loss_at(series, best["step"]), _training_loss_at(series, newest["step"])
-    if then is None or now is None or now > CLEARLY_BETTER * then:
-        return None
+    newest = series.evaluations.last
     patience = config.early_stopping_patience
+    then, now = _training_loss_at(series, best["step"]), _training_loss_at(series, newest["step"])
     return Insight(
         code="memorises",
         message=f"Validation rises ({best['loss']:.3g} at step {best['step']:,}, {newest['loss']:.3g} now) "
         f"while training falls ({then:.3g} to {now:.3g}): the model is overfitting.",
-        evidence=f"the last {len(after) + 1} eval events and the step events between them",
+        evidence="the eval events since then and the step events between them",
         action=None if patience else _again("Start again and stop early", early_stopping_patience=3),
     )
+
+
+def overfits_since(series: Series) -> Event | None:
+    """Return the evaluation after which the model only learnt its training data by heart; None: it did not.
+
+    What is told once stays told until the validation is nearly as good again: it goes up and down a little
+    from one evaluation to the next, and the remark must not come and go with it.
+    """
+    evaluations = [event for event in series.evaluations.all if event["loss"] is not None]
+    best, num_after, is_told = None, 0, False
+    for event in evaluations:
+        if best is None or event["loss"] < best["loss"]:
+            best, num_after, is_told = event, 0, False
+            continue
+        num_after += 1
+        rise, ratio = event["loss"] - best["loss"], event["loss"] / max(best["loss"], 1e-12)
+        is_worse = (ratio >= CLEARLY_WORSE and _metric_is_worse(series, best, event)) or (
+            ratio >= MUCH_WORSE and rise >= SMALL_RISE
+        )
+        is_told = (num_after >= WORSE_EVALUATIONS and is_worse) or (is_told and ratio >= HARDLY_WORSE)
+    if best is None or not is_told:
+        return None
+    then, now = _training_loss_at(series, best["step"]), _training_loss_at(series, evaluations[-1]["step"])
+    if then is None or now is None or now > CLEARLY_BETTER * then:
+        return None
+    return best
+
+
+def _metric_is_worse(series: Series, best: Event, event: Event) -> bool:
+    """Tell whether the main metric fell by more than chance explains on so many samples."""
+    name = events.primary_metric(event["metrics"])
+    before, after = best["metrics"].get(name), event["metrics"].get(name)
+    if name is None or before is None or after is None:
+        return False
+    fall = before - after if events.PRIMARY_METRICS[name] else after - before
+    return bool(fall > metric_noise(series, before))
+
+
+def metric_noise(series: Series, value: float) -> float:
+    """Return by how much a metric may differ by chance: of a share two standard errors, else a fiftieth."""
+    num = series.plan.get("num_validation") or 0
+    if 0 <= value <= 1 and num:
+        return 2 * math.sqrt(max(value * (1 - value), 1 / num) / num)
+    return abs(value) / 50
 
 
 @rule(while_it_runs=True)
@@ -288,10 +331,12 @@ def _gpu_is_idle(series: Series, config: Config) -> Insight | None:
     )
 
 
-def _loss_in_parts(series: Series) -> list[float] | None:
+def loss_in_parts(series: Series) -> list[float] | None:
     """Return the loss of the first step and the mean of each tenth of the run, once it can be judged."""
     loss = series.steps.column("loss")
-    if len(loss) < STEPS_TO_JUDGE_LOSS or series.active_s() < SECONDS_TO_JUDGE_LOSS:
+    is_over = series.state.get("state") in events.ENDED_STATES
+    is_long = len(loss) >= STEPS_TO_JUDGE_LOSS and series.active_s() >= SECONDS_TO_JUDGE_LOSS
+    if not is_long and not (is_over and len(loss) >= FEWEST_STEPS_OF_A_RUN):
         return None
     if not np.isfinite(loss[-1]):
         return None
@@ -314,7 +359,10 @@ def _training_loss_at(series: Series, step: int) -> float | None:
     return float(np.mean(loss[np.isfinite(loss)])) if np.isfinite(loss).any() else None
 
 
-def _lower_rate(series: Series) -> Action:
+def _lower_rate(series: Series, config: Config) -> Action:
+    """Offer a lower rate now; where that was done and did not help, the weights are too far off for it."""
+    if any(mark["kind"] == "command" and mark.get("name") == "set_lr" for mark in series.marks):
+        return _lower_rate_from_the_start(config)
     rate = float(f"{series.last_step['lr'] / 10:.2g}")
     return Action(
         kind="set_learning_rate",

@@ -6,16 +6,18 @@ import threading
 import time
 from typing import Any
 
-from ddp_gui.events import event_reader, fold, insights
+from ddp_gui.events import event_reader, fold, insights, verdict
 from ddp_gui.events.insights import Insight
 from ddp_gui.events.series import Series
+from ddp_gui.events.verdict import Verdict
 from trainers.contract import events
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.engines import liveness
 
 STATUS_EVERY_S = 0.5
-INSIGHTS_EVERY_S = 1.0
+JUDGED_EVERY_S = 1.0
+SHOWN_AT_LEAST_S = 10.0
 # A run that goes on says something every second; after a longer silence its disk is tried out.
 SILENCE_S = 3.0
 MAX_CHECKPOINTS_SHOWN = 50
@@ -48,7 +50,9 @@ class RunView:
         self._checkpoints: list[dict[str, Any]] = []
         self._checkpoints_mtime_ns = -1
         self._insights: list[Insight] = []
-        self._insights_at = -INSIGHTS_EVERY_S
+        self._found_at: dict[str, float] = {}
+        self._verdict: Verdict | None = None
+        self._judged_at, self._judged_state = -JUDGED_EVERY_S, ""
 
     @property
     def total_steps(self) -> int | None:
@@ -160,14 +164,33 @@ class RunView:
 
     def insights(self) -> list[Insight]:
         """Return what a tutor would say now; the same list while nothing changes."""
-        now = time.monotonic()
-        if now - self._insights_at > INSIGHTS_EVERY_S:
-            self._insights_at = now
-            found = insights.find(self.series, self.config, self.status().state)
-            num_missing = max(self._num_damaged, self.series.next_seq - self._num_events)
-            found = insights.of_damage(num_missing) + found
-            if self.status().state in events.LIVE_STATES and now - self._grown_at > SILENCE_S:
-                found = insights.of_disk(self.run.path) + found
-            if found != self._insights:
-                self._insights = found
+        self._judge()
         return self._insights
+
+    def verdict(self) -> Verdict | None:
+        """Return whether the run learns; None before its first step, and of one that failed."""
+        self._judge()
+        return self._verdict
+
+    def _judge(self) -> None:
+        now, state = time.monotonic(), self.status().state
+        is_live = state in events.LIVE_STATES
+        if now - self._judged_at <= JUDGED_EVERY_S and state == self._judged_state:
+            return
+        self._judged_at, self._judged_state = now, state
+        found = insights.find(self.series, self.config, state)
+        self._verdict = verdict.judge(self.series, state, found)
+        num_missing = max(self._num_damaged, self.series.next_seq - self._num_events)
+        found = insights.of_damage(num_missing) + found
+        if is_live and now - self._grown_at > SILENCE_S:
+            found = insights.of_disk(self.run.path) + found
+        shown = self._kept_for_a_while(found, now) if is_live else found
+        if shown != self._insights:
+            self._insights = shown
+
+    def _kept_for_a_while(self, found: list[Insight], now: float) -> list[Insight]:
+        """Return what was found, and what was a moment ago: nobody can read what comes and goes."""
+        codes = {insight.code for insight in found}
+        self._found_at |= dict.fromkeys(codes, now)
+        before = [item for item in self._insights if item.code not in codes]
+        return found + [item for item in before if now - self._found_at[item.code] < SHOWN_AT_LEAST_S]

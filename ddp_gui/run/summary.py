@@ -49,7 +49,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "loss_words": task.loss_words if task else None,
         "first_metric": task.first_metric if task else None,
         "sample_unit": sample_unit,
-        "charts": charts.of_a_run(sample_unit),
+        "charts": charts.of_a_run(sample_unit, config),
         "num_train": num_train,
         "max_ranks": capacity.read().max_ranks(config.device),
         "strategy_label": strategy.label if strategy else config.strategy,

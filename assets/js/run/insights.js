@@ -1,37 +1,64 @@
-// What a good tutor would say now, each with the events it was read from and, where there is one, a click.
+// Whether the run learns, and what else a good tutor would say now, each with the events it was read from and,
+// where there is one, a click. Both places are there from the beginning: news moves nothing on the page.
 
 import { el, icon, setText, show } from "../shared/dom.js";
+import { LIVE_STATES } from "../shared/format.js";
 import { act } from "../shared/toast.js";
 import { againAddress } from "../shared/net.js";
+
+const ICONS = {
+  learning: "check",
+  learnt: "check",
+  still_improving: "check",
+  memorised: "bulb",
+  did_not_learn: "cross",
+};
+const WAITING = {
+  code: "too_early",
+  title: "Is it learning?",
+  reason: "Said here once some steps are done.",
+};
+const FAILED = { code: "too_short", title: "Not judged.", reason: "The run did not come to its end." };
 
 export class InsightStrip {
   constructor(runId, mayChange, afterAction) {
     this.runId = runId;
     this.mayChange = mayChange;
     this.afterAction = afterAction;
-    this.shown = "[]";
-    this.list = el("ul", {});
+    this.shown = "";
+    this.verdict = new VerdictLine();
+    this.first = el("ul", { class: "ddp-insight-first" });
+    this.others = el("ul", {});
+    this.more = el("summary", {});
+    this.fold = el("details", { hidden: true }, this.more, this.others);
+    this.none = el("p", { class: "ddp-hint" }, "Nothing else stands out.");
     this.element = el(
       "section",
-      { class: "ddp-insights", "aria-label": "What stands out", "aria-live": "polite", hidden: true },
-      this.list,
+      { class: "ddp-card ddp-insights", "aria-label": "What stands out" },
+      this.verdict.element,
+      el("div", { class: "ddp-insight-place", "aria-live": "polite" }, this.none, this.first, this.fold),
     );
   }
 
-  update(insights) {
+  update(insights, head) {
+    this.verdict.update(head.verdict ?? (LIVE_STATES.has(head.state) ? WAITING : FAILED));
     if (!insights) return;
     // A message whose numbers change keeps its place and its button.
     const codes = JSON.stringify(insights.map((insight) => [insight.code, insight.action]));
     if (codes !== this.shown) {
       this.shown = codes;
       this.items = insights.map((insight) => this.item(insight));
-      this.list.replaceChildren(...this.items.map((item) => item.element));
+      const [first, ...others] = this.items.map((item) => item.element);
+      this.first.replaceChildren(...(first ? [first] : []));
+      this.others.replaceChildren(...others);
+      setText(this.more, `and ${others.length} more`);
+      show(this.fold, others.length > 0);
+      show(this.none, !first);
     }
     insights.forEach((insight, index) => {
       setText(this.items[index].message, insight.message);
       setText(this.items[index].evidence, `Seen in ${insight.evidence}.`);
     });
-    show(this.element, insights.length > 0);
   }
 
   item(insight) {
@@ -63,5 +90,29 @@ export class InsightStrip {
       this.afterAction();
     });
     return button;
+  }
+}
+
+/** Is it learning? In a few words, and why one can say so. */
+class VerdictLine {
+  constructor() {
+    this.sign = el("span", { class: "ddp-verdict-sign" });
+    this.title = el("strong", {});
+    this.reason = el("small", {});
+    this.element = el(
+      "div",
+      { class: "ddp-judgement", role: "status" },
+      this.sign,
+      el("p", {}, this.title, this.reason),
+    );
+  }
+
+  update({ code, title, reason }) {
+    if (this.element.dataset.code !== code) {
+      this.element.dataset.code = code;
+      this.sign.replaceChildren(icon(ICONS[code] ?? "wait"));
+    }
+    setText(this.title, title);
+    setText(this.reason, reason);
   }
 }

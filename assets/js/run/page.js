@@ -150,7 +150,7 @@ class RunPage {
       card.noteMarks(payload.marks);
       card.update(head.state, payload.checkpoints, this.deviceKind, best, this.gpus);
     });
-    letTake(this.insights, (card) => card.update(payload.insights));
+    letTake(this.insights, (card) => card.update(payload.insights, head));
     this.noteHead(head);
     letTake(this.devices, (card) =>
       card.update(this.board.traces, devices, payload.type === "snapshot", head.num_ranks),

@@ -1,6 +1,6 @@
 // What each chart of a run shows, from the traces that are held.
 
-import { bytes, count, metricLabel, SHARES } from "../../shared/format.js";
+import { bytes, count, metricLabel, number, SHARES } from "../../shared/format.js";
 import { chartColors, color, line } from "../../shared/theme.js";
 import { timeTicks } from "../../charts/style.js";
 import { refine, valueAt } from "../../charts/traces.js";
@@ -103,18 +103,34 @@ export function metricNames(traces) {
   return names.sort((a, b) => place(a) - place(b));
 }
 
-/** One number of each step, as an entry of the summary's `charts` says. */
+/** One number of each step, as an entry of the summary's `charts` says; with what was left of it where it is cut. */
 export function stepFigure(traces, fine, look, chart) {
   const trace = refine(traces.get(chart.column), fine[chart.column]);
   const looks = { line: { ...line(chart.color), dash: "solid", width: 1.6 } };
   const yaxis = { rangemode: "tozero", hoverformat: chart.hover_format };
   if (chart.tick_format) yaxis.tickformat = chart.tick_format;
   if (chart.axis_title) yaxis.title = { text: chart.axis_title };
-  return {
-    data: [scatter(chart.name, trace, look, looks)],
-    end: endOf(trace, look),
-    layout: { xaxis: axisOf(look, trace), yaxis },
+  const layout = { xaxis: axisOf(look, trace), yaxis };
+  if (typeof chart.limit !== "number" || trace.x.length === 0) {
+    return { data: [scatter(chart.name, trace, look, looks)], end: endOf(trace, look), layout };
+  }
+  const cut = {
+    x: trace.x,
+    y: trace.y.map((value) => (value === null ? null : Math.min(value, chart.limit))),
   };
+  return {
+    data: [
+      scatter(`${chart.name}, as computed`, trace, look, { ...looks, opacity: 0.45 }),
+      scatter(`clipped to ${number(chart.limit)}`, cut, look, { line: { ...looks.line, width: 2.2 } }),
+    ],
+    end: endOf(trace, look),
+    layout: { ...layout, showlegend: true, shapes: [limitLine(chart.limit)] },
+  };
+}
+
+function limitLine(y) {
+  const looks = { color: chartColors().text, width: 1, dash: "dash" };
+  return { type: "line", xref: "paper", x0: 0, x1: 1, y0: y, y1: y, line: looks, layer: "below" };
 }
 
 function axisOf(look, trace) {

@@ -119,7 +119,8 @@ export class Tiles {
 
   update(head) {
     const { tiles } = this;
-    tiles.loss.set(loss(head.loss), head.step > 0 ? `at step ${count(head.step)}` : "");
+    const isNone = head.loss === null && head.step > 0;
+    tiles.loss.set(isNone ? "NaN" : loss(head.loss), head.step > 0 ? `at step ${count(head.step)}` : "");
     const name = head.best?.name ?? Object.keys(head.metrics ?? {})[0];
     if (name === undefined) {
       tiles.metric.set(UNKNOWN, "after the first evaluation");
