@@ -239,7 +239,9 @@ def _devices(chance: random.Random) -> dict[str, Any]:
                 "power_watts": None,
             }
             for rank in range(NUM_RANKS)
-        ]
+        ],
+        "others_cpu_percent": round(chance.uniform(0, 9), 1),
+        "idle_cpu_percent": round(chance.uniform(0, 5), 1),
     }
 
 

@@ -11,7 +11,7 @@ from tests.harness import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "adding.md"
 CHARTS = "ddp_gui/events/charts.py"
-INSIGHTS = "ddp_gui/events/insights.py"
+INSIGHTS = "ddp_gui/events/analysis/insights.py"
 END_OF_CHARTS = "\n)\n\n\ndef columns("
 
 

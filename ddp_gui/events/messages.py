@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from ddp_gui.events import event_reader
+from ddp_gui.events.analysis import pace as pace_of
 from ddp_gui.events.run_view import RunView
 from ddp_gui.events.series import Series
 from ddp_gui.events.tables import PLAIN_VIEW, ChartView
@@ -94,7 +95,7 @@ def head(view: RunView, series: Series) -> Payload:
     step = series.last_step.get("step", 0)
     steps_per_s = series.steps_per_s()
     is_training = status.state == "running" and steps_per_s is not None and total_steps is not None
-    pace, verdict = series.pace(is_over=not is_live), view.verdict()
+    pace, verdict = pace_of.of_run(series, is_over=not is_live), view.verdict()
     # Between a click on Resume and the first event of the new start no time is counted.
     is_under_way = is_live and series.state.get("state") in events.LIVE_STATES
     evaluation = series.evaluations.last
@@ -122,6 +123,7 @@ def head(view: RunView, series: Series) -> Payload:
             for name, value in evaluation.get("metrics", {}).items()
         },
         "best": series.evaluations.best,
+        "contended": view.contended(),
         "verdict": None if verdict is None else asdict(verdict),
         "time_unix_s": series.newest_unix_s,
         "communication": COMMUNICATION.get(series.plan.get("all_reduce") or "", ""),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import asdict
 from typing import Any
 
-from ddp_gui.events import event_reader, fold, insights, verdict
-from ddp_gui.events.insights import Insight
+from ddp_gui.events import event_reader, fold
+from ddp_gui.events.analysis import contention, insights, verdict
+from ddp_gui.events.analysis.insights import Insight
+from ddp_gui.events.analysis.verdict import Verdict
 from ddp_gui.events.series import Series
-from ddp_gui.events.verdict import Verdict
 from trainers.contract import events
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, Status
@@ -52,6 +54,7 @@ class RunView:
         self._insights: list[Insight] = []
         self._found_at: dict[str, float] = {}
         self._verdict: Verdict | None = None
+        self._contended: list[dict[str, Any]] = []
         self._judged_at, self._judged_state = -JUDGED_EVERY_S, ""
 
     @property
@@ -172,6 +175,11 @@ class RunView:
         self._judge()
         return self._verdict
 
+    def contended(self) -> list[dict[str, Any]]:
+        """Return when others took the processor from the run."""
+        self._judge()
+        return self._contended
+
     def _judge(self) -> None:
         now, state = time.monotonic(), self.status().state
         is_live = state in events.LIVE_STATES
@@ -179,6 +187,7 @@ class RunView:
             return
         self._judged_at, self._judged_state = now, state
         found = insights.find(self.series, self.config, state)
+        self._contended = [asdict(span) for span in contention.spans(self.series.load)]
         self._verdict = verdict.judge(self.series, state, found)
         num_missing = max(self._num_damaged, self.series.next_seq - self._num_events)
         found = insights.of_damage(num_missing) + found

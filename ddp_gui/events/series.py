@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ddp_gui.events import charts, fold, pace
+from ddp_gui.events import charts, fold
 from ddp_gui.events.evaluations import Evaluations
 from ddp_gui.events.fold import Fold
-from ddp_gui.events.pace import Pace
 from ddp_gui.events.tables import (
     MAX_POINTS,
     MAX_POINTS_OF_A_RANGE,
@@ -45,6 +44,7 @@ STEP_FIELDS = {
     "epoch": "epoch",
 }
 SMOOTHED = "loss_smooth"
+LOAD_FIELDS = {"others": "others_cpu_percent", "idle": "idle_cpu_percent"}
 DEVICE_FIELDS = {
     "utilization": "utilization_percent",
     "memory": "memory_used_bytes",
@@ -54,11 +54,16 @@ DEVICE_FIELDS = {
 
 
 class Series:
-    """The columns of one run, fed with its events in order."""
+    """The columns of one run, fed with its events in order.
+
+    Attributes:
+        planned_at_step: from here on the newest plan's global batch holds.
+    """
 
     def __init__(self) -> None:
         self.steps = Table(tuple(STEP_FIELDS))
         self.devices: dict[int, Table] = {}
+        self.load = Table(tuple(LOAD_FIELDS))
         self.evaluation_table = Table(("validation_loss",))
         self.next_seq = 0
         self.rewound_at_seq = -1
@@ -72,7 +77,7 @@ class Series:
         self.newest_ranks: deque[Event] = deque(maxlen=KEPT_RANKS_EVENTS)
         self._fold = Fold()
         self._recent: list[tuple[float, int]] = []
-        self._planned_at_step = 0
+        self.planned_at_step = 0
 
     def feed(self, batch: Iterable[Event]) -> None:
         """Take in new events, in the order of the file."""
@@ -101,19 +106,6 @@ class Series:
             return None
         (t0, s0), (t1, s1) = self._recent[0], self._recent[-1]
         return (s1 - s0) / (t1 - t0) if t1 > t0 else None
-
-    def pace(self, *, is_over: bool) -> Pace | None:
-        """Return what a whole step takes; None where that is not known yet, or the run was too short."""
-        global_batch = self.plan.get("global_batch")
-        if not isinstance(global_batch, int) or global_batch < 1:
-            return None  # not known yet, or a damaged file
-        return pace.of_steps(
-            self.steps,
-            global_batch=global_batch,
-            num_train=self.plan["num_train"],
-            since_step=self._planned_at_step,
-            is_over=is_over,
-        )
 
     def snapshot(self, look: ChartView = PLAIN_VIEW) -> dict[str, Trace]:
         """Return every trace, thinned to `MAX_POINTS`."""
@@ -184,7 +176,7 @@ class Series:
             self._take_devices(event)
         elif kind == "plan":
             if self.plan and self.plan.get("global_batch") != event.get("global_batch"):
-                self._planned_at_step = self.last_step.get("step", 0) + 1
+                self.planned_at_step = self.last_step.get("step", 0) + 1
             self.plan = event
         elif kind in ("ranks", "sample"):
             self.latest[kind] = event
@@ -238,6 +230,9 @@ class Series:
     def _take_devices(self, event: Event) -> None:
         self.latest["devices"] = event
         seconds, step = self.active_s(), self.last_step.get("step", 0)
+        self.load.append(
+            event["seq"], step, seconds, {name: event.get(field) for name, field in LOAD_FIELDS.items()}
+        )
         for device in event["devices"]:
             table = self.devices.setdefault(device["rank"], Table(tuple(DEVICE_FIELDS)))
             values = {name: device.get(field) for name, field in DEVICE_FIELDS.items()}
@@ -262,7 +257,7 @@ class Series:
         self.evaluation_table.cut_from(step)
         self.evaluations.cut_from(step)
         self.rewound_at_seq = seq
-        self._planned_at_step = min(self._planned_at_step, step)
+        self.planned_at_step = min(self.planned_at_step, step)
         self._recent.clear()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from ddp_gui.auth import owners, rights
 from ddp_gui.auth.class_settings import ClassSettingsFile
 from ddp_gui.background import trainer_process
+from ddp_gui.events.analysis import pace as pace_of
 from ddp_gui.events.run_view import RunView
 from ddp_gui.events.series import Series
 from ddp_gui.plan.catalogue import Catalogue, CatalogueSource
@@ -172,7 +173,7 @@ def status_values(view: RunView) -> dict[str, Any]:
 def _status_values(view: RunView, series: Series) -> dict[str, Any]:
     evaluation = series.evaluations.last
     status = view.status()
-    pace = series.pace(is_over=status.state not in events.LIVE_STATES)
+    pace = pace_of.of_run(series, is_over=status.state not in events.LIVE_STATES)
     return {
         "run_id": view.run.run_id,
         **asdict(status),

@@ -114,7 +114,9 @@ _FURTHER: Mapping[str, Check] = {
         ("num_validation", "num_parameters", "global_batch", "steps_per_epoch"), _is_count_or_none
     ),
     **dict.fromkeys(("epoch", "step", "rank"), _is_count_or_none),
-    **dict.fromkeys(("size_bytes", "duration_s", "stall_s"), _is_number_or_none),
+    **dict.fromkeys(
+        ("size_bytes", "duration_s", "stall_s", "others_cpu_percent", "idle_cpu_percent"), _is_number_or_none
+    ),
     **dict.fromkeys(
         ("reason", "message", "path", "hint", "traceback", "type", "all_reduce"), _is_text_or_none
     ),

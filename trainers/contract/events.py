@@ -47,7 +47,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     ),
     "step": ("step", "epoch", "loss", "lr", "grad_norm", "samples_per_s", "step_time_s", "data_time_s"),
     "eval": ("step", "epoch", "loss", "metrics", "confusion"),
-    "devices": ("devices",),
+    "devices": ("devices", "others_cpu_percent", "idle_cpu_percent"),
     "ranks": ("ranks",),
     "checkpoint": ("step", "path", "size_bytes", "duration_s", "stall_s", "reason", "removed"),
     "command": ("id", "name", "step", "accepted", "message"),

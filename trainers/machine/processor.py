@@ -25,7 +25,8 @@ class Reading:
 
 
 @functools.cache
-def _psutil() -> ModuleType | None:
+def find_psutil() -> ModuleType | None:
+    """Return psutil; None where it is not installed: training goes on without its readings."""
     try:
         import psutil
     except ImportError:
@@ -46,7 +47,7 @@ class ProcessReader:
 
     def __init__(self, num_threads: int) -> None:
         self._num_threads = num_threads
-        psutil = _psutil()
+        psutil = find_psutil()
         self._process = None if psutil is None else psutil.Process()
         if self._process is not None:
             # The first answer is always 0: it only starts the clock.
@@ -56,7 +57,7 @@ class ProcessReader:
         """Return the utilization since the last call, 100% being all threads busy."""
         if self._process is None:
             return Reading(name=cpu_name())
-        psutil = _psutil()
+        psutil = find_psutil()
         assert psutil is not None
         busy = self._process.cpu_percent() / self._num_threads
         return Reading(
@@ -69,7 +70,7 @@ class ProcessReader:
 
 def resident_bytes() -> int | None:
     """Return this process's resident memory."""
-    psutil = _psutil()
+    psutil = find_psutil()
     return None if psutil is None else int(psutil.Process().memory_info().rss)
 
 

@@ -29,6 +29,7 @@ import torch.distributed as dist
 from trainers.engines.heartbeats import beats, heartbeat_board
 from trainers.machine import hardware, processor
 from trainers.machine.memory_file import MemoryFile
+from trainers.machine.other_load import OtherLoad, OtherLoadReader, own_cpu_s
 from trainers.parallel import flight_recorder
 from trainers.parallel.process_group import World, gather_json, is_one_machine
 from trainers.report import sample_board
@@ -123,18 +124,20 @@ class Telemetry:
         board, world = self._board, self._world
         assert board is not None
         index, reader = _device_reader(world)
+        other_load = OtherLoadReader()
         others = OtherMachines(world) if world.local_rank == 0 and not is_one_machine() else None
         while not self._stop.is_set():
             beats.answer_when_asked(partial(flight_recorder.say, self._pulse.gradients_done))
             board.write(world.local_rank, self._sample(index, reader))
             if world.local_rank == 0 and not self._stop.wait(GATHER_AFTER_S):
                 samples = board.read()
+                load = other_load.read(sum(sample["cpu_s"] for sample in samples))
                 if others is not None:
                     others.tell(samples)
                 if world.is_main and others is not None and not self._stop.wait(GATHER_AFTER_S):
                     samples = others.gather()
                 if world.is_main:
-                    self.report(samples)
+                    self.report(samples, load)
             # On the full second of the clock, everywhere: the samples of one look belong together.
             self._stop.wait(SAMPLE_EVERY_S - time.time() % SAMPLE_EVERY_S)
 
@@ -158,11 +161,17 @@ class Telemetry:
                 "base_memory_bytes": self._pulse.base_memory_bytes,
                 "peak_memory_bytes": peak_memory_bytes(device),
             },
+            "cpu_s": round(own_cpu_s(), 3),
         }
 
-    def report(self, samples: list[dict[str, Any]]) -> None:
-        """Report what was gathered."""
-        self._reporter.event("devices", devices=[sample["device"] for sample in samples])
+    def report(self, samples: list[dict[str, Any]], load: OtherLoad | None = None) -> None:
+        """Report what was gathered, and what others used of rank 0's processor meanwhile."""
+        self._reporter.event(
+            "devices",
+            devices=[sample["device"] for sample in samples],
+            others_cpu_percent=None if load is None else load.others_percent,
+            idle_cpu_percent=None if load is None else load.idle_percent,
+        )
         self._reporter.event("ranks", ranks=[sample["rank"] for sample in samples])
 
 

@@ -6,7 +6,7 @@ import shutil
 from functools import partial
 from pathlib import Path
 
-from ddp_gui.events import insights
+from ddp_gui.events.analysis import insights
 from ddp_gui.events.series import Series
 from tests.faults.registry import HANG_LIMIT_S, LIMIT_S, add
 from tests.faults.trial import BUSY_START_S, PATIENCE_S, Trial

@@ -349,8 +349,8 @@ def test_a_healthy_run_gets_no_remarks(
         return liveness.read_status(run).state not in events.LIVE_STATES
 
     wait_until("the end", has_ended, END_TIMEOUT_S)
-    # Whoever uses this machine as well may really hold one rank up for seconds.
-    assert seen <= {"slow_rank"}
+    # Whoever uses this machine as well may really take the processor, or hold one rank up for seconds.
+    assert seen <= {"slow_rank", "others_use_the_processor"}
 
 
 def test_the_tour_has_four_steps_and_is_gone_for_good(server: Server, watched: Watched) -> None:

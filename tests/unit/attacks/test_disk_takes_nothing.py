@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ddp_gui.events import insights
+from ddp_gui.events.analysis import insights
 from ddp_gui.launch import launcher
 from tests.harness import create_run
 from trainers.contract.rundir import RunDirectory, Status

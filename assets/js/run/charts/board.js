@@ -79,7 +79,7 @@ export class Board {
         title: about.title,
         empty: about.empty,
         watches: (name) => name === about.column,
-        figure: (fine) => stepFigure(this.traces, fine, this.look, about),
+        figure: (fine) => stepFigure(this.traces, fine, this.look, about, this.contended),
       }),
     );
     return [
@@ -110,6 +110,7 @@ export class Board {
   /** Takes a payload in; what changed is drawn with the next frame. */
   take(payload, bytes) {
     const changed = this.traces.apply(payload);
+    this.contended = payload.head.contended ?? [];
     const isLive = payload.head.state === "running";
     if (payload.type === "snapshot" || isLive !== this.isLive) {
       this.isLive = isLive;

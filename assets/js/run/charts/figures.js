@@ -103,14 +103,18 @@ export function metricNames(traces) {
   return names.sort((a, b) => place(a) - place(b));
 }
 
-/** One number of each step, as an entry of the summary's `charts` says; with what was left of it where it is cut. */
-export function stepFigure(traces, fine, look, chart) {
+/**
+ * One number of each step, as an entry of the summary's `charts` says; with what was left of it where it is cut.
+ * `contended`: when other programs took the processor, which is grey in the chart of the throughput.
+ */
+export function stepFigure(traces, fine, look, chart, contended) {
   const trace = refine(traces.get(chart.column), fine[chart.column]);
   const looks = { line: { ...line(chart.color), dash: "solid", width: 1.6 } };
   const yaxis = { rangemode: "tozero", hoverformat: chart.hover_format };
   if (chart.tick_format) yaxis.tickformat = chart.tick_format;
   if (chart.axis_title) yaxis.title = { text: chart.axis_title };
-  const layout = { xaxis: axisOf(look, trace), yaxis };
+  const shapes = chart.column === "throughput" ? contended.map((span) => band(span, look)) : [];
+  const layout = { xaxis: axisOf(look, trace), yaxis, shapes };
   if (typeof chart.limit !== "number" || trace.x.length === 0) {
     return { data: [scatter(chart.name, trace, look, looks)], end: endOf(trace, look), layout };
   }
@@ -126,6 +130,12 @@ export function stepFigure(traces, fine, look, chart) {
     end: endOf(trace, look),
     layout: { ...layout, showlegend: true, shapes: [limitLine(chart.limit)] },
   };
+}
+
+function band(span, look) {
+  const [from, to] = look.axis === "step" ? [span.from_step, span.to_step] : [span.from_s, span.to_s];
+  const looks = { fillcolor: chartColors().text, opacity: 0.1, line: { width: 0 }, layer: "below" };
+  return { type: "rect", yref: "paper", x0: place(from, look), x1: place(to, look), y0: 0, y1: 1, ...looks };
 }
 
 function limitLine(y) {

@@ -18,8 +18,8 @@ def test_without_nvml_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None
     assert hardware.gpu_handle("GPU-1") is None
 
 
-def test_without_psutil_readings_are_none_and_never_0(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor, "_psutil", lambda: None)
+def test_withoutfind_psutil_readings_are_none_and_never_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "find_psutil", lambda: None)
     reading = processor.ProcessReader(1).read()
     assert reading.name and reading.utilization_percent is None and reading.memory_used_bytes is None
 

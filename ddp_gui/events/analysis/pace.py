@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ddp_gui.events.series import Series
 from ddp_gui.events.tables import Table
 
 WINDOW_S = 5.0
@@ -29,6 +30,20 @@ class Pace:
     num_steps: int
     mean_step_time_s: float
     is_whole_run: bool
+
+
+def of_run(series: Series, *, is_over: bool) -> Pace | None:
+    """Return what a whole step takes; None where that is not known yet, or the run was too short."""
+    global_batch = series.plan.get("global_batch")
+    if not isinstance(global_batch, int) or global_batch < 1:
+        return None  # not known yet, or a damaged file
+    return of_steps(
+        series.steps,
+        global_batch=global_batch,
+        num_train=series.plan["num_train"],
+        since_step=series.planned_at_step,
+        is_over=is_over,
+    )
 
 
 def of_steps(

@@ -8,8 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from ddp_gui.events import insights
-from ddp_gui.events.insights import Insight
+from ddp_gui.events.analysis import insights
+from ddp_gui.events.analysis.insights import Insight
 from ddp_gui.events.series import Series
 from trainers.contract import events
 from trainers.contract.events import State

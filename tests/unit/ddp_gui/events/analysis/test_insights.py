@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.events import insights
+from ddp_gui.events.analysis import insights
 from ddp_gui.events.series import Series
 from tests.unit.ddp_gui.events.test_series import evaluation, step
 from trainers.contract import config

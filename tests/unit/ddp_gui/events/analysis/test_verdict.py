@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from ddp_gui.events import insights, run_view, verdict
+from ddp_gui.events import run_view
+from ddp_gui.events.analysis import insights, verdict
 from ddp_gui.events.series import Series
-from tests.unit.ddp_gui.events.test_insights import PLAIN, falling, found, steps
+from tests.unit.ddp_gui.events.analysis.test_insights import PLAIN, falling, found, steps
 from tests.unit.ddp_gui.events.test_series import evaluation, state, step
 
 Event = dict[str, Any]

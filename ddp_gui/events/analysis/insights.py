@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ddp_gui.events.analysis import contention
 from ddp_gui.events.series import Series
 from trainers.contract import events
 from trainers.contract.config import Config
@@ -44,6 +45,7 @@ FULL_MEMORY = 0.95
 IDLE_GPU_PERCENT = 40.0
 SAMPLES_TO_JUDGE_GPU = 20
 LOADER_WORKERS = 4
+MUCH_CONTENDED = 0.15  # of the run's time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,6 +276,24 @@ def _slowest(ranks: list[dict[str, Any]]) -> tuple[int, float] | None:
     longest, rank = max(own)
     factor = longest / max(median(seconds for seconds, other in own if other != rank), 1e-9)
     return (rank, factor) if factor >= CLEARLY_SLOWER else None
+
+
+@rule(while_it_runs=False)
+def _others_use_the_processor(series: Series, _config: Config) -> Insight | None:
+    """Ranks on the CPU share it with other programs, so their times are not those of the job."""
+    if _is_on_gpus(series):
+        return None
+    found = contention.spans(series.load)
+    taken_s, all_s = sum(span.seconds for span in found), series.active_s()
+    if not found or taken_s < MUCH_CONTENDED * all_s:
+        return None
+    share = sum(span.others_percent * span.seconds for span in found) / max(taken_s, 1e-9)
+    return Insight(
+        code="others_use_the_processor",
+        message=f"For {taken_s:.0f} of {all_s:.0f} s other programs took {share:.0f}% of the processor: "
+        "do not compare this run's times with those of other runs.",
+        evidence="others_cpu_percent of the devices events; the time is grey in the throughput chart",
+    )
 
 
 @rule(while_it_runs=True)

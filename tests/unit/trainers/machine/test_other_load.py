@@ -1,0 +1,63 @@
+"""What others use of the processor: the arithmetic on made-up clocks, and a real busy process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from trainers.machine import other_load
+from trainers.machine.other_load import OtherLoad, OtherLoadReader, own_cpu_s
+
+
+@pytest.fixture
+def clocks(monkeypatch: pytest.MonkeyPatch) -> list[SimpleNamespace]:
+    """Return the clocks of three cores, which a test may turn; this process may use the first two."""
+    cores = [SimpleNamespace(user=10.0, system=5.0, idle=100.0, iowait=0.0, steal=0.0) for _ in range(3)]
+    monkeypatch.setattr(
+        other_load, "find_psutil", lambda: SimpleNamespace(cpu_times=lambda *, percpu: list(cores))
+    )
+    monkeypatch.setattr(other_load.os, "sched_getaffinity", lambda _: {0, 1}, raising=False)
+    return cores
+
+
+def test_what_is_busy_and_not_the_jobs_is_others(clocks: list[SimpleNamespace]) -> None:
+    reader = OtherLoadReader()
+    assert reader.read(job_cpu_s=3.0) is None, "the first look only starts the clock"
+    clocks[0].user += 6.0
+    clocks[0].steal += 1.0
+    clocks[1].system += 1.0
+    clocks[1].idle += 1.0
+    clocks[1].iowait += 1.0
+    clocks[2].user += 50.0
+    assert reader.read(job_cpu_s=8.0) == OtherLoad(others_percent=30.0, idle_percent=20.0)
+
+
+def test_the_clocks_of_cores_and_of_processes_may_differ_a_little(clocks: list[SimpleNamespace]) -> None:
+    reader = OtherLoadReader()
+    reader.read(0.0)
+    clocks[0].user += 1.0
+    assert reader.read(1.02) == OtherLoad(others_percent=0.0, idle_percent=0.0)
+    assert reader.read(1.02) is None, "no time has passed"
+
+
+def test_a_busy_process_is_seen_and_ones_own_work_is_not() -> None:
+    reader = OtherLoadReader()
+    hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        time.sleep(0.3)  # they are being started
+        reader.read(own_cpu_s())
+        until = time.monotonic() + 1.0
+        while time.monotonic() < until:
+            pass
+        beside = reader.read(own_cpu_s())
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+    assert beside is not None
+    num_cores = len(other_load.os.sched_getaffinity(0))
+    assert beside.others_percent > 100 * 0.5 / max(2, num_cores)
