@@ -24,6 +24,7 @@ from ddp_gui.runs.runs import RunStore, status_values
 from trainers.contract import config as config_module
 from trainers.contract import events
 from trainers.contract.config import Config, ConfigError, Problem
+from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 
 MOST_STARTS = 10
@@ -102,19 +103,16 @@ class Api:
 
     def stop_run(self, run_id: str, save: bool = True) -> dict[str, Any]:
         """Ask a run to save (unless told not to) and end; one that waits is taken out of the queue."""
-        message = "Saving a checkpoint, then stopping." if save else "Stopping without saving."
-
-        def take_out() -> dict[str, Any] | None:
-            run = self._store.open_to_change(run_id)
-            if not run.queued.exists() or not self._line.take_out(run):
-                return None
-            return self._answer(run_id, "Removed from the queue.") | {"command_id": None}
 
         def stop() -> dict[str, Any]:
-            command_id = launcher.stop(self._store.open_to_change(run_id), save=save)
-            return self._answer(run_id, message) | {"command_id": command_id}
+            run = self._store.open_to_change(run_id)
+            command_id, message = None, "Removed from the queue."
+            if not (run.queued.exists() and self._line.take_out(run)):
+                command_id = launcher.stop(run, save=save)
+                message = "Saving a checkpoint, then stopping." if save else "Stopping without saving."
+            return _answer(run, message) | {"command_id": command_id}
 
-        return in_plain_words(take_out) or in_plain_words(stop)
+        return in_plain_words(stop)
 
     def checkpoint_run(self, run_id: str) -> dict[str, Any]:
         """Ask a run to save a checkpoint and go on."""
@@ -129,10 +127,9 @@ class Api:
 
         def send() -> dict[str, Any]:
             rate = config_module.parse({"learning_rate": learning_rate}).learning_rate
-            command_id = launcher.send(self._store.open_to_change(run_id), "set_lr", learning_rate=rate)
-            return self._answer(run_id, f"Setting the learning rate to {rate:g}.") | {
-                "command_id": command_id
-            }
+            run = self._store.open_to_change(run_id)
+            command_id = launcher.send(run, "set_lr", learning_rate=rate)
+            return _answer(run, f"Setting the learning rate to {rate:g}.") | {"command_id": command_id}
 
         return in_plain_words(send)
 
@@ -159,7 +156,7 @@ class Api:
             state = liveness.read_status(run).state
             if state == "paused":
                 launcher.resume_paused(run)
-                return self._answer(run_id, "Going on.")
+                return _answer(run, "Going on.")
             if state == "queued":
                 raise ValueError(f"run {run_id} is already in the queue: it starts by itself")
             if state in events.LIVE_STATES:
@@ -208,23 +205,24 @@ class Api:
 
     def _command(self, run_id: str, name: Any, message: str, **arguments: Any) -> dict[str, Any]:
         def send() -> dict[str, Any]:
-            command_id = launcher.send(self._store.open_to_change(run_id), name, **arguments)
-            return self._answer(run_id, message) | {"command_id": command_id}
+            run = self._store.open_to_change(run_id)
+            command_id = launcher.send(run, name, **arguments)
+            return _answer(run, message) | {"command_id": command_id}
 
         return in_plain_words(send)
 
     def _answer_placed(self, placed: Placed, message: str) -> dict[str, Any]:
         """Say that a run has started, or its place in the queue and when it will be its turn."""
-        run_id, place = placed.run.run_id, placed.place
+        place = placed.place
         if place is not None:
-            said = self._view.place(run_id, afresh=True)
+            said = self._view.place(placed.run.run_id, afresh=True)
             words = said["words"] or presenter.in_words(place, None)
             message = f"Waiting: {words}."
-        return self._answer(run_id, message) | {"place": place, "num_waiting": placed.num_waiting}
+        return _answer(placed.run, message) | {"place": place, "num_waiting": placed.num_waiting}
 
-    def _answer(self, run_id: str, message: str) -> dict[str, Any]:
-        state = liveness.read_status(self._store.open(run_id)).state
-        return {"run_id": run_id, "state": state, "message": message}
+
+def _answer(run: RunDirectory, message: str) -> dict[str, Any]:
+    return {"run_id": run.run_id, "state": liveness.read_status(run).state, "message": message}
 
 
 def _other_ranks(before: Config, catalogue: Catalogue, num_ranks: Any, global_batch: str) -> dict[str, Any]:
