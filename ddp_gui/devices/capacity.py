@@ -1,4 +1,4 @@
-"""What this machine offers a run: its GPUs, or ranks on its CPU."""
+"""The capacity of this machine: its GPUs, or CPU ranks."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ CPU_RANKS_BY_DEFAULT = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """How many ranks can be had, and of which kind."""
+    """How many ranks a run can have, and of which kind."""
 
     num_gpus: int
     num_cores: int
     gpu_names: tuple[str, ...] = ()
     gpu_memory_bytes: int | None = None
     memory_bytes: int | None = None
-    # As many CPU ranks are handed out at once; None is as many as are asked for.
+    # How many CPU ranks the queue allocates at once; None is no limit.
     most_cpu_ranks: int | None = None
     # Why GPUs that are there cannot be used; they are not counted.
     gpu_obstacle: Obstacle | None = None
 
     @property
     def max_cpu_ranks(self) -> int:
-        """One rank a core, but enough to try out what more ranks do."""
+        """One rank per core, but at least four, to try out the effect of more ranks."""
         most = max(FEWEST_CPU_RANKS_OFFERED, self.num_cores)
         return most if self.most_cpu_ranks is None else min(most, self.most_cpu_ranks)
 
@@ -54,7 +54,7 @@ class Machine:
         return None if self.memory_bytes is None else self.memory_bytes // num_ranks
 
     def describe(self) -> str:
-        """Say in a sentence what there is."""
+        """Describe the devices in a sentence."""
         cores = f"{self.num_cores} CPU core{'s' if self.num_cores != 1 else ''}"
         if self.gpu_obstacle is not None:
             why = f"{self.gpu_obstacle.reason} {self.gpu_obstacle.remedy}"
@@ -66,7 +66,7 @@ class Machine:
 
 
 def read() -> Machine:
-    """Look at this machine."""
+    """Read the capacity of this machine."""
     gpus = [hardware.read_gpu(handle) for handle in hardware.gpu_handles()]
     sizes = [gpu.memory_total_bytes for gpu in gpus if gpu.memory_total_bytes is not None]
     return Machine(
