@@ -116,8 +116,8 @@ class MachineChecks:
     def gpus(self) -> frozenset[str]:
         """Return the GPUs, by UUID, that the running check may use; none without a check.
 
-        It does not report which of them it uses: the queue allocates none of them until it ends, or reports that
-        it trains on the CPU.
+        It does not report which of them it uses: the queue allocates none of them until it ends, or reports
+        that it trains on the CPU.
         """
         running = self._running()
         if running is None or (running.state is not None and running.state["device_kind"] == "cpu"):
