@@ -1,4 +1,4 @@
-"""The server's side of a connection, with read timeouts: uvicorn waits for ever for a request to be complete."""
+"""The server's side of a connection, with read timeouts: uvicorn itself waits for ever for a request."""
 
 from __future__ import annotations
 

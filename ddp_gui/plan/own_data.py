@@ -146,7 +146,7 @@ def _parse(raw: Mapping[str, Any]) -> Inspection:
 
 
 def _key(config: Config) -> _Key:
-    """Return the cache key of an inspection: the options and the current state of the file or folder, with links resolved.
+    """Return the cache key of an inspection: the options, and the state of the resolved file or folder.
 
     Subfolders count too: adding or removing a picture changes the time of its folder.
     """
