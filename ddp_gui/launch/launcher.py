@@ -11,7 +11,7 @@ from ddp_gui.plan import data_snapshot
 from ddp_gui.plan.plan import Plan
 from trainers.contract import events, manifests, rundir
 from trainers.contract.run_ids import Numbering
-from trainers.contract.rundir import Checkpoint, CommandName, RunDirectory
+from trainers.contract.rundir import Checkpoint, RunDirectory
 from trainers.engines import liveness
 
 
@@ -105,7 +105,7 @@ def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
     raise ValueError(f"checkpoint_step is {step}, but allowed is: one of {steps}, or null for the newest")
 
 
-def send(run: RunDirectory, name: CommandName, **arguments: object) -> str:
+def send(run: RunDirectory, name: str, **arguments: object) -> str:
     """Send a command other than `stop` to a live run and return the command's id.
 
     Raises:
@@ -132,7 +132,7 @@ def stop(run: RunDirectory, *, save: bool, why: str = "") -> str:
         raise _not_writable(run, "stop", error) from error
 
 
-def _require_live(run: RunDirectory, name: CommandName) -> None:
+def _require_live(run: RunDirectory, name: str) -> None:
     state = liveness.read_status(run).state
     if run.queued.exists() and state == "queued":
         raise ValueError(
@@ -142,7 +142,7 @@ def _require_live(run: RunDirectory, name: CommandName) -> None:
         raise ValueError(f"run {run.run_id} is {state}: only a live run can be asked to {name}")
 
 
-def _not_writable(run: RunDirectory, name: CommandName, error: OSError) -> ValueError:
+def _not_writable(run: RunDirectory, name: str, error: OSError) -> ValueError:
     return ValueError(
         f"run {run.run_id} cannot be asked to {name}, because its folder cannot be written "
         f"({error.strerror}): free some space, or stop it without saving"
