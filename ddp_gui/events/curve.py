@@ -49,8 +49,7 @@ class Curve:
         del self.sums[first:], self.counts[first:]
 
     def drawn(self) -> dict[str, Any] | None:
-        """Return the lowest and the highest mean, and the level of each bin as a character; None without
-        data."""
+        """Return the lowest and highest mean, and each bin's level as a character; None without data."""
         means = [total / count for total, count in zip(self.sums, self.counts, strict=True) if count]
         if not means:
             return None

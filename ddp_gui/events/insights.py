@@ -201,8 +201,7 @@ def _memorises(series: Series, config: Config) -> Insight | None:
 
 @rule(while_it_runs=True)
 def _slow_rank(series: Series, _config: Config) -> Insight | None:
-    """A straggler: one rank's own work takes clearly longer than that of the others, several times in a
-    row."""
+    """A straggler: one rank's own work takes clearly longer than the others', several times in a row."""
     newest = list(series.newest_ranks)[-RANKS_EVENTS_TO_JUDGE:]
     found = [_slowest(event["ranks"]) for event in newest]
     if len(found) < RANKS_EVENTS_TO_JUDGE or None in found:

@@ -142,8 +142,7 @@ class RunView:
         self._status_at = 0.0
 
     def checkpoints(self) -> list[dict[str, Any]]:
-        """Return the newest whole checkpoints, at most fifty, newest first; the same list until they
-        change."""
+        """Return up to fifty whole checkpoints, newest first; the same list until they change."""
         try:
             mtime_ns = self.run.checkpoints.stat().st_mtime_ns
         except FileNotFoundError:

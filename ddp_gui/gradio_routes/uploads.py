@@ -158,8 +158,7 @@ class Uploads:
         return sum(self._arriving.values())
 
     def _size_bytes(self, folder: Path) -> int:
-        """Return how much counts as used below a folder: an upload in progress counts as its largest possible
-        size."""
+        """Return the bytes used below a folder; an upload in progress counts with its maximum size."""
         arriving = {place: size for place, size in self._arriving.items() if place.is_relative_to(folder)}
         size_bytes = sum(max(size, FEWEST_BYTES) for size in arriving.values())
         for path in folder.rglob("*"):
