@@ -1,6 +1,6 @@
 """What torchrun starts on every rank: build, run, tear down, exit code.
 
-    torchrun OPTIONS --nproc-per-node N -m trainers.worker RUN_DIR [--resume STEP]
+    torchrun OPTIONS --nproc-per-node N -m trainers.worker RUN_DIR [--config JSON | --resume STEP]
 
 The options are those of the command that the page shows (`engines/local/torchrun.py` says why).
 """
@@ -12,18 +12,21 @@ import logging
 import multiprocessing
 import os
 import sys
+import time
 import traceback
 from multiprocessing import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
-from trainers.contract import tickets
+from trainers.contract import config as config_module
+from trainers.contract import rundir, tickets
 from trainers.contract.library_words import in_words
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats import beats, heartbeat_board
 from trainers.engines.local.orders import COMMANDS_OFFSET, STOOD_BY, SUPERVISED
 from trainers.engines.local.torchrun import by_hand
 from trainers.files import private_files
+from trainers.files.json_files import parse_json
 from trainers.files.plain_files import open_to_append
 from trainers.machine import process_title
 from trainers.machine.lifeline import die_with_parent, parent_by_name
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     from trainers.report.telemetry import Pulse
 
 BEFORE_ALL_ELSE = 10**6
+MADE_WITHIN_S = 30.0
+MADE_POLL_S = 0.02
 
 log = logging.getLogger(__name__)
 
@@ -44,10 +49,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Train one rank of a run; torchrun starts it.")
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--resume", type=int, metavar="STEP", help="resume from the checkpoint of this step")
+    parser.add_argument("--config", metavar="JSON", help="make RUN_DIR, with this configuration")
     options = parser.parse_args()
     if "RANK" not in os.environ:
         parser.error(f"start it with torchrun: {by_hand('trainers.worker', 'RUN_DIR')}")
     run = RunDirectory(options.run_dir.resolve())
+    if options.config is not None and (problem := make_run(run, options.config)) is not None:
+        sys.exit(problem)
     if (problem := why_not(run, options.resume)) is not None:
         sys.exit(problem)
     return work(run, options.resume)
@@ -96,12 +104,32 @@ def end_at_once(exit_code: int) -> NoReturn:
     os._exit(exit_code)
 
 
+def make_run(run: RunDirectory, text: str) -> str | None:
+    """Have rank 0 make the run directory, with a configuration; say why it cannot be."""
+    try:
+        config = config_module.parse(parse_json(text.encode()))
+    except ValueError as error:
+        return f"The configuration cannot be used: {error}"
+    if os.environ["RANK"] != "0":
+        deadline = time.monotonic() + MADE_WITHIN_S
+        while not run.config.is_file() and time.monotonic() < deadline:
+            time.sleep(MADE_POLL_S)
+        return None
+    if run.path.exists():
+        return f"{run.path} is there already: choose another name for the new run."
+    try:
+        rundir.make(run, config)
+    except OSError as error:
+        return f"{run.path} cannot be made: {error}"
+    return None
+
+
 def why_not(run: RunDirectory, resume_step: int | None) -> str | None:
     """Say why this cannot be started by hand: nothing there, or it would overwrite what is."""
     if not run.config.is_file():
         return (
-            f"There is no {run.config}. The page writes it when you press Start; by hand, an empty "
-            "configuration is enough: {}"
+            f"There is no {run.config}. The page writes it when you press Start; by hand, --config '{{}}' "
+            "makes a run with the default settings."
         )
     if SUPERVISED not in os.environ and resume_step is None and (there := run.list_checkpoints()):
         steps = ", ".join(str(item.step) for item in there[-5:])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import asdict
 from typing import Any
 
@@ -10,6 +9,7 @@ from ddp_gui.auth import owners, rights
 from ddp_gui.devices import capacity
 from ddp_gui.events import charts, event_reader
 from ddp_gui.events.run_view import RunView
+from ddp_gui.launch import commands
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.plan import shown_run_dir
 from ddp_gui.runs import notes
@@ -20,6 +20,9 @@ from trainers.contract.config import Config
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
+
+# Where the page puts the step of a checkpoint.
+ANY_STEP = 987_654_321
 
 
 def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
@@ -61,7 +64,12 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "global_batch": config.global_batch(num_replicas),
         "steps_per_epoch": config.steps_per_epoch(num_train, num_replicas) if num_train else None,
         "num_steps": said.get("num_steps", view.total_steps),
-        "command": shlex.join(engine.command(config, run_dir)),
+        "command": commands.train_anew(engine, config, view.run.path.parent),
+        # For the page, which knows the checkpoints there are: it puts a step in.
+        "resume_command": {
+            "text": commands.resume(engine, view.run, ANY_STEP),
+            "placeholder": str(ANY_STEP),
+        },
         "run_dir": run_dir,
         "memory": None if (memory := store.predicted_memory(config, catalogue)) is None else asdict(memory),
         "created_unix_s": view.run.config.stat().st_mtime,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,12 @@ from typing import Any
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.http import glossary
 from ddp_gui.http.visible import as_html, visible
-from ddp_gui.launch import launcher
+from ddp_gui.launch import commands
 from ddp_gui.plan import plan as plan_module
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.memory import Prediction
 from ddp_gui.plan.plan import Plan
 from ddp_gui.train.form import Form
-from trainers.contract import run_ids
 from trainers.contract.config import ConfigError
 from trainers.engines.base import Engine
 
@@ -154,8 +152,7 @@ def machine(machine: Machine) -> str:
 
 def command(plan: Plan, runs_dir: Path, engine: Engine) -> str:
     """Return the command of the job that Start would begin now, by the page's engine."""
-    run_dir = runs_dir / run_ids.next_run_id(runs_dir, plan.config, launcher.numbering(runs_dir))
-    return shlex.join(engine.command(plan.config, plan_module.shown_run_dir(run_dir)))
+    return commands.train_anew(engine, plan.config, runs_dir)
 
 
 def problems(error: ConfigError, form: Form) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+from pathlib import Path
 
 import psutil
 
+from ddp_gui.launch import commands
 from tests.harness import (
     ANSWER_TIMEOUT_S,
     END_TIMEOUT_S,
@@ -17,13 +20,17 @@ from tests.harness import (
     create_run,
     processes_of,
     torchrun_by_hand,
+    torchrun_of,
     wait_until,
 )
 from tests.integration.conftest import REFERENCE, REFERENCE_STEPS
 from trainers.checkpoint import save_and_restore
 from trainers.contract import events
+from trainers.contract.config import Config
+from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 from trainers.engines.local import fork_server
+from trainers.engines.local.engine import LocalEngine
 
 
 def test_run_goes_from_starting_over_running_to_finished(finished_run: LiveRun) -> None:
@@ -174,6 +181,59 @@ def test_literal_torchrun_command_works_by_hand(launcher: Launcher) -> None:
     assert [event["step"] for event in all_events(run) if event["kind"] == "step"] == list(range(1, 31))
     assert liveness.read_status(run).state == "finished"
     assert run.list_checkpoints()[-1].step == 30
+
+
+def in_an_empty_terminal(command: str) -> subprocess.CompletedProcess[str]:
+    """Run what was copied from the page in a shell that knows nothing of this project."""
+    terminal = {"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"]}
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd="/",
+        env=terminal,
+        capture_output=True,
+        text=True,
+        timeout=END_TIMEOUT_S,
+        check=False,
+    )
+
+
+def test_the_copied_commands_run_as_they_are_in_an_empty_terminal(tmp_path: Path) -> None:
+    runs_dir = tmp_path / "my runs"
+    config = Config(dataset="digits", model="mlp", device="cpu", nproc_per_node=2, max_steps=30, name="it's")
+    copied = commands.train_anew(LocalEngine(), config, runs_dir)
+    ended = in_an_empty_terminal(copied)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    (path,) = runs_dir.iterdir()
+    run = RunDirectory(path)
+    assert run.read_config() == config
+    assert [event["step"] for event in all_events(run) if event["kind"] == "step"] == list(range(1, 31))
+    newest = max(item.step for item in run.list_checkpoints())
+    longer = json.loads(run.config.read_text()) | {"max_steps": 40}
+    run.config.write_text(json.dumps(longer))
+    ended = in_an_empty_terminal(commands.resume(LocalEngine(), run, newest))
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert all_events(run)[-1]["state"] == "finished"
+    assert [event["step"] for event in all_events(run) if event["kind"] == "step"] == list(range(1, 41))
+
+
+def test_a_command_makes_no_run_over_another_and_none_of_nonsense(tmp_path: Path) -> None:
+    there = tmp_path / "there-1"
+    there.mkdir()
+    for arguments, words in (
+        ([str(there), "--config", "{}"], "is there already: choose another name"),
+        ([str(tmp_path / "new-1"), "--config", '{"batch_size": "many"}'], "batch_size"),
+        ([str(tmp_path / "new-1"), "--config", "{"], "The configuration cannot be used"),
+    ):
+        ended = subprocess.run(
+            [*torchrun_of(1, "trainers.worker"), *arguments],
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=END_TIMEOUT_S,
+            check=False,
+        )
+        assert ended.returncode != 0 and words in ended.stderr, ended.stderr[-2000:]
+    assert list(there.iterdir()) == [] and not (tmp_path / "new-1").exists()
 
 
 def shown(process: psutil.Process) -> str:

@@ -200,20 +200,30 @@ def create(
     Args:
         fill: writes what else is in it from the beginning. `config.json` comes last and makes it a run.
     """
-    runs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     for run_id in next_run_ids(runs_dir, config, numbering):
         run = RunDirectory(runs_dir / run_id)
         try:
-            run.path.mkdir(mode=private_files.run_mode(runs_dir))
+            make(run, config, fill)
         except FileExistsError:
             continue
-        run.logs.mkdir()
-        run.checkpoints.mkdir()
-        if fill is not None:
-            fill(run)
-        write_json_atomically(run.config, config.to_json())
         return run
     raise AssertionError("numbers do not end")
+
+
+def make(run: RunDirectory, config: Config, fill: Callable[[RunDirectory], None] | None = None) -> None:
+    """Make a run directory of this name; see `create`.
+
+    Raises:
+        FileExistsError: when it is there.
+    """
+    runs_dir = run.path.parent
+    runs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    run.path.mkdir(mode=private_files.run_mode(runs_dir))
+    run.logs.mkdir()
+    run.checkpoints.mkdir()
+    if fill is not None:
+        fill(run)
+    write_json_atomically(run.config, config.to_json())
 
 
 def open_run(runs_dir: Path, run_id: str) -> RunDirectory:

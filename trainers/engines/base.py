@@ -105,7 +105,10 @@ class Engine(ABC):
 
     @abstractmethod
     def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
-        """Return the command that does the same by hand, as it can be copied."""
+        """Return the command that does the same by hand, in the project's folder.
+
+        It makes a new run in `run_dir`; with `resume_step` it resumes the one that is there.
+        """
 
     # What an engine may keep ready, so that a run starts sooner. Most keep nothing.
 

@@ -2,7 +2,7 @@
 
 import { Board } from "./charts/board.js";
 import { Calm } from "../shared/throttle.js";
-import { commandPanel } from "../shared/command.js";
+import { CommandPanel } from "../shared/command.js";
 import { ConfigurationPanel } from "./configuration.js";
 import { ConfusionPanel } from "./sample/confusion.js";
 import { DevicesPanel } from "./devices.js";
@@ -86,6 +86,7 @@ class RunPage {
     this.checkpoints = new CheckpointTable(runId, summary, look);
     this.events = new EventList();
     this.logs = new LogPanel(runId, worldSize(summary.config));
+    this.command = new CommandPanel(summary);
     this.tab = new Tab(this.name);
     this.numbers = new Calm(NUMBERS_EVERY_MS, () => this.showNumbers());
     this.loading = el("p", { class: "ddp-connection", role: "status", hidden: true });
@@ -123,7 +124,7 @@ class RunPage {
       el("div", { class: "ddp-pair" }, this.checkpoints.element, this.events.element),
       this.logs.element,
       new ConfigurationPanel(runId).element,
-      commandPanel(summary),
+      this.command.element,
     );
   }
 
@@ -162,6 +163,7 @@ class RunPage {
     letTake(this.confusion, (card) => card.update(payload.confusion));
     letTake(this.checkpoints, (card) => card.update(payload.checkpoints, head.state, best));
     letTake(this.events, (card) => card.update(payload.marks, payload.type === "snapshot"));
+    letTake(this.command, (card) => card.update(payload.checkpoints, head));
     letTake(this.logs, (card) => card.noteMarks(payload.marks));
     if (this.board.traces.isTooLong()) this.stream.refresh();
   }

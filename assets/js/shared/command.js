@@ -1,23 +1,45 @@
 // The torchrun command behind the page, and how batch and steps come about.
 
-import { el, section, setText } from "./dom.js";
-import { count, worldSize } from "./format.js";
+import { el, section, setText, show } from "./dom.js";
+import { count, LIVE_STATES, worldSize } from "./format.js";
 
 const SAID_MS = 2000;
 
-/** The section with the command, a Copy button and the equation. */
-export function commandPanel(summary) {
-  return section(
-    "The command",
-    "the-command",
-    el(
-      "p",
-      { class: "ddp-caption" },
-      "This job as a command, to run by hand in the project's folder. Start does the same, but imports torch once for all ranks, and beforehand where it can.",
-    ),
-    new CommandLine(summary.command).element,
-    equation(summary),
-  );
+/** The section with the commands, each with a Copy button, and the equation. */
+export class CommandPanel {
+  constructor(summary) {
+    this.summary = summary;
+    this.resume = new CommandLine("", "command to resume");
+    this.resumePart = el(
+      "div",
+      { hidden: true },
+      el("p", { class: "ddp-caption" }, "Resume it from its newest checkpoint:"),
+      this.resume.element,
+    );
+    this.element = section(
+      "The command",
+      "the-command",
+      el(
+        "p",
+        { class: "ddp-caption" },
+        "This job as a command for any terminal of this computer: it trains a new run with the same settings. Start does the same, but imports torch once for all ranks, and beforehand where it can.",
+      ),
+      new CommandLine(summary.command).element,
+      this.resumePart,
+      equation(summary),
+    );
+  }
+
+  /** A run that ended before its last step can be resumed by hand, too. */
+  update(checkpoints, head) {
+    this.checkpoints = checkpoints ?? this.checkpoints;
+    const newest = this.checkpoints?.[0]?.step;
+    const isResumable = !LIVE_STATES.has(head.state) && newest !== undefined && !(newest >= head.num_steps);
+    show(this.resumePart, isResumable);
+    if (!isResumable) return;
+    const { text, placeholder } = this.summary.resume_command;
+    this.resume.update(text.replace(placeholder, String(newest)));
+  }
 }
 
 /** A command and a button that copies it. `label` says which, for screen readers. */

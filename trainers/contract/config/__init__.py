@@ -99,6 +99,15 @@ class Config(Reproduction, Speed, Parallelism, Duration, Optimisation, Network, 
         values = {name: getattr(self, name) for name in settings()}
         return {"schema_version": SCHEMA_VERSION, **values, **self.plugin_options}
 
+    def changed(self) -> dict[str, Any]:
+        """Return model, data set and what differs from the defaults: enough to parse this again."""
+        defaults = default_values()
+        return {
+            name: value
+            for name, value in self.to_json().items()
+            if name in ("model", "dataset") or (name != "schema_version" and value != defaults.get(name))
+        }
+
 
 class NewerVersionError(ConfigError):
     """A configuration of a version of this program that is still to come."""

@@ -155,8 +155,9 @@ class LocalEngine(Engine):
         return [*ranks, *(path for path in others if path.exists())]
 
     def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
-        """Return the literal torchrun command."""
-        return torchrun.torchrun_command(config, run_dir, resume_step)
+        """Return the literal torchrun command, with this interpreter's torchrun, for the project's folder."""
+        program = [_as_seen_from_the_project(part) for part in torchrun.torchrun_program()]
+        return torchrun.torchrun_command(config, run_dir, resume_step, program)
 
     def begin(self) -> None:
         """Keep ranks ready, where there is a pool for them."""
@@ -199,6 +200,11 @@ class LocalEngine(Engine):
             return False  # somebody else has the number now
         os.kill(status.pid, signal.SIGTERM)
         return True
+
+
+def _as_seen_from_the_project(path: str) -> str:
+    beginning = f"{REPOSITORY}{os.sep}"
+    return path.removeprefix(beginning) if os.sep in path else path
 
 
 def _recorded_pid(run: RunDirectory) -> int | None:

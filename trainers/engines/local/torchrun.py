@@ -6,6 +6,7 @@ store on all interfaces, which answers everybody, and unpickle what it finds the
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import sys
@@ -52,9 +53,17 @@ def shell_words(command: list[str]) -> str:
     return shlex.join(command)
 
 
-def torchrun_command(config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
-    """Return the literal command that trains this run."""
-    return literal_command(worker_arguments(config, run_dir, resume_step))
+def torchrun_command(
+    config: Config,
+    run_dir: Path | str,
+    resume_step: int | None = None,
+    program: Sequence[str] = ("torchrun",),
+) -> list[str]:
+    """Return the literal command that trains a new run in `run_dir`, or resumes the one that is there."""
+    arguments = worker_arguments(config, run_dir, resume_step)
+    if resume_step is None:
+        arguments += ["--config", json.dumps(config.changed())]
+    return literal_command(arguments, program)
 
 
 def worker_arguments(config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:

@@ -333,7 +333,8 @@ def test_literal_command_is_torchruns_own() -> None:
     command = torchrun.torchrun_command(Config(nproc_per_node=4), "runs/x-1")
     assert torchrun.shell_words(command) == (
         "env TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --rdzv-backend c10d --rdzv-conf "
-        "store_type=file,keep_alive_interval=3600 --nproc-per-node 4 -m trainers.worker runs/x-1"
+        "store_type=file,keep_alive_interval=3600 --nproc-per-node 4 -m trainers.worker runs/x-1 "
+        """--config '{"model": "cnn", "dataset": "fashion_mnist", "nproc_per_node": 4}'"""
     )
     assert torchrun.torchrun_command(Config(), "x", 70)[-2:] == ["--resume", "70"]
 
