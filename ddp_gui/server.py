@@ -21,7 +21,6 @@ from ddp_gui.auth.account_file import AccountFile
 from ddp_gui.auth.data_access import DataAccess
 from ddp_gui.auth.login import Login
 from ddp_gui.auth.session_gate import SessionGate
-from ddp_gui.exports import export_routes
 from ddp_gui.gradio_routes import allowlist, light, sessions, uploads
 from ddp_gui.gradio_routes.gate import Gate
 from ddp_gui.gradio_routes.uploads import Uploads
@@ -45,6 +44,7 @@ from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.run import downloads, log_routes, stream
 from ddp_gui.runs import list_routes
 from ddp_gui.runs.class_api import ClassApi
+from ddp_gui.runs.exports import export_routes
 from ddp_gui.runs.run_admin_api import RunAdminApi
 from ddp_gui.runs.runs import RunStore
 from ddp_gui.train import page as train_page

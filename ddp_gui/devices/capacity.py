@@ -16,21 +16,21 @@ CPU_RANKS_BY_DEFAULT = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """How many ranks can be had, and of which kind."""
+    """How many ranks a run can have, and of which kind."""
 
     num_gpus: int
     num_cores: int
     gpu_names: tuple[str, ...] = ()
     gpu_memory_bytes: int | None = None
     memory_bytes: int | None = None
-    # As many CPU ranks are handed out at once; None is as many as are asked for.
+    # How many CPU ranks the queue allocates at once; None is no limit.
     most_cpu_ranks: int | None = None
     # Why GPUs that are there cannot be used; they are not counted.
     gpu_obstacle: Obstacle | None = None
 
     @property
     def max_cpu_ranks(self) -> int:
-        """One rank a core, but enough to try out what more ranks do."""
+        """One rank per core, but at least four, to try out the effect of more ranks."""
         most = max(FEWEST_CPU_RANKS_OFFERED, self.num_cores)
         return most if self.most_cpu_ranks is None else min(most, self.most_cpu_ranks)
 
@@ -57,7 +57,7 @@ class Machine:
         return None if self.memory_bytes is None else self.memory_bytes // num_ranks
 
     def describe(self) -> str:
-        """Say in a sentence what there is."""
+        """Describe the devices in a sentence."""
         cores = f"{self.num_cores} CPU core{'s' if self.num_cores != 1 else ''}"
         if self.gpu_obstacle is not None:
             why = f"{self.gpu_obstacle.reason} {self.gpu_obstacle.remedy}"

@@ -10,7 +10,7 @@ from pathlib import Path
 from fastapi import APIRouter
 
 from trainers.contract import config
-from trainers.paths import REPOSITORY
+from trainers.files.paths import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "glossary.md"
 _HEAD = re.compile(r"^\| term \|[^\n]*\n\|[-|]+\|\n", re.MULTILINE)

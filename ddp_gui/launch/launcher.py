@@ -1,4 +1,4 @@
-"""Creates runs, and sends commands to those that go on; how a run is started and ended its engine knows."""
+"""Creates runs and sends commands to live ones; a run's engine starts and ends it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def create(
     """Create a run.
 
     Args:
-        owner: whose run it is; empty where nobody has to log in.
-        fill: writes what else is in its directory from the beginning.
+        owner: the run's owner; empty without a login.
+        fill: writes the other initial files of its directory.
 
     Raises:
         OSError: when the run directory cannot be written.
@@ -39,7 +39,7 @@ def create(
 
 
 def numbering(runs_dir: Path) -> Numbering | None:
-    """Return how the current user's runs are numbered; None where they may see all runs."""
+    """Return how the current user's runs are numbered; None if they may see all runs."""
     settings = ClassSettingsFile(runs_dir).read()
     if rights.may_see(None, settings):
         return None
@@ -50,15 +50,15 @@ def numbering(runs_dir: Path) -> Numbering | None:
 
 
 def resume_paused(run: RunDirectory) -> None:
-    """Ask a paused run to go on."""
+    """Ask a paused run to continue."""
     run.append_command("resume")
 
 
 def checkpoint_to_go_on_from(run: RunDirectory, step: int | None, plan: Plan) -> Checkpoint:
-    """Return the checkpoint of `step`, or the newest whole one, where something is left to do after it.
+    """Return the checkpoint of `step`, or the newest whole one, if there is work left after it.
 
-    A run that has done all of its steps, but ended before it could say so, has that left to do.
-    `plan` says how it goes on; its configuration may have another number of ranks.
+    A run that has done all of its steps, but was killed before it finished, still has to finish. `plan` is
+    for the resumed run; its configuration may have another number of ranks.
 
     Raises:
         ValueError: when there is no such checkpoint, or the run is finished and this is its end.
@@ -74,20 +74,20 @@ def checkpoint_to_go_on_from(run: RunDirectory, step: int | None, plan: Plan) ->
 
 
 def num_steps_from(checkpoint: Checkpoint, plan: Plan) -> int:
-    """Return the last step of a run that goes on from a checkpoint, by what it says of the data."""
+    """Return the last step of a run resumed from a checkpoint, by the data sizes in the checkpoint."""
     try:
         state = manifests.read_state(checkpoint)
         position = {name: state["progress"][name] for name in ("step", "epoch", "samples_in_epoch")}
         num_train = int(state["binding"]["num_train"])
     except (ValueError, LookupError):
-        return plan.num_steps  # training will say what is wrong with it
+        return plan.num_steps  # training reports what is wrong with it
     return plan.config.num_steps(num_train, plan.num_replicas, **position)
 
 
 def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
-    """Return the checkpoint of `step`, or of those whose files are what was saved the one saved last.
+    """Return the checkpoint of `step`, or the intact one that was saved last.
 
-    Where none is whole it is the one saved last, of which training says what is wrong with it.
+    If none is intact it is the one saved last; training then reports what is wrong with it.
 
     Raises:
         ValueError: when there is none.

@@ -10,10 +10,10 @@ from typing import Any
 from fastapi import FastAPI
 
 from ddp_gui.background import trainer_process
-from ddp_gui.exports import export_routes
 from ddp_gui.launch import launcher
 from ddp_gui.plan.catalogue import CatalogueSource
 from ddp_gui.run import log_routes, stream
+from ddp_gui.runs.exports import export_routes
 from ddp_gui.runs.runs import RunStore, status_values
 from tests.faults.once import once
 

@@ -18,8 +18,8 @@ import orjson
 from ddp_gui.events import event_reader, messages
 from ddp_gui.events.digest import Digest
 from ddp_gui.events.run_view import RunView
-from ddp_gui.exports import exports
 from ddp_gui.runs import notes
+from ddp_gui.runs.exports import exports
 from ddp_gui.runs.rows import row_of
 from trainers.contract import events, manifests, tickets
 from trainers.contract.rundir import RunDirectory

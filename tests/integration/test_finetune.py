@@ -23,7 +23,7 @@ from trainers.data.dataset import DataOptions, DataSpec
 from trainers.data.installed import package_folder
 from trainers.datasets.austen import whole_text
 from trainers.models import hf_causal, hf_text, timm_image
-from trainers.networks import pretrained
+from trainers.models.networks import pretrained
 from trainers.registry import ModelOptions
 
 INSTALL = "pip install -r requirements-finetune.txt"

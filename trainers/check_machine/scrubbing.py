@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainers.paths import REPOSITORY
+from trainers.files.paths import REPOSITORY
 
 # Shorter values of the environment are words such as "1", "xterm" or "cpu", and stand everywhere.
 SHORTEST_VALUE = 6

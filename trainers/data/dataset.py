@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from trainers.paths import ASSETS
+from trainers.files.paths import ASSETS
 
 ASSETS_DATA = ASSETS / "data"
 

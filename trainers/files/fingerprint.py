@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from trainers.paths import REPOSITORY
+from trainers.files.paths import REPOSITORY
 
 
 def of_code(watched: Iterable[Path] = ()) -> str:

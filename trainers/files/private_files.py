@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from trainers.files.paths import REPOSITORY
 from trainers.files.plain_files import descriptor_of_plain
-from trainers.paths import REPOSITORY
 
 log = logging.getLogger(__name__)
 

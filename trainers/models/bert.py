@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from trainers.data import TEXT_CLASSIFICATION, DataSpec
-from trainers.networks import transformer
-from trainers.networks.transformer import Block
+from trainers.models.networks import transformer
+from trainers.models.networks.transformer import Block
 from trainers.registry import ModelOptions, register_model
 
 # Layers, heads, width.

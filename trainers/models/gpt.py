@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from trainers.data import LANGUAGE_MODELLING, DataSpec
-from trainers.networks import transformer
-from trainers.networks.transformer import Block
+from trainers.models.networks import transformer
+from trainers.models.networks.transformer import Block
 from trainers.registry import ModelOptions, register_model
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from torch.nn import functional
 
 from trainers.data import LANGUAGE_MODELLING, DataSpec
 from trainers.models.gpt import Embedding, Head, Shape
-from trainers.networks import transformer
-from trainers.networks.transformer import Block, Dense
+from trainers.models.networks import transformer
+from trainers.models.networks.transformer import Block, Dense
 from trainers.registry import ModelOptions, register_model
 
 SHAPES = {"small": Shape(2, 4, 128), "medium": Shape(6, 6, 384)}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.data import LANGUAGE_MODELLING, DataSpec, Tokenizer
-from trainers.networks import pretrained, pretrained_text
+from trainers.models.networks import pretrained, pretrained_text
 from trainers.registry import ModelOptions, register_model
 
 NAME = "hf_causal"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from trainers.data import TEXT_CLASSIFICATION, DataSpec, Tokenizer
-from trainers.networks import pretrained, pretrained_text
+from trainers.models.networks import pretrained, pretrained_text
 from trainers.registry import ModelOptions, register_model
 
 NAME = "hf_text"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainers.data import IMAGE_CLASSIFICATION, DataSpec
-from trainers.networks import pretrained
+from trainers.models.networks import pretrained
 from trainers.registry import ModelOptions, register_model
 
 NAME = "timm_image"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from torch import nn
 
 from trainers.contract.config import RanksPerReplica
-from trainers.networks.transformer import Block
+from trainers.models.networks.transformer import Block
 from trainers.parallel.sharded import ShardedStrategy
 from trainers.parallel.strategy import MemoryShares
 from trainers.registry import register_strategy

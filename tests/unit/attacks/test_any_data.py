@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from ddp_gui.exports import tfevents
+from ddp_gui.runs.exports import tfevents
 from tests.fuzz import examples, targets
 from tests.unit.own_files import own_cache  # noqa: F401 - a fixture
 from trainers.data.own.images import decoding

@@ -15,7 +15,6 @@ from fastapi.testclient import TestClient
 
 from ddp_gui.auth import owners
 from ddp_gui.background.low_priority import SlowProcessError
-from ddp_gui.exports import export_routes, exports
 from ddp_gui.queue import queue_routes, refusals
 from ddp_gui.queue import scheduler as line_module
 from ddp_gui.queue.presenter import QueuePresenter
@@ -23,6 +22,7 @@ from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.run import downloads, log_routes, stream
 from ddp_gui.runs import bin as run_bin
 from ddp_gui.runs import list_routes
+from ddp_gui.runs.exports import export_routes, exports
 from tests.faults.page import EXPORTS, LIVE
 from tests.harness import wait_until
 from tests.stray_entries import ENTRIES, in_time, put
@@ -66,7 +66,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made_here(module: str, asked: Any) -> Iterator[bytes]:
     """Yield what a process of its own would print."""
-    assert module == "ddp_gui.exports.exports"
+    assert module == "ddp_gui.runs.exports.exports"
     try:
         yield from exports.made(orjson.loads(orjson.dumps(asked)))
     except Exception as error:

@@ -23,9 +23,9 @@ from trainers.engines.local.torchrun import (
     torchrun_program,
 )
 from trainers.files.json_files import read_json_lines
+from trainers.files.paths import REPOSITORY
 from trainers.machine import environment
 from trainers.machine.processes import ProcessTree
-from trainers.paths import REPOSITORY
 
 FEWEST_RANKS = 2
 # Enough to compare with the last time; the communication check takes longer, and measures more closely.

@@ -18,10 +18,10 @@ from trainers.contract.config import Config
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.engines import liveness
+from trainers.files.paths import REPOSITORY
 from trainers.files.plain_files import open_plain
 from trainers.machine import environment, processes
 from trainers.machine.processes import ProcessTree
-from trainers.paths import REPOSITORY
 
 LOG_END_BYTES = 4_000
 

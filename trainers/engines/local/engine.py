@@ -22,9 +22,9 @@ from trainers.engines.local.stopping import supervisor_watch
 from trainers.engines.local.warm_pool import WarmPool
 from trainers.engines.true_status import true_status
 from trainers.files import private_files
+from trainers.files.paths import REPOSITORY
 from trainers.files.plain_files import open_plain, open_to_append
 from trainers.machine import cuda_environment, environment, hardware, host, processes, processor
-from trainers.paths import REPOSITORY
 
 HANDSHAKE_POLL_S = 0.01
 MOST_LAST_WORDS_BYTES = 16 * 1024

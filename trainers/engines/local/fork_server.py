@@ -17,10 +17,10 @@ import sys
 from collections.abc import Sequence
 
 from trainers.engines.local.torchrun import told_end
+from trainers.files.paths import REPOSITORY
 from trainers.machine import gpu_signs, lifeline
-from trainers.paths import REPOSITORY
 
-FIRST_OF_A_RANK = REPOSITORY / "trainers" / "fork_worker.py"
+FIRST_OF_A_RANK = REPOSITORY / "trainers" / "warm" / "fork_worker.py"
 
 
 # What the first step would import; none of it starts a thread or computes. Plugins are left to the ranks:

@@ -21,8 +21,8 @@ from trainers.contract import events
 from trainers.contract.events import State
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.local.diagnosis.autopsy import Cause
+from trainers.files.paths import REPOSITORY
 from trainers.machine import environment
-from trainers.paths import REPOSITORY
 
 VARIABLE = environment.NOTIFY_URLS
 TIME_LIMIT_S = 9.0

@@ -24,8 +24,8 @@ from trainers.engines.local.torchrun import (
     worker_arguments,
 )
 from trainers.files import plain_files
+from trainers.files.paths import REPOSITORY
 from trainers.machine import cuda_environment, environment, processes
-from trainers.paths import REPOSITORY
 
 # In the folder of a run's logs: what torchrun and what it started first said, and the errors of each rank.
 LOG = "torchrun.log"
@@ -79,7 +79,7 @@ class WarmTorchrun:
         self._folder = folder
         self._board = Board(num_ranks)
         self._pipes = Pipes(num_ranks)
-        command = torchrun_arguments(num_ranks, "trainers.warm_worker")
+        command = torchrun_arguments(num_ranks, "trainers.warm.warm_worker")
         variables = {orders.ADDRESSES: self._pipes.addresses}
         self.process = _launch(command, folder / LOG, folder / DETAILS, self._board, variables)
 

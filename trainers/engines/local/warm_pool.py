@@ -23,11 +23,11 @@ import psutil
 
 from trainers.engines.local.orders import Order
 from trainers.files import fingerprint, private_files
+from trainers.files.paths import REPOSITORY
 from trainers.files.plain_files import descriptor_of_plain
 from trainers.machine import environment, processor
 from trainers.machine.passes import Passes
 from trainers.machine.processes import ProcessTree, memory_bytes
-from trainers.paths import REPOSITORY
 
 FOLDER = ".standby"
 LOCK = "lock"

@@ -15,7 +15,7 @@ from ddp_gui.plan.catalogue import Catalogue, CatalogueError, CatalogueSource, _
 from ddp_gui.train import words
 from trainers import registry
 from trainers.contract.config import ConfigError
-from trainers.paths import REPOSITORY
+from trainers.files.paths import REPOSITORY
 from trainers.plugins.catalog import describe_strategy
 
 LAPTOP = Machine(num_gpus=0, num_cores=8)

@@ -12,7 +12,7 @@ from trainers.engines.local.torchrun import STORE
 from trainers.machine import gpu_signs, hardware
 
 GET_READY = """
-from trainers import warm_worker as standing_by
+from trainers.warm import warm_worker as standing_by
 gpu_signs.may_have_gpu = lambda: sys.argv[1] == "a GPU"
 standing_by.get_ready()
 """

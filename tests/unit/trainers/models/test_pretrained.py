@@ -22,7 +22,7 @@ from tests.harness import REPOSITORY
 from trainers import registry
 from trainers.data.dataset import DataSpec, NotInstalledError
 from trainers.models import gpt, hf_causal, hf_text, timm_image
-from trainers.networks import pretrained, pretrained_text
+from trainers.models.networks import pretrained, pretrained_text
 from trainers.registry import ModelOptions
 
 INSTALL = "pip install -r requirements-finetune.txt"

@@ -27,7 +27,7 @@ from trainers.data.own.common.progress import EVERY_S
 from trainers.data.own.common.store import META, Prepared, sealed
 from trainers.files import private_files
 from trainers.files.json_files import sync_directory
-from trainers.paths import REPOSITORY
+from trainers.files.paths import REPOSITORY
 
 log = logging.getLogger(__name__)
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainers.engines.heartbeats.beats import STACKS_SIGNAL
+from trainers.files.paths import REPOSITORY
 from trainers.machine import environment
-from trainers.paths import REPOSITORY
 
 PY_SPY_TIMEOUT_S = 4.0
 TRIES = 3

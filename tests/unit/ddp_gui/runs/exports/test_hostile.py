@@ -13,9 +13,9 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from ddp_gui.exports import export_routes
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.run import downloads
+from ddp_gui.runs.exports import export_routes
 from tests.hostile_words import ACTING, NAME, SEEN_NOWHERE, TURNED
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import make_run, store_of

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ddp_gui.events import numbers
-from ddp_gui.exports import exports
+from ddp_gui.runs.exports import exports
 from tests.unit.ddp_gui.events.test_digest import write_events
 from trainers.contract.rundir import RunDirectory
 

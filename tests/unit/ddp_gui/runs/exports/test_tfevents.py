@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ddp_gui.exports import tfevents
+from ddp_gui.runs.exports import tfevents
 from tests.golden import tfevents_values as golden
 from tests.harness import REPOSITORY
 

@@ -19,8 +19,8 @@ import orjson
 
 from ddp_gui.background.low_priority import printed_by
 from ddp_gui.events import event_reader, numbers
-from ddp_gui.exports import tfevents
 from ddp_gui.http.visible import visible
+from ddp_gui.runs.exports import tfevents
 from trainers.contract import events
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory
@@ -46,7 +46,7 @@ def beside(
         files: of each its `name`, the directory as `run`, the `kind`, and what JSON says `about` the run.
         overview_rows: the rows of a table of all runs; given, also without a row, it is a zip.
     """
-    return printed_by("ddp_gui.exports.exports", {"files": files, "rows": overview_rows})
+    return printed_by("ddp_gui.runs.exports.exports", {"files": files, "rows": overview_rows})
 
 
 def made(asked: Mapping[str, Any]) -> Pieces:

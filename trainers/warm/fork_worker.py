@@ -1,6 +1,6 @@
 """What a rank that torchrun has forked does first: it becomes what one that was started anew would be.
 
-forked_rank.py MODULE ARGUMENTS ...
+fork_worker.py MODULE ARGUMENTS ...
 """
 
 from __future__ import annotations

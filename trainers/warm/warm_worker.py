@@ -1,6 +1,6 @@
 """A rank before there is a run: it imports everything, waits for its order, and then is a worker.
 
-torchrun OPTIONS --nproc-per-node N -m trainers.warm_worker
+torchrun OPTIONS --nproc-per-node N -m trainers.warm.warm_worker
 
 Most of the time from a click to a first step goes into imports; here they are done before the click. It
 holds no GPU: nothing of CUDA is called until the run says which device is its own, and the driver has not

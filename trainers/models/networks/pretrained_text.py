@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from trainers.data.dataset import DataSpec
-from trainers.networks.pretrained import import_transformers, in_short, model_folder, read_config
+from trainers.models.networks.pretrained import import_transformers, in_short, model_folder, read_config
 
 log = logging.getLogger(__name__)
 

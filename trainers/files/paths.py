@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+REPOSITORY = Path(__file__).resolve().parents[2]
 ASSETS = REPOSITORY / "assets"

@@ -9,7 +9,7 @@ from fastapi import HTTPException
 
 from ddp_gui.background.made_file import MadeFile
 from ddp_gui.background.workers import SLOW, Router
-from ddp_gui.exports import exports
+from ddp_gui.runs.exports import exports
 from ddp_gui.runs.runs import RunStore
 from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import open_plain
