@@ -1,10 +1,13 @@
-"""The capacity of this machine: its GPUs, or CPU ranks."""
+"""What an engine offers a run: GPUs, or ranks on the CPU."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainers.machine import cuda_environment, hardware, host, processor
+from trainers.contract.status import LOCAL
+from trainers.engines import registry
+from trainers.engines.base import Engine
+from trainers.machine import cuda_environment
 from trainers.machine.cuda_environment import Obstacle
 
 FEWEST_CPU_RANKS_OFFERED = 4
@@ -65,15 +68,14 @@ class Machine:
         return f"{self.num_gpus} GPU{'s' if self.num_gpus != 1 else ''} ({names}), {cores}."
 
 
-def read() -> Machine:
-    """Read the capacity of this machine."""
-    gpus = [hardware.read_gpu(handle) for handle in hardware.gpu_handles()]
-    sizes = [gpu.memory_total_bytes for gpu in gpus if gpu.memory_total_bytes is not None]
+def read(engine: Engine | None = None) -> Machine:
+    """Ask an engine what it can give a run; without one, that of this machine."""
+    offered = (engine or registry.named(LOCAL)).capacity()
     return Machine(
-        num_gpus=hardware.num_gpus(),
-        num_cores=processor.num_cores(),
-        gpu_names=tuple(gpu.name or "GPU" for gpu in gpus),
-        gpu_memory_bytes=min(sizes, default=None),
-        memory_bytes=host.memory_bytes()[1],
+        num_gpus=offered.num_gpus,
+        num_cores=offered.num_cores,
+        gpu_names=offered.gpu_names,
+        gpu_memory_bytes=offered.gpu_memory_bytes,
+        memory_bytes=offered.memory_bytes,
         gpu_obstacle=cuda_environment.obstacle(),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from inspect import Parameter, Signature
 from typing import Any
 
@@ -11,7 +10,6 @@ from ddp_gui.auth import current_user, owners
 from ddp_gui.auth.data_access import DataAccess
 from ddp_gui.auth.rate_limit import RateLimit
 from ddp_gui.background.workers import CLICKS, STARTS
-from ddp_gui.devices import capacity
 from ddp_gui.gradio_routes.endpoints import Function, register
 from ddp_gui.launch import launcher
 from ddp_gui.launch.user_errors import in_plain_words, waiting_in_plain_words
@@ -53,7 +51,7 @@ class Api:
         Raises:
             ConfigError: naming the field, the value and what is allowed.
         """
-        here = replace(capacity.read(), most_cpu_ranks=self._line.cpu_ranks)
+        here = self._line.capacity()
         config = plan.parse(raw, here)
         self.access.check(config)
         catalogue = self._catalogue.get()
@@ -240,7 +238,7 @@ def _other_ranks(before: Config, catalogue: Catalogue, num_ranks: Any, global_ba
     if global_batch not in ("keep", "rescale"):
         raise ConfigError([Problem(field="global_batch", value=global_batch, allowed="keep or rescale")])
     after = config_module.parse(before.to_json() | {"nproc_per_node": num_ranks})
-    if after.nproc_per_node == before.nproc_per_node:
+    if after.world_size == before.world_size:
         return {}
     changes: dict[str, Any] = {"nproc_per_node": after.nproc_per_node}
     if global_batch == "keep":
