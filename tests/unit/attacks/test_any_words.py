@@ -18,8 +18,8 @@ from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.run import logs
 from ddp_gui.runs import notes
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
-from trainers.contract import config as config_module
 from trainers.contract import commands, events, run_ids, rundir
+from trainers.contract import config as config_module
 from trainers.contract.config import Config, ConfigError
 from trainers.contract.rundir import RunDirectory
 from trainers.files.json_files import parse_json
