@@ -45,7 +45,7 @@ from trainers.engines import liveness
 from trainers.engines.local.torchrun import literal_command, torchrun_arguments
 
 CATCH_UP_S = 10.0
-LOOK_EVERY_S = 0.1
+POLL_EVERY_S = 0.1
 
 
 def main() -> None:
@@ -149,7 +149,7 @@ def viewers(address: str, count: int) -> Iterator[list[Seen]]:
         async with httpx.AsyncClient(timeout=None) as client, asyncio.TaskGroup() as group:  # noqa: S113
             readers = [group.create_task(read_stream(client, address, seen)) for seen in seen_by_each]
             while not is_over.is_set():
-                await asyncio.sleep(LOOK_EVERY_S)
+                await asyncio.sleep(POLL_EVERY_S)
             for reader in readers:
                 reader.cancel()
 
@@ -173,7 +173,7 @@ def wait_until_seen(seen_by_each: list[Seen], num_events: int) -> None:
         if time.monotonic() > deadline:
             last = [seen[-1][0] if seen else None for seen in seen_by_each]
             raise RuntimeError(f"of {num_events} events the viewers have seen {last}")
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_EVERY_S)
 
 
 if __name__ == "__main__":

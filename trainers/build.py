@@ -1,4 +1,4 @@
-"""Turns a configuration into everything one rank trains with."""
+"""Builds everything that one rank trains with from a configuration."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def build_job(
     objective = Objective(spec, label_smoothing=config.label_smoothing)
     bits = Precision(config.precision, world.device)
     network = sync_batchnorm(network, config, world, reporter)
-    # From here on every replica draws its own random numbers (dropout), whatever the weights took.
+    # From here on every replica draws its own random numbers (dropout), independent of the initialisation.
     torch.manual_seed(config.seed + 1 + strategy.replica)
     strategy.autocast = bits.autocast
     if strategy.takes_any_layout:
@@ -193,8 +193,8 @@ def make_strategy(config: Config, world: World) -> Strategy:
 
 
 def data_device(config: Config, spec: DataSpec, device: torch.device) -> torch.device:
-    """Return where the data is to lie: beside the model, or on the host when that would be too much."""
-    # Loader workers are processes of their own, and those cannot read what lies on a GPU.
+    """Return the device for the data: the model's, or the host if it does not fit there."""
+    # Loader workers are separate processes, which cannot read from a GPU.
     is_for_workers = config.data_location == "auto" and config.num_workers > 0
     if config.data_location == "host" or is_for_workers:
         return torch.device("cpu")
@@ -206,7 +206,7 @@ def data_device(config: Config, spec: DataSpec, device: torch.device) -> torch.d
 
 
 def make_loader(config: Config, strategy: Strategy, train: Split, world: World) -> Loader:
-    """Return what brings this rank's share of the training samples to the model."""
+    """Return the loader of this rank's share of the training samples."""
     batches = ShardedBatches(
         len(train),
         config.batch_size,
@@ -219,7 +219,7 @@ def make_loader(config: Config, strategy: Strategy, train: Split, world: World) 
 
 
 def sync_batchnorm(network: nn.Module, config: Config, world: World, reporter: NullReporter) -> nn.Module:
-    """Make batch norms work over all ranks where that is asked for; say so when it does nothing."""
+    """Convert BatchNorm to SyncBatchNorm if configured; warn if that has no effect."""
     if not config.sync_batchnorm:
         return network
     norms = [module for module in network.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]  # noqa: SLF001
@@ -288,7 +288,7 @@ def _say_what_is_wrong(config: Config, world: World, reporter: NullReporter) -> 
 
 
 def _rehearse(config: Config, strategy: Strategy, objective: Objective, train: Split, world: World) -> None:
-    """Go once forward and backward for nothing; loading brings back what that has moved."""
+    """Run one forward and backward pass without an update; loading then restores all state."""
     inputs, targets = _first_batch(config, train, world)
     with strategy.gradient_sync(enabled=True):
         with strategy.autocast():

@@ -20,7 +20,7 @@ from trainers.contract.library_words import in_words
 from trainers.engines.local.torchrun import by_hand
 from trainers.machine.lifeline import die_with_parent, parent_by_name
 
-# Short enough for one write to a pipe to stay in one piece.
+# Short enough for an atomic write to a pipe.
 MAX_ERROR_LENGTH = 1_000
 TIME_PER_SIZE_S = 0.7
 
@@ -41,13 +41,13 @@ def main() -> None:
     except BaseException as error:  # noqa: BLE001 - a rank's main: whatever it was is said, and the job ends
         words = f"{type(error).__name__}: {in_words(error)}"[:MAX_ERROR_LENGTH]
         say({"error": words, "rank": int(os.environ["RANK"])})
-        # Not through the interpreter's exit: a broken process group can hang or abort in its destructor.
+        # Not the interpreter's exit: a broken process group can hang or abort in its destructor.
         os._exit(1)
 
 
 def measure_all(wanted_device: str, time_per_size_s: float) -> None:
     """Measure every size, the smallest first; rank 0 prints each as soon as it is known."""
-    # The import takes seconds; that torchrun has died must be noticed meanwhile.
+    # The import takes seconds; the death of torchrun must be noticed meanwhile.
     from trainers.parallel import bandwidth, process_group
 
     world = process_group.join(wanted_device)
@@ -60,7 +60,7 @@ def measure_all(wanted_device: str, time_per_size_s: float) -> None:
 
 
 def say(line: Mapping[str, Any]) -> None:
-    """Print a line at once and in one piece: all ranks write to the same pipe."""
+    """Print a line in one write, because all ranks write to the same pipe."""
     os.write(sys.stdout.fileno(), (json.dumps(line) + "\n").encode())
 
 

@@ -22,7 +22,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.engines.local import torchrun
 from trainers.engines.local.torchrun import torchrun_options
 
-LOOK_EVERY_S = 0.5
+POLL_EVERY_S = 0.5
 START_TIMEOUT_S = 600.0  # compiling takes its time
 JOB_TIMEOUT_S = 1800.0
 
@@ -97,7 +97,7 @@ def measure(launcher: Launcher, config: dict[str, Any], window: Window) -> Rates
     while (found := rates(live.events(), window, config["batch_size"])) is None:
         if live.supervisor.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"the run did not come to the end of its measurement: {live.story()}")
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_EVERY_S)
     stop(live)
     require_compiled(live.run)
     return found

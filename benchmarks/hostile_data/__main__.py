@@ -28,7 +28,7 @@ MAX_S = 300.0
 # Python with torch takes some 300 MB by itself; the limit is on what comes on top.
 MAX_BYTES = 4.5 * 2**30
 MAX_WORDS = 110
-LOOK_EVERY_S = 0.02
+POLL_EVERY_S = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ def _look(attack: Attack, path: Path, folder: Path) -> Outcome:
         peak_bytes = 0
         while process.poll() is None:
             peak_bytes = max(peak_bytes, _most_held(process.pid))
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_EVERY_S)
         elapsed_s = time.monotonic() - started
     if process.returncode != 0:
         words = (folder / "complaints").read_text("utf-8", errors="replace").strip()[-300:]

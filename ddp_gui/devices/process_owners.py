@@ -32,7 +32,7 @@ class Owners:
     def run_of(self, pid: int) -> str | None:
         """Return the id of the run that a process belongs to; None if it belongs to none."""
         for _ in range(MAX_PARENTS):
-            facts = processes.look_at(pid)
+            facts = processes.inspect(pid)
             if facts is None or pid <= 1:
                 return None
             run_id = self._run_named_by(facts)
@@ -57,7 +57,7 @@ class Owners:
         known = self._known.get(pid)
         if known is not None and known[1] is None:
             return None
-        facts = processes.look_at(pid)
+        facts = processes.inspect(pid)
         if facts is None:
             return None
         if known is not None and known[0] == facts.started_unix_s:

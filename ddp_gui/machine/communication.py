@@ -199,7 +199,7 @@ class CommunicationChecks:
         deadline = time.monotonic() + self._timeout_s
         is_late = False
         while process.poll() is None and not is_late and not check.stop_wished.is_set():
-            tree.look()
+            tree.update()
             check.lines = [line for line in read_json_lines(said) if "error" not in line]
             check.stop_wished.wait(POLL_S)
             is_late = time.monotonic() > deadline

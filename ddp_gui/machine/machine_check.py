@@ -130,7 +130,7 @@ class MachineChecks:
         if running is None or running.process is None:
             return {}
         tree = ProcessTree(running.process.pid)
-        tree.look(now=True)
+        tree.update(now=True)
         return tree.start_times()
 
     def start(self, gpus: Collection[str] = (), except_gpus: Collection[str] = ()) -> RunningCheck:
@@ -238,7 +238,7 @@ class MachineChecks:
         offset, deadline, is_told = 0, time.monotonic() + LIMIT_S, False
         try:
             while process.poll() is None and time.monotonic() < deadline:
-                tree.look()
+                tree.update()
                 said_last, offset = _last_state(said, offset, said_last)
                 if said_last is not None and said_last["state"] == "running":
                     check.state = said_last  # its final state is shown only when no process is left

@@ -16,7 +16,7 @@ from ddp_gui.machine import communication
 from ddp_gui.machine.communication import CommunicationChecks
 from ddp_gui.machine.machine_check import COMMAND, MachineChecks
 from ddp_gui.machine.missing import list_missing
-from ddp_gui.machine.slow_look import SlowReading
+from ddp_gui.machine.slow_reading import SlowReading
 from ddp_gui.machine.versions import list_versions
 from ddp_gui.plan.catalogue import Catalogue, CatalogueError, CatalogueSource
 from trainers.engines.base import Engine
@@ -124,7 +124,7 @@ class MachineReport:
         return {"index": index, "answers": handle is not None, **vars(reading), "processes": users}
 
     def _gpu_user(self, process: hardware.GpuProcess) -> dict[str, Any]:
-        facts = processes.look_at(process.pid)
+        facts = processes.inspect(process.pid)
         return {
             "pid": process.pid,
             "run_id": self._owners.run_of(process.pid),

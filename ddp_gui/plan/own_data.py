@@ -62,7 +62,7 @@ class OwnData:
         """Return the cached inspection of this data, if nothing has changed since."""
         return self._seen.get(_key(config))
 
-    async def look(self, config: Config, *, anew: bool = False) -> Inspection:
+    async def inspect(self, config: Config, *, anew: bool = False) -> Inspection:
         """Inspect the data; takes from a second to minutes, without blocking a thread.
 
         Concurrent requests for the same data share one inspection.

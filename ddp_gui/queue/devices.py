@@ -99,12 +99,12 @@ class Devices:
 
 def _is_own(pid: int, own: Mapping[int, float]) -> bool:
     """Tell whether a process is one of the page's own, and not another with its number."""
-    facts = processes.look_at(pid)
+    facts = processes.inspect(pid)
     return facts is not None and facts.started_unix_s == own.get(pid)
 
 
 def _in_words(process: hardware.GpuProcess) -> str:
-    facts = processes.look_at(process.pid)
+    facts = processes.inspect(process.pid)
     name = (process.name if facts is None else facts.name) or "a process"
     user = None if facts is None else facts.user
     return f"{name} of {user} (pid {process.pid})" if user else f"{name} (pid {process.pid})"

@@ -1,8 +1,7 @@
-"""The queue in front of launching: whoever asks is started at once where there is room, or else waits.
+"""The scheduler: starts a run at once if there is room, and queues it otherwise.
 
-Every page on a runs directory keeps the same line. Whoever changes it, or starts somebody from it, holds
-the `store` meanwhile, so that they never do it at the same time; and what a killed page left
-half done, the next look at the runs' own files puts right.
+All pages on a runs directory share one queue. Changing it, or starting a run from it, requires the lock of
+the `store`; what a killed page left unfinished, the next snapshot of the runs' own files repairs.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ from trainers.machine.passes import Passes
 
 Result = TypeVar("Result")
 
-LOOK_EVERY_S = 1.0
+POLL_EVERY_S = 1.0
 SEARCH_EVERY_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
-    """What became of asking: the run, and its place in the queue, 1 being the next; None is started."""
+    """The outcome of a start: the run, and its place in the queue, 1 being the next; None: it was started."""
 
     run: RunDirectory
     place: int | None
@@ -50,7 +49,7 @@ class Placed:
 
 
 class Scheduler:
-    """Starts, queues and takes out runs of one directory; safe to be called by several threads."""
+    """Starts, queues and removes runs of one directory; thread-safe."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class Scheduler:
         self._searched_at = float("-inf")
         self._has_to_watch = True
         self._told_to_stop: set[str] = set()
-        # As it was seen last; to be had without a look at the disk.
+        # The last snapshot; available without reading the disk.
         self.num_waiting = 0
 
     # Asking
@@ -80,11 +79,11 @@ class Scheduler:
         return replace(capacity.read(self._engine), most_cpu_ranks=self.cpu_ranks)
 
     def start(self, plan: Plan, owner: str, *, uses_occupied_gpus: bool = False) -> Placed:
-        """Create a run and start it, now or when its turn comes.
+        """Create a run, and start or queue it.
 
         Raises:
-            ValueError: when it may not, or could never be started.
-            StartError: when its engine does not take it.
+            ValueError: when that is not allowed, or it could never start.
+            StartError: when its engine refuses it.
         """
         self._refuse_for_engine(plan)
         refusals.refuse_for_disk(self._runs_dir, owner, self._keeper.read().rules)
@@ -102,18 +101,18 @@ class Scheduler:
         return self._go(run, placed[0])
 
     def resume(self, run: RunDirectory, resume_step: int, plan: Plan, owner: str) -> Placed:
-        """Start an ended run again from a checkpoint, now or when its turn comes.
+        """Resume an ended run from a checkpoint, or queue it.
 
         Raises:
-            ValueError: when it may not, or could never be started, or goes on already.
-            StartError: when its engine does not take it.
+            ValueError: when that is not allowed, it could never start, or it is live.
+            StartError: when its engine refuses it.
         """
         self._refuse_for_engine(plan)
         before = run.read_config()
         kept = None if plan.config == before else before.to_json()
         ticket = replace(_ticket(plan, owner), resume_step=resume_step, config_before=kept)
         with self._keeper.open() as book:
-            # Before its lock is held here: a run that is locked goes on.
+            # Before its lock is taken here: a locked run is live.
             seen = self._snapshot(book)
             refusals.refuse(seen.situation, ticket)
             with starter.holding(run):
@@ -131,7 +130,7 @@ class Scheduler:
             raise ConfigError(problems)
 
     def _go(self, run: RunDirectory, ticket: Ticket) -> Placed:
-        """Start a run that was given what it needs; else return its place."""
+        """Start a run that has an allocation; otherwise return its place."""
         if ticket.grant is None:
             self._passes.wake()
         else:
@@ -146,14 +145,14 @@ class Scheduler:
     # Leaving, and what a teacher does
 
     def take_out(self, run: RunDirectory) -> bool:
-        """Take a run out of the queue; tell whether it was still in it."""
+        """Remove a run from the queue; tell whether it was still in it."""
         with self._changing():
             was_waiting = starter.take_out(run)
         self._on_change([run.run_id])
         return was_waiting
 
     def move(self, run_id: str, place: int) -> list[str]:
-        """Put a run at a place in the queue, 1 being the next; return the queue's order.
+        """Move a run to a place in the queue, 1 being the next; return the new order.
 
         Raises:
             ValueError: when it does not wait.
@@ -166,22 +165,22 @@ class Scheduler:
             order.remove(run_id)
             place = min(max(1, place), len(order) + 1)
             order.insert(place - 1, run_id)
-            # What is ahead of it now stays there; behind it the rule goes on as before.
+            # Runs ahead of it now stay there; behind it the rule applies as before.
             book.first = order[: max(place, was_at)]
         return order
 
     def pause(self, is_paused: bool) -> None:
-        """Let nobody start from the queue, or go on with it."""
+        """Pause or resume the queue."""
         with self._changing() as book:
             book.is_paused = is_paused
 
     def set_limits(self, person: str | None, limits: Limits | None) -> None:
-        """Set the limits of a person, or of everybody; None takes a person's own away."""
+        """Set the limits of a person, or of everybody; None removes a person's own."""
         with self._changing() as book:
             book.rules = book.rules.changed(person, limits)
 
     def share_gpus(self, run: RunDirectory) -> None:
-        """Let a run that waits take GPUs on which somebody else's process is.
+        """Let a queued run use GPUs that other programs are using.
 
         Raises:
             ValueError: when it does not wait.
@@ -194,7 +193,7 @@ class Scheduler:
 
     @contextlib.contextmanager
     def _changing(self) -> Iterator[QueueState]:
-        """Give the queue's state to be changed, then act on it at once."""
+        """Yield the queue's state for changes, then schedule at once."""
         with self._keeper.open() as book:
             yield book
         self.tick()
@@ -202,7 +201,7 @@ class Scheduler:
     def with_gpus(self, start: Callable[[Collection[str], Collection[str]], Result]) -> Result:
         """Return `start(free, granted)`, with the UUIDs of the GPUs that no run has, and of the others.
 
-        No run is given any meanwhile.
+        No GPU is allocated meanwhile.
 
         Raises:
             ValueError: when the stored queue is invalid.
@@ -215,7 +214,7 @@ class Scheduler:
     # Looking
 
     def seen(self) -> Snapshot:
-        """Return the queue as it is, without changing anything.
+        """Return a snapshot of the queue, without changing anything.
 
         Raises:
             QueueStoreError: when the stored queue is invalid.
@@ -223,7 +222,7 @@ class Scheduler:
         return self._looker.take(self._keeper.read(), time.time())
 
     def order(self) -> list[str]:
-        """Return the runs that wait, the next one first."""
+        """Return the queued runs, the next one first."""
         return self._order(self.seen())
 
     def _order(self, seen: Snapshot) -> list[str]:
@@ -239,25 +238,25 @@ class Scheduler:
     # Going on by itself
 
     def begin(self) -> None:
-        """Watch the queue from now on, in a thread, until `close`."""
+        """Run the scheduler in a thread, until `close`."""
         self._passes.begin()
 
     def close(self) -> None:
-        """End the watching; who waits goes on waiting, and the next page goes on with the queue."""
+        """End the thread; queued runs stay queued, and the next page continues."""
         self._passes.close()
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread that keeps the queue is there."""
+        """Whether the scheduler's thread is alive."""
         return self._passes.is_alive
 
     @property
     def trouble(self) -> str | None:
-        """Why nobody starts from the queue now, in words; None while it is looked after."""
+        """Why no run starts from the queue now, in words; None while the scheduler works."""
         return self._passes.trouble
 
     def tick(self) -> None:
-        """Look who has ended, start whom the rule names, stop who has had enough time."""
+        """One pass: note ended runs, start runs by the rule, stop runs over their time limit."""
         begun = dict[str, Ticket]()
         with self._keeper.open() as book:
             seen = self._snapshot(book)
@@ -283,7 +282,7 @@ class Scheduler:
             self._on_change(begun)
 
     def _stop_overdue(self, seen: Snapshot) -> None:
-        """Stop, with a save, who has had as many minutes as a run may have."""
+        """Stop, with a save, runs that have reached their time limit."""
         now = time.time()
         for running in seen.situation.running:
             minutes = seen.situation.rules.of(running.person).minutes_per_run
@@ -298,15 +297,15 @@ class Scheduler:
 
     def _pass(self) -> float:
         if time.monotonic() - self._searched_at > SEARCH_EVERY_S:
-            # Before it: a folder that cannot be searched keeps nobody who is known from starting.
+            # Set before: a folder that cannot be searched must not block known runs.
             self._searched_at = time.monotonic()
             self._search()
         self.tick()
-        # Who ends and was started here wakes us; of others, and of time that runs out, nothing tells.
-        return LOOK_EVERY_S if self._has_to_watch else SEARCH_EVERY_S
+        # The end of a run started here wakes this thread; other runs and time limits must be polled.
+        return POLL_EVERY_S if self._has_to_watch else SEARCH_EVERY_S
 
     def _search(self) -> None:
-        """Find who waits or goes on and is not in the state: started by hand, or by a killed page."""
+        """Find queued and live runs that are not in the state: started by hand, or by a killed page."""
         found = self._looker.search()
         with self._keeper.open() as book:
             book.waiting += sorted(found - {*book.waiting, *book.running})
@@ -328,7 +327,7 @@ def _ticket(plan: Plan, owner: str) -> Ticket:
 
 
 def _place(book: QueueState, seen: Snapshot, run: RunDirectory, ticket: Ticket) -> Ticket:
-    """Note a new run in the queue's state; return its ticket, with a grant where it is its turn at once."""
+    """Add a new run to the queue's state; return its ticket, with a grant if it can start at once."""
     waiting = [*seen.situation.waiting, waiting_with(run.run_id, ticket)]
     starts = decide(replace(seen.situation, waiting=waiting), time.time())
     start = next((each for each in starts if each.run_id == run.run_id), None)

@@ -1,4 +1,4 @@
-"""Who waits and who goes on, read from the runs' own files: the queue's state only says where to look."""
+"""Queued and live runs, read from the runs' own files; the queue's state is only an index of them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from trainers.engines import liveness
 from trainers.engines.base import HANDSHAKE_S
 from trainers.files import private_files
 
-# A supervisor takes its ticket within this time, or it was killed before it could.
+# A supervisor that has not claimed its ticket within this time was killed.
 STARTING_S = HANDSHAKE_S + 5.0
-# A file system may give two changes shortly after each other the same time.
+# A file system may give two changes in quick succession the same time.
 SETTLED_AFTER_NS = 2_000_000_000
 # A run whose folder cannot be written is tried again after this.
 STUCK_S = 30.0
@@ -35,8 +35,8 @@ class Snapshot:
     """The queue at one moment.
 
     Attributes:
-        tickets: of the runs that wait.
-        starting: runs that were granted what they need and have not taken it yet.
+        tickets: of the queued runs.
+        starting: runs with a grant whose supervisor has not claimed it yet.
         broken: runs whose ticket is invalid, and why.
     """
 
@@ -48,20 +48,20 @@ class Snapshot:
 
 
 class SnapshotReader:
-    """Looks at the runs that wait or go on; remembers what cannot have changed."""
+    """Reads queued and live runs; caches what cannot have changed."""
 
     def __init__(self, runs_dir: Path, devices: Devices) -> None:
         self._runs_dir = runs_dir
         self._devices = devices
         self._read: dict[str, tuple[tuple[int, int], Ticket]] = {}
-        # Runs somebody started without a page: they are not in the state.
+        # Runs started without a page: they are not in the state.
         self._by_hand: set[str] = set()
         self._searched: dict[str, int] = {}
-        # Runs in the queue that could not be started, until when nobody waits for them, and why.
+        # Queued runs that could not be started: until when they are skipped, and why.
         self._stuck: dict[str, tuple[float, str]] = {}
 
     def take(self, book: QueueState, now_unix_s: float) -> Snapshot:
-        """Return who waits and who goes on now."""
+        """Take a snapshot of the queued and live runs."""
         waiting, running, broken = dict[str, Ticket](), list[Running](), dict[str, str]()
         starting = set()
         devices = self._devices.sample()
@@ -80,7 +80,7 @@ class SnapshotReader:
             except TicketError as error:
                 broken[run_id] = str(error)
             except (OSError, ValueError):
-                continue  # deleted, or it says nothing of what it uses
+                continue  # deleted, or its use of devices is unknown
         situation = Situation(
             waiting=[waiting_with(run_id, ticket) for run_id, ticket in waiting.items()],
             running=running,
@@ -99,7 +99,7 @@ class SnapshotReader:
         )
 
     def note(self, book: QueueState, seen: Snapshot, now_unix_s: float) -> None:
-        """Write what was seen into the state: who waits, who goes on, who has ended and what they had."""
+        """Update the state from a snapshot: queued, live and ended runs, and what these used."""
         going_on = {run.run_id for run in seen.situation.running}
         for run_id in book.running:
             if run_id not in going_on and (span := self._span_of(run_id, now_unix_s)) is not None:
@@ -111,14 +111,14 @@ class SnapshotReader:
         self._read = {run_id: read for run_id, read in self._read.items() if run_id in seen.tickets}
 
     def search(self) -> set[str]:
-        """Look for runs that wait or go on, whoever put them there; only at folders that have changed."""
+        """Search for queued and live runs, whoever started them; read only folders that have changed."""
         found, marks = set(), dict[str, int]()
         for name, mark in _folders(self._runs_dir):
             marks[name] = mark
             if self._searched.get(name) == mark:
                 continue
             run = RunDirectory(self._runs_dir / name)
-            with contextlib.suppress(OSError):  # it may not be read: nobody is kept waiting for it
+            with contextlib.suppress(OSError):  # not readable: it must not block others
                 if run.queued.exists() or liveness.is_alive(run):
                     found.add(name)
         settled_before = time.time_ns() - SETTLED_AFTER_NS
@@ -127,7 +127,7 @@ class SnapshotReader:
         return found
 
     def note_stuck(self, run_id: str, error: OSError) -> None:
-        """Let the others in the queue start for a while: this run's folder cannot be written."""
+        """Skip this run for a while, because its folder cannot be written."""
         why = f"It could not be started, because its folder cannot be written ({error.strerror})."
         self._stuck[run_id] = time.monotonic() + STUCK_S, why
 
@@ -148,14 +148,14 @@ class SnapshotReader:
         if known is not None and known[0] == mark:
             return known[1]
         if not run.config.exists():
-            return None  # whoever made it was killed before it was a run
+            return None  # its page was killed before it became a run
         ticket = tickets.read_queued(run)
         if ticket is not None:
             self._read[run.run_id] = (mark, ticket)
         return ticket
 
     def _span_of(self, run_id: str, now_unix_s: float) -> Span | None:
-        """Return what an ended run had; None when it is gone or was not started from the queue."""
+        """Return what an ended run used; None if it is gone or was not started from the queue."""
         run = RunDirectory(self._runs_dir / run_id)
         try:
             ticket, ended = tickets.read_granted(run), liveness.read_status(run).ended_unix_s
@@ -172,15 +172,15 @@ class SnapshotReader:
 
 
 def _is_starting(run: RunDirectory, ticket: Ticket, now_unix_s: float) -> bool:
-    """Tell whether a run was started and its engine has not taken the ticket yet."""
+    """Tell whether a run was started and its engine has not claimed the ticket yet."""
     if ticket.grant is None:
         return False
-    # By the difference either way: a clock may be set back.
+    # The absolute difference: a clock may be set back.
     return liveness.is_alive(run) or abs(now_unix_s - ticket.grant.granted_unix_s) < STARTING_S
 
 
 def waiting_with(run_id: str, ticket: Ticket) -> Waiting:
-    """Return what the rule looks at of a run that waits with this ticket."""
+    """Return the rule's input for a queued run with this ticket."""
     return Waiting(
         run_id=run_id,
         person=ticket.person,
@@ -192,7 +192,7 @@ def waiting_with(run_id: str, ticket: Ticket) -> Waiting:
 
 
 def _running(run: RunDirectory, ticket: Ticket | None, devices: DevicesNow, now_unix_s: float) -> Running:
-    """Return what a run has: what it was granted, or what can be seen of one that was started by hand."""
+    """Return what a live run uses: its grant, or what is observed if it was started by hand."""
     ticket = ticket or tickets.read_granted(run)
     if ticket is not None and ticket.grant is not None:
         return Running(
@@ -215,7 +215,7 @@ def _running(run: RunDirectory, ticket: Ticket | None, devices: DevicesNow, now_
 
 
 def _capacity(devices: DevicesNow, running: Iterable[Running]) -> Capacity:
-    """Return what can be handed out; where a run of ours lingers, that GPU is not free until it is gone."""
+    """Return what can be allocated; a GPU with a lingering process of a run is not free yet."""
     has = {run.run_id: run.gpus for run in running}
     occupied = [
         gpu.uuid
@@ -232,12 +232,12 @@ def _capacity(devices: DevicesNow, running: Iterable[Running]) -> Capacity:
 
 
 def _folders(runs_dir: Path) -> Iterator[tuple[str, int]]:
-    """Yield each run's folder and when a file in it was made, replaced or taken away."""
+    """Yield each run's folder and its modification time."""
     try:
         with os.scandir(runs_dir) as entries:
             for entry in entries:
-                # Whatever else lies there, or goes while we look, is no run; another user's run is shown,
-                # but it takes no part in the queue.
+                # Anything else there, or deleted meanwhile, is not a run; another user's run is shown, but it
+                # takes no part in the queue.
                 with contextlib.suppress(OSError):
                     about = entry.stat(follow_symlinks=False)
                     is_run = run_ids.RUN_ID_PATTERN.fullmatch(entry.name) and stat.S_ISDIR(about.st_mode)

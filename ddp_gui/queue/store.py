@@ -1,4 +1,4 @@
-"""What is kept of the queue beside the tickets: its order, its limits, who had how much of late.
+"""The stored state of the queue besides the tickets: its order, its limits, recent usage.
 
 One file, `RUNS_DIR/.class/queue.json`, replaced atomically by whichever page holds the lock beside it.
 """
@@ -29,18 +29,18 @@ LOCK_POLL_S = 0.005
 
 
 class QueueStoreError(ValueError):
-    """The queue cannot be changed now; says why."""
+    """The queue cannot be read or changed now; says why."""
 
 
 @dataclass
 class QueueState:
-    """The queue as it was last written down.
+    """The stored state of the queue.
 
     Attributes:
         first: the runs a teacher has put at the head.
         waiting: the runs that have a ticket.
-        running: the runs that were started from here and had not ended when somebody looked last.
-        ended: who had how many GPUs and CPU ranks within the last hour.
+        running: the runs that were started from the queue and were live at the last snapshot.
+        ended: who used how many GPUs and CPU ranks within the last hour.
     """
 
     is_paused: bool = False
@@ -59,7 +59,7 @@ class QueueState:
 
 
 class QueueStore:
-    """Opens the state for one at a time, in this process and in others."""
+    """Opens the state for one writer at a time, across threads and processes."""
 
     def __init__(self, runs_dir: Path) -> None:
         self._folder = runs_dir / FOLDER
@@ -69,7 +69,7 @@ class QueueStore:
         self._mutex = threading.Lock()
 
     def read(self) -> QueueState:
-        """Return the state as it is; nobody is kept waiting.
+        """Return the current state, without the lock.
 
         Raises:
             QueueStoreError: when the stored queue is invalid.
@@ -86,10 +86,10 @@ class QueueStore:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[QueueState]:
-        """Give the queue's state to be changed; what has changed is written when the block ends.
+        """Yield the queue's state for changes; write it when the block ends, if it has changed.
 
         Raises:
-            QueueStoreError: when another page keeps the lock, or the stored queue is invalid.
+            QueueStoreError: when another page holds the lock too long, or the stored queue is invalid.
             OSError: when it cannot be written.
         """
         with self._mutex, self._locked():
@@ -121,7 +121,7 @@ class QueueStore:
 
 
 def trim(book: QueueState, now_unix_s: float) -> None:
-    """Forget what counts no more."""
+    """Drop usage older than an hour."""
     book.ended = [span for span in book.ended if span.ended_unix_s > now_unix_s - LATELY_S]
 
 

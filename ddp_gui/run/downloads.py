@@ -1,4 +1,4 @@
-"""A checkpoint as one file to download: its folder as a zip, packed while it is sent."""
+"""A checkpoint as one download: its folder as a zip, packed while it is sent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ddp_gui.runs.runs import RunStore
 from trainers.files.plain_files import open_plain
 
 PIECE_BYTES = 1024 * 1024
-# What checkpoints are made of. A backslash or a drive's colon would lead elsewhere where others unpack it.
+# The valid file names of a checkpoint. A backslash or a drive's colon could escape the folder when unpacked.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.+=-]+")
 
 
@@ -39,9 +39,9 @@ def make_router(store: RunStore) -> Router:
 
 
 def zip_of(folder: Path, name: str) -> Iterator[bytes]:
-    """Yield a zip of a folder's files, below a folder of this name; weights do not shrink, so none is packed.
+    """Yield a zip of a folder's files, below a folder of this name, uncompressed: weights do not shrink.
 
-    Links, and files whose names no checkpoint of ours has, are left out.
+    Links, and files with names that no checkpoint has, are left out.
 
     Raises:
         OSError: when a file cannot be read, perhaps because the checkpoint has just been deleted.
@@ -64,7 +64,7 @@ def _is_packed(path: Path, folder: Path) -> bool:
 
 
 class _Pipe(io.RawIOBase):
-    """Takes what the archive writes, for whoever sends it on; it cannot go back."""
+    """Buffers what the archive writes until it is sent; not seekable."""
 
     def __init__(self) -> None:
         super().__init__()

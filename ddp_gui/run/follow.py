@@ -1,8 +1,8 @@
-"""Follows runs for everybody who looks at them, and sends what is new as Server-Sent Events.
+"""Follows runs for their viewers, and sends what is new as Server-Sent Events.
 
-One follower a run looks at its files, however many people watch: the same news is encoded once and
-written to each. A viewer is never waited for: it fetches what it has not seen when it is ready for
-more, and one that takes nothing for ten seconds is cut off.
+One follower per run reads its files, however many people watch: each message is encoded once and written to
+all. Slow viewers never block others: each fetches what it has not seen when it is ready, and one that reads
+nothing for ten seconds is disconnected.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from ddp_gui.events.run_view import RunView
 from ddp_gui.events.series import ChartView
 from trainers.contract import events
 
-LOOK_EVERY_S = 0.02
+POLL_EVERY_S = 0.02
 SEND_EVERY_S = 0.1
 HEAD_EVERY_S = 1.0
 CUT_OFF_AFTER_S = 10.0
-# More than this is read in a thread, a piece at a time; the page is told how far it is.
+# More than this is read in a thread, in chunks; the page shows the progress.
 MUCH_BYTES = 2 * 1024 * 1024
 VERY_MUCH_BYTES = 16 * 1024 * 1024
 LOADING_PIECE_S = 0.3
@@ -38,7 +38,7 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class Follower:
-    """Looks at one run's files while it has viewers, and tells them when there is news."""
+    """Reads one run's files while it has viewers, and notifies them of changes."""
 
     def __init__(self, view: RunView, on_left_alone: Callable[[], None] = lambda: None) -> None:
         self.view = view
@@ -56,7 +56,7 @@ class Follower:
         return self._num_viewers > 0
 
     async def messages(self, since: int, look: ChartView) -> AsyncGenerator[bytes]:
-        """Yield a snapshot or what is missing, then what is new as it comes, until the run has ended."""
+        """Yield a snapshot or the missing part, then updates, until the run has ended."""
         self._join()
         try:
             async for loading in self._load(since):
@@ -65,7 +65,7 @@ class Follower:
             while True:
                 is_over = self._is_over()
                 news = self._news
-                # The first message may be all of a long run; what is new later is little.
+                # The first message may be a whole long run; later updates are small.
                 message = partial(self._message, cursor, look, known)
                 encoded, cursor_after = await CLICKS.run(message) if known is None else message()
                 known = Known(self.view)
@@ -94,7 +94,7 @@ class Follower:
             self._on_left_alone()
 
     async def _load(self, since: int) -> AsyncGenerator[bytes]:
-        """Read what is there already; of a long file a first impression is given meanwhile."""
+        """Read the existing events; yield a preview of a long file meanwhile."""
         unread, _ = self.view.unread()
         if since < 0 and unread > VERY_MUCH_BYTES:
             first = await CLICKS.run(messages.preview, self.view)
@@ -107,7 +107,7 @@ class Follower:
         await CLICKS.run(self.view.catch_up)
 
     def _message(self, since: int, look: ChartView, known: Known | None) -> tuple[bytes, int]:
-        """Return the encoded news for a cursor and the cursor after it; the same news is encoded once."""
+        """Return the encoded update for a cursor, and the next cursor; equal updates are encoded once."""
         now = Known(self.view)
         knows = known is not None and (
             known.checkpoints is now.checkpoints,
@@ -122,13 +122,13 @@ class Follower:
     async def _watch(self) -> None:
         try:
             while True:
-                # Between two messages events gather, so that a fast loop costs few of them.
+                # Collect events between two messages, so that a fast loop causes few of them.
                 rest_s = self._told_at + SEND_EVERY_S - time.monotonic()
-                await asyncio.sleep(max(LOOK_EVERY_S, rest_s))
+                await asyncio.sleep(max(POLL_EVERY_S, rest_s))
                 if await self._is_news():
                     self._tell()
         except (OSError, ValueError) as error:
-            # Every viewer's connection ends with it; each then asks the plain way, which says why.
+            # This ends every viewer's connection; each then polls, and the answer says why.
             self._failure = error
             self._tell()
 
@@ -156,13 +156,13 @@ class Follower:
 
 
 class Followers:
-    """The followers of the runs that are being looked at."""
+    """The followers of the runs that are being viewed."""
 
     def __init__(self) -> None:
         self._held: dict[str, Follower] = {}
 
     def of(self, view: RunView) -> Follower:
-        """Return the follower of a run's view; its last viewer takes it away, and the columns with it."""
+        """Yield the follower of a run's view; the last viewer removes it, and its columns."""
         run_id = view.run.run_id
         follower = self._held.get(run_id)
         if follower is None or follower.view is not view:
@@ -176,7 +176,7 @@ class Followers:
 
 
 class EventStream(Response):
-    """A response that writes messages until they end, the viewer goes, or it stops reading."""
+    """A response that writes messages until they end, or the viewer disconnects or stops reading."""
 
     def __init__(self, events_to_send: AsyncGenerator[bytes]) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ class EventStream(Response):
                 async with asyncio.timeout(CUT_OFF_AFTER_S):
                     await send({"type": "http.response.body", "body": event, "more_body": True})
             except TimeoutError:
-                return  # it does not read; ending without the last piece closes the connection
+                return  # it does not read; returning without the last chunk closes the connection
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

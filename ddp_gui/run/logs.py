@@ -1,4 +1,4 @@
-"""Reads a run's logs: the end, what came since, and the lines with some words in them."""
+"""Reads a run's logs: the end, new output, and a search."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def read(path: Path, offset: int) -> dict[str, Any]:
 
 
 def newest_stacks(run: RunDirectory) -> Path:
-    """Return the file with every rank's stack from the newest hang; it need not be there."""
+    """Return the file with every rank's stack from the newest hang; it may not exist."""
     return max(run.logs.glob("hang_*.txt"), default=run.logs / "hang.txt")
 
 
 def search_beside(path: Path, words: str) -> dict[str, Any]:
-    """Do what `search` does; where it takes long, in a process that nobody's click waits for.
+    """Do what `search` does; for a large log in a low-priority process, so that clicks stay fast.
 
     Raises:
         OSError, ValueError: when it cannot be read.
@@ -61,7 +61,7 @@ def search_beside(path: Path, words: str) -> dict[str, Any]:
 def search(path: Path, words: str) -> dict[str, Any]:
     """Return the newest lines in which all words occur, with how many there are.
 
-    Capitals do not matter. `is_whole` tells whether the whole log was searched or only its end.
+    Case does not matter. `is_whole` tells whether the whole log was searched or only its end.
     """
     wanted = words.lower().encode("utf-8").split()
     found: deque[bytes] = deque(maxlen=MAX_LINES_FOUND)

@@ -23,7 +23,7 @@ from ddp_gui.runs.runs import RunStore
 
 MAX_SMOOTHING = 10_000
 MAX_CURSOR = 2**53  # as far as a browser counts
-LOOK_AGAIN_AFTER_S = 1.0
+CHECK_AGAIN_AFTER_S = 1.0
 _EVENT_ID = re.compile(r"\d{1,15}", re.ASCII)
 
 
@@ -36,11 +36,11 @@ def view_or_404(store: RunStore, run_id: str) -> RunView:
 
 
 def view_from(axis: Axis = "step", smoothing: int = 0) -> ChartView:
-    """Read from a request's query how its sender looks at the curves."""
+    """Return the chart settings in a request's query."""
     return ChartView(axis=axis, smoothing=min(max(0, smoothing), MAX_SMOOTHING))
 
 
-# Where in a file or a run's events who asks is; -1: nowhere yet.
+# The client's position in a file or in a run's events; -1: none yet.
 Cursor = Annotated[int, Query(ge=-1, le=MAX_CURSOR)]
 AskedView = Annotated[ChartView, Depends(view_from)]
 
@@ -87,7 +87,7 @@ def make_router(store: RunStore) -> Router:
             view = await CLICKS.run(view_of, run_id)
         except TooManyError as error:
             raise HTTPException(status_code=429, detail=str(error)) from error
-        # After a broken connection the browser says by itself where it was.
+        # After a broken connection the browser sends its position by itself.
         resumed_at = request.headers.get("last-event-id", "")
         cursor = int(resumed_at) if _EVENT_ID.fullmatch(resumed_at) else since
         messages_of_run = followers.of(view).messages(cursor, look)
@@ -97,11 +97,11 @@ def make_router(store: RunStore) -> Router:
 
 
 async def while_shown(messages: AsyncGenerator[bytes], is_shown: Callable[[], bool]) -> AsyncGenerator[bytes]:
-    """Yield messages for as long as who asks may look: a teacher may hide a run while somebody watches it."""
+    """Yield messages while the current user may see the run: a teacher may hide it meanwhile."""
     looked_s = time.monotonic()
     async with contextlib.aclosing(messages):
         async for message in messages:
-            if time.monotonic() - looked_s > LOOK_AGAIN_AFTER_S:
+            if time.monotonic() - looked_s > CHECK_AGAIN_AFTER_S:
                 looked_s = time.monotonic()
                 if not is_shown():
                     return

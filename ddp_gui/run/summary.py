@@ -1,4 +1,4 @@
-"""What a run is: its configuration in words, its command, and how it differs from the run before."""
+"""The summary of a run: its configuration in words, its command, and its differences from the run before."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ANY_STEP = 987_654_321
 
 
 def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
-    """Return what stays the same while a run goes on."""
+    """Return what does not change while a run is live."""
     config, owner, engine = view.config, owners.owner_of(view.run), liveness.engine_to_ask(view.run)
     catalogue = store.catalogue_for(view.run, config)
     dataset, model = catalogue.datasets.get(config.dataset), catalogue.models.get(config.model)
@@ -120,7 +120,7 @@ def _fields(config: Config, catalogue: Catalogue) -> list[dict[str, Any]]:
 
 
 def _run_before(run: RunDirectory, store: RunStore) -> tuple[RunDirectory, Config] | None:
-    """Return the newest readable run that is older than this one, of those that who asks may look at."""
+    """Return the newest readable run that is older than this one and visible to the current user."""
     born = run.config.stat().st_mtime_ns
     older = []
     for path in store.runs_dir.iterdir():
@@ -142,7 +142,7 @@ def _run_before(run: RunDirectory, store: RunStore) -> tuple[RunDirectory, Confi
 
 
 def _plan(view: RunView) -> Event:
-    """Return what training said when it began; of a run nobody has read yet, from the start of its file."""
+    """Return the run's `plan` event; of a run not read yet, from the start of its file."""
     if view.series.plan or view.unread()[0] == 0:
         return view.series.plan
     batch, _ = event_reader.read_batch(view.run.events, 0)

@@ -1,4 +1,4 @@
-"""The bin: deleted runs lie in it as they were, until somebody empties it."""
+"""The bin: deleted runs stay in it unchanged until it is emptied."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trainers.files import private_files
 from trainers.files.json_files import read_json
 
 FOLDER = ".bin"
-# Can be in no run's id, so that a number after it cannot be mistaken for a part of one.
+# Not allowed in a run's id, so the number after it is unambiguous.
 NUMBERED = "~"
 
 
@@ -37,21 +37,21 @@ class Binned:
 def delete(runs_dir: Path, run_ids: Sequence[str]) -> list[tuple[str, str]]:
     """Move ended runs to the bin; return each one's id and its id in the bin.
 
-    Either all of them are moved or, where one cannot be, none.
+    Either all of them are moved, or none if one cannot be.
 
     Raises:
-        ValueError: when there is no such run, or it is going on.
+        ValueError: when there is no such run, or it is live.
     """
     runs = [rundir.find_run(runs_dir, run_id) for run_id in dict.fromkeys(run_ids)]
     held: list[int] = []
     try:
         for run in runs:
             if not private_files.is_ours(run.path.lstat()):
-                continue  # whatever goes on in it, it can neither be stopped nor started here
+                continue  # another user's: it can neither be stopped nor started here
             state = _state(run)
             if state in events.LIVE_STATES:
                 raise ValueError(f"run {run.run_id} is {state}: stop it first, then delete it")
-            # Nobody can start it again while it is being moved; nor where the lock is another user's.
+            # With its lock held, nobody can start it while it is being moved.
             with contextlib.suppress(private_files.ForeignFileError):
                 held.append(run.acquire_lock())
         return [(run.run_id, _move_to_bin(runs_dir, run)) for run in runs]
@@ -96,7 +96,7 @@ def content(runs_dir: Path) -> list[Binned]:
 
 
 def empty(runs_dir: Path, bin_ids: Sequence[str] | None = None) -> tuple[int, int]:
-    """Delete the runs of the bin for good, all of them or these; return how many, and their bytes.
+    """Delete runs in the bin permanently, all of them or these; return how many, and their bytes.
 
     Raises:
         ValueError: when the bin holds no such run.
@@ -120,21 +120,21 @@ def _state(run: RunDirectory) -> str:
     try:
         return liveness.read_status(run).state
     except (ValueError, TypeError, AttributeError):
-        return "lost"  # its files make no sense; whether it goes on its lock says
+        return "lost"  # its files are invalid; its lock says whether it is live
 
 
 def _move_to_bin(runs_dir: Path, run: RunDirectory) -> str:
     folder = runs_dir / FOLDER
     private_files.make_folder(folder)
     number = 1
-    # A folder that is there and not empty is never replaced by a rename.
+    # A rename never replaces an existing folder that is not empty.
     while True:
         bin_id = run.run_id if number == 1 else f"{run.run_id}{NUMBERED}{number}"
         if not os.path.lexists(folder / bin_id):
             break
         number += 1
     run.path.rename(folder / bin_id)
-    # When it was deleted; nothing else reads a run folder's own time.
+    # The time of deletion; nothing else uses a run folder's own time.
     os.utime(folder / bin_id)
     return bin_id
 
@@ -154,7 +154,7 @@ def _paths(runs_dir: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     paths = [folder / name for name in sorted(os.listdir(folder)) if _is_bin_id(name)]
-    # A run may be a link that somebody deleted as it was; whatever else lies here is none.
+    # A run may be a link, which was deleted as such; any other entry here is not a run.
     return [path for path in paths if path.is_symlink() or path.is_dir()]
 
 
@@ -198,5 +198,5 @@ def _size_bytes(path: Path) -> int:
             try:
                 size += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118 - many files
             except OSError:
-                continue  # gone meanwhile, or not ours to see
+                continue  # deleted meanwhile, or not readable
     return size

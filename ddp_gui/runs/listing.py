@@ -1,4 +1,4 @@
-"""The list of runs: a row for each, kept from look to look; only what changed is read again."""
+"""The list of runs: a cached row for each; only what changed is read again."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from trainers.files.file_stat import (
     stats_of,
 )
 
-# Runs that have ended are seldom touched, and never by the page without its knowing.
-LOOK_AT_ALL_EVERY_S = 30.0
-# So much reading at once, then an answer: the rest is read with the next question.
+# Ended runs rarely change, and never by the page without notice.
+REFRESH_ALL_EVERY_S = 30.0
+# The time for reading per request: the rest is read at the next request.
 READ_AT_MOST_S = 0.3
 
 
@@ -38,7 +38,7 @@ READ_AT_MOST_S = 0.3
 class Entry:
     """What is known of one run, and the state of its files when that was read.
 
-    `folded` is the digest of its events: of thousands of runs only those that go on need it in pieces.
+    `folded` is the serialised digest of its events: only live runs need it in memory.
     """
 
     row: Row
@@ -51,22 +51,22 @@ class Entry:
 
     @property
     def is_live(self) -> bool:
-        """Whether the state can change without a file changing: it hangs on a lock."""
+        """Whether the state can change without a file changing: it depends on a lock."""
         return self.row["state"] in events.LIVE_STATES
 
     def is_as_read(self, marks: FileStats) -> bool:
-        """Tell whether there is nothing to be read again."""
+        """Tell whether the entry is up to date."""
         return self.is_settled and not self.is_live and self.marks == marks
 
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """What is new since a version; `num_unread` runs have not been read yet."""
+    """The changes since a version; `num_unread` runs have not been read yet."""
 
     version: int
     is_whole: bool
     rows: list[Row]
-    # The ids of runs that are not there any more, and whose they were.
+    # The ids of runs that are gone, and their owners.
     gone: dict[str, str | None]
     num_unread: int
 
@@ -75,7 +75,7 @@ KEPT = ("row", "marks", "facts", "folded", "created_unix_s")
 
 
 class Listing:
-    """The rows of all runs of one directory; safe to be asked by several threads."""
+    """The rows of all runs of one directory; thread-safe."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Listing:
         self._unread: list[str] = []
         # After a restart every version is larger than those handed out before: a page asks for all again.
         self._version = self._first_version = int(time.time() * 1000)
-        self._looked_at_all = -LOOK_AT_ALL_EVERY_S
+        self._refreshed_all_at = -REFRESH_ALL_EVERY_S
         self._dir_mark: FileStat | None = None
         self._is_loaded = False
         self._has_news_for_cache = False
@@ -137,14 +137,14 @@ class Listing:
             )
 
     def begin_anew(self) -> None:
-        """Make every page ask for all rows again: another setting says who may see which."""
+        """Make every page fetch all rows again, after a change of who may see which runs."""
         with self._lock:
             self._version += 1
             self._first_version = self._version
             self._gone.clear()
 
     def read_again(self, run_ids: Iterable[str]) -> None:
-        """Read these runs now: something was done to them."""
+        """Read these runs now, because the page has changed them."""
         with self._lock:
             self._load_once()
             self._version += 1
@@ -157,14 +157,14 @@ class Listing:
                     self._read(run_id, marks, catalogue)
 
     def refresh(self, *, at_all: bool = False) -> None:
-        """Find out what changed: always at live runs, at the others when it is time or asked for."""
+        """Find what changed: of live runs always, of the others at intervals or on request."""
         asked_at = time.monotonic()
         with self._lock:
-            if at_all and self._looked_at_all > asked_at and not self._unread:
-                return  # people who ask at the same time share one look: it began after they had asked
+            if at_all and self._refreshed_all_at > asked_at and not self._unread:
+                return  # concurrent requests share one refresh that began after they arrived
             self._load_once()
             self._version += 1
-            is_due = at_all or time.monotonic() - self._looked_at_all > LOOK_AT_ALL_EVERY_S
+            is_due = at_all or time.monotonic() - self._refreshed_all_at > REFRESH_ALL_EVERY_S
             if is_due or self._dir_mark is None or self._dir_mark != settled_stat_of(self._dir):
                 catalogue = self._checked_catalogue()
                 self._read_all(catalogue)
@@ -176,7 +176,7 @@ class Listing:
             self._read_on(catalogue)
 
     def save(self) -> None:
-        """Keep what was read for the next start of the page, where it is new.
+        """Store the rows for the next start of the page, if they are new.
 
         Raises:
             OSError, ForeignFileError: when it cannot be written; the next start then reads everything again.
@@ -209,7 +209,7 @@ class Listing:
                 self._entries[run_id] = entry
 
     def _checked_catalogue(self) -> Catalogue:
-        """Return the catalogue; when it has changed, what was derived from it is derived again."""
+        """Return the catalogue; after a change, recompute what was derived from it."""
         catalogue = self._catalogue()
         if self._facts_of is not None and catalogue is not self._facts_of:
             for entry in self._entries.values():
@@ -218,7 +218,7 @@ class Listing:
         return catalogue
 
     def _read_all(self, catalogue: Catalogue) -> None:
-        self._looked_at_all = time.monotonic()
+        self._refreshed_all_at = time.monotonic()
         self._dir_mark = settled_stat_of(self._dir)
         try:
             names = {name for name in os.listdir(self.runs_dir) if run_ids.RUN_ID_PATTERN.fullmatch(name)}
@@ -245,7 +245,7 @@ class Listing:
             self._read(run_id, marks, catalogue)
 
     def _read_on(self, catalogue: Catalogue) -> None:
-        """Read runs that were never read, the newest first, for a moment."""
+        """Read new runs, the newest first, for a limited time."""
         deadline = time.monotonic() + READ_AT_MOST_S
         while self._unread and time.monotonic() < deadline:
             run_id = self._unread.pop()
@@ -260,7 +260,7 @@ class Listing:
             self._has_news_for_cache = True
 
     def _read(self, run_id: str, marks: FileStats, catalogue: Catalogue) -> None:
-        """Read a run as far as it changed; its row gets the newest version where it is another now."""
+        """Read a run's changes; if its row differs now, it gets the newest version."""
         run = RunDirectory(self.runs_dir / run_id)
         entry = self._entries.get(run_id) or Entry(row={"state": None, "owner": None})
         try:
@@ -290,7 +290,7 @@ class Listing:
 
 
 def _unfolded(text: str | None) -> Digest:
-    """Return a digest to go on with; a new one where what was kept of it cannot be read."""
+    """Return the stored digest to continue with, or a new one if it cannot be read."""
     try:
         return Digest() if text is None else Digest.unfolded(text)
     except (ValueError, LookupError, TypeError):

@@ -1,6 +1,6 @@
-"""What the list knew, kept below the runs directory so that the next start of the page has it at once.
+"""A cache of the list of runs below the runs directory, so that the next start of the page has it at once.
 
-Only a copy of what the runs' own files say: deleted, cut short or of another version it is left aside.
+It only copies what the runs' own files say: if it is missing, damaged or of another version, it is ignored.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import orjson
 from ddp_gui.plan.catalogue import Catalogue
 from trainers.files import private_files
 
-# Raised when the meaning of what is kept changes.
+# Incremented when the meaning of the content changes.
 FORMAT = 2
 
 
 def path_in(runs_dir: Path) -> Path:
-    """Return where the copy lies; the folder's name can be no run's."""
+    """Return the path of the cache; the folder's name is not a valid run id."""
     return runs_dir / ".cache" / "list.json"
 
 
 def key_of(catalogue: Catalogue) -> str:
-    """Sum up what labels and lengths were derived from."""
+    """Return a key of what labels and lengths were derived from."""
     return hashlib.sha256(orjson.dumps(catalogue.raw, option=orjson.OPT_SORT_KEYS, default=str)).hexdigest()
 
 
 def load(runs_dir: Path, catalogue_key: str) -> dict[str, Any]:
-    """Return what was kept of each run; nothing where it cannot be used."""
+    """Return the cached entry of each run; none if the cache is unusable."""
     try:
         with private_files.open_own(path_in(runs_dir)) as file:
             kept = orjson.loads(file.read())
@@ -45,7 +45,7 @@ def load(runs_dir: Path, catalogue_key: str) -> dict[str, Any]:
 
 
 def save(runs_dir: Path, catalogue_key: str, runs: dict[str, Any]) -> None:
-    """Replace what was kept.
+    """Replace the cache.
 
     Raises:
         OSError: when it cannot be written.

@@ -1,7 +1,7 @@
-"""What a person writes on a run afterwards, in `notes.json`: a name, tags, a note.
+"""A run's annotations, in `notes.json`: a name, tags, a note.
 
-Training never reads it, and `config.json` stays as it was. A copied run may bring a file of anybody's
-making: what does not fit is left out in reading.
+Training never reads it, and `config.json` stays unchanged. A copied run may contain any file: invalid values
+are ignored.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_NOTE = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class RunNotes:
-    """The words on one run; an empty name leaves the configuration's."""
+    """The annotations of one run; an empty name leaves the configuration's."""
 
     name: str = ""
     tags: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class RunNotes:
 
 
 def read(run: RunDirectory) -> RunNotes:
-    """Return what is written on a run; nothing where there is no such file, or none of ours."""
+    """Return a run's annotations; empty if the file is missing or invalid."""
     try:
         raw = read_json(run.path / FILE)
     except (OSError, ValueError):
@@ -45,7 +45,7 @@ def read(run: RunDirectory) -> RunNotes:
 
 
 def write(run: RunDirectory, remarks: RunNotes) -> None:
-    """Write the words on a run.
+    """Write a run's annotations.
 
     Raises:
         OSError: when the run's directory cannot be written.
@@ -56,7 +56,7 @@ def write(run: RunDirectory, remarks: RunNotes) -> None:
 def changed(
     remarks: RunNotes, *, name: str | None = None, tags: Sequence[str] | None = None, note: str | None = None
 ) -> RunNotes:
-    """Return the remarks with what is given; None leaves as it was.
+    """Return the annotations with these changes; None leaves a value unchanged.
 
     Raises:
         ValueError: naming the field, the value and what is allowed.
@@ -71,7 +71,7 @@ def changed(
 
 
 def named(run: RunDirectory, config_name: str) -> dict[str, Any]:
-    """Return how a run is called on every page, its tags and its note."""
+    """Return a run's displayed name, its tags and its note."""
     remarks = read(run)
     return asdict(remarks) | {"name": remarks.name or config_name or run.run_id, "tags": list(remarks.tags)}
 

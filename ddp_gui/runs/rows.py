@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 def row_of(run: RunDirectory, facts: Facts, digest: Digest, created_unix_s: float) -> Row:
-    """Return the row of a run; its state is looked up now."""
+    """Return the row of a run, with its current state."""
     status, said = liveness.read_status(run), dict(facts)
     expected_steps, config_name = said.pop("expected_steps"), said.pop("config_name")
     return {
@@ -38,7 +38,7 @@ def row_of(run: RunDirectory, facts: Facts, digest: Digest, created_unix_s: floa
 
 
 def unreadable_row(run: RunDirectory, created_unix_s: float, error: Exception) -> Row:
-    """Return the row of a run whose files cannot be made sense of; it says why."""
+    """Return the row of a run with unreadable files; it says why."""
     unknown = (
         "took_s", "model", "model_label", "dataset", "dataset_label", "strategy", "strategy_label",
         "nproc_per_node", "device", "num_steps", "loss", "best_metric", "curve",

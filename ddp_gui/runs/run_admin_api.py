@@ -14,7 +14,7 @@ from ddp_gui.runs.runs import RunStore
 
 
 class RunAdminApi:
-    """What is done to runs that are there; results are JSON values."""
+    """Changes to existing runs; results are JSON values."""
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
@@ -23,7 +23,7 @@ class RunAdminApi:
     def edit_run(
         self, run_id: str, name: str | None = None, tags: list[str] | None = None, note: str | None = None
     ) -> dict[str, Any]:
-        """Rename a run, tag it, write a note on it; what is null stays as it is."""
+        """Rename a run, tag it, write a note on it; null leaves a value unchanged."""
 
         def edit() -> dict[str, Any]:
             run = self._store.open_to_change(run_id)
@@ -64,12 +64,12 @@ class RunAdminApi:
         return in_plain_words(restore)
 
     def list_bin(self) -> list[dict[str, Any]]:
-        """List the deleted runs that who asks may look at, deleted last first."""
+        """List the deleted runs that the current user may see, deleted last first."""
         found = in_plain_words(lambda: run_bin.content(self._runs_dir))
         return [asdict(item) for item in found if self._store.may_see(item.owner)]
 
     def empty_bin(self, run_ids: list[str] | None = None) -> dict[str, Any]:
-        """Delete runs of the bin for good: all that who asks may delete, or these."""
+        """Delete runs in the bin permanently: all that the current user may delete, or these."""
 
         def empty() -> dict[str, Any]:
             chosen = self._own_in_bin() if run_ids is None else _ids(run_ids)

@@ -1,4 +1,4 @@
-"""Finds runs and follows the events of those somebody looks at by byte offset: columns for the charts."""
+"""Finds runs, and follows the events of viewed ones by byte offset."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class RunStore:
         )
 
     def open(self, run_id: str) -> RunDirectory:
-        """Return the run of this id, for looking at it.
+        """Return the run of this id, for viewing it.
 
         Raises:
             ValueError: when there is none that who asks may look at.
@@ -78,7 +78,7 @@ class RunStore:
         return run, owner
 
     def is_shown(self, run_id: str) -> bool:
-        """Tell whether there is such a run and who asks may look at it."""
+        """Tell whether there is such a run and the current user may see it."""
         try:
             self.open(run_id)
         except ValueError:
@@ -86,11 +86,11 @@ class RunStore:
         return True
 
     def may_see(self, owner: str | None) -> bool:
-        """Tell whether who asks may look at a run of this owner."""
+        """Tell whether the current user may see a run of this owner."""
         return rights.may_see(owner, self.class_settings.read())
 
     def view(self, run_id: str) -> RunView:
-        """Return the run's view, made when nobody looked at it before.
+        """Return the run's view, created at first use.
 
         Raises:
             ValueError: when there is no such run or its configuration cannot be read.
@@ -110,7 +110,7 @@ class RunStore:
         return facts.known_to(run, config, self.catalogue.get(), self.own_data)
 
     def predicted_memory(self, config: Config, catalogue: Catalogue) -> Prediction | None:
-        """Return what a rank's memory will hold; None while that is not known."""
+        """Return the predicted memory of a rank; None while it is not known."""
         model, strategy = catalogue.models.get(config.model), catalogue.strategies.get(config.strategy)
         size = model.size(config.model_size) if model else None
         if model is None or strategy is None or size is None:
@@ -126,26 +126,26 @@ class RunStore:
         return predict(config, strategy, size.num_parameters.get(config.dataset), needs)
 
     def forget(self, run_id: str) -> None:
-        """Make a run's view anew the next time: it was started again, perhaps with other ranks."""
+        """Drop a run's view: it was started again, perhaps with other ranks."""
         with self._lock:
             self._views.pop(run_id, None)
 
     def read_again(self, run_ids: Iterable[str]) -> None:
-        """Show at once what was done to these runs: views are made anew, the list reads them now."""
+        """Show changes to these runs at once: drop their views, and refresh the list."""
         changed = list(run_ids)
         for run_id in changed:
             self.forget(run_id)
         self.listing.read_again(changed)
 
     def forget_unused(self) -> None:
-        """Give back the memory of runs nobody has looked at for a minute."""
+        """Free the memory of runs that nobody has viewed for a minute."""
         oldest = time.monotonic() - FORGET_AFTER_S
         with self._lock:
             for run_id in [run_id for run_id, view in self._views.items() if view.used_at < oldest]:
                 del self._views[run_id]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return what the list shows of every run to who asks, newest first; an unreadable run says why."""
+        """Return the rows that the current user may see, newest first; an unreadable run says why."""
         return [row for row in self.listing.rows() if self.may_see(row["owner"])]
 
     def row(self, run_id: str) -> dict[str, Any]:
@@ -158,7 +158,7 @@ class RunStore:
         return self.listing.row(run_id)
 
     def changes(self, since: int = -1) -> Changes:
-        """Return what has changed since a version of what who asks may look at."""
+        """Return the changes since a version, of runs visible to the current user."""
         settings = self.class_settings.read()
         if settings != self._settings_listed:
             self._settings_listed = settings

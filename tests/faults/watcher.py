@@ -9,7 +9,7 @@ from tests.faults import checks
 from tests.faults.checks import Identity, Seen
 from trainers.contract.rundir import RunDirectory
 
-LOOK_EVERY_S = 0.02
+POLL_EVERY_S = 0.02
 LOOK_AT_PROCESSES_EVERY = 25
 
 
@@ -46,7 +46,7 @@ class Watcher:
 
     def _watch(self) -> None:
         looks = 0
-        while not self._closing.wait(LOOK_EVERY_S):
+        while not self._closing.wait(POLL_EVERY_S):
             self._read()
             if looks % LOOK_AT_PROCESSES_EVERY == 0:
                 self._known |= checks.processes_on(self._run)

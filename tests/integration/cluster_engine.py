@@ -6,6 +6,7 @@ name of its job, as Slurm does. What it starts is real: torchrun with its ranks.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import threading
@@ -13,10 +14,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
+
 from tests.harness import REPOSITORY, torchrun_by_hand
 from trainers.contract import events, tickets
 from trainers.contract.config import Config, Problem
-from trainers.contract.events import State
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status
 from trainers.contract.tickets import Ticket
@@ -43,7 +45,7 @@ class Job(Launch):
                 command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             )
         self.kill_at, self.is_forgotten = float("inf"), False
-        self.ends_as: State = "failed"
+        self.ends_as: events.State = "failed"
         self.follower = threading.Thread(target=self._follow, name=name, daemon=True)
         self.follower.start()
 
@@ -55,8 +57,11 @@ class Job(Launch):
         self.follower.join()
 
     def kill(self) -> None:
-        """Kill torchrun; its ranks die with it."""
-        self.process.kill()
+        """Kill torchrun; its ranks die with it, and are waited for: rank 0 holds the run's lock."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            ranks = psutil.Process(self.process.pid).children(recursive=True)
+            self.process.kill()
+            psutil.wait_procs(ranks, ENDED_BY_FORCE_AFTER_S)
 
     def _follow(self) -> None:
         while self.process.poll() is None and not self.is_forgotten:
@@ -69,11 +74,10 @@ class Job(Launch):
         if self.is_forgotten:
             return
         self._read_events()
-        code = self.process.returncode
         if self._status.state not in ("stopped", "finished"):
-            error = f"The job ended with exit code {code}."
+            error = f"The job ended with exit code {self.process.returncode}."
             self._status = replace(self._status, state=self.ends_as, error=error)
-        self._status = replace(self._status, exit_code=code, ended_unix_s=time.time())
+        self._status = replace(self._status, exit_code=self.process.returncode, ended_unix_s=time.time())
         self._save()
 
     def _read_events(self) -> None:
@@ -97,9 +101,8 @@ class ClusterEngine(Engine):
         return Capacity(num_nodes=1, num_gpus=0, num_cores=2)
 
     def check(self, config: Config) -> list[Problem]:
-        if config.num_nodes == 1:
-            return []
-        return [Problem(field="num_nodes", value=config.num_nodes, allowed="1: it has one node")]
+        problem = Problem(field="num_nodes", value=config.num_nodes, allowed="1: it has one node")
+        return [] if config.num_nodes == 1 else [problem]
 
     def start(self, run: RunDirectory, ticket: Ticket) -> Launch:
         assert ticket.grant is not None

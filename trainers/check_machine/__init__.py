@@ -1,1 +1,1 @@
-"""Whether this machine trains as it should: real short jobs, one after the other, and what came of each."""
+"""Checks whether this machine trains correctly, with short real jobs, one after the other."""

@@ -1,11 +1,11 @@
-"""Checks whether this machine trains as it should, by real short jobs.
+"""Checks whether this machine trains correctly, with short real jobs.
 
     python -m trainers.check_machine [--runs-dir RUNS] [--ranks N] [--device auto|cpu|cuda]
                                      [--except-gpus UUID,...] [--job-limit SECONDS] [--json]
 
 Every strategy that fits, a checkpoint, a killed rank, an exact resume and Stop; all-reduces; driver, wheel
-and card; the disk of the runs. Only GPUs that nobody uses, else ranks on the CPU. Ctrl-C cancels. It exits
-with 0 when all passed, 1 when not, 2 when it could not begin, 130 when it was cancelled.
+and card; the disk of the runs. Only idle GPUs, else CPU ranks. Ctrl-C cancels. It exits with 0 when all
+passed, 1 when not, 2 when it could not begin, 130 when it was cancelled.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FEWEST_RANKS_ANYWHERE = 4
 
 
 def main() -> None:
-    """Check, print what comes of it, and exit with whether all passed."""
+    """Run the check, print its findings, and exit with whether all passed."""
     options = _options()
     runs_dir = options.runs_dir.resolve()
     private_files.begin(runs_dir)
@@ -102,7 +102,7 @@ class _Text:
         self._device: str | None = None
 
     def tell(self, state: dict[str, Any], finding: Finding | None) -> None:
-        """Print what was found."""
+        """Print the new findings."""
         if state["device"] is not None and self._device is None:
             self._device = state["device"]
             print(f"Checking on {self._device}.", flush=True)
@@ -110,7 +110,7 @@ class _Text:
             print(table.line(finding), flush=True)
 
     def end(self, state: dict[str, Any], report: Path) -> None:
-        """Print what it comes to."""
+        """Print the summary."""
         if state["had_company"]:
             print("Runs went on meanwhile: the times say little.")
         kept = f" For a bug report: {report}" if report.is_file() else ""
@@ -118,14 +118,14 @@ class _Text:
 
 
 class _Json:
-    """Prints the whole state, a line at each change."""
+    """Prints the whole state as a line of JSON at each change."""
 
     def tell(self, state: dict[str, Any], _finding: Finding | None) -> None:
         """Print the state."""
         print(json.dumps(state), flush=True)
 
     def end(self, _state: dict[str, Any], _report: Path) -> None:
-        """Say nothing more: the last line says all."""
+        """Do nothing: the last line already has everything."""
 
 
 if __name__ == "__main__":

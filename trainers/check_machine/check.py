@@ -1,4 +1,4 @@
-"""The whole check: what is checked in which order, how far it is, and what is kept of it."""
+"""The whole check: the order of its parts, its progress, and its stored result."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from trainers.contract.run_ids import RUN_ID_PATTERN
 from trainers.contract.rundir import RunDirectory
 from trainers.machine import cuda_environment
 
-# Of what others say; logs are in the file.
+# The longest text from outside in a finding; logs are in the file.
 MOST_SAID_CHARS = 1_000
 _FIRST = {
     "driver": "Driver, wheel and card",
@@ -48,7 +48,7 @@ _DDP = {
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """What somebody asked for.
+    """The options of a check.
 
     Attributes:
         device: `auto`, `cpu` or `cuda`.
@@ -65,7 +65,7 @@ class Wanted:
 
 
 class Check:
-    """One check of this machine, from its first job to what is kept of it.
+    """One check of this machine, from its first job to its stored result.
 
     Args:
         tell: called with the whole state whenever something has changed.
@@ -99,7 +99,7 @@ class Check:
         """Check everything; return whether all passed.
 
         Raises:
-            ValueError: when another check is going on, or what is wanted cannot be had.
+            ValueError: when another check is running, or the requested devices are not available.
             OSError: when the folder of a check cannot be made.
         """
         self._runs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -112,9 +112,9 @@ class Check:
             except CancelledError:
                 self._cancel()
             finally:
-                if self._state == "running":  # an error of our own, between two checks
+                if self._state == "running":  # an internal error, between two checks
                     self._state = "failed"
-                # After the jobs' folder has gone: on a full disk that makes room.
+                # After the jobs' folder is removed, which frees space on a full disk.
                 if self._has_begun():
                     self._keep()
         self._tell(self.to_json(), None)
@@ -126,7 +126,7 @@ class Check:
         )
 
     def _keep(self) -> None:
-        """Keep what was found; where the disk does not take it, say so beside what was found."""
+        """Store the findings; if that fails, add the reason to them."""
         text = report.write(self.to_json(), list(self._findings.values()))
         try:
             self._files.keep(self.to_json(with_logs=True), text)
@@ -134,7 +134,7 @@ class Check:
             self._not_kept = f" It could not be kept: {error.strerror}."
 
     def to_json(self, *, with_logs: bool = False) -> dict[str, Any]:
-        """Return what the page and scripts see."""
+        """Return the check as the page and scripts see it."""
         findings = list(self._findings.values())
         now = next((finding.title for finding in findings if finding.state == "running"), None)
         return {
@@ -154,7 +154,7 @@ class Check:
         }
 
     def _checks(self, folder: Path) -> Generator[tuple[str, Callable[[], Outcome]]]:
-        """Yield each check by its id; which strategies there are is known after the first."""
+        """Yield each check with its id; the strategies are known after the first one."""
         yield "driver", self._check_driver
         yield "file_system", partial(disk.check_file_system, folder)
         yield "disk", partial(disk.check_disk, folder, self._patience)
@@ -183,14 +183,14 @@ class Check:
             bench.done()
 
     def _check_driver(self) -> Outcome:
-        """See whether torch can use the GPUs that nobody uses, and choose what the jobs run on."""
-        gpus = devices.look(self._wanted.except_gpus)
+        """Check whether torch can use the idle GPUs, and choose the devices of the jobs."""
+        gpus = devices.sample(self._wanted.except_gpus)
         seen = cuda_environment.only(gpu.uuid for gpu in gpus.free)
         self._probe = driver.ask_torch(seen, self._patience)
         if (obstacle := self._probe.obstacle) is not None:
             obstacle = replace(obstacle, reason=scrub(obstacle.reason, self._known))
             self._probe = replace(self._probe, obstacle=obstacle)
-        verdict = driver.judge(Nvidia.look(), self._probe, num_free=len(gpus.free))
+        verdict = driver.judge(Nvidia.read(), self._probe, num_free=len(gpus.free))
         usable = devices.usable(gpus, self._probe.uuids)
         self._devices = devices.choose(
             self._wanted.device, self._wanted.num_ranks, usable, verdict.why_no_gpu
@@ -232,7 +232,7 @@ class Check:
         return Bench(folder, on, self._patience, limit_s).guarded(check)
 
     def _carry_out(self, name: str, check: Callable[[], Outcome]) -> None:
-        """Do one check, and write down what came of it and how long it took."""
+        """Run one check, and record its outcome and duration."""
         self._findings[name] = replace(self._findings[name], state="running")
         self._tell(self.to_json(), None)
         started = time.monotonic()
@@ -268,7 +268,7 @@ class Check:
                 self._findings[name] = replace(finding, state="cancelled")
 
     def _compared(self, finding: Finding) -> str:
-        """Say how a finding differs from the last check on as many devices of the kind."""
+        """Describe how a finding differs from the last check on as many devices of this kind."""
         self._had_company = self._had_company or does_a_run_go_on(self._runs_dir)
         if self._last is None:
             return ""
@@ -278,7 +278,7 @@ class Check:
 
 
 def does_a_run_go_on(runs_dir: Path) -> bool:
-    """Tell whether a run goes on now: its processes share the machine with the check."""
+    """Tell whether a run is live: its processes share the machine with the check."""
     folders = (path for path in runs_dir.iterdir() if RUN_ID_PATTERN.fullmatch(path.name))
     return any(RunDirectory(path).is_locked() for path in folders if path.is_dir())
 

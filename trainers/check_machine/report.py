@@ -21,7 +21,7 @@ _LINE = "=" * 78
 
 
 def versions() -> dict[str, str | None]:
-    """Return the versions of everything at work; None for what is not there."""
+    """Return the versions of all software in use; None for what is not installed."""
     driver, cuda = hardware.driver_versions()
     found: dict[str, str | None] = {"Python": platform.python_version()}
     for package in PACKAGES:
@@ -44,7 +44,7 @@ def _system() -> str:
 
 
 def write(check: Mapping[str, Any], findings: list[Finding]) -> str:
-    """Return the file's text; what comes from outside was scrubbed when it was found."""
+    """Return the file's text; text from outside was already scrubbed."""
     started = datetime.fromtimestamp(check["started_unix_s"], tz=UTC)
     about = f"Checked {started:%Y-%m-%d %H:%M} UTC, {check['took_s']:.0f} s, on {check['device']}"
     at_work = [f"{name}: {version or 'none'}" for name, version in check["versions"].items()]

@@ -1,6 +1,6 @@
-"""The folder in which a check works, beside the runs: on their disk, and in no list of runs.
+"""The work folder of a check, beside the runs: on their disk, but not in the list of runs.
 
-Who holds the lock beside it checks now. What a killed check left there is removed by the next one.
+The lock beside it is held by the running check. The next check removes what a killed one left.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from trainers.files import plain_files, private_files
 
 @contextlib.contextmanager
 def alone(files: CheckFiles) -> Iterator[None]:
-    """Keep other checks of these runs away.
+    """Hold the lock that excludes other checks of this runs directory.
 
     Raises:
-        ValueError: when another check is going on, or the folder is another user's.
+        ValueError: when another check is running, or the folder is another user's.
         OSError: when it cannot be made.
     """
     private_files.make_folder(files.folder)
@@ -39,7 +39,7 @@ def alone(files: CheckFiles) -> Iterator[None]:
 
 @contextlib.contextmanager
 def scratch(files: CheckFiles) -> Iterator[Path]:
-    """Give an empty folder to work in, and leave nothing of it; who calls is `alone`.
+    """Yield an empty work folder, and remove it afterwards; requires the lock of `alone`.
 
     Raises:
         OSError: when it cannot be made.

@@ -1,4 +1,4 @@
-"""Takes out of a text what names a person or a machine: paths of homes, names, values of the environment."""
+"""Removes from a text what identifies a person or a machine: home paths, names, values of the environment."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from pathlib import Path
 
 from trainers.files.paths import REPOSITORY
 
-# Shorter values of the environment are words such as "1", "xterm" or "cpu", and stand everywhere.
+# Shorter values are words such as "1", "xterm" or "cpu", which are everywhere.
 SHORTEST_VALUE = 6
 SHORTEST_NAME = 2
-# They name no person: accounts that systems come with, and words of every log.
+# They identify no person: standard accounts, and words of every log.
 ACCOUNTS = ("admin", "debian", "docker", "ec2-user", "fedora", "nobody", "root", "runner", "ubuntu", "user")
 WORDS = ("cpu", "cuda", "gpu", "linux", "localhost", "python", "rank", "torch")
 NOBODYS_NAMES = frozenset(ACCOUNTS + WORDS)
 LOWEST_PERSON_UID = 1000
 
-# Versions, which are in many an environment too.
+# Versions, which occur in environments too.
 _VERSION = re.compile(r"v?\d{1,4}(?:\.\d{1,4}){1,3}(?:\+[a-z]+\d*)?")
 _HOMES = re.compile(
     r"(?<![\w.])(?:/[\w.-]+)*/(?:homes?\d*|[Uu]sers)/[^\s/:\"',;)\]]+|(?<![\w.])/root(?![\w.-])"
@@ -35,7 +35,7 @@ _ADDRESSES = re.compile(
     r"\b(?!127\.0\.0\.1\b)(?:\d{1,3}\.){3}\d{1,3}(?![.\d])"
     r"|(?<![\w:-])(?:[0-9A-Fa-f]{2}[:-]){5}[0-9A-Fa-f]{2}(?![\w:-])"
 )
-# What looks like IPv6 may be the time of the day or C++: Python's own reader decides.
+# What looks like IPv6 may be a time or C++: Python's own parser decides.
 _MAYBE_IPV6 = re.compile(
     r"(?<![\w:.])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?:(?:\.\d{1,3}){3})?(?:%\w+)?(?![\w:])"
 )
@@ -48,7 +48,7 @@ class Known:
     """What must not be in a file that is sent to others.
 
     Attributes:
-        folders: each with what stands in its place; the longest is looked for first.
+        folders: each with its placeholder; the longest is replaced first.
         names: of people and of this machine.
         values: of the environment.
     """
@@ -59,17 +59,17 @@ class Known:
 
     @staticmethod
     def here(runs_dir: Path) -> Known:
-        """Return what names this user, this machine and this place."""
+        """Return what identifies this user, this machine and this checkout."""
         folders = dict.fromkeys({sys.prefix, sys.base_prefix} - {"/", "/usr"}, "PYTHON")
         places = {runs_dir: "RUNS", REPOSITORY: "PROJECT"}
-        with contextlib.suppress(RuntimeError):  # a container that runs as a number has no home
+        with contextlib.suppress(RuntimeError):  # a container with a numeric user has no home
             places[Path.home()] = "HOME"
         for path, stands_for in places.items():
             folders |= {str(path): stands_for, str(path.resolve()): stands_for}
         host = socket.gethostname()
         names = [os.environ.get(name, "") for name in ("USER", "LOGNAME")] + [host, host.partition(".")[0]]
         entries = pwd.getpwall()
-        with contextlib.suppress(KeyError):  # a directory service lists nobody, but answers for one
+        with contextlib.suppress(KeyError):  # a directory service lists no users, but resolves a single one
             entries.append(pwd.getpwuid(os.getuid()))
         for entry in entries:
             if entry.pw_uid >= LOWEST_PERSON_UID or entry.pw_uid == os.getuid():
@@ -79,7 +79,7 @@ class Known:
 
 
 def scrub(text: str, known: Known) -> str:
-    """Return a text that comes from outside without what is known of people and of this place."""
+    """Return a text from outside without what identifies people and this checkout."""
     for folder in sorted(known.folders, key=len, reverse=True):
         if len(folder) > 1:
             text = re.sub(rf"{re.escape(folder)}(?![\w.-])", known.folders[folder], text)

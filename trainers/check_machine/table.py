@@ -1,4 +1,4 @@
-"""The table of a check as text, a line as soon as it is known."""
+"""The table of a check as text, each line printed as soon as it is known."""
 
 from __future__ import annotations
 

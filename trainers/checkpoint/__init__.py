@@ -1,1 +1,1 @@
-"""Saving and restoring everything a run needs to go on bit for bit."""
+"""Saving and restoring everything that a run needs to resume bit for bit."""

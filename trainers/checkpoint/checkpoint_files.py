@@ -1,4 +1,4 @@
-"""Checkpoints on disk: whole or not there, verified before they are loaded, deleted by a rule."""
+"""Checkpoints on disk: whole or absent, verified before loading, deleted by a rule."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from trainers.contract.rundir import Checkpoint, RunDirectory
 from trainers.files import plain_files
 from trainers.files.json_files import read_json, sync_directory, write_json_atomically
 
-# What a person asked for is theirs to delete.
+# Only a person deletes what a person requested.
 KEPT_REASONS = frozenset({"button"})
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that is not there, not whole or not this run's."""
+    """A checkpoint that is missing, damaged or not this run's."""
 
 
 def partial_path(run: RunDirectory, step: int) -> Path:
-    """Return where a checkpoint lies while it is written."""
+    """Return the path of a checkpoint while it is written."""
     return run.checkpoints / f".step_{step}.partial"
 
 
 def final_path(run: RunDirectory, step: int) -> Path:
-    """Return where a whole checkpoint lies."""
+    """Return the path of a whole checkpoint."""
     return run.checkpoints / f"step_{step}"
 
 
 def write_tensors(path: Path, state: object) -> None:
     """Write tensors and plain values with `torch.save`."""
-    # The manifest has a better sum of the whole file than the zip's of each tensor, which takes time.
+    # The manifest has a better checksum of the whole file than the zip's of each tensor, which takes time.
     computes_crc32 = get_crc32_options()
     set_crc32_options(False)
     try:
-        # A file of Python's: what torch opens itself fails without the system's word on why.
+        # A Python file object: files that torch opens itself fail without the system's reason.
         with path.open("wb") as file:
             torch.save(state, file)
     finally:
@@ -57,11 +57,11 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def publish(run: RunDirectory, step: int, about: Mapping[str, Any], files: Mapping[str, Any]) -> int:
-    """Complete a checkpoint by its manifest and give it its name; return its bytes."""
+    """Complete a checkpoint with its manifest and rename it; return its bytes."""
     aside, target = partial_path(run, step), final_path(run, step)
     before = next((item for item in run.list_checkpoints() if item.step == step), None)
     if before is not None and (reason := reason_of(before)) in KEPT_REASONS:
-        about = {**about, "reason": reason}  # somebody asked for this step, before the run was resumed
+        about = {**about, "reason": reason}  # this step was requested before the run was resumed
     manifest = {
         "format_version": FORMAT_VERSION,
         "step": step,
@@ -73,7 +73,7 @@ def publish(run: RunDirectory, step: int, about: Mapping[str, Any], files: Mappi
         sync_directory(folder)
     write_json_atomically(aside / MANIFEST, manifest)
     if os.path.lexists(target):
-        # Resumed from an older checkpoint, this step is reached a second time.
+        # After a resume from an older checkpoint, this step is reached a second time.
         replaced = target.with_name(f".{target.name}.replaced")
         plain_files.remove(replaced)
         target.rename(replaced)
@@ -86,13 +86,13 @@ def publish(run: RunDirectory, step: int, about: Mapping[str, Any], files: Mappi
 
 
 def _after_all_others(run: RunDirectory, now: float) -> float:
-    """Return a time after that of every other checkpoint, also when the clock was set back meanwhile."""
+    """Return a time after that of every other checkpoint, even if the clock was set back."""
     newest = max((item.saved_unix_s for item in run.list_checkpoints()), default=0.0)
     return max(now, math.nextafter(newest, math.inf))
 
 
 def remove_leftovers(run: RunDirectory) -> None:
-    """Delete what a save left behind when it was killed half-way; bring back what it had set aside."""
+    """Delete what a killed save left behind; restore what it had set aside."""
     for replaced in run.checkpoints.glob(".step_*.replaced"):
         target = replaced.with_name(replaced.name.removeprefix(".").removesuffix(".replaced"))
         if not os.path.lexists(target) and not replaced.is_symlink():
@@ -106,12 +106,12 @@ def retire(
 ) -> tuple[int, ...]:
     """Delete old checkpoints; return their steps.
 
-    The one just saved stays, the best one, and every one that a person asked for; of the others the
-    newest `keep_last`. None: all stay.
+    The one just saved, the best one, and requested ones are kept; of the others the newest `keep_last`. None:
+    all are kept.
     """
     if keep_last is None:
         return ()
-    # By when they were saved: after a resume from an older one, the highest step is not the newest.
+    # By the time of saving: after a resume from an older one, the highest step is not the newest.
     by_age = sorted(
         run.list_checkpoints(), key=lambda item: (item.step == just_saved, item.saved_unix_s, item.step)
     )
@@ -129,7 +129,7 @@ def retire(
 
 
 def change_reason(run: RunDirectory, step: int, reason: str) -> None:
-    """Note that a checkpoint that is there already was also asked for; it then stays."""
+    """Record that an existing checkpoint was also requested, so that it is kept."""
     path = final_path(run, step) / MANIFEST
     manifest = read_json(path)
     write_json_atomically(path, {**manifest, "reason": reason})
@@ -147,7 +147,7 @@ def reason_of(item: Checkpoint) -> str:
 
 
 def verify(run: RunDirectory, step: int) -> dict[str, Any]:
-    """Check a checkpoint's files against the sizes and sums of its manifest, and return the manifest.
+    """Check a checkpoint's files against the sizes and checksums of its manifest, and return the manifest.
 
     Raises:
         CheckpointError: naming the file that is missing or differs, and the newest whole checkpoint.
@@ -165,7 +165,7 @@ def verify(run: RunDirectory, step: int) -> dict[str, Any]:
 
 
 def read_state(run: RunDirectory, step: int) -> dict[str, Any]:
-    """Return where training stood at a checkpoint: `progress`, `binding` and `scaler`.
+    """Return the training state of a checkpoint: `progress`, `binding` and `scaler`.
 
     Raises:
         CheckpointError: naming what is missing or wrong.
@@ -178,7 +178,7 @@ def read_state(run: RunDirectory, step: int) -> dict[str, Any]:
 
 
 def newest_whole(run: RunDirectory) -> int | None:
-    """Return the step of the checkpoint saved last whose files are what was saved."""
+    """Return the step of the intact checkpoint that was saved last."""
     found = manifests.newest_whole(run)
     return None if found is None else found.step
 
@@ -186,7 +186,7 @@ def newest_whole(run: RunDirectory) -> int | None:
 def why(error: BaseException) -> str:
     """Return the plain reason of a failed file operation.
 
-    torch hides the system's word (no space left) behind one of its own about positions in an archive.
+    torch hides the system's reason (no space left) behind its own error about positions in an archive.
     """
     found: BaseException | None = error
     while found is not None:

@@ -1,4 +1,4 @@
-"""Writes checkpoints: every rank its part, all together or not at all; runs beside training."""
+"""Writes checkpoints beside training: every rank its part, all together or not at all."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, kw_only=True)
 class Saved:
-    """What one save came to; `removed`: steps of older checkpoints that went."""
+    """The outcome of one save; `removed`: steps of older checkpoints that were deleted."""
 
     step: int
     path: Path
@@ -45,11 +45,12 @@ Outcome = Saved | CheckpointError
 
 
 class CheckpointWriter:
-    """One rank's part in writing; all ranks make it at the same point, and write the same steps.
+    """One rank's part in writing; all ranks create it at the same point, and write the same steps.
 
     Args:
         binding: what a resume must find unchanged (sizes of the data and the model).
-        keep_last, keep_best: which checkpoints stay when a new one is whole; see `checkpoint_files.retire`.
+        keep_last, keep_best: which checkpoints are kept when a new one is whole; see
+        `checkpoint_files.retire`.
     """
 
     def __init__(
@@ -69,13 +70,14 @@ class CheckpointWriter:
         self._binding = dict(binding)
         self._keep_last = keep_last
         self._keep_best = keep_best
-        # Ranks talk about files over a group of their own: never in between training's collectives.
+        # Communication about files has its own group, so that it never interleaves with training's
+        # collectives.
         self.group = (
             dist.new_group(backend="gloo", timeout=world.slow_timeout) if dist.is_initialized() else None
         )
 
     def write(self, snapshot: Snapshot) -> Saved | CheckpointError:
-        """Write this rank's part, agree with the others, publish; every rank hears the same outcome."""
+        """Write this rank's part, agree with the others, publish; every rank gets the same outcome."""
         aside = files.partial_path(self._run, snapshot.progress.step)
         try:
             with Sealing() as sealing:
@@ -92,7 +94,7 @@ class CheckpointWriter:
             raise MemoryError(snapshot.problem)
         if self._world.is_main:
             plain_files.remove(aside)
-            # Not with its parents: the directory of a run that was deleted does not come again.
+            # Without its parents: the directory of a deleted run must not reappear.
             aside.parent.mkdir(exist_ok=True)
             aside.mkdir()
 
@@ -103,7 +105,7 @@ class CheckpointWriter:
         sharded_files.write(snapshot.state, aside / SHARDS, self.group)
 
     def _write_own(self, aside: Path, snapshot: Snapshot, sealing: Sealing) -> None:
-        """Write what this rank alone writes: its random state, and rank 0 all that is one for all."""
+        """Write this rank's own files: its random state, and on rank 0 everything shared."""
         files.write_tensors(aside / f"rank_{self._world.rank}.pt", snapshot.random_state)
         if not self._world.is_main:
             return
@@ -123,7 +125,7 @@ class CheckpointWriter:
         files.write_tensors(aside / OPTIMIZER, snapshot.state["optimizer"])
 
     def _publish(self, aside: Path, snapshot: Snapshot, sealing: Sealing) -> Saved:
-        """Give the checkpoint its name and delete old ones, by rank 0; every rank hears what came of it."""
+        """Rename the checkpoint and delete old ones, on rank 0; every rank gets the outcome."""
         step = snapshot.progress.step
 
         def publish() -> int:
@@ -158,12 +160,12 @@ class CheckpointWriter:
                 self._run, snapshot.progress.step, keep_last=self._keep_last, best_step=best_step
             )
         except OSError as error:
-            # The new one is whole all the same.
+            # The new one is whole nevertheless.
             log.warning("old checkpoints could not be deleted: %s", error)
             return ()
 
     def _together(self, action: Callable[[], Result], aside: Path) -> Result:
-        """Run a part of a save on every rank, and return what rank 0's came to, a JSON value.
+        """Run a part of a save on every rank, and return rank 0's result, a JSON value.
 
         Raises:
             CheckpointError: on all ranks when it failed on one; nothing is left behind then.
@@ -172,7 +174,7 @@ class CheckpointWriter:
         try:
             mine = (None, action())
         except Exception as error:
-            # Whatever it was: the other ranks wait to hear of it, and training has nothing to do with it.
+            # Any error: the other ranks wait for the outcome, and training must not be affected.
             log.warning("a checkpoint could not be written", exc_info=True)
             mine = (files.why(error), None)
         answers = self._gather(mine)
@@ -191,5 +193,5 @@ class CheckpointWriter:
         try:
             return gather_json(value, self.group)
         except RuntimeError as error:
-            # Their process is gone, and with it this run; the supervisor says why.
+            # Their process is gone, which ends this run; the supervisor reports why.
             raise CheckpointError(f"the other ranks do not answer: {error}") from error

@@ -1,4 +1,4 @@
-"""Tensors from a checkpoint's files: read as data only, and checked before training takes them over."""
+"""Tensors from a checkpoint's files: read as data only, and checked before training uses them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def load_tensors(path: Path) -> Any:
     """Return what `torch.save` wrote into a file, if it is tensors and plain values; in host memory.
 
     Raises:
-        CheckpointError: in words of ours. torch's own advise to load such a file as a program.
+        CheckpointError: with our own text, because torch's suggests loading such a file with pickle.
     """
     try:
         with open_plain(path) as file:
@@ -40,7 +40,7 @@ def load_tensors(path: Path) -> Any:
 
 
 def check_weights(network: nn.Module, weights: Mapping[str, Tensor], name: str) -> None:
-    """See that weights are those of a network.
+    """Check that weights belong to a network.
 
     Raises:
         CheckpointError: naming the first that is missing, is not known or has another shape.
@@ -56,7 +56,7 @@ def check_weights(network: nn.Module, weights: Mapping[str, Tensor], name: str) 
 
 
 def check_optimizer(optimizer: torch.optim.Optimizer, state: Any, name: str) -> None:
-    """See that a state is one of this optimizer, so that no later step stumbles over it.
+    """Check that a state belongs to this optimizer, so that no later step fails on it.
 
     Raises:
         CheckpointError: naming what is missing or wrong.
@@ -83,7 +83,7 @@ def check_optimizer(optimizer: torch.optim.Optimizer, state: Any, name: str) -> 
 
 
 def check_random_state(state: Any, name: str) -> None:
-    """See that every generator can be put to where a state says.
+    """Check that every random generator can be set to a state.
 
     Raises:
         CheckpointError: naming what is missing or wrong.
@@ -107,7 +107,7 @@ def _check_group(group: dict[str, Any], own: dict[str, Any], where: str) -> None
         is_switch = value is None or isinstance(value, bool)
         if key not in group:
             if is_switch:
-                continue  # torch adds such from version to version, and fills them in itself
+                continue  # newer versions of torch add such keys, and fill them in themselves
             raise CheckpointError(f"{where} lacks {key!r}")
         if is_switch or key == "params":
             is_same = type(group[key]) is type(value) and group[key] == value
@@ -124,7 +124,7 @@ def _kind(value: Any) -> object:
 
 
 def _names_of_state(optimizer: torch.optim.Optimizer) -> dict[str, bool]:
-    """Return what the optimizer keeps for a parameter, and whether it is one number; a tiny one is asked."""
+    """Return what the optimizer stores per parameter, and whether it is a scalar; tested with a tiny one."""
     known = inspect.signature(type(optimizer).__init__).parameters
     options = {name: value for name, value in optimizer.defaults.items() if name in known}
     parameter = nn.Parameter(torch.zeros(2))

@@ -1,4 +1,4 @@
-"""Saves and restores everything a run needs to go on bit for bit; writing happens beside training."""
+"""Saves and restores everything that a run needs to resume bit for bit; writing happens beside training."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 Outcome = Saved | CheckpointError
 
-# Saved because training came by, not because somebody waits for it.
+# Saves by schedule, which nobody waits for.
 AUTOMATIC_REASONS = frozenset({"schedule", "best"})
 
 
@@ -49,8 +49,9 @@ class Checkpointer:
 
     Args:
         binding: what a resume must find unchanged (sizes of the data and the model).
-        keep_last, keep_best: which checkpoints stay when a new one is whole; see `checkpoint_files.retire`.
-        announce: told what became of each save, from the writing thread of every rank.
+        keep_last, keep_best: which checkpoints are kept when a new one is whole; see
+        `checkpoint_files.retire`.
+        announce: called with the outcome of each save, from the writing thread of every rank.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Checkpointer:
         self._saved: set[int] = set()
         if strategy.is_sharded:
             from trainers.checkpoint import (
-                sharded_files,  # takes a second: better now than while training stands still
+                sharded_files,  # takes a second: better now than during a save
             )
 
             self._copies = HostCopies(world.device, sharded_files.local_piece, sharded_files.with_piece)
@@ -88,22 +89,21 @@ class Checkpointer:
         self._writer = CheckpointWriter(
             run, world, strategy, binding=binding, keep_last=keep_last, keep_best=keep_best
         )
-        # An optimizer has no state before its first step; room for it is made then, beside training.
+        # An optimizer has no state before its first step; memory for it is reserved then, beside training.
         self._preparation: threading.Thread | None = None
         self._first_step = optimizer.register_step_post_hook(self._prepare)
 
     def save(self, progress: Progress, reason: str, *, value: float | None = None) -> float:
-        """Copy this step's state and begin to write it; return the seconds training stood still for that.
+        """Copy this step's state and begin to write it; return the seconds that training was paused.
 
-        An earlier save that is still going on is waited for first. A step that is saved, or on its way
-        to the disk, is not saved again: 0.0.
+        It waits for an earlier save first. A step that is saved, or being written, is not saved again: 0.0.
 
         Args:
             reason: why, for the manifest; one in `checkpoint_files.KEPT_REASONS` is never deleted.
             value: the metric of this step, for the manifest; left out, the best value if it is this step's.
         """
         started = time.perf_counter()
-        # All ranks must decide alike here, whatever their threads have got to: no look at the outcome.
+        # All ranks must decide alike here, independent of their threads: the outcome must not be read.
         is_on_its_way = self._thread is not None and self._begun_step == progress.step
         if is_on_its_way and reason in AUTOMATIC_REASONS:
             return 0.0
@@ -126,7 +126,7 @@ class Checkpointer:
         return self._outcome
 
     def is_saved(self, step: int) -> bool:
-        """Tell whether a whole checkpoint of this step is known to be on the disk."""
+        """Tell whether a whole checkpoint of this step is on the disk."""
         return step in self._saved
 
     def close(self) -> None:
@@ -136,10 +136,10 @@ class Checkpointer:
         self.wait()
 
     def load(self, step: int) -> Progress:
-        """Put this rank into the state saved at `step`, after checking every file.
+        """Load this rank's state of `step`, after checking every file.
 
         Raises:
-            CheckpointError: when there is no whole checkpoint of this step, or it is another run's.
+            CheckpointError: when there is no whole checkpoint of this step, or it belongs to another run.
         """
         manifest = verify(self._run, step)
         path = files.final_path(self._run, step)
@@ -172,7 +172,7 @@ class Checkpointer:
         try:
             self._copies.reserve(live)
         except (RuntimeError, MemoryError) as error:
-            log.warning("there is no room for checkpoints: %s", error)  # the first save says so to everybody
+            log.warning("there is no room for checkpoints: %s", error)  # the first save reports it
 
     @property
     def _writes_state(self) -> bool:
@@ -201,7 +201,7 @@ class Checkpointer:
         return snapshot
 
     def _write(self, snapshot: Snapshot) -> None:
-        """Write, note what came of it and tell; the body of the writing thread."""
+        """Write, record the outcome and announce it; the body of the writing thread."""
         self._world.use_device()
         outcome = self._writer.write(snapshot)
         if isinstance(outcome, Saved):
@@ -211,7 +211,7 @@ class Checkpointer:
         self._announce(outcome)
 
     def _note_reason(self, step: int, reason: str) -> None:
-        """Keep a checkpoint for good that was there already when a person asked for it."""
+        """Keep an existing checkpoint permanently, because a person requested it."""
         if reason not in files.KEPT_REASONS or not self._world.is_main:
             return
         try:
@@ -222,7 +222,7 @@ class Checkpointer:
     def _check_binding(self, step: int, binding: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
         saved = {"strategy": manifest["strategy"], **binding}
         for name, value in {"strategy": self._strategy.name, **self._binding}.items():
-            found = saved.get(name, value)  # an older checkpoint may not say
+            found = saved.get(name, value)  # an older checkpoint may lack it
             if found != value:
                 raise CheckpointError(
                     f"checkpoint step_{step} was saved with {name} = {found}, but now it is {value}: "
@@ -230,7 +230,7 @@ class Checkpointer:
                 )
 
     def _restore_random_state(self, path: Path, step: int, manifest: Mapping[str, Any]) -> None:
-        """Go on drawing as this rank did; ranks of one replica draw alike, also where there are more now."""
+        """Restore this rank's random state; ranks of one replica draw alike, also if their number changed."""
         world, strategy = self._world, self._strategy
         rank = world.rank
         if world.world_size != manifest["world_size"]:
@@ -244,7 +244,7 @@ class Checkpointer:
             torch.manual_seed(torch.initial_seed() + 1_000_003 * (strategy.replica + 1) + step)
 
     def _load_whole(self, path: Path) -> None:
-        # On the host: the optimizer itself brings each number to where its kernels want it.
+        # On the host: the optimizer itself moves each number to the device its kernels need.
         state = {"model": weight_files.read(path), "optimizer": load_tensors(path / OPTIMIZER)}
         check_weights(self._strategy.network, state["model"], "the file of weights")
         check_optimizer(self._optimizer, state["optimizer"], OPTIMIZER)

@@ -24,7 +24,7 @@ class Effort:
     waits_for_disk: bool
 
 
-def look(pid: int) -> Effort | None:
+def sample(pid: int) -> Effort | None:
     """Return a process's effort; None when it is gone."""
     try:
         root = psutil.Process(pid)

@@ -11,7 +11,7 @@ import psutil
 
 from trainers.machine import process_title
 
-TREE_LOOK_S = 0.5
+UPDATE_EVERY_S = 0.5
 KILL_WAIT_S = 3.0
 # After SIGKILL the driver takes a process's GPU contexts and pinned memory apart before it is gone.
 GPU_KILL_WAIT_S = 30.0
@@ -42,7 +42,7 @@ def all_pids() -> list[int]:
     return psutil.pids()
 
 
-def look_at(pid: int) -> ProcessFacts | None:
+def inspect(pid: int) -> ProcessFacts | None:
     """Return what can be known of a process; None when it is not there, or not to be seen from here."""
     try:
         process = psutil.Process(pid)
@@ -131,14 +131,14 @@ class ProcessTree:
         self._root_pid = root_pid
         self._with_root = with_root
         self._known: set[psutil.Process] = set()
-        self._looked_at = 0.0
+        self._updated_at = 0.0
         self._gpu_killed_at: float | None = None
 
-    def look(self, *, now: bool = False) -> None:
+    def update(self, *, now: bool = False) -> None:
         """Remember who is there, at most every half second."""
-        if not now and time.monotonic() - self._looked_at < TREE_LOOK_S:
+        if not now and time.monotonic() - self._updated_at < UPDATE_EVERY_S:
             return
-        self._looked_at = time.monotonic()
+        self._updated_at = time.monotonic()
         try:
             root = psutil.Process(self._root_pid)
             self._known.update(root.children(recursive=True))
@@ -173,7 +173,7 @@ class ProcessTree:
         """
         began = time.monotonic()
         while True:
-            self.look(now=True)
+            self.update(now=True)
             survivors = self.survivors()
             if not survivors:
                 self._gpu_killed_at = None

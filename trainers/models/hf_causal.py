@@ -60,7 +60,7 @@ def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
     network = TrainedWriter(trained, spec.num_classes)
     example = torch.arange(spec.input_shape[0]).remainder(spec.num_classes).unsqueeze(0)
     pretrained.freeze_unused(network, example)
-    if looks_ahead(network, example):
+    if is_not_causal(network, example):
         raise ValueError(
             f"the model in {folder} sees the words that it is to guess, so it cannot learn to write: "
             "it is one for understanding text. Use it with model hf_text"
@@ -69,7 +69,7 @@ def build(spec: DataSpec, options: ModelOptions) -> nn.Module:
 
 
 @torch.no_grad()
-def looks_ahead(network: nn.Module, tokens: Tensor) -> bool:
+def is_not_causal(network: nn.Module, tokens: Tensor) -> bool:
     """Tell whether the second half of a text changes the scores in the first; `tokens` is (1, length)."""
     network.eval()
     half = tokens.shape[1] // 2

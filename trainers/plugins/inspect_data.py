@@ -83,7 +83,7 @@ def inspect(options: DataOptions, *, prepare: bool, time_limit_s: float = limits
     extra: list[DataProblem] = []
     try:
         with limits.bounded(options.path, seconds=time_limit_s):
-            spec = _look(own, options, answer, prepare=prepare)
+            spec = _inspect(own, options, answer, prepare=prepare)
             if spec is not None:
                 answer["dataset"] = _describe(spec, own.problems)
     except DataError as error:
@@ -101,7 +101,7 @@ def inspect(options: DataOptions, *, prepare: bool, time_limit_s: float = limits
     return answer
 
 
-def _look(own: Own, options: DataOptions, answer: dict[str, Any], *, prepare: bool) -> DataSpec | None:
+def _inspect(own: Own, options: DataOptions, answer: dict[str, Any], *, prepare: bool) -> DataSpec | None:
     kind = own.kind
     answer["kind"] = kind.name
     answer["fingerprint"] = own.fingerprint

@@ -54,7 +54,7 @@ def names_in_line(page: Page) -> list[str]:
     return page.locator(".ddp-waiting .ddp-queue-run a").all_inner_texts()
 
 
-def look_accessible(page: Page) -> None:
+def expect_accessible(page: Page) -> None:
     found = Axe().run(page).response["violations"]
     assert [each["id"] for each in found if each["impact"] in ("serious", "critical")] == []
 
@@ -75,7 +75,7 @@ def test_who_waits_starts_by_itself_also_when_the_page_was_killed(own_runs: Path
         wait_until("d being first", lambda: names_in_line(page) == ["d", "b", "c"], ANSWER_TIMEOUT_S)
         page.get_by_role("button", name="Remove from the queue: b").click()
         expect(page.locator(".ddp-waiting tbody tr")).to_have_count(2)
-        look_accessible(page)
+        expect_accessible(page)
         page.goto(f"{server.address}/run?id={placed[2]['run_id']}")
         expect(page.locator(".ddp-queued")).to_contain_text("1st in the queue")
         assert watched.complaints == []
@@ -114,6 +114,6 @@ def test_the_page_says_that_the_queue_cannot_go_on_and_when_it_can_again(
         lock.mkdir(parents=True)
         expect(told).to_be_visible()
         expect(told).to_contain_text("queue.lock")
-        look_accessible(page)
+        expect_accessible(page)
         lock.rmdir()
         expect(told).to_be_hidden()

@@ -18,8 +18,8 @@ from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.run import logs
 from ddp_gui.runs import notes
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
+from trainers.contract import commands, events, run_ids, rundir
 from trainers.contract import config as config_module
-from trainers.contract import events, run_ids, rundir
 from trainers.contract.config import Config, ConfigError
 from trainers.contract.rundir import RunDirectory
 from trainers.files.json_files import parse_json
@@ -106,7 +106,7 @@ def test_any_line_of_commands_is_a_command_or_a_warning(tmp_path_factory: Any, l
     assert heard and heard[-1].name == "pause", "the next one is heard"
     said = [event["code"] for event in events.read_all(run.events) if event["kind"] == "warning"]
     assert len(heard) == 2 or said == ["command_unreadable"] or not line.strip()
-    assert all(command.name in rundir.COMMAND_NAMES for command in heard)
+    assert all(command.name in commands.COMMAND_NAMES for command in heard)
 
 
 @ONE_FIXTURE

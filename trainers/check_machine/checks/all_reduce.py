@@ -1,4 +1,4 @@
-"""How fast the ranks average: the program of the communication check, and what it measured."""
+"""The all-reduce check: runs the program of the communication check, and judges its results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from trainers.machine import environment
 from trainers.machine.processes import ProcessTree
 
 FEWEST_RANKS = 2
-# Enough to compare with the last time; the communication check takes longer, and measures more closely.
+# Enough for a comparison with the last time; the communication check takes longer and is more precise.
 SECONDS_PER_SIZE = 0.15
 
 MODULE = "trainers.check_communication"
@@ -42,7 +42,7 @@ def check_all_reduce(
     patience: Patience,
     limit_s: float,
 ) -> Outcome:
-    """Average tensors of all sizes between the ranks, and see that every sum is right.
+    """Run all-reduces of all sizes between the ranks, and check that every sum is right.
 
     Raises:
         CancelledError: when somebody ended the check.
@@ -67,7 +67,7 @@ def check_all_reduce(
     tree = ProcessTree(process.pid)
 
     def has_ended() -> bool:
-        tree.look()
+        tree.update()
         return process.poll() is not None
 
     try:
@@ -84,7 +84,7 @@ def check_all_reduce(
 
 
 def hint_for(device: str, num_ranks: int) -> str:
-    """Return what to do where the ranks cannot average: the same by hand, on every size."""
+    """Return what to do if the all-reduce fails: the same by hand, with all sizes."""
     by_hand = shlex.join(literal_command(torchrun_arguments(num_ranks, MODULE, "--device", device)))
     hint = f"See what it says by hand: {by_hand}."
     if device == "cpu":
@@ -96,7 +96,7 @@ def hint_for(device: str, num_ranks: int) -> str:
 
 
 def judge(lines: list[dict[str, Any]], exit_code: int, log: str, hint: str) -> Outcome:
-    """Say what the measurements come to.
+    """Return the outcome of the measurements.
 
     Args:
         lines: what the ranks printed.

@@ -1,4 +1,4 @@
-"""What the checks that train share: the devices, the folder, and the one job at work."""
+"""Shared by the checks that train: the devices, the folder, and the current job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GPUS_TAKEN_HINT = "Check again when nobody uses them."
 
 
 class Bench:
-    """Starts jobs one at a time in the folder of a check, and leaves none at work.
+    """Runs jobs one at a time in the folder of a check, and leaves none running.
 
     Args:
         limit_s: how long one job may take in all.
@@ -38,20 +38,20 @@ class Bench:
         return self._begin(create(self._folder, config), None)
 
     def resume(self, run: RunDirectory, step: int) -> Job:
-        """Start a run that has ended again, from a checkpoint."""
+        """Resume an ended run from a checkpoint."""
         return self._begin(run, step)
 
     def done(self) -> None:
-        """End what is at work, if anything is."""
+        """End the current job, if there is one."""
         if self.job is not None:
             self.job.end()
             self.job = None
 
     def failed(self, words: str, said: str = "") -> Outcome:
-        """End the job, and return that it did not do what it should, with the end of its logs.
+        """End the job, and return a failure with the end of its logs.
 
         Args:
-            said: what it says itself, after the words.
+            said: its own error text, shown after the words.
         """
         job, log = self.job, ""
         self.done()
@@ -60,7 +60,7 @@ class Bench:
         return Outcome.failed(words, REPORT_HINT, said=said, log=log)
 
     def guarded(self, check: Callable[[], Outcome]) -> Outcome:
-        """Do a check; a job that fails or hangs is ended and told.
+        """Run a check; a job that fails or hangs is ended and reported.
 
         Raises:
             CancelledError: when somebody ended the check.
@@ -79,7 +79,7 @@ class Bench:
         return self.job
 
     def _taken_meanwhile(self) -> str | None:
-        """Say who came onto a GPU between two jobs; while one is at work its own processes are there.
+        """Report a new user of a GPU between two jobs; during a job its own processes are there.
 
         Raises:
             CancelledError: when somebody ended the check.
@@ -94,10 +94,10 @@ class Bench:
         return None
 
     def _why_not_free(self) -> str | None:
-        return gpus.taken_meanwhile(self.devices, gpus.look())
+        return gpus.taken_meanwhile(self.devices, gpus.sample())
 
 
 def fault_of(run: RunDirectory, step: int) -> str | None:
-    """Say what is wrong with the checkpoint of a step, or None."""
+    """Return what is wrong with the checkpoint of a step, or None."""
     found = next((item for item in run.list_checkpoints() if item.step == step), None)
     return f"there is none of step {step}" if found is None else manifests.find_fault(found)

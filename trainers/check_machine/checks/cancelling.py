@@ -1,4 +1,4 @@
-"""Waiting that somebody can end: each wait looks whether the check was cancelled."""
+"""Cancellable waiting: each wait polls whether the check was cancelled."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ class CancelledError(Exception):
 
 
 class TooLateError(Exception):
-    """Something was not done when its time was over; says what."""
+    """A deadline has passed; says what was not done."""
 
 
 class Patience:
-    """How long may be waited: until somebody cancels, or the time of a job is over."""
+    """Waits until a condition, the deadline of a job, or a cancellation."""
 
     def __init__(self) -> None:
-        # No Event: its lock may be held by the very thread that a signal interrupts to set it.
+        # Not an Event: a signal handler could interrupt the thread that holds its lock, and deadlock.
         self.is_cancelled = False
 
     def cancel(self) -> None:
-        """End the check at its next look; may be called by a signal's handler."""
+        """Cancel the check at its next poll; may be called by a signal handler."""
         self.is_cancelled = True
 
     def wait(self, what: str, is_true: Callable[[], Result | None], deadline: float) -> Result:
-        """Return what `is_true` gives as soon as it is true.
+        """Return the result of `is_true` as soon as it is truthy.
 
         Args:
             deadline: in seconds of `time.monotonic`.

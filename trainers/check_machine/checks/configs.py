@@ -1,4 +1,4 @@
-"""What the jobs of a check train: one small network for all strategies, and the same global batches."""
+"""The configurations of a check's jobs: one small network for all strategies, and the same global batches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def ddp_config(devices: Devices, *, max_steps: int | None = None) -> Config:
 
 
 def strategy_config(strategy: Strategy, devices: Devices, num_ranks: int) -> Config:
-    """Return the configuration of a strategy's job: the global batch is DDP's, whoever has which part.
+    """Return the configuration of a strategy's job, with the same global batch as DDP.
 
     Args:
         strategy: as the probe describes it, with what it can train.
@@ -56,9 +56,9 @@ def strategy_config(strategy: Strategy, devices: Devices, num_ranks: int) -> Con
 
 
 def ranks_for(sharing: RanksPerReplica, num_devices: int) -> int | None:
-    """Return how many ranks try a strategy out; None where there are too few devices for it.
+    """Return the number of ranks for a strategy; None if there are too few devices.
 
-    Where ranks share one copy of the model two are enough, and any model can be cut in two.
+    If ranks share one copy of the model, two are enough, and any model can be split in two.
     """
     if sharing == "one":
         return num_devices

@@ -1,4 +1,4 @@
-"""Which devices a check may use: GPUs that nobody computes on, else ranks on the CPU."""
+"""Which devices a check may use: idle GPUs, else CPU ranks."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Kind = Literal["cuda", "cpu"]
 
 CPU_RANKS = 2
 MOST_GPUS = 8
-# Where the driver names nobody (in a container), memory that is taken tells that somebody is there.
+# If the driver lists no processes (in a container), memory in use shows that the GPU is used.
 UNSEEN_USE_SHARE = 0.05
 
 
 class UnavailableError(ValueError):
-    """The devices that were asked for cannot be had; says why."""
+    """The requested devices are not available; says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,24 +37,24 @@ class Devices:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the jobs are told: no other GPU than these exists for them."""
+        """The environment of the jobs: they see no other GPUs."""
         return cuda_environment.only(self.uuids)
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpusNow:
-    """The GPUs that nobody uses, and in words why each of the others is left alone."""
+    """The idle GPUs, and in words why each of the others is left alone."""
 
     free: tuple[VisibleGpu, ...] = ()
     in_use: tuple[str, ...] = ()
 
 
-def look(except_gpus: Collection[str] = ()) -> GpusNow:
-    """Look who is on which GPU.
+def sample(except_gpus: Collection[str] = ()) -> GpusNow:
+    """Sample who uses which GPU.
 
     Args:
-        except_gpus: UUIDs of GPUs that are left alone, whoever is seen there: a job that has just been
-            granted one is seen only when it has opened it.
+        except_gpus: UUIDs of GPUs to leave alone even if they look idle: a job is visible on its GPU only
+            after it has opened it.
     """
     free, in_use = [], []
     for gpu in hardware.visible_gpus():
@@ -67,7 +67,7 @@ def look(except_gpus: Collection[str] = ()) -> GpusNow:
 
 
 def usable(gpus: GpusNow, uuids: Sequence[str]) -> GpusNow:
-    """Leave the GPUs alone that torch cannot use."""
+    """Exclude the GPUs that torch cannot use."""
     unusable = [gpu for gpu in gpus.free if gpu.uuid not in uuids]
     return GpusNow(
         free=tuple(gpu for gpu in gpus.free if gpu.uuid in uuids),
@@ -76,7 +76,7 @@ def usable(gpus: GpusNow, uuids: Sequence[str]) -> GpusNow:
 
 
 def _why_not(gpu: VisibleGpu) -> str | None:
-    """Say why a GPU is left alone, or None; whose processes are on it is nobody's business here."""
+    """Return why a GPU is left alone, or None; without naming the owners of its processes."""
     if gpu.handle is None:
         return "cannot be asked who uses it"
     if hardware.is_divided(gpu.handle):
@@ -84,7 +84,7 @@ def _why_not(gpu: VisibleGpu) -> str | None:
     found = hardware.gpu_processes(gpu.handle)
     if found is None:
         return "does not say who uses it"
-    # A desktop leaves room, and is on the only GPU of many a machine.
+    # A desktop leaves enough memory, and many machines have it on their only GPU.
     if any(not process.draws for process in found):
         return "is in use"
     used, total = hardware.memory_held_bytes(gpu.handle), hardware.read_gpu(gpu.handle).memory_total_bytes
@@ -94,7 +94,7 @@ def _why_not(gpu: VisibleGpu) -> str | None:
 
 
 def _named(gpu: VisibleGpu) -> str:
-    """Return what people know a GPU by: its index, of a part that of the GPU which was divided."""
+    """Return a GPU's name for people: its index; for a MIG instance that of its GPU."""
     if gpu.handle is not None:
         return f"GPU {gpu.index}"
     whole = hardware.gpu_divided_into(gpu.uuid)
@@ -140,7 +140,7 @@ def choose(wanted: str, num_ranks: int | None, gpus: GpusNow, why_no_gpu: str | 
 
 
 def taken_meanwhile(devices: Devices, gpus: GpusNow) -> str | None:
-    """Say that somebody came onto a GPU of the check since its last job, or None."""
+    """Report a new user of a GPU of the check since its last job, or None."""
     free = {gpu.uuid for gpu in gpus.free}
     if all(uuid in free for uuid in devices.uuids):
         return None
@@ -148,7 +148,7 @@ def taken_meanwhile(devices: Devices, gpus: GpusNow) -> str | None:
 
 
 def in_words(parts: Sequence[str]) -> str:
-    """Return parts as one part of a sentence."""
+    """Join parts into one phrase."""
     return ", ".join(parts)
 
 

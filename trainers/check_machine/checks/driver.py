@@ -1,4 +1,4 @@
-"""Driver, wheel and card against each other: what torch and NVML each say, and whether they fit."""
+"""Driver, wheel and card: what torch and NVML report, and whether they are compatible."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ PROBE = ("-m", "trainers.check_machine.checks.probe")
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """What torch says, in a process of its own.
+    """What torch reports, in a separate process.
 
     Attributes:
-        error: why it said nothing; None where it did.
-        uuids: of the GPUs that torch can use, among those that it was let see.
-        left_out: those that it has no programs for, in words.
+        error: why it failed; None if it succeeded.
+        uuids: of the GPUs that torch can use, of those visible to it.
+        left_out: those without kernels in this torch, in words.
         obstacle: why torch can use none of them, and what to do.
-        strategies: what can be picked, each with what it can train.
+        strategies: the available strategies, each with what it can train.
     """
 
     error: str | None = None
@@ -45,7 +45,7 @@ class Probe:
 
 @dataclass(frozen=True, kw_only=True)
 class Nvidia:
-    """What the system says of NVIDIA's cards, with a driver or without."""
+    """What the system reports about NVIDIA cards, with a driver or without."""
 
     num_cards: int
     problem: str | None
@@ -53,8 +53,8 @@ class Nvidia:
     cuda: str | None
 
     @staticmethod
-    def look() -> Nvidia:
-        """Look at this machine."""
+    def read() -> Nvidia:
+        """Read the cards and the driver of this machine."""
         driver, cuda = hardware.driver_versions()
         cards = max(hardware.num_nvidia_cards(), len(hardware.all_gpus()))
         return Nvidia(num_cards=cards, problem=hardware.nvml_problem(), driver=driver, cuda=cuda)
@@ -62,11 +62,11 @@ class Nvidia:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """Whether driver, wheel and card fit; None: there is no card, so there is nothing to fit.
+    """Whether driver, wheel and card are compatible; None: there is no card.
 
     Attributes:
-        said: what torch or the driver says of it, after the words.
-        why_no_gpu: why torch cannot use a GPU here; None where it can.
+        said: the text of torch or the driver, shown after the words.
+        why_no_gpu: why torch cannot use a GPU here; None if it can.
     """
 
     fits: bool | None
@@ -77,7 +77,7 @@ class Verdict:
 
 
 def ask_torch(variables: Mapping[str, str], patience: Patience) -> Probe:
-    """Ask a process that has torch.
+    """Run a process with torch and read its report.
 
     Raises:
         CancelledError: when somebody ended the check.
@@ -101,7 +101,7 @@ def ask_torch(variables: Mapping[str, str], patience: Patience) -> Probe:
         finally:
             tree.kill()
             process.wait()
-        # Plugins that print, and libraries that warn, may do so before it and after.
+        # Plugins may print and libraries may warn before it and after.
         answers = [line for line in read_json_lines(said) if "strategies" in line]
         words = errors.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     if process.returncode != 0 or not answers:
@@ -115,10 +115,10 @@ def ask_torch(variables: Mapping[str, str], patience: Patience) -> Probe:
 
 
 def judge(nvidia: Nvidia, probe: Probe, *, num_free: int) -> Verdict:
-    """Say whether driver, wheel and card fit each other.
+    """Return whether driver, wheel and card are compatible.
 
     Args:
-        num_free: how many GPUs torch was let see; with none free only what needs no context is known.
+        num_free: how many GPUs were visible to torch; with none, only what needs no CUDA context is known.
     """
     if probe.error is not None:
         hint = "Install it again: pip install -r requirements.txt in this checkout's environment."

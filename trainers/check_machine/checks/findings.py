@@ -1,4 +1,4 @@
-"""What a check of the machine found: one finding a check, its measured values, and how it was last time."""
+"""The findings of a check of the machine: one per check, with its measured values and a comparison."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 State = Literal["waiting", "running", "passed", "failed", "not_checked", "skipped", "cancelled"]
 Unit = Literal["s", "bytes/s", "loss"]
 
-# A sign and words: neither is left to a colour.
+# A sign and words, so that nothing depends on colour alone.
 SIGNS: Mapping[State, tuple[str, str]] = {
     "waiting": (" ", "waits"),
     "running": (" ", "is being checked"),
@@ -20,15 +20,15 @@ SIGNS: Mapping[State, tuple[str, str]] = {
     "cancelled": ("–", "cancelled"),
 }
 
-# Smaller changes are the weather of a machine that does other things as well.
+# Smaller changes are noise on a machine that does other work too.
 NOTEWORTHY_FACTOR = 1.3
-# By the unit, whether more of it is faster; of the others neither is.
+# By unit, whether a larger value is faster; other units have no direction.
 MORE_IS_FASTER: Mapping[Unit, bool] = {"bytes/s": True, "s": False}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """One measured number; `is_compared`: with the same one of the last time."""
+    """One measured number; `is_compared`: with that of the last check."""
 
     name: str
     value: float
@@ -38,7 +38,7 @@ class Value:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One check and what came of it.
+    """One check and its outcome.
 
     Attributes:
         words: what was found, in a sentence.
@@ -65,12 +65,12 @@ class Finding:
 
 
 def all_passed(findings: Sequence[Finding]) -> bool:
-    """Tell whether all passed that this machine has something for."""
+    """Tell whether all checks passed that apply to this machine."""
     return all(finding.state in ("passed", "skipped") for finding in findings)
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """Say in a sentence what came of all checks."""
+    """Summarise all checks in a sentence."""
     count = {state: sum(finding.state == state for finding in findings) for state in ("passed", "failed")}
     open_ones = sum(finding.state in ("not_checked", "cancelled") for finding in findings)
     skipped = sum(finding.state == "skipped" for finding in findings)
@@ -82,7 +82,7 @@ def summary(findings: Sequence[Finding]) -> str:
 
 
 def compare(finding: Finding, last: Mapping[str, Any] | None, *, are_times_comparable: bool) -> str:
-    """Say how a finding differs from the same one of the last check.
+    """Describe how a finding differs from that of the last check.
 
     Args:
         last: that one's JSON; None where there was none.
@@ -101,7 +101,7 @@ def compare(finding: Finding, last: Mapping[str, Any] | None, *, are_times_compa
 
 
 def _largest_change(values: Sequence[Value], last: Mapping[str, Any]) -> str:
-    """Name the measured value that changed most, where that is worth a word."""
+    """Name the measured value that changed most, if the change is large enough."""
     before = {value.get("name"): value.get("value") for value in last.get("values", [])}
     changes = []
     for value in values:

@@ -1,4 +1,4 @@
-"""One real short job: a run of its own below the supervisor that every run has, and its end in any case."""
+"""One short real job: a run with its usual supervisor, which is ended in any case."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 
 class JobError(Exception):
-    """A job did not do what it was started for; says what happened, and in `said` what it says itself."""
+    """A job failed; says what happened, and in `said` the job's own error."""
 
     def __init__(self, words: str, said: str = "") -> None:
         super().__init__(words)
@@ -37,10 +37,10 @@ class JobError(Exception):
 
 
 class Job:
-    """A run at work in the scratch folder of a check.
+    """A run in the scratch folder of a check.
 
     Args:
-        limit_s: how long it may take in all; then it is ended, whatever it does.
+        limit_s: how long it may take in all; then it is killed.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Job:
 
     @property
     def losses(self) -> dict[int, float | None]:
-        """The loss of each step this start of the run has told so far; None is one that is no number."""
+        """The loss of each step of this start of the run so far; None stands for NaN."""
         return {event["step"]: event["loss"] for event in self.events("step")}
 
     def events(self, kind: str) -> list[Event]:
@@ -89,7 +89,7 @@ class Job:
         return [event for event in self._events if event["kind"] == kind]
 
     def wait_for_step(self, step: int) -> None:
-        """Wait until this step was told.
+        """Wait until this step is reported.
 
         Raises:
             JobError: when the job ends before, or hangs.
@@ -115,7 +115,7 @@ class Job:
         return found
 
     def wait_for_checkpoint(self, step: int) -> Event:
-        """Wait until the checkpoint of a step is told to be whole; return what was told.
+        """Wait for the event of a step's checkpoint, and return it.
 
         Raises:
             JobError: when the job ends before, or hangs.
@@ -128,7 +128,7 @@ class Job:
         return self._wait(f"the checkpoint of step {step}", saved)
 
     def wait_for_end(self) -> Status:
-        """Wait for the job's own end and return how it ended.
+        """Wait until the job ends by itself, and return how it ended.
 
         Raises:
             JobError: when it does not end.
@@ -138,7 +138,7 @@ class Job:
         return liveness.read_status(self.run)
 
     def rank_pid(self, rank: int) -> int | None:
-        """Return the process id of a rank: the eldest whose output is its log; None where that is hidden."""
+        """Return the pid of a rank: the oldest process whose output is its log; None if that is hidden."""
         log = self.run.rank_log(rank)
         try:
             below = psutil.Process(self._process.pid).children(recursive=True)
@@ -148,7 +148,7 @@ class Job:
         return min(ours, key=lambda child: (child.create_time(), child.pid)).pid if ours else None
 
     def end(self) -> list[int]:
-        """End every process of it; return the ids of those that could not be ended."""
+        """Kill all of its processes; return the pids of those that could not be killed."""
         self._tree.kill()
         if self._tree.survivors():
             return [process.pid for process in self._tree.survivors()]
@@ -161,7 +161,7 @@ class Job:
 
     def _wait(self, what: str, is_true: Callable[[], Result | None], *, may_end: bool = False) -> Result:
         def look() -> Result | None:
-            self._tree.look()
+            self._tree.update()
             has_ended = self._process.poll() is not None
             found = is_true()
             if not found and has_ended and not may_end:
@@ -188,7 +188,7 @@ def create(folder: Path, config: Config) -> RunDirectory:
 def log_ends(paths: list[Path]) -> str:
     """Return the last whole lines of some logs, each below its name; what cannot be read is left out.
 
-    Half a line may hold half a path or a name, which nothing would know again.
+    Half a line may contain half a path or name, which the scrubbing would not recognise.
     """
     found = []
     for path in paths:

@@ -1,4 +1,4 @@
-"""What one check came to, before it is written down with its time and compared."""
+"""The outcome of one check, before it is recorded with its time and compared."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ REPORT_HINT = "The file for a bug report holds the logs; docs/hangs-and-stop.md 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of a check; the fields are those of a finding.
+    """The outcome of a check; the fields are those of a finding.
 
     Attributes:
-        said: what others say of it, after the words: an error, the driver. It is scrubbed, as the log is.
+        said: text from outside, shown after the words: an error, the driver. It is scrubbed, like the log.
     """
 
     state: State
@@ -26,20 +26,20 @@ class Outcome:
 
     @staticmethod
     def passed(words: str, *, values: tuple[Value, ...] = (), hint: str = "") -> Outcome:
-        """Return that it is as it should be."""
+        """Return a passed check."""
         return Outcome(state="passed", words=words, values=values, hint=hint)
 
     @staticmethod
     def failed(words: str, hint: str, *, said: str = "", log: str = "") -> Outcome:
-        """Return that it is not as it should be, and what to do."""
+        """Return a failed check, and what to do."""
         return Outcome(state="failed", words=words, said=said, hint=hint, log=log)
 
     @staticmethod
     def not_checked(words: str, hint: str = "") -> Outcome:
-        """Return that it could not be found out."""
+        """Return a check that could not be carried out."""
         return Outcome(state="not_checked", words=words, hint=hint)
 
     @staticmethod
     def skipped(words: str) -> Outcome:
-        """Return that there is nothing to check on this machine."""
+        """Return a check that does not apply to this machine."""
         return Outcome(state="skipped", words=words)

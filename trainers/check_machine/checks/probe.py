@@ -1,8 +1,8 @@
-"""What torch says of this machine, as one line of JSON; run in a process of its own.
+"""What torch reports about this machine, as one line of JSON; run in a separate process.
 
     python -m trainers.check_machine.checks.probe
 
-It starts CUDA, so it is told to see only the GPUs that nobody uses.
+It starts CUDA, so only idle GPUs are visible to it.
 """
 
 from __future__ import annotations

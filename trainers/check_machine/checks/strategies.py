@@ -1,4 +1,4 @@
-"""Every strategy that fits the devices: a few steps, held against DDP's, a stop and a whole checkpoint."""
+"""Every strategy that fits the devices: a few steps compared with DDP, a stop and a whole checkpoint."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from trainers.check_machine.checks.findings import Value
 from trainers.check_machine.checks.outcome import Outcome
 from trainers.check_machine.checks.training import NUM_STEPS, Losses
 
-# Later steps drift apart by rounding alone.
+# Later steps differ through rounding alone.
 STEPS_COMPARED = 10
-# Losses begin at about 2.3; rounding makes far less than this.
+# Losses begin at about 2.3; rounding differences are far smaller than this.
 MOST_DIFFERENCE = 0.01
 
 
@@ -61,7 +61,7 @@ def check_strategy(bench: Bench, strategy: Strategy, ddp_losses: Losses) -> Outc
 
 
 def largest_difference(losses: Losses, ddp_losses: Losses) -> float | None:
-    """Return how far the losses of the first steps are apart at most; None where none can be compared."""
+    """Return the largest difference between the losses of the first steps; None without any to compare."""
     pairs = [(losses.get(step), ddp_losses.get(step)) for step in range(1, STEPS_COMPARED + 1)]
     return max(
         (abs(one - other) for one, other in pairs if one is not None and other is not None), default=None

@@ -54,7 +54,7 @@ class DdpChecks:
         return Outcome.passed(words, values=values)
 
     def kill(self) -> Outcome:
-        """Kill a rank of that job by force; see who is blamed, and that nothing is left."""
+        """Kill a rank of that job with SIGKILL; check that it is named, and that no process is left."""
         job = self._bench.job
         if job is None or self._saved_step is None:
             return Outcome.not_checked("The job that was to be killed did not get so far.")
@@ -79,7 +79,7 @@ class DdpChecks:
         return Outcome.passed(words, values=(Value(name="kill to end", value=took_s, unit="s"),))
 
     def resume(self) -> Outcome:
-        """Go on from the checkpoint."""
+        """Resume from the checkpoint."""
         if self._run is None or self._saved_step is None:
             return Outcome.not_checked("There is no checkpoint to go on from.")
         job = self._bench.resume(self._run, self._saved_step)
@@ -109,7 +109,7 @@ class DdpChecks:
         return Outcome.passed(words, values=(Value(name="Stop to end", value=took_s, unit="s"),))
 
     def exact(self) -> Outcome:
-        """Train the same without a disturbance, and compare all losses and weights bit by bit."""
+        """Train the same without interruption, and compare all losses and weights bit by bit."""
         step = self._stopped_step
         if self._run is None or step is None:
             return Outcome.not_checked(

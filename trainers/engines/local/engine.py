@@ -194,7 +194,7 @@ class LocalEngine(Engine):
         """Tell a run's supervisor to end it; whether there was one, by its number and when it was started."""
         private_files.require_ours(run.status)  # it names the process
         status = self._status_of(run)
-        if status.pid is None or (found := processes.look_at(status.pid)) is None:
+        if status.pid is None or (found := processes.inspect(status.pid)) is None:
             return False
         if found.started_unix_s != status.pid_start_time:
             return False  # somebody else has the number now

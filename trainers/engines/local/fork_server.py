@@ -99,7 +99,7 @@ def note_every_end() -> None:
 
     look, noted = ProcessContext.join, set()
 
-    def look_at_all(
+    def poll_all(
         self: ProcessContext, timeout: float | None = None, grace_period: float | None = None
     ) -> bool:
         ends = [process.exitcode for process in self.processes]
@@ -111,7 +111,7 @@ def note_every_end() -> None:
             sys.exit(0)  # without a word that all is well: those would wait to be let go
         return bool(look(self, timeout, grace_period))
 
-    ProcessContext.join = look_at_all  # type: ignore[method-assign]
+    ProcessContext.join = poll_all  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

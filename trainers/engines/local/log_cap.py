@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-LOOK_EVERY_S = 0.5
+CHECK_EVERY_S = 0.5
 MAX_BYTES = 64 * 1024 * 1024
 KEPT_BYTES = 8 * 1024 * 1024
 
@@ -16,13 +16,13 @@ class LogCap:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._looked_at = 0.0
+        self._checked_at = 0.0
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Cut the logs that are too long, at most twice a second."""
-        if time.monotonic() - self._looked_at < LOOK_EVERY_S:
+        if time.monotonic() - self._checked_at < CHECK_EVERY_S:
             return
-        self._looked_at = time.monotonic()
+        self._checked_at = time.monotonic()
         try:
             with os.scandir(self._folder) as entries:
                 long = [Path(e.path) for e in entries if _is_log(e) and e.stat().st_size > MAX_BYTES]

@@ -131,13 +131,13 @@ class Supervisor:
         """Follow torchrun until it has ended, with all below it; False: the run's directory is gone."""
         log_cap = LogCap(self._run.logs)
         while torchrun.poll() is None:
-            tree.look()
+            tree.update()
             if watch.is_gone():
                 # There is nothing to save to, and nowhere to say so but here.
                 print(f"{self._run.path} is gone, so the run is ended", flush=True)
                 tree.kill()
                 return False
-            log_cap.look()
+            log_cap.check()
             # A stop request first, then what the run answers.
             self._guard.read_requests()
             self._follow_events()

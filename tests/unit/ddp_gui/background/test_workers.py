@@ -22,7 +22,7 @@ from ddp_gui.plan import own_data
 from ddp_gui.plan.own_data import OwnData
 from tests.harness import wait_until
 from tests.unit.class_of import ANN, BOB
-from tests.unit.ddp_gui.plan.test_own_data import look_of
+from tests.unit.ddp_gui.plan.test_own_data import inspection_of
 from trainers.contract import config as config_module
 
 
@@ -219,7 +219,7 @@ def test_many_who_ask_for_the_same_data_share_one_look(
     def ask(config: config_module.Config) -> own_data.Inspection:
         looks.append(config.data_path)
         gate.work()
-        return look_of()
+        return inspection_of()
 
     monkeypatch.setattr(own_data, "_ask", ask)
     own = OwnData()
@@ -228,7 +228,7 @@ def test_many_who_ask_for_the_same_data_share_one_look(
     async def all_at_once() -> list[own_data.Inspection]:
         asked = [
             asyncio.create_task(
-                own.look(config_module.parse({"dataset": "own", "data_path": names[each % 2]}))
+                own.inspect(config_module.parse({"dataset": "own", "data_path": names[each % 2]}))
             )
             for each in range(44)
         ]

@@ -19,7 +19,7 @@ from trainers.contract.config import ConfigError
 EVIL = "<img src=x onerror=alert(1)>"
 
 
-def look_of(**values: Any) -> Inspection:
+def inspection_of(**values: Any) -> Inspection:
     nothing: dict[str, Any] = {
         "ok": True, "kind": "table", "task": "tabular_classification", "problems": (), "num_problems": 0,
         "columns": (), "label_column": None, "preview": {}, "dataset": None, "counts": {},
@@ -39,14 +39,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def ask(config: config_module.Config) -> Inspection:
         paths.append(config.data_path)
-        return look_of()
+        return inspection_of()
 
     monkeypatch.setattr(own_data, "_ask", ask)
     return paths
 
 
-def look_at(own: OwnData, config: config_module.Config, *, anew: bool = False) -> Inspection:
-    return asyncio.run(own.look(config, anew=anew))
+def inspect_now(own: OwnData, config: config_module.Config, *, anew: bool = False) -> Inspection:
+    return asyncio.run(own.inspect(config, anew=anew))
 
 
 def test_data_is_looked_at_again_only_when_it_changed_or_one_says_so(
@@ -55,13 +55,13 @@ def test_data_is_looked_at_again_only_when_it_changed_or_one_says_so(
     (tmp_path / "cats").mkdir()
     own, config = OwnData(), config_module.parse({"dataset": "own", "data_path": str(tmp_path)})
     assert own.remembered(config) is None
-    first = look_at(own, config)
-    assert look_at(own, config) is first and own.remembered(config) is first
+    first = inspect_now(own, config)
+    assert inspect_now(own, config) is first and own.remembered(config) is first
     assert len(asked) == 1
     (tmp_path / "cats" / "1.png").write_bytes(b"x")
     assert own.remembered(config) is None, "a picture came into a class folder"
-    look_at(own, config)
-    look_at(own, config, anew=True)
+    inspect_now(own, config)
+    inspect_now(own, config, anew=True)
     assert len(asked) == 3
     other = config_module.parse({"dataset": "own", "data_path": str(tmp_path), "label_column": "kind"})
     assert own.remembered(other) is None, "asked for another label"
@@ -69,14 +69,14 @@ def test_data_is_looked_at_again_only_when_it_changed_or_one_says_so(
 
 def test_nothing_to_look_at_is_said_by_name(asked: list[str]) -> None:
     with pytest.raises(ConfigError, match="data_path is '', but allowed is: the path of a folder or zip"):
-        look_at(OwnData(), config_module.parse({"dataset": "own"}))
+        inspect_now(OwnData(), config_module.parse({"dataset": "own"}))
     assert asked == []
 
 
 def test_memory_of_looks_is_bounded(tmp_path: Path, asked: list[str]) -> None:
     own = OwnData()
     for number in range(own_data.MAX_REMEMBERED + 5):
-        look_at(own, config_module.parse({"dataset": "own", "data_path": str(tmp_path / str(number))}))
+        inspect_now(own, config_module.parse({"dataset": "own", "data_path": str(tmp_path / str(number))}))
     assert len(own._seen) == own_data.MAX_REMEMBERED
 
 
@@ -86,14 +86,14 @@ def test_faults_are_told_with_their_lines_and_no_more_than_can_be_read(catalogue
         own.extend(catalogue, config, None)
     faults = (*(problem(line) for line in range(1, 9)), problem(99, is_fatal=False))
     with pytest.raises(ConfigError) as refused:
-        own.extend(catalogue, config, look_of(ok=False, problems=faults))
+        own.extend(catalogue, config, inspection_of(ok=False, problems=faults))
     said = str(refused.value)
     assert "t.csv, line 1: It is empty. Fill it." in said and "line 5" in said and "line 6" not in said
     assert "And 3 more" in said and "line 99" not in said and ".." not in said
 
 
 def test_everything_from_a_file_is_escaped() -> None:
-    look = look_of(
+    look = inspection_of(
         kind=EVIL,
         problems=(problem(where=EVIL, message=EVIL, hint=EVIL),),
         num_problems=1,
@@ -131,7 +131,7 @@ def test_everything_from_a_file_is_escaped() -> None:
     ],
 )
 def test_preview_says_how_many_and_how_long(preview: dict[str, Any], said: str) -> None:
-    assert said in words.own_data(look_of(preview=preview, label_column="<price>"))
+    assert said in words.own_data(inspection_of(preview=preview, label_column="<price>"))
 
 
 def test_pixels_become_the_bitmap_they_are() -> None:

@@ -76,7 +76,7 @@ def test_who_finds_no_room_waits_and_starts_when_the_one_before_has_ended(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its end starts the next one: a look once a second would not come within this test."""
-    monkeypatch.setattr("ddp_gui.queue.scheduler.LOOK_EVERY_S", 3600.0)
+    monkeypatch.setattr("ddp_gui.queue.scheduler.POLL_EVERY_S", 3600.0)
     line = place.page()
     line.begin()
     first = line.start(place.planned(), "ann")

@@ -58,7 +58,7 @@ class Job:
                 is_stopped=rank in stopped,
                 waits_for_disk=rank in at_disk,
             )
-            watch.look(beat, used, passed_s)
+            watch.update(beat, used, passed_s)
         return suspect(self.watches, LIMIT_S)
 
     def pass_seconds(self, seconds: int, **how: tuple[int, ...]) -> tuple[int, Suspicion | None]:
@@ -163,9 +163,9 @@ def test_ranks_that_have_not_begun_are_no_hang_until_one_has() -> None:
     watches = [RankWatch(0), RankWatch(1)]
     for _ in range(100):
         for watch in watches:
-            watch.look(None, None, 1.0)
+            watch.update(None, None, 1.0)
         assert suspect(watches, LIMIT_S) is None
-    watches[0].look(Beat(count=1, pid=1, step=0, doing=0), None, 1.0)
+    watches[0].update(Beat(count=1, pid=1, step=0, doing=0), None, 1.0)
     assert suspect(watches, LIMIT_S) is None, "rank 0 has just begun"
 
 
@@ -174,7 +174,7 @@ def test_own_sleep_is_nobodys_silence() -> None:
     job = Job()
     job.pass_second(beating=(0, 1))
     assert job.pass_second(passed_s=hangs.counted_s(3600.0)) is None
-    assert job.watches[0].silent_s <= hangs.LONGEST_LOOK_S
+    assert job.watches[0].silent_s <= hangs.LONGEST_INTERVAL_S
     assert hangs.counted_s(-5.0) == 0.0
 
 
@@ -278,14 +278,14 @@ def test_effort_tells_work_from_waiting_and_knows_a_stopped_process() -> None:
         try:
             assert process.stdin is not None and process.stdout is not None
             assert process.stdout.readline() == "waiting\n"
-            waiting = effort.look(process.pid)
+            waiting = effort.sample(process.pid)
             assert waiting is not None and not waiting.is_stopped
             process.stdin.write("work\n")
             process.stdin.flush()
             worked_s = waiting.cpu_s + 0.2
-            wait_until("work", lambda: (found := effort.look(process.pid)) and found.cpu_s > worked_s, 60)
+            wait_until("work", lambda: (found := effort.sample(process.pid)) and found.cpu_s > worked_s, 60)
             os.kill(process.pid, signal.SIGSTOP)
-            wait_until("a stop", lambda: (found := effort.look(process.pid)) and found.is_stopped, 60)
+            wait_until("a stop", lambda: (found := effort.sample(process.pid)) and found.is_stopped, 60)
         finally:
             process.kill()
-    assert effort.look(process.pid) is None
+    assert effort.sample(process.pid) is None

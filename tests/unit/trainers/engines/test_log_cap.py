@@ -20,7 +20,7 @@ def test_log_that_is_too_long_keeps_its_end_and_says_what_is_missing(
     with long.open("a") as writer:
         writer.writelines(f"line {number}\n" for number in range(5_000))
         writer.flush()
-        LogCap(tmp_path).look()
+        LogCap(tmp_path).check()
         writer.write("and on\n")
     lines = long.read_text().splitlines()
     assert long.stat().st_size < 1_200
@@ -32,5 +32,5 @@ def test_log_that_is_too_long_keeps_its_end_and_says_what_is_missing(
 def test_logs_that_cannot_be_looked_at_end_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    LogCap(tmp_path / "nowhere").look()
+    LogCap(tmp_path / "nowhere").check()
     assert "the logs cannot be inspected" in capsys.readouterr().out

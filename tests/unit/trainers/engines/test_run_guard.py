@@ -32,7 +32,7 @@ class FakeTree:
 
     num_killed = 0
 
-    def look(self, *, now: bool = False) -> None:
+    def update(self, *, now: bool = False) -> None:
         assert now
 
     def kill(self) -> None:
@@ -48,7 +48,7 @@ class FakeWatch:
     num_followed = 0
     works = False
 
-    def look(self) -> Cause | None:
+    def check(self) -> Cause | None:
         return self.finds
 
     def follow(self) -> float | None:

@@ -57,10 +57,10 @@ def kept(
     monkeypatch.setattr(module.subprocess, "Popen", listen)
     monkeypatch.setattr(module, "BEGIN_AFTER_S", 0.0)
     monkeypatch.setattr(module.processor, "num_cores", lambda: 8)
-    monkeypatch.setattr(module, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(module, "POLL_EVERY_S", 0.02)
     made = WarmPool(tmp_path / "runs")
-    look_after, made.looks = made._look_after, []  # type: ignore[attr-defined]
-    monkeypatch.setattr(made, "_look_after", lambda: made.looks.append(look_after()))
+    look_after, made.looks = made._maintain, []  # type: ignore[attr-defined]
+    monkeypatch.setattr(made, "_maintain", lambda: made.looks.append(look_after()))
     made.begin()
     made.note_running(False)
     yield made
@@ -72,7 +72,7 @@ def has(kept: WarmPool, num_ranks: int | None) -> bool:
     return (found is None) if num_ranks is None else (found is not None and found["num_ranks"] == num_ranks)
 
 
-def let_look(kept: WarmPool) -> None:
+def let_pass(kept: WarmPool) -> None:
     """Wait until whoever looks after them has looked twice from its beginning to its end."""
     looks: list[None] = kept.looks  # type: ignore[attr-defined]
     before = len(looks)
@@ -80,7 +80,7 @@ def let_look(kept: WarmPool) -> None:
 
 
 def test_as_many_stand_by_as_were_chosen_last(kept: WarmPool) -> None:
-    let_look(kept)
+    let_pass(kept)
     assert kept.kept_ready() is None, "nobody has chosen yet"
     kept.expect(2)
     wait_until("two", lambda: has(kept, 2), SOON_S)
@@ -98,7 +98,7 @@ def test_they_hear_the_order_and_the_next_run_finds_none(kept: WarmPool, heard: 
     assert process is not None and process.wait(SOON_S) == 0
     assert Order.from_line(heard.read_bytes()) == order
     assert kept.take(2, order) is None
-    let_look(kept)
+    let_pass(kept)
     assert kept.kept_ready() is None, "a run goes on now"
 
 
@@ -146,13 +146,13 @@ def test_they_are_let_go(
 def test_there_are_none_without_room_for_them(kept: WarmPool, memory: SimpleNamespace) -> None:
     memory.available = 2 * 10**9
     kept.expect(8)
-    let_look(kept)
+    let_pass(kept)
     assert kept.kept_ready() is None
 
 
 def test_there_are_never_more_than_cores(kept: WarmPool) -> None:
     kept.expect(9)
-    let_look(kept)
+    let_pass(kept)
     assert kept.kept_ready() is None
     kept.expect(8)
     wait_until("eight", lambda: has(kept, 8), SOON_S)

@@ -40,7 +40,7 @@ def called(run_ids: str, output: str = os.devnull) -> Iterator[int]:
 
 def test_a_rank_is_recognised_by_run_and_number() -> None:
     with called(",mnist-cnn-1") as pid:
-        facts = processes.look_at(pid)
+        facts = processes.inspect(pid)
         assert facts is not None
         assert " ".join(facts.command_line) == facts.name == "ddp: mnist-cnn-1 rank 3", "the newest title"
         assert Path(f"/proc/{pid}/comm").read_text() == "ddp rank 3\n"

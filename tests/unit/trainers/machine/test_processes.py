@@ -54,7 +54,7 @@ class FakeTree(ProcessTree):
         super().__init__(PID)
         self._known = {process}  # type: ignore[arg-type]
 
-    def look(self, *, now: bool = False) -> None:
+    def update(self, *, now: bool = False) -> None:
         pass
 
 

@@ -277,10 +277,10 @@ def test_looking_ahead_is_found_out() -> None:
     for block in honest.blocks:  # they begin as the identity, which could not look ahead
         nn.init.normal_(block.attention_out.weight)
     tokens = torch.arange(8).unsqueeze(0)
-    assert not hf_causal.looks_ahead(honest, tokens)
+    assert not hf_causal.is_not_causal(honest, tokens)
     for block in honest.blocks:
         block.is_causal = False
-    assert hf_causal.looks_ahead(honest, tokens)
+    assert hf_causal.is_not_causal(honest, tokens)
 
 
 class Known:

@@ -19,7 +19,7 @@ from trainers.engines.local.diagnosis.hangs import RankWatch, Suspicion
 from trainers.engines.local.diagnosis.stacks import Stacks
 from trainers.machine import effort
 
-LOOK_EVERY_S = 1.0
+CHECK_EVERY_S = 1.0
 # Before that a step is a step: nobody looks at what its process does.
 QUIET_FOR_S = 2.0
 MAX_TRACEBACK = 20_000
@@ -34,18 +34,18 @@ SAME_COLLECTIVES = (
 
 
 class HangWatch:
-    """Looks about once a second; `look` returns a hang at the moment it is found."""
+    """Looks about once a second; `check` returns a hang at the moment it is found."""
 
     def __init__(self, run: RunDirectory, config: Config, board: Board) -> None:
         self._run = run
         self._limit_s = config.hang_timeout_s
         self._board = board
         self._watches = [RankWatch(rank) for rank in range(board.num_ranks)]
-        self._looked_at = time.monotonic()
+        self._checked_at = time.monotonic()
         self._asked_s = 0.0
         self.found: Cause | None = None
 
-    def look(self) -> Cause | None:
+    def check(self) -> Cause | None:
         """Look when it is time; return a hang once, and again only after the ranks have gone on."""
         passed_s = self.follow()
         if passed_s is None:
@@ -59,11 +59,11 @@ class HangWatch:
     def follow(self) -> float | None:
         """See what the ranks do, when it is time; return how much time that speaks for."""
         now = time.monotonic()
-        if now - self._looked_at < LOOK_EVERY_S:
+        if now - self._checked_at < CHECK_EVERY_S:
             return None
-        passed_s, self._looked_at = hangs.counted_s(now - self._looked_at), now
+        passed_s, self._checked_at = hangs.counted_s(now - self._checked_at), now
         for watch in self._watches:
-            self._look_at(watch, passed_s)
+            self._update(watch, passed_s)
         return passed_s
 
     def is_at_work(self) -> bool:
@@ -92,12 +92,12 @@ class HangWatch:
         """Be ready to find the next hang."""
         self.found = None
 
-    def _look_at(self, watch: RankWatch, passed_s: float) -> None:
+    def _update(self, watch: RankWatch, passed_s: float) -> None:
         beat = self._board.read(watch.rank)
-        looks_closely = beat is not None and watch.silent_s + passed_s >= QUIET_FOR_S
-        used = effort.look(beat.pid) if beat is not None and looks_closely else None
-        watch.is_gone = looks_closely and used is None
-        watch.look(beat, used, passed_s)
+        reads_effort = beat is not None and watch.silent_s + passed_s >= QUIET_FOR_S
+        used = effort.sample(beat.pid) if beat is not None and reads_effort else None
+        watch.is_gone = reads_effort and used is None
+        watch.update(beat, used, passed_s)
 
     def _is_time_to_ask(self, suspicion: Suspicion, passed_s: float) -> bool:
         """Ranks that may only be waiting are not asked for their stacks every second."""

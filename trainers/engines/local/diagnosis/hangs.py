@@ -20,7 +20,7 @@ from trainers.engines.heartbeats.heartbeat_board import BUILDING, BUSY_FACTOR, E
 from trainers.machine.effort import Effort
 
 # Between two looks more time than this may be ours (stopped, a suspended machine): no rank's silence.
-LONGEST_LOOK_S = 2.0
+LONGEST_INTERVAL_S = 2.0
 # A rank that has done nothing for so long is not busy.
 BUSY_UNTIL_S = 1.0
 # One that has beaten within so long gets on, though it may sleep between its beats, as a GPU's host does. A
@@ -48,7 +48,7 @@ class RankWatch:
     last_gap_s: float = 0.0
     is_gone: bool = False
 
-    def look(self, beat: Beat | None, effort: Effort | None, passed_s: float) -> None:
+    def update(self, beat: Beat | None, effort: Effort | None, passed_s: float) -> None:
         """Take a look after `passed_s`; effort is None where it was not asked for, or there is none."""
         before, self.effort = self.effort, effort
         if beat is not None and (self.beat is None or beat.count != self.beat.count):
@@ -133,7 +133,7 @@ def busy(watches: Sequence[RankWatch]) -> list[RankWatch]:
 
 def counted_s(passed_s: float) -> float:
     """Return how much of the time between two looks counts: not what whoever looks has slept itself."""
-    return min(max(passed_s, 0.0), LONGEST_LOOK_S)
+    return min(max(passed_s, 0.0), LONGEST_INTERVAL_S)
 
 
 def _is_at_work(before: Effort | None, now: Effort | None, passed_s: float) -> bool:

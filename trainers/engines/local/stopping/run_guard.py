@@ -102,7 +102,7 @@ class RunGuard:
         self._sample_life(state, now)
         action = self._escalation.decide(state, now)
         if action == "terminate":
-            tree.look(now=True)
+            tree.update(now=True)
             torchrun.terminate()
         elif action == "kill":
             tree.kill()
@@ -112,7 +112,7 @@ class RunGuard:
         if num_bytes == 0 or self._board is None:
             return Saving(num_bytes=num_bytes)
         beats = [self._board.read(rank) for rank in range(self._board.num_ranks)]
-        efforts = [found for beat in beats if beat is not None and (found := effort.look(beat.pid))]
+        efforts = [found for beat in beats if beat is not None and (found := effort.sample(beat.pid))]
         before, self._io_bytes = self._io_bytes, sum(found.io_bytes for found in efforts)
         is_moving = self._io_bytes - before >= WORKING_BYTES_PER_S * SAVING_SAMPLE_S
         return Saving(
@@ -140,7 +140,7 @@ class RunGuard:
         if self.is_stop_requested:
             watch.follow()
             return
-        found = watch.look()
+        found = watch.check()
         if found is not None and not self._waits_on_hang:
             self.hang = found
             tree.kill()

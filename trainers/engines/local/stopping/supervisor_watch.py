@@ -26,7 +26,7 @@ from trainers.machine.processes import ProcessTree
 
 log = logging.getLogger(__name__)
 
-LOOK_EVERY_S = 0.25
+POLL_EVERY_S = 0.25
 # Twenty times a second it looks around; only reading stacks holds it up for some seconds.
 DEAF_AFTER_S = 9.0
 STAYS_STOPPED_S = 1.5
@@ -59,7 +59,7 @@ class Patience:
         self._alive_at = now
         self._continued_at: float | None = None
 
-    def look(self, sight: Sight, now: float) -> Action:
+    def judge(self, sight: Sight, now: float) -> Action:
         """Take a look; say what is to be done."""
         if self._newest is None or sight.signs_of_life != self._newest.signs_of_life:
             self._alive_at = now
@@ -91,7 +91,7 @@ def _watch(run: RunDirectory, read_status: ReadStatus) -> None:
             supervisor = supervisor_of(run, status)
             if supervisor is None:
                 return
-            action = _looked_at(supervisor, lambda sight: patience.look(sight, time.monotonic()))
+            action = _inspected(supervisor, lambda sight: patience.judge(sight, time.monotonic()))
             if action == "continue":
                 log.warning("the supervisor of %s was suspended (SIGSTOP): resuming it", run.run_id)
                 supervisor.resume()
@@ -99,7 +99,7 @@ def _watch(run: RunDirectory, read_status: ReadStatus) -> None:
                 log.warning("the supervisor of %s does not react: killing it", run.run_id)
                 end(run, status, supervisor, read_status, DEAF_MESSAGE)
                 return
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(POLL_EVERY_S)
     except psutil.NoSuchProcess:
         return  # it has ended, as it should
     except (private_files.ForeignFileError, FileNotFoundError) as error:
@@ -118,7 +118,7 @@ def supervisor_of(run: RunDirectory, status: Status) -> psutil.Process | None:
     return process if process.create_time() == status.pid_start_time else None
 
 
-def _looked_at(supervisor: psutil.Process, judge: Callable[[Sight], Action]) -> Action:
+def _inspected(supervisor: psutil.Process, judge: Callable[[Sight], Action]) -> Action:
     with supervisor.oneshot():
         times, switches = supervisor.cpu_times(), supervisor.num_ctx_switches()
         return judge(
