@@ -41,7 +41,7 @@ def catalogue(root: Path) -> Catalogue:
 
 def test_every_row_of_the_table_with_an_example_has_one() -> None:
     assert sorted(Path(path).parent.name for path in adding.examples()) == [
-        "contract", "datasets", "events", "events", "models", "strategies", "tasks", "trainers",
+        "analysis", "contract", "datasets", "events", "models", "strategies", "tasks", "trainers",
     ]  # fmt: skip
 
 

@@ -87,7 +87,8 @@ class Cluster:
     def capacity(self) -> Capacity:
         return Capacity(num_nodes=2, num_gpus=8, num_cores=64, gpu_names=("made up",) * 8)
 
-    def command(self, config: Config, run_dir: Path | str) -> list[str]:
+    def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
+        del resume_step
         return ["submit", str(config.world_size), f"{run_dir} of ours"]
 
 
