@@ -17,7 +17,7 @@ from ddp_gui.http.limits import MAX_AT_ONCE_OF_ONE, AtOnce
 OPEN_PATHS = frozenset({"/login", *(f"/{file}" for file in login_page.FILES)})
 NO_PAGES = ("/live/", "/gradio_api/", "/config", "/heartbeat", "/assets/", "/static/", "/theme.css")
 # An open stream notices this soon that its session is over.
-LOOK_EVERY_S = 2.0
+POLL_EVERY_S = 2.0
 NOT_LOGGED_IN = "You are not logged in, or no longer. Log in, then try again."
 
 
@@ -58,7 +58,7 @@ class SessionGate:
         answer = _Answer(send)
         serving = asyncio.ensure_future(self._app(scope, receive, answer.send))
         try:
-            while not (await asyncio.wait({serving}, timeout=LOOK_EVERY_S))[0]:
+            while not (await asyncio.wait({serving}, timeout=POLL_EVERY_S))[0]:
                 if self._login.person(token, is_seen=False) is None:
                     break
         finally:

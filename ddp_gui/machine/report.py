@@ -16,7 +16,7 @@ from ddp_gui.machine import communication
 from ddp_gui.machine.communication import CommunicationChecks
 from ddp_gui.machine.machine_check import COMMAND, MachineChecks
 from ddp_gui.machine.missing import list_missing
-from ddp_gui.machine.slow_look import SlowReading
+from ddp_gui.machine.slow_reading import SlowReading
 from ddp_gui.machine.versions import list_versions
 from ddp_gui.plan.catalogue import Catalogue, CatalogueError, CatalogueSource
 from trainers.engines.base import Engine

@@ -17,7 +17,7 @@ from trainers.contract.config import RanksPerReplica
 from trainers.contract.config.formulas import Check
 from trainers.contract.config.plugin_options import Option
 
-LOOK_EVERY_S = 1.0
+POLL_EVERY_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +170,7 @@ class CatalogueSource:
         self._cache_file = cache_file
         self._lock = threading.Lock()
         self._key = ""
-        self._looked_at = -math.inf
+        self._polled_at = -math.inf
         self._catalogue: Catalogue | None = None
 
     def get(self) -> Catalogue:
@@ -181,9 +181,9 @@ class CatalogueSource:
         """
         with self._lock:
             now = time.monotonic()
-            if self._catalogue is not None and now - self._looked_at < LOOK_EVERY_S:
+            if self._catalogue is not None and now - self._polled_at < POLL_EVERY_S:
                 return self._catalogue
-            self._looked_at = now
+            self._polled_at = now
             if self._catalogue is not None and self._key == trainer_process.current_key(self._catalogue.raw):
                 return self._catalogue
             try:

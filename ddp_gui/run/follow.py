@@ -22,7 +22,7 @@ from ddp_gui.events.run_view import RunView
 from ddp_gui.events.series import ChartView
 from trainers.contract import events
 
-LOOK_EVERY_S = 0.02
+POLL_EVERY_S = 0.02
 SEND_EVERY_S = 0.1
 HEAD_EVERY_S = 1.0
 CUT_OFF_AFTER_S = 10.0
@@ -124,7 +124,7 @@ class Follower:
             while True:
                 # Between two messages events gather, so that a fast loop costs few of them.
                 rest_s = self._told_at + SEND_EVERY_S - time.monotonic()
-                await asyncio.sleep(max(LOOK_EVERY_S, rest_s))
+                await asyncio.sleep(max(POLL_EVERY_S, rest_s))
                 if await self._is_news():
                     self._tell()
         except (OSError, ValueError) as error:

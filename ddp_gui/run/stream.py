@@ -23,7 +23,7 @@ from ddp_gui.runs.runs import RunStore
 
 MAX_SMOOTHING = 10_000
 MAX_CURSOR = 2**53  # as far as a browser counts
-LOOK_AGAIN_AFTER_S = 1.0
+POLL_AGAIN_AFTER_S = 1.0
 _EVENT_ID = re.compile(r"\d{1,15}", re.ASCII)
 
 
@@ -98,11 +98,11 @@ def make_router(store: RunStore) -> Router:
 
 async def while_shown(messages: AsyncGenerator[bytes], is_shown: Callable[[], bool]) -> AsyncGenerator[bytes]:
     """Yield messages for as long as who asks may look: a teacher may hide a run while somebody watches it."""
-    looked_s = time.monotonic()
+    polled_s = time.monotonic()
     async with contextlib.aclosing(messages):
         async for message in messages:
-            if time.monotonic() - looked_s > LOOK_AGAIN_AFTER_S:
-                looked_s = time.monotonic()
+            if time.monotonic() - polled_s > POLL_AGAIN_AFTER_S:
+                polled_s = time.monotonic()
                 if not is_shown():
                     return
             yield message

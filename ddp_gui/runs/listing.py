@@ -29,7 +29,7 @@ from trainers.files.file_stat import (
 )
 
 # Runs that have ended are seldom touched, and never by the page without its knowing.
-LOOK_AT_ALL_EVERY_S = 30.0
+READ_ALL_EVERY_S = 30.0
 # So much reading at once, then an answer: the rest is read with the next question.
 READ_AT_MOST_S = 0.3
 
@@ -93,7 +93,7 @@ class Listing:
         self._unread: list[str] = []
         # After a restart every version is larger than those handed out before: a page asks for all again.
         self._version = self._first_version = int(time.time() * 1000)
-        self._looked_at_all = -LOOK_AT_ALL_EVERY_S
+        self._read_all_at = -READ_ALL_EVERY_S
         self._dir_mark: FileStat | None = None
         self._is_loaded = False
         self._has_news_for_cache = False
@@ -160,11 +160,11 @@ class Listing:
         """Find out what changed: always at live runs, at the others when it is time or asked for."""
         asked_at = time.monotonic()
         with self._lock:
-            if at_all and self._looked_at_all > asked_at and not self._unread:
+            if at_all and self._read_all_at > asked_at and not self._unread:
                 return  # people who ask at the same time share one look: it began after they had asked
             self._load_once()
             self._version += 1
-            is_due = at_all or time.monotonic() - self._looked_at_all > LOOK_AT_ALL_EVERY_S
+            is_due = at_all or time.monotonic() - self._read_all_at > READ_ALL_EVERY_S
             if is_due or self._dir_mark is None or self._dir_mark != settled_stat_of(self._dir):
                 catalogue = self._checked_catalogue()
                 self._read_all(catalogue)
@@ -218,7 +218,7 @@ class Listing:
         return catalogue
 
     def _read_all(self, catalogue: Catalogue) -> None:
-        self._looked_at_all = time.monotonic()
+        self._read_all_at = time.monotonic()
         self._dir_mark = settled_stat_of(self._dir)
         try:
             names = {name for name in os.listdir(self.runs_dir) if run_ids.RUN_ID_PATTERN.fullmatch(name)}

@@ -71,7 +71,7 @@ class Api:
         self.access.check(config)
         if anew:
             self._looks.count()
-        return await self._own_data.look(config, anew=anew)
+        return await self._own_data.inspect(config, anew=anew)
 
     async def _inspect_first(self, raw: dict[str, Any]) -> None:
         """Look at a person's own data, where a configuration names some, before it is planned."""

@@ -184,13 +184,13 @@ class Check:
 
     def _check_driver(self) -> Outcome:
         """See whether torch can use the GPUs that nobody uses, and choose what the jobs run on."""
-        gpus = devices.look(self._wanted.except_gpus)
+        gpus = devices.read(self._wanted.except_gpus)
         seen = cuda_environment.only(gpu.uuid for gpu in gpus.free)
         self._probe = driver.ask_torch(seen, self._patience)
         if (obstacle := self._probe.obstacle) is not None:
             obstacle = replace(obstacle, reason=scrub(obstacle.reason, self._known))
             self._probe = replace(self._probe, obstacle=obstacle)
-        verdict = driver.judge(Nvidia.look(), self._probe, num_free=len(gpus.free))
+        verdict = driver.judge(Nvidia.read(), self._probe, num_free=len(gpus.free))
         usable = devices.usable(gpus, self._probe.uuids)
         self._devices = devices.choose(
             self._wanted.device, self._wanted.num_ranks, usable, verdict.why_no_gpu

@@ -24,15 +24,15 @@ class CoreReader:
     def read(self, *, afresh: bool = False) -> list[float]:
         """Return each core's use in percent; `afresh` looks twice, when the last look is long ago."""
         if afresh or not self._last:
-            self._last = self._look()
+            self._last = self._sample()
             time.sleep(FIRST_SPAN_S)
-        before, self._last = self._last, self._look()
+        before, self._last = self._last, self._sample()
         return [
             _percent(now_busy - busy, now_all - all_)
             for (busy, all_), (now_busy, now_all) in zip(before, self._last, strict=False)
         ]
 
-    def _look(self) -> list[tuple[float, float]]:
+    def _sample(self) -> list[tuple[float, float]]:
         """Return each core's busy time and all its time, in seconds."""
         found = []
         for core in self._times():

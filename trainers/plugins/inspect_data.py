@@ -83,7 +83,7 @@ def inspect(options: DataOptions, *, prepare: bool, time_limit_s: float = limits
     extra: list[DataProblem] = []
     try:
         with limits.bounded(options.path, seconds=time_limit_s):
-            spec = _look(own, options, answer, prepare=prepare)
+            spec = _inspect(own, options, answer, prepare=prepare)
             if spec is not None:
                 answer["dataset"] = _describe(spec, own.problems)
     except DataError as error:
@@ -101,19 +101,19 @@ def inspect(options: DataOptions, *, prepare: bool, time_limit_s: float = limits
     return answer
 
 
-def _look(own: Own, options: DataOptions, answer: dict[str, Any], *, prepare: bool) -> DataSpec | None:
+def _inspect(own: Own, options: DataOptions, answer: dict[str, Any], *, prepare: bool) -> DataSpec | None:
     kind = own.kind
     answer["kind"] = kind.name
     answer["fingerprint"] = own.fingerprint
-    look: Any = kind.inspect(own.problems)
-    answer |= _clean(kind.about(look))
+    inspection: Any = kind.inspect(own.problems)
+    answer |= _clean(kind.about(inspection))
     own.problems.check(options.path)
     is_there = cache.find(own.fingerprint) is not None
-    estimate = None if prepare or is_there or _is_small(options, answer) else kind.estimate(look)
+    estimate = None if prepare or is_there or _is_small(options, answer) else kind.estimate(inspection)
     if estimate is not None:
         answer["is_estimate"] = True
         return estimate
-    own.prepare_from(look)
+    own.prepare_from(inspection)
     answer["is_prepared"] = True
     return own.spec()
 

@@ -58,7 +58,7 @@ OTHER_NAMES = (b"README", b"a" * 100, b"x" * 255, b"\xff\xfe", "ä".encode() * 1
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the queue's thread look all the time."""
-    monkeypatch.setattr(line_module, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(line_module, "POLL_EVERY_S", 0.02)
     monkeypatch.setattr(line_module, "SEARCH_EVERY_S", 0.02)
     # Hundreds of exports: a process for each would take minutes.
     monkeypatch.setattr(exports, "printed_by", made_here)

@@ -94,7 +94,7 @@ class Bench:
         return None
 
     def _why_not_free(self) -> str | None:
-        return gpus.taken_meanwhile(self.devices, gpus.look())
+        return gpus.taken_meanwhile(self.devices, gpus.read())
 
 
 def fault_of(run: RunDirectory, step: int) -> str | None:

@@ -49,7 +49,7 @@ class GpusNow:
     in_use: tuple[str, ...] = ()
 
 
-def look(except_gpus: Collection[str] = ()) -> GpusNow:
+def read(except_gpus: Collection[str] = ()) -> GpusNow:
     """Look who is on which GPU.
 
     Args:

@@ -53,7 +53,7 @@ class Nvidia:
     cuda: str | None
 
     @staticmethod
-    def look() -> Nvidia:
+    def read() -> Nvidia:
         """Look at this machine."""
         driver, cuda = hardware.driver_versions()
         cards = max(hardware.num_nvidia_cards(), len(hardware.all_gpus()))

@@ -97,9 +97,9 @@ def note_every_end() -> None:
     """
     from torch.multiprocessing.spawn import ProcessContext
 
-    look, noted = ProcessContext.join, set()
+    join, noted = ProcessContext.join, set()
 
-    def look_at_all(
+    def join_and_note(
         self: ProcessContext, timeout: float | None = None, grace_period: float | None = None
     ) -> bool:
         ends = [process.exitcode for process in self.processes]
@@ -109,9 +109,9 @@ def note_every_end() -> None:
                 print(told_end(rank, exit_code), flush=True)
         if timeout is not None and all(exit_code == 0 for exit_code in ends):
             sys.exit(0)  # without a word that all is well: those would wait to be let go
-        return bool(look(self, timeout, grace_period))
+        return bool(join(self, timeout, grace_period))
 
-    ProcessContext.join = look_at_all  # type: ignore[method-assign]
+    ProcessContext.join = join_and_note  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import time
 
 from trainers.contract.rundir import RunDirectory
 
-LOOK_EVERY_S = 0.5
+POLL_EVERY_S = 0.5
 
 
 class RundirWatch:
@@ -17,20 +17,20 @@ class RundirWatch:
 
     def __init__(self, run: RunDirectory) -> None:
         self._run = run
-        self._identity = self._look()
-        self._looked_at = time.monotonic()
+        self._identity = self._read_identity()
+        self._polled_at = time.monotonic()
         self._was_gone = False
 
     def is_gone(self) -> bool:
         """Tell whether two looks in a row, half a second apart, found another directory or none."""
         now = time.monotonic()
-        if now - self._looked_at < LOOK_EVERY_S:
+        if now - self._polled_at < POLL_EVERY_S:
             return False
-        self._looked_at = now
-        was_gone, self._was_gone = self._was_gone, self._look() != self._identity
+        self._polled_at = now
+        was_gone, self._was_gone = self._was_gone, self._read_identity() != self._identity
         return was_gone and self._was_gone
 
-    def _look(self) -> tuple[int, int] | None:
+    def _read_identity(self) -> tuple[int, int] | None:
         try:
             about = self._run.path.stat()
             self._run.config.stat()

@@ -31,7 +31,7 @@ from trainers.machine.processes import ProcessTree, memory_bytes
 
 FOLDER = ".standby"
 LOCK = "lock"
-LOOK_EVERY_S = 1.0
+POLL_EVERY_S = 1.0
 # The page that was just opened has the machine to itself first.
 BEGIN_AFTER_S = 1.5
 KEPT_S = 15 * 60.0
@@ -141,10 +141,10 @@ class WarmPool:
             self._is_swept = True
             _sweep(self._folder)
         with self._lock:
-            self._look_after()
-        return LOOK_EVERY_S
+            self._maintain()
+        return POLL_EVERY_S
 
-    def _look_after(self) -> None:
+    def _maintain(self) -> None:
         kept, now = self._kept, time.monotonic()
         if kept is not None and not (
             not self._is_anything_running

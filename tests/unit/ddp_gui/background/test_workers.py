@@ -228,7 +228,7 @@ def test_many_who_ask_for_the_same_data_share_one_look(
     async def all_at_once() -> list[own_data.Inspection]:
         asked = [
             asyncio.create_task(
-                own.look(config_module.parse({"dataset": "own", "data_path": names[each % 2]}))
+                own.inspect(config_module.parse({"dataset": "own", "data_path": names[each % 2]}))
             )
             for each in range(44)
         ]

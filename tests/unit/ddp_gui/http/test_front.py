@@ -105,7 +105,7 @@ def test_what_a_stranger_says_of_proxies_is_not_passed_on() -> None:
 
 
 def test_an_open_stream_ends_with_its_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_gate, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(session_gate, "POLL_EVERY_S", 0.01)
     login = Login(class_of.make(tmp_path / "accounts.json"), "session")
     sent: list[Any] = []
     asked: list[current_user.Person] = []
@@ -174,7 +174,7 @@ def test_who_has_opened_too_much_is_refused_and_somebody_else_is_not(
 
 
 def test_a_stream_ends_when_its_run_is_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "LOOK_AGAIN_AFTER_S", 0.0)
+    monkeypatch.setattr(stream, "POLL_AGAIN_AFTER_S", 0.0)
     shown, is_closed = [True, True, False], []
 
     async def endless() -> AsyncGenerator[bytes]:

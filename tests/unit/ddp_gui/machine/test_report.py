@@ -22,7 +22,7 @@ from ddp_gui.machine import missing
 from ddp_gui.machine.communication import CommunicationChecks
 from ddp_gui.machine.machine_check import MachineChecks
 from ddp_gui.machine.report import MachineReport
-from ddp_gui.machine.slow_look import SlowReading
+from ddp_gui.machine.slow_reading import SlowReading
 from ddp_gui.plan.catalogue import CatalogueError
 from tests.harness import wait_until
 from trainers.engines.local.engine import LocalEngine

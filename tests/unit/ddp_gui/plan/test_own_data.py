@@ -46,7 +46,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def look_at(own: OwnData, config: config_module.Config, *, anew: bool = False) -> Inspection:
-    return asyncio.run(own.look(config, anew=anew))
+    return asyncio.run(own.inspect(config, anew=anew))
 
 
 def test_data_is_looked_at_again_only_when_it_changed_or_one_says_so(
@@ -77,7 +77,7 @@ def test_memory_of_looks_is_bounded(tmp_path: Path, asked: list[str]) -> None:
     own = OwnData()
     for number in range(own_data.MAX_REMEMBERED + 5):
         look_at(own, config_module.parse({"dataset": "own", "data_path": str(tmp_path / str(number))}))
-    assert len(own._seen) == own_data.MAX_REMEMBERED
+    assert len(own._inspections) == own_data.MAX_REMEMBERED
 
 
 def test_faults_are_told_with_their_lines_and_no_more_than_can_be_read(catalogue: Any) -> None:  # noqa: F811

@@ -97,7 +97,7 @@ def use_gpus(monkeypatch: pytest.MonkeyPatch, *gpus: VisibleGpu) -> None:
 
 def test_only_gpus_that_nobody_computes_on_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     use_gpus(monkeypatch, FREE, DESKTOP, USED, BLIND, UNSEEN, PART, DIVIDED)
-    found = devices.look()
+    found = devices.read()
     assert found.free == (FREE, DESKTOP), "a desktop leaves room"
     assert found.in_use == (
         "GPU 2 is in use",
@@ -116,7 +116,7 @@ def test_with_no_gpu_free_or_usable_ranks_are_on_the_cpu_and_it_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     use_gpus(monkeypatch, USED)
-    on = devices.choose("auto", None, devices.look(), None)
+    on = devices.choose("auto", None, devices.read(), None)
     assert (on.kind, on.num_ranks) == ("cpu", 2)
     assert on.words == "2 CPU ranks, because no GPU can be used: GPU 2 is in use"
     assert on.environment["CUDA_VISIBLE_DEVICES"] == "", "they see no GPU at all"
@@ -132,14 +132,14 @@ def test_with_no_gpu_free_or_usable_ranks_are_on_the_cpu_and_it_says_why(
         "3 CPU ranks, because so many were asked for and only 1 GPU can be used: GPU 2 is in use",
     )
     with pytest.raises(ValueError, match="1 GPU wanted, but 0 can be used: GPU 2 is in use"):
-        devices.choose("cuda", None, devices.look(), None)
+        devices.choose("cuda", None, devices.read(), None)
 
 
 def test_a_gpu_that_was_granted_to_a_job_which_has_not_opened_it_is_left_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     use_gpus(monkeypatch, FREE, DESKTOP)
-    found = devices.look(("GPU-a", "GPU-elsewhere"))
+    found = devices.read(("GPU-a", "GPU-elsewhere"))
     assert (found.free, found.in_use) == ((DESKTOP,), ("GPU 0 is kept for somebody else",))
 
 
@@ -168,12 +168,12 @@ def test_a_job_is_not_started_on_a_gpu_that_was_taken_but_waits_for_its_last_one
     on = Devices(kind="cuda", num_ranks=1, uuids=("GPU-a",), words="")
     checks = Bench(tmp_path, on, patience, limit_s=1.0)
     looks = iter([GpusNow(in_use=("GPU 0 is in use",)), GpusNow(free=(FREE,))])
-    monkeypatch.setattr(devices, "look", lambda: next(looks))
+    monkeypatch.setattr(devices, "read", lambda: next(looks))
     assert checks.guarded(lambda: Outcome.passed("It was started.")).state == "passed"
     assert next(looks, None) is None, "it looked again until its own last job had gone"
 
     monkeypatch.setattr("trainers.check_machine.checks.bench.TEARDOWN_S", 0.0)
-    monkeypatch.setattr(devices, "look", lambda: GpusNow(in_use=("GPU 0 is in use",)))
+    monkeypatch.setattr(devices, "read", lambda: GpusNow(in_use=("GPU 0 is in use",)))
     found = checks.guarded(lambda: pytest.fail("a job was started on somebody's GPU"))
     assert (found.state, found.words) == ("not_checked", "Left alone: GPU 0 is in use.")
 

@@ -196,7 +196,7 @@ def test_gpus_to_be_left_alone_are_not_shown_to_torch_and_what_cuda_says_is_scru
     gpus = [VisibleGpu(index=number, uuid=f"GPU-{number}", handle=None) for number in range(2)]
     asked = []
 
-    def look(except_gpus: Collection[str]) -> GpusNow:
+    def read(except_gpus: Collection[str]) -> GpusNow:
         return GpusNow(free=tuple(gpu for gpu in gpus if gpu.uuid not in except_gpus))
 
     def ask_torch(variables: Mapping[str, str], _: Patience) -> Probe:
@@ -205,9 +205,9 @@ def test_gpus_to_be_left_alone_are_not_shown_to_torch_and_what_cuda_says_is_scru
         return Probe(torch="9.9", cuda="13.0", obstacle=Obstacle(reason=reason, remedy="Mend it."))
 
     card = driver.Nvidia(num_cards=2, problem=None, driver="580", cuda="13.0")
-    monkeypatch.setattr(devices, "look", look)
+    monkeypatch.setattr(devices, "read", read)
     monkeypatch.setattr(driver, "ask_torch", ask_torch)
-    monkeypatch.setattr(driver.Nvidia, "look", lambda: card)
+    monkeypatch.setattr(driver.Nvidia, "read", lambda: card)
     monkeypatch.setattr(disk, "check_disk", lambda *_: Outcome.failed("So that no job is started.", ""))
     wanted = Wanted(check_id="0" * 12, except_gpus=("GPU-1",))
     check = Check(tmp_path, wanted, patience, lambda *_: None)

@@ -17,7 +17,7 @@ from trainers.files import json_files
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rundir_watch, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(rundir_watch, "POLL_EVERY_S", 0.0)
 
 
 @pytest.fixture

@@ -57,10 +57,10 @@ def kept(
     monkeypatch.setattr(module.subprocess, "Popen", listen)
     monkeypatch.setattr(module, "BEGIN_AFTER_S", 0.0)
     monkeypatch.setattr(module.processor, "num_cores", lambda: 8)
-    monkeypatch.setattr(module, "LOOK_EVERY_S", 0.02)
+    monkeypatch.setattr(module, "POLL_EVERY_S", 0.02)
     made = WarmPool(tmp_path / "runs")
-    look_after, made.looks = made._look_after, []  # type: ignore[attr-defined]
-    monkeypatch.setattr(made, "_look_after", lambda: made.looks.append(look_after()))
+    maintain, made.looks = made._maintain, []  # type: ignore[attr-defined]
+    monkeypatch.setattr(made, "_maintain", lambda: made.looks.append(maintain()))
     made.begin()
     made.note_running(False)
     yield made

@@ -16,19 +16,19 @@ FIRST_WAIT_S = 0.3
 class SlowReading(Generic[Value]):
     """Remembers what a function returned; asks it again in a thread when that is old and somebody looks."""
 
-    def __init__(self, look: Callable[[], Value], every_s: float) -> None:
-        self._look = look
+    def __init__(self, read: Callable[[], Value], every_s: float) -> None:
+        self._read = read
         self._every_s = every_s
         self._value: Value | None = None
         self._next_at = 0.0
-        self._is_looking = False
+        self._is_reading = False
         self._lock = threading.Lock()
 
     def value(self) -> Value | None:
         """Return the newest value there is; None until the first look has ended."""
         with self._lock:
-            is_due = not self._is_looking and time.monotonic() >= self._next_at
-            self._is_looking = self._is_looking or is_due
+            is_due = not self._is_reading and time.monotonic() >= self._next_at
+            self._is_reading = self._is_reading or is_due
         if is_due:
             thread = threading.Thread(target=self._refresh, name="slow-look", daemon=True)
             thread.start()
@@ -40,9 +40,9 @@ class SlowReading(Generic[Value]):
     def _refresh(self) -> None:
         started, computed = time.monotonic(), time.thread_time()
         try:
-            self._value = self._look()
+            self._value = self._read()
         finally:
             rest_s = max(self._every_s, (time.thread_time() - computed) / LARGEST_SHARE)
             with self._lock:
                 self._next_at = started + rest_s
-                self._is_looking = False
+                self._is_reading = False
