@@ -23,11 +23,11 @@ def main() -> None:
         options = checked_options(parse_options(sys.argv[1:]))
         private_files.close_runs(options.runs_dir)
         private_files.begin(options.runs_dir)
-        # Gradio reads it when it is imported; its own choice is a folder of all users of this machine.
+        # Gradio reads it at import; its default is a folder that all users of this machine share.
         os.environ["GRADIO_TEMP_DIR"] = str(uploads.make_incoming(uploads.folder_beside(options.runs_dir)))
     except (ValueError, OSError) as error:
         sys.exit(f"The page is not served: {error}.")
-    # Nothing here calls home, and nothing is fetched from outside.
+    # No telemetry, and nothing is fetched from outside.
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -37,7 +37,7 @@ def main() -> None:
 
     catalogue = CatalogueSource(default_cache_file())
     gpus_file = trainer_process.default_cache_file("usable_gpus")
-    # Asking what there is and importing Gradio all take seconds: side by side.
+    # Reading the catalogue and importing Gradio each take seconds, so they run in parallel.
     threads = [
         threading.Thread(target=_ask_ahead, args=(catalogue,), daemon=True),
         threading.Thread(target=usable_gpus.settle, args=(gpus_file,), daemon=True),
@@ -100,10 +100,10 @@ def _add_class_options(parser: argparse.ArgumentParser) -> None:
 
 
 def checked_options(arguments: argparse.Namespace) -> Options:
-    """Return the options as the rest takes them.
+    """Return the validated options.
 
     Raises:
-        ValueError: when they do not go together; says what to do.
+        ValueError: when they contradict each other; says what to do.
     """
     from ddp_gui import options
 

@@ -16,10 +16,11 @@ from typing import Any
 from torch import Tensor
 
 from trainers import build, worker
+from trainers.contract.commands import Command
 from trainers.report import reporter
 from trainers.report.meter import StepMeter
 from trainers.report.observer import NullObserver, Observer
-from trainers.report.reporter import Command, NullReporter
+from trainers.report.reporter import NullReporter
 from trainers.report.telemetry import Telemetry
 
 NOTE_EVERY = 25

@@ -18,7 +18,7 @@ SPELT = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss", "ø": "o", "æ": "ae", 
 
 
 def main() -> None:
-    """Do what the command line asks for."""
+    """Run one command of the command line."""
     options = _parse(sys.argv[1:])
     os.umask(0o077)
     file = AccountFile(options.file)
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def account_name(line: str) -> str:
-    """Return the account's name for a person's, as in a list of a class: "Anna Müller" is anna-mueller."""
+    """Return the account name for a person's full name: "Anna Müller" becomes anna-mueller."""
     spelt = "".join(SPELT.get(letter, letter) for letter in line.strip().lower())
     plain = unicodedata.normalize("NFKD", spelt).encode("ascii", "ignore").decode()
     return checked_name(re.sub(r"[^a-z0-9._]+", "-", plain).strip("-._")[:32])

@@ -1,4 +1,4 @@
-"""The command line's options, and what must go together."""
+"""The command line's options, and checks of their combinations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trainers.machine import processor
 
-# Fewer would show nothing of several ranks.
+# Fewer would not show several ranks at work.
 FEWEST_CPU_RANKS_OF_A_CLASS = 2
 
 
@@ -21,35 +21,35 @@ class Options:
     port: int
     runs_dir: Path
     open_browser: bool
-    # Who may log in; None: nobody has to.
+    # The accounts file; None: no login.
     auth_file: Path | None = None
-    # Others may reach the page without logging in.
+    # Serve others without a login.
     is_insecure: bool = False
-    # Where a reverse proxy puts the page, such as /ddp; empty: at the top.
+    # The path prefix of a reverse proxy, such as /ddp; empty: the root.
     root_path: str = ""
-    # Further names of this machine, as browsers know it.
+    # Further host names of this machine.
     allowed_hosts: tuple[str, ...] = ()
-    # The addresses of proxies that are believed when they say whom they ask for.
+    # The addresses of proxies whose forwarding headers are trusted.
     trusted_proxies: str = ""
     ssl_certfile: Path | None = None
     ssl_keyfile: Path | None = None
     # The folders on this machine whose files students may train on.
     data_dirs: tuple[Path, ...] = ()
-    # As many CPU ranks are handed out at once; None is as many as are asked for.
+    # How many CPU ranks the queue allocates at once; None is no limit.
     cpu_ranks: int | None = None
-    # Ranks stand by while nothing runs, so that Start needs no imports.
+    # Keep a warm pool of ranks, so that Start needs no imports.
     keeps_standby: bool = True
 
     @property
     def handed_out_cpu_ranks(self) -> int | None:
-        """As many CPU ranks are handed out at once: where people log in no more than there are cores."""
+        """How many CPU ranks the queue allocates at once: with a login at most the number of cores."""
         if self.cpu_ranks is not None or self.auth_file is None:
             return self.cpu_ranks
         return max(FEWEST_CPU_RANKS_OF_A_CLASS, processor.num_cores())
 
     @property
     def is_one_users(self) -> bool:
-        """Only whoever has started the page may use it: nobody logs in to say who it is."""
+        """Without a login only the user who started the page may use it."""
         return self.auth_file is None and not self.is_insecure
 
     @property
@@ -58,7 +58,7 @@ class Options:
 
 
 def check(options: Options) -> None:
-    """Refuse what would be open to others by mistake, or cannot work.
+    """Refuse options that would expose the page by mistake, or cannot work.
 
     Raises:
         ValueError: saying what to do instead.
@@ -80,7 +80,7 @@ def check(options: Options) -> None:
 
 
 def root_path(text: str) -> str:
-    """Return a prefix as the rest expects it: with a slash at its beginning and none at its end.
+    """Return a normalised prefix: with a leading slash and no trailing one.
 
     Raises:
         ValueError: when it is more than a path.
@@ -94,7 +94,7 @@ def root_path(text: str) -> str:
 
 
 def is_only_here(host: str) -> bool:
-    """Tell whether only this machine reaches an address."""
+    """Tell whether an address is reachable from this machine only."""
     if host.lower() == "localhost":
         return True
     try:
@@ -104,7 +104,7 @@ def is_only_here(host: str) -> bool:
 
 
 def _reached_by(options: Options) -> str:
-    """Say by which option others reach the page; nothing where none does."""
+    """Return the option that exposes the page to others; empty if none does."""
     if not is_only_here(options.host):
         return f"--host {options.host} opens the page to other machines"
     if options.allowed_hosts:

@@ -11,7 +11,6 @@ import sys
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
 
 import gradio as gr
 import uvicorn
@@ -22,7 +21,6 @@ from ddp_gui.auth.account_file import AccountFile
 from ddp_gui.auth.data_access import DataAccess
 from ddp_gui.auth.login import Login
 from ddp_gui.auth.session_gate import SessionGate
-from ddp_gui.devices import capacity
 from ddp_gui.gradio_routes import allowlist, light, sessions, uploads
 from ddp_gui.gradio_routes.gate import Gate
 from ddp_gui.gradio_routes.uploads import Uploads
@@ -171,8 +169,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         ClassApi(store).register()
         QueueApi(store, line, view).register()
         MachineApi(checks, machine_checks, report, store, line).register()
-        here = replace(capacity.read(), most_cpu_ranks=line.cpu_ranks)
-        train_page.build(api, store, uploaded, catalogue.get(), here, engine)
+        train_page.build(api, store, uploaded, catalogue.get(), line.capacity(), engine)
     # Anybody may name new ones; before it comes to this, `forget_oldest` takes those of whoever has most.
     demo.state_session_capacity = 2 * sessions.MAX_SESSIONS
     mounted: FastAPI = gr.mount_gradio_app(

@@ -12,7 +12,10 @@ from tests.harness import REPOSITORY
 PAGE = REPOSITORY / "docs" / "adding.md"
 CHARTS = "ddp_gui/events/charts.py"
 INSIGHTS = "ddp_gui/events/insights.py"
-END_OF_CHARTS = "\n)\n\n\ndef columns("
+COMMANDS = "trainers/contract/commands.py"
+HANDLERS = "trainers/control.py"
+# Where an entry goes, by file; a function goes to the end.
+ENDS = {CHARTS: "\n)\n\n\ndef columns(", COMMANDS: "\n}\nCOMMAND_NAMES"}
 
 
 def examples() -> dict[str, str]:
@@ -20,7 +23,7 @@ def examples() -> dict[str, str]:
     found: dict[str, str] = {}
     path = ""
     for part in re.split(r"(?m)^```python\n(.*?)^```\n", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL):
-        if path and part.startswith(('"""', "StepChart(", "@rule(")):
+        if path and part.startswith(('"""', "StepChart(", "@rule(", '"evaluate"', "@handles(")):
             assert path not in found, path
             found[path] = part
         else:
@@ -30,19 +33,19 @@ def examples() -> dict[str, str]:
 
 def new_files() -> list[str]:
     """Return the paths of the examples that are files of their own."""
-    return [path for path in examples() if path not in (CHARTS, INSIGHTS)]
+    return [path for path in examples() if path not in (*ENDS, INSIGHTS, HANDLERS)]
 
 
 def add_to(root: Path) -> None:
     """Put every example into a copy of the repository."""
     for path, code in examples().items():
         place = root / path
-        if path == CHARTS:
+        if path in ENDS:
             before = place.read_text(encoding="utf-8")
-            assert before.count(END_OF_CHARTS) == 1
-            entry = textwrap.indent(code.rstrip(), "    ")
-            code = before.replace(END_OF_CHARTS, f"\n{entry},{END_OF_CHARTS}")
-        elif path == INSIGHTS:
+            assert before.count(ENDS[path]) == 1
+            entry = textwrap.indent(code.rstrip().removesuffix(","), "    ")
+            code = before.replace(ENDS[path], f"\n{entry},{ENDS[path]}")
+        elif path in (INSIGHTS, HANDLERS):
             code = place.read_text(encoding="utf-8") + "\n\n" + code
         else:
             assert not place.exists(), path

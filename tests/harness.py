@@ -227,7 +227,7 @@ class LiveRun:
         """Wait until this step was reported."""
         self.wait_for("step", lambda event: event["step"] >= step)
 
-    def ask(self, name: rundir.CommandName, **arguments: Any) -> Event:
+    def ask(self, name: str, **arguments: Any) -> Event:
         """Give a command and return the `command` event that answers it."""
         asked = self.run.append_command(name, **arguments)
         return self.wait_for("command", lambda event: event["id"] == asked, timeout_s=ANSWER_TIMEOUT_S)

@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 
+from trainers.contract.commands import COMMANDS, Command
 from trainers.job import Job, evaluate, save, save_and_wait
-from trainers.report.reporter import Command
 
 log = logging.getLogger(__name__)
 
 PAUSE_POLL_S = 0.1
+
+
+# What all ranks do at the step they agreed on: train on, wait, or raise `Stopped`; it answers the command.
+Handler = Callable[[Job, Command], None]
+_HANDLERS: dict[str, Handler] = {}
+
+
+def handles(name: str) -> Callable[[Handler], Handler]:
+    """Make a function what carries out the command of this name."""
+
+    assert name in COMMANDS
+
+    def add(handler: Handler) -> Handler:
+        _HANDLERS[name] = handler
+        return handler
+
+    return add
 
 
 class Stopped(Exception):  # noqa: N818 - no error: somebody wanted it
@@ -23,25 +41,8 @@ def obey(job: Job, command: Command) -> None:
     Raises:
         Stopped: it was a stop, and nothing speaks against it.
     """
-    step, reporter = job.progress.step, job.reporter
-    log.info("all ranks agreed at step %d: %s", step, command.name)
-    if command.name == "stop":
-        _stop(job, command)
-    elif command.name == "checkpoint":
-        _checkpoint(job, command)
-    elif command.name == "set_lr":
-        job.progress.learning_rate = command.learning_rate
-        message = f"Learning rate is {command.learning_rate:g} from step {step + 1} on."
-        if job.config.lr_schedule != "constant":
-            message = (
-                f"The schedule continues from a full rate of {command.learning_rate:g} at step {step + 1}."
-            )
-        reporter.answer(command, step=step, accepted=True, message=message)
-    elif command.name == "resume":
-        reporter.answer(command, step=step, accepted=False, message="The run is not paused.")
-    elif command.name == "pause":
-        reporter.answer(command, step=step, accepted=True, message=f"Paused after step {step}.")
-        stay_paused(job, f"Paused after step {step}.")
+    log.info("all ranks agreed at step %d: %s", job.progress.step, command.name)
+    _HANDLERS[command.name](job, command)
 
 
 def evaluate_unless_stopped(job: Job) -> None:
@@ -108,6 +109,7 @@ def _next_command(job: Job) -> Command:
             return command
 
 
+@handles("stop")
 def _stop(job: Job, command: Command) -> None:
     step, reporter = job.progress.step, job.reporter
     reporter.state("stopping", command.why or "Stop was asked for.")
@@ -120,6 +122,7 @@ def _stop(job: Job, command: Command) -> None:
     raise Stopped(command.why)
 
 
+@handles("checkpoint")
 def _checkpoint(job: Job, command: Command) -> None:
     """Start a save; the answer comes when it is on the disk."""
     step = job.progress.step
@@ -127,3 +130,26 @@ def _checkpoint(job: Job, command: Command) -> None:
     save(job, "button")
     if job.checkpointer.is_saved(step) and job.answers.asked.pop(step, None) is not None:
         job.reporter.answer(command, step=step, accepted=True, message=f"Step {step} is already saved.")
+
+
+@handles("pause")
+def _pause(job: Job, command: Command) -> None:
+    message = f"Paused after step {job.progress.step}."
+    job.reporter.answer(command, step=job.progress.step, accepted=True, message=message)
+    stay_paused(job, message)
+
+
+@handles("resume")
+def _resume(job: Job, command: Command) -> None:
+    """Refuse: a paused run hears it in `stay_paused`."""
+    job.reporter.answer(command, step=job.progress.step, accepted=False, message="The run is not paused.")
+
+
+@handles("set_lr")
+def _set_learning_rate(job: Job, command: Command) -> None:
+    step, rate = job.progress.step, command.learning_rate
+    job.progress.learning_rate = rate
+    message = f"Learning rate is {rate:g} from step {step + 1} on."
+    if job.config.lr_schedule != "constant":
+        message = f"The schedule continues from a full rate of {rate:g} at step {step + 1}."
+    job.reporter.answer(command, step=step, accepted=True, message=message)

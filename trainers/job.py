@@ -12,6 +12,7 @@ import torch
 from trainers import registry
 from trainers.checkpoint.save_and_restore import Checkpointer, CheckpointError, Outcome, Progress
 from trainers.checkpoint.step_start import StepStart
+from trainers.contract.commands import Command
 from trainers.contract.config import Config
 from trainers.data.dataset import DataSpec, Split
 from trainers.data.loading import Batch, Loader
@@ -25,7 +26,7 @@ from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
 from trainers.report.meter import StepMeter
 from trainers.report.observer import NullObserver
-from trainers.report.reporter import Command, NullReporter
+from trainers.report.reporter import NullReporter
 
 log = logging.getLogger(__name__)
 

@@ -16,12 +16,12 @@ import psutil
 import torch
 
 from benchmarks.gpu import traces
+from trainers.contract.commands import Command
 from trainers.data.loading import Batch, Loader
 from trainers.job import Job
 from trainers.report import telemetry
 from trainers.report.meter import MAX_STEPS_PER_REPORT, StepMeter
 from trainers.report.observer import Observer
-from trainers.report.reporter import Command
 from trainers.report.telemetry import Telemetry
 
 PROBED_STEPS = 3

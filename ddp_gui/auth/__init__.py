@@ -1,1 +1,1 @@
-"""Accounts, sessions and rights: who asks, and what they may see and do."""
+"""Accounts, sessions and permissions."""

@@ -1,4 +1,4 @@
-"""The file of the accounts: who may log in, as what, and the hashes of their passwords."""
+"""The accounts file: who may log in, with which role, and the hashes of their passwords."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Account:
 
     @property
     def mark(self) -> str:
-        """Changes with the password and the role: who logged in before then has to do so again."""
+        """Changes with the password and the role, which ends older sessions."""
         about = json.dumps([self.name, self.role, dict(self.password)], sort_keys=True)
         return hashlib.sha256(about.encode()).hexdigest()
 
@@ -52,7 +52,7 @@ Accounts = dict[str, Account]
 
 
 class AccountFile:
-    """Reads the accounts, again when the file has changed, and changes them one writer at a time."""
+    """Reads the accounts, re-reads them when the file has changed, and serialises writers."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -77,7 +77,7 @@ class AccountFile:
             raise AccountError(f"the accounts in {self.path} cannot be read: {error}") from error
 
     def find(self, name: str) -> Account | None:
-        """Return an account as the file has it now; while that cannot be read, as it had it before."""
+        """Return an account; while the file cannot be read, its last known state."""
         mark = stat_of(str(self.path))
         with self._lock:
             if mark != self._mark:
@@ -85,13 +85,13 @@ class AccountFile:
                 try:
                     self._read = self.read()
                 except AccountError as error:
-                    # A class must not be thrown out because a file is being copied.
+                    # Nobody must be logged out because the file is being copied.
                     print(f"{error}; the accounts stay as they were.", flush=True)
             return self._read.get(name)
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[Accounts]:
-        """Let the block change the accounts; they are written when it ends without an error.
+        """Yield the accounts for changes; write them when the block ends without an error.
 
         Raises:
             AccountError: when the file is invalid.
@@ -99,10 +99,10 @@ class AccountFile:
             OSError: when it cannot be written.
         """
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Not the folder: whoever may read that may also hold it.
+        # Not the folder: another user who can read it could lock it.
         lock = private_files.open_lock(self.path.with_name(f".{self.path.name}.lock"))
         try:
-            # Two people who add somebody at the same time must not undo each other's work.
+            # Concurrent changes must not overwrite each other.
             fcntl.flock(lock, fcntl.LOCK_EX)
             accounts = self.read() if self.path.exists() else {}
             yield accounts
@@ -112,10 +112,10 @@ class AccountFile:
 
 
 def checked_name(name: str) -> str:
-    """Return a name as accounts have it: in small letters.
+    """Return an account name, lower-cased.
 
     Raises:
-        AccountError: when it can be no account's.
+        AccountError: when it is not a valid account name.
     """
     small = name.strip().lower()
     if not NAME.fullmatch(small):
@@ -131,7 +131,7 @@ def _parsed(raw: Any) -> Accounts:
 
 
 def _account(name: str, about: Mapping[str, Any]) -> Account:
-    # Before it is said to anybody: it may hold what acts in a terminal.
+    # Checked before it appears in a message: it may contain terminal escapes.
     checked = checked_name(name)
     if about["role"] not in ROLES:
         raise ValueError(f"{name} has the role {about['role']!r}, but allowed is: {' or '.join(ROLES)}")

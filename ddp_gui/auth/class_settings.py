@@ -1,4 +1,4 @@
-"""What a teacher has set for the class, in one file of the runs directory."""
+"""The teacher's settings for the class, in one file of the runs directory."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import Any
 from trainers.files import private_files
 from trainers.files.json_files import read_json, write_json_atomically
 
-# The folder's name can be no run's.
+# Not a valid run id.
 FOLDER = ".class"
 FILE = "settings.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassSettings:
-    """Means something only where people log in."""
+    """Applies only with a login."""
 
-    # Whether everybody may look at everybody's runs, or only their owners (and teachers).
+    # Whether everybody may view all runs, or only their owners (and teachers).
     everyone_sees: bool = True
 
 
-# What holds while the file is there and cannot be made sense of: nothing is shown by mistake.
+# The settings while the file is invalid: nothing is shown by mistake.
 STRICTEST = ClassSettings(everyone_sees=False)
 
 
 class ClassSettingsFile:
-    """Reads and changes the settings; what somebody else writes counts from the next look."""
+    """Reads and changes the settings; changes by others take effect at the next read."""
 
     def __init__(self, runs_dir: Path) -> None:
         self.path = runs_dir / FOLDER / FILE
@@ -73,7 +73,7 @@ class ClassSettingsFile:
         except FileNotFoundError:
             return None
         except OSError:
-            return 0, 0, 0  # something else lies there: reading it says what holds then
+            return 0, 0, 0  # not a file: reading it returns the fallback
         return about.st_ino, about.st_size, about.st_mtime_ns
 
 

@@ -1,4 +1,4 @@
-"""Who asks: set once a request by the gate, looked up by whatever depends on it."""
+"""The current user: set once per request by the session check, read by everything that depends on it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Literal
 Role = Literal["teacher", "student"]
 ROLES: tuple[Role, ...] = ("teacher", "student")
 
-# Where a request's scope holds who sent it, for handlers that run in another task.
+# The key of the current user in a request's scope, for handlers that run in another task.
 SCOPE_KEY = "ddp_person"
 
 
@@ -27,21 +27,21 @@ class Person:
         return self.role == "teacher"
 
 
-# Who asks where login is off: whoever reaches the page may do everything.
+# The current user without a login: whoever reaches the page may do everything.
 EVERYBODY = Person(name="", role="teacher")
-# Who asks where login is on and nobody has said who it is: owns nothing and may change nothing.
+# The current user with a login but no session: owns nothing and may change nothing.
 NOBODY = Person(name="", role="student")
 
 _asking: ContextVar[Person] = ContextVar("ddp_asking", default=EVERYBODY)
 
 
 def current_user() -> Person:
-    """Return who asks now."""
+    """Return the current user."""
     return _asking.get()
 
 
 def nobody_by_default() -> None:
-    """From here on, where nobody has said who asks, it is nobody."""
+    """Make `NOBODY` the default user from now on."""
     _asking.set(NOBODY)
 
 

@@ -1,4 +1,4 @@
-"""Which files of this machine a run may read: students have their uploads, and what a teacher allows."""
+"""Which files of this machine a run may read: students have their uploads and the folders of `--data-dir`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ddp_gui.auth.current_user import current_user
 from trainers.contract.config import Config, ConfigError, Problem
 from trainers.files.paths import REPOSITORY
 
-# What everybody uploads lies beside it where nobody logs in.
+# Without a login, uploads lie beside it.
 PEOPLE = "people"
 # The fields of a configuration that name a file or a folder of this machine.
 PATH_FIELDS = ("data_path", "pretrained_path")
@@ -23,12 +23,12 @@ class DataAccess:
         self._allowed = tuple(allowed)
 
     def own_uploads(self) -> Path:
-        """Return the folder of what who asks uploads."""
+        """Return the current user's folder of uploads."""
         name = current_user().name
         return self._uploads / PEOPLE / name if name else self._uploads
 
     def check(self, config: Config) -> None:
-        """Let only files pass that who asks may have read; what others have looks as if it were not there.
+        """Refuse files that the current user may not read; they are reported as not existing.
 
         Raises:
             ConfigError: naming the field, the path and what is allowed.
@@ -45,7 +45,7 @@ class DataAccess:
 
     def _may_read(self, path: str) -> bool:
         try:
-            # From where training looks; links are followed to where they lead.
+            # Resolved as training resolves it: relative to its directory, links followed.
             wanted = Path(REPOSITORY, Path(path).expanduser()).resolve()
             own = [self.own_uploads()] if current_user().name else []
             folders = [folder.resolve() for folder in (*own, *self._allowed)]

@@ -1,4 +1,4 @@
-"""Logging in: the password looked at in a thread, a few at a time, and never too often."""
+"""Login: passwords are checked in threads, a few at a time, with a rate limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ddp_gui.auth.current_user import Person
 from ddp_gui.auth.login_limits import LoginLimits, TooManyTriesError
 from ddp_gui.auth.sessions import Sessions, sessions_path
 
-# Each takes 32 MiB and a core: training needs the others.
+# Each check takes 32 MiB and a core: training needs the others.
 AT_ONCE = 2
 MAX_WAITING = 60
 
@@ -38,10 +38,10 @@ class Login:
         self._num_waiting = 0
 
     async def begin(self, name: str, password: str, address: str) -> str:
-        """Return the token of a new session for whoever has this name and password.
+        """Return the token of a new session for this name and password.
 
         Raises:
-            LoginError: when they are wrong, or it has to wait.
+            LoginError: when they are wrong, or the client has to wait.
         """
         small = name.strip().lower()[:80]
         try:
@@ -67,7 +67,7 @@ class Login:
         return self._sessions.begin(account)
 
     def person(self, token: str | None, *, is_seen: bool = True) -> Person | None:
-        """Return who has this token; None where the session is none any more."""
+        """Return the person of this token; None if the session has ended."""
         return self._sessions.person(token, is_seen=is_seen) if token else None
 
     def end(self, token: str | None) -> None:
@@ -77,7 +77,7 @@ class Login:
 
 
 def _is_right(password: str, account: Account | None) -> bool:
-    # A name without an account takes as long, so that nobody learns which names there are.
+    # An unknown name takes as long, so that timing does not reveal which accounts exist.
     return passwords.fits(password, passwords.NOBODYS if account is None else account.password)
 
 

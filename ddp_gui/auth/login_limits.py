@@ -1,4 +1,4 @@
-"""How often somebody may try to log in: after some failures each next try has to wait longer."""
+"""Rate limits of login attempts: after some failures each further attempt has to wait longer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ddp_gui.http.hosts import network_of
 
-# A class behind one address must not lock itself out, so an address may fail more often than a name.
+# A class behind one address must not be locked out, so an address may fail more often than a name.
 FREE_FAILURES_OF_A_NAME = 5
 FREE_FAILURES_OF_AN_ADDRESS = 30
 LONGEST_WAIT_S = 60.0
@@ -18,7 +18,7 @@ MAX_REMEMBERED = 10_000
 
 
 class TooManyTriesError(Exception):
-    """Has to wait; says how long."""
+    """Too many failed attempts; says how long to wait."""
 
     def __init__(self, wait_s: float) -> None:
         super().__init__(f"wait {wait_s:.0f} s")
@@ -41,7 +41,7 @@ class Failures:
         self._found: OrderedDict[str, _Failures] = OrderedDict()
 
     def wait_s(self, key: str) -> float:
-        """Return for how long no further try is allowed."""
+        """Return the seconds until the next attempt is allowed."""
         self._forget_old()
         found = self._found.get(key)
         return max(0.0, found.free_again_s - self._clock()) if found else 0.0
@@ -59,7 +59,7 @@ class Failures:
             self._found.popitem(last=False)
 
     def take_back(self, key: str) -> None:
-        """The newest was no failure after all."""
+        """Remove the newest failure."""
         found = self._found.get(key)
         if found is not None:
             found.count -= 1
@@ -68,7 +68,7 @@ class Failures:
                 del self._found[key]
 
     def forget(self, key: str) -> None:
-        """Begin anew with this key."""
+        """Forget the failures of this key."""
         self._found.pop(key, None)
 
     def _forget_old(self) -> None:
@@ -85,7 +85,7 @@ class LoginLimits:
         self._addresses = Failures(FREE_FAILURES_OF_AN_ADDRESS, clock)
 
     def begin(self, name: str, address: str) -> None:
-        """Count a try as failed before it is looked at: many at once must not all pass.
+        """Count an attempt as failed before it is checked: concurrent attempts must not all pass.
 
         Raises:
             TooManyTriesError: when it has to wait.
@@ -98,11 +98,11 @@ class LoginLimits:
         self._addresses.add(network)
 
     def succeed(self, name: str, address: str) -> None:
-        """The try was the right one; others of this address stay counted."""
+        """The attempt succeeded; other failures from this address stay counted."""
         self._names.forget(name)
         self._addresses.take_back(network_of(address))
 
     def withdraw(self, name: str, address: str) -> None:
-        """The try was not looked at."""
+        """The attempt was not checked."""
         self._names.take_back(name)
         self._addresses.take_back(network_of(address))

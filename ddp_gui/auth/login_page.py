@@ -1,11 +1,11 @@
-"""The page to log in: plain HTML that works without scripts."""
+"""The login page: plain HTML that works without scripts."""
 
 from __future__ import annotations
 
 from html import escape
 
 TITLE = "Log in · DDP, live"
-# All that is served to somebody who has not logged in, beside the page itself.
+# The only files served without a session, besides the page itself.
 FILES = (
     "live/assets/css/shared/colours.css",
     "live/assets/css/auth/login.css",
@@ -24,7 +24,7 @@ def render(wished: str, name: str = "", problem: str = "") -> str:
     """
     alert = f'<p class="ddp-login-problem" role="alert" id="problem">{escape(problem)}</p>' if problem else ""
     described = ' aria-describedby="problem" aria-invalid="true"' if problem else ""
-    # Who has typed a name already goes on with the password.
+    # With a name filled in, the focus is on the password.
     focus_name, focus_password = ("", " autofocus") if name else (" autofocus", "")
     return f"""<!doctype html>
 <html lang="en">

@@ -19,7 +19,7 @@ PAGE = NO_STORE | {policies.POLICY_HEADER.decode(): policies.own_page()}
 
 
 def make_router(login: Login | None) -> APIRouter:
-    """Return the routes; where nobody logs in only the one that says so."""
+    """Return the routes; without a login only `/live/me`."""
     router = APIRouter()
 
     @router.get("/live/me")
@@ -50,7 +50,7 @@ def _add_login(router: APIRouter, login: Login) -> None:
             token = await login.begin(name, form.get("password", ""), address)
         except LoginError as error:
             return _refused(error, login_page.render(wished, name, str(error)) if is_person else None)
-        # A token that was there before never becomes that of somebody who has logged in.
+        # Always a new token, so that a planted one is never promoted (session fixation).
         login.end(request.cookies.get(login.cookie_name))
         response = _to(request, wished) if is_person else JSONResponse({"success": True}, headers=NO_STORE)
         response.set_cookie(login.cookie_name, token, httponly=True, **_cookie(request))
@@ -65,17 +65,17 @@ def _add_login(router: APIRouter, login: Login) -> None:
 
 
 def _to(request: Request, wished: str) -> Response:
-    """Send the browser to an address below our root: whatever is wished, it is a path of this page."""
+    """Redirect to an address below our root: the target is always a path of this page."""
     path = quote(wished.lstrip("/\\"), safe="/?&=%+,:~-._")
-    # A browser goes up at `..`, also at `%2e%2e`: beside our prefix somebody else's pages may be.
+    # A browser resolves `..`, also `%2e%2e`: outside our prefix there may be another site.
     if ".." in unquote(path.partition("?")[0]).split("/"):
         path = ""
     return RedirectResponse(f"{_root(request)}/{path}", status_code=303, headers=NO_STORE)
 
 
 def _cookie(request: Request) -> dict[str, Any]:
-    # Lax and not strict: a link in the course's notes must not ask everybody to log in again. Nothing
-    # is changed by a GET, and what comes from another site with an Origin of its own is refused.
+    # Lax and not strict: following a link from the course's notes must not require a new login. A GET changes
+    # nothing, and requests with another site's Origin are refused.
     is_tls = request.url.scheme == "https"
     return {"path": _root(request) or "/", "secure": is_tls, "samesite": "lax"}
 
@@ -94,7 +94,7 @@ def _refused(error: LoginError, page: str | None) -> Response:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """Return the fields of a form; of one that is too long nothing."""
+    """Return the fields of a form; none if it is too long."""
     body = b""
     async for piece in request.stream():
         body += piece

@@ -1,6 +1,6 @@
-"""Whose a run is, in `owner.json`; training does not read it.
+"""The owner of a run, in `owner.json`; training does not read it.
 
-No file, or one that says nothing: nobody's, so that where people log in only a teacher may change it.
+Without a valid file the run has no owner: with a login, only a teacher may change it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ FILE = "owner.json"
 
 
 def owner_of(run: RunDirectory) -> str | None:
-    """Return the name of the run's owner; None where nobody owns it."""
+    """Return the name of the run's owner; None if it has none."""
     try:
         owner = read_json(run.path / FILE)["owner"]
     except (OSError, ValueError, LookupError, TypeError):
@@ -21,7 +21,7 @@ def owner_of(run: RunDirectory) -> str | None:
 
 
 def note_owner(run: RunDirectory, name: str) -> None:
-    """Write down whose a run is.
+    """Record the owner of a run.
 
     Raises:
         OSError: when the run's directory cannot be written.

@@ -1,4 +1,4 @@
-"""Passwords: hashed with salt, compared in constant time, and made up for a class."""
+"""Passwords: salted hashes, constant-time comparison, and generated passwords for a class."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Hashed = Mapping[str, Any]
 
 
 def hashed(password: str) -> dict[str, Any]:
-    """Return what is kept of a password.
+    """Return the salted hash of a password.
 
     Raises:
         ValueError: when it is too short or too long.
@@ -33,7 +33,7 @@ def hashed(password: str) -> dict[str, Any]:
 
 
 def fits(password: str, kept: Hashed) -> bool:
-    """Tell whether this is the password; takes the same time whether it is or not.
+    """Tell whether this is the password, in constant time.
 
     Raises:
         ValueError: when the stored hash is damaged.
@@ -48,7 +48,7 @@ def fits(password: str, kept: Hashed) -> bool:
     return hmac.compare_digest(found, expected)
 
 
-# What the password of somebody who has no account is compared with, so that it takes as long.
+# The password of an unknown account is compared with this hash, so that it takes as long.
 NOBODYS: Hashed = {"method": "scrypt", **COST, "salt": "00" * 16, "hash": "00" * 32}
 
 

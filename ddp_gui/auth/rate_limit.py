@@ -1,4 +1,4 @@
-"""How often one person may start something that costs the machine much."""
+"""A rate limit per person for expensive actions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ddp_gui.auth.current_user import current_user
 
 
 class RateLimit:
-    """At most so many in so many seconds by each person; without a limit where nobody logs in."""
+    """At most `most` times in `within_s` seconds for each person; no limit without a login."""
 
     def __init__(
         self, what: str, most: int, within_s: float, clock: Callable[[], float] = time.monotonic
@@ -23,7 +23,7 @@ class RateLimit:
         self._begun: dict[str, deque[float]] = {}
 
     def count(self) -> None:
-        """Count one more by who asks.
+        """Count one more by the current user.
 
         Raises:
             ValueError: when it is one too many; says how long to wait.

@@ -1,4 +1,4 @@
-"""Who may look at a run and who may change it: asked of whoever asks now."""
+"""Permissions of the current user: which runs they may view and change."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from ddp_gui.auth.current_user import current_user
 
 
 class NotAllowedError(ValueError):
-    """Somebody asked for what only others may do; says who may."""
+    """The current user may not do this; says who may."""
 
 
 def may_see(owner: str | None, settings: ClassSettings) -> bool:
-    """Tell whether who asks may look at a run of this owner."""
+    """Tell whether the current user may view a run of this owner."""
     return may_change(owner) or settings.everyone_sees
 
 
 def may_change(owner: str | None) -> bool:
-    """Tell whether who asks may stop, resume, rename or delete a run of this owner."""
+    """Tell whether the current user may stop, resume, rename or delete a run of this owner."""
     person = current_user()
     return person.is_teacher or (owner is not None and owner == person.name)
 
 
 def require_change(run_id: str, owner: str | None) -> None:
-    """Let only the owner of a run and teachers pass.
+    """Require the owner of a run, or a teacher.
 
     Raises:
         NotAllowedError: for everybody else.
@@ -33,7 +33,7 @@ def require_change(run_id: str, owner: str | None) -> None:
 
 
 def require_teacher(what: str) -> None:
-    """Let only teachers pass; `what` names what only they can do.
+    """Require a teacher; `what` names the action.
 
     Raises:
         NotAllowedError: for everybody else.

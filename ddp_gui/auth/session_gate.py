@@ -1,4 +1,4 @@
-"""The gate where people log in: without a session nothing answers but the page to log in."""
+"""The session check: without a session only the login page is served."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ddp_gui.http.limits import MAX_AT_ONCE_OF_ONE, AtOnce
 
 OPEN_PATHS = frozenset({"/login", *(f"/{file}" for file in login_page.FILES)})
 NO_PAGES = ("/live/", "/gradio_api/", "/config", "/heartbeat", "/assets/", "/static/", "/theme.css")
-# An open stream notices this soon that its session is over.
+# How soon an open stream ends after its session.
 POLL_EVERY_S = 2.0
 NOT_LOGGED_IN = "You are not logged in, or no longer. Log in, then try again."
 
 
 class SessionGate:
-    """ASGI middleware: lets in who has a session, and says further in who that is."""
+    """ASGI middleware: requires a session and sets the current user."""
 
     def __init__(self, app: App, login: Login) -> None:
         self._app = app
@@ -30,7 +30,7 @@ class SessionGate:
         self._at_once = AtOnce(MAX_AT_ONCE_OF_ONE, "from you")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request, or ask its sender to log in."""
+        """Serve one request, or require a login."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -54,7 +54,7 @@ class SessionGate:
     async def _serve_while_logged_in(
         self, token: str | None, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Serve a request that may last; it ends with the session."""
+        """Serve a long-lived request; it ends with the session."""
         answer = _Answer(send)
         serving = asyncio.ensure_future(self._app(scope, receive, answer.send))
         try:
@@ -73,7 +73,7 @@ class SessionGate:
 
 
 class _Answer:
-    """What has been sent, so that an answer that is cut off can be ended in order."""
+    """Tracks what has been sent, so that an interrupted response can be completed correctly."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -93,7 +93,7 @@ class _Answer:
 
 
 def _not_kept(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Keep pages out of the browser's store: the next person at this computer must not go back to them."""
+    """Forbid caching: the next person at this computer must not see these pages with the back button."""
     if not any(name.lower() == b"content-type" and value.startswith(b"text/html") for name, value in headers):
         return headers
     others = [(name, value) for name, value in headers if name.lower() != b"cache-control"]
@@ -109,7 +109,7 @@ def _cookie(header: str, name: str) -> str | None:
 
 
 async def _refuse(scope: Scope, headers: dict[bytes, str], path: str, send: Send) -> None:
-    """Send a person to the page to log in, and tell a program that it has to."""
+    """Redirect a browser to the login page; answer a program with 401."""
     asks_for_page = scope["method"] in ("GET", "HEAD") and "text/html" in headers.get(b"accept", "")
     is_page = asks_for_page and not path.startswith(NO_PAGES)
     if is_page:

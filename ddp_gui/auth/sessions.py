@@ -1,4 +1,4 @@
-"""Who is logged in: random tokens of which only hashes are kept; they end by themselves."""
+"""Login sessions: random tokens, stored as hashes, that expire."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from trainers.files.json_files import read_json, write_json_atomically
 IDLE_S = 2 * 3600.0
 ABSOLUTE_S = 24 * 3600.0
 MAX_PER_PERSON = 20
-# When somebody was last seen is written this often: a restart of the page loses no more.
+# How often the time of last use is written: a restart of the page loses no more.
 WRITE_EVERY_S = 60.0
 
 
 @dataclass
 class Session:
-    """One browser in which somebody is logged in; `mark` is the account's at that time."""
+    """One browser with a login; `mark` is the account's at that time."""
 
     name: str
     mark: str
@@ -32,7 +32,7 @@ class Session:
 
 
 class Sessions:
-    """The sessions, kept in a file so that they outlive a restart of the page."""
+    """The sessions, stored in a file so that they survive a restart of the page."""
 
     def __init__(self, accounts: AccountFile, path: Path, clock: Callable[[], float] = time.time) -> None:
         self._accounts = accounts
@@ -57,10 +57,10 @@ class Sessions:
         return token
 
     def person(self, token: str, *, is_seen: bool = True) -> Person | None:
-        """Return whose session it is; None where it is none any more.
+        """Return the person of a session; None if it has ended.
 
         Args:
-            is_seen: it was used just now, so that it is not idle.
+            is_seen: it was used now, so it is not idle.
         """
         now = self._clock()
         with self._lock:
@@ -79,7 +79,7 @@ class Sessions:
             return account.person
 
     def end(self, token: str) -> None:
-        """End a session: somebody logs out."""
+        """End a session (logout)."""
         with self._lock:
             if self._sessions.pop(_key(token), None) is not None:
                 self._write()
@@ -113,7 +113,7 @@ class Sessions:
 
 
 def sessions_path(accounts: AccountFile) -> Path:
-    """Return where the sessions are kept: beside the accounts."""
+    """Return the path of the sessions file, beside the accounts."""
     return accounts.path.with_name(f"{accounts.path.name}.sessions")
 
 

@@ -1,1 +1,1 @@
-"""Work beside the requests: threads, short-lived processes, what is made while it is sent."""
+"""Background work: threads, short-lived processes, files generated while they are sent."""

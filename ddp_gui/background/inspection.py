@@ -1,4 +1,4 @@
-"""Looks at data in a process of its own, which gets so much time and memory and then is ended."""
+"""Inspects data in a separate process with limits on time and memory."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from trainers.files.paths import REPOSITORY
 from trainers.machine import cuda_environment, environment
 
 TIME_LIMIT_S = 540.0
-# It ends itself when its time is over, and says so; one that does not is ended after this.
+# It ends itself at its time limit, with a message; after this grace period it is killed.
 GRACE_S = 60.0
 END_S = 5.0
 MAX_WORDS = 1000
 
 
 class InspectionError(RuntimeError):
-    """The process that was to look at the data failed; says its last words."""
+    """The inspecting process failed; the message is the end of its output."""
 
 
 def inspect(config: Config) -> dict[str, Any]:
-    """Return what the process prints of the data a configuration names.
+    """Return the inspection of the data that a configuration names, as printed by the process.
 
     Raises:
         InspectionError: when it failed, or took too long.
@@ -36,7 +36,7 @@ def inspect(config: Config) -> dict[str, Any]:
 
 
 def _command(config: Config) -> list[str]:
-    # With "=", so that no path can be taken for an option.
+    # With "=", so that no path can be parsed as an option.
     asked = [f"--path={config.data_path}", f"--task={config.data_task}", f"--time-limit-s={TIME_LIMIT_S}"]
     asked += [f"--label-column={config.label_column}"] if config.label_column else []
     asked += ["--skip-unreadable"] if config.skip_unreadable else []
@@ -71,7 +71,7 @@ def _answer_of(command: list[str], time_limit_s: float) -> dict[str, Any]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Ask it to end, so that it takes away what is half made; then make it."""
+    """Terminate it, so that it removes unfinished files; then kill it."""
     process.terminate()
     try:
         process.communicate(timeout=END_S)

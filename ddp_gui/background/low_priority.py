@@ -1,4 +1,4 @@
-"""Work that would keep the processor from whoever clicks, done by a process of low priority."""
+"""CPU-heavy work, done by a low-priority process so that clicks stay fast."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PIECE_BYTES = 256 * 1024
 
 
 class SlowProcessError(OSError):
-    """The process did not come to its end."""
+    """The process failed before its end."""
 
 
 def printed_by(module: str, asked: Any) -> Iterator[bytes]:
-    """Yield what `python -m MODULE` prints when it is told this as JSON; it ends with the page.
+    """Yield what `python -m MODULE` prints for this JSON input; it ends with the page.
 
     Raises:
-        SlowProcessError: when it fails; what was yielded is a part then.
+        SlowProcessError: when it fails; the output so far is incomplete.
     """
     lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
     with subprocess.Popen(
@@ -52,6 +52,6 @@ def printed_by(module: str, asked: Any) -> Iterator[bytes]:
 
 
 def make_nice(process: subprocess.Popen[bytes]) -> None:
-    """Let people who click come first, and training too."""
+    """Lower this process's priority below the page and training."""
     with contextlib.suppress(ProcessLookupError):
         os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)

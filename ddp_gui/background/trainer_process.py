@@ -1,4 +1,4 @@
-"""Asks a short-lived training process for JSON, and remembers its answer while no file of it has changed."""
+"""Runs a short-lived training process that prints JSON, and caches the answer until its files change."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ Answer = Mapping[str, Any]
 
 
 class AskError(RuntimeError):
-    """The training process did not answer; says its last words."""
+    """The training process did not answer; the message is the end of its output."""
 
 
 def ask(module: str, *, sees_gpus: bool = False) -> dict[str, Any]:
     """Return the JSON that `python -m MODULE` prints.
 
     Args:
-        sees_gpus: it may call CUDA; else a GPU cannot be opened by accident.
+        sees_gpus: it may call CUDA; otherwise it cannot open a GPU by accident.
 
     Raises:
         AskError: when it fails.
     """
-    # A page that is killed meanwhile takes the process with it.
+    # If the page is killed meanwhile, the process ends too.
     lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
     try:
         answer = subprocess.run(
@@ -59,13 +59,13 @@ def ask(module: str, *, sees_gpus: bool = False) -> dict[str, Any]:
 
 
 def current_key(answer: Answer) -> str:
-    """Return the mark of every file an answer depends on, as they are now: path, time and size."""
+    """Return the cache key of an answer: path, time and size of every file it depends on, as they are now."""
     watched = [Path(path) for path in answer.get("watched_paths", [])]
     return fingerprint.of_code(watched)
 
 
 def remembered(cache_file: Path | None) -> Answer | None:
-    """Return the answer that was kept, if no file has changed since."""
+    """Return the cached answer, if no file has changed since."""
     if cache_file is None:
         return None
     try:
@@ -81,7 +81,7 @@ def remembered(cache_file: Path | None) -> Answer | None:
 
 
 def remember(cache_file: Path | None, answer: Answer) -> None:
-    """Keep an answer; where that cannot be done the next start takes some seconds more."""
+    """Cache an answer; if that fails, the next start takes some seconds longer."""
     if cache_file is None:
         return
     try:
@@ -91,6 +91,6 @@ def remember(cache_file: Path | None, answer: Answer) -> None:
 
 
 def default_cache_file(name: str) -> Path | None:
-    """Return where this checkout keeps an answer; None where there is no place for it."""
+    """Return the cache file of this checkout; None if no folder is writable."""
     folder = private_files.cache_folder()
     return None if folder is None else folder / f"{name}.json"

@@ -1,7 +1,7 @@
-"""Threads for each kind of work: a few in all, fewer for one person, and whoever waits holds none.
+"""Threads for each kind of work: a few in all, fewer per person; waiting calls hold none.
 
-Starlette's own forty are shared by everybody and everything: one person who asks for what takes long has
-them all. Here the next to get a thread is whoever has the fewest.
+Starlette's forty threads are shared by all requests: one person's slow requests could take them all. Here the
+next free thread goes to the person who has the fewest.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _Job = tuple["Future[Any]", Callable[[], Any]]
 
 
 class TooManyError(ValueError):
-    """A person has asked for as much at once as anybody may."""
+    """A person has reached the limit of concurrent work."""
 
 
 class Workers:
-    """The threads for one kind of work; safe to be used by several threads and event loops.
+    """The threads for one kind of work; thread-safe, also across event loops.
 
-    Where nobody logs in everybody is one person, so that only the limits for all hold.
+    Without a login everybody is one person, so only the total limits apply.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Workers:
             what: the work, as in "you have asked for 9 … at once".
             per_person: how many of the threads one person has at the same time.
             most_asked: how many one person has running and waiting; more are refused.
-            most_open: how many files are made at once while they are sent; a quarter of them for one person.
+            most_open: how many files are generated at once while they are sent; a quarter of them per person.
         """
         self._most_open = most_open
         self._open: Counter[str] = Counter()
@@ -57,21 +57,21 @@ class Workers:
         self._lock = threading.Lock()
         self._asked: Counter[str] = Counter()
         self._running: Counter[str] = Counter()
-        # By person, those first who have waited longest since their last turn.
+        # By person, in order of the time since their last turn.
         self._waiting: dict[str, deque[_Job]] = {}
 
     async def run(
         self, function: Callable[Values, Result], *values: Values.args, **named: Values.kwargs
     ) -> Result:
-        """Return what a function returns, when it is its turn; nothing but this waits for it.
+        """Return the result of a function, run when it is its turn; only this coroutine waits.
 
         Raises:
-            TooManyError: when who asks has too much of it going on.
+            TooManyError: when the current user has too much of it queued or running.
         """
         return await asyncio.wrap_future(self.submit(functools.partial(function, *values, **named)))
 
     async def pieces(self, made: Iterator[Result]) -> AsyncIterator[Result]:
-        """Yield what an iterator yields, each piece made when it is its turn."""
+        """Yield the items of an iterator, each computed when it is its turn."""
         end = object()
         while (
             piece := await asyncio.wrap_future(self._queue(functools.partial(next, made, end)))
@@ -80,10 +80,10 @@ class Workers:
 
     @contextlib.contextmanager
     def one_more_open(self) -> Iterator[None]:
-        """Count a file that is being made while it is sent: its process lives as long as its reader reads.
+        """Count a file that is generated while it is sent: its process lives as long as the client reads.
 
         Raises:
-            TooManyError: when who asks, or everybody together, has too many of them.
+            TooManyError: when the current user, or all users together, have too many of them.
         """
         person = current_user().name
         with self._lock:
@@ -101,10 +101,10 @@ class Workers:
                 self._open[person] -= 1
 
     def submit(self, call: Callable[[], Result]) -> Future[Result]:
-        """Put a call into the line; as `run`, for those who need no event loop.
+        """Queue a call; like `run`, without an event loop.
 
         Raises:
-            TooManyError: when who asks has too much of it going on.
+            TooManyError: when the current user has too much of it queued or running.
         """
         person = self._count()
         result = self._queue(call)
@@ -112,7 +112,7 @@ class Workers:
         return result
 
     def handler(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the handler of a route that does its work here."""
+        """Return a route handler that runs its work in these threads."""
 
         @functools.wraps(function)
         async def handle(*values: Any, **named: Any) -> Any:
@@ -163,7 +163,7 @@ class Workers:
             self._threads.submit(self._do, person, *job)
 
     def _do(self, person: str, result: Future[Any], call: Callable[[], Any]) -> None:
-        # Whoever asked may have gone by now.
+        # The client may have disconnected by now.
         if result.set_running_or_notify_cancel():
             try:
                 value = call()
@@ -184,16 +184,16 @@ class Workers:
             self._start_next()
 
 
-# What a click needs: milliseconds each, so that one at a time is enough for a person.
+# Clicks: milliseconds each, so that one at a time per person is enough.
 CLICKS = Workers("answers", at_once=16, per_person=1, most_asked=100)
-# What takes a part of a second, or much of the processor: exports, searches.
+# Work of a part of a second, or CPU-heavy: exports, searches.
 SLOW = Workers("exports and searches", at_once=2, per_person=1, most_asked=8, most_open=16)
 # A start waits until its supervisor answers.
 STARTS = Workers("starts", at_once=6, per_person=1, most_asked=10)
 
 
 class Router(APIRouter):
-    """Routes whose handlers, where they say nothing else, do their work in the threads for clicks."""
+    """Routes whose handlers run in the threads for clicks by default."""
 
     def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         """Add a route."""

@@ -1,1 +1,1 @@
-"""What this machine offers a run, and which process is on which GPU."""
+"""The devices of this machine, and which process uses which GPU."""

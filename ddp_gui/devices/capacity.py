@@ -1,10 +1,13 @@
-"""What this machine offers a run: its GPUs, or ranks on its CPU."""
+"""What an engine offers a run: GPUs, or ranks on the CPU."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainers.machine import cuda_environment, hardware, host, processor
+from trainers.contract.status import LOCAL
+from trainers.engines import registry
+from trainers.engines.base import Engine
+from trainers.machine import cuda_environment
 from trainers.machine.cuda_environment import Obstacle
 
 FEWEST_CPU_RANKS_OFFERED = 4
@@ -13,21 +16,21 @@ CPU_RANKS_BY_DEFAULT = 2
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """How many ranks can be had, and of which kind."""
+    """How many ranks a run can have, and of which kind."""
 
     num_gpus: int
     num_cores: int
     gpu_names: tuple[str, ...] = ()
     gpu_memory_bytes: int | None = None
     memory_bytes: int | None = None
-    # As many CPU ranks are handed out at once; None is as many as are asked for.
+    # How many CPU ranks the queue allocates at once; None is no limit.
     most_cpu_ranks: int | None = None
     # Why GPUs that are there cannot be used; they are not counted.
     gpu_obstacle: Obstacle | None = None
 
     @property
     def max_cpu_ranks(self) -> int:
-        """One rank a core, but enough to try out what more ranks do."""
+        """One rank per core, but at least four, to try out the effect of more ranks."""
         most = max(FEWEST_CPU_RANKS_OFFERED, self.num_cores)
         return most if self.most_cpu_ranks is None else min(most, self.most_cpu_ranks)
 
@@ -54,7 +57,7 @@ class Machine:
         return None if self.memory_bytes is None else self.memory_bytes // num_ranks
 
     def describe(self) -> str:
-        """Say in a sentence what there is."""
+        """Describe the devices in a sentence."""
         cores = f"{self.num_cores} CPU core{'s' if self.num_cores != 1 else ''}"
         if self.gpu_obstacle is not None:
             why = f"{self.gpu_obstacle.reason} {self.gpu_obstacle.remedy}"
@@ -65,15 +68,14 @@ class Machine:
         return f"{self.num_gpus} GPU{'s' if self.num_gpus != 1 else ''} ({names}), {cores}."
 
 
-def read() -> Machine:
-    """Look at this machine."""
-    gpus = [hardware.read_gpu(handle) for handle in hardware.gpu_handles()]
-    sizes = [gpu.memory_total_bytes for gpu in gpus if gpu.memory_total_bytes is not None]
+def read(engine: Engine | None = None) -> Machine:
+    """Ask an engine what it can give a run; without one, that of this machine."""
+    offered = (engine or registry.named(LOCAL)).capacity()
     return Machine(
-        num_gpus=hardware.num_gpus(),
-        num_cores=processor.num_cores(),
-        gpu_names=tuple(gpu.name or "GPU" for gpu in gpus),
-        gpu_memory_bytes=min(sizes, default=None),
-        memory_bytes=host.memory_bytes()[1],
+        num_gpus=offered.num_gpus,
+        num_cores=offered.num_cores,
+        gpu_names=offered.gpu_names,
+        gpu_memory_bytes=offered.gpu_memory_bytes,
+        memory_bytes=offered.memory_bytes,
         gpu_obstacle=cuda_environment.obstacle(),
     )

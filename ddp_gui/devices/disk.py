@@ -1,4 +1,4 @@
-"""How long the disk lasts at the rate the live runs write, and how much the runs take."""
+"""How long the disk lasts at the write rate of the live runs, and how much the runs take."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DiskForecast:
         self._lock = threading.Lock()
 
     def add(self, size_of: Mapping[str, int], now_s: float) -> None:
-        """Take in the sizes of all live runs; when other runs are live than before it begins anew."""
+        """Add the sizes of all live runs; a change in the set of live runs restarts the measurement."""
         runs = frozenset(size_of)
         with self._lock:
             if runs != self._runs:
@@ -79,7 +79,7 @@ def taken_bytes(folder: Path) -> int:
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
                     found += _blocks(entry) * BYTES_PER_BLOCK
-        except OSError:  # removed while we look (an old checkpoint), or not ours to see
+        except OSError:  # removed meanwhile (an old checkpoint), or not readable
             continue
     return found
 
@@ -92,10 +92,10 @@ def _blocks(entry: os.DirEntry[str]) -> int:
 
 
 def sizes_of_runs(runs_dir: Path, run_ids: list[str]) -> tuple[dict[str, int], float]:
-    """Return what each run takes on the disk, and when that was seen."""
+    """Return what each run takes on the disk, and when that was measured."""
     return {run_id: taken_bytes(runs_dir / run_id) for run_id in run_ids}, time.monotonic()
 
 
 def nearest_folder(path: Path) -> Path:
-    """Return the path, or the nearest folder above it that is there: it is on the same disk."""
+    """Return the path, or its nearest existing parent: it is on the same disk."""
     return next(folder for folder in (path, *path.parents) if folder.is_dir())

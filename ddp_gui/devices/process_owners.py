@@ -1,7 +1,7 @@
 """Which run a process belongs to, found by the run's directory on its command line or its parents'.
 
-Ranks, which have a title in its place, and processes that stood by before there was a run are found by where
-their output goes: into the run's logs.
+Ranks, whose title replaces the command line, and former warm workers are found by their output: it goes into
+the run's logs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_PARENTS = 50
 
 
 class Owners:
-    """Looks processes up and remembers what cannot change, so that a look at all of them is cheap."""
+    """Looks up the runs of processes and caches what cannot change, so that looking up all is cheap."""
 
     def __init__(self, runs_dir: Path) -> None:
         self._runs_dir = runs_dir.resolve()
@@ -30,7 +30,7 @@ class Owners:
         self._lock = threading.Lock()
 
     def run_of(self, pid: int) -> str | None:
-        """Return the id of the run a process belongs to; None for somebody else's."""
+        """Return the id of the run that a process belongs to; None if it belongs to none."""
         for _ in range(MAX_PARENTS):
             facts = processes.look_at(pid)
             if facts is None or pid <= 1:
@@ -42,7 +42,7 @@ class Owners:
         return None
 
     def live_runs(self) -> dict[str, list[int]]:
-        """Return the processes of every run that goes on here, by the run's id."""
+        """Return the processes of every live run here, by the run's id."""
         pids = set(processes.all_pids())
         found: dict[str, list[int]] = {}
         with self._lock:
@@ -63,7 +63,7 @@ class Owners:
         if known is not None and known[0] == facts.started_unix_s:
             return known[1]
         run_id = self.run_of(pid)
-        # What stands by belongs to no run yet.
+        # Warm workers belong to no run yet.
         is_settled = time.time() - facts.started_unix_s > SETTLED_AFTER_S and not _is_ours(facts)
         if run_id is not None or is_settled:
             self._known[pid] = (facts.started_unix_s, run_id)

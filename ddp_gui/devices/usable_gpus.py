@@ -1,7 +1,7 @@
-"""Which GPUs training can use here: asked of torch once, in a process of its own, before the page is served.
+"""Which GPUs training can use: torch determines it once, in a separate process, before the page is served.
 
-The answer goes into this process's own environment, so that the page and all that it starts see the same
-GPUs, by UUID: those, or none and why.
+The answer goes into this process's environment, so that the page and all its child processes see the same
+GPUs by UUID, or none and the reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from trainers.machine import cuda_environment, hardware
 from trainers.machine.cuda_environment import Obstacle
 
 MODULE = "trainers.parallel.usable_gpus"
-# The form and the queue count the GPUs once, when the page starts: so a page that goes on does not ask again.
+# The form and the queue count the GPUs once, when the page starts, so a running page does not ask again.
 AGAIN = "Restart the page. If that does not help, restart the machine or reinstall NVIDIA's driver."
 
 MAX_LAST_WORDS = 300
@@ -25,9 +25,9 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 def settle(cache_file: Path | None) -> None:
-    """Let this process, and all that it starts, see the GPUs that can be used, and no others.
+    """Limit this process and its children to the usable GPUs.
 
-    Where the driver names none, nothing is asked.
+    Without GPUs in the driver, torch is not asked.
     """
     visible = hardware.visible_gpus()
     if visible:
@@ -40,10 +40,10 @@ def settle(cache_file: Path | None) -> None:
 
 
 def variables_for(answer: Mapping[str, Any], known: Collection[str]) -> dict[str, str]:
-    """Return what the answer means for the environment.
+    """Return the environment variables for this answer.
 
     Args:
-        known: the GPUs that can be told by their UUID; parts of GPUs (MIG) are left as they were named.
+        known: the GPUs identified by UUID; MIG instances are left as they were named.
     """
     if answer["obstacle"] is not None:
         return cuda_environment.with_obstacle(Obstacle(**answer["obstacle"]))
@@ -52,9 +52,9 @@ def variables_for(answer: Mapping[str, Any], known: Collection[str]) -> dict[str
 
 
 def _answer(cache_file: Path | None) -> Mapping[str, Any]:
-    """Ask, or remember what was answered on the same machine since it was started.
+    """Return the answer, from the cache if this machine has not changed since boot.
 
-    Only a good answer is kept: a bad one is what somebody is about to mend.
+    Only a positive answer is cached: a negative one will probably be fixed soon.
     """
     machine = _machine()
     kept = trainer_process.remembered(cache_file)
@@ -74,13 +74,13 @@ def _answer(cache_file: Path | None) -> Mapping[str, Any]:
 
 
 def _last_line(error: AskError) -> str:
-    """Return the end of what the process said: the error itself, without the way to it."""
+    """Return the last line of the process's output: the error without its traceback."""
     words = str(error).strip().splitlines()[-1].strip()[:MAX_LAST_WORDS]
     return words if words.endswith((".", "!", "?")) else f"{words}."
 
 
 def _machine() -> list[Any]:
-    """Return what an answer depends on beside files: GPUs, driver, what may be seen, and this boot."""
+    """Return what an answer depends on besides files: GPUs, driver, visible devices, and this boot."""
     try:
         boot = _BOOT.read_text(encoding="ascii").strip()
     except OSError:

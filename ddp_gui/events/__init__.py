@@ -1,1 +1,1 @@
-"""A run's events read and folded into what is shown: columns, evaluations, insights."""
+"""A run's events, read and folded into columns, evaluations and insights."""

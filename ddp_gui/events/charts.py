@@ -1,4 +1,4 @@
-"""The charts of one number of each step, one entry each: what the page is sent, and how it is drawn."""
+"""The charts of a single number per step, one entry each: its column, and how it is drawn."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class StepChart:
 
     Attributes:
         column: of the step events, by its name in `series.STEP_FIELDS`.
-        title: above the chart; `name` is said under the pointer.
-        empty: what stands there before the first number.
+        title: above the chart; `name` is shown in the hover text.
+        empty: the placeholder before the first number.
         color: of the line, a number of the page's palette.
         hover_format, tick_format: as d3-format writes numbers; empty: Plotly's own.
         axis_title: beside the numbers; `{sample_unit}` stands for what one sample is.

@@ -1,4 +1,4 @@
-"""The small curve of a run's training loss: some forty means, however long the run has become."""
+"""The sparkline of a run's training loss: some forty means, however long the run is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 MAX_POINTS = 60
-# One character a point: from the lowest loss to the highest, and one for a piece without any.
+# One character per point: from the lowest loss to the highest, and one for a bin without data.
 LEVELS = string.ascii_uppercase + string.ascii_lowercase + string.digits + "-_"
 NOTHING = "."
 
@@ -20,14 +20,14 @@ Losses = npt.NDArray[np.float64]
 
 @dataclass
 class Curve:
-    """Means over pieces of equally many steps; the pieces are doubled when there would be too many."""
+    """Means over bins of equally many steps; the bins are doubled in size when there would be too many."""
 
     steps_per_piece: int = 1
     sums: list[float] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
 
     def add(self, steps: Steps, losses: Losses) -> None:
-        """Take in steps (counted from 1) with their losses; one without a number is left out."""
+        """Add steps (counted from 1) with their losses; those without a loss are skipped."""
         is_number = np.isfinite(losses)
         steps, losses = steps[is_number], losses[is_number]
         if not len(steps):
@@ -44,12 +44,12 @@ class Curve:
             self.counts[index] += int(counts[index])
 
     def cut_from(self, step: int) -> None:
-        """Forget the pieces from that of `step` on."""
+        """Drop the bins from that of `step` on."""
         first = (step - 1) // self.steps_per_piece
         del self.sums[first:], self.counts[first:]
 
     def drawn(self) -> dict[str, Any] | None:
-        """Return the lowest and the highest mean and each one's level as a character; None without any."""
+        """Return the lowest and highest mean, and each bin's level as a character; None without data."""
         means = [total / count for total, count in zip(self.sums, self.counts, strict=True) if count]
         if not means:
             return None

@@ -1,4 +1,4 @@
-"""What the list shows of a run, read from its events piece by piece without holding them."""
+"""What the list shows of a run, computed from its events in chunks, without holding them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainers.contract import events
 from trainers.contract.event_lines import encode
 from trainers.files.plain_files import open_plain
 
-# What a damaged line does to whoever takes it in.
+# The errors that a damaged line can cause.
 DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 _TAKEN = {
     "step": ("step", "loss"),
@@ -39,7 +39,7 @@ _TIME = re.compile(rb'"time_unix_s":([^,}\n]+)')
 
 @dataclass
 class Digest(Fold):
-    """The newest numbers of a run, its best evaluation, its time and its small curve."""
+    """The newest numbers of a run, its best evaluation, its duration and its sparkline."""
 
     offset: int = 0
     inode: int = 0
@@ -47,21 +47,21 @@ class Digest(Fold):
     loss: float | None = None
     device_kind: str | None = None
     curve: Curve = field(default_factory=Curve)
-    # A damaged line was found: from then on each is looked at before it is taken in.
+    # A damaged line was found: from then on each line is validated.
     is_careful: bool = False
 
     @property
     def took_s(self) -> float | None:
-        """The seconds the run went on, without the time between stop and resume."""
+        """The seconds the run was active, without the time between stop and resume."""
         return None if self.began_unix_s is None else self.active_s()
 
     def folded(self) -> str:
-        """Return the digest as a short text, to be kept."""
+        """Serialise the digest as a short text."""
         return orjson.dumps(asdict(self)).decode()
 
     @classmethod
     def unfolded(cls, text: str) -> Digest:
-        """Return the digest that was folded into a text.
+        """Return the digest that `folded` serialised.
 
         Raises:
             ValueError, LookupError, TypeError: when it was not.
@@ -71,7 +71,7 @@ class Digest(Fold):
         return cls(**raw | {"curve": Curve(**raw["curve"]), "records": records})
 
     def is_of_another_file(self, path: Path) -> bool:
-        """Tell whether the run of this id is not the one that was read: deleted, made anew."""
+        """Tell whether the id now belongs to another run: deleted and created again."""
         if self.offset == 0:
             return False
         try:
@@ -81,7 +81,7 @@ class Digest(Fold):
         return about.st_ino != self.inode or about.st_size < self.offset
 
     def catch_up(self, path: Path) -> None:
-        """Read on from where the last look ended; a last line without its newline is left for later."""
+        """Read on from the end of the last read; a last line without its newline is left for later."""
         try:
             with open_plain(path) as file:
                 self.inode = os.fstat(file.fileno()).st_ino
@@ -95,9 +95,9 @@ class Digest(Fold):
                     elif len(chunk) < size:
                         return
                     elif size < events.MAX_LINE_BYTES:
-                        size *= 2  # one line longer than a piece
+                        size *= 2  # one line longer than a chunk
                     else:
-                        self.offset += len(chunk)  # longer than any event: passed over
+                        self.offset += len(chunk)  # longer than any event: skipped
         except FileNotFoundError:
             return
 
@@ -114,7 +114,7 @@ class Digest(Fold):
             self._take(chunk)
             self.offset += len(chunk)
         except DAMAGE:
-            # From the beginning again: what was half taken in cannot be taken back.
+            # Start over: a partially added chunk cannot be undone.
             vars(self).update(vars(Digest(inode=self.inode, is_careful=True)))
 
     def _take(self, chunk: bytes) -> None:
@@ -133,7 +133,7 @@ class Digest(Fold):
                 self.device_kind = orjson.loads(devices)["devices"][0]["kind"]
 
     def _take_upwards(self, chunk: bytes, steps: Steps, losses: Losses) -> None:
-        """Take in lines in which the steps only go up."""
+        """Add lines in which the steps only increase."""
         if len(steps):
             self.curve.add(steps, losses)
             self.step = int(steps[-1])
@@ -158,7 +158,7 @@ class Digest(Fold):
 
 
 def _anew(event: events.Event) -> bytes:
-    """Return an event as one line with what is taken of it, in the usual order: nothing in it can mislead."""
+    """Re-encode an event as one line with the fields that are used, in the usual order."""
     taken = {name: event[name] for name in (*events.COMMON_FIELDS, *_TAKEN.get(event["kind"], ()))}
     if event["kind"] == "devices":
         kinds = [device.get("kind") for device in event["devices"][:1]]
@@ -181,7 +181,7 @@ def _steps_in(chunk: bytes) -> tuple[Steps, Losses]:
         numbers = [math.nan if loss == b"null" else float(loss) for _, loss in found]
         steps = [int(step) for step, _ in found]
     else:
-        # Written by somebody else, with the fields in another order.
+        # Written by another program, with the fields in another order.
         lines = [orjson.loads(line) for line in _STEP_LINE.findall(chunk)]
         numbers = [math.nan if line["loss"] is None else float(line["loss"]) for line in lines]
         steps = [int(line["step"]) for line in lines]

@@ -16,22 +16,22 @@ class Evaluations:
 
     @property
     def best(self) -> dict[str, Any] | None:
-        """The best one, by the run's main metric."""
+        """The best evaluation, by the run's main metric."""
         return self._fold.best
 
     @property
     def last(self) -> dict[str, Any]:
-        """The newest one, or nothing."""
+        """The newest evaluation, or None."""
         return self.all[-1] if self.all else {}
 
     def add(self, event: dict[str, Any]) -> None:
-        """Take in an `eval` event; it replaces those of its step and later ones."""
+        """Add an `eval` event; it replaces those of its step and later ones."""
         self.cut_from(event["step"])
         self.all.append(event)
         self._fold.take_evaluation(event["step"], event["metrics"])
 
     def cut_from(self, step: int) -> None:
-        """Forget the evaluations at `step` and after it."""
+        """Drop the evaluations at `step` and after it."""
         while self.all and self.all[-1]["step"] >= step:
             self.all.pop()
         self._fold.cut_from(step)

@@ -1,4 +1,4 @@
-"""Reads a run's events fast: whole batches at once, or a taste of a file that is too long to wait for."""
+"""Reads a run's events fast: whole batches at once, or a sample of a file that is too long to wait for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TASTE_BLOCK_BYTES = 2 * 1024
 def read_batch(path: Path, offset: int) -> tuple[list[Event], int]:
     """Return the events of the next part of a file and the offset to read on from.
 
-    Damaged lines are left out. Of step events only those that may be shown as they are are looked at.
+    Damaged lines are skipped. Of the step events only those that are shown unchanged are validated.
 
     Raises:
         OSError: when the file cannot be read.
@@ -31,16 +31,16 @@ def read_batch(path: Path, offset: int) -> tuple[list[Event], int]:
 
 
 def read_carefully(path: Path, offset: int) -> tuple[list[Event], int, int]:
-    """Do the same with a look at every event, and also return how many lines are damaged.
+    """Do the same, validate every event, and also return how many lines are damaged.
 
-    Takes several times as long: for files in which something has been found to be wrong.
+    It takes several times as long: for files in which damage was found.
 
     Raises:
         OSError: when the file cannot be read.
     """
     chunk, end = _next_part(path, offset)
     batch = _parse_carefully(chunk)
-    # Of a line that is far too long only its length has been looked at.
+    # Only the length of an oversized line has been read.
     num_lines = chunk.count(b"\n") if chunk else int(end > offset)
     return batch, end, num_lines - len(batch)
 
@@ -54,12 +54,12 @@ def _next_part(path: Path, offset: int) -> tuple[bytes, int]:
             chunk += file.read(events.MAX_LINE_BYTES - BATCH_BYTES)
             end = chunk.find(b"\n") + 1
     if end == 0 and len(chunk) == events.MAX_LINE_BYTES:
-        return b"", offset + len(chunk)  # longer than any event: passed over
+        return b"", offset + len(chunk)  # longer than any event: skipped
     return chunk[:end], offset + end
 
 
 def taste(path: Path) -> list[Event]:
-    """Return some events from all over a file, in order, without reading the whole of it."""
+    """Return a sample of events spread over a file, in order, without reading the whole file."""
     size = path.stat().st_size
     found: list[Event] = []
     with open_plain(path) as file:
@@ -93,7 +93,7 @@ def _parse_carefully(lines: bytes) -> list[Event]:
 
 
 def _may_be_shown(batch: list[Event]) -> bool:
-    """Tell whether every event is whole that may be passed on as it is: of step events only the last ones.
+    """Tell whether every event that is passed on unchanged is valid: of step events only the last ones.
 
     The numbers of the other step events only go into columns, which take no others.
     """

@@ -1,7 +1,7 @@
-"""What of a run's events counts, and for how long the run has been going on; whoever reads events goes by it.
+"""Which of a run's events count, and how long the run has been active; every reader of events uses it.
 
-A run that is resumed from an older checkpoint goes back in `step`: what comes later replaces what was at that
-step and after it. The time between a stop and a resume is none of the run's.
+A run that is resumed from an older checkpoint goes back in `step`: later events replace those at that step
+and after it. The time between a stop and a resume does not count.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class Part(NamedTuple):
 
     Attributes:
         begin, end: its place in the batch.
-        cut_from: what was at this step and after it counts no more; None: the part goes on from what was.
+        cut_from: earlier entries at this step and after it are dropped; None: the part continues without a
+        cut.
     """
 
     begin: int
@@ -37,8 +38,8 @@ class Fold:
     """Where a run stands, since when, and the best of its evaluations.
 
     Attributes:
-        step: the newest step, or the one before which it was cut.
-        idle_s: between each stop and the resume after it; below zero where the clock was set back.
+        step: the newest step, or the last one before a cut.
+        idle_s: between each stop and the resume after it; negative if the clock was set back.
         records: step and value of each evaluation that was the best so far, by `metric`: after a cut the
             last one left is the best of the rest.
     """
@@ -60,16 +61,16 @@ class Fold:
 
     @property
     def origin_unix_s(self) -> float:
-        """The moment from which on the run's seconds count, as they do since its newest start."""
+        """The origin of the run's seconds, for its newest start."""
         return (self.began_unix_s or 0.0) + self.idle_s
 
     def active_s(self, now: float | None = None) -> float:
-        """Return the seconds the run has been going on, until now or its newest event."""
+        """Return the seconds the run has been active, until now or its newest event."""
         until = self.newest_unix_s if now is None else now
         return 0.0 if self.newest_unix_s is None or until is None else until - self.origin_unix_s
 
     def take_time(self, time_unix_s: float, *, is_start: bool = False) -> None:
-        """Take in the time of an event; some may be left out, but not a start and the one before it."""
+        """Add the time of an event; some may be skipped, but not a start and the event before it."""
         if self.began_unix_s is None:
             self.began_unix_s = time_unix_s
         elif is_start and self.newest_unix_s is not None:
@@ -77,7 +78,7 @@ class Fold:
         self.newest_unix_s = time_unix_s
 
     def take_steps(self, steps: Steps | Sequence[int]) -> Iterator[Part]:
-        """Take in the steps of a batch of events part by part; see `parts_of`."""
+        """Add the steps of a batch of events part by part; see `parts_of`."""
         for part in parts_of(steps, self.step):
             if part.cut_from is not None:
                 self.cut_from(part.cut_from)
@@ -86,7 +87,7 @@ class Fold:
             yield part
 
     def take_evaluation(self, step: int, metrics: Mapping[str, float | None]) -> None:
-        """Take in an evaluation; it replaces those of its step and later ones."""
+        """Add an evaluation; it replaces those of its step and later ones."""
         name = events.primary_metric(metrics)
         if name is None:
             return
@@ -98,7 +99,7 @@ class Fold:
             self.records.append((step, value))
 
     def cut_from(self, step: int) -> None:
-        """Forget this step and what came after it."""
+        """Drop this step and everything after it."""
         self.step = step - 1
         self._forget_records(step)
 
@@ -108,13 +109,12 @@ class Fold:
 
 
 def parts_of(steps: Steps | Sequence[int], newest: int) -> list[Part]:
-    """Cut the steps of a batch of events, in their order, where they go back.
+    """Split the steps of a batch of events, in order, where they go back.
 
     Args:
-        newest: the step before the batch.
+        newest: the last step before the batch.
 
-    Returns:
-        the parts; the first one, which may be empty, goes on from what was, each other one cuts.
+    Returns: the parts; the first one, which may be empty, continues, each other one cuts.
     """
     steps = np.asarray(steps, np.int64)
     backwards = np.flatnonzero(np.diff(steps, prepend=newest) <= 0).tolist()
@@ -125,5 +125,5 @@ def parts_of(steps: Steps | Sequence[int], newest: int) -> list[Part]:
 
 
 def is_start(event: events.Event) -> bool:
-    """Tell whether with this event the run was started, or resumed."""
+    """Tell whether this event marks a start or a resume of the run."""
     return bool(event["kind"] == "state" and event["state"] == "starting")

@@ -1,4 +1,4 @@
-"""What a good tutor would say while looking at a run: each computed from its events, and from which is said.
+"""Hints that a good tutor would give on a run, each computed from its events, which it names as evidence.
 
 A healthy run has none. Every rule is one function with `@rule` that returns an `Insight` or None; thresholds
 are generous, because a false alarm teaches the wrong thing.
@@ -21,11 +21,11 @@ from trainers.contract import events
 from trainers.contract.config import Config
 from trainers.contract.events import State
 
-WARM_UP_STEPS = 10  # the first steps allocate, compile, fill caches
+WARM_UP_STEPS = 10  # the first steps allocate, compile and fill caches
 NEWEST_STEPS = 100
 FEWEST_STEPS = 30
 MUCH_DATA_TIME = 0.25
-SHORT_STEP_S = 0.004  # below this a step is so short that fetching is a share of it whatever is done
+SHORT_STEP_S = 0.004  # below this, fetching is a large share of a step in any case
 STEPS_TO_JUDGE_LOSS = 300
 SECONDS_TO_JUDGE_LOSS = 15.0
 HARDLY_FALLEN = 0.95
@@ -43,7 +43,7 @@ LOADER_WORKERS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
-    """A click that may mend it: a change of the running job, or a new run with other values."""
+    """A suggested fix as one click: a change of the running job, or a new run with other values."""
 
     kind: Literal["set_learning_rate", "again"]
     label: str
@@ -52,7 +52,7 @@ class Action:
 
 @dataclass(frozen=True, kw_only=True)
 class Insight:
-    """One remark: what is seen, from which events, what a click could do."""
+    """One insight: the observation, its evidence, and an optional action."""
 
     code: str
     message: str
@@ -67,10 +67,10 @@ _RULES: list[tuple[Rule, bool]] = []
 
 
 def rule(*, while_it_runs: bool) -> Callable[[Rule], Rule]:
-    """Register a rule; the most pressing stands first in this file.
+    """Register a rule; the most urgent is first in this file.
 
     Args:
-        while_it_runs: it means nothing of a run that has ended.
+        while_it_runs: it applies only to live runs.
     """
 
     def decorate(function: Rule) -> Rule:
@@ -81,7 +81,7 @@ def rule(*, while_it_runs: bool) -> Callable[[Rule], Rule]:
 
 
 def find(series: Series, config: Config, state: State) -> list[Insight]:
-    """Return the remarks on a run as it is now, the most pressing first."""
+    """Return the insights on a run as it is now, the most urgent first."""
     is_live = state in events.LIVE_STATES
     rules = [function for function, while_it_runs in _RULES if is_live or not while_it_runs]
     found = [insight for function in rules if (insight := function(series, config)) is not None]
@@ -89,7 +89,7 @@ def find(series: Series, config: Config, state: State) -> list[Insight]:
 
 
 def of_disk(run_path: Path) -> list[Insight]:
-    """Return the remark on a run that goes on, but whose disk takes nothing any more; tries it out."""
+    """Return the insight for a live run whose disk cannot be written; tests the disk."""
     try:
         with tempfile.TemporaryFile(dir=run_path) as file:
             file.write(bytes(4096))
@@ -106,7 +106,7 @@ def of_disk(run_path: Path) -> list[Insight]:
 
 
 def of_damage(num_lines: int) -> list[Insight]:
-    """Return the remark on lines of the events that cannot be read."""
+    """Return the insight for unreadable lines of the events."""
     if num_lines == 0:
         return []
     them = "event cannot" if num_lines == 1 else "events cannot"
@@ -121,7 +121,7 @@ def of_damage(num_lines: int) -> list[Insight]:
 
 
 def _for_an_ended_run(insight: Insight, config: Config) -> Insight:
-    """A rate that could have been changed while the run went on is one for a new run."""
+    """After the end, a change of the rate becomes a new run."""
     if insight.action is None or insight.action.kind == "again":
         return insight
     return replace(insight, action=_lower_rate_from_the_start(config))
@@ -165,7 +165,7 @@ def _loss_does_not_fall(series: Series, _config: Config) -> Insight | None:
     if means is None or means[-1] <= HARDLY_FALLEN * abs(means[0]):
         return None
     if means[-1] > min(means) + CLEARLY_RISEN * abs(means[0]):
-        return None  # it rises, which is said already
+        return None  # it rises, which another rule reports
     return Insight(
         code="loss_does_not_fall",
         message=f"The loss does not fall: {means[0]:.3g} at first, {means[-1]:.3g} now. "
@@ -177,7 +177,7 @@ def _loss_does_not_fall(series: Series, _config: Config) -> Insight | None:
 
 @rule(while_it_runs=False)
 def _memorises(series: Series, config: Config) -> Insight | None:
-    """Validation rises while training falls."""
+    """Overfitting: the validation loss rises while the training loss falls."""
     evaluations = [event for event in series.evaluations.all if event["loss"] is not None]
     if len(evaluations) <= WORSE_EVALUATIONS:
         return None
@@ -201,7 +201,7 @@ def _memorises(series: Series, config: Config) -> Insight | None:
 
 @rule(while_it_runs=True)
 def _slow_rank(series: Series, _config: Config) -> Insight | None:
-    """One rank's own work takes clearly longer than that of the others, several times in a row."""
+    """A straggler: one rank's own work takes clearly longer than the others', several times in a row."""
     newest = list(series.newest_ranks)[-RANKS_EVENTS_TO_JUDGE:]
     found = [_slowest(event["ranks"]) for event in newest]
     if len(found) < RANKS_EVENTS_TO_JUDGE or None in found:
@@ -219,13 +219,13 @@ def _slow_rank(series: Series, _config: Config) -> Insight | None:
 
 
 def _slowest(ranks: list[dict[str, Any]]) -> tuple[int, float] | None:
-    """Return the rank that takes longest for its own work and how many times the others' median that is."""
+    """Return the rank with the longest time for its own work, and the ratio to the others' median."""
     own = [
         (rank["step_time_s"] - rank["wait_time_s"], rank["rank"])
         for rank in ranks
         if rank.get("step_time_s") is not None and rank.get("wait_time_s") is not None
     ]
-    # Without everybody's waiting time the others' waiting would pass for work of their own.
+    # Without the waiting time of all ranks, waiting would be counted as work.
     if len(own) < 2 or len(own) < len(ranks):
         return None
     longest, rank = max(own)
@@ -298,8 +298,8 @@ def _loss_in_parts(series: Series) -> list[float] | None:
     parts = [part[np.isfinite(part)] for part in np.array_split(loss, 10)]
     if any(len(part) == 0 for part in parts):
         return None
-    # The first step, before anything was learnt, is what the rest is compared with: a rate that is far too
-    # high has thrown the weights about by the second.
+    # The baseline is the first step, before any update: with a rate that is far too high, the second step's
+    # loss is already off.
     return [float(parts[0][0]), *(float(np.mean(part)) for part in parts[1:])]
 
 

@@ -1,4 +1,4 @@
-"""What a page is sent of one run: snapshots, what came since, the values of now."""
+"""The messages about one run that the page receives: snapshots, deltas, current values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainers.contract import events
 
 MAX_MARKS = 200
 MAX_DELTA_EVENTS = 2_000
-# By the plan's `all_reduce`: how the ranks of this run really talk to each other.
+# By the plan's `all_reduce`: how the ranks of this run actually communicate.
 COMMUNICATION = {
     "shared_memory": "Gradients are averaged through memory that the ranks of this machine share; "
     "all else that they tell each other goes over gloo.",
@@ -30,7 +30,7 @@ Payload = dict[str, Any]
 def message_for(
     view: RunView, since: int, chart_view: ChartView = PLAIN_VIEW, known: Known | None = None
 ) -> Payload:
-    """Return what a client with the cursor `since` has not seen; a whole snapshot where it must."""
+    """Return what a client with the cursor `since` has not seen; a whole snapshot if necessary."""
     with view.lock:
         series = view.series
         behind = series.next_seq - since
@@ -63,7 +63,7 @@ def message_for(
 
 
 class Known:
-    """Parts of a message that change seldom and are sent when they did."""
+    """Parts of a message that rarely change, and are sent only after a change."""
 
     def __init__(self, view: RunView) -> None:
         self.checkpoints = view.checkpoints()
@@ -71,7 +71,7 @@ class Known:
 
 
 def preview(view: RunView) -> Payload:
-    """Return a first impression of a run whose file is long: some of its points, until all are read."""
+    """Return a preview of a run with a long file: some of its points, until all are read."""
     unread, size = view.unread()
     series = Series()
     series.feed(event_reader.taste(view.run.events))
@@ -87,14 +87,14 @@ def preview(view: RunView) -> Payload:
 
 
 def head(view: RunView, series: Series) -> Payload:
-    """Return the now-values of a run."""
+    """Return the current values of a run."""
     status = view.status()
     total_steps = series.plan.get("num_steps", view.total_steps)
     is_live = status.state in events.LIVE_STATES
     step = series.last_step.get("step", 0)
     pace = series.steps_per_s()
     is_training = status.state == "running" and pace is not None and total_steps is not None
-    # Between a click on Resume and the first event of the new start no time is counted.
+    # No time counts between a click on Resume and the first event of the new start.
     is_under_way = is_live and series.state.get("state") in events.LIVE_STATES
     evaluation = series.evaluations.last
     return {
@@ -125,5 +125,5 @@ def head(view: RunView, series: Series) -> Payload:
 
 
 def encode(message: Payload) -> bytes:
-    """Return a message as JSON; arrays become lists, numbers that are none null."""
+    """Encode a message as JSON; arrays become lists, NaN and infinity null."""
     return orjson.dumps(message, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -1,7 +1,7 @@
-"""A run's steps and evaluations from beginning to end, the way they count: for exports of any length.
+"""A run's effective steps and evaluations from beginning to end, for exports of any length.
 
-The file is gone through twice and never held: first to learn where the run went back to an older
-checkpoint, then to give what was not replaced by that.
+The file is read twice and never held: first to find where the run went back to an older checkpoint, then to
+yield what was not replaced.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from ddp_gui.events.fold import Fold
 from trainers.contract.events import Event
 
 GATHERED = 8_192
-# Numbers held at once, where a run has so many metrics that a few evaluations hold as many.
+# Numbers held at once: a run can have so many metrics that a few evaluations reach this limit.
 MAX_CELLS = 4_000_000
 
 
 @dataclass
 class Survey:
-    """What has to be known of a file before its first row can be given."""
+    """What must be known of a file before its first row can be written."""
 
     last_seq: int = -1
     began_unix_s: float | None = None
     metrics: list[str] = field(default_factory=list)
-    # From which event on the steps from which number on are other ones.
+    # Pairs (event, step): from this event on, the steps from this one on are replaced.
     cuts: list[tuple[int, int]] = field(default_factory=list)
 
 
 def survey(path: Path) -> Survey:
-    """Go through a run's events once."""
+    """Read a run's events once."""
     found, folded = Survey(), Fold()
     metrics: dict[str, None] = {}
     for batch in _batches(path):
@@ -52,7 +52,7 @@ def survey(path: Path) -> Survey:
 def history(path: Path, known: Survey) -> Iterator[list[Event]]:
     """Yield the step and eval events that count, some thousand at a time, each with `elapsed_s`.
 
-    `elapsed_s` are the seconds the run had been going on, without the time between stop and resume.
+    `elapsed_s` is the active time of the run in seconds, without the time between stop and resume.
     """
     most = max(1, min(GATHERED, MAX_CELLS // max(1, len(known.metrics))))
     cuts = _ahead(known.cuts)

@@ -1,4 +1,4 @@
-"""One run while somebody looks at it: its columns, its status, its place in the file."""
+"""One run while it is viewed: its columns, its status, its offset in the file."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from trainers.engines import liveness
 
 STATUS_EVERY_S = 0.5
 INSIGHTS_EVERY_S = 1.0
-# A run that goes on says something every second; after a longer silence its disk is tried out.
+# A live run writes events every second; after a longer silence its disk is tested.
 SILENCE_S = 3.0
 MAX_CHECKPOINTS_SHOWN = 50
-# What an event that has not what its kind needs does to whoever takes it in.
+# The errors that an event with missing or invalid fields can cause.
 DAMAGE = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 class RunView:
-    """The state of one run, brought up to date by whoever looks.
+    """The state of one run, updated by its viewers.
 
-    Several requests look at once, in several threads: whoever reads or feeds the series holds `lock`.
+    Requests run concurrently in several threads: reading or feeding the series requires `lock`.
     """
 
     def __init__(self, run: RunDirectory, expected_steps: int | None) -> None:
@@ -52,11 +52,11 @@ class RunView:
 
     @property
     def total_steps(self) -> int | None:
-        """The steps of the whole run: what training said when it began, before that what is expected."""
+        """The steps of the whole run: as training reported at its start, before that an estimate."""
         return self.series.plan.get("num_steps", self._expected_steps)
 
     def has_grown(self) -> bool:
-        """Tell at the price of one look at the file whether `catch_up` would find something."""
+        """Tell with one `stat` of the file whether `catch_up` would find something."""
         self.used_at = time.monotonic()
         try:
             return self.run.events.stat().st_size != self._seen_bytes
@@ -64,7 +64,7 @@ class RunView:
             return False
 
     def unread(self) -> tuple[int, int]:
-        """Return the bytes of the events not taken in yet, and of all."""
+        """Return the bytes of the events not read yet, and of all."""
         try:
             size = self.run.events.stat().st_size
         except FileNotFoundError:
@@ -72,15 +72,15 @@ class RunView:
         return max(0, size - self._offset), size
 
     def catch_up(self, time_limit_s: float | None = None) -> bool:
-        """Take in the events written since the last call; tell whether there were any.
+        """Read the events written since the last call; tell whether there were any.
 
         Args:
-            time_limit_s: stop after about this time, even when there is more.
+            time_limit_s: stop after about this time, even if there is more.
         """
         self.used_at = time.monotonic()
         ends_at = None if time_limit_s is None else self.used_at + time_limit_s
         found = False
-        # The lock is given up between batches: a long file must not keep others waiting.
+        # The lock is released between batches: a long file must not block others.
         while self._take_batch():
             found = True
             if ends_at is not None and time.monotonic() > ends_at:
@@ -96,7 +96,7 @@ class RunView:
             if about.st_size != self._seen_bytes:
                 self._seen_bytes, self._grown_at = about.st_size, time.monotonic()
             if about.st_ino != self._inode or about.st_size < self._offset:
-                # Another file (a directory copied over): from its beginning.
+                # Another file (the directory was replaced): start over.
                 self._begin_anew()
                 self._inode = about.st_ino
             if about.st_size == self._offset:
@@ -121,7 +121,7 @@ class RunView:
         except DAMAGE:
             self._is_careful = True
         if self._is_careful or self._num_events != self.series.next_seq:
-            # Whole files are read fast; this one from its beginning again, with a look at every event.
+            # Intact files are read fast; this one is read again from its beginning, validating every event.
             self._is_careful = True
             self._begin_anew()
             self._read()
@@ -131,18 +131,18 @@ class RunView:
         self._num_events += len(batch)
 
     def status(self) -> Status:
-        """Return the run's true state, looked up at most twice a second."""
+        """Return the run's true state, read at most twice a second."""
         now = time.monotonic()
         if self._status is None or now - self._status_at > STATUS_EVERY_S:
             self._status, self._status_at = liveness.read_status(self.run), now
         return self._status
 
     def refresh_status(self) -> None:
-        """Look the state up again at the next call of `status`."""
+        """Read the state again at the next call of `status`."""
         self._status_at = 0.0
 
     def checkpoints(self) -> list[dict[str, Any]]:
-        """Return the newest whole checkpoints, at most fifty, newest first; the same list while they stay."""
+        """Return up to fifty whole checkpoints, newest first; the same list until they change."""
         try:
             mtime_ns = self.run.checkpoints.stat().st_mtime_ns
         except FileNotFoundError:
@@ -157,7 +157,7 @@ class RunView:
         return self._checkpoints
 
     def insights(self) -> list[Insight]:
-        """Return what a tutor would say now; the same list while nothing changes."""
+        """Return the current insights; the same list until they change."""
         now = time.monotonic()
         if now - self._insights_at > INSIGHTS_EVERY_S:
             self._insights_at = now

@@ -1,4 +1,4 @@
-"""A run's events as columns, and what of them a page is sent."""
+"""A run's events as columns, and the parts of them that a page receives."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Series:
         self._pace: list[tuple[float, int]] = []
 
     def feed(self, batch: Iterable[Event]) -> None:
-        """Take in new events, in the order of the file."""
+        """Add new events, in the order of the file."""
         steps: list[Event] = []
         for event in batch:
             if event["kind"] == "step":
@@ -89,11 +89,11 @@ class Series:
         return self._fold.newest_unix_s
 
     def active_s(self, now: float | None = None) -> float:
-        """Return the seconds the run has been going on, without the time between stop and resume."""
+        """Return the seconds the run has been active, without the time between stop and resume."""
         return self._fold.active_s(now)
 
     def steps_per_s(self) -> float | None:
-        """Return the pace of the last ten seconds, evaluations and checkpoints included."""
+        """Return the steps per second of the last ten seconds, evaluations and checkpoints included."""
         if len(self._pace) < 2:
             return None
         (t0, s0), (t1, s1) = self._pace[0], self._pace[-1]
@@ -111,7 +111,7 @@ class Series:
         return traces
 
     def delta(self, since_seq: int, chart_view: ChartView = PLAIN_VIEW) -> dict[str, Trace]:
-        """Return the points of events from `since_seq` on, of the traces that have some."""
+        """Return the points of events from `since_seq` on, for traces that have any."""
         is_small = self.next_seq - since_seq <= FEW_EVENTS
         most = MAX_POINTS_OF_FEW_EVENTS if is_small else MAX_POINTS_OF_MANY_EVENTS
         first = self.steps.since(since_seq)
@@ -127,7 +127,7 @@ class Series:
         return traces
 
     def range(self, low: float, high: float, chart_view: ChartView = PLAIN_VIEW) -> dict[str, Trace]:
-        """Return the traces over steps between two places of the axis, thinned where there are many."""
+        """Return the traces between two positions of the axis, decimated if there are many points."""
         first, last = self.steps.between(low, high, chart_view.axis)
         traces = self._step_traces(first, last, chart_view, MAX_POINTS_OF_A_RANGE)
         evaluated = self.evaluation_table
@@ -146,7 +146,7 @@ class Series:
         return traces
 
     def _new_steps(self, first: int, most: int, chart_view: ChartView) -> dict[str, Trace]:
-        """Return new points at the places the loss asks for: one x for all, in few bytes."""
+        """Return new points at the x positions of the loss: one x for all traces, to save bytes."""
         table, last = self.steps, self.steps.length
         x, loss = table.x(chart_view.axis)[first:last], table.column("loss")[first:last]
         chosen = thin(x, loss, most)
@@ -188,7 +188,7 @@ class Series:
                 continue
             for event in (part[0], part[-1]):
                 self._fold.take_time(event["time_unix_s"])
-            # A missing number (null) becomes one that is none.
+            # A missing number (null) becomes NaN.
             values = np.array([[event[field] for event in part] for field in STEP_FIELDS.values()], float)
             self.steps.extend(
                 [event["seq"] for event in part],
@@ -207,7 +207,7 @@ class Series:
             if event["time_unix_s"] >= since and event["time_unix_s"] > newest:
                 newest = event["time_unix_s"]
                 pace.append((newest, event["step"]))
-        # One older entry, so that a run of one step a minute has a pace too.
+        # One older entry, so that a run of one step per minute has a speed too.
         self._pace = (
             pace if len(pace) > 1 else [*self._pace[-1:], (part[-1]["time_unix_s"], part[-1]["step"])]
         )
@@ -243,7 +243,7 @@ class Series:
             self.problem = event
 
     def _rewind(self, step: int, seq: int) -> None:
-        """A resume from an older checkpoint: the curve goes on from there."""
+        """After a resume from an older checkpoint the curve continues from there."""
         self.steps.cut_from(step)
         self.evaluation_table.cut_from(step)
         self.evaluations.cut_from(step)
@@ -270,8 +270,8 @@ def _all_of(
 ) -> dict[str, Trace]:
     """Return the traces of some columns of a slice, by the name each has on the page; empty ones left out.
 
-    A column that is a gap nearly everywhere (the gradients' norm comes once a report) is drawn without
-    its gaps; in one of numbers a gap is a number that is none, and stays one.
+    A sparse column (the gradient norm comes once per report) is drawn without its gaps; in any other column a
+    gap is NaN and stays visible.
     """
     if last <= first:
         return {}

@@ -1,4 +1,4 @@
-"""Columns of numbers that grow, and the thinned view of a part of them."""
+"""Growing columns of numbers, and a decimated view of a range of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tsdownsample import MinMaxLTTBDownsampler, NaNMinMaxLTTBDownsampler
 
 MAX_POINTS = 2_000
-# A zoom into a little more than that shows each point as it is.
+# A zoom to slightly more points than that shows each of them.
 MAX_POINTS_OF_A_RANGE = 2_500
 SMALLEST_CAPACITY = 256
 GROWTH = 1.5
@@ -25,11 +25,11 @@ Trace = dict[str, object]
 
 @dataclass(frozen=True, kw_only=True)
 class ChartView:
-    """How somebody looks at the curves of steps.
+    """How a viewer has set the charts of steps.
 
     Attributes:
-        axis: what they are drawn over: the optimizer step, or the seconds since the start.
-        smoothing: the newest steps whose mean is shown beside the loss; 0: none.
+        axis: the x axis: the optimizer step, or the seconds since the start.
+        smoothing: the window, in steps, of the moving average beside the loss; 0: none.
     """
 
     axis: Axis = "step"
@@ -40,9 +40,9 @@ PLAIN_VIEW = ChartView()
 
 
 class Table:
-    """Rows of numbers with the step, the time and the event they belong to; they grow in place.
+    """Rows of numbers with their step, time and event number; they grow in place.
 
-    Values are kept in single precision: seven digits, of which a screen shows five.
+    Values are stored in single precision: seven digits, of which a screen shows five.
     """
 
     def __init__(self, fields: Sequence[str]) -> None:
@@ -66,12 +66,12 @@ class Table:
         self.length = end
 
     def append(self, seq: int, step: int, seconds: float, values: Mapping[str, float | None]) -> None:
-        """Append one row; what is not given, or null, is a gap."""
+        """Append one row; missing values and nulls are gaps."""
         row = [[np.nan if (value := values.get(name)) is None else value] for name in self.fields]
         self.extend([seq], [step], [seconds], row)
 
     def cut_from(self, step: int) -> None:
-        """Forget the rows at `step` and after it."""
+        """Drop the rows at `step` and after it."""
         self.length = int(np.searchsorted(self._step[: self.length], step))
 
     def since(self, seq: int) -> int:
@@ -85,15 +85,15 @@ class Table:
         return max(0, int(first) - 1), min(self.length, int(last) + 1)
 
     def x(self, axis: Axis) -> npt.NDArray[np.float64] | npt.NDArray[np.int64]:
-        """Return what the rows are drawn over; changes with the table."""
+        """Return the x values of the rows; a view that changes with the table."""
         return (self._step if axis == "step" else self._seconds)[: self.length]
 
     def keys(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Return event number, step and seconds of every row; they change with the table."""
+        """Return event number, step and seconds of every row; views that change with the table."""
         return self._seq[: self.length], self._step[: self.length], self._seconds[: self.length]
 
     def column(self, name: str) -> npt.NDArray[np.float32]:
-        """Return a field's values; changes with the table."""
+        """Return a field's values; a view that changes with the table."""
         return self._values[self.fields[name], : self.length]
 
     def mean_of_newest(self, name: str, count: int, first: int, last: int) -> Numbers:
@@ -123,11 +123,11 @@ class Table:
 
 
 def thin(x: npt.NDArray[np.generic], y: npt.NDArray[np.floating], max_points: int) -> Positions:
-    """Return which points to draw such that every peak and dip stays visible."""
+    """Return the indices of the points to draw, such that every peak and dip stays visible."""
     if len(x) <= max_points:
         return np.arange(len(x))
     sampler = NaNMinMaxLTTBDownsampler() if np.isnan(y).any() else MinMaxLTTBDownsampler()
-    # The library reads the memory as it lies, and wants an even number of at least four.
+    # The library needs contiguous memory, and an even number of at least four points.
     chosen: Positions = sampler.downsample(
         np.ascontiguousarray(x), np.ascontiguousarray(y), n_out=max_points
     ).astype(np.int64)
@@ -139,7 +139,7 @@ def shown(values: npt.NDArray[np.floating]) -> Numbers:
     numbers = values.astype(np.float64)
     is_plain = np.isfinite(numbers) & (numbers != 0)
     digits = SHOWN_DIGITS - 1 - np.floor(np.log10(np.abs(numbers[is_plain])))
-    # A power of ten above 22 is no exact number; what is that small keeps its own digits.
+    # Powers of ten above 22 are not exact; values that small keep all digits.
     scale = 10.0 ** np.clip(digits, -300, 22)
     numbers[is_plain] = np.round(numbers[is_plain] * scale) / scale
     numbers[np.isinf(numbers)] = np.nan

@@ -1,1 +1,1 @@
-"""What may be asked of Gradio: its open routes, its sessions, its uploads and our named endpoints."""
+"""What of Gradio is open: its routes, its sessions, its uploads and our named endpoints."""

@@ -1,7 +1,7 @@
-"""Closes Gradio's routes to all but what the page and `gradio_client` use.
+"""Closes all of Gradio's routes except those that the page and `gradio_client` use.
 
 Gradio brings some sixty routes: files of the disk, a proxy to other hosts, functions of components, editors.
-Past advisories were about most of them. What is not named here is answered as if it were not there.
+Past advisories were about most of them. Any route that is not listed here gets a 404.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ UPLOAD = "/gradio_api/upload"
 
 
 def close(app: FastAPI, demo: gr.Blocks, uploads: Uploads) -> None:
-    """Put the door between an app and the Gradio app that is mounted below its routes."""
+    """Put the allowlist in front of the Gradio app that is mounted below an app's routes."""
     mount = next(route for route in app.routes if isinstance(route, Mount) and route.path == "")
     mount.app = _Allowlist(mount.app, demo, uploads)
 
@@ -52,7 +52,7 @@ def route_path(scope: Scope) -> str:
 def is_open(method: str, path: str) -> bool:
     """Tell whether Gradio may answer this."""
     wanted = {"GET": _READ, "HEAD": _READ, "POST": _WRITE}.get(method)
-    # Two dots are no part of any name there is.
+    # No valid name contains two dots.
     return wanted is not None and ".." not in path and bool(wanted.fullmatch(path))
 
 
@@ -100,7 +100,7 @@ class _Allowlist:
 
 
 async def _serve_page(gradio: App, scope: Scope, receive: Receive, send: Send) -> None:
-    """Serve Gradio's page with a policy that names each of its inline scripts, so that no other runs."""
+    """Serve Gradio's page with a policy that allows each of its inline scripts by hash, and no others."""
     takes_gzip = any(name == b"accept-encoding" and b"gzip" in value for name, value in scope["headers"])
     plain = [(name, value) for name, value in scope["headers"] if name != b"accept-encoding"]
     begun: Message = {}
@@ -124,7 +124,7 @@ async def _serve_page(gradio: App, scope: Scope, receive: Receive, send: Send) -
     await send({"type": "http.response.body", "body": body})
 
 
-# The page differs only by the name it was asked for.
+# The page depends only on the host name of the request.
 @functools.lru_cache(maxsize=8)
 def _policy(body: bytes) -> str:
     return policies.gradio_page(_INLINE_SCRIPT.findall(body.decode("utf-8", errors="replace")))

@@ -1,4 +1,4 @@
-"""Named endpoints of the Gradio app: each knows who asks."""
+"""Named endpoints of the Gradio app, run as the current user."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Function = Callable[..., Any]
 def register(*functions: Function, workers: Workers = CLICKS) -> None:
     """Add functions to the Gradio app under construction as named endpoints, each under its own name."""
     for function in functions:
-        # Not queued by Gradio, nor one after the other where a program asks through its queue all the same:
-        # a click must not wait behind another person's.
+        # Not queued by Gradio, and not serialised if a program uses its queue anyway: a click must not wait
+        # behind another person's.
         asked = as_current_user(function, workers)
         gr.api(asked, api_name=function.__name__, queue=False, concurrency_limit=None)
 
 
 def as_current_user(function: Function, workers: Workers = CLICKS) -> Function:
-    """Wrap a handler of Gradio so that `current_user` is right inside it, and it runs in these threads.
+    """Wrap a Gradio handler so that `current_user` is set inside it, and it runs in these threads.
 
     Gradio runs what is queued in tasks of its own, which context variables do not reach; the request does.
     """
@@ -48,7 +48,7 @@ def as_current_user(function: Function, workers: Workers = CLICKS) -> Function:
         parameter.replace(annotation=hints.get(name, parameter.annotation))
         for name, parameter in signature.parameters.items()
     ]
-    # What Gradio reads to find out what a handler takes; it fills in the request by itself and hides it.
+    # Gradio reads a handler's parameters from this; it injects the request itself and hides it.
     asked.__signature__ = signature.replace(parameters=[first, *parameters])  # type: ignore[attr-defined]
     asked.__annotations__ = hints | {"asked_request": gr.Request}
     # inspect must not look through the wrapper.

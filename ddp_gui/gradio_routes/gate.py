@@ -1,8 +1,7 @@
-"""The one gate in front of everything: Gradio's routes and ours alike.
+"""The request checks in front of all routes, Gradio's and ours.
 
-A page of another site must not be able to drive this server through the visitor's browser, neither by
-a foreign Origin nor by a name that was made to point here (DNS rebinding). Nobody may ask for so much that
-nothing is left for the others.
+Another site's page must not be able to use this server through a visitor's browser, neither by a foreign
+Origin nor by a name that points here (DNS rebinding). No sender may use up what others need.
 """
 
 from __future__ import annotations
@@ -24,11 +23,12 @@ FROM_ELSEWHERE = (
 
 
 class Gate:
-    """ASGI middleware: refuses foreign hosts and origins and too much of anything, adds the headers."""
+    """ASGI middleware: refuses foreign hosts and origins, enforces limits, adds the security headers."""
 
     def __init__(self, app: App, host: str, allowed: Sequence[str] = ()) -> None:
         self._app = app
-        # Names a person gave: a proxy may ask by another one, so pages from there are ours as well.
+        # Names given by `--host` and `--allow-host`: a proxy may use another one, so pages from there are
+        # ours too.
         self._allowed = {name.lower() for name in allowed}
         self._hosts = Hosts([host, *allowed])
         self._at_once = AtOnce()
@@ -36,7 +36,7 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or refuse it."""
         if scope["type"] == "websocket":
-            # Nothing here speaks it; and a browser sends it across sites.
+            # Nothing here uses WebSockets, and browsers open them across sites.
             await send({"type": "websocket.close", "code": 1008})
             return
         if scope["type"] != "http":
@@ -60,7 +60,7 @@ class Gate:
             await drop_body(scope, receive)
             await answer(send_with_headers, refused)
         finally:
-            # A fault of ours goes on to the server under us, which would answer without our headers.
+            # Otherwise the server below would answer our internal errors, without our headers.
             if not has_begun:
                 await answer(send_with_headers, Refused(500, "Something went wrong on the server."))
 
@@ -80,13 +80,13 @@ class Gate:
 
 
 def _is_from_elsewhere(scope: Scope, ours: Collection[str]) -> bool:
-    """Tell whether another site's page asks; a link that somebody follows to here is welcome."""
-    # What is served over http and what is served over https are two sites, also where they share a name.
+    """Tell whether the request comes from another site's page; a top-level navigation is allowed."""
+    # The same name over http and over https is two origins.
     scheme = scope.get("scheme", "http")
     origins = {f"{scheme}://{name}" for name in ours}
     if any(origin.lower() not in origins for origin in _values(scope, b"origin")):
         return True
-    # Browsers say more where they trust the way: over TLS, and on this machine itself.
+    # Browsers send Fetch Metadata only to trustworthy origins: over TLS, and to this machine itself.
     site = _values(scope, b"sec-fetch-site")
     if not set(site) & {"cross-site", "same-site"}:
         return False

@@ -1,7 +1,7 @@
-"""What is sent to Gradio's functions: JSON of bounded depth, in which no file is named but an uploaded one.
+"""Validates what is sent to Gradio's functions: JSON of bounded depth, with uploaded files only.
 
-Gradio takes every object with a path in it for a file, whichever component it is meant for: it would copy
-that file of this machine, or fetch it from another one.
+Gradio treats every object with a path as a file, whichever component it is meant for: it would copy that file
+of this machine, or fetch it from another one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ddp_gui.gradio_routes import sessions
 from ddp_gui.http.asgi import Message, Receive, Refused
 
 MAX_DEPTH = 40
-# Deleting some thousand runs by one click is the most that the page sends.
+# The largest request of the page deletes some thousand runs with one click.
 MAX_VALUES = 20_000
 _SESSION = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
@@ -31,22 +31,22 @@ class Functions:
 
     names: Mapping[int, str | bool | None]
     called: str | None = None
-    # The answer is fetched by another request.
+    # The result is fetched by another request.
     answers_later: bool = False
 
 
 async def checked_body(
     receive: Receive, incoming: Path, functions: Functions, queue: Queue | None = None
 ) -> Receive:
-    """Read a request's body, check it, and return what gives it once more, for its sender's own session.
+    """Read and check a request's body; return a `receive` that replays it, for its sender's own session.
 
     Args:
-        incoming: the folder in which what its sender uploads arrives.
-        queue: where Gradio keeps what was asked for.
+        incoming: the folder of its sender's new uploads.
+        queue: Gradio's queue of calls.
 
     Raises:
-        Refused: when it is no JSON, nested without end, of too many values, names a file that was not
-            uploaded, or a function or session that cannot be.
+        Refused: when it is not JSON, too deep, too large, names a file that was not uploaded, or an invalid
+            function or session.
     """
     pieces = []
     while True:
@@ -102,9 +102,9 @@ def _inside(value: Any, incoming: Path) -> list[Any]:
 
 
 def _check_call(call: dict[str, Any], functions: Functions) -> None:
-    """Refuse what Gradio takes for a key without looking whether there is such a thing."""
+    """Refuse keys that Gradio uses without checking that they exist."""
     number, session = call.get("fn_index"), call.get("session_hash")
-    # In Python True is 1: it would be a function, too.
+    # In Python True equals 1: it would be a valid function index.
     if number is None:
         if functions.called is not None and functions.called not in functions.names.values():
             raise Refused(404, "There is no function with this name.")

@@ -1,7 +1,7 @@
-"""Gradio's sessions belong to whoever has begun them.
+"""Gradio's sessions belong to the person who began them.
 
-Gradio keeps answers and what was chosen under names that browsers make up, and gives them to whoever knows
-the name. Where people log in, each name gets its person's before it, so that nobody can write another's.
+Gradio stores results and choices under names that browsers make up, and gives them to anybody who knows the
+name. With a login, each name is prefixed with its person's, so that nobody can use another's.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from gradio.state_holder import StateHolder
 from ddp_gui.auth.current_user import current_user
 from ddp_gui.http.asgi import Refused, Scope
 
-# Each browser window is one; a call by a program is one until its answer is fetched.
+# Each browser window is one; a program's call is one until its result is fetched.
 MAX_SESSIONS = 500
-# What one person has asked for and not fetched; an answer may be all rows of a long list.
+# A person's calls whose results are not fetched; a result may be all rows of a long list.
 MAX_UNFETCHED = 200
 HEARTBEAT = "/gradio_api/heartbeat/"
 DATA = "/gradio_api/queue/data"
-# In the name of no person, and in none that a browser may give a session.
+# Occurs in no account name, and in no session name that a browser may choose.
 _BETWEEN = "~"
 
 
 def make_own(call: dict[str, Any], *, waits: bool) -> None:
-    """Make a call's session the current user's; a call whose answer waits to be fetched gets one."""
+    """Make a call's session the current user's; a call whose result is fetched later gets one."""
     session = call.get("session_hash")
     if current_user().name and (session is not None or waits):
         call["session_hash"] = _own(session or secrets.token_hex(8))
@@ -51,7 +51,7 @@ def own_address(scope: Scope, path: str) -> Scope:
 
 
 def refuse_others(queue: Queue, event: Any) -> None:
-    """Refuse to fetch or end what another person has asked for.
+    """Refuse to fetch or end another person's call.
 
     Args:
         event: the number Gradio gave it, as it was sent.
@@ -62,7 +62,7 @@ def refuse_others(queue: Queue, event: Any) -> None:
     if not isinstance(event, str):
         return
     found = queue.event_ids_to_events.get(event)
-    # It is forgotten when it is done; its number stays until the answer is fetched.
+    # It is removed when it is done; its number stays until the result is fetched.
     sessions = [found.session_hash] if found is not None else []
     sessions += [name for name, events in list(queue.pending_event_ids_session.items()) if event in events]
     if any(_person(session) != current_user().name for session in sessions):
@@ -70,7 +70,7 @@ def refuse_others(queue: Queue, event: Any) -> None:
 
 
 def forget_oldest(queue: Queue, states: StateHolder | None = None) -> None:
-    """Give back the oldest sessions of whoever has most: Gradio keeps answers nobody fetches for ever."""
+    """Drop the oldest sessions of the person who has most: Gradio keeps unfetched results for ever."""
     messages = queue.pending_messages_per_session
     while len(messages) > MAX_SESSIONS:
         _forget(queue, _oldest_of_most(messages))
@@ -97,8 +97,7 @@ def _forget(queue: Queue, session: str) -> None:
     for number in queue.pending_event_ids_session.pop(session, ()):
         event = queue.event_ids_to_events.pop(number, None)
         if event is not None:
-            # Otherwise it is told how long it still waits: that there is nobody to tell ends Gradio's queue
-            # for everybody.
+            # Otherwise Gradio sends it progress: without a receiver that ends Gradio's queue for everybody.
             event.alive = False
 
 

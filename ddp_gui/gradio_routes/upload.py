@@ -1,4 +1,4 @@
-"""Takes uploads in Gradio's place, which would put equal files of several people into one folder."""
+"""Receives uploads instead of Gradio, which would store equal files of several people in one folder."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ NOT_A_FORM = "An upload must be one file, sent as a form."
 
 
 async def take(uploads: Uploads, scope: Scope, receive: Receive, send: Send) -> None:
-    """Take one file into a place of its own and answer as Gradio does: with a list of its path.
+    """Store one file in a folder of its own and answer as Gradio does: with a list of its path.
 
     Raises:
         Refused: when there is no room for it, or it is not sent as one file.
     """
     request = Request(scope, receive)
-    # The request checks let nothing in that does not say how long it is.
+    # The request checks admit no body without a length.
     size_bytes = int(request.headers["content-length"])
     with ExitStack() as stack:
         try:
@@ -37,7 +37,7 @@ async def take(uploads: Uploads, scope: Scope, receive: Receive, send: Send) -> 
             path = await _write(request, place)
         except ClientDisconnect as error:
             raise Refused(400, "The upload was interrupted.") from error
-        # Also what the parser says of a boundary that is none.
+        # Also the parser's error on an invalid boundary.
         except (MultiPartException, ValueError) as error:
             raise Refused(400, NOT_A_FORM) from error
         await JSONResponse([str(path)])(scope, receive, send)
@@ -46,7 +46,7 @@ async def take(uploads: Uploads, scope: Scope, receive: Receive, send: Send) -> 
 async def _write(request: Request, place: Path) -> Path:
     if not request.headers.get("content-type", "").startswith("multipart/form-data"):
         raise ValueError(NOT_A_FORM)
-    # A field that is no file would be held in memory, however long it is.
+    # A field that is not a file would be held in memory, whatever its length.
     parser = GradioMultiPartParser(
         request.headers,
         request.stream(),

@@ -1,7 +1,7 @@
-"""Keeps what a person uploads in a folder beside the runs, under a name of ours.
+"""Stores uploads in a folder beside the runs, under names of our own.
 
-Each upload arrives in a place of its own that only the server can read, below its sender's; from there its
-sender has it moved, or it is tidied away. The room is everybody's together.
+Each upload arrives in a folder of its own that only the server can read, below its sender's; its sender has
+it moved from there, or it is deleted later. All users share the space.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from trainers.files import private_files
 KINDS = (".zip", ".csv", ".tsv", ".parquet", ".txt")
 MAX_BYTES = 2 * 1024**3
 MAX_KEPT_BYTES = 20 * 1024**3
-# Of one person who logged in: a few must not take all of it.
+# Per person with a login: a few must not take all of it.
 MAX_KEPT_BYTES_OF_ONE = 4 * 1024**3
-# So much each file counts at least: a million small ones would fill a disk as well.
+# The least that a file counts: a million small ones would fill a disk too.
 FEWEST_BYTES = 1024**2
 LEFT_FREE_BYTES = 1024**3
 FORGOTTEN_AFTER_S = 3600.0
@@ -43,7 +43,7 @@ def folder_beside(runs_dir: Path) -> Path:
 
 
 def make_incoming(folder: Path) -> Path:
-    """Make the folder in which uploads arrive, closed to everybody else on this machine.
+    """Make the folder of new uploads, closed to all other users of this machine.
 
     Raises:
         ForeignFileError: when another user has made it.
@@ -53,28 +53,28 @@ def make_incoming(folder: Path) -> Path:
 
 
 class Uploads:
-    """What was uploaded: what has just arrived, and what was taken from there and is kept."""
+    """The uploads: new ones, and those that were moved from there and are kept."""
 
     def __init__(self, folder: Path, access: DataAccess) -> None:
         self._folder = folder
         self._access = access
         self._lock = threading.Lock()
-        # The places into which something is being written, and how much it may become.
+        # The folders that are being written, and their largest possible size.
         self._arriving: dict[Path, int] = {}
-        # Gradio reads files only from below here.
+        # Gradio reads files only below this folder.
         self.incoming = make_incoming(folder.resolve())
 
     def incoming_of_sender(self) -> Path:
-        """Return the folder below which arrives what the current user uploads."""
+        """Return the folder of the current user's new uploads."""
         name = current_user().name
         return self.incoming / PEOPLE / name if name else self.incoming / "everybody"
 
     @contextlib.contextmanager
     def receiving(self, size_bytes: int) -> Iterator[Path]:
-        """Give one upload of this size a new folder; what is in it stays unless the block raises.
+        """Yield a new folder for one upload of this size; its content stays unless the block raises.
 
         Raises:
-            NoRoomError: when there is no room, what others are uploading at this moment included.
+            NoRoomError: when there is no space, counting uploads in progress.
         """
         with self._lock:
             self._check_room(size_bytes)
@@ -92,10 +92,11 @@ class Uploads:
                 del self._arriving[place]
 
     def keep(self, uploaded: str) -> Path:
-        """Move what the current user uploaded to where it is kept, and return where it is now.
+        """Move an upload of the current user to permanent storage, and return its new path.
 
         Raises:
-            ValueError: when it was not uploaded by the current user, or is not of a kind to train on.
+            ValueError: when the current user did not upload it, or it is not a kind of data to
+            train on.
         """
         source = self._arrived(uploaded)
         if source.suffix.lower() not in KINDS:
@@ -115,16 +116,16 @@ class Uploads:
                 number += 1
                 continue
             shutil.move(source, target)
-            # Its place held nothing else; if it did, it is tidied away later.
+            # Its folder should now be empty; if not, it is deleted later.
             with contextlib.suppress(OSError):
                 source.parent.rmdir()
             return target.resolve()
 
     def tidy(self, now_unix_s: float | None = None) -> None:
-        """Delete what arrived more than an hour ago and was not taken: another page, a closed tab."""
+        """Delete uploads that were not moved within an hour: another page, a closed tab."""
         oldest = (now_unix_s or time.time()) - FORGOTTEN_AFTER_S
         for path in sorted(self.incoming.rglob("*"), reverse=True):
-            # What somebody takes meanwhile is not there any more; what is just being filled is not empty.
+            # An upload moved meanwhile is gone; a folder that is being written is not empty.
             with contextlib.suppress(OSError):
                 about = path.lstat()
                 if about.st_mtime >= oldest:
@@ -135,7 +136,7 @@ class Uploads:
                     path.unlink()
 
     def _arrived(self, uploaded: str) -> Path:
-        """Return the file that was uploaded; a caller may send any path, and nothing else may be moved."""
+        """Return the uploaded file; a caller may send any path, and only uploads may be moved."""
         source, inside = Path(uploaded), self.incoming_of_sender().resolve()
         if not source.resolve().is_relative_to(inside) or source.is_symlink() or not source.is_file():
             raise ValueError("this file was not uploaded: choose it again")
@@ -157,7 +158,7 @@ class Uploads:
         return sum(self._arriving.values())
 
     def _size_bytes(self, folder: Path) -> int:
-        """Return how much counts as used below a folder: what arrives counts as what it may become."""
+        """Return the bytes used below a folder; an upload in progress counts with its maximum size."""
         arriving = {place: size for place, size in self._arriving.items() if place.is_relative_to(folder)}
         size_bytes = sum(max(size, FEWEST_BYTES) for size in arriving.values())
         for path in folder.rglob("*"):

@@ -1,1 +1,1 @@
-"""What every request passes, whatever answers it."""
+"""Checks and helpers for every HTTP request."""

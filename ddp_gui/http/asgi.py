@@ -1,4 +1,4 @@
-"""The few words of ASGI that our own middleware speaks."""
+"""The parts of ASGI that our own middleware uses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a fault of ours
-    """A request that is not served: with which status, and why in plain words."""
+    """A request that is refused: its status, and the reason in plain words."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -23,7 +23,7 @@ class Refused(Exception):  # noqa: N818 - an answer, not a fault of ours
 
 
 async def answer(send: Send, refused: Refused) -> None:
-    """Answer with a status and a plain sentence, to whoever reads JSON as well."""
+    """Answer with a status and a plain sentence, as JSON too."""
     body = orjson.dumps({"detail": str(refused)})
     headers = [
         (b"content-type", b"application/json"),
@@ -31,7 +31,7 @@ async def answer(send: Send, refused: Refused) -> None:
         (b"cache-control", b"no-store"),
     ]
     if refused.status in (411, 413, 507):
-        # What is still to come is not read.
+        # The rest of the request is not read.
         headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": refused.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

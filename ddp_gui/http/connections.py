@@ -1,7 +1,4 @@
-"""The server's side of a connection, with limits on how long its requests take to arrive.
-
-uvicorn waits for ever for a request to be finished.
-"""
+"""The server's side of a connection, with read timeouts: uvicorn itself waits for ever for a request."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from ddp_gui.http.listening import Listener
 
 HEADERS_WITHIN_S = 20.0
 BODY_GOES_ON_WITHIN_S = 30.0
-# A body as a whole must not be slower, however steadily it drips.
+# The least average rate of a body, however steadily it arrives.
 FEWEST_BODY_BYTES_PER_S = 10_000
 NOT_YOURS = (
     "This page belongs to another user of this machine and has no login. Start your own page, "
@@ -28,7 +25,7 @@ _LENGTHS = re.compile(rb"^content-length[ \t]*:(.*)$", re.IGNORECASE | re.MULTIL
 
 
 class BoundedProtocol(H11Protocol):
-    """HTTP/1.1 whose requests must arrive: all headers soon, a body without long pauses or dripping."""
+    """HTTP/1.1 with read timeouts: for the headers, for pauses in a body, and for its average rate."""
 
     _deadline: asyncio.TimerHandle | None = None
     _body_began_s = 0.0
@@ -40,12 +37,12 @@ class BoundedProtocol(H11Protocol):
         self.conn = _OneLength(h11.SERVER, MAX_HEADER_BYTES)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a connection."""
+        """Begin a connection."""
         super().connection_made(transport)  # type: ignore[arg-type]
         self._wait(HEADERS_WITHIN_S)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came, and decide how long to wait for the rest."""
+        """Process received bytes, and set the timeout for the rest."""
         if self._listener is not None and self._listener.is_foreign(self._number()):
             self._refuse(403, b"Forbidden", NOT_YOURS)
             return
@@ -64,7 +61,7 @@ class BoundedProtocol(H11Protocol):
             self._wait(HEADERS_WITHIN_S)
 
     def on_response_complete(self) -> None:
-        """The next request may be long in coming: uvicorn closes what is idle by itself."""
+        """Stop the timeout between requests: uvicorn closes idle connections by itself."""
         self._note(waits=True)
         super().on_response_complete()
         if self.conn.their_state is not h11.SEND_BODY:
@@ -76,9 +73,9 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no request, with the headers that all answers have."""
+        """Answer an invalid request, with the headers of all responses."""
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
-            self.transport.close()  # it has its answer, or a part of it
+            self.transport.close()  # it has received its response, or a part of it
             return
         self._refuse(400, b"Bad Request", msg)
 
@@ -101,7 +98,7 @@ class BoundedProtocol(H11Protocol):
         return number
 
     def _body_allowed_s(self) -> float:
-        """Return how much longer a body of so few bytes may take."""
+        """Return how much longer a body with this many bytes so far may take."""
         taken_s = self.loop.time() - self._body_began_s
         return max(0.0, BODY_GOES_ON_WITHIN_S + self._num_body_bytes / FEWEST_BODY_BYTES_PER_S - taken_s)
 
@@ -115,7 +112,7 @@ class BoundedProtocol(H11Protocol):
             self._deadline = None
 
     def _give_up(self) -> None:
-        # A reader that pauses because we do is not the one at fault.
+        # The sender is not late while we have paused reading.
         if self.flow.read_paused:
             self._body_began_s += BODY_GOES_ON_WITHIN_S
             self._wait(BODY_GOES_ON_WITHIN_S)
@@ -124,13 +121,13 @@ class BoundedProtocol(H11Protocol):
 
 
 class _OneLength(h11.Connection):
-    """Refuses a request that says twice how long it is; h11 lets two that are equal pass as one."""
+    """Refuses a request with two Content-Length headers; h11 accepts two equal ones."""
 
     def next_event(self) -> Any:
-        """Return what came next.
+        """Return the next event.
 
         Raises:
-            h11.RemoteProtocolError: when it is no request.
+            h11.RemoteProtocolError: when it is not a valid request.
         """
         if self.their_state is h11.IDLE:
             lengths = _LENGTHS.findall(_head(self.trailing_data[0]))
@@ -140,6 +137,6 @@ class _OneLength(h11.Connection):
 
 
 def _head(received: bytes) -> bytes:
-    """Return a request's headers; nothing while they are not complete."""
+    """Return a request's headers; None until they are complete."""
     ends = [end for end in (received.find(b"\n\r\n"), received.find(b"\n\n")) if end >= 0]
     return received[: min(ends)] if ends else b""

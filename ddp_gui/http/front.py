@@ -1,15 +1,15 @@
-"""What a request passes first: it is served below a prefix, and strangers are not believed about proxies."""
+"""The outermost middleware: serves below a prefix, and removes untrusted proxy headers."""
 
 from __future__ import annotations
 
 from ddp_gui.http.asgi import App, Receive, Scope, Send
 
-# Gradio builds addresses from these whoever sends them. What a trusted proxy said is in the scope by now.
+# Gradio builds addresses from these, whoever sends them. A trusted proxy's values are in the scope by now.
 PROXY_HEADERS = (b"x-forwarded-", b"forwarded", b"x-gradio-server")
 
 
 class Front:
-    """ASGI middleware: serves below a prefix, whether the proxy in front takes it away or leaves it."""
+    """ASGI middleware: serves below a prefix, whether the proxy in front strips it or keeps it."""
 
     def __init__(self, app: App, root_path: str) -> None:
         self._app = app
@@ -35,7 +35,7 @@ class Front:
 
 
 async def _add_slash(root_path: str, scope: Scope, send: Send) -> None:
-    """Links on the first page are relative: without the slash they would lead beside the prefix."""
+    """Links on the first page are relative: without the slash they would lead outside the prefix."""
     query = scope.get("query_string", b"")
     location = root_path.encode() + b"/" + (b"?" + query if query else b"")
     headers = [(b"location", location), (b"content-length", b"0")]

@@ -15,7 +15,7 @@ _LAST_PORT = 65_535
 
 
 class Hosts:
-    """The names of this machine, and every number: whoever asks by it has found this machine itself."""
+    """The names of this machine, and every IP address: a request to an address was not redirected by DNS."""
 
     def __init__(self, names: Iterable[str]) -> None:
         short = socket.gethostname().lower()
@@ -23,9 +23,9 @@ class Hosts:
         self._names = ours | {name.lower() for name in names}
 
     def are_ours(self, host: str) -> bool:
-        """Tell whether a Host header names this server; nothing but a name or number and a port is one."""
+        """Tell whether a Host header names this server: a name or an IP address, perhaps with a port."""
         match = _HOST.fullmatch(host)
-        # What comes after us reads addresses anew: a port or number that is none would be an error there.
+        # Later code parses the address again: an invalid port or number would raise there.
         if match is None or int(match["port"] or 0) > _LAST_PORT:
             return False
         if match["number"]:
@@ -43,7 +43,7 @@ def _is_number(text: str, kind: type[ipaddress.IPv4Address | ipaddress.IPv6Addre
 
 
 def network_of(address: str) -> str:
-    """Return what one customer of a provider has: an IPv4 address, or the first half of an IPv6 one."""
+    """Return the network that counts as one client: an IPv4 address, or the /64 of an IPv6 one."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""How much one sender may ask at once, and how long a request may be."""
+"""Limits on the concurrent requests of a sender, and on the size of a request."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from ddp_gui.http.asgi import Receive, Refused, Scope
 
 MAX_HEADER_BYTES = 32 * 1024
 MAX_BODY_BYTES = 1_000_000
-# Whoever still sends when the connection closes never sees the answer: so much is read first and dropped.
+# A client that still sends when the connection closes never sees the answer: up to this is read and dropped.
 MAX_DROPPED_BYTES = 8_000_000
-# A room behind one address has thirty pages open, each with its stream and a question now and then.
+# A classroom behind one address has thirty pages open, each with a stream and occasional requests.
 MAX_AT_ONCE = 200
-# Of somebody who logged in: a few browsers full of pages. He must not have all that the room has.
+# Per person with a login: a few browsers full of pages, but not the limit of a whole classroom.
 MAX_AT_ONCE_OF_ONE = 50
 _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
 _FRAMING = (b"content-length", b"transfer-encoding")
 
 
 def check_headers(scope: Scope) -> None:
-    """Refuse an address and headers of too many bytes.
+    """Refuse a path and headers of too many bytes.
 
-    The server under us refuses them too, but only where they come in pieces.
+    The server below refuses them too, but only if they arrive in several pieces.
 
     Raises:
         Refused: when they are longer than allowed.
@@ -47,7 +47,7 @@ def check_body(scope: Scope, max_bytes: int) -> None:
     if not headers and scope["method"] in _WITHOUT_BODY:
         return
     lengths = [value for name, value in headers if name == b"content-length"]
-    # The server under us holds a body to the length it gave; one in chunks gives none.
+    # The server below enforces the declared length of a body; a chunked one declares none.
     if len(lengths) != 1 or len(headers) != 1 or not lengths[0].isdigit():
         raise Refused(411, "A request with a body must state its length (Content-Length).")
     if int(lengths[0][:20]) > max_bytes:
@@ -55,7 +55,7 @@ def check_body(scope: Scope, max_bytes: int) -> None:
 
 
 async def drop_body(scope: Scope, receive: Receive) -> None:
-    """Read the body of a refused request to its end, unless that is far."""
+    """Read the body of a refused request to its end, unless it is long."""
     lengths = [value for name, value in scope["headers"] if name == b"content-length"]
     if len(lengths) != 1 or not lengths[0].isdigit() or int(lengths[0][:20]) > MAX_DROPPED_BYTES:
         return
@@ -64,7 +64,7 @@ async def drop_body(scope: Scope, receive: Receive) -> None:
 
 
 class AtOnce:
-    """Counts the requests of each sender that are being answered, streams too."""
+    """Counts the requests in progress of each sender, streams included."""
 
     def __init__(self, most: int = MAX_AT_ONCE, whose: str = "from your address") -> None:
         self._most = most

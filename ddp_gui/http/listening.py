@@ -1,6 +1,6 @@
-"""The listening socket: how many connections one address may hold, and which end when there are too many.
+"""The listening socket, with limits on connections per address; the longest-waiting one is closed first.
 
-Counted where they are accepted: one that never begins its TLS handshake is seen nowhere else.
+They are counted when accepted: one that never begins its TLS handshake is visible nowhere else.
 """
 
 from __future__ import annotations
@@ -20,44 +20,44 @@ from ddp_gui.http.hosts import network_of
 MAX_CONNECTIONS = 600
 # A class behind one address: thirty browsers with six connections each.
 MAX_OF_ONE_ADDRESS = 200
-# Those that are told to end are files until the next turn of the event loop.
+# Closed connections keep their file descriptors until the next turn of the event loop.
 MAX_ENDING = 100
 
 
 class Connection(socket.socket):
-    """An accepted connection; it waits while its sender has not finished asking."""
+    """An accepted connection; it is waiting while its request is incomplete."""
 
     listener: Listener
-    # Whoever shares it counts together; nothing where a proxy stands in front of everybody.
+    # Clients that share it are counted together; None behind a trusted proxy.
     network: str | None
     waits_since_s: float | None
     is_ending = False
-    # Another user of this machine has made it, and nobody logs in here.
+    # Made by another user of this machine, on a page without a login.
     is_foreign = False
 
     def close(self) -> None:
-        """Close it, and make room for another one."""
+        """Close it and free its slot."""
         self.listener.forget(self.fileno())
         super().close()
 
 
 class Listener(socket.socket):
-    """Accepts connections; ends the one that waited longest where one more would be too many."""
+    """Accepts connections; at the limit it closes the one that has waited longest."""
 
     def __init__(self, family: int, trusted_proxies: str = "", *, is_one_users: bool = False) -> None:
-        """Make a socket of this family.
+        """Create a socket of this family.
 
         Args:
             trusted_proxies: addresses and networks, as `--proxy-from` has them: many people are behind each,
-                so only the limit of all connections together counts there.
-            is_one_users: connections of other users of this machine are told apart.
+                so only the total limit applies there.
+            is_one_users: identify connections of other users of this machine.
         """
         super().__init__(family, socket.SOCK_STREAM)
         self._is_one_users = is_one_users
         self._proxies = _networks(trusted_proxies)
-        # By number: the event loop wraps the sockets that it was given.
+        # By file descriptor: the event loop wraps the sockets that it was given.
         self._open: dict[int, Connection] = {}
-        # Each is a file, and the page needs others.
+        # Each is a file descriptor, and the page needs others.
         self._most = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
     def accept(self) -> tuple[socket.socket, Any]:
@@ -71,7 +71,7 @@ class Listener(socket.socket):
         connection.listener, connection.waits_since_s = self, time.monotonic()
         connection.network = None if self._is_proxy(address[0]) else network_of(address[0])
         if self._is_one_users and not local_users.is_own(address[:2], connection.getsockname()[:2]):
-            # A share of their own: they must not have ours ended.
+            # A separate share: they must not cause ours to be closed.
             connection.is_foreign, connection.network = True, "other users"
         self._open[connection.fileno()] = connection
         if not self._make_room(connection.network):
@@ -80,7 +80,7 @@ class Listener(socket.socket):
         return connection, address
 
     def note(self, number: int, *, waits: bool) -> None:
-        """Note that a connection's sender goes on asking, or has finished and waits for us.
+        """Note whether a connection's sender is still sending, or waits for a response.
 
         Args:
             number: its file descriptor.
@@ -89,7 +89,7 @@ class Listener(socket.socket):
             connection.waits_since_s = time.monotonic() if waits else None
 
     def is_foreign(self, number: int) -> bool:
-        """Tell whether a connection is another user's of this machine, who may ask for nothing."""
+        """Tell whether a connection belongs to another user of this machine, who has no access."""
         connection = self._open.get(number)
         return connection is not None and connection.is_foreign
 
@@ -98,7 +98,7 @@ class Listener(socket.socket):
         self._open.pop(number, None)
 
     def _make_room(self, network: str | None) -> bool:
-        """Tell whether the newest connection may stay, where need be in place of another one."""
+        """Tell whether the newest connection may stay, if necessary by closing another one."""
         counts = Counter(each.network for each in self._open.values() if not each.is_ending)
         if network is not None and counts[network] > MAX_OF_ONE_ADDRESS:
             return self._end_longest_waiting(network)
@@ -116,7 +116,7 @@ class Listener(socket.socket):
             return False
         longest = min(waiting, key=lambda each: waiting[each])
         longest.is_ending = True
-        # The event loop finds it at its end and closes it. One that is gone already needs nothing.
+        # The event loop then reads the end and closes it. One that is already gone needs nothing.
         with contextlib.suppress(OSError):
             longest.shutdown(socket.SHUT_RDWR)
         return True
@@ -127,7 +127,7 @@ class Listener(socket.socket):
 
 
 def _networks(proxies: str) -> Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]:
-    """Return the networks named; what is no number is a name that no connection has."""
+    """Return the networks named; an entry that is not an address matches no connection."""
     found = []
     for part in ["0.0.0.0/0", "::/0"] if proxies == "*" else proxies.split(","):
         with contextlib.suppress(ValueError):

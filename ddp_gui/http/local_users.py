@@ -1,4 +1,4 @@
-"""Whose a connection from this machine is, by the system's table of connections (Linux)."""
+"""Which user of this machine made a connection, by the system's table of connections (Linux)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ESTABLISHED = "01"
-# What is closed already belongs to nobody there, and its user reads as root.
+# Closed connections have no owner in the table, and would read as root's.
 _NO_INODE = "0"
 
 
 def is_own(client: tuple[str, int], server: tuple[str, int]) -> bool:
-    """Tell whether this user or root has made a connection; True where the system has no such table."""
+    """Tell whether this user or root made a connection; True if the system has no such table."""
     wanted = [_written(client), _written(server)]
     tables = [table for table in _TABLES if table.exists()] if _knows_every_client() else []
     for table in tables:
@@ -29,12 +29,12 @@ def is_own(client: tuple[str, int], server: tuple[str, int]) -> bool:
 
 
 def _knows_every_client() -> bool:
-    """Tell whether whoever connects over loopback stands in the table: under WSL Windows does not."""
+    """Tell whether the table has every loopback client: under WSL it lacks those of Windows."""
     return "microsoft" not in platform.release().lower()
 
 
 def _written(address: tuple[str, int]) -> str:
-    """Return an address as the table has it: words of 32 bits in this machine's order."""
+    """Return an address as the table has it: 32-bit words in host byte order."""
     host, port = address
     packed = socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
     words = struct.unpack(f"={len(packed) // 4}I", packed)

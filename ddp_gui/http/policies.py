@@ -1,7 +1,7 @@
-"""What a browser is allowed to do with our answers: content security policies and the headers beside them.
+"""Content security policies and the other security headers of our responses.
 
-Three kinds of answers: data, which may do nothing; our own pages, which run our files and nothing else; and
-Gradio's page, which evaluates expressions of its own making and is held as tightly as it bears.
+There are three kinds of responses: data, which may do nothing; our own pages, which run only our files; and
+Gradio's page, which needs eval and gets the strictest policy that it works with.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ _KEPT_BY = {b"cache-control", b"etag"}
 
 def own_page(inline_scripts: Iterable[str] = ()) -> str:
     """Return the policy of a page of ours: only our files run, and these inline scripts."""
-    # Plotly makes empty style elements and fills them through their rules, which is no inline style; and the
-    # raised exponents of a logarithmic axis have style attributes.
+    # Plotly makes empty style elements and fills them through the CSSOM, which is not inline style; but the
+    # superscripts of a logarithmic axis have style attributes.
     scripts, styles = _sources(inline_scripts), _sources([""])
     return f"{_PAGE}script-src 'self'{scripts}; style-src 'self'{styles}; style-src-attr 'unsafe-inline'"
 
 
 def gradio_page(inline_scripts: Iterable[str]) -> str:
-    """Return the policy of Gradio's page: it evaluates its own templates and writes styles into tags."""
+    """Return the policy of Gradio's page: it evals its own templates and uses inline styles."""
     scripts = _sources(inline_scripts)
     return f"{_PAGE}script-src 'self' 'unsafe-eval'{scripts}; style-src 'self' 'unsafe-inline'"
 
 
 def merged(headers: Iterable[Header]) -> list[Header]:
-    """Return an answer's headers with ours; the policy is the answer's own where it has one."""
+    """Return a response's headers with ours; its own policy has precedence."""
     theirs = list(headers)
     names = {name.lower() for name, _ in theirs}
     ours = [*HEADERS] if POLICY_HEADER in names else [*HEADERS, (POLICY_HEADER, DATA.encode())]
     if not names & _KEPT_BY and not _is_page(theirs):
-        # Neither a file nor a page: somebody's numbers, which the next person at this computer must not find.
+        # Neither a file nor a page: a person's data, which the next person at this computer must not find.
         ours.append((b"cache-control", b"no-store"))
     replaced = {name for name, _ in HEADERS}
     return [(name, value) for name, value in theirs if name.lower() not in replaced] + ours

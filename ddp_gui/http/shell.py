@@ -1,6 +1,6 @@
-"""The frame of our pages, and the pages that need nothing of Gradio: the browser draws them by itself.
+"""The frame of our pages, and the pages without Gradio, which the browser renders itself.
 
-They are plain HTML with a place that a script fills, so that opening a run takes a fraction of a second.
+They are plain HTML with an element that a script fills, so that opening a run takes a fraction of a second.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ STYLES = (
     "auth/person",
     "train/terms",
 )
-# The way to each page: its address, its name in the navigation, and the place a script fills.
+# Each page: its address, its name in the navigation, and the element that a script fills.
 PAGES = (("runs", "Runs", "ddp-runs"), ("machine", "Machine", "ddp-machine"))
-# Its way in the navigation is there when somebody waits or people log in: a script looks.
+# Its link is shown if runs are queued or there is a login: a script checks that.
 QUEUE_PAGE = ("queue", "Queue", "ddp-queue")
-# Asked for with the page, not after all of its scripts: the list may be long.
+# Fetched with the page, not after all of its scripts: the list may be long.
 EARLY = {
     "runs": """<script>
 if (!/[?&](compare|bin)=/.test(location.search)) {
@@ -69,7 +69,7 @@ def make_router() -> APIRouter:
     """Return the routes of the pages."""
     router = APIRouter()
     for path, name, place in (*PAGES, QUEUE_PAGE, RUN_PAGE):
-        # A query must reach nothing here: the page is the same whatever is asked.
+        # The query has no effect here: the page is always the same.
         policy = policies.own_page(_INLINE.findall(EARLY.get(path, "")))
         router.add_api_route(f"/{path}", _always(page(name, path, place), policy), include_in_schema=False)
     return router
@@ -83,7 +83,7 @@ def _always(body: str, policy: str) -> Callable[[], HTMLResponse]:
 
 
 def head(*, has_charts: bool = False) -> str:
-    """Return what every page loads, Gradio's too; ours begins before Plotly is compiled."""
+    """Return the head of every page, Gradio's too; our scripts begin before Plotly is compiled."""
     plotly = f'<link rel="preload" as="script" href="./live/plotly.min.js?v={static.plotly_version()}">\n'
     links = "\n".join(f'<link rel="stylesheet" href="./live/assets/css/{name}.css">' for name in STYLES)
     return f"""{links}
@@ -94,7 +94,7 @@ def head(*, has_charts: bool = False) -> str:
 
 
 def preloads(path: str) -> str:
-    """Return links that fetch a page's scripts at once, not one after the other as they name each other."""
+    """Return preload links for all of a page's modules, which otherwise load one import after the other."""
     wanted, found = ["main.js", f"{path}/page.js"], dict[str, None]()
     while wanted:
         name = wanted.pop()
@@ -112,7 +112,7 @@ def navigation(current: str) -> str:
         f'<a href="./{path}"{" aria-current=page" if path == current else ""}>{name}</a>'
         for path, name in NAVIGATION
     )
-    # The tour is for those who see the first page for the first time.
+    # The tour is for first-time visitors of the first page.
     tour = "ddp-tour" if current == "" else "ddp-no-tour"
     return f"""<nav class="ddp-nav" aria-label="Pages"><span class="ddp-brand">DDP, live</span>{links}
 <span id="ddp-nav-queue" data-current="{str(current == QUEUE_PAGE[0]).lower()}"></span>

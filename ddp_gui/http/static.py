@@ -1,4 +1,4 @@
-"""Our own files and plotly.js, compressed once and cached by the browser."""
+"""Our static files and plotly.js, compressed once and cached by the browser."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SERVED_FOLDERS = ("css", "js", "icons")
 
 
 def make_router() -> APIRouter:
-    """Return the route of plotly.js: the bundle of what we draw, which compiles five times as fast."""
+    """Return the route of plotly.js: the partial bundle that we need, which compiles five times as fast."""
     router = APIRouter(prefix="/live")
 
     @router.get("/plotly.min.js")
@@ -39,7 +39,7 @@ def mount_assets(app: FastAPI) -> None:
 
 
 class _AlwaysAsked(StaticFiles):
-    """The browser asks each time and gets a 304 when nothing has changed: no stale page after an update."""
+    """Makes the browser revalidate each time, so that no page is stale after an update."""
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         response = super().file_response(*args, **kwargs)
@@ -48,7 +48,7 @@ class _AlwaysAsked(StaticFiles):
 
 
 def plotly_version() -> str:
-    """Return the mark that makes a browser fetch plotly.js again after an update."""
+    """Return the version that makes a browser fetch plotly.js again after an update."""
     about = _plotly_file().stat()
     return f"{about.st_size:x}{int(about.st_mtime):x}"
 

@@ -1,21 +1,21 @@
-"""Characters that are not seen but act are shown as their numbers, as by `assets/js/shared/visible.js`."""
+"""Shows invisible characters as their code points, as `assets/js/shared/visible.js` does."""
 
 from __future__ import annotations
 
 import html
 import re
 
-# A terminal's escapes, marks that turn a line around, no width at all, letters that are blank, halves of a
-# character: Unicode's Default_Ignorable_Code_Point, Cf, Zl, Zp and Cc, and blanks that are called letters.
-# Not the signs that Arabic writes under a number, which are seen.
+# Terminal escapes, bidirectional marks, zero width, blank letters, lone surrogates: Unicode's
+# Default_Ignorable_Code_Point, Cf, Zl, Zp and Cc, and blanks that are called letters. Not the Arabic signs
+# below a number, which are visible.
 _ACTING = (
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u070f\u115f\u1160\u17b4\u17b5\u180b-\u180f"
     "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff"
     "\uffa0\ufff0-\ufffb\ufffe\uffff\U00013430-\U0001345f\U00016fe4\U0001bca0-\U0001bca3"
     "\U0001d159\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-# Joiners, selectors and tags are part of what is seen in emoji, in Persian and Indian words, in names in
-# Chinese characters and in the flags of regions. Elsewhere they are what makes two names look the same.
+# Joiners, selectors and tags are visible parts of emoji, Persian and Indic words, Chinese names and regional
+# flags. Elsewhere they only make two names look the same.
 _EMOJI = (
     "[\xa9\xae\u203c\u2049\u2122\u2139\u2190-\u27bf\u2900-\u297f"
     "\u2b00-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]"
@@ -35,12 +35,12 @@ _FOUND = re.compile(f"(?:{_NEEDED})|({_ACTING})")
 
 
 def visible(text: str) -> str:
-    """Return a text in which nothing can act unseen."""
+    """Return a text without invisible characters that have an effect."""
     return _FOUND.sub(lambda found: f"⟨{_number(found[1])}⟩" if found[1] else found[0], text)
 
 
 def as_html(text: object) -> str:
-    """Return a text of anybody's as HTML that shows it and does nothing else."""
+    """Return an untrusted text as HTML that only shows it."""
     return f"<bdi>{html.escape(visible(str(text)))}</bdi>"
 
 

@@ -1,1 +1,1 @@
-"""Starts, resumes and stops runs, and keeps warm ranks ready."""
+"""Creates runs, sends them commands, and resumes and stops them."""

@@ -1,4 +1,4 @@
-"""Creates runs, and sends commands to those that go on; how a run is started and ended its engine knows."""
+"""Creates runs and sends commands to live ones; a run's engine starts and ends it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ddp_gui.plan import data_snapshot
 from ddp_gui.plan.plan import Plan
 from trainers.contract import events, manifests, rundir
 from trainers.contract.run_ids import Numbering
-from trainers.contract.rundir import Checkpoint, CommandName, RunDirectory
+from trainers.contract.rundir import Checkpoint, RunDirectory
 from trainers.engines import liveness
 
 
@@ -21,8 +21,8 @@ def create(
     """Create a run.
 
     Args:
-        owner: whose run it is; empty where nobody has to log in.
-        fill: writes what else is in its directory from the beginning.
+        owner: the run's owner; empty without a login.
+        fill: writes the other initial files of its directory.
 
     Raises:
         OSError: when the run directory cannot be written.
@@ -39,7 +39,7 @@ def create(
 
 
 def numbering(runs_dir: Path) -> Numbering | None:
-    """Return how the current user's runs are numbered; None where they may see all runs."""
+    """Return how the current user's runs are numbered; None if they may see all runs."""
     settings = ClassSettingsFile(runs_dir).read()
     if rights.may_see(None, settings):
         return None
@@ -50,15 +50,15 @@ def numbering(runs_dir: Path) -> Numbering | None:
 
 
 def resume_paused(run: RunDirectory) -> None:
-    """Ask a paused run to go on."""
+    """Ask a paused run to continue."""
     run.append_command("resume")
 
 
 def checkpoint_to_go_on_from(run: RunDirectory, step: int | None, plan: Plan) -> Checkpoint:
-    """Return the checkpoint of `step`, or the newest whole one, where something is left to do after it.
+    """Return the checkpoint of `step`, or the newest whole one, if there is work left after it.
 
-    A run that has done all of its steps, but ended before it could say so, has that left to do.
-    `plan` says how it goes on; its configuration may have another number of ranks.
+    A run that has done all of its steps, but was killed before it finished, still has to finish. `plan` is
+    for the resumed run; its configuration may have another number of ranks.
 
     Raises:
         ValueError: when there is no such checkpoint, or the run is finished and this is its end.
@@ -74,20 +74,20 @@ def checkpoint_to_go_on_from(run: RunDirectory, step: int | None, plan: Plan) ->
 
 
 def num_steps_from(checkpoint: Checkpoint, plan: Plan) -> int:
-    """Return the last step of a run that goes on from a checkpoint, by what it says of the data."""
+    """Return the last step of a run resumed from a checkpoint, by the data sizes in the checkpoint."""
     try:
         state = manifests.read_state(checkpoint)
         position = {name: state["progress"][name] for name in ("step", "epoch", "samples_in_epoch")}
         num_train = int(state["binding"]["num_train"])
     except (ValueError, LookupError):
-        return plan.num_steps  # training will say what is wrong with it
+        return plan.num_steps  # training reports what is wrong with it
     return plan.config.num_steps(num_train, plan.num_replicas, **position)
 
 
 def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
-    """Return the checkpoint of `step`, or of those whose files are what was saved the one saved last.
+    """Return the checkpoint of `step`, or the intact one that was saved last.
 
-    Where none is whole it is the one saved last, of which training says what is wrong with it.
+    If none is intact it is the one saved last; training then reports what is wrong with it.
 
     Raises:
         ValueError: when there is none.
@@ -105,7 +105,7 @@ def pick_checkpoint(run: RunDirectory, step: int | None) -> Checkpoint:
     raise ValueError(f"checkpoint_step is {step}, but allowed is: one of {steps}, or null for the newest")
 
 
-def send(run: RunDirectory, name: CommandName, **arguments: object) -> str:
+def send(run: RunDirectory, name: str, **arguments: object) -> str:
     """Send a command other than `stop` to a live run and return the command's id.
 
     Raises:
@@ -132,7 +132,7 @@ def stop(run: RunDirectory, *, save: bool, why: str = "") -> str:
         raise _not_writable(run, "stop", error) from error
 
 
-def _require_live(run: RunDirectory, name: CommandName) -> None:
+def _require_live(run: RunDirectory, name: str) -> None:
     state = liveness.read_status(run).state
     if run.queued.exists() and state == "queued":
         raise ValueError(
@@ -142,7 +142,7 @@ def _require_live(run: RunDirectory, name: CommandName) -> None:
         raise ValueError(f"run {run.run_id} is {state}: only a live run can be asked to {name}")
 
 
-def _not_writable(run: RunDirectory, name: CommandName, error: OSError) -> ValueError:
+def _not_writable(run: RunDirectory, name: str, error: OSError) -> ValueError:
     return ValueError(
         f"run {run.run_id} cannot be asked to {name}, because its folder cannot be written "
         f"({error.strerror}): free some space, or stop it without saving"

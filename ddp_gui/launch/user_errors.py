@@ -1,4 +1,4 @@
-"""Errors that a person can do something about, said as they are."""
+"""Errors that a user can act on, shown with their text."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SAID = (ValueError, OSError, StartError, CatalogueError, InspectionError)
 
 
 def shown_as_text(error: Exception) -> gr.Error:
-    """Return an error that a page of Gradio shows as it is: its messages are HTML."""
+    """Return an error whose text Gradio shows unchanged: its messages are HTML."""
     words = error.message if isinstance(error, gr.Error) else str(error)
     return gr.Error(html.escape(visible(words)), print_exception=False)
 
 
 def in_plain_words(action: Callable[[], Result]) -> Result:
-    """Turn what a user can cause into an error that the page shows as it is."""
+    """Turn errors that a user can cause into errors that the page shows with their text."""
     try:
         return action()
     except SAID as error:
@@ -32,7 +32,7 @@ def in_plain_words(action: Callable[[], Result]) -> Result:
 
 
 async def waiting_in_plain_words(action: Awaitable[Result]) -> Result:
-    """Do the same for what takes its time."""
+    """Do the same for coroutines."""
     try:
         return await action
     except SAID as error:

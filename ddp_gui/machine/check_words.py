@@ -14,13 +14,13 @@ MAX_SHOWN = 300
 def explain_failure(
     errors: Sequence[Mapping[str, Any]], output: str, exit_code: int, late_after_s: float | None
 ) -> str:
-    """Say what ended a check and what to do.
+    """Explain what ended a check and what to do.
 
     Args:
-        errors: what ranks said with their last breath, the first to fail first.
+        errors: the final errors of the ranks, the first to fail first.
         output: what torchrun printed.
         exit_code: torchrun's.
-        late_after_s: the time after which it was ended; None when it ended by itself.
+        late_after_s: the time limit after which it was killed; None if it ended by itself.
     """
     if late_after_s is not None:
         return (
@@ -42,7 +42,7 @@ def explain_failure(
 
 
 def _is_cause(exit_code: int) -> bool:
-    """Tell whether a signal came from outside: torchrun itself ends the other ranks by SIGTERM."""
+    """Tell whether a signal is a cause: torchrun itself ends the other ranks by SIGTERM."""
     return exit_code < 0 and exit_code != -signal.SIGTERM
 
 

@@ -1,4 +1,4 @@
-"""The communication check: one at a time, never longer than a minute, and nothing is left of it."""
+"""The communication check: one at a time, at most a minute, and no process is left after it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Line = dict[str, Any]
 
 @dataclass
 class Check:
-    """One check and what is known of it so far."""
+    """One check and its results so far."""
 
     check_id: str
     num_ranks: int
@@ -59,7 +59,7 @@ class Check:
     has_ended: threading.Event = field(default_factory=threading.Event)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what the page and scripts see."""
+        """Return the check as the page and scripts see it."""
         example_bytes = EXAMPLE_PARAMETERS * BYTES_PER_PARAMETER
         return {
             "check_id": self.check_id,
@@ -90,7 +90,7 @@ def time_for(size_bytes: int, lines: Sequence[Line]) -> float | None:
 
 
 def backend_of(here: Machine) -> str:
-    """Return what the ranks talk over; one GPU alone has nobody to talk to, so the CPU ranks do."""
+    """Return the backend: NCCL for several GPUs; with one GPU or none, gloo between CPU ranks."""
     return "nccl" if here.num_gpus >= FEWEST_RANKS else "gloo"
 
 
@@ -107,12 +107,12 @@ def check_arguments(num_ranks: int | str, here: Machine) -> list[str]:
 
 
 def shown_command(num_ranks: int | str, here: Machine) -> str:
-    """Return the literal command of a check, which works by hand as well."""
+    """Return the literal command of a check, which also works by hand."""
     return shell_words(literal_command(check_arguments(num_ranks, here)))
 
 
 class CommunicationChecks:
-    """Starts, follows and ends checks; keeps the results of the last ones."""
+    """Starts, follows and ends checks; keeps the results of the most recent ones."""
 
     def __init__(self, timeout_s: float = TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
@@ -121,14 +121,14 @@ class CommunicationChecks:
 
     @property
     def newest_id(self) -> str | None:
-        """The check started last, if there was one."""
+        """The newest check, if there is one."""
         return next(reversed(self._checks), None)
 
     def start(self, num_ranks: Any, here: Machine, busy_with: Sequence[str] = ()) -> Check:
-        """Start a check of that many ranks; `busy_with` names the runs that go on meanwhile.
+        """Start a check of that many ranks; `busy_with` names the runs that are live meanwhile.
 
         Raises:
-            ValueError: when one is running already, or the number of ranks cannot be had.
+            ValueError: when one is already running, or there are not that many devices.
         """
         most = most_ranks(here)
         if isinstance(num_ranks, bool) or num_ranks not in range(FEWEST_RANKS, most + 1):
@@ -165,7 +165,7 @@ class CommunicationChecks:
         return check
 
     def stop(self, check_id: Any) -> Check:
-        """End a check and wait until nothing of it is left; one that has ended stays as it is.
+        """End a check and wait until none of its processes is left; an ended one stays unchanged.
 
         Raises:
             ValueError: when there is none.
@@ -176,12 +176,12 @@ class CommunicationChecks:
         return check
 
     def close(self) -> None:
-        """End what is running; the page ends."""
+        """End a running check, when the page ends."""
         for check in list(self._checks.values()):
             self.stop(check.check_id)
 
     def _see_through(self, check: Check) -> None:
-        """Run a check from its start to the end of its last process."""
+        """Follow a check from its start to the end of its last process."""
         rendezvous = RendezvousFiles()
         try:
             with tempfile.TemporaryDirectory(prefix="ddp-check-") as folder:

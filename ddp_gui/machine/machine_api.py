@@ -62,7 +62,7 @@ class MachineApi:
         return in_plain_words(lambda: self._shown(self._checks.find(check_id)))
 
     def stop_communication_check(self, check_id: str) -> dict[str, Any]:
-        """End a check; when this returns nothing of it is left."""
+        """End a check; when this returns none of its processes is left."""
 
         def stop() -> dict[str, Any]:
             check = self._checks.find(check_id)
@@ -73,7 +73,7 @@ class MachineApi:
         return in_plain_words(stop)
 
     def check_machine(self) -> dict[str, Any]:
-        """Start real short jobs that tell whether this machine trains as it should; one check at a time."""
+        """Start short real jobs that show whether this machine trains correctly; one check at a time."""
 
         def start() -> dict[str, Any]:
             rights.require_teacher("check this machine: it uses every free GPU while it runs")
@@ -83,11 +83,11 @@ class MachineApi:
         return in_plain_words(start)
 
     def machine_check(self, check_id: str) -> dict[str, Any]:
-        """Return how far a check of the machine is, and what it has found."""
+        """Return the progress of a check of the machine, and its findings."""
         return in_plain_words(lambda: self._machine_checks.find(check_id))
 
     def cancel_machine_check(self, check_id: str) -> dict[str, Any]:
-        """Tell a check of the machine to end; its state says when nothing of it is left."""
+        """Cancel a check of the machine; its state says when none of its processes is left."""
 
         def cancel() -> dict[str, Any]:
             rights.require_teacher("cancel a check of this machine")
@@ -107,7 +107,7 @@ class MachineApi:
         )
 
     def _shown(self, check: Check) -> dict[str, Any]:
-        """Return a check without the names of runs that who asks may not look at."""
+        """Return a check without the names of runs that the current user may not see."""
         raw = check.to_json()
         shown = [run_id if self._store.is_shown(run_id) else HIDDEN_RUN for run_id in raw["busy_with"]]
         return raw | {"busy_with": list(dict.fromkeys(shown))}

@@ -1,4 +1,4 @@
-"""Starts, follows and ends the check of this machine: a process of its own, one at a time."""
+"""Starts, follows and ends the check of this machine: a separate process, one at a time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trainers.machine import environment
 from trainers.machine.processes import ProcessTree
 
 POLL_S = 0.1
-# Every job has a limit of its own; this only ends a check that stands still itself.
+# Every job has its own limit; this one only ends a check that hangs itself.
 LIMIT_S = longest_check_s(JOB_LIMIT_S)
 MAX_LAST_WORDS = 500
 COMMAND = "python -m trainers.check_machine"
@@ -40,9 +40,9 @@ class RunningCheck:
     """A check that this page has started.
 
     Attributes:
-        gpus: those it may take, by UUID.
-        except_gpus: those it leaves alone, because runs were granted them.
-        state: the last it said; None before its first word.
+        gpus: those it may use, by UUID.
+        except_gpus: those it leaves alone, because the queue has allocated them.
+        state: its newest state; None before the first.
     """
 
     check_id: str
@@ -76,7 +76,7 @@ class RunningCheck:
         }
         has_ended = self.has_ended.is_set()
         if state["state"] == "running":
-            # It speaks when a job begins or ends; the time goes on meanwhile.
+            # It prints a state only when a job begins or ends; the elapsed time is computed here.
             took_s = time.monotonic() - self.started if self.took_s is None else self.took_s
             state = state | {"took_s": took_s}
             if has_ended:
@@ -86,10 +86,10 @@ class RunningCheck:
 
 
 class MachineChecks:
-    """The check of this machine that is going on, and the last ones, which lie beside the runs.
+    """The running check of this machine, and the most recent ones, stored beside the runs.
 
     Args:
-        program: what is started, with options; the tests have one that says what it is told to.
+        program: the command, with options; the tests have one that prints given states.
     """
 
     def __init__(self, runs_dir: Path, program: Sequence[str] = ("-m", "trainers.check_machine")) -> None:
@@ -100,7 +100,7 @@ class MachineChecks:
         self._lock = threading.Lock()
 
     def newest_id(self) -> str | None:
-        """Return the id of the check that was started last, here or by hand; None where there was none."""
+        """Return the id of the newest check, started here or by hand; None if there is none."""
         if (running := self._running()) is not None:
             return running.check_id
         kept = self._kept()
@@ -110,14 +110,14 @@ class MachineChecks:
 
     @property
     def is_running(self) -> bool:
-        """Whether a check goes on that this page has started."""
+        """Whether a check that this page has started is running."""
         return self._running() is not None
 
     def gpus(self) -> frozenset[str]:
-        """Return the GPUs, by UUID, that the check that goes on may take; none where there is none.
+        """Return the GPUs, by UUID, that the running check may use; none without a check.
 
-        Which of them it has it does not say: nobody else is given any until it ends, or says that it trains
-        on the CPU.
+        It does not report which of them it uses: the queue allocates none of them until it ends, or reports
+        that it trains on the CPU.
         """
         running = self._running()
         if running is None or (running.state is not None and running.state["device_kind"] == "cpu"):
@@ -125,7 +125,7 @@ class MachineChecks:
         return running.gpus
 
     def processes(self) -> dict[int, float]:
-        """Return all processes of the check that goes on, and when each was started."""
+        """Return all processes of the running check, with their start times."""
         running = self._running()
         if running is None or running.process is None:
             return {}
@@ -137,11 +137,11 @@ class MachineChecks:
         """Start a check.
 
         Args:
-            gpus: those it may take, by UUID.
-            except_gpus: those it must leave alone, because runs were granted them.
+            gpus: those it may use, by UUID.
+            except_gpus: those it must leave alone, because the queue has allocated them.
 
         Raises:
-            ValueError: when this page has one going on.
+            ValueError: when this page already runs one.
         """
         with self._lock:
             if self._running() is not None:
@@ -157,7 +157,7 @@ class MachineChecks:
         return check
 
     def find(self, check_id: Any) -> State:
-        """Return a check by its id: one that goes on, or one that was kept.
+        """Return a check by its id: the running one, or a stored one.
 
         Raises:
             ValueError: when there is none.
@@ -171,10 +171,10 @@ class MachineChecks:
         raise ValueError(f"check_id is {str(check_id)[:80]!r}, but allowed is: what check_machine returned")
 
     def cancel(self, check_id: Any) -> State:
-        """Tell a check to end, and return its state at once; one that has ended stays as it is.
+        """Cancel a check, and return its state at once; an ended one stays unchanged.
 
         Raises:
-            ValueError: when there is none, or it was started by hand and goes on elsewhere.
+            ValueError: when there is none, or it was started by hand and runs elsewhere.
         """
         running = self._running()
         if running is not None and running.check_id == check_id:
@@ -182,7 +182,7 @@ class MachineChecks:
         return self.find(check_id)
 
     def report(self, check_id: str) -> Path:
-        """Return the file for a bug report of a check that was kept.
+        """Return the file for a bug report of a stored check.
 
         Raises:
             ValueError: when there is none.
@@ -196,7 +196,7 @@ class MachineChecks:
         return path
 
     def close(self) -> None:
-        """End what is running, and wait until nothing of it is left; the page ends."""
+        """End a running check and wait until no process is left, when the page ends."""
         if (running := self._running()) is not None:
             running.is_cancel_requested = True
             running.has_ended.wait()
@@ -206,7 +206,7 @@ class MachineChecks:
         return None if newest is None or newest.has_ended.is_set() else newest
 
     def _kept(self) -> list[State]:
-        with contextlib.suppress(ValueError):  # another user's: nothing of ours was kept
+        with contextlib.suppress(ValueError):  # another user's: none of our results are stored
             return self._files.read()
         return []
 
@@ -218,8 +218,8 @@ class MachineChecks:
         except OSError as error:
             check.error = f"The check could not be started, or followed: {error}."
         except Exception as error:
-            # Whatever happens, the page must not show it as running for ever.
-            # Words that nobody has written for people may hold anything: those stand in the log only.
+            # Whatever happens, the page must not show it as running for ever. The text of an unexpected error
+            # may contain anything, so it goes to the log only.
             log.error("the check of this machine could not be followed: %s", error, exc_info=error)
             check.error = (
                 f"The check was stopped by an error of the page itself ({type(error).__name__}): "
@@ -230,7 +230,7 @@ class MachineChecks:
             check.has_ended.set()
 
     def _run(self, check: RunningCheck, folder: Path) -> str | None:
-        """Run the program to its end; return why it did not come to one."""
+        """Run the program to its end; return the reason if it failed."""
         said, errors = folder / "states.jsonl", folder / "errors.log"
         process = check.process = self._start(check, said, errors)
         tree = ProcessTree(process.pid)
@@ -241,7 +241,7 @@ class MachineChecks:
                 tree.look()
                 said_last, offset = _last_state(said, offset, said_last)
                 if said_last is not None and said_last["state"] == "running":
-                    check.state = said_last  # what it says at its end holds when nothing of it is left
+                    check.state = said_last  # its final state is shown only when no process is left
                 if check.is_cancel_requested and not is_told:
                     process.send_signal(signal.SIGTERM)
                     deadline, is_told = time.monotonic() + CANCEL_S, True
@@ -277,7 +277,7 @@ class MachineChecks:
 
 
 def _last_state(path: Path, offset: int, before: State | None) -> tuple[State | None, int]:
-    """Return the newest whole state printed after a place in a file, and the place to read on from."""
+    """Return the newest complete state after an offset of a file, and the offset to read on from."""
     with path.open("rb") as file:
         file.seek(offset)
         found = file.read()
@@ -287,5 +287,5 @@ def _last_state(path: Path, offset: int, before: State | None) -> tuple[State | 
 
 
 def _without_log(finding: Mapping[str, Any]) -> State:
-    """Return a finding as it is shown; the end of the logs is in the file."""
+    """Return a finding without its log, which is in the file for a bug report."""
     return {name: value for name, value in finding.items() if name != "log"}

@@ -1,4 +1,4 @@
-"""The routes of the Machine page: one report, asked for every two seconds, and the file of a check."""
+"""The routes of the Machine page: one report, polled every two seconds, and the file of a check."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make_router(report: MachineReport, store: RunStore, checks: MachineChecks) -
     def report_of_check(check_id: str) -> MadeFile:
         try:
             path = checks.report(check_id)
-            open_own(path).close()  # before an answer has begun that could only break off
+            open_own(path).close()  # before the response has begun, after which it could only be aborted
         except (OSError, ValueError) as error:
             raise HTTPException(status_code=404, detail=str(error)) from error
         return MadeFile(SLOW, _pieces(path), f"machine-check-{check_id}.txt", "text/plain; charset=utf-8")

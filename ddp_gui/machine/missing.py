@@ -1,4 +1,4 @@
-"""What is missing on this machine, what that means, and how to get it: one line each."""
+"""What is missing on this machine, the consequence, and how to get it: one line each."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ FINETUNE_REQUIREMENTS = REPOSITORY / "requirements-finetune.txt"
 LITTLE_DISK_BYTES = 5 * 10**9
 SMALL_SHARED_MEMORY_BYTES = 10**9
 CONTAINER_MARK = Path("/.dockerenv")
-# Looked at, never written.
+# Only read, never written.
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 # nosec B108
 
 
 @dataclass(frozen=True, kw_only=True)
 class Missing:
-    """One thing: `is_problem` stands in the way of training, the others only open further ways."""
+    """One missing thing; with `is_problem` it hinders training, otherwise it is an optional addition."""
 
     what: str
     meaning: str
@@ -36,7 +36,7 @@ class Missing:
 
 
 def list_missing(catalogue: Catalogue | None, runs_disk: Path) -> list[dict[str, Any]]:
-    """Return everything that is missing, what stands in the way first."""
+    """Return everything that is missing, problems first."""
     found = [*gpus(), *little_disk(runs_disk), *small_shared_memory(SHARED_MEMORY)]
     found += finetune_packages(FINETUNE_REQUIREMENTS)
     if catalogue is not None:
@@ -93,7 +93,7 @@ def _no_driver(problem: hardware.NvmlProblem, num_cards: int) -> Missing:
 
 
 def unusable(obstacle: Obstacle | None) -> list[Missing]:
-    """Say why GPUs lie idle that training cannot use, as training itself has found out."""
+    """Say why training cannot use GPUs that are there, as torch has determined."""
     if obstacle is None:
         return []
     version = installed_version("torch") or ""
@@ -111,7 +111,7 @@ def unusable(obstacle: Obstacle | None) -> list[Missing]:
 
 
 def what_is_unclear(num_gpus: int) -> list[Missing]:
-    """Say what of the GPUs cannot be told from here: which are meant, or who is on them."""
+    """Say what cannot be determined about the GPUs: which ones are meant, or who uses them."""
     found = []
     if hardware.names_are_unclear():
         found.append(
@@ -162,7 +162,7 @@ def little_disk(folder: Path) -> list[Missing]:
 
 
 def small_shared_memory(folder: Path) -> list[Missing]:
-    """Say that the memory processes share is small, as containers often have it."""
+    """Say that the shared memory is small, as is common in containers."""
     if not folder.is_dir():
         return []
     total_bytes = shutil.disk_usage(folder).total
@@ -209,12 +209,12 @@ def broken_plugins(errors: tuple[Mapping[str, str], ...]) -> list[Missing]:
 
 
 def unavailable_data(unavailable: tuple[Mapping[str, str], ...]) -> list[Missing]:
-    """Say which data sets are not here."""
+    """Say which data sets are not installed."""
     return [_data_to_get(entry["label"], entry["how"]) for entry in unavailable]
 
 
 def _data_to_get(label: str, how: str) -> Missing:
-    """Part the command from the words, where they lead up to one."""
+    """Split a message into its text and the command at its end, if there is one."""
     meaning, is_led_up_to, rest = how.partition("; get them with: ")
     if not is_led_up_to:
         return Missing(what=label, meaning=how)

@@ -1,4 +1,4 @@
-"""Puts the report together: quick readings at most once a second, slow looks beside them."""
+"""Assembles the report: quick readings at most once a second, slow ones in the background."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from trainers.machine import gpu_signs, hardware, host, processes, processor
 from trainers.machine.host import CoreReader
 
 SAMPLE_EVERY_S = 1.0
-# After a longer rest "since the last call" would not be now.
+# After a longer pause "since the last call" is not the current value.
 STALE_AFTER_S = 10.0
 RUNS_EVERY_S = 5.0
 MISSING_EVERY_S = 30.0
@@ -34,7 +34,7 @@ Report = dict[str, Any]
 
 
 class MachineReport:
-    """The machine as it is now, for everybody who looks."""
+    """The current state of the machine, shared by all viewers."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class MachineReport:
         self._versions: list[dict[str, str | None]] | None = None
 
     def sample(self) -> Report:
-        """Return the report; people who look at the same time share one."""
+        """Return the report; concurrent viewers share one."""
         with self._lock:
             now = time.monotonic()
             if now - self._reported_at >= SAMPLE_EVERY_S:
@@ -71,7 +71,7 @@ class MachineReport:
             return self._report
 
     def live_run_ids(self) -> list[str]:
-        """Return the runs that go on here now."""
+        """Return the live runs on this machine."""
         return sorted(self._owners.live_runs())
 
     def _put_together(self, is_stale: bool) -> Report:
@@ -119,7 +119,7 @@ class MachineReport:
         reading = processor.Reading() if handle is None else hardware.read_gpu(handle)
         found = None if handle is None else hardware.gpu_processes(handle)
         if not found and not gpu_signs.sees_all_processes():
-            found = None  # from inside a container nobody's being there cannot be seen
+            found = None  # inside a container, an empty list does not prove that the GPU is unused
         users = None if found is None else [self._gpu_user(process) for process in found]
         return {"index": index, "answers": handle is not None, **vars(reading), "processes": users}
 
@@ -134,7 +134,7 @@ class MachineReport:
         }
 
     def _sample_runs(self) -> list[dict[str, Any]]:
-        """Look up the live runs, what memory each holds, and how their directories have grown."""
+        """Read the live runs, the memory of each, and the growth of their directories."""
         live = self._owners.live_runs()
         sizes, seen_s = disk.sizes_of_runs(self._runs_dir, list(live))
         self._forecast.add(sizes, seen_s)
@@ -174,7 +174,7 @@ def _memory(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _sum_of_known(pids: list[int]) -> int | None:
-    """Return what processes hold together; None when one of them hides it."""
+    """Return the sum of the processes' values; None if one of them is unknown."""
     found = [processes.memory_bytes(pid) for pid in pids]
     known = [memory for memory in found if memory is not None]
     return sum(known) if len(known) == len(found) else None

@@ -1,4 +1,4 @@
-"""A report of the machine without the runs that who asks may not look at."""
+"""A report of the machine without the runs that the current user may not see."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ HIDDEN_RUN = "another person's run"
 
 
 def without_hidden(report: dict[str, Any], is_shown: Callable[[str], bool]) -> dict[str, Any]:
-    """Return a report of the machine in which runs that are not shown have neither id nor person."""
+    """Return a report of the machine in which hidden runs have neither id nor person."""
     return report | {
         "gpus": [_gpu(gpu, is_shown) for gpu in report["gpus"]],
         "runs": [run for run in report["runs"] if is_shown(run["run_id"])],

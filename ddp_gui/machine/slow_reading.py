@@ -1,4 +1,4 @@
-"""A look that takes its time, taken beside the requests and never more than a hundredth of a core."""
+"""A slow reading, taken in the background with at most a hundredth of a core."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FIRST_WAIT_S = 0.3
 
 
 class SlowReading(Generic[Value]):
-    """Remembers what a function returned; asks it again in a thread when that is old and somebody looks."""
+    """Caches a function's result; refreshes it in a thread when it is old and requested."""
 
     def __init__(self, read: Callable[[], Value], every_s: float) -> None:
         self._read = read
@@ -25,7 +25,7 @@ class SlowReading(Generic[Value]):
         self._lock = threading.Lock()
 
     def value(self) -> Value | None:
-        """Return the newest value there is; None until the first look has ended."""
+        """Return the newest value; None until the first reading is done."""
         with self._lock:
             is_due = not self._is_reading and time.monotonic() >= self._next_at
             self._is_reading = self._is_reading or is_due
@@ -33,7 +33,7 @@ class SlowReading(Generic[Value]):
             thread = threading.Thread(target=self._refresh, name="slow-look", daemon=True)
             thread.start()
             if self._value is None:
-                # Mostly it is quick: then the first page has it at once.
+                # Usually it is quick: then the first page has it at once.
                 thread.join(FIRST_WAIT_S)
         return self._value
 

@@ -1,4 +1,4 @@
-"""Which versions of everything are at work, read without importing any of it."""
+"""The versions of all software in use, read without importing it."""
 
 from __future__ import annotations
 

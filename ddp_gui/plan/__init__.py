@@ -1,1 +1,1 @@
-"""What Start would do with a configuration: what can be picked, what fits, what it needs."""
+"""What Start would do with a configuration: the catalogue, what fits, memory needs."""

@@ -1,4 +1,4 @@
-"""What is worth saying of a configuration before it is started: allowed, but hardly what somebody wants."""
+"""Warnings about a configuration before the start: valid, but probably not intended."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan.plan import Plan
 
-# The highest rates that usually work, and the lowest that move anything within a run.
+# The highest rates that usually work, and the lowest with an effect within a run.
 USUAL_RATES = {"adamw": (1e-6, 0.01), "adam": (1e-6, 0.01), "sgd": (1e-5, 0.5)}
 FAR_TOO_HIGH = 3.0
 FEW_STEPS_PER_EPOCH = 5
@@ -17,7 +17,7 @@ Rule = Callable[[Plan, Machine], str | None]
 
 
 def warnings_before_start(plan: Plan, machine: Machine) -> list[str]:
-    """Return one sentence for each thing that will probably disappoint."""
+    """Return one sentence for each probable mistake."""
     rules: tuple[Rule, ...] = (
         _rate_too_high,
         _rate_too_low,

@@ -1,4 +1,4 @@
-"""What can be picked, asked of a short-lived training process and cached by the files' mtimes."""
+"""The catalogue, read from a short-lived training process and cached by the files' mtimes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Size:
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """One model; `missing_packages` is what it still needs on this machine."""
+    """One model; `missing_packages` are not installed on this machine."""
 
     name: str
     label: str
@@ -44,7 +44,7 @@ class Model:
     missing_packages: tuple[str, ...] = ()
 
     def size(self, name: str) -> Size | None:
-        """Return the size of this name; of no name the usual one."""
+        """Return the size of this name; the default one without a name."""
         if not name:
             return self.sizes[0]
         return next((size for size in self.sizes if size.name == name), None)
@@ -103,7 +103,7 @@ class Catalogue:
     raw: Mapping[str, Any]
 
     def models_for(self, dataset: str) -> list[Model]:
-        """Return the models that can learn from a data set, those that can be used now first."""
+        """Return the models that can learn from a data set, the usable ones first."""
         fitting = [
             model
             for model in self.models.values()
@@ -112,13 +112,13 @@ class Catalogue:
         return sorted(fitting, key=lambda model: model.may_have_path)
 
     def own_options(self) -> dict[str, Option]:
-        """Return the options that strategies declare for themselves, by name."""
+        """Return the strategies' own options, by name."""
         return {
             option.name: option for strategy in self.strategies.values() for option in strategy.own_options
         }
 
     def only_with(self, field: str) -> tuple[str, tuple[str, ...]] | None:
-        """Return another field and those of its values with which a field means something; None: all."""
+        """Return the condition on another field under which a field applies; None: always."""
         setting = config_module.settings().get(field)
         if setting is not None and not setting.by_strategy:
             return setting.only_with
@@ -130,12 +130,12 @@ class Catalogue:
         return "strategy", tuple(users)
 
     def means_something(self, field: str, values: Mapping[str, Any]) -> bool:
-        """Tell whether a field means something beside these values of the others."""
+        """Tell whether a field applies with these values of the others."""
         only_with = self.only_with(field)
         return only_with is None or values[only_with[0]] in only_with[1]
 
     def with_dataset(self, dataset: Dataset, counts: Mapping[str, Mapping[str, int]]) -> Catalogue:
-        """Return a catalogue that also has a person's own data, with the parameters of each model's sizes."""
+        """Return a catalogue that also has a person's own data, with the parameters of each model size."""
         models = {
             name: replace(
                 model,
@@ -160,11 +160,11 @@ def _count_of(dataset: str, count: int | None) -> dict[str, int]:
 
 
 class CatalogueError(RuntimeError):
-    """The training process could not say what there is."""
+    """The training process could not print the catalogue."""
 
 
 class CatalogueSource:
-    """Gives the catalogue; asks the training process again only when a file of it has changed."""
+    """Gives the catalogue; runs the training process again only when one of its files has changed."""
 
     def __init__(self, cache_file: Path | None) -> None:
         self._cache_file = cache_file
@@ -177,7 +177,7 @@ class CatalogueSource:
         """Return the catalogue as the files were at most a second ago.
 
         Raises:
-            CatalogueError: when the training process fails; says its last words.
+            CatalogueError: when the training process fails; the message is the end of its output.
         """
         with self._lock:
             now = time.monotonic()
@@ -191,7 +191,7 @@ class CatalogueSource:
             except AskError as error:
                 if self._catalogue is None:
                     raise CatalogueError(str(error)) from error
-                # Somebody is editing: what there was goes on, and the page says what is wrong.
+                # Somebody is editing: the old catalogue stays, and the page reports the error.
                 raw = {**self._catalogue.raw, "errors": [_as_broken(error)]}
             self._catalogue = _parse(raw)
             self._key = trainer_process.current_key(raw)

@@ -17,7 +17,7 @@ DATA = "data.json"
 
 
 def note_data(run: RunDirectory, plan: Plan) -> None:
-    """Note what the run's data is, and how large its model becomes with it."""
+    """Record the run's data, and the size of its model with it."""
     name = plan.dataset.name
     counts = {
         size.name: size.num_parameters[name] for size in plan.model.sizes if name in size.num_parameters
@@ -28,7 +28,7 @@ def note_data(run: RunDirectory, plan: Plan) -> None:
 
 
 def with_noted_data(run: RunDirectory, catalogue: Catalogue) -> Catalogue:
-    """Return the catalogue with the run's data as it was when the run was started, where that is noted."""
+    """Return the catalogue with the run's data as recorded at the run's start, if it was."""
     try:
         noted = read_json(run.path / DATA)
         dataset, counts = Dataset(**noted["dataset"]), noted["counts"]
@@ -41,7 +41,7 @@ def with_noted_data(run: RunDirectory, catalogue: Catalogue) -> Catalogue:
 
 
 def _check(dataset: Dataset, counts: Any) -> None:
-    """Refuse what cannot be counted with; a copied run may bring a file of anybody's making.
+    """Refuse invalid values; a copied run may contain any file.
 
     Raises:
         TypeError, AttributeError: when it is not as `note_data` writes it.

@@ -1,7 +1,7 @@
-"""What one rank's memory will hold, as far as it can be told before a run is started.
+"""The predicted memory of one rank, as far as it is known before the start.
 
-Numbers are those of fp32, in which weights, gradients and optimizer state are kept at every precision.
-What it costs to be a process at all (libraries, buffers, a CUDA context) is not in it.
+Sizes are for fp32, in which weights, gradients and optimizer state are stored at every precision. The
+baseline of a process (libraries, buffers, a CUDA context) is not included.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ddp_gui.plan.catalogue import Strategy
 from trainers.contract.config import Config, formulas
 
 BYTES_PER_NUMBER = 4
-# What an optimizer keeps for each weight, in numbers.
+# How many numbers an optimizer stores per weight.
 NUMBERS_PER_WEIGHT = {"adamw": 2, "adam": 2, "sgd": 1}
 
 Needs = Mapping[str, int | None]
@@ -26,7 +26,7 @@ Needs = Mapping[str, int | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """Bytes of one rank; activations are None of a model for which they cannot be told."""
+    """Bytes of one rank; activations are None if they cannot be predicted for the model."""
 
     parameters_bytes: int
     gradients_bytes: int
@@ -44,7 +44,7 @@ class Prediction:
 
 
 class NeedsSource:
-    """What each model needs, asked of a training process beside the page: it takes some seconds."""
+    """The memory needs of each model, computed by a training process in the background, in some seconds."""
 
     def __init__(self, cache_file: Path | None) -> None:
         self._cache_file = cache_file
@@ -53,7 +53,7 @@ class NeedsSource:
         self._asking: threading.Thread | None = None
 
     def of(self, model: str, size: str, dataset: str) -> Needs | None:
-        """Return what a model needs for a data set; None while nobody knows yet."""
+        """Return the needs of a model for a data set; None until they are known."""
         if self._models is None:
             self.ask_ahead()
             return None
@@ -61,7 +61,7 @@ class NeedsSource:
         return found
 
     def ask_ahead(self) -> None:
-        """Begin to ask, once."""
+        """Start the training process, once."""
         with self._lock:
             if self._asking is None:
                 self._asking = threading.Thread(target=self._ask, name="memory-needs", daemon=True)
@@ -83,7 +83,7 @@ class NeedsSource:
 def predict(
     config: Config, strategy: Strategy, num_parameters: int | None, needs: Needs | None
 ) -> Prediction | None:
-    """Return what a rank's memory will hold; None where the model's size is not known."""
+    """Return the predicted memory of a rank; None if the model's size is not known."""
     if num_parameters is None:
         return None
     weights = BYTES_PER_NUMBER * num_parameters

@@ -1,4 +1,4 @@
-"""A person's own data: looked at in a short-lived process, so that the page holds none of it."""
+"""A person's own data, inspected in a short-lived process, so that the page holds none of it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _Key = tuple[Any, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """What `python -m trainers.plugins.inspect_data` says of some data; every text in it is a stranger's."""
+    """The result of `python -m trainers.plugins.inspect_data`; every text in it is untrusted."""
 
     ok: bool
     kind: str
@@ -50,30 +50,30 @@ class Inspection:
 
 
 class OwnData:
-    """Looks, and remembers what it saw for as long as the files stay what they are."""
+    """Inspects data, and caches the results until the files change."""
 
     def __init__(self) -> None:
-        # Also taken by a look that has ended before anybody could be told.
+        # Also set by an inspection whose requesters have gone.
         self._lock = threading.RLock()
         self._going_on: dict[_Key, Future[Inspection]] = {}
         self._inspections: dict[_Key, Inspection] = {}
 
     def remembered(self, config: Config) -> Inspection | None:
-        """Return what was seen of this data the last time, if nothing has changed since."""
+        """Return the cached inspection of this data, if nothing has changed since."""
         return self._inspections.get(_key(config))
 
     async def inspect(self, config: Config, *, anew: bool = False) -> Inspection:
-        """Look at the data; takes from a second to minutes, in which no thread waits for it.
+        """Inspect the data; takes from a second to minutes, without blocking a thread.
 
-        Whoever asks for what is being looked at waits for the same answer.
+        Concurrent requests for the same data share one inspection.
 
         Args:
-            anew: look even where this data was seen before (a change deep in a folder cannot be told).
+            anew: ignore the cache (a change deep in a folder cannot be detected).
 
         Raises:
-            ConfigError: when there is nothing to look at.
+            ConfigError: when there is nothing to inspect.
             InspectionError: when the process failed.
-            TooManyError: when who asks has too many looks going on.
+            TooManyError: when the current user has too many inspections running.
         """
         if not config.data_path:
             allowed = "the path of a folder or zip of images, a table, or a text file"
@@ -86,7 +86,7 @@ class OwnData:
             if pending is None:
                 pending = self._going_on[key] = READERS.submit(partial(self._ask, config, key))
                 pending.add_done_callback(lambda _: self._going_on.pop(key, None))
-        # Who goes away leaves it to the others.
+        # A cancelled request must not cancel it for the others.
         return await asyncio.shield(asyncio.wrap_future(pending))
 
     def _ask(self, config: Config, key: _Key) -> Inspection:
@@ -146,9 +146,9 @@ def _parse(raw: Mapping[str, Any]) -> Inspection:
 
 
 def _key(config: Config) -> _Key:
-    """Return what a look depends on: what was asked, and the file or folder as it is now, however named.
+    """Return the cache key of an inspection: the options, and the state of the resolved file or folder.
 
-    Of a folder also its folders count: the one a picture comes into or leaves changes its time.
+    Subfolders count too: adding or removing a picture changes the time of its folder.
     """
     try:
         path = Path(config.data_path).expanduser().resolve()
@@ -159,7 +159,7 @@ def _key(config: Config) -> _Key:
                 shown = itertools.islice(entries, MAX_ENTRIES_SEEN)
                 inside = sorted(entry.path for entry in shown if entry.is_dir())
             state += [_state_of(Path(folder)) for folder in inside[:MAX_FOLDERS_WATCHED]]
-    except (OSError, ValueError, RuntimeError):  # RuntimeError: "~" of a user who is not there
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: "~" of an unknown user
         name, state = config.data_path, []
     asked = (name, config.label_column, config.data_task)
     return (*asked, config.skip_unreadable, config.sequence_length, *state)

@@ -37,7 +37,7 @@ class Plan:
 
     @property
     def num_train(self) -> int:
-        """The training samples; a text has fewer of them the longer they are."""
+        """The number of training samples; for a text it depends on the sequence length."""
         places, length = self.dataset.num_places, self.config.sequence_length
         return self.dataset.num_train if places is None or length is None else places // length
 
@@ -74,7 +74,7 @@ class Plan:
 
 
 def parse(raw: Mapping[str, Any], machine: Machine) -> Config:
-    """Return the configuration; left out, `nproc_per_node` is what this machine has.
+    """Return the configuration; the default of `nproc_per_node` is what this machine has.
 
     Raises:
         ConfigError: naming every field of the wrong kind.
@@ -86,10 +86,10 @@ def parse(raw: Mapping[str, Any], machine: Machine) -> Config:
 
 
 def make(config: Config, catalogue: Catalogue, machine: Machine) -> Plan:
-    """Check a configuration whole.
+    """Validate a whole configuration.
 
     Raises:
-        ConfigError: naming every field that does not do, its value and what is allowed.
+        ConfigError: naming every invalid field, its value and what is allowed.
     """
     _raise_if_any([*_unknown_names(config, catalogue), *_too_many_ranks(config, machine)])
     model, dataset = catalogue.models[config.model], catalogue.datasets[config.dataset]
@@ -129,7 +129,7 @@ def ranks_in_words(num_ranks: int, device_kind: str) -> str:
 
 
 def shown_run_dir(path: Path) -> str:
-    """Return a run directory the way the command line shows it: short where it lies in the checkout."""
+    """Return a run directory as the command line shows it: relative if it is in the checkout."""
     path = path.absolute()
     return str(path.relative_to(REPOSITORY)) if path.is_relative_to(REPOSITORY) else str(path)
 

@@ -1,1 +1,1 @@
-"""Who starts next, when and why: the queue of this machine."""
+"""The queue of this machine: which run starts next, when and why."""

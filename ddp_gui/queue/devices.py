@@ -1,4 +1,4 @@
-"""What the queue hands out on this machine, and who is on which GPU."""
+"""What the queue allocates on this machine, and who uses which GPU."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from ddp_gui.devices.process_owners import Owners
 from trainers.contract.tickets import GrantedGpu
 from trainers.machine import cuda_environment, gpu_signs, hardware, processes
 
-# Gives processes by number, with when each was started.
+# Returns processes by pid, with their start times.
 Own = Callable[[], Mapping[int, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Users:
-    """Who computes on a GPU: runs of ours by id, and somebody else's processes in words."""
+    """Who computes on a GPU: our runs by id, and other processes in words."""
 
     runs: frozenset[str] = frozenset()
     others: tuple[str, ...] = ()
@@ -28,10 +28,10 @@ NOBODY = Users()
 
 @dataclass(frozen=True, kw_only=True)
 class DevicesNow:
-    """The GPUs a run started here could have, who is on them, and the CPU ranks; None is no limit.
+    """The GPUs that a run could get, who uses them, and the CPU ranks; None is no limit.
 
-    `being_checked` are those that a check of this machine may take, by UUID: no run is given them.
-    `note` says what stands in the way of GPUs, or of seeing who is on them.
+    `being_checked` are those that a check of this machine may use, by UUID: they are not allocated. `note`
+    says why no GPU is usable, or why its users cannot be determined.
     """
 
     gpus: tuple[GrantedGpu, ...] = ()
@@ -45,17 +45,17 @@ class DevicesNow:
         return self.users.get(uuid, NOBODY)
 
     def gpus_of(self, run_id: str) -> tuple[str, ...]:
-        """Return the GPUs on which a run's processes were seen."""
+        """Return the GPUs that a run's processes use."""
         return tuple(gpu.uuid for gpu in self.gpus if run_id in self.users_of(gpu.uuid).runs)
 
 
 class Devices:
-    """Looks at the machine's GPUs; the CPU ranks are as many as the page was told to hand out.
+    """Reads the machine's GPUs; the number of CPU ranks is an option of the page.
 
     Args:
-        own: the processes of the page itself (ranks that wait for a run, a check of this machine), with when
-            each was started: nobody else's.
-        being_checked: the GPUs that a check of this machine may take, by UUID.
+        own: the page's own processes (warm workers, a check of this machine), with their start times: they do
+            not count as another program's.
+        being_checked: the GPUs that a check of this machine may use, by UUID.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class Devices:
         self.cpu_ranks = cpu_ranks
 
     def sample(self) -> DevicesNow:
-        """Return what there is now."""
+        """Return the devices as they are now."""
         visible = hardware.visible_gpus()
-        own = functools.cache(self._own)  # is asked where there are others, and once a look
+        own = functools.cache(self._own)  # read only if there are other processes, and once per sample
         return DevicesNow(
             gpus=tuple(GrantedGpu(index=gpu.index, uuid=gpu.uuid) for gpu in visible),
             users={gpu.uuid: self._users_of(gpu, own) for gpu in visible},

@@ -1,4 +1,4 @@
-"""When a run in the queue will probably start: the rule, played forward with what the runs say."""
+"""When a queued run will probably start: a simulation of the rule with the runs' expected ends."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ddp_gui.queue.policy import Running, Situation, Waiting, decide
 def waiting_times(
     situation: Situation, remaining_s: Mapping[str, float | None], usual_s: float | None, now_unix_s: float
 ) -> dict[str, float]:
-    """Return in how many seconds runs in the queue will start, as far as that can be told.
+    """Return the seconds until each queued run starts, as far as they can be estimated.
 
     Args:
-        remaining_s: how long each run that goes on will take, None where it does not say.
-        usual_s: how long a run took of late, for those that still wait; None where none has ended.
+        remaining_s: how long each live run will still take; None if unknown.
+        usual_s: the recent median duration, assumed for queued runs; None if none has ended.
     """
     if situation.is_paused:
         return {}
@@ -62,7 +62,7 @@ def _begun(run: Waiting, gpus: tuple[str, ...], at_unix_s: float) -> Running:
 
 
 def limited(left_s: float | None, run: Running, situation: Situation, at_unix_s: float) -> float | None:
-    """Return how long a run goes on: as long as it says, at most as long as its person's runs may."""
+    """Return how long a run will take: its own estimate, at most its person's limit."""
     minutes = situation.rules.of(run.person).minutes_per_run
     if minutes is None:
         return left_s

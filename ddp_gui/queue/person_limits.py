@@ -1,4 +1,4 @@
-"""What each person may have at once, as a teacher sets it; nothing is limited until then."""
+"""Limits per person, set by a teacher; by default there are none."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Limits:
     """The limits of one person; None is no limit.
 
     Attributes:
-        num_ranks: GPUs and CPU ranks at once, over all runs that go on.
-        minutes_per_run: after these a run is stopped, with a save.
-        disk_bytes: of all runs that are kept; above it nothing new is started.
+        num_ranks: GPUs and CPU ranks at once, over all live runs.
+        minutes_per_run: after this time a run is stopped, with a save.
+        disk_bytes: of all stored runs; above it no new run is started.
         num_waiting: runs in the queue.
     """
 
@@ -35,22 +35,22 @@ NO_LIMITS = Limits()
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """The limits of everybody, and of those who have their own."""
+    """The limits of everybody, and of people with limits of their own."""
 
     everybody: Limits = NO_LIMITS
     people: Mapping[str, Limits] = field(default_factory=dict)
 
     def of(self, person: str) -> Limits:
-        """Return what holds for a person."""
+        """Return the limits of a person."""
         return self.people.get(person, self.everybody)
 
     @property
     def limit_time(self) -> bool:
-        """Whether any run may have to be stopped after a time."""
+        """Whether any run has a time limit."""
         return any(each.minutes_per_run is not None for each in (self.everybody, *self.people.values()))
 
     def changed(self, person: str | None, limits: Limits | None) -> Rules:
-        """Return the rules with other limits for a person, or for everybody; None takes a person's away."""
+        """Return the rules with other limits for a person, or for everybody; None removes a person's."""
         if person is None:
             return Rules(everybody=limits or NO_LIMITS, people=self.people)
         others = {name: each for name, each in self.people.items() if name != person}
@@ -86,10 +86,10 @@ def parse(raw: Any) -> Limits:
 
 
 def parse_rules(raw: Any) -> Rules:
-    """Return the rules from what was kept.
+    """Return the rules from their stored form.
 
     Raises:
-        ValueError: where they make no sense.
+        ValueError: when they are invalid.
     """
     if not isinstance(raw, Mapping) or not isinstance(raw.get("people"), Mapping):
         raise ValueError("the limits make no sense")
@@ -101,7 +101,7 @@ def checked_name(name: Any) -> str | None:
     """Return the name of a person whose limits are set; None is everybody.
 
     Raises:
-        ValueError: when it can be nobody's.
+        ValueError: when it is not a valid account name.
     """
     if name is None or name == "":
         return None

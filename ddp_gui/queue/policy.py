@@ -1,4 +1,4 @@
-"""Who starts next: the whole rule of the queue, without a file or a process in it."""
+"""Which run starts next: pure scheduling policy, no I/O."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RULE = (
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting:
-    """A run in the queue; `may_share` allows GPUs that other programs use."""
+    """A queued run; `may_share` allows GPUs that other programs use."""
 
     run_id: str
     person: str
@@ -35,7 +35,7 @@ class Waiting:
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    """A run that goes on, and the GPUs it has, by UUID."""
+    """A live run and its GPUs, by UUID."""
 
     run_id: str
     person: str
@@ -47,7 +47,7 @@ class Running:
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """A person had that many GPUs or CPU ranks from then to then."""
+    """A person used that many GPUs or CPU ranks during this time."""
 
     person: str
     num_ranks: int
@@ -57,9 +57,8 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """What can be handed out: GPUs by UUID, and CPU ranks, of which None is as many as are asked for.
-
-    Those `being_checked` are handed out when the check of this machine has ended, and shared with nobody.
+    """What can be allocated: GPUs by UUID, and CPU ranks (None is no limit). GPUs `being_checked` are
+    allocated only after the check of this machine, and never shared.
     """
 
     gpus: tuple[str, ...] = ()
@@ -70,7 +69,7 @@ class Capacity:
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """All that the rule looks at; `first` are the runs a teacher has put at the head, in their order."""
+    """The input of the rule; `first` are the runs that a teacher has put at the head, in order."""
 
     waiting: Sequence[Waiting] = ()
     running: Sequence[Running] = ()
@@ -91,7 +90,7 @@ class Start:
 
 @dataclass
 class Free:
-    """What is left while starts are being chosen; a kind that is kept for a run in the queue is `closed`."""
+    """What is free while starts are chosen; a kind that is reserved for a queued run is `closed`."""
 
     gpus: list[str]
     shared_gpus: list[str]
@@ -100,7 +99,7 @@ class Free:
 
     @classmethod
     def of(cls, situation: Situation) -> Free:
-        """Return what nobody has."""
+        """Return what is not in use."""
         capacity = situation.capacity
         held = {gpu for run in situation.running for gpu in run.gpus} | capacity.being_checked
         gpus = [gpu for gpu in capacity.gpus if gpu not in held]
@@ -112,7 +111,7 @@ class Free:
         )
 
     def take(self, run: Waiting) -> Start | None:
-        """Hand out what a run needs; None where that is not there."""
+        """Allocate what a run needs; None if it is not available."""
         if run.kind in self.closed:
             return None
         if run.kind == "cpu":
@@ -121,7 +120,7 @@ class Free:
                     return None
                 self.cpu_ranks -= run.num_ranks
             return Start(run_id=run.run_id)
-        # Those that nobody uses come first.
+        # Unused ones come first.
         usable = self.gpus + (self.shared_gpus if run.may_share else [])
         if len(usable) < run.num_ranks:
             return None
@@ -139,7 +138,7 @@ def decide(situation: Situation, now_unix_s: float) -> list[Start]:
     starts = []
     for run in in_order(situation, now_unix_s):
         if exceeds_limit(run, held, situation.rules):
-            continue  # it waits for its own person's runs and keeps nobody else back
+            continue  # it waits for its own person's runs and blocks nobody else
         start = free.take(run)
         if start is not None:
             starts.append(start)
@@ -150,7 +149,7 @@ def decide(situation: Situation, now_unix_s: float) -> list[Start]:
 
 
 def in_order(situation: Situation, now_unix_s: float) -> list[Waiting]:
-    """Return the queue, the head first: what a teacher has put there, then by whoever has least."""
+    """Return the queue in order: first the runs a teacher has put there, then by the least use."""
     by_id = {run.run_id: run for run in situation.waiting}
     line = [by_id.pop(run_id) for run_id in situation.first if run_id in by_id]
     held = ranks_held(situation.running)
@@ -171,7 +170,7 @@ def in_order(situation: Situation, now_unix_s: float) -> list[Waiting]:
 
 
 def ranks_held(running: Iterable[Running]) -> Counter[str]:
-    """Return how many GPUs and CPU ranks each person has now."""
+    """Return how many GPUs and CPU ranks each person uses now."""
     held: Counter[str] = Counter()
     for run in running:
         held[run.person] += run.num_ranks
@@ -179,25 +178,25 @@ def ranks_held(running: Iterable[Running]) -> Counter[str]:
 
 
 def used_lately(situation: Situation, now_unix_s: float) -> Counter[str]:
-    """Return the seconds × ranks each person has had within the last hour, in whole minutes."""
+    """Return the seconds × ranks of each person within the last hour, in whole minutes."""
     used: dict[str, float] = {}
     spans = [(span.person, span.num_ranks, span.began_unix_s, span.ended_unix_s) for span in situation.ended]
     spans += [(run.person, run.num_ranks, run.began_unix_s, now_unix_s) for run in situation.running]
     for person, num_ranks, began, ended in spans:
         overlap_s = min(ended, now_unix_s) - max(began, now_unix_s - LATELY_S)
         used[person] = used.get(person, 0.0) + num_ranks * max(0.0, overlap_s)
-    # In whole minutes: a second more or less must not turn the queue round.
+    # In whole minutes: a difference of a second must not reorder the queue.
     return Counter({person: round(seconds / 60) for person, seconds in used.items()})
 
 
 def exceeds_limit(run: Waiting, held: Mapping[str, int], rules: Rules) -> bool:
-    """Tell whether a person would have more at once than they may."""
+    """Tell whether a person would exceed their limit of concurrent ranks."""
     most = rules.of(run.person).num_ranks
     return most is not None and held.get(run.person, 0) + run.num_ranks > most
 
 
 def could_fit(run: Waiting, capacity: Capacity) -> bool:
-    """Tell whether a run would fit if no other run went on."""
+    """Tell whether a run would fit if no other run were live."""
     if run.kind == "cpu":
         return capacity.cpu_ranks is None or run.num_ranks <= capacity.cpu_ranks
     usable = [gpu for gpu in capacity.gpus if run.may_share or gpu not in capacity.occupied]

@@ -42,12 +42,12 @@ class QueueView:
     ends_in_s: Mapping[str, float | None]
 
     def place_of(self, run_id: str) -> int | None:
-        """Return a run's place, 1 being the next; None when it does not wait."""
+        """Return a run's place, 1 being the next; None if it is not queued."""
         return next((place for place, run in enumerate(self.order, 1) if run.run_id == run_id), None)
 
 
 class QueuePresenter:
-    """What pages show of the queue."""
+    """Presents the queue to the pages."""
 
     def __init__(self, scheduler: Scheduler, store: RunStore) -> None:
         self._scheduler = scheduler
@@ -57,7 +57,7 @@ class QueuePresenter:
         self._viewed_at = 0.0
 
     def view(self, *, afresh: bool = False) -> QueueView:
-        """Return the queue as it was at most half a second ago."""
+        """Return the queue, at most half a second old."""
         with self._lock:
             if afresh or self._view is None or time.monotonic() - self._viewed_at > REFRESH_EVERY_S:
                 self._view = self._make_view()
@@ -82,7 +82,7 @@ class QueuePresenter:
         )
 
     def _remaining_s(self, run: Running) -> float | None:
-        """Return how long a run will go on at the pace it had so far; None before its first step."""
+        """Return how long a run will take at its speed so far; None before its first step."""
         try:
             row = self._store.listing.row(run.run_id)
         except ValueError:
@@ -95,19 +95,19 @@ class QueuePresenter:
 
     @property
     def num_waiting(self) -> int:
-        """How many wait, as the queue was when it was looked at last."""
+        """How many runs were queued at the last snapshot."""
         return self._scheduler.num_waiting
 
     # One run
 
     def places(self) -> dict[str, int]:
-        """Return the place of every run that waits; nothing is looked up where nobody does."""
+        """Return the place of every queued run, without I/O if there is none."""
         if not self.num_waiting:
             return {}
         return {run.run_id: place for place, run in enumerate(self.view().order, 1)}
 
     def place(self, run_id: str, *, afresh: bool = False) -> dict[str, Any]:
-        """Return what is said of a run that waits; `place` is None when it does not."""
+        """Return the description of a queued run; `place` is None if it is not queued."""
         view = self.view(afresh=afresh)
         place = view.place_of(run_id)
         if place is None:
@@ -132,7 +132,7 @@ class QueuePresenter:
     # All of it
 
     def page(self, person: Person, may_see: MaySee) -> dict[str, Any]:
-        """Return the queue as a person may see it; `may_see(run_id)` says whose runs are shown by name."""
+        """Return the queue as a person may see it; `may_see(run_id)` says which runs are shown by name."""
         view = self.view()
         situation = view.snapshot.situation
         shown = _Shown(self._store, person, may_see)
@@ -168,7 +168,7 @@ class QueuePresenter:
         }
 
     def _limits(self, person: Person, situation: Situation) -> dict[str, Any]:
-        """Return what holds for who asks, and for teachers what holds for everybody."""
+        """Return the current user's limits, and for teachers everybody's."""
         mine = situation.rules.of(person.name)
         used = {"num_ranks": ranks_held(situation.running).get(person.name, 0)}
         if mine.disk_bytes is not None:
@@ -202,7 +202,7 @@ class _Shown:
 
 
 def _devices(snapshot: Snapshot, shown: _Shown) -> dict[str, Any]:
-    """Return who has each GPU, and how many CPU ranks are handed out."""
+    """Return who uses each GPU, and how many CPU ranks are allocated."""
     running = snapshot.situation.running
     has = {uuid: run for run in running for uuid in run.gpus}
     gpus = [
@@ -227,7 +227,7 @@ def _check_of(uuid: str, snapshot: Snapshot) -> list[str]:
 
 
 def in_words(place: int, starts_in_s: float | None) -> str:
-    """Say a place in the queue, and when it will be its turn."""
+    """Describe a place in the queue, and when the run will start."""
     if starts_in_s is None:
         return f"{ordinal(place)} in the queue; start time not known yet"
     return f"{ordinal(place)} in the queue, starts in {about(starts_in_s)}"
@@ -240,7 +240,7 @@ def ordinal(number: int) -> str:
 
 
 def about(seconds: float) -> str:
-    """Return a time as one says it of what is not certain."""
+    """Return an estimated time in words."""
     if seconds < 45:
         return "less than a minute"
     if seconds < 3600:
@@ -249,7 +249,7 @@ def about(seconds: float) -> str:
 
 
 def why_it_waits(run: Waiting, place: int, snapshot: Snapshot) -> str:
-    """Say in a sentence what a run waits for."""
+    """Return in a sentence what a run waits for."""
     situation = snapshot.situation
     needs = ranks_in_words(run.num_ranks, run.kind)
     if situation.is_paused:
@@ -290,7 +290,7 @@ def _why_never(run: Waiting, needs: str, snapshot: Snapshot) -> str:
 
 
 def _could_share(run: Waiting, snapshot: Snapshot) -> bool:
-    """Tell whether GPUs that others occupy would help."""
+    """Tell whether GPUs occupied by other programs would help."""
     return run.kind == "cuda" and not run.may_share and bool(snapshot.situation.capacity.occupied)
 
 

@@ -1,4 +1,4 @@
-"""The named endpoints of the queue: what everybody sees of it, and what a teacher does with it."""
+"""The named endpoints of the queue: its view for everybody, and the actions of a teacher."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class QueueApi:
         self._view = view
 
     def queue(self) -> dict[str, Any]:
-        """Return the queue: who waits and why, who goes on, what is handed out, the limits."""
+        """Return the queue: queued runs and why they wait, live runs, allocations, limits."""
         return in_plain_words(lambda: self._view.page(current_user(), self._store.is_shown))
 
     def move_in_queue(self, run_id: str, place: int) -> dict[str, Any]:
-        """Put a run that waits at a place in the queue, 1 being the next."""
+        """Move a queued run to a place in the queue, 1 being the next."""
 
         def move() -> dict[str, Any]:
             rights.require_teacher("reorder the queue")
@@ -40,15 +40,15 @@ class QueueApi:
         return in_plain_words(move)
 
     def pause_queue(self) -> dict[str, Any]:
-        """Let nobody start from the queue until it is resumed; runs that go on do so."""
+        """Start no run from the queue until it is resumed; live runs continue."""
         return self._pause(True, "The queue is paused: no run starts until it is resumed.")
 
     def resume_queue(self) -> dict[str, Any]:
-        """Let runs start from the queue again."""
+        """Resume starting runs from the queue."""
         return self._pause(False, "The queue is running again.")
 
     def stop_all(self) -> dict[str, Any]:
-        """Pause the queue and stop every run, each after a save; who waits keeps the place."""
+        """Pause the queue and stop every run, each after a save; queued runs keep their places."""
 
         def stop() -> dict[str, Any]:
             rights.require_teacher("stop all runs")
@@ -72,7 +72,7 @@ class QueueApi:
         return in_plain_words(stop)
 
     def set_limits(self, values: dict[str, Any] | None, person: str | None = None) -> dict[str, Any]:
-        """Set what everybody, or one person, may have; null takes a person's own limits away."""
+        """Set the limits of everybody, or of one person; null removes a person's own limits."""
 
         def change() -> dict[str, Any]:
             rights.require_teacher("set limits")
@@ -84,7 +84,7 @@ class QueueApi:
         return in_plain_words(change)
 
     def use_occupied_gpus(self, run_id: str) -> dict[str, Any]:
-        """Let a run that waits have GPUs too on which somebody else's process is."""
+        """Let a queued run use GPUs that other programs are using."""
 
         def share() -> dict[str, Any]:
             run = self._store.open_to_change(run_id)

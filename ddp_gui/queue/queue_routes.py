@@ -1,4 +1,4 @@
-"""The live routes of the queue: all of it, one run's place in it, and whether there is anything to see."""
+"""The live routes of the queue: all of it, one run's place, and whether it is worth showing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def make_router(view: QueuePresenter, store: RunStore) -> Router:
 
     @router.get("/brief")
     def brief() -> dict[str, Any]:
-        """Say whether the way to the queue is worth a place in the navigation."""
+        """Tell whether the navigation should link to the queue."""
         num_waiting = view.num_waiting
         return {"num_waiting": num_waiting, "is_shown": num_waiting > 0 or current_user().name != ""}
 

@@ -1,4 +1,4 @@
-"""What is refused at Start, with the reason: what nobody could have, and what a person may not."""
+"""What is refused at Start, with the reason: beyond the machine, or beyond a person's limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GB = 1e9
 
 
 def refuse(situation: Situation, ticket: Ticket) -> None:
-    """Check that a run can ever start, and that its owner may queue it.
+    """Check that a run can start at some time, and that its owner may queue it.
 
     Raises:
         ValueError: naming what is too much, and what is allowed.
@@ -39,7 +39,7 @@ def refuse(situation: Situation, ticket: Ticket) -> None:
 
 
 def _most_ranks(ticket: Ticket, capacity: Capacity, limits: Limits) -> tuple[int, str] | None:
-    """Return the most ranks a run can have, and why; None where only the machine limits it."""
+    """Return the most ranks a run can have, and why; None if only the machine limits it."""
     found = []
     if ticket.kind == "cpu" and capacity.cpu_ranks is not None:
         found.append((capacity.cpu_ranks, "the most CPU ranks that this page allows"))
@@ -51,10 +51,10 @@ def _most_ranks(ticket: Ticket, capacity: Capacity, limits: Limits) -> tuple[int
 
 
 def refuse_for_disk(runs_dir: Path, person: str, rules: Rules) -> None:
-    """Check that a person's runs are below the disk limit; reads the disk only where there is a limit.
+    """Check that a person's runs are below the disk limit; reads the disk only if there is a limit.
 
     Raises:
-        ValueError: naming how much is kept, what is allowed, and what would make room.
+        ValueError: naming how much is stored, what is allowed, and what to delete.
     """
     most = rules.of(person).disk_bytes
     if most is None:
@@ -78,7 +78,7 @@ def bytes_by_run(runs_dir: Path, person: str) -> dict[str, int]:
             continue
         for path in folder.iterdir():
             run = RunDirectory(path)
-            with contextlib.suppress(OSError):  # it may not be read: whose it is nobody knows
+            with contextlib.suppress(OSError):  # not readable: its owner is unknown
                 is_run = (
                     run_ids.RUN_ID_PATTERN.fullmatch(path.name.partition("~")[0]) and run.config.is_file()
                 )
@@ -101,7 +101,7 @@ def _has_ended(run: RunDirectory) -> bool:
     try:
         return liveness.read_status(run).state not in events.LIVE_STATES
     except (OSError, ValueError):
-        return False  # what it is its files do not say
+        return False  # its files are invalid
 
 
 def _in_words(name: str) -> str:

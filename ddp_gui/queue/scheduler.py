@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from ddp_gui.devices import capacity
+from ddp_gui.devices.capacity import Machine
 from ddp_gui.launch import launcher
 from ddp_gui.plan.plan import Plan
 from ddp_gui.queue import refusals, starter
@@ -72,6 +74,10 @@ class Scheduler:
         self.num_waiting = 0
 
     # Asking
+
+    def capacity(self) -> Machine:
+        """Return what its engine can give a run, within what this page hands out."""
+        return replace(capacity.read(self._engine), most_cpu_ranks=self.cpu_ranks)
 
     def start(self, plan: Plan, owner: str, *, uses_occupied_gpus: bool = False) -> Placed:
         """Create a run and start it, now or when its turn comes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from typing import Any
 
@@ -18,12 +19,12 @@ from trainers.contract import run_ids
 from trainers.contract.config import Config
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.local.torchrun import shell_words, torchrun_command
+from trainers.engines import liveness
 
 
 def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
     """Return what stays the same while a run goes on."""
-    config, owner = view.config, owners.owner_of(view.run)
+    config, owner, engine = view.config, owners.owner_of(view.run), liveness.engine_to_ask(view.run)
     catalogue = store.catalogue_for(view.run, config)
     dataset, model = catalogue.datasets.get(config.dataset), catalogue.models.get(config.model)
     strategy = catalogue.strategies.get(config.strategy)
@@ -51,7 +52,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "sample_unit": sample_unit,
         "charts": charts.of_a_run(sample_unit),
         "num_train": num_train,
-        "max_ranks": capacity.read().max_ranks(config.device),
+        "max_ranks": capacity.read(engine).max_ranks(config.device),
         "strategy_label": strategy.label if strategy else config.strategy,
         "strategy_sharing": strategy.sharing
         if strategy
@@ -60,7 +61,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "global_batch": config.global_batch(num_replicas),
         "steps_per_epoch": config.steps_per_epoch(num_train, num_replicas) if num_train else None,
         "num_steps": said.get("num_steps", view.total_steps),
-        "command": shell_words(torchrun_command(config, run_dir)),
+        "command": shlex.join(engine.command(config, run_dir)),
         "run_dir": run_dir,
         "memory": None if (memory := store.predicted_memory(config, catalogue)) is None else asdict(memory),
         "created_unix_s": view.run.config.stat().st_mtime,

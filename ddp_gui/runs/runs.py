@@ -56,10 +56,7 @@ class RunStore:
         Raises:
             ValueError: when there is none that who asks may look at.
         """
-        run = rundir.open_run(self.runs_dir, run_id)
-        if not self.may_see(owners.owner_of(run)):
-            raise rundir.no_such_run(run_id)
-        return run
+        return self._open(run_id)[0]
 
     def open_to_change(self, run_id: str) -> RunDirectory:
         """Return the run of this id, for stopping, resuming, renaming or deleting it.
@@ -67,9 +64,17 @@ class RunStore:
         Raises:
             ValueError: when there is none that who asks may look at, or it is somebody else's.
         """
-        run = self.open(run_id)
-        rights.require_change(run_id, owners.owner_of(run))
+        run, owner = self._open(run_id)
+        rights.require_change(run_id, owner)
         return run
+
+    def _open(self, run_id: str) -> tuple[RunDirectory, str | None]:
+        """Return the run of this id and its owner, where the current user may see it."""
+        run = rundir.open_run(self.runs_dir, run_id)
+        owner = owners.owner_of(run)
+        if not self.may_see(owner):
+            raise rundir.no_such_run(run_id)
+        return run, owner
 
     def is_shown(self, run_id: str) -> bool:
         """Tell whether there is such a run and who asks may look at it."""

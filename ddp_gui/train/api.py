@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from inspect import Parameter, Signature
 from typing import Any
 
 from ddp_gui.auth import current_user, owners
 from ddp_gui.auth.data_access import DataAccess
 from ddp_gui.auth.rate_limit import RateLimit
 from ddp_gui.background.workers import CLICKS, STARTS
-from ddp_gui.devices import capacity
-from ddp_gui.gradio_routes.endpoints import register
+from ddp_gui.gradio_routes.endpoints import Function, register
 from ddp_gui.launch import launcher
 from ddp_gui.launch.user_errors import in_plain_words, waiting_in_plain_words
 from ddp_gui.plan import plan
@@ -23,7 +23,9 @@ from ddp_gui.queue.scheduler import Placed, Scheduler
 from ddp_gui.runs.runs import RunStore, status_values
 from trainers.contract import config as config_module
 from trainers.contract import events
+from trainers.contract.commands import COMMANDS, Argument, Endpoint
 from trainers.contract.config import Config, ConfigError, Problem
+from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 
 MOST_STARTS = 10
@@ -49,7 +51,7 @@ class Api:
         Raises:
             ConfigError: naming the field, the value and what is allowed.
         """
-        here = replace(capacity.read(), most_cpu_ranks=self._line.cpu_ranks)
+        here = self._line.capacity()
         config = plan.parse(raw, here)
         self.access.check(config)
         catalogue = self._catalogue.get()
@@ -102,39 +104,16 @@ class Api:
 
     def stop_run(self, run_id: str, save: bool = True) -> dict[str, Any]:
         """Ask a run to save (unless told not to) and end; one that waits is taken out of the queue."""
-        message = "Saving a checkpoint, then stopping." if save else "Stopping without saving."
-
-        def take_out() -> dict[str, Any] | None:
-            run = self._store.open_to_change(run_id)
-            if not run.queued.exists() or not self._line.take_out(run):
-                return None
-            return self._answer(run_id, "Removed from the queue.") | {"command_id": None}
 
         def stop() -> dict[str, Any]:
-            command_id = launcher.stop(self._store.open_to_change(run_id), save=save)
-            return self._answer(run_id, message) | {"command_id": command_id}
+            run = self._store.open_to_change(run_id)
+            command_id, message = None, "Removed from the queue."
+            if not (run.queued.exists() and self._line.take_out(run)):
+                command_id = launcher.stop(run, save=save)
+                message = "Saving a checkpoint, then stopping." if save else "Stopping without saving."
+            return _answer(run, message) | {"command_id": command_id}
 
-        return in_plain_words(take_out) or in_plain_words(stop)
-
-    def checkpoint_run(self, run_id: str) -> dict[str, Any]:
-        """Ask a run to save a checkpoint and go on."""
-        return self._command(run_id, "checkpoint", "Saving a checkpoint; training goes on.")
-
-    def pause_run(self, run_id: str) -> dict[str, Any]:
-        """Ask a run to wait at the next step."""
-        return self._command(run_id, "pause", "Pausing at the next step that all ranks agree on.")
-
-    def set_learning_rate(self, run_id: str, learning_rate: float) -> dict[str, Any]:
-        """Change the rate of a run that is going on; a schedule goes on from it as its full rate."""
-
-        def send() -> dict[str, Any]:
-            rate = config_module.parse({"learning_rate": learning_rate}).learning_rate
-            command_id = launcher.send(self._store.open_to_change(run_id), "set_lr", learning_rate=rate)
-            return self._answer(run_id, f"Setting the learning rate to {rate:g}.") | {
-                "command_id": command_id
-            }
-
-        return in_plain_words(send)
+        return in_plain_words(stop)
 
     async def resume_run(
         self,
@@ -159,7 +138,7 @@ class Api:
             state = liveness.read_status(run).state
             if state == "paused":
                 launcher.resume_paused(run)
-                return self._answer(run_id, "Going on.")
+                return _answer(run, "Going on.")
             if state == "queued":
                 raise ValueError(f"run {run_id} is already in the queue: it starts by itself")
             if state in events.LIVE_STATES:
@@ -198,33 +177,53 @@ class Api:
             self.catalog,
             self.start_run,
             self.stop_run,
-            self.checkpoint_run,
-            self.pause_run,
-            self.set_learning_rate,
             self.resume_run,
             self.list_runs,
             self.run_status,
         )
+        for name, command in COMMANDS.items():
+            if command.endpoint is not None:
+                register(self._endpoint(name, command.arguments, command.endpoint))
 
-    def _command(self, run_id: str, name: Any, message: str, **arguments: Any) -> dict[str, Any]:
-        def send() -> dict[str, Any]:
-            command_id = launcher.send(self._store.open_to_change(run_id), name, **arguments)
-            return self._answer(run_id, message) | {"command_id": command_id}
+    def _endpoint(self, name: str, arguments: Sequence[Argument], endpoint: Endpoint) -> Function:
+        """Return an endpoint that sends a command: it takes a run's id and the command's arguments."""
 
-        return in_plain_words(send)
+        def ask(run_id: str, *values: Any) -> dict[str, Any]:
+            def send() -> dict[str, Any]:
+                given = zip(arguments, values, strict=True)
+                checked = {argument.name: argument.checked(value) for argument, value in given}
+                run = self._store.open_to_change(run_id)
+                command_id = launcher.send(run, name, **checked)
+                return _answer(run, endpoint.answer.format(**checked)) | {"command_id": command_id}
+
+            return in_plain_words(send)
+
+        ask.__name__, ask.__doc__ = endpoint.name, endpoint.help
+        required = Parameter("run_id", Parameter.POSITIONAL_OR_KEYWORD, annotation=str)
+        parameters = [required] + [
+            required.replace(
+                name=argument.name,
+                annotation=argument.kind,
+                default=Parameter.empty if argument.default is None else argument.default,
+            )
+            for argument in arguments
+        ]
+        ask.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": dict[str, Any]}
+        ask.__signature__ = Signature(parameters, return_annotation=Any)  # type: ignore[attr-defined]
+        return ask
 
     def _answer_placed(self, placed: Placed, message: str) -> dict[str, Any]:
         """Say that a run has started, or its place in the queue and when it will be its turn."""
-        run_id, place = placed.run.run_id, placed.place
+        place = placed.place
         if place is not None:
-            said = self._view.place(run_id, afresh=True)
+            said = self._view.place(placed.run.run_id, afresh=True)
             words = said["words"] or presenter.in_words(place, None)
             message = f"Waiting: {words}."
-        return self._answer(run_id, message) | {"place": place, "num_waiting": placed.num_waiting}
+        return _answer(placed.run, message) | {"place": place, "num_waiting": placed.num_waiting}
 
-    def _answer(self, run_id: str, message: str) -> dict[str, Any]:
-        state = liveness.read_status(self._store.open(run_id)).state
-        return {"run_id": run_id, "state": state, "message": message}
+
+def _answer(run: RunDirectory, message: str) -> dict[str, Any]:
+    return {"run_id": run.run_id, "state": liveness.read_status(run).state, "message": message}
 
 
 def _other_ranks(before: Config, catalogue: Catalogue, num_ranks: Any, global_batch: str) -> dict[str, Any]:
@@ -239,7 +238,7 @@ def _other_ranks(before: Config, catalogue: Catalogue, num_ranks: Any, global_ba
     if global_batch not in ("keep", "rescale"):
         raise ConfigError([Problem(field="global_batch", value=global_batch, allowed="keep or rescale")])
     after = config_module.parse(before.to_json() | {"nproc_per_node": num_ranks})
-    if after.nproc_per_node == before.nproc_per_node:
+    if after.world_size == before.world_size:
         return {}
     changes: dict[str, Any] = {"nproc_per_node": after.nproc_per_node}
     if global_batch == "keep":

@@ -157,7 +157,7 @@ class TrainPage:
             words.warnings(warnings_before_start(planned, self.machine)),
             words.memory(planned, self.machine, self._predicted(planned)),
             gr.update(value="", visible=False),
-            words.command(planned, self.store.runs_dir),
+            words.command(planned, self.store.runs_dir, self.engine),
             words.pick(self.catalogue, raw, planned.num_parameters),
         )
 

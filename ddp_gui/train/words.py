@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,7 @@ from ddp_gui.plan.plan import Plan
 from ddp_gui.train.form import Form
 from trainers.contract import run_ids
 from trainers.contract.config import ConfigError
-from trainers.engines.local import torchrun
-from trainers.engines.local.torchrun import torchrun_command
+from trainers.engines.base import Engine
 
 SPARK_POINTS = 60
 SPARK_WIDTH, SPARK_HEIGHT = 120, 24
@@ -152,10 +152,10 @@ def machine(machine: Machine) -> str:
     return html.escape(machine.describe())
 
 
-def command(plan: Plan, runs_dir: Path) -> str:
-    """Return the torchrun command of the job that Start would begin now."""
+def command(plan: Plan, runs_dir: Path, engine: Engine) -> str:
+    """Return the command of the job that Start would begin now, by the page's engine."""
     run_dir = runs_dir / run_ids.next_run_id(runs_dir, plan.config, launcher.numbering(runs_dir))
-    return torchrun.shell_words(torchrun_command(plan.config, plan_module.shown_run_dir(run_dir)))
+    return shlex.join(engine.command(plan.config, plan_module.shown_run_dir(run_dir)))
 
 
 def problems(error: ConfigError, form: Form) -> str:

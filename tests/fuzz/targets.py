@@ -84,7 +84,7 @@ def read_contract(data: bytes) -> None:
         (run.checkpoints / "step_2").mkdir(parents=True)
         run.config.write_text("{}")
         (run.path / name).write_bytes(data[1:])
-        wishes = StopRequests(run.commands)
+        requests = StopRequests(run.commands)
         checkpoints = run.list_checkpoints()
         for read in (
             run.read_config,
@@ -92,7 +92,7 @@ def read_contract(data: bytes) -> None:
             lambda: tickets.read_queued(run),
             lambda: tickets.read_granted(run),
             lambda: notes.read(run),
-            lambda: list(wishes.read()),
+            lambda: list(requests.read()),
             lambda: manifests.newest_whole(run),
             *(partial(manifests.find_fault, item) for item in checkpoints),
             *(partial(manifests.read_state, item) for item in checkpoints),

@@ -41,7 +41,7 @@ def catalogue(root: Path) -> Catalogue:
 
 def test_every_row_of_the_table_with_an_example_has_one() -> None:
     assert sorted(Path(path).parent.name for path in adding.examples()) == [
-        "datasets", "events", "events", "models", "strategies", "tasks",
+        "contract", "datasets", "events", "events", "models", "strategies", "tasks", "trainers",
     ]  # fmt: skip
 
 
@@ -92,6 +92,20 @@ def test_a_run_trains_with_model_data_strategy_and_task_that_were_added(root: Pa
         assert live.events("sample")[-1]["type"] == "curve"
         assert live.events("checkpoint")
         assert live.run.read_config().plugin_options == {"by_hand.piece_mb": 1}
+    finally:
+        launcher.close()
+
+
+def test_a_run_obeys_a_command_that_was_added(root: Path, tmp_path: Path) -> None:
+    launcher = Launcher(tmp_path / "runs", repository=root)
+    try:
+        live = launcher.start(**{**ADDED, "num_epochs": 10_000})
+        live.wait_for_step(2)
+        answer = live.ask("evaluate")
+        assert answer["accepted"] and answer["message"] == f"Evaluated after step {answer['step']}."
+        assert answer["step"] in [event["step"] for event in live.events("eval")]
+        live.ask("stop", save=False)
+        assert live.wait_for_end().state == "stopped", live.story()
     finally:
         launcher.close()
 

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from trainers.contract import config as config_module
 from trainers.contract import status as status_file
@@ -24,10 +24,8 @@ from trainers.contract.status import Status
 from trainers.files import plain_files, private_files
 from trainers.files.json_files import read_json, remove_half_written, write_json_atomically
 
-__all__ = ["Checkpoint", "CommandName", "RunDirectory", "Status"]
+__all__ = ["Checkpoint", "RunDirectory", "Status"]
 
-CommandName = Literal["stop", "checkpoint", "pause", "resume", "set_lr"]
-COMMAND_NAMES: tuple[CommandName, ...] = get_args(CommandName)
 _STEP_DIRECTORY = re.compile(r"step_([0-9]{1,15})")
 _LAUNCH_GRACE_S = 20.0
 # The year 9999.
@@ -141,7 +139,7 @@ class RunDirectory:
                     raise ValueError(f"run {self.run_id} is already being run by another process") from None
                 time.sleep(0.01)
 
-    def append_command(self, name: CommandName, **arguments: Any) -> str:
+    def append_command(self, name: str, **arguments: Any) -> str:
         """Ask the run for something and return the command's id.
 
         Raises:

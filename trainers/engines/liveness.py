@@ -27,6 +27,14 @@ def engine_of(run: RunDirectory) -> Engine:
     return registry.named(LOCAL)
 
 
+def engine_to_ask(run: RunDirectory) -> Engine:
+    """Return a run's engine; where it is unknown here, the one by which the run would resume."""
+    try:
+        return engine_of(run)
+    except UnknownEngineError:
+        return registry.named(LOCAL)
+
+
 def read_status(run: RunDirectory) -> Status:
     """Return the run's true state: a live one only while its engine says so, or it waits."""
     status = true_status(run, _is_alive)

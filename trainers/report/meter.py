@@ -16,12 +16,13 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from trainers.contract.rundir import COMMAND_NAMES
+from trainers.contract import commands
+from trainers.contract.commands import Command
 from trainers.engines.heartbeats import beats
 from trainers.engines.heartbeats.heartbeat_board import REPORTING
 from trainers.parallel.process_group import World
 from trainers.report.losses import DeviceLosses, HostLosses
-from trainers.report.reporter import Command, NullReporter, StepBatch, StepNote
+from trainers.report.reporter import NullReporter, StepBatch, StepNote
 
 REPORT_EVERY_S = 0.1
 MAX_STEPS_PER_REPORT = 512
@@ -29,7 +30,8 @@ AGREE_EVERY_S = 0.5
 MAX_BATCHES_PER_AGREEMENT = 512
 SAMPLE_EVERY_S = 10.0
 SAMPLE_SHARE = 0.02  # samples take at most this part of the time
-_NUM_EXTRAS = 5
+# A command, the steps until the next report, whether a sample is due.
+_NUM_EXTRAS = commands.NUM_SENT + 2
 SLOTS = MAX_STEPS_PER_REPORT + _NUM_EXTRAS
 
 
@@ -192,7 +194,7 @@ class StepMeter:
         extras = [0.0] * _NUM_EXTRAS
         if self._world.is_main:
             wants_sample = time.monotonic() - self._sampled_at > self._sample_every_s
-            extras = [*_encode(command, self._next_interval()), float(wants_sample)]
+            extras = [*commands.to_numbers(command), float(self._next_interval()), float(wants_sample)]
         message = self._world.sum(self._losses.taken_with(extras))
         report = _Report(
             steps=self._steps,
@@ -213,10 +215,12 @@ class StepMeter:
         *values, norm = report.numbers()
         waited_s = time.perf_counter() - waiting_since if self._is_async and is_between_steps else 0.0
         count = len(report.steps)
-        *decision, sample_is_due = values[count:]
-        command, interval = _decode(decision, report.command)
+        *numbers, interval, sample_is_due = values[count:]
+        agreed = commands.from_numbers(numbers)
+        # Rank 0 keeps its own, with the id.
+        command = agreed and (report.command or agreed)
         self._agreed = _Agreement(
-            interval=interval,
+            interval=int(interval),
             command=command or self._agreed.command,
             is_sample_due=bool(sample_is_due) and report.asks_for_sample,
         )
@@ -279,19 +283,3 @@ class _Agreement:
     interval: int
     command: Command | None = None
     is_sample_due: bool = False
-
-
-def _encode(command: Command | None, interval: int) -> list[float]:
-    if command is None:
-        return [0.0, 0.0, 0.0, float(interval)]
-    number = 1 + COMMAND_NAMES.index(command.name)
-    return [float(number), float(command.save), command.learning_rate, float(interval)]
-
-
-def _decode(extras: list[float], own: Command | None) -> tuple[Command | None, int]:
-    """Return the command all ranks agree on (rank 0 keeps its own, with the id) and the interval."""
-    number, save, learning_rate, interval = extras
-    if number == 0:
-        return None, int(interval)
-    name = COMMAND_NAMES[int(number) - 1]
-    return own or Command(name=name, save=bool(save), learning_rate=learning_rate), int(interval)

@@ -7,7 +7,6 @@ queue is full (said in a warning); all other kinds are never dropped.
 from __future__ import annotations
 
 import logging
-import math
 import sys
 import threading
 import time
@@ -16,8 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trainers.contract import commands
+from trainers.contract.commands import Command
 from trainers.contract.events import EventFile, State
-from trainers.contract.rundir import COMMAND_NAMES, CommandName, RunDirectory
+from trainers.contract.rundir import RunDirectory
 from trainers.files.json_files import parse_json
 from trainers.files.private_files import ForeignFileError, open_own
 from trainers.machine.clock import now_unix_s
@@ -34,17 +35,6 @@ StepNote = tuple[int, int, float, int, float, float]
 
 _Item = tuple[float, str, Mapping[str, Any]]
 _Queued = tuple[float, str, "Mapping[str, Any] | StepBatch"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Command:
-    """What the page asked for, as all ranks know it; only rank 0 knows the `id` and `why`."""
-
-    name: CommandName
-    save: bool = True
-    learning_rate: float = 0.0
-    id: str = ""
-    why: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,15 +195,7 @@ class Reporter(NullReporter):
         raw: Any = None
         try:
             raw = parse_json(line)
-            name = raw["name"]
-            if name not in COMMAND_NAMES:
-                raise ValueError(f"no command is called {name!r}; there are {', '.join(COMMAND_NAMES)}")
-            save = raw.get("save", True)
-            rate = float(raw["learning_rate"]) if name == "set_lr" else 0.0
-            if name == "set_lr" and not 0 < rate < math.inf:
-                raise ValueError(f"learning_rate is {rate!r}, but allowed is: a number above 0")
-            why = str(raw.get("why", ""))
-            command = Command(name=name, save=bool(save), learning_rate=rate, id=str(raw["id"]), why=why)
+            command = commands.parse(raw)
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             message = f"A command could not be read: {error}"
             self.warning("command_unreadable", message, "It was ignored.")

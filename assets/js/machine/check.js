@@ -4,6 +4,7 @@ import { CommandLine } from "../shared/command.js";
 import { el, section, setAttribute, setText } from "../shared/dom.js";
 import { CheckResult } from "./check_result.js";
 import { callEndpoint } from "../shared/net.js";
+import { term } from "../shared/terms.js";
 import { complain } from "../shared/toast.js";
 
 const FOLLOW_EVERY_MS = 400;
@@ -52,13 +53,21 @@ export class CommunicationCheck {
   }
 
   layOut(backend) {
-    const why =
-      "In every step of training the ranks average their gradients: an all-reduce. This runs real all-reduces, with tensors of " +
-      `1 kB to 66 MB over ${backend}, checks that the sums are right, and shows how much passes per second.`;
+    const why = [
+      "In every step of training the ",
+      term("rank", "ranks"),
+      " average their ",
+      term("gradient", "gradients"),
+      ": an ",
+      term("all-reduce"),
+      ". This runs real all-reduces, with tensors of 1 kB to 66 MB over ",
+      term(backend),
+      ", checks that the sums are right, and shows how much passes per second.",
+    ];
     return section(
       "How fast the ranks communicate",
       "check",
-      el("p", { class: "ddp-caption" }, why),
+      el("p", { class: "ddp-caption" }, ...why),
       el(
         "div",
         { class: "ddp-buttons" },

@@ -3,10 +3,10 @@
 import { Chart, loadPlotly } from "../charts/chart.js";
 import { el, setAttribute, setText, show } from "../shared/dom.js";
 import { byteUnit, bytes, count, dateTime, fineTime, rate } from "../shared/format.js";
+import { term } from "../shared/terms.js";
 import { complain } from "../shared/toast.js";
 import { line, onThemeChange } from "../shared/theme.js";
 
-const COLUMNS = ["size", "time", "algorithm bandwidth", "bus bandwidth"];
 // What DDP sends at once: the gradients are gathered into buckets of this size.
 const BUCKET_WORDS = "25 MB";
 
@@ -20,7 +20,9 @@ export class CheckResult {
     const head = el(
       "tr",
       {},
-      COLUMNS.map((title) => el("th", { scope: "col" }, title)),
+      ["size", "time", term("algorithm bandwidth"), term("bus bandwidth")].map((title) =>
+        el("th", { scope: "col" }, title),
+      ),
     );
     this.table = el("table", { class: "ddp-table" }, this.about, el("thead", {}, head), this.body);
     this.chart = new Chart({

@@ -4,6 +4,7 @@ import { el, section, setText, show } from "../shared/dom.js";
 import { about, ago, count, dateTime, ranks } from "../shared/format.js";
 import { act } from "../shared/toast.js";
 import { runPage } from "../shared/net.js";
+import { term } from "../shared/terms.js";
 
 /** A table whose rows stay while their run does, so that a button keeps the focus. */
 class KeptTable {
@@ -57,7 +58,7 @@ export class WaitingList {
     this.mayManage = false;
     this.none = el("p", { class: "ddp-empty" }, "Nobody waits.");
     this.table = new KeptTable(
-      ["place", "run", "needs", "asked", "starts", ""],
+      ["place", term("run"), "needs", "asked", "starts", ""],
       (item) => new WaitingRow(item, this, afterAction),
     );
     this.element = section(
@@ -200,7 +201,8 @@ class RunName {
 export class Handed {
   constructor() {
     this.gpus = el("ul", { class: "ddp-queue-gpus" });
-    this.cpu = el("p", {});
+    this.cpuNumbers = el("span", {});
+    this.cpu = el("p", {}, term("CPU rank", "CPU ranks"), ": ", this.cpuNumbers);
     this.note = el("p", {});
     this.element = section("What runs can use", "handed-out", this.gpus, this.cpu, this.note);
   }
@@ -218,9 +220,9 @@ export class Handed {
     show(this.gpus, gpus.length > 0);
     const limit =
       cpuRanks === null
-        ? `${ranks(used, "cpu")} in use; the number is not limited.`
-        : `${count(used)} of ${ranks(cpuRanks, "cpu")} in use.`;
-    setText(this.cpu, limit);
+        ? `${count(used)} in use; the number is not limited.`
+        : `${count(used)} of ${count(cpuRanks)} in use.`;
+    setText(this.cpuNumbers, limit);
   }
 }
 

@@ -13,6 +13,7 @@ import { InsightStrip } from "./insights.js";
 import { LogPanel } from "./logs.js";
 import { MemoryPanel } from "./memory.js";
 import { address, fetchJson, runAddress } from "../shared/net.js";
+import { worldSize } from "../shared/format.js";
 import { Progress, Tiles } from "./head/progress.js";
 import { projector } from "./head/projector.js";
 import { QueuedPanel } from "./head/queued.js";
@@ -85,7 +86,7 @@ class RunPage {
     this.confusion = new ConfusionPanel();
     this.checkpoints = new CheckpointTable(runId, summary, look);
     this.events = new EventList();
-    this.logs = new LogPanel(runId, summary.config.nproc_per_node);
+    this.logs = new LogPanel(runId, worldSize(summary.config));
     this.tab = new Tab(this.name);
     this.numbers = new Calm(NUMBERS_EVERY_MS, () => this.showNumbers());
     this.loading = el("p", { class: "ddp-connection", role: "status", hidden: true });

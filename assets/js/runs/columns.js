@@ -28,18 +28,18 @@ const STATE_ORDER = [
 const LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 const names = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 
-/** `value(row)` is what is sorted by; `first` is the direction of the first click. */
+/** `value(row)` is the sort key; `first` is the direction of the first click; `term` explains the title. */
 export const COLUMNS = [
-  { key: "name", title: "Run", value: (row) => row.name, first: "" },
+  { key: "name", title: "Run", value: (row) => row.name, first: "", term: "run" },
   { key: "owner", title: "Owner", value: (row) => row.owner, first: "" },
   { key: "state", title: "State", value: (row) => STATE_ORDER.indexOf(row.state), first: "" },
   { key: "model", title: "Model", value: (row) => row.model_label, first: "" },
   { key: "dataset", title: "Data set", value: (row) => row.dataset_label, first: "" },
-  { key: "ranks", title: "Ranks", value: (row) => row.nproc_per_node, first: "-" },
+  { key: "ranks", title: "Ranks", value: (row) => row.nproc_per_node, first: "-", term: "rank" },
   { key: "progress", title: "Progress", value: share, first: "-" },
   { key: "curve", title: "Loss curve" },
-  { key: "loss", title: "Loss", value: (row) => row.loss, first: "" },
-  { key: "best", title: "Best", value: bestValue, first: "" },
+  { key: "loss", title: "Loss", value: (row) => row.loss, first: "", term: "loss" },
+  { key: "best", title: "Best", value: bestValue, first: "", term: "evaluation" },
   { key: "started", title: "Started", value: startedAt, first: "-" },
   { key: "took", title: "Took", value: (row) => row.took_s, first: "-" },
 ];

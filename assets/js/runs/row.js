@@ -66,7 +66,12 @@ export class ListHead {
     this.titles = COLUMNS.map((column) => {
       const arrow = el("span", { class: "ddp-sort-arrow", "aria-hidden": "true" });
       const inside = column.value
-        ? el("button", { type: "button", onclick: () => onSort(column) }, column.title, arrow)
+        ? el(
+            "button",
+            { type: "button", onclick: () => onSort(column), "data-term": column.term },
+            column.title,
+            arrow,
+          )
         : column.title;
       return {
         column,

@@ -1,7 +1,7 @@
 // The torchrun command behind the page, and how batch and steps come about.
 
 import { el, section, setText } from "./dom.js";
-import { count } from "./format.js";
+import { count, worldSize } from "./format.js";
 
 const SAID_MS = 2000;
 
@@ -54,7 +54,7 @@ function equation({
 }) {
   const term = (value, words) => el("span", {}, el("b", {}, count(value)), el("small", {}, words));
   const sign = (text) => el("i", {}, text);
-  const ranksEach = config.nproc_per_node / copies;
+  const ranksEach = worldSize(config) / copies;
   const accumulated = config.gradient_accumulation_steps;
   const copyWords = copies === 1 ? "model copy" : "model copies";
   return el(

@@ -226,6 +226,14 @@ export function clock(unixSeconds) {
 }
 
 /**
+ * The ranks that train together, on all nodes.
+ * @param {{ num_nodes: number, nproc_per_node: number }} config
+ */
+export function worldSize(config) {
+  return config.num_nodes * config.nproc_per_node;
+}
+
+/**
  * 2 CPU ranks, 1 GPU; before the device is known: 2 ranks.
  * @param {Reading} num
  * @param {string | null | undefined} device

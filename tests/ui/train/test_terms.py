@@ -67,6 +67,24 @@ def test_the_page_of_a_run_explains_its_terms(
     assert watched.foreign_requests == []
 
 
+@pytest.mark.parametrize(
+    ("path", "ready", "terms"),
+    [
+        ("machine", ".ddp-check", {"rank", "gradient", "all-reduce", "algorithm bandwidth", "bus bandwidth"}),
+        ("queue", ".ddp-handed-out", {"run", "CPU rank"}),
+        ("runs", ".ddp-list-head", {"run", "rank", "loss", "evaluation"}),
+    ],
+)
+def test_the_other_pages_explain_their_terms(
+    site: str, watched: Watched, path: str, ready: str, terms: set[str]
+) -> None:
+    page = watched.page
+    page.goto(f"{site}/{path}")
+    page.locator(ready).wait_for(state="attached")
+    assert terms <= described(page)
+    assert watched.complaints == []
+
+
 def test_a_tooltip_comes_with_the_pointer_and_stays_while_it_is_read(site: str, watched: Watched) -> None:
     page = watched.page
     page.goto(site)

@@ -315,10 +315,10 @@ def test_his_commands_are_not_obeyed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = make(tmp_path)
-    wishes = StopRequests(run.commands)
+    requests = StopRequests(run.commands)
     run.append_command("stop")
     give_away(run.commands, monkeypatch)
-    assert wishes.read() == wishes.read() == []
+    assert requests.read() == requests.read() == []
     assert capsys.readouterr().out.count("belongs to") == 1
     with pytest.raises(ForeignFileError):
         run.append_command("stop")

@@ -104,6 +104,11 @@ Deno.test("ranks are called after their device as soon as it is known", () => {
   assert.equal(format.ranks(2, null), "2 ranks");
 });
 
+Deno.test("the world size counts the ranks of all nodes", () => {
+  assert.equal(format.worldSize({ num_nodes: 1, nproc_per_node: 4 }), 4);
+  assert.equal(format.worldSize({ num_nodes: 3, nproc_per_node: 4 }), 12);
+});
+
 Deno.test("every live state has words of its own", () => {
   for (const state of format.LIVE_STATES) assert.equal(format.state(state)[1], state);
   assert.deepEqual(format.state("melted"), ["question", "melted"]);

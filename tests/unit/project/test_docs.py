@@ -9,7 +9,7 @@ from pathlib import Path
 from tests import adding
 from tests.harness import REPOSITORY
 from tools import config_table
-from trainers.contract import config, events, rundir
+from trainers.contract import commands, config, events
 
 DOCS = REPOSITORY / "docs"
 PAGES = (*DOCS.glob("*.md"), REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md")
@@ -31,13 +31,14 @@ def test_every_event_kind_is_described_with_all_its_fields() -> None:
 
 
 def test_every_command_and_endpoint_is_described() -> None:
-    commands = (DOCS / "commands.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `(\w+)`", commands, re.MULTILINE)) == set(rundir.COMMAND_NAMES)
+    page = (DOCS / "commands.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE)) == set(commands.COMMAND_NAMES)
     endpoints = (DOCS / "endpoints.md").read_text(encoding="utf-8")
     modules = (REPOSITORY / "ddp_gui").rglob("*api.py")
     calls = "\n".join(re.findall(r"register\(([^()]+)\)", "".join(path.read_text() for path in modules)))
     registered = set(re.findall(r"self\.(\w+)", calls))
     assert registered
+    registered |= {command.endpoint.name for command in commands.COMMANDS.values() if command.endpoint}
     assert set(re.findall(r"^\| `/(\w+)`", endpoints, re.MULTILINE)) == registered
 
 

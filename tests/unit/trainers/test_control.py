@@ -12,12 +12,12 @@ from torch import nn
 
 from trainers import control
 from trainers.checkpoint.save_and_restore import Progress
+from trainers.contract.commands import COMMAND_NAMES, Command
 from trainers.contract.config import Config
-from trainers.contract.rundir import COMMAND_NAMES, CommandName
 from trainers.control import Stopped
 from trainers.job import SaveAnswers
 from trainers.report.observer import Observer
-from trainers.report.reporter import Command, NullReporter
+from trainers.report.reporter import NullReporter
 from trainers.report.step_clock import StepClock
 from trainers.report.telemetry import Pulse
 
@@ -52,9 +52,7 @@ def paused_job(monkeypatch: pytest.MonkeyPatch, *commands: Command | None) -> Si
 
 
 @pytest.mark.parametrize("name", COMMAND_NAMES)
-def test_every_command_of_the_contract_is_answered(
-    monkeypatch: pytest.MonkeyPatch, name: CommandName
-) -> None:
+def test_every_command_of_the_contract_is_answered(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     job = paused_job(monkeypatch, Command(name="resume"))
     answered = []
     job.reporter.answer = lambda command, **_: answered.append(command.name)

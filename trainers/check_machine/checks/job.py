@@ -16,7 +16,7 @@ from trainers.check_machine.checks.cancelling import Patience, TooLateError
 from trainers.contract import events, rundir
 from trainers.contract.config import Config
 from trainers.contract.events import Event
-from trainers.contract.rundir import CommandName, RunDirectory, Status
+from trainers.contract.rundir import RunDirectory, Status
 from trainers.engines import liveness
 from trainers.files.paths import REPOSITORY
 from trainers.files.plain_files import open_plain
@@ -97,7 +97,7 @@ class Job:
         """
         self._wait(f"step {step}", lambda: any(known >= step for known in self.losses))
 
-    def ask(self, name: CommandName, **arguments: Any) -> Event:
+    def ask(self, name: str, **arguments: Any) -> Event:
         """Give a command and return its answer.
 
         Raises:

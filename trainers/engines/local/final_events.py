@@ -17,6 +17,8 @@ from trainers.machine.clock import now_unix_s
 # An event's kind and its fields.
 Words = tuple[str, Mapping[str, Any]]
 
+# Ends that are no failure.
+GOOD_ENDS = ("stopped", "finished")
 LAST_WORDS_S = 4.0
 RETRY_S = 0.5
 
@@ -89,16 +91,29 @@ def forced_stop(*, by_system: bool) -> Cause:
 
 
 def stop_waits() -> Cause:
-    """Say that a wish to stop has not been heard, because the ranks are at work."""
+    """Say that a stop request has not been heard, because the ranks are at work."""
     message = "The ranks are still computing a step, so Stop waits for them, at most two minutes."
     hint = "Stop without saving ends the run at once."
     return Cause(code="stop_waits", message=message, hint=hint)
 
 
-def answer(command_id: str, state: State, reason: str) -> dict[str, Any]:
-    """Return the answer to a stop that no rank could give any more."""
+def of_an_end(
+    state: State, reason: str, cause: Cause | None, unanswered: Sequence[str], *, is_said: bool
+) -> list[Words]:
+    """Return what is left to say when a run has ended: answers to stop requests, the cause, the state.
+
+    Args:
+        unanswered: ids of the stop requests that no rank could answer any more.
+        is_said: whether rank 0 has said the state itself; then it is not said twice.
+    """
     accepted = state == "stopped"
-    return {"id": command_id, "name": "stop", "step": 0, "accepted": accepted, "message": reason}
+    answer = {"name": "stop", "step": 0, "accepted": accepted, "message": reason}
+    words: list[Words] = [("command", {"id": request, **answer}) for request in unanswered]
+    if cause is not None:
+        words.append(("warning" if state in GOOD_ENDS else "error", cause.fields()))
+    if cause is not None or not is_said:
+        words.append(("state", {"state": state, "reason": reason}))
+    return words
 
 
 def what_is_kept(run: RunDirectory, num_steps: int | None) -> str:

@@ -27,8 +27,9 @@ from trainers.files import plain_files
 from trainers.files.paths import REPOSITORY
 from trainers.machine import cuda_environment, environment, processes
 
-_LOG = "torchrun.log"
-_DETAILS = "torchrun"
+# In the folder of a run's logs: what torchrun and what it started first said, and the errors of each rank.
+LOG = "torchrun.log"
+DETAILS = "torchrun"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +37,11 @@ class TorchrunProcess:
     """A torchrun at work.
 
     Attributes:
-        log: what torchrun and what it started first said.
         details: its folder with the errors of each rank.
         board: the ranks' heartbeats; None where this system has nothing to hold them.
     """
 
     process: subprocess.Popen[bytes]
-    log: Path
     details: Path
     board: Board | None
 
@@ -59,12 +58,12 @@ def start(
         OSError: when it cannot be started.
     """
     run.logs.mkdir(exist_ok=True)
-    log, details = run.logs / _LOG, run.logs / _DETAILS
+    log, details = run.logs / LOG, run.logs / DETAILS
     board = Board(config.world_size) if heartbeat_board.can_be_watched() else None
     command = worker_arguments(config, run.path, resume_step)
     variables = {COMMANDS_OFFSET: str(commands_offset)}
     process = _launch(command, log, details, board, variables)
-    return TorchrunProcess(process=process, log=log, details=details, board=board)
+    return TorchrunProcess(process=process, details=details, board=board)
 
 
 class WarmTorchrun:
@@ -82,7 +81,7 @@ class WarmTorchrun:
         self._pipes = Pipes(num_ranks)
         command = torchrun_arguments(num_ranks, "trainers.warm.warm_worker")
         variables = {orders.ADDRESSES: self._pipes.addresses}
-        self.process = _launch(command, folder / _LOG, folder / _DETAILS, self._board, variables)
+        self.process = _launch(command, folder / LOG, folder / DETAILS, self._board, variables)
 
     @property
     def is_ready(self) -> bool:
@@ -105,22 +104,19 @@ class WarmTorchrun:
             OSError: when its log cannot be brought to the run.
         """
         run.logs.mkdir(exist_ok=True)
-        log = run.logs / _LOG
-        (self._folder / _LOG).replace(log)
+        (self._folder / LOG).replace(run.logs / LOG)
         variables = {COMMANDS_OFFSET: str(commands_offset), STOOD_BY: "1"}
         variables |= {name: os.environ[name] for name in cuda_environment.OF_A_RUN if name in os.environ}
         order = Order(run_dir=str(run.path), resume_step=resume_step, environment=variables)
         self._pipes.tell(order)
-        return TorchrunProcess(
-            process=self.process, log=log, details=self._folder / _DETAILS, board=self._board
-        )
+        return TorchrunProcess(process=self.process, details=self._folder / DETAILS, board=self._board)
 
     def put_away(self, run: RunDirectory | None) -> None:
         """Leave nothing of it behind, when it has ended; what it noted of errors goes to its run."""
         if run is not None and run.logs.is_dir():
-            shutil.rmtree(run.logs / _DETAILS, ignore_errors=True)
-            if (self._folder / _DETAILS).is_dir():
-                shutil.move(self._folder / _DETAILS, run.logs / _DETAILS)
+            shutil.rmtree(run.logs / DETAILS, ignore_errors=True)
+            if (self._folder / DETAILS).is_dir():
+                shutil.move(self._folder / DETAILS, run.logs / DETAILS)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

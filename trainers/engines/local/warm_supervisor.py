@@ -1,4 +1,4 @@
-"""A supervisor before there is a run: it holds ranks that stand by, until whoever started it names one.
+"""A supervisor before there is a run: it holds warm ranks until whoever started it names one.
 
     python -m trainers.engines.local.warm_supervisor FOLDER --nproc-per-node N
 
@@ -20,6 +20,7 @@ from trainers.engines.local import supervisor
 from trainers.engines.local.orders import Order
 from trainers.engines.local.torchrun_process import WarmTorchrun
 from trainers.files import private_files
+from trainers.files.plain_files import open_to_append
 from trainers.machine import lifeline
 from trainers.machine.processes import ProcessTree
 
@@ -40,25 +41,34 @@ def main() -> None:
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     lifeline.adopt_orphans()
-    gang = WarmTorchrun(folder, options.nproc_per_node)
-    order = wait_for_order(gang)
+    warm = WarmTorchrun(folder, options.nproc_per_node)
+    order = wait_for_order(warm)
     if order is None:
         ProcessTree(os.getpid(), with_root=False).kill()
-        gang.put_away(None)
+        warm.put_away(None)
         return
     run = RunDirectory(Path(order.run_dir))
     os.environ.update(order.environment)
-    supervisor.redirect_output(run)
-    sys.exit(supervisor.supervise(run, order.resume_step, order.ticket, gang))
+    redirect_output(run)
+    sys.exit(supervisor.supervise(run, order.resume_step, order.ticket, warm))
 
 
-def wait_for_order(gang: WarmTorchrun) -> Order | None:
+def wait_for_order(warm: WarmTorchrun) -> Order | None:
     """Return the order when it comes; None when none will come, or the ranks have gone."""
     while not select.select([sys.stdin], [], [], POLL_S)[0]:
-        if gang.process.poll() is not None:
+        if warm.process.poll() is not None:
             return None
     # Where the ranks have gone at this moment, its supervisor starts others.
     return Order.from_line(sys.stdin.buffer.readline())
+
+
+def redirect_output(run: RunDirectory) -> None:
+    """Send what this process says to the run's log: it was started before there was one."""
+    run.logs.mkdir(exist_ok=True)
+    fd = open_to_append(run.logs / "supervisor.log")
+    os.dup2(fd, 1)
+    os.dup2(fd, 2)
+    os.close(fd)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 // The run page's head: what runs, in which state, and the buttons.
 
 import { el, setAttribute, setText, show } from "../../shared/dom.js";
-import { count, LIVE_STATES, ranks } from "../../shared/format.js";
+import { count, LIVE_STATES, ranks, worldSize } from "../../shared/format.js";
 import { headerTools } from "./tools.js";
 import { StatePill } from "../../shared/state_pill.js";
 import { whyNot } from "../../auth/person.js";
@@ -17,7 +17,7 @@ export class Header {
     this.summary = summary;
     this.afterAction = afterAction;
     this.pill = new StatePill();
-    this.ranks = el("span", {}, ranks(summary.config.nproc_per_node, null));
+    this.ranks = el("span", {}, ranks(worldSize(summary.config), null));
     this.buttons = {
       stop: this.button("Stop", "ddp-button-stop", () => ["stop_run", runId, this.savesOnStop]),
       checkpoint: this.button("Checkpoint", "", () => ["checkpoint_run", runId]),
@@ -119,7 +119,7 @@ export class Header {
     this.state = state;
     this.pill.update(state);
     const which = gpus.length > 0 ? ` (GPU ${gpus.join(", ")})` : "";
-    setText(this.ranks, ranks(this.summary.config.nproc_per_node, deviceKind) + which);
+    setText(this.ranks, ranks(worldSize(this.summary.config), deviceKind) + which);
     if (checkpoints || best !== this.best) this.setCheckpoints(checkpoints ?? this.checkpoints, best);
     this.refresh();
   }
@@ -159,13 +159,10 @@ export class Header {
     const { max_ranks: most, config } = this.summary;
     const numbers = Array.from({ length: Math.max(1, most) }, (_, index) => index + 1);
     const others = numbers.filter((number) => number !== config.nproc_per_node);
+    const words = (number) => ranks(worldSize({ ...config, nproc_per_node: number }), null);
     return [
-      el(
-        "option",
-        { value: "" },
-        `${config.nproc_per_node} rank${config.nproc_per_node === 1 ? "" : "s"}, as before`,
-      ),
-      ...others.map((number) => el("option", { value: number }, `${number} rank${number === 1 ? "" : "s"}`)),
+      el("option", { value: "" }, `${words(config.nproc_per_node)}, as before`),
+      ...others.map((number) => el("option", { value: number }, words(number))),
     ];
   }
 

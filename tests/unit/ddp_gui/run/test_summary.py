@@ -6,14 +6,24 @@ import io
 import os
 import zipfile
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from ddp_gui.events.run_view import RunView
+from ddp_gui.plan import plan
+from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.run.downloads import zip_of
 from ddp_gui.run.summary import describe_configuration, summarise
+from ddp_gui.train import words
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import make_run, store_of
+from tests.unit.stand_in import FakeDevices
 from trainers.contract import config, events, rundir
-from trainers.contract.rundir import RunDirectory
+from trainers.contract.config import Config
+from trainers.contract.rundir import RunDirectory, Status
+from trainers.engines import registry
+from trainers.engines.base import Capacity
 
 
 def run_with(runs_dir: Path, born_s: int, **values: object) -> RunDirectory:
@@ -69,6 +79,40 @@ def test_a_strategy_that_is_not_installed_is_not_described_as_another(tmp_path: 
     assert summary["config"]["by_hand.piece_mb"] == 2
     known = summarise(RunView(run_with(tmp_path, 200), 1), store_of(tmp_path, catalogue))
     assert known["strategy_sharing"].startswith("After every backward pass DDP averages")
+
+
+class Cluster:
+    """An engine that has eight GPUs a node, and a command of its own."""
+
+    def capacity(self) -> Capacity:
+        return Capacity(num_nodes=2, num_gpus=8, num_cores=64, gpu_names=("made up",) * 8)
+
+    def command(self, config: Config, run_dir: Path | str) -> list[str]:
+        return ["submit", str(config.world_size), f"{run_dir} of ours"]
+
+
+def test_command_and_most_ranks_are_those_of_the_runs_engine(
+    tmp_path: Path,
+    catalogue,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(registry._ENGINES, "cluster", Cluster())
+    run = run_with(tmp_path, 100, nproc_per_node=4)
+    store = store_of(tmp_path, catalogue)
+    run.write_status(Status(state="stopped", engine="cluster"))
+    said = summarise(RunView(run, 1), store)
+    assert said["max_ranks"] == 8
+    assert said["command"].startswith("submit 4 '") and said["command"].endswith(" of ours'")
+    run.write_status(Status(state="stopped", engine="of another program"))
+    assert " torchrun " in summarise(RunView(run, 1), store)["command"]
+
+
+def test_the_page_offers_and_shows_what_its_own_engine_says(tmp_path: Path, catalogue) -> None:  # noqa: F811
+    engine: Any = Cluster()
+    here = Scheduler(tmp_path, FakeDevices(None, ()), lambda _: None, engine).capacity()
+    assert (here.num_gpus, here.default_ranks(), here.num_cores) == (8, 8, 64)
+    planned = plan.make(plan.parse({"nproc_per_node": 4}, here), catalogue, here)
+    assert words.command(planned, tmp_path, engine).startswith("submit 4 '")
 
 
 def test_options_of_plug_ins_are_among_what_changed(tmp_path: Path, catalogue) -> None:  # noqa: F811

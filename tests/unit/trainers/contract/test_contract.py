@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.harness import REPOSITORY
 from trainers.checkpoint import save_and_restore
-from trainers.contract import config, events, rundir
+from trainers.contract import commands, config, events, rundir
 from trainers.contract import status as status_file
 from trainers.engines.local import torchrun
 
@@ -38,7 +38,7 @@ def contract() -> dict[str, Any]:
         "device_fields": list(events.DEVICE_FIELDS),
         "rank_fields": list(events.RANK_FIELDS),
         "checkpoint_reasons": list(events.CHECKPOINT_REASONS),
-        "commands": list(rundir.COMMAND_NAMES),
+        "commands": list(commands.COMMAND_NAMES),
         "status_fields": [name for name in status_file.to_json(status) if name != "schema_version"],
         "files": {
             name: str(getattr(run, name).relative_to(run.path))

@@ -33,10 +33,10 @@ def first_force(subject: Escalation, state: State, *, until_s: float = 600.0) ->
     return None
 
 
-def wished(*, save: bool = True) -> Escalation:
+def stop_requested(*, save: bool = True) -> Escalation:
     """Return the rule at the moment of the click."""
     subject = Escalation(0.0)
-    subject.wish(CLICK_S, save=save)
+    subject.request_stop(CLICK_S, save=save)
     return subject
 
 
@@ -47,7 +47,7 @@ def test_nobody_asked() -> None:
 @pytest.mark.parametrize("save", [True, False])
 @pytest.mark.parametrize("state", ["running", "paused", "stopping"])
 def test_stop_is_forced_and_over_within_fifteen_seconds(state: State, save: bool) -> None:
-    subject = wished(save=save)
+    subject = stop_requested(save=save)
     at = first_force(subject, state)
     assert at is not None and STOP_GRACE_S <= at <= MOST_S - TERM_GRACE_S - 1
     assert subject.decide(state, CLICK_S + at + TERM_GRACE_S - 0.5) == "wait"
@@ -56,13 +56,13 @@ def test_stop_is_forced_and_over_within_fifteen_seconds(state: State, save: bool
 
 @pytest.mark.parametrize("state", ["queued", "starting"])
 def test_run_that_is_only_starting_has_nothing_to_save(state: State) -> None:
-    at = first_force(wished(), state)
+    at = first_force(stop_requested(), state)
     assert at is not None and at <= 0.2
 
 
 @pytest.mark.parametrize("heard_after_s", [0.5, 7.5, 10.9])
 def test_save_that_begins_late_gets_some_more_time_but_never_too_much(heard_after_s: float) -> None:
-    subject = wished()
+    subject = stop_requested()
     subject.state_changed(CLICK_S + heard_after_s)
     at = first_force(subject, "stopping")
     assert at is not None
@@ -71,7 +71,7 @@ def test_save_that_begins_late_gets_some_more_time_but_never_too_much(heard_afte
 
 
 def test_save_that_grows_is_waited_for_as_long_as_it_does() -> None:
-    subject = wished()
+    subject = stop_requested()
     for second in range(100):
         subject.note_saving(Saving(num_bytes=second + 1), CLICK_S + second)
         assert subject.decide("stopping", CLICK_S + second) == "wait"
@@ -80,14 +80,14 @@ def test_save_that_grows_is_waited_for_as_long_as_it_does() -> None:
 
 
 def test_save_that_was_begun_and_lies_there_is_not_waited_for() -> None:
-    subject = wished()
+    subject = stop_requested()
     for second in range(9):
         subject.note_saving(Saving(num_bytes=5), CLICK_S + second)
     assert first_force(subject, "running") == pytest.approx(STOP_GRACE_S, abs=0.2)
 
 
 def test_save_that_is_on_its_way_to_a_slow_disk_gets_two_minutes() -> None:
-    subject = wished()
+    subject = stop_requested()
     subject.note_saving(Saving(num_bytes=5), CLICK_S)
     second = 0
     while subject.decide("stopping", CLICK_S + second) == "wait":
@@ -98,31 +98,31 @@ def test_save_that_is_on_its_way_to_a_slow_disk_gets_two_minutes() -> None:
 
 
 def test_second_stop_without_saving_ends_a_save_that_grows() -> None:
-    subject = wished()
+    subject = stop_requested()
     for second in range(40):
         subject.note_saving(Saving(num_bytes=second + 1), CLICK_S + second)
         if second == 20:
-            subject.wish(CLICK_S + second, save=False)
+            subject.request_stop(CLICK_S + second, save=False)
         if subject.decide("stopping", CLICK_S + second) != "wait":
             break
     assert 20 + STOP_GRACE_S <= second <= 20 + MOST_S - TERM_GRACE_S - 1
 
 
 def test_second_stop_does_not_give_more_time() -> None:
-    subject = wished()
-    subject.wish(CLICK_S + 7, save=True)
+    subject = stop_requested()
+    subject.request_stop(CLICK_S + 7, save=True)
     assert first_force(subject, "running") == pytest.approx(STOP_GRACE_S, abs=0.2)
 
 
 def test_stop_that_was_refused_is_forgotten() -> None:
-    subject = wished()
+    subject = stop_requested()
     subject.take_back()
     assert first_force(subject, "running") is None
 
 
 @pytest.mark.parametrize("ended_after_s", [0.5, 8.0, 11.0])
 def test_run_that_has_stopped_and_does_not_end_is_ended_in_time(ended_after_s: float) -> None:
-    subject = wished()
+    subject = stop_requested()
     subject.state_changed(CLICK_S + ended_after_s)
     at = first_force(subject, "stopped")
     assert at is not None and ended_after_s < at + 0.1 <= MOST_S - TERM_GRACE_S + 0.1
@@ -135,22 +135,22 @@ def test_run_that_has_finished_and_does_not_end_is_ended() -> None:
 
 
 def test_system_that_shuts_down_is_obeyed_at_once() -> None:
-    subject = wished()
+    subject = stop_requested()
     subject.was_told_to_end = True
     assert subject.decide("running", CLICK_S) == "terminate"
 
 
-def test_wishes_are_the_whole_lines_that_say_stop(tmp_path: Path) -> None:
+def test_stop_requests_are_the_whole_lines_that_say_stop(tmp_path: Path) -> None:
     path = tmp_path / "commands.jsonl"
-    wishes = StopRequests(path)
-    assert wishes.read() == []
+    requests = StopRequests(path)
+    assert requests.read() == []
     path.write_text('not json\n[]\n3\n{"name":"pause"}\n{"name":"stop","time_unix_s":"x"}\n{"name":"stop"')
-    assert wishes.read() == []
+    assert requests.read() == []
     with path.open("a") as file:
         file.write(
             ',"save":false,"time_unix_s":1}\n{"name":"stop","time_unix_s":9e12}\n{"name":"stop","time_unix_s":NaN}\n'
         )
-    first, second, third = wishes.read()
+    first, second, third = requests.read()
     assert third.late_s == 0.0
     assert (first.save, first.late_s) == (False, MOST_LATE_S)
     assert (second.save, second.late_s) == (True, 0.0)
@@ -175,20 +175,22 @@ def at_work_until(subject: Escalation, state: State, until_s: float, *, look_eve
 
 @pytest.mark.parametrize("state", ["running", "paused"])
 def test_run_at_work_is_waited_for_and_forced_soon_after_it_freezes(state: State) -> None:
-    at = at_work_until(wished(), state, 60.0)
+    at = at_work_until(stop_requested(), state, 60.0)
     assert 60.0 <= at <= 60.0 + LIFE_GRACE_S + 0.1
-    assert at_work_until(wished(), state, 0.0) == pytest.approx(STOP_GRACE_S, abs=0.2)
-    assert at_work_until(wished(), state, 7.0) <= MOST_S - TERM_GRACE_S - 1, "frozen as one looked"
+    assert at_work_until(stop_requested(), state, 0.0) == pytest.approx(STOP_GRACE_S, abs=0.2)
+    assert at_work_until(stop_requested(), state, 7.0) <= MOST_S - TERM_GRACE_S - 1, "frozen as one looked"
 
 
 def test_run_at_work_is_not_waited_for_for_ever_nor_without_saving() -> None:
-    at = at_work_until(wished(), "running", 10_000.0)
+    at = at_work_until(stop_requested(), "running", 10_000.0)
     assert LONGEST_WORK_S <= at <= LONGEST_WORK_S + LIFE_GRACE_S + 0.1
-    assert at_work_until(wished(save=False), "running", 10_000.0) == pytest.approx(STOP_GRACE_S, abs=0.2)
+    assert at_work_until(stop_requested(save=False), "running", 10_000.0) == pytest.approx(
+        STOP_GRACE_S, abs=0.2
+    )
 
 
-def test_run_that_was_at_work_until_it_heard_the_wish_has_its_time_to_save() -> None:
-    subject = wished()
+def test_run_that_was_at_work_until_it_heard_the_request_has_its_time_to_save() -> None:
+    subject = stop_requested()
     subject.note_life(CLICK_S + 59.0)
     subject.state_changed(CLICK_S + 60.0)
     at = first_force(subject, "stopping")
@@ -196,20 +198,20 @@ def test_run_that_was_at_work_until_it_heard_the_wish_has_its_time_to_save() -> 
 
 
 def test_second_stop_without_saving_ends_the_waiting_for_work() -> None:
-    subject = wished()
+    subject = stop_requested()
     for second in range(5, 40):
         subject.note_life(CLICK_S + second)
     assert subject.decide("running", CLICK_S + 40) == "wait"
-    subject.wish(CLICK_S + 40, save=False)
+    subject.request_stop(CLICK_S + 40, save=False)
     assert not subject.depends_on_life("running", CLICK_S + 41)
     assert subject.decide("running", CLICK_S + 40 + STOP_GRACE_S + 0.1) == "terminate"
 
 
-def test_life_before_a_wish_or_of_one_that_was_taken_back_counts_for_nothing() -> None:
+def test_life_before_a_request_or_of_one_that_was_taken_back_counts_for_nothing() -> None:
     subject = Escalation(0.0)
     subject.note_life(CLICK_S - 1)
-    subject.wish(CLICK_S, save=True)
+    subject.request_stop(CLICK_S, save=True)
     subject.note_life(CLICK_S + 50)
     subject.take_back()
-    subject.wish(CLICK_S, save=True)
+    subject.request_stop(CLICK_S, save=True)
     assert first_force(subject, "running") == pytest.approx(STOP_GRACE_S, abs=0.2)

@@ -207,7 +207,7 @@ def ended_by_force_after(*, beats_every_s: int | None, until_s: int) -> int | No
     job.pass_second(beating=(0, 1))
     for now in range(1 - 2 * (beats_every_s or 0), until_s):
         if now == 1:
-            escalation.wish(0.0, save=True)
+            escalation.request_stop(0.0, save=True)
         is_beat = beats_every_s is not None and now % beats_every_s == 0
         job.pass_second(beating=(0, 1) if is_beat else ())
         if escalation.depends_on_life("running", now) and hangs.busy(job.watches):

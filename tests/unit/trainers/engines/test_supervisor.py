@@ -1,10 +1,8 @@
-"""The supervisor's decisions, with no process behind them: what a run ended as, and when force is used."""
+"""The supervisor's decisions, with no process behind them: what a run ended as."""
 
 from __future__ import annotations
 
-import signal
-import time
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,60 +10,16 @@ import pytest
 from ddp_gui.launch import launcher
 from tests.harness import all_events
 from tests.unit.checkpoints import leave_checkpoint
+from tests.unit.trainers.engines.test_run_guard import FakeTorchrun, FakeTree, pass_time
 from trainers.contract import rundir
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
-from trainers.engines.local import supervisor
 from trainers.engines.local.diagnosis.autopsy import Cause
-from trainers.engines.local.stopping.escalation import EXIT_GRACE_S, STOP_GRACE_S, TERM_GRACE_S
+from trainers.engines.local.stopping.escalation import EXIT_GRACE_S
 from trainers.engines.local.supervisor import Supervisor
 from trainers.files import json_files
-
-
-class FakeTorchrun:
-    """Counts the SIGTERMs it gets."""
-
-    num_terminated = 0
-
-    def terminate(self) -> None:
-        self.num_terminated += 1
-
-
-class FakeTree:
-    """Counts how often everything is killed."""
-
-    num_killed = 0
-
-    def look(self, *, now: bool = False) -> None:
-        assert now
-
-    def kill(self) -> None:
-        self.num_killed += 1
-
-
-class FakeWatch:
-    """Finds what it is told to."""
-
-    finds: Cause | None = None
-    has_passed = False
-    num_forgotten = 0
-    num_followed = 0
-    works = False
-
-    def look(self) -> Cause | None:
-        return self.finds
-
-    def follow(self) -> float | None:
-        self.num_followed += 1
-        return 1.0
-
-    def is_at_work(self) -> bool:
-        return self.works
-
-    def forget(self) -> None:
-        self.num_forgotten += 1
 
 
 @pytest.fixture
@@ -83,12 +37,10 @@ def say(run: RunDirectory, *states: str) -> None:
     file.close()
 
 
-def conclude(run: RunDirectory, exit_code: int, *states: str, **notes: Any) -> rundir.Status:
+def conclude(run: RunDirectory, exit_code: int, *states: str, hang: Cause | None = None) -> rundir.Status:
     """Return the final status of a run that said these states and ended with this exit code."""
     subject = Supervisor(run, None)
-    for name, value in notes.items():
-        assert hasattr(subject, name)
-        setattr(subject, name, value)
+    subject._guard.hang = hang
     say(run, *states)
     subject._follow_events()
     subject._conclude(exit_code)
@@ -107,7 +59,7 @@ def test_crash_on_the_way_out_takes_a_good_end_not_back(run: RunDirectory, state
     assert (status.state, status.error) == (state, None)
 
 
-def test_rank_that_crashes_after_a_wish_to_stop_is_a_failure_that_is_told(run: RunDirectory) -> None:
+def test_rank_that_crashes_after_a_stop_request_is_a_failure_that_is_told(run: RunDirectory) -> None:
     """The stop was asked for but never carried out: nothing was saved."""
     (run.logs / "torchrun.log").write_text(
         "      rank      : 1 (local_rank: 1)\n      exitcode  : -9 (pid: 7)\n"
@@ -186,104 +138,17 @@ def test_the_last_save_of_an_earlier_start_says_nothing_about_this_one(run: RunD
     assert conclude(run, -9, "running").state == "failed"
 
 
-def test_stop_that_is_not_heard_is_sigterm_then_sigkill(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    torchrun, tree, subject = escalation(run, monkeypatch, "running")
-    run.append_command("stop")
-    subject._follow_commands()
-    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
-    assert torchrun.num_terminated == 0, "it has its time"
-    pass_time(monkeypatch, STOP_GRACE_S + 1)
-    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
-    assert (torchrun.num_terminated, tree.num_killed) == (1, 0)
-    pass_time(monkeypatch, TERM_GRACE_S + 1)
-    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
-    assert (torchrun.num_terminated, tree.num_killed) == (1, 1)
-
-
-def test_stop_of_a_run_at_work_is_waited_for_and_said_so_once(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    torchrun, tree, subject = escalation(run, monkeypatch, "running")
-    subject._watch = watch = FakeWatch()  # type: ignore[assignment]
-    watch.works = True
-    run.append_command("stop")
-    subject._follow_commands()
-    for _ in range(20):
-        subject._escalate(torchrun, tree)  # type: ignore[arg-type]
-        subject._look_for_hang(tree)  # type: ignore[arg-type]
-        pass_time(monkeypatch, 2.0)
-    assert torchrun.num_terminated == 0 and watch.num_followed == 20
-    warnings = [event for event in all_events(run) if event["kind"] == "warning"]
-    assert [event["code"] for event in warnings] == ["stop_waits"]
-    watch.works = False
-    pass_time(monkeypatch, STOP_GRACE_S)
-    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
-    assert torchrun.num_terminated == 1
-
-
-def test_save_that_grows_is_waited_for(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    torchrun, tree, subject = escalation(run, monkeypatch, "running")
-    run.append_command("stop")
-    subject._follow_commands()
-    say(run, "stopping")
-    subject._follow_events()
-    partial = run.checkpoints / ".step_7.partial"
-    partial.mkdir(parents=True)
-    for num_bytes in (1, 2, 3):
-        (partial / "model.safetensors").write_bytes(b"x" * num_bytes)
-        subject._escalate(torchrun, tree)  # type: ignore[arg-type]
-        pass_time(monkeypatch, STOP_GRACE_S - 1)
-        subject._escalate(torchrun, tree)  # type: ignore[arg-type]
-        assert torchrun.num_terminated == 0, "there is more and more of it"
-    pass_time(monkeypatch, STOP_GRACE_S + 1)
-    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
-    assert torchrun.num_terminated == 1, "nothing more was written"
-
-
-def test_stop_that_was_refused_is_not_enforced_later(
-    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    torchrun, tree, subject = escalation(run, monkeypatch, "running")
-    run.append_command("stop")
-    subject._follow_commands()
-    say(run, "stopping", "running")
-    subject._follow_events()
-    pass_time(monkeypatch, 1000.0)
-    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
-    assert torchrun.num_terminated == 0
-
-
 def test_hang_ends_the_run_as_failed_with_its_cause(run: RunDirectory) -> None:
-    status = conclude(run, -9, "running", _hang=Cause(code="hang", message="Rank 1.", hint="Look.", rank=1))
+    status = conclude(run, -9, "running", hang=Cause(code="hang", message="Rank 1.", hint="Look.", rank=1))
     assert (status.state, status.exit_code) == ("failed", -9)
     assert status.error == "Rank 1. Look. Nothing was saved yet: start it again."
     assert [event["kind"] for event in all_events(run)] == ["state", "error", "state"]
 
 
-def test_hang_of_a_run_that_waits_is_said_and_so_is_its_end(run: RunDirectory) -> None:
-    subject = Supervisor(run, None)
-    subject._waits_for_ever = True
-    subject._watch = watch = FakeWatch()  # type: ignore[assignment]
-    say(run, "running")
-    subject._follow_events()
-    tree = FakeTree()
-    watch.finds = Cause(code="hang", message="Rank 1.", hint="Look.", rank=1)
-    subject._look_for_hang(tree)  # type: ignore[arg-type]
-    watch.finds = None
-    subject._look_for_hang(tree)  # type: ignore[arg-type]
-    watch.has_passed = True
-    subject._look_for_hang(tree)  # type: ignore[arg-type]
-    said = [event["code"] for event in all_events(run) if event["kind"] == "warning"]
-    assert said == ["hang", "hang_over"]
-    assert (tree.num_killed, watch.num_forgotten) == (0, 1)
-
-
 def test_status_that_cannot_be_written_is_written_later(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, _, subject = escalation(run, monkeypatch)
+    subject = Supervisor(run, None)
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -311,31 +176,24 @@ def test_a_half_line_left_by_a_crash_does_not_end_the_supervisor(run: RunDirecto
 def test_finished_run_that_hangs_at_its_exit_is_ended(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    torchrun, tree, subject = escalation(run, monkeypatch, "running", "finished")
-    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
+    torchrun, enforce, subject = guarded(run, monkeypatch, "running", "finished")
+    enforce()
     assert torchrun.num_terminated == 0
     pass_time(monkeypatch, EXIT_GRACE_S + 1)
-    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
+    enforce()
     assert torchrun.num_terminated == 1
     subject._conclude(1)
     assert liveness.read_status(run).state == "finished"
 
 
-def test_sigterm_skips_the_polite_part(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    torchrun, tree, subject = escalation(run, monkeypatch, "running")
-    subject._on_sigterm(signal.SIGTERM, None)
-    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
-    assert torchrun.num_terminated == 1
-
-
 def test_run_that_is_stopped_while_it_starts_ends_without_a_warning(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    torchrun, tree, subject = escalation(run, monkeypatch, "starting")
+    torchrun, enforce, subject = guarded(run, monkeypatch, "starting")
     asked = run.append_command("stop")
-    subject._follow_commands()
+    subject._guard.read_requests()
     pass_time(monkeypatch, 0.1)
-    subject._escalate(torchrun, tree)  # type: ignore[arg-type]
+    enforce()
     assert torchrun.num_terminated == 1, "there is nothing to save yet"
     subject._conclude(1)
     assert liveness.read_status(run).state == "stopped"
@@ -344,19 +202,12 @@ def test_run_that_is_stopped_while_it_starts_ends_without_a_warning(
     assert end["kind"] == "state" and "nothing had been trained" in end["reason"]
 
 
-def escalation(
+def guarded(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch, *states: str
-) -> tuple[FakeTorchrun, FakeTree, Supervisor]:
-    """Return a supervisor of a run in this state, and the processes it believes in."""
+) -> tuple[FakeTorchrun, Callable[[], None], Supervisor]:
+    """Return a supervisor of a run in this state, its torchrun, and what lets its guard use force."""
     pass_time(monkeypatch, 0.0)
-    subject = Supervisor(run, None)
+    subject, torchrun, tree = Supervisor(run, None), FakeTorchrun(), FakeTree()
     say(run, *states)
     subject._follow_events()
-    return FakeTorchrun(), FakeTree(), subject
-
-
-def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
-    """Move the supervisor's clock on, and let it stand still from then on."""
-    now = supervisor.time.monotonic() + seconds
-    clock = SimpleNamespace(time=time.time, sleep=time.sleep, monotonic=lambda: now)
-    monkeypatch.setattr(supervisor, "time", clock)
+    return torchrun, lambda: subject._guard.enforce(subject._status.state, torchrun, tree), subject

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from tests.unit.fakes import LoneWorld, world_of
+from trainers.contract.commands import Command
 from trainers.report import meter
 from trainers.report.meter import StepMeter
-from trainers.report.reporter import Command, NullReporter, StepBatch
+from trainers.report.reporter import NullReporter, StepBatch
 
 
 class Notebook(NullReporter):

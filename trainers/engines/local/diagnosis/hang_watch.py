@@ -67,7 +67,7 @@ class HangWatch:
         return passed_s
 
     def is_at_work(self) -> bool:
-        """Tell whether a rank gets on or works, so that a wish may still be heard.
+        """Tell whether a rank gets on or works, so that a stop request may still be heard.
 
         On a GPU one that takes a core may only be waiting: there its stack says so, and where it cannot be
         read, it is not at work.

@@ -11,7 +11,7 @@ from trainers.contract.events import State
 
 Action = Literal["wait", "terminate", "kill"]
 
-# From the wish to stop; with SIGTERM's time and the look after it 15 s are the most.
+# From the stop request; with SIGTERM's time and the check after it 15 s are the most.
 STOP_GRACE_S = 8.0
 # A run that begins to save late gets some more.
 SAVE_GRACE_S = 4.0
@@ -20,7 +20,7 @@ TERM_GRACE_S = 2.0
 # A run at work, that compiles say, is waited for; so long after its last sign of life, and no longer at all.
 LIFE_GRACE_S = 3.0
 LONGEST_WORK_S = 120.0
-# A run that has said its last word and does not end: from then, and from a wish to stop.
+# A run that has said its last word and does not end: from then, and from a stop request.
 EXIT_GRACE_S = 30.0
 STOPPED_EXIT_S = 9.5
 STOPPED_EXIT_GRACE_S = 5.0
@@ -38,10 +38,10 @@ class Saving:
 
 
 class Escalation:
-    """Turns a wish to stop that is not obeyed, or an end that hangs, into SIGTERM, then into SIGKILL."""
+    """Turns a stop request that is not obeyed, or an end that hangs, into SIGTERM, then into SIGKILL."""
 
     def __init__(self, now: float) -> None:
-        self._wished_at: float | None = None
+        self._requested_at: float | None = None
         self._unsaved_at: float | None = None
         self._changed_at = now
         self._saving = Saving()
@@ -51,23 +51,23 @@ class Escalation:
         self.was_told_to_end = False
 
     @property
-    def is_wished(self) -> bool:
-        return self._wished_at is not None
+    def is_stop_requested(self) -> bool:
+        return self._requested_at is not None
 
     @property
     def is_forced(self) -> bool:
         return self._terminated_at is not None
 
-    def wish(self, at: float, *, save: bool) -> None:
-        """Note that somebody wants the run to stop; the first wish counts, and the first without saving."""
-        if self._wished_at is None:
-            self._wished_at = at
+    def request_stop(self, at: float, *, save: bool) -> None:
+        """Note a stop request; the first one counts, and the first without saving."""
+        if self._requested_at is None:
+            self._requested_at = at
         if not save and self._unsaved_at is None:
             self._unsaved_at = at
 
     def take_back(self) -> None:
         """Note that a stop was refused, and the run goes on."""
-        self._wished_at = self._unsaved_at = None
+        self._requested_at = self._unsaved_at = None
         self._alive_at = -math.inf
 
     def state_changed(self, at: float) -> None:
@@ -75,23 +75,23 @@ class Escalation:
         self._changed_at = at
 
     def note_life(self, at: float) -> None:
-        """Note that the run is at work, and so may still come to where it hears the wish."""
-        if self._wished_at is not None and at < self._wished_at + LONGEST_WORK_S:
+        """Note that the run is at work, and so may still come to where it hears the request."""
+        if self._requested_at is not None and at < self._requested_at + LONGEST_WORK_S:
             self._alive_at = at
 
     def depends_on_life(self, state: State, now: float) -> bool:
         """Tell whether force will soon be used, unless the run is at work."""
-        if self._wished_at is None or self._unsaved_at is not None or self.is_forced:
+        if self._requested_at is None or self._unsaved_at is not None or self.is_forced:
             return False
-        since_s = now - self._wished_at
+        since_s = now - self._requested_at
         return state in ("running", "paused") and STOP_GRACE_S - LIFE_GRACE_S <= since_s < LONGEST_WORK_S
 
     def is_overdue(self, now: float) -> bool:
-        """Tell whether the wish should have been heard by now."""
-        return self._wished_at is not None and now > self._wished_at + STOP_GRACE_S
+        """Tell whether the request should have been heard by now."""
+        return self._requested_at is not None and now > self._requested_at + STOP_GRACE_S
 
     def note_saving(self, saving: Saving, at: float) -> None:
-        """Take a look at the checkpoint that is being written."""
+        """Note how far the checkpoint is that is being written."""
         if saving.num_bytes != self._saving.num_bytes:
             self._grown_at = self._moved_at = at
         elif saving.num_bytes and saving.is_at_disk and at - self._grown_at < FLUSH_S:
@@ -111,23 +111,23 @@ class Escalation:
     def _deadline(self, state: State) -> float | None:
         if state not in events.LIVE_STATES:
             return self._exit_deadline()
-        if self._wished_at is None:
+        if self._requested_at is None:
             return None
         if state in ("queued", "starting"):
-            return self._wished_at  # nothing has been trained that could be saved
+            return self._requested_at  # nothing has been trained that could be saved
         if self._unsaved_at is not None:
             return self._unsaved_at + STOP_GRACE_S
-        deadline = max(self._wished_at, self._moved_at) + STOP_GRACE_S
+        deadline = max(self._requested_at, self._moved_at) + STOP_GRACE_S
         if state != "stopping":
             return max(deadline, self._alive_at + LIFE_GRACE_S)
-        # One that was at work until it heard the wish has its time to save from then.
+        # One that was at work until it heard the request has its time to save from then.
         is_late = self._changed_at > self._alive_at + LIFE_GRACE_S
-        latest = self._wished_at + LATEST_S if is_late else math.inf
+        latest = self._requested_at + LATEST_S if is_late else math.inf
         return max(deadline, min(self._changed_at + SAVE_GRACE_S, latest))
 
     def _exit_deadline(self) -> float:
-        if self._wished_at is None:
+        if self._requested_at is None:
             return self._changed_at + EXIT_GRACE_S
-        if self._changed_at > self._wished_at + LATEST_S:
+        if self._changed_at > self._requested_at + LATEST_S:
             return self._changed_at + STOPPED_EXIT_GRACE_S  # it was allowed to save for longer
-        return max(self._wished_at + STOPPED_EXIT_S, self._changed_at + LATE_EXIT_GRACE_S)
+        return max(self._requested_at + STOPPED_EXIT_S, self._changed_at + LATE_EXIT_GRACE_S)

@@ -1,4 +1,4 @@
-"""The wishes to stop among a run's commands, as the supervisor hears them."""
+"""The stop requests among a run's commands, as the supervisor reads them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class StopRequests:
         self._is_refused = False
 
     def read(self) -> list[StopRequest]:
-        """Return the wishes to stop that have come since the last look."""
+        """Return the stop requests that have come since the last read."""
         try:
             with open_own(self._path) as file:
                 file.seek(self.offset)
@@ -45,7 +45,7 @@ class StopRequests:
             return []
         end = chunk.rfind(b"\n") + 1
         self.offset += end
-        return [wish for line in chunk[:end].split(b"\n") if (wish := _stop_request(line)) is not None]
+        return [found for line in chunk[:end].split(b"\n") if (found := _stop_request(line)) is not None]
 
 
 def _stop_request(line: bytes) -> StopRequest | None:

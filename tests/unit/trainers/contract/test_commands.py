@@ -1,0 +1,44 @@
+"""What a run can be asked: as a line of a file, as numbers between the ranks, and from a person."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from trainers.contract import commands
+from trainers.contract.commands import COMMAND_NAMES, COMMANDS, Command
+from trainers.contract.config import ConfigError
+
+
+@pytest.mark.parametrize("name", COMMAND_NAMES)
+def test_every_command_travels_between_the_ranks_as_it_is(name: str) -> None:
+    given = {"save": False, "learning_rate": 0.125}
+    arguments: dict[str, Any] = {each.name: given[each.name] for each in COMMANDS[name].arguments}
+    asked = Command(name=name, **arguments)
+    assert commands.from_numbers(commands.to_numbers(asked)) == asked
+    assert len(commands.to_numbers(asked)) == len(commands.to_numbers(None)) == commands.NUM_SENT
+
+
+def test_no_command_travels_as_none() -> None:
+    assert commands.from_numbers(commands.to_numbers(None)) is None
+
+
+def test_a_line_gives_a_command_with_what_it_leaves_out() -> None:
+    assert commands.parse({"name": "stop", "id": 7}) == Command(name="stop", id="7", save=True)
+    asked = {"name": "set_lr", "id": "a", "learning_rate": "0.5", "more": 1}
+    assert commands.parse(asked) == Command(name="set_lr", id="a", learning_rate=0.5)
+
+
+@pytest.mark.parametrize("rate", [0, -1, math.inf, math.nan])
+def test_a_line_with_a_rate_that_is_none_says_so(rate: float) -> None:
+    with pytest.raises(ValueError, match=r"learning_rate is .*, but allowed is: a number above 0"):
+        commands.parse({"name": "set_lr", "id": "a", "learning_rate": rate})
+
+
+def test_a_person_is_told_the_range_of_the_field() -> None:
+    (rate,) = COMMANDS["set_lr"].arguments
+    assert rate.checked(0.5) == 0.5
+    with pytest.raises(ConfigError, match="learning_rate is 'fast'"):
+        rate.checked("fast")

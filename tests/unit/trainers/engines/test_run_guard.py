@@ -1,0 +1,219 @@
+"""When a run's guard uses force, with no process behind it: stop requests, saves, work and hangs."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from tests.harness import all_events
+from trainers.contract import config
+from trainers.contract.events import State
+from trainers.contract.rundir import RunDirectory
+from trainers.engines.heartbeats.heartbeat_board import Board
+from trainers.engines.local.diagnosis.autopsy import Cause
+from trainers.engines.local.stopping import run_guard
+from trainers.engines.local.stopping.escalation import EXIT_GRACE_S, STOP_GRACE_S, TERM_GRACE_S
+from trainers.engines.local.stopping.run_guard import RunGuard
+
+
+class FakeTorchrun:
+    """Counts the SIGTERMs it gets."""
+
+    num_terminated = 0
+
+    def terminate(self) -> None:
+        self.num_terminated += 1
+
+
+class FakeTree:
+    """Counts how often everything is killed."""
+
+    num_killed = 0
+
+    def look(self, *, now: bool = False) -> None:
+        assert now
+
+    def kill(self) -> None:
+        self.num_killed += 1
+
+
+class FakeWatch:
+    """Finds what it is told to."""
+
+    finds: Cause | None = None
+    has_passed = False
+    num_forgotten = 0
+    num_followed = 0
+    works = False
+
+    def look(self) -> Cause | None:
+        return self.finds
+
+    def follow(self) -> float | None:
+        self.num_followed += 1
+        return 1.0
+
+    def is_at_work(self) -> bool:
+        return self.works
+
+    def forget(self) -> None:
+        self.num_forgotten += 1
+
+
+class Guarded:
+    """A guard with the run's state, and the processes it believes in."""
+
+    def __init__(self, run: RunDirectory, monkeypatch: pytest.MonkeyPatch, *states: State) -> None:
+        self._monkeypatch = monkeypatch
+        self.torchrun, self.tree, self.watch = FakeTorchrun(), FakeTree(), FakeWatch()
+        self.state: State = "starting"
+        self.pass_time(0.0)
+        self.guard = RunGuard(run)
+        self.say(*states)
+
+    def pass_time(self, seconds: float) -> None:
+        """Move the guard's clock on, and let it stand still from then on."""
+        pass_time(self._monkeypatch, seconds)
+
+    def watch_ranks(self, on_hang: str = "end") -> None:
+        """Let the guard believe the fake watch."""
+        self._monkeypatch.setattr(run_guard, "HangWatch", lambda *_: self.watch)
+        self.guard.watch_ranks(config.parse({"on_hang": on_hang}), Board(1))
+
+    def say(self, *states: State) -> None:
+        """Let rank 0 report these states."""
+        self.guard.note_events([{"kind": "state", "state": state} for state in states], self.state)
+        self.state = [self.state, *states][-1]
+
+    def enforce(self) -> None:
+        self.guard.enforce(self.state, self.torchrun, self.tree)  # type: ignore[arg-type]
+
+
+def pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Move the clock of guards on, and let it stand still from then on."""
+    now = run_guard.time.monotonic() + seconds
+    clock = SimpleNamespace(time=time.time, sleep=time.sleep, monotonic=lambda: now)
+    monkeypatch.setattr(run_guard, "time", clock)
+
+
+def test_stop_that_is_not_heard_is_sigterm_then_sigkill(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = Guarded(run, monkeypatch, "running")
+    run.append_command("stop")
+    subject.guard.read_requests()
+    subject.enforce()
+    assert subject.torchrun.num_terminated == 0, "it has its time"
+    assert subject.guard.is_stop_requested and not subject.guard.is_forced
+    subject.pass_time(STOP_GRACE_S + 1)
+    subject.enforce()
+    assert (subject.torchrun.num_terminated, subject.tree.num_killed) == (1, 0)
+    assert subject.guard.is_forced
+    subject.pass_time(TERM_GRACE_S + 1)
+    subject.enforce()
+    assert (subject.torchrun.num_terminated, subject.tree.num_killed) == (1, 1)
+
+
+def test_stop_of_a_run_at_work_is_waited_for_and_said_so_once(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = Guarded(run, monkeypatch, "running")
+    subject.watch_ranks()
+    subject.watch.works = True
+    run.append_command("stop")
+    subject.guard.read_requests()
+    for _ in range(20):
+        subject.enforce()
+        subject.pass_time(2.0)
+    assert subject.torchrun.num_terminated == 0 and subject.watch.num_followed == 20
+    warnings = [event for event in all_events(run) if event["kind"] == "warning"]
+    assert [event["code"] for event in warnings] == ["stop_waits"]
+    subject.watch.works = False
+    subject.pass_time(STOP_GRACE_S)
+    subject.enforce()
+    assert subject.torchrun.num_terminated == 1
+
+
+def test_save_that_grows_is_waited_for(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = Guarded(run, monkeypatch, "running")
+    run.append_command("stop")
+    subject.guard.read_requests()
+    subject.say("stopping")
+    partial = run.checkpoints / ".step_7.partial"
+    partial.mkdir(parents=True)
+    for num_bytes in (1, 2, 3):
+        (partial / "model.safetensors").write_bytes(b"x" * num_bytes)
+        subject.enforce()
+        subject.pass_time(STOP_GRACE_S - 1)
+        subject.enforce()
+        assert subject.torchrun.num_terminated == 0, "there is more and more of it"
+    subject.pass_time(STOP_GRACE_S + 1)
+    subject.enforce()
+    assert subject.torchrun.num_terminated == 1, "nothing more was written"
+
+
+def test_stop_that_was_refused_is_not_enforced_later(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = Guarded(run, monkeypatch, "running")
+    run.append_command("stop")
+    subject.guard.read_requests()
+    subject.say("stopping", "running")
+    subject.pass_time(1000.0)
+    subject.enforce()
+    assert subject.torchrun.num_terminated == 0
+
+
+def test_stop_is_unanswered_until_the_run_answers_it(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = Guarded(run, monkeypatch, "running")
+    first, second = run.append_command("stop"), run.append_command("stop", save=False)
+    subject.guard.read_requests()
+    assert subject.guard.unanswered == [first, second]
+    subject.guard.note_events([{"kind": "command", "id": first}], "running")
+    assert subject.guard.unanswered == [second]
+
+
+def test_sigterm_skips_the_polite_part(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = Guarded(run, monkeypatch, "running")
+    subject.guard.tell_to_end()
+    subject.enforce()
+    assert subject.torchrun.num_terminated == 1
+
+
+def test_run_that_hangs_at_its_exit_is_ended(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = Guarded(run, monkeypatch, "running", "finished")
+    subject.enforce()
+    assert subject.torchrun.num_terminated == 0
+    subject.pass_time(EXIT_GRACE_S + 1)
+    subject.enforce()
+    assert subject.torchrun.num_terminated == 1
+
+
+def test_hang_is_killed_and_kept_as_the_cause(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    subject = Guarded(run, monkeypatch, "running")
+    subject.watch_ranks()
+    subject.enforce()
+    assert (subject.guard.hang, subject.tree.num_killed) == (None, 0)
+    subject.watch.finds = Cause(code="hang", message="Rank 1.", hint="Look.", rank=1)
+    subject.enforce()
+    assert (subject.guard.hang, subject.tree.num_killed) == (subject.watch.finds, 1)
+
+
+def test_hang_of_a_run_that_waits_is_said_and_so_is_its_end(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = Guarded(run, monkeypatch, "running")
+    subject.watch_ranks(on_hang="wait")
+    subject.watch.finds = Cause(code="hang", message="Rank 1.", hint="Look.", rank=1)
+    subject.enforce()
+    subject.watch.finds = None
+    subject.enforce()
+    subject.watch.has_passed = True
+    subject.enforce()
+    said = [event["code"] for event in all_events(run) if event["kind"] == "warning"]
+    assert said == ["hang", "hang_over"]
+    assert (subject.tree.num_killed, subject.watch.num_forgotten) == (0, 1)
