@@ -60,7 +60,7 @@ Lifespan = Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]
 # thread that computes.
 SWITCH_INTERVAL_S = 0.0005
 TIDY_EVERY_S = 30.0
-QUEUE_LOOKS_EVERY_S = 0.02
+QUEUE_POLL_EVERY_S = 0.02
 DEAD_CONNECTION_MS = 20_000
 
 
@@ -198,8 +198,8 @@ def calm(demo: gr.Blocks) -> None:
     By itself it looks a thousand times, also when nobody is there: 3% of a core that trains, too.
     """
     queue = demo._queue  # noqa: SLF001 - no setting of Gradio's reaches it
-    queue.sleep_when_free = QUEUE_LOOKS_EVERY_S
-    queue.progress_update_sleep_when_free = 5 * QUEUE_LOOKS_EVERY_S
+    queue.sleep_when_free = QUEUE_POLL_EVERY_S
+    queue.progress_update_sleep_when_free = 5 * QUEUE_POLL_EVERY_S
 
 
 def _theme() -> gr.themes.Base:

@@ -29,7 +29,7 @@ Payload = dict[str, Any]
 
 
 def message_for(
-    view: RunView, since: int, look: ChartView = PLAIN_VIEW, known: Known | None = None
+    view: RunView, since: int, chart_view: ChartView = PLAIN_VIEW, known: Known | None = None
 ) -> Payload:
     """Return what a client with the cursor `since` has not seen; a whole snapshot if necessary."""
     with view.lock:
@@ -40,7 +40,7 @@ def message_for(
         message: Payload = {
             "type": "snapshot" if is_snapshot else "delta",
             "cursor": series.next_seq,
-            "traces": series.snapshot(look) if is_snapshot else series.delta(since, look),
+            "traces": series.snapshot(chart_view) if is_snapshot else series.delta(since, chart_view),
             "head": head(view, series),
             "marks": [mark for mark in series.marks[-MAX_MARKS:] if mark["seq"] >= first],
         }

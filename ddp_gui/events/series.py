@@ -107,61 +107,65 @@ class Series:
         (t0, s0), (t1, s1) = self._recent[0], self._recent[-1]
         return (s1 - s0) / (t1 - t0) if t1 > t0 else None
 
-    def snapshot(self, look: ChartView = PLAIN_VIEW) -> dict[str, Trace]:
+    def snapshot(self, chart_view: ChartView = PLAIN_VIEW) -> dict[str, Trace]:
         """Return every trace, thinned to `MAX_POINTS`."""
-        traces = self._step_traces(0, self.steps.length, look)
+        traces = self._step_traces(0, self.steps.length, chart_view)
         evaluated = self.evaluation_table
-        traces |= _all_of(evaluated, 0, evaluated.length, {name: name for name in evaluated.fields}, look)
+        traces |= _all_of(
+            evaluated, 0, evaluated.length, {name: name for name in evaluated.fields}, chart_view
+        )
         for rank, table in self.devices.items():
             traces |= _all_of(table, 0, table.length, _of_rank(rank), ChartView(axis="time"))
         return traces
 
-    def delta(self, since_seq: int, look: ChartView = PLAIN_VIEW) -> dict[str, Trace]:
+    def delta(self, since_seq: int, chart_view: ChartView = PLAIN_VIEW) -> dict[str, Trace]:
         """Return the points of events from `since_seq` on, for traces that have any."""
         is_small = self.next_seq - since_seq <= FEW_EVENTS
         most = MAX_POINTS_OF_FEW_EVENTS if is_small else MAX_POINTS_OF_MANY_EVENTS
         first = self.steps.since(since_seq)
-        traces = self._new_steps(first, most, look) if first < self.steps.length else {}
+        traces = self._new_steps(first, most, chart_view) if first < self.steps.length else {}
         evaluated = self.evaluation_table
         first = evaluated.since(since_seq)
-        traces |= _all_of(evaluated, first, evaluated.length, {name: name for name in evaluated.fields}, look)
+        traces |= _all_of(
+            evaluated, first, evaluated.length, {name: name for name in evaluated.fields}, chart_view
+        )
         for rank, table in self.devices.items():
             first = table.since(since_seq)
             traces |= _all_of(table, first, table.length, _of_rank(rank), ChartView(axis="time"), most)
         return traces
 
-    def range(self, low: float, high: float, look: ChartView = PLAIN_VIEW) -> dict[str, Trace]:
+    def range(self, low: float, high: float, chart_view: ChartView = PLAIN_VIEW) -> dict[str, Trace]:
         """Return the traces between two positions of the axis, decimated if there are many points."""
-        first, last = self.steps.between(low, high, look.axis)
-        traces = self._step_traces(first, last, look, MAX_POINTS_OF_A_RANGE)
+        first, last = self.steps.between(low, high, chart_view.axis)
+        traces = self._step_traces(first, last, chart_view, MAX_POINTS_OF_A_RANGE)
         evaluated = self.evaluation_table
         names = {name: name for name in evaluated.fields}
-        return traces | _all_of(evaluated, *evaluated.between(low, high, look.axis), names, look)
+        return traces | _all_of(evaluated, *evaluated.between(low, high, chart_view.axis), names, chart_view)
 
     def _step_traces(
-        self, first: int, last: int, look: ChartView, most: int = MAX_POINTS
+        self, first: int, last: int, chart_view: ChartView, most: int = MAX_POINTS
     ) -> dict[str, Trace]:
         traces = _all_of(
-            self.steps, first, last, {name: name for name in ("loss", *charts.columns())}, look, most
+            self.steps, first, last, {name: name for name in ("loss", *charts.columns())}, chart_view, most
         )
-        if look.smoothing > 1 and last > first:
-            smooth = self.steps.mean_of_newest("loss", look.smoothing, first, last)
-            traces[SMOOTHED] = _trace(self.steps.x(look.axis)[first:last], smooth, most)
+        if chart_view.smoothing > 1 and last > first:
+            smooth = self.steps.mean_of_newest("loss", chart_view.smoothing, first, last)
+            traces[SMOOTHED] = _trace(self.steps.x(chart_view.axis)[first:last], smooth, most)
         return traces
 
-    def _new_steps(self, first: int, most: int, look: ChartView) -> dict[str, Trace]:
+    def _new_steps(self, first: int, most: int, chart_view: ChartView) -> dict[str, Trace]:
         """Return new points at the x positions of the loss: one x for all traces, to save bytes."""
         table, last = self.steps, self.steps.length
-        x, loss = table.x(look.axis)[first:last], table.column("loss")[first:last]
+        x, loss = table.x(chart_view.axis)[first:last], table.column("loss")[first:last]
         chosen = thin(x, loss, most)
         traces: dict[str, Trace] = {"loss": {"x": shown_x(x[chosen]), "y": shown(loss[chosen])}}
-        if look.smoothing > 1:
-            smooth = table.mean_of_newest("loss", look.smoothing, first, last)
+        if chart_view.smoothing > 1:
+            smooth = table.mean_of_newest("loss", chart_view.smoothing, first, last)
             traces[SMOOTHED] = {"as": "loss", "y": shown(smooth[chosen])}
         for name in charts.columns(sparse=False):
             traces[name] = {"as": "loss", "y": shown(table.column(name)[first:last][chosen])}
         sparse = {name: name for name in charts.columns(sparse=True)}
-        return traces | _all_of(table, first, last, sparse, look, most)
+        return traces | _all_of(table, first, last, sparse, chart_view, most)
 
     def _take(self, event: Event) -> None:
         self.next_seq = event["seq"] + 1
@@ -276,7 +280,7 @@ def _of_rank(rank: int) -> dict[str, str]:
 
 
 def _all_of(
-    table: Table, first: int, last: int, names: dict[str, str], look: ChartView, most: int = MAX_POINTS
+    table: Table, first: int, last: int, names: dict[str, str], chart_view: ChartView, most: int = MAX_POINTS
 ) -> dict[str, Trace]:
     """Return the traces of some columns of a slice, by the name each has on the page; empty ones left out.
 
@@ -285,7 +289,7 @@ def _all_of(
     """
     if last <= first:
         return {}
-    x = table.x(look.axis)[first:last]
+    x = table.x(chart_view.axis)[first:last]
     sparse = charts.columns(sparse=True)
     traces = {}
     for column, name in names.items():

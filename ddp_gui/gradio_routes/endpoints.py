@@ -21,11 +21,11 @@ def register(*functions: Function, workers: Workers = CLICKS) -> None:
     for function in functions:
         # Not queued by Gradio, and not serialised if a program uses its queue anyway: a click must not wait
         # behind another person's.
-        asked = knowing_who_asks(function, workers)
+        asked = as_current_user(function, workers)
         gr.api(asked, api_name=function.__name__, queue=False, concurrency_limit=None)
 
 
-def knowing_who_asks(function: Function, workers: Workers = CLICKS) -> Function:
+def as_current_user(function: Function, workers: Workers = CLICKS) -> Function:
     """Wrap a Gradio handler so that `current_user` is set inside it, and it runs in these threads.
 
     Gradio runs what is queued in tasks of its own, which context variables do not reach; the request does.

@@ -31,13 +31,13 @@ class MachineApi:
         machine_checks: MachineChecks,
         report: MachineReport,
         store: RunStore,
-        line: Scheduler,
+        scheduler: Scheduler,
     ) -> None:
         self._checks = checks
         self._machine_checks = machine_checks
         self._report = report
         self._store = store
-        self._line = line
+        self._scheduler = scheduler
         self._started_by: dict[str, str] = {}
         self._starts = RateLimit("a check", MOST_STARTS, 60.0)
         self._machine_starts = RateLimit(
@@ -78,7 +78,7 @@ class MachineApi:
         def start() -> dict[str, Any]:
             rights.require_teacher("check this machine: it uses every free GPU while it runs")
             self._machine_starts.count()
-            return self._line.with_gpus(self._machine_checks.start).to_json()
+            return self._scheduler.with_gpus(self._machine_checks.start).to_json()
 
         return in_plain_words(start)
 

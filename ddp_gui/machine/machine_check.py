@@ -54,7 +54,7 @@ class RunningCheck:
     process: subprocess.Popen[bytes] | None = None
     state: State | None = None
     error: str | None = None
-    is_cancel_wished: bool = False
+    is_cancel_requested: bool = False
     has_ended: threading.Event = field(default_factory=threading.Event)
 
     def to_json(self) -> State:
@@ -81,7 +81,7 @@ class RunningCheck:
             state = state | {"took_s": took_s}
             if has_ended:
                 state = state | {"state": "cancelled" if self.error is None else "failed", "now": None}
-        is_being_cancelled = self.is_cancel_wished and not has_ended
+        is_being_cancelled = self.is_cancel_requested and not has_ended
         return state | {"is_being_cancelled": is_being_cancelled, "error": self.error}
 
 
@@ -178,7 +178,7 @@ class MachineChecks:
         """
         running = self._running()
         if running is not None and running.check_id == check_id:
-            running.is_cancel_wished = True
+            running.is_cancel_requested = True
         return self.find(check_id)
 
     def report(self, check_id: str) -> Path:
@@ -198,7 +198,7 @@ class MachineChecks:
     def close(self) -> None:
         """End a running check and wait until no process is left, when the page ends."""
         if (running := self._running()) is not None:
-            running.is_cancel_wished = True
+            running.is_cancel_requested = True
             running.has_ended.wait()
 
     def _running(self) -> RunningCheck | None:
@@ -242,7 +242,7 @@ class MachineChecks:
                 said_last, offset = _last_state(said, offset, said_last)
                 if said_last is not None and said_last["state"] == "running":
                     check.state = said_last  # its final state is shown only when no process is left
-                if check.is_cancel_wished and not is_told:
+                if check.is_cancel_requested and not is_told:
                     process.send_signal(signal.SIGTERM)
                     deadline, is_told = time.monotonic() + CANCEL_S, True
                 check.has_ended.wait(POLL_S)
@@ -253,7 +253,7 @@ class MachineChecks:
         check.state, _ = _last_state(said, offset, said_last)
         if check.state is not None and check.state["state"] != "running":
             return None
-        if check.is_cancel_wished:
+        if check.is_cancel_requested:
             return None
         if was_ended:
             return f"The check was not done after {LIMIT_S / 60:.0f} minutes and was stopped."

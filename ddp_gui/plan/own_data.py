@@ -56,11 +56,11 @@ class OwnData:
         # Also set by an inspection whose requesters have gone.
         self._lock = threading.RLock()
         self._going_on: dict[_Key, Future[Inspection]] = {}
-        self._seen: dict[_Key, Inspection] = {}
+        self._inspections: dict[_Key, Inspection] = {}
 
     def remembered(self, config: Config) -> Inspection | None:
         """Return the cached inspection of this data, if nothing has changed since."""
-        return self._seen.get(_key(config))
+        return self._inspections.get(_key(config))
 
     async def inspect(self, config: Config, *, anew: bool = False) -> Inspection:
         """Inspect the data; takes from a second to minutes, without blocking a thread.
@@ -80,40 +80,40 @@ class OwnData:
             raise ConfigError([Problem(field="data_path", value="", allowed=allowed)])
         key = await CLICKS.run(_key, config)
         with self._lock:
-            if not anew and (seen := self._seen.get(key)) is not None:
-                return seen
-            look = self._going_on.get(key)
-            if look is None:
-                look = self._going_on[key] = READERS.submit(partial(self._ask, config, key))
-                look.add_done_callback(lambda _: self._going_on.pop(key, None))
+            if not anew and (known := self._inspections.get(key)) is not None:
+                return known
+            pending = self._going_on.get(key)
+            if pending is None:
+                pending = self._going_on[key] = READERS.submit(partial(self._ask, config, key))
+                pending.add_done_callback(lambda _: self._going_on.pop(key, None))
         # A cancelled request must not cancel it for the others.
-        return await asyncio.shield(asyncio.wrap_future(look))
+        return await asyncio.shield(asyncio.wrap_future(pending))
 
     def _ask(self, config: Config, key: _Key) -> Inspection:
-        seen = _ask(config)
+        known = _ask(config)
         with self._lock:
-            self._seen.pop(key, None)
-            while len(self._seen) >= MAX_REMEMBERED:
-                del self._seen[next(iter(self._seen))]
-            self._seen[key] = seen
-        return seen
+            self._inspections.pop(key, None)
+            while len(self._inspections) >= MAX_REMEMBERED:
+                del self._inspections[next(iter(self._inspections))]
+            self._inspections[key] = known
+        return known
 
-    def extend(self, catalogue: Catalogue, config: Config, look: Inspection | None) -> Catalogue:
+    def extend(self, catalogue: Catalogue, config: Config, known: Inspection | None) -> Catalogue:
         """Return a catalogue that has this data.
 
         Raises:
             ConfigError: when the data cannot be used, with its faults by name and line.
         """
-        if look is None:
+        if known is None:
             allowed = "data that has been inspected: press Inspect"
             raise ConfigError([Problem(field="data_path", value=config.data_path, allowed=allowed)])
-        if look.dataset is None or not look.ok:
-            faults = [problem_in_words(problem) for problem in look.problems if problem["is_fatal"]]
+        if known.dataset is None or not known.ok:
+            faults = [problem_in_words(problem) for problem in known.problems if problem["is_fatal"]]
             more = [f"And {len(faults) - MAX_PROBLEMS_TOLD} more."] if len(faults) > MAX_PROBLEMS_TOLD else []
             told = " ".join([*faults[:MAX_PROBLEMS_TOLD], *more])
             allowed = f"data without these faults: {told.removesuffix('.')}"
             raise ConfigError([Problem(field="data_path", value=config.data_path, allowed=allowed)])
-        return catalogue.with_dataset(look.dataset, look.counts)
+        return catalogue.with_dataset(known.dataset, known.counts)
 
 
 def problem_in_words(problem: Mapping[str, Any]) -> str:
@@ -156,8 +156,8 @@ def _key(config: Config) -> _Key:
         state = [_state_of(path)]
         if path.is_dir():
             with os.scandir(path) as entries:
-                seen = itertools.islice(entries, MAX_ENTRIES_SEEN)
-                inside = sorted(entry.path for entry in seen if entry.is_dir())
+                shown = itertools.islice(entries, MAX_ENTRIES_SEEN)
+                inside = sorted(entry.path for entry in shown if entry.is_dir())
             state += [_state_of(Path(folder)) for folder in inside[:MAX_FOLDERS_WATCHED]]
     except (OSError, ValueError, RuntimeError):  # RuntimeError: "~" of an unknown user
         name, state = config.data_path, []

@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from ddp_gui.gradio_routes.endpoints import knowing_who_asks
+from ddp_gui.gradio_routes.endpoints import as_current_user
 from ddp_gui.gradio_routes.uploads import KINDS, Uploads
 from ddp_gui.http.visible import visible
 from ddp_gui.launch.user_errors import shown_as_text
@@ -25,8 +25,8 @@ class Controls:
 
     group: gr.Column
     upload: gr.UploadButton
-    look: gr.Button
-    seen: gr.HTML
+    inspect_button: gr.Button
+    result: gr.HTML
 
 
 def add_controls(form: Form) -> Controls:
@@ -36,18 +36,18 @@ def add_controls(form: Form) -> Controls:
             form.add_controls("data_path")
         with gr.Row():
             upload = gr.UploadButton("Upload a file", file_types=list(KINDS), size="md")
-            look = gr.Button("Inspect", size="md", elem_id="inspect-button")
+            inspect_button = gr.Button("Inspect", size="md", elem_id="inspect-button")
         with gr.Group(elem_classes="ddp-fold"), gr.Row():
             form.add_controls("data_task", "label_column", "skip_unreadable")
-        seen = gr.HTML(words.NOT_LOOKED, elem_id="own-data-seen")
-    return Controls(group=group, upload=upload, look=look, seen=seen)
+        result = gr.HTML(words.NOT_INSPECTED, elem_id="own-data-seen")
+    return Controls(group=group, upload=upload, inspect_button=inspect_button, result=result)
 
 
 def connect(own: Controls, form: Form, api: Api, uploads: Uploads, controls: list[Any]) -> list[Any]:
     """Connect the buttons; return the events after which the plan is to be made again."""
     model, label = form.controls["model"], form.controls["label_column"]
 
-    @knowing_who_asks
+    @as_current_user
     def take(uploaded: str) -> str:
         try:
             return str(uploads.keep(uploaded))
@@ -58,49 +58,49 @@ def connect(own: Controls, form: Form, api: Api, uploads: Uploads, controls: lis
         raw = form.to_raw(*values)
         asked = {name: raw[name] for name in ASKED}
         try:
-            seen = await api.inspect(asked, anew=anew)
+            result = await api.inspect(asked, anew=anew)
         except (ValueError, InspectionError) as error:
             raise shown_as_text(error) from error
-        columns = [(visible(str(column["name"])), str(column["name"])) for column in seen.columns]
-        choices = form.model_choices_for_task(seen.task) if seen.task else []
+        columns = [(visible(str(column["name"])), str(column["name"])) for column in result.columns]
+        choices = form.model_choices_for_task(result.task) if result.task else []
         names = [name for _, name in choices]
         picked = raw["model"] if raw["model"] in names else names[0] if names else gr.skip()
         return (
-            words.own_data(seen),
+            words.own_data(result),
             gr.update(choices=[LAST_COLUMN, *columns]),
             gr.update(choices=choices, value=picked) if choices else gr.skip(),
         )
 
-    looking: dict[str, Any] = {
+    options: dict[str, Any] = {
         "trigger_mode": "once",
         "concurrency_limit": None,
-        "show_progress_on": own.seen,
+        "show_progress_on": own.result,
         "api_visibility": "private",
     }
 
-    @knowing_who_asks
+    @as_current_user
     async def inspect_shown(*values: Any) -> tuple[str, Any, Any]:
         return await inspect(*values)
 
-    @knowing_who_asks
+    @as_current_user
     async def inspect_again(*values: Any) -> tuple[str, Any, Any]:
         return await inspect(*values, anew=True)
 
-    outputs = [own.seen, label, model]
+    outputs = [own.result, label, model]
     taken = own.upload.upload(
         take,
         own.upload,
         form.controls["data_path"],
         concurrency_limit=None,
         api_visibility="private",
-    ).success(inspect_shown, controls, outputs, **looking)
-    asked = own.look.click(inspect_again, controls, outputs, **looking)
+    ).success(inspect_shown, controls, outputs, **options)
+    asked = own.inspect_button.click(inspect_again, controls, outputs, **options)
     changed = gr.on(
         [form.controls["data_task"].input, label.input],
         inspect_shown,
         controls,
         outputs,
-        **looking,
+        **options,
     )
     return [taken, asked, changed]
 

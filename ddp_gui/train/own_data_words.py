@@ -16,38 +16,43 @@ MAX_COLUMNS_SHOWN = 8
 MAX_CLASSES_SHOWN = 12
 MAX_CELL = 60
 
-NOT_LOOKED = (
+NOT_INSPECTED = (
     '<div class="ddp-own"><p>Give a path on this machine, or upload a zip of images in class folders, '
     "a table (csv, tsv, parquet) or a text. “Inspect” shows what it was taken for, before anything "
     "is trained.</p></div>"
 )
 
 
-def own_data(look: Inspection) -> str:
+def own_data(inspection: Inspection) -> str:
     """Show what was seen of a person's data: what it was taken for, its faults, a preview."""
-    taken = (look.task or "data that cannot be used").replace("_", " ")
+    taken = (inspection.task or "data that cannot be used").replace("_", " ")
 
     def kind(problem: Mapping[str, Any]) -> str:
         return "ddp-fatal" if problem["is_fatal"] else "ddp-harmless"
 
-    parts = [f"<p>Recognised as <b>{as_html(taken)}</b>. {_sizes(look)}</p>"]
-    if look.problems:
+    parts = [f"<p>Recognised as <b>{as_html(taken)}</b>. {_sizes(inspection)}</p>"]
+    if inspection.problems:
         lines = "".join(
             f'<li class="{kind(problem)}">{as_html(problem_in_words(problem))}</li>'
-            for problem in look.problems[:MAX_PROBLEMS_SHOWN]
+            for problem in inspection.problems[:MAX_PROBLEMS_SHOWN]
         )
-        more = look.num_problems - min(len(look.problems), MAX_PROBLEMS_SHOWN)
+        more = inspection.num_problems - min(len(inspection.problems), MAX_PROBLEMS_SHOWN)
         rest = f"<li>and {more:,} more</li>" if more > 0 else ""
         parts.append(f'<ul class="ddp-faults">{lines}{rest}</ul>')
-    parts += [_pictures(look.preview), _rows(look.preview), _counts(look.preview), _text(look.preview)]
-    parts.append(_measures(look))
+    parts += [
+        _pictures(inspection.preview),
+        _rows(inspection.preview),
+        _counts(inspection.preview),
+        _text(inspection.preview),
+    ]
+    parts.append(_measures(inspection))
     return f'<div class="ddp-own">{"".join(parts)}</div>'
 
 
-def _sizes(look: Inspection) -> str:
-    if look.dataset is None:
+def _sizes(inspection: Inspection) -> str:
+    if inspection.dataset is None:
         return ""
-    about, unit = look.dataset, as_html(look.dataset.sample_unit)
+    about, unit = inspection.dataset, as_html(inspection.dataset.sample_unit)
     return f"{about.num_train:,} {unit} to train, {about.num_validation:,} to validate."
 
 
@@ -104,16 +109,18 @@ def _counts(preview: Mapping[str, Any]) -> str:
     return f"<p>{len(shown):,} classes: {', '.join(shown[:MAX_CLASSES_SHOWN])}{more}.</p>"
 
 
-def _measures(look: Inspection) -> str:
+def _measures(inspection: Inspection) -> str:
     """Say how many and how long: what decides on batch, sequence length and model."""
-    preview, said = look.preview, []
+    preview, said = inspection.preview, []
     if shape := preview.get("shape"):
         channels, height, width = shape
         said.append(
             f"Every image becomes {width} × {height} pixels, {'grey' if channels == 1 else 'in colour'}."
         )
     if rows := preview.get("num_rows"):
-        label = f"; to be predicted: <b>{_cell(look.label_column)}</b>" if look.label_column else ""
+        label = (
+            f"; to be predicted: <b>{_cell(inspection.label_column)}</b>" if inspection.label_column else ""
+        )
         said.append(f"{rows:,} rows{label}.")
     if target := preview.get("target"):
         said.append(

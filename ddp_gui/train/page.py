@@ -9,7 +9,7 @@ from typing import Any
 import gradio as gr
 
 from ddp_gui.devices.capacity import Machine
-from ddp_gui.gradio_routes.endpoints import knowing_who_asks
+from ddp_gui.gradio_routes.endpoints import as_current_user
 from ddp_gui.gradio_routes.uploads import Uploads
 from ddp_gui.http import shell
 from ddp_gui.http.visible import visible
@@ -69,7 +69,7 @@ class TrainPage:
             with gr.Column(scale=4, min_width=320):
                 self._add_what_start_does()
         self._started_run = gr.Textbox(visible=False)
-        self._preview_for_who_asks = knowing_who_asks(self._preview)
+        self._preview_for_user = as_current_user(self._preview)
         self._controls = [self.form.controls[name] for name in self.form.names]
         self._connect_choices()
         self._connect_preview()
@@ -185,13 +185,13 @@ class TrainPage:
         changes = [control.change for control in self._controls]
         gr.on(
             changes,
-            self._preview_for_who_asks,
+            self._preview_for_user,
             self._controls,
             self._said,
             trigger_mode="always_last",
             **QUIET,
         )
-        gr.on(None, self._preview_for_who_asks, self._controls, self._said, **QUIET)
+        gr.on(None, self._preview_for_user, self._controls, self._said, **QUIET)
 
     # Choices that depend on other choices
 
@@ -232,8 +232,8 @@ class TrainPage:
         }
         dataset.input(self._fit_dataset, [dataset, model], model, **QUIET).then(**fitting)
         model.input(**fitting)
-        for looked in own_data_page.connect(self._own, self.form, self.api, self.uploads, self._controls):
-            looked.then(**fitting).then(self._preview_for_who_asks, self._controls, self._said, **QUIET)
+        for inspected in own_data_page.connect(self._own, self.form, self.api, self.uploads, self._controls):
+            inspected.then(**fitting).then(self._preview_for_user, self._controls, self._said, **QUIET)
         for other, names in self.form.depending().items():
             shown = [fields[name] for name in names]
             fields[other].change(partial(self.form.shown_if_meant, other), fields[other], shown, **QUIET)
@@ -250,7 +250,7 @@ class TrainPage:
         for name, button in self.preset_buttons:
             button.click(partial(self._fill_from_preset, name), None, self._controls, **QUIET)
         outputs = [self._not_filled, *self._controls]
-        gr.on(None, knowing_who_asks(self._fill_from_address), None, outputs, **QUIET)
+        gr.on(None, as_current_user(self._fill_from_address), None, outputs, **QUIET)
 
     def _fill_from_preset(self, name: str) -> list[Any]:
         return fill_in.updates(self.form, presets.find(name).values)
@@ -276,7 +276,7 @@ class TrainPage:
     def _connect_start(self) -> None:
         # Queued, other than the rest: only then does Gradio show an error as a message.
         self._start.click(
-            knowing_who_asks(self._press_start),
+            as_current_user(self._press_start),
             [self._share, *self._controls],
             self._started_run,
             trigger_mode="once",

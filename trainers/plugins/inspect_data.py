@@ -105,15 +105,15 @@ def _inspect(own: Own, options: DataOptions, answer: dict[str, Any], *, prepare:
     kind = own.kind
     answer["kind"] = kind.name
     answer["fingerprint"] = own.fingerprint
-    look: Any = kind.inspect(own.problems)
-    answer |= _clean(kind.about(look))
+    inspection: Any = kind.inspect(own.problems)
+    answer |= _clean(kind.about(inspection))
     own.problems.check(options.path)
     is_there = cache.find(own.fingerprint) is not None
-    estimate = None if prepare or is_there or _is_small(options, answer) else kind.estimate(look)
+    estimate = None if prepare or is_there or _is_small(options, answer) else kind.estimate(inspection)
     if estimate is not None:
         answer["is_estimate"] = True
         return estimate
-    own.prepare_from(look)
+    own.prepare_from(inspection)
     answer["is_prepared"] = True
     return own.spec()
 

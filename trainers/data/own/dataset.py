@@ -56,27 +56,27 @@ class Own:
         """The prepared data, made if it is not there."""
         return cache.find_or_make(self.fingerprint, self._prepare)
 
-    def prepare_from(self, look: Any) -> None:
+    def prepare_from(self, inspection: Any) -> None:
         """Prepare with what was already looked at, if it is not prepared yet."""
 
         def make(folder: Path) -> cache.Meta:
-            return self._prepare_what_was_seen(look, folder)
+            return self._prepare_inspected(inspection, folder)
 
         self.prepared = cache.find_or_make(self.fingerprint, make)
 
     def _prepare(self, folder: Path) -> cache.Meta:
         with limits.bounded(self._options.path, seconds=limits.PREPARE_S):
-            look: Any = self.kind.inspect(self.problems)
+            inspection: Any = self.kind.inspect(self.problems)
             self.problems.check(self._options.path)
-            meta = self._prepare_what_was_seen(look, folder)
+            meta = self._prepare_inspected(inspection, folder)
         for note in self.problems.shown:
             log.info("own data: %s", note)
         return meta
 
-    def _prepare_what_was_seen(self, look: Any, folder: Path) -> cache.Meta:
+    def _prepare_inspected(self, inspection: Any, folder: Path) -> cache.Meta:
         """Prepare, and see that nobody wrote to the data between the look and now."""
         try:
-            meta = self.kind.prepare(look, folder, self.problems)
+            meta = self.kind.prepare(inspection, folder, self.problems)
         except (ValueError, LookupError, OSError):
             # What the look saw need not be there any more; data that stayed as it was has another fault.
             self._check_unchanged()

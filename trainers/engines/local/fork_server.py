@@ -97,7 +97,7 @@ def note_every_end() -> None:
     """
     from torch.multiprocessing.spawn import ProcessContext
 
-    look, noted = ProcessContext.join, set()
+    join, noted = ProcessContext.join, set()
 
     def poll_all(
         self: ProcessContext, timeout: float | None = None, grace_period: float | None = None
@@ -109,7 +109,7 @@ def note_every_end() -> None:
                 print(told_end(rank, exit_code), flush=True)
         if timeout is not None and all(exit_code == 0 for exit_code in ends):
             sys.exit(0)  # without a word that all is well: those would wait to be let go
-        return bool(look(self, timeout, grace_period))
+        return bool(join(self, timeout, grace_period))
 
     ProcessContext.join = poll_all  # type: ignore[method-assign]
 

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from ddp_gui.auth import current_user
 from ddp_gui.auth.current_user import EVERYBODY, Person
-from ddp_gui.gradio_routes.endpoints import knowing_who_asks, register
+from ddp_gui.gradio_routes.endpoints import as_current_user, register
 
 ANN = Person(name="ann", role="student")
 
@@ -26,7 +26,7 @@ def client() -> TestClient:
     """Serve two endpoints to Ann, one of them queued."""
     with gr.Blocks() as demo:
         register(who)
-        gr.api(knowing_who_asks(who), api_name="queued", queue=True)
+        gr.api(as_current_user(who), api_name="queued", queue=True)
     app = gr.mount_gradio_app(FastAPI(), demo, path="/")
 
     async def gate(scope: Any, receive: Any, send: Any) -> None:

@@ -14,10 +14,10 @@ from trainers.data.own.common.store import Prepared
 # Up to this size a split is held in memory whole, on the device of the model.
 SMALL_BYTES = 256 * 2**20
 
-LookType = TypeVar("LookType")
+InspectionType = TypeVar("InspectionType")
 
 
-class Kind(Protocol[LookType]):
+class Kind(Protocol[InspectionType]):
     """Images in class folders, a table, or running text, at one path with one set of options."""
 
     name: str
@@ -26,19 +26,19 @@ class Kind(Protocol[LookType]):
         """Return what, beside the files, decides what is prepared."""
         ...
 
-    def inspect(self, problems: Problems) -> LookType:
+    def inspect(self, problems: Problems) -> InspectionType:
         """Read what is needed to say what the data is; its faults are added to `problems`."""
         ...
 
-    def about(self, look: LookType) -> dict[str, Any]:
+    def about(self, inspection: InspectionType) -> dict[str, Any]:
         """Return task, columns, label column and preview for the page."""
         ...
 
-    def estimate(self, look: LookType) -> DataSpec | None:
+    def estimate(self, inspection: InspectionType) -> DataSpec | None:
         """Describe the data as well as a look allows; None when only its preparation can tell."""
         ...
 
-    def prepare(self, look: LookType, folder: Path, problems: Problems) -> dict[str, Any]:
+    def prepare(self, inspection: InspectionType, folder: Path, problems: Problems) -> dict[str, Any]:
         """Write the arrays into the folder; return the meta data, `arrays` among them.
 
         Raises:

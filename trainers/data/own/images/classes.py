@@ -182,18 +182,18 @@ def _number(labelled: list[Labelled], problems: Problems) -> Arrangement:
 
 def _check_alike(names: list[str], problems: Problems) -> None:
     """Refuse classes that look the same to everybody; say where only capitals tell them apart."""
-    by_look: dict[str, str] = {}
+    by_shown: dict[str, str] = {}
     by_letters: dict[str, str] = {}
     for name in names:
-        look = unicodedata.normalize("NFC", name)
-        letters = look.casefold()
-        if look in by_look:
+        shown = unicodedata.normalize("NFC", name)
+        letters = shown.casefold()
+        if shown in by_shown:
             message = "there are two classes of this name, written with different bytes (Unicode)."
             problems.fault(name, message, "Put their images into one folder.")
         elif letters in by_letters:
             other = by_letters[letters]
             problems.note(name, f"differs from the class {quoted(other)} in capital letters only.")
-        by_look[look] = by_letters[letters] = name
+        by_shown[shown] = by_letters[letters] = name
 
 
 def _folders_of(names: list[str]) -> set[str]:

@@ -25,7 +25,7 @@ from trainers.data.own.images.decoding import Header, Pixels, Shape, UnreadableI
 from trainers.data.own.images.image_sources import FolderSource, ImageSource, ZipSource
 from trainers.data.own.images.pixel_sums import Sums, mean_and_std
 
-NUM_DECODED_IN_LOOK = 2_000
+NUM_DECODED_IN_INSPECTION = 2_000
 NUM_THUMBNAILS = 12
 THUMBNAIL_SIDE = 32
 MAX_UNREADABLE = 10_000
@@ -73,7 +73,7 @@ class Images:
             arrangement = classes.arrange(source, problems)
         files, headers = self._read_headers(source, arrangement.files, problems)
         shape = decoding.choose_shape(headers) if headers else (1, 1, 1)
-        step = max(1, -(-len(files) // NUM_DECODED_IN_LOOK))
+        step = max(1, -(-len(files) // NUM_DECODED_IN_INSPECTION))
         sample = files[::step]
         failed: set[str] = set()
         decoded: dict[str, Pixels] = {}
@@ -90,38 +90,40 @@ class Images:
             decoded=decoded,
         )
 
-    def about(self, look: ImageInspection) -> dict[str, Any]:
+    def about(self, inspection: ImageInspection) -> dict[str, Any]:
         """Return the classes with their counts and some thumbnails."""
         preview: dict[str, Any] = {
-            "class_counts": look.arrangement.class_counts(),
-            "thumbnails": self._thumbnails(look),
-            "shape": list(look.shape),
-            "num_images": len(look.arrangement.files),
-            "num_decoded": look.num_decoded,
-            "is_sample": look.num_decoded < len(look.arrangement.files),
+            "class_counts": inspection.arrangement.class_counts(),
+            "thumbnails": self._thumbnails(inspection),
+            "shape": list(inspection.shape),
+            "num_images": len(inspection.arrangement.files),
+            "num_decoded": inspection.num_decoded,
+            "is_sample": inspection.num_decoded < len(inspection.arrangement.files),
         }
         return {"task": IMAGE_CLASSIFICATION, "columns": [], "label_column": None, "preview": preview}
 
-    def estimate(self, look: ImageInspection) -> DataSpec | None:
+    def estimate(self, inspection: ImageInspection) -> DataSpec | None:
         """Describe the images, taking it that all can be decoded whose header can be read."""
-        labels = np.array([file.label for file in look.files], dtype=np.int64)
-        train, validation = _split(look.files, labels)
-        size = len(train) * int(np.prod(look.shape))
-        return self._spec(look.arrangement.class_names, look.shape, len(train), len(validation), size)
+        labels = np.array([file.label for file in inspection.files], dtype=np.int64)
+        train, validation = _split(inspection.files, labels)
+        size = len(train) * int(np.prod(inspection.shape))
+        return self._spec(
+            inspection.arrangement.class_names, inspection.shape, len(train), len(validation), size
+        )
 
-    def prepare(self, look: ImageInspection, folder: Path, problems: Problems) -> dict[str, Any]:
+    def prepare(self, inspection: ImageInspection, folder: Path, problems: Problems) -> dict[str, Any]:
         """Decode all images into one array.
 
         Raises:
             DataError: when there are unreadable images that are not to be left out.
         """
-        size = int(np.prod(look.shape))
-        require_space(folder, len(look.files) * size)
-        writer = ArrayWriter(folder, "images", "|u1", look.shape)
-        kept, sums = self._write(look, writer, problems)
+        size = int(np.prod(inspection.shape))
+        require_space(folder, len(inspection.files) * size)
+        writer = ArrayWriter(folder, "images", "|u1", inspection.shape)
+        kept, sums = self._write(inspection, writer, problems)
         arrays = {"images": writer.close()}
-        names = look.arrangement.class_names
-        if len(kept) < len(look.arrangement.files):
+        names = inspection.arrangement.class_names
+        if len(kept) < len(inspection.arrangement.files):
             left = Arrangement(class_names=names, files=tuple(kept)).class_counts()
             classes.check_counts(left, "readable images", problems)
         labels = np.array([file.label for file in kept], dtype=np.int64)
@@ -135,23 +137,25 @@ class Images:
             "train": write_array(folder, "train", train),
             "validation": write_array(folder, "validation", validation),
         }
-        mean, std = mean_and_std(sums[train], look.shape)
+        mean, std = mean_and_std(sums[train], inspection.shape)
         return {
             "arrays": arrays,
             "class_names": list(names),
-            "shape": list(look.shape),
+            "shape": list(inspection.shape),
             "mean": mean,
             "std": std,
         }
 
     def _write(
-        self, look: ImageInspection, writer: ArrayWriter, problems: Problems
+        self, inspection: ImageInspection, writer: ArrayWriter, problems: Problems
     ) -> tuple[list[LabelledFile], Sums]:
         """Write the pixels of all images that can be decoded; return those, and the sums of each."""
         kept: list[LabelledFile] = []
-        sums = [np.empty((0, 2, look.shape[0]), dtype=np.int64)]
-        progress = Progress("images decoded", len(look.files))
-        for piece in many_images.decode_all(look.source, look.files, look.shape, progress, look.decoded):
+        sums = [np.empty((0, 2, inspection.shape[0]), dtype=np.int64)]
+        progress = Progress("images decoded", len(inspection.files))
+        for piece in many_images.decode_all(
+            inspection.source, inspection.files, inspection.shape, progress, inspection.decoded
+        ):
             self._add(piece.faults, problems)
             kept += piece.files
             writer.append(piece.pixels)
@@ -231,19 +235,19 @@ class Images:
             skip = self._options.skip_unreadable
             problems.unreadable(name, f"{message}.", UNREADABLE_HINT, skip=skip)
 
-    def _thumbnails(self, look: ImageInspection) -> list[dict[str, Any]]:
-        channels, height, width = look.shape
+    def _thumbnails(self, inspection: ImageInspection) -> list[dict[str, Any]]:
+        channels, height, width = inspection.shape
         factor = min(1.0, THUMBNAIL_SIDE / max(height, width))
         shape = (channels, max(1, round(height * factor)), max(1, round(width * factor)))
         found = []
-        for file in _spread_over_classes(look.files, len(look.arrangement.class_names)):
+        for file in _spread_over_classes(inspection.files, len(inspection.arrangement.class_names)):
             try:
-                pixels = many_images.decode_one(look.source, file.name, shape)
+                pixels = many_images.decode_one(inspection.source, file.name, shape)
             except UnreadableImageError:
                 continue  # it is named where it is counted
             found.append(
                 {
-                    "class": look.arrangement.class_names[file.label],
+                    "class": inspection.arrangement.class_names[file.label],
                     "name": file.name.rpartition("/")[2],
                     "channels": shape[0],
                     "height": shape[1],

@@ -91,51 +91,51 @@ class TableData:
             table=table, columns=columns, plan=plan, num_rows=num_rows, first_rows=first_rows
         )
 
-    def about(self, look: TableInspection) -> dict[str, Any]:
+    def about(self, inspection: TableInspection) -> dict[str, Any]:
         """Return the columns, the first rows, and how the label is spread."""
         preview: dict[str, Any] = {
-            "header": list(look.table.header),
-            "rows": [[cell[:MAX_PREVIEW_CELL] for cell in row] for row in look.first_rows],
-            "num_rows": look.num_rows,
+            "header": list(inspection.table.header),
+            "rows": [[cell[:MAX_PREVIEW_CELL] for cell in row] for row in inspection.first_rows],
+            "num_rows": inspection.num_rows,
         }
-        plan = look.plan
+        plan = inspection.plan
         if plan is not None:
-            label = look.columns[plan.label]
+            label = inspection.columns[plan.label]
             if plan.task == TABULAR_REGRESSION:
                 preview["target"] = _histogram(label)
             else:
                 preview["class_counts"] = {name: label.counts[name] for name in plan.class_names}
-            if plan.text is not None and (words := look.columns[plan.text].words):
+            if plan.text is not None and (words := inspection.columns[plan.text].words):
                 lengths = {"shortest": words.lowest, "median": words.quantile(0.5), "longest": words.highest}
                 preview["num_words"] = {name: int(value) for name, value in lengths.items()}
         return {
             "task": None if plan is None else plan.task,
-            "columns": [column.about() for column in look.columns],
+            "columns": [column.about() for column in inspection.columns],
             "label_column": None if plan is None else plan.label_name,
             "preview": preview,
         }
 
-    def estimate(self, look: TableInspection) -> DataSpec | None:
+    def estimate(self, inspection: TableInspection) -> DataSpec | None:
         """Describe the table; for texts only preparing can tell their vocabulary."""
-        plan = look.plan
+        plan = inspection.plan
         if plan is None or plan.task == TEXT_CLASSIFICATION:
             return None
         if plan.task == TABULAR_REGRESSION:
-            num_rows = look.columns[plan.label].num_numbers
+            num_rows = inspection.columns[plan.label].num_numbers
             held = num_validation(num_rows)
         else:
-            counts = [look.columns[plan.label].counts[name] for name in plan.class_names]
+            counts = [inspection.columns[plan.label].counts[name] for name in plan.class_names]
             num_rows, held = sum(counts), sum(num_validation(count) for count in counts)
         return self._table_spec(plan.task, plan.class_names, feature_names(plan), num_rows - held, held)
 
-    def prepare(self, look: TableInspection, folder: Path, problems: Problems) -> dict[str, Any]:
+    def prepare(self, inspection: TableInspection, folder: Path, problems: Problems) -> dict[str, Any]:
         """Write the rows as numbers."""
-        plan = look.plan
+        plan = inspection.plan
         assert plan is not None, "a look without a plan has faults"
         about = {"task": plan.task, "class_names": list(plan.class_names)}
         if plan.task != TEXT_CLASSIFICATION:
             try:
-                arrays, scale = write_features(look.table, plan, folder, look.num_rows)
+                arrays, scale = write_features(inspection.table, plan, folder, inspection.num_rows)
             except TooFarError as error:
                 where, message = error.args
                 problems.fault(where, message, "Mend it, or take it out.")
@@ -145,12 +145,12 @@ class TableData:
             return {"arrays": arrays, "feature_names": names, "scale": vars(scale), **about}
         assert plan.text is not None
         arrays, reader = write_texts(
-            look.table,
+            inspection.table,
             plan,
             folder,
-            num_rows=look.num_rows,
+            num_rows=inspection.num_rows,
             file_bytes=self._path.stat().st_size,
-            single_words=look.columns[plan.text].words.mean < SINGLE_WORDS,
+            single_words=inspection.columns[plan.text].words.mean < SINGLE_WORDS,
             length=self._options.sequence_length,
             own=self._options.tokenizer,
         )

@@ -86,40 +86,40 @@ class PlainText:
             problems.note(self._path.name, message, "The rarest of them become one unknown character.")
         return TextInspection(num_characters=total, counts=counts, beginning=beginning)
 
-    def about(self, look: TextInspection) -> dict[str, Any]:
+    def about(self, inspection: TextInspection) -> dict[str, Any]:
         """Return how the text begins and how many characters it has."""
         preview = {
-            "num_characters": look.num_characters,
-            "num_distinct": int((look.counts > 0).sum()),
-            "text": look.beginning,
+            "num_characters": inspection.num_characters,
+            "num_distinct": int((inspection.counts > 0).sum()),
+            "text": inspection.beginning,
         }
         return {"task": LANGUAGE_MODELLING, "columns": [], "label_column": None, "preview": preview}
 
-    def estimate(self, look: TextInspection) -> DataSpec | None:
+    def estimate(self, inspection: TextInspection) -> DataSpec | None:
         """Describe the text; exact, except for a trained model's tokens, which only preparing can count."""
         if self._tokenizer is not None:
             return None
-        vocabulary, _ = _vocabulary(look.counts)
-        return self._spec(vocabulary, look.num_characters, _token_dtype(len(vocabulary)).itemsize)
+        vocabulary, _ = _vocabulary(inspection.counts)
+        return self._spec(vocabulary, inspection.num_characters, _token_dtype(len(vocabulary)).itemsize)
 
-    def prepare(self, look: TextInspection, folder: Path, problems: Problems) -> dict[str, Any]:
+    def prepare(self, inspection: TextInspection, folder: Path, problems: Problems) -> dict[str, Any]:
         """Write the text as numbers: 1 or 2 bytes a character, 4 a token of a trained model.
 
         Raises:
             DataError: when there are too few tokens.
         """
         if self._tokenizer is not None:
-            require_space(folder, 4 * look.num_characters)
+            require_space(folder, 4 * inspection.num_characters)
             about = self._write_tokens(folder)
             least = LEAST_WINDOWS * (self._length + 1)
             if about["shape"][0] < least:
                 self._too_short(about["shape"][0], "tokens", problems)
             problems.check(str(self._path))
             return {"arrays": {"tokens": about}, "vocabulary": None}
-        vocabulary, place_of = _vocabulary(look.counts)
-        require_space(folder, place_of.itemsize * look.num_characters)
+        vocabulary, place_of = _vocabulary(inspection.counts)
+        require_space(folder, place_of.itemsize * inspection.num_characters)
         writer = ArrayWriter(folder, "tokens", place_of.dtype.str, ())
-        progress = Progress("million characters written", look.num_characters, scale=MEGA)
+        progress = Progress("million characters written", inspection.num_characters, scale=MEGA)
         for text in reading.text_chunks(self._path):
             writer.append(place_of[_code_points(text)])
             progress.add(len(text))

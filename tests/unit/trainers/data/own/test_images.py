@@ -232,7 +232,7 @@ def test_more_images_than_are_tried_come_out_alike(tmp_path: Path, monkeypatch: 
     path = make_images(tmp_path / "d", {"a": 60, "b": 60})
     plain = all_samples(own(path).load(CPU)[0])
     os.utime(path / "a" / "000.png", ns=(1, 1))  # to be prepared anew
-    monkeypatch.setattr(images_module, "NUM_DECODED_IN_LOOK", 10)
+    monkeypatch.setattr(images_module, "NUM_DECODED_IN_INSPECTION", 10)
     assert all_samples(own(path).load(CPU)[0]) == plain
     (path / "a" / "007.png").write_bytes(b"no image")
     cut_off(path / "b" / "041.png")
@@ -246,7 +246,7 @@ def test_more_images_than_are_tried_come_out_alike(tmp_path: Path, monkeypatch: 
 
 def test_image_that_was_tried_is_not_decoded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_images(tmp_path / "d", {"a": 12, "b": 11})
-    monkeypatch.setattr(images_module, "NUM_DECODED_IN_LOOK", 5)
+    monkeypatch.setattr(images_module, "NUM_DECODED_IN_INSPECTION", 5)
     decoded = []
     decode = decoding.decode
 
