@@ -19,7 +19,7 @@ from trainers.contract import config, events, rundir
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.engines import liveness
-from trainers.engines.local import torchrun
+from trainers.engines.local import fork_server, torchrun
 from trainers.machine import processes
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -149,8 +149,16 @@ def torchrun_by_hand(run: RunDirectory, *extra: str) -> list[str]:
 
 
 def torchrun_of(num_ranks: int, module: str, *arguments: str) -> list[str]:
-    """Return the command that starts a module on ranks of this machine, as the page's command does."""
-    return torchrun.literal_command(torchrun.torchrun_arguments(num_ranks, module, *arguments), TORCHRUN)
+    """Return the command that starts a module on ranks of this machine, as the page does."""
+    return torchrun_that_forks(torchrun.torchrun_arguments(num_ranks, module, *arguments))
+
+
+def torchrun_that_forks(arguments: list[str]) -> list[str]:
+    """Return the command of a torchrun that imports torch once for all its ranks, where that can be done."""
+    if not fork_server.can_fork():
+        return torchrun.literal_command(arguments, TORCHRUN)
+    program = (sys.executable, "-m", fork_server.__name__, str(os.getpid()))
+    return torchrun.literal_command(arguments, program)
 
 
 class LiveRun:

@@ -180,7 +180,7 @@ def _from_all(value: Any, world: World) -> list[Any]:
 DEEDS = {deed.__name__: deed for deed in (save_and_load, load_elsewhere, fail_on_one_rank, save_for_ever)}
 
 
-def main() -> None:
+def main() -> int:
     """Carry out all jobs; a job that raises says so and the next one goes on."""
     registry.discover_all()
     torch.set_num_threads(1)
@@ -197,7 +197,8 @@ def main() -> None:
     if world.is_main:
         Path(sys.argv[1]).write_text(json.dumps(answers), encoding="utf-8")
     process_group.leave()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.harness import REPOSITORY, torchrun_by_hand
+from tests.harness import REPOSITORY, torchrun_that_forks
 from trainers.contract import events, tickets
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
@@ -101,8 +101,8 @@ class ClusterEngine(Engine):
         return Capacity(num_nodes=1, num_gpus=0, num_cores=2)
 
     def check(self, config: Config) -> list[Problem]:
-        problem = Problem(field="num_nodes", value=config.num_nodes, allowed="1: it has one node")
-        return [] if config.num_nodes == 1 else [problem]
+        one = Problem(field="num_nodes", value=config.num_nodes, allowed="1: it has one node")
+        return [] if config.num_nodes == 1 else [one]
 
     def start(self, run: RunDirectory, ticket: Ticket) -> Launch:
         assert ticket.grant is not None
@@ -110,8 +110,8 @@ class ClusterEngine(Engine):
         try:
             tickets.claim(run, ticket.grant.token)
             name = f"job {len(self._jobs) + 1}"
-            resume = [] if ticket.resume_step is None else ["--resume", str(ticket.resume_step)]
-            command = torchrun_by_hand(run, *resume)
+            worker = torchrun.worker_arguments(run.read_config(), run.path, ticket.resume_step)
+            command = torchrun_that_forks(worker)
         finally:
             os.close(lock)
         self._jobs[name] = Job(name, run, command)

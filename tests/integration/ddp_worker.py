@@ -179,7 +179,7 @@ def newest_timed_step(world: World) -> int:
     return int(strategy.model._get_ddp_logging_data()["iteration"])
 
 
-def main() -> None:
+def main() -> int:
     """Play each scene on all ranks."""
     world = process_group.join("cpu")
     torch.set_num_threads(1)
@@ -197,7 +197,8 @@ def main() -> None:
     if world.is_main:
         Path(sys.argv[1]).write_text(json.dumps(everybody), encoding="utf-8")
     process_group.leave()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -21,7 +21,7 @@ from trainers.registry import ModelOptions
 NUM_SAMPLES = 355
 
 
-def main() -> None:
+def main() -> int:
     """Evaluate an untrained MLP on part of the digits' validation split, on all ranks together."""
     registry.discover_all()
     world = process_group.join("cpu")
@@ -45,7 +45,8 @@ def main() -> None:
         }
         Path(sys.argv[1]).write_text(json.dumps(found), encoding="utf-8")
     process_group.leave()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -12,7 +13,7 @@ from trainers.parallel import flight_recorder, process_group
 NUM_BATCHES = 3
 
 
-def main() -> None:
+def main() -> int:
     """Pass batches from each rank to the next, enter two collectives together, and say the newest one."""
     world = process_group.join("cpu")
     values, received = torch.ones(4), torch.ones(4)
@@ -30,6 +31,7 @@ def main() -> None:
     newest = {str(group.newest) for group in groups if len(group.ranks) == world.world_size}
     os.write(1, f"{sorted(newest)}\n".encode())
     dist.destroy_process_group()
+    return 0
 
 
 def _wait(operations: list[dist.P2POp]) -> None:
@@ -38,4 +40,4 @@ def _wait(operations: list[dist.P2POp]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

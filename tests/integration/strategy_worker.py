@@ -291,7 +291,7 @@ def refuse_pickles() -> None:
     distributed_c10d._tensor_to_object = refuse
 
 
-def main() -> None:
+def main() -> int:
     """Carry out all jobs; a job that raises says so and the next one goes on."""
     registry.discover_all()
     torch.set_num_threads(1)
@@ -308,7 +308,8 @@ def main() -> None:
     if world.is_main:
         Path(sys.argv[1]).write_text(json.dumps(answers), encoding="utf-8")
     process_group.leave()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

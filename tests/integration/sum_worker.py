@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -12,7 +13,7 @@ from trainers.parallel import process_group, shared_all_reduce
 SIZES = (1, 7, 1000, shared_all_reduce.PIECE_BYTES // 4, shared_all_reduce.PIECE_BYTES // 4 * 3 + 5)
 
 
-def main() -> None:
+def main() -> int:
     """Add up tensors of many sizes; say whether the sums are the same bits."""
     world = process_group.join("cpu")
     shared = shared_all_reduce.create(world, 60.0)
@@ -28,6 +29,7 @@ def main() -> None:
         assert torch.equal(values, expected), f"{size} {kind}"
     say("same")
     dist.destroy_process_group()
+    return 0
 
 
 def say(words: str) -> None:
@@ -36,4 +38,4 @@ def say(words: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
