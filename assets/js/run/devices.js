@@ -2,15 +2,17 @@
 
 import { dropBeyond } from "./rank_cards.js";
 import { el, section, setAttribute, setText, svg } from "../shared/dom.js";
-import { bytes, UNKNOWN } from "../shared/format.js";
+import { bytes, LIVE_STATES, UNKNOWN } from "../shared/format.js";
 
 const WIDTH = 200;
 const HEIGHT = 44;
 const DRAW_EVERY_MS = 900;
+// Of what is busy each second, one sample of a run that is over already says nothing.
+const FEWEST_SAMPLES = 2;
 
 const percent = (value) => `${Math.round(value)}%`;
 const MEASURES = {
-  utilization: { title: "busy", words: percent, top: () => 100 },
+  utilization: { title: "busy", words: percent, top: () => 100, isRate: true },
   memory: {
     title: "memory",
     words: bytes,
@@ -35,13 +37,17 @@ export class DevicesPanel {
     this.title = this.element.querySelector("h2");
   }
 
-  update(traces, devices, isSnapshot, numRanks) {
+  update(traces, devices, isSnapshot, head) {
+    const numRanks = head.num_ranks;
+    const isOver = !LIVE_STATES.has(head.state);
     // A run may be resumed on fewer ranks.
     for (const card of dropBeyond(this.cards, numRanks)) card.element.remove();
     dropBeyond(this.devices, numRanks);
     for (const device of devices ?? []) if (device.rank < numRanks) this.devices.set(device.rank, device);
     const now = performance.now();
-    if (!isSnapshot && (!devices || now - this.drawnAt < DRAW_EVERY_MS)) return;
+    const isNews = isSnapshot || isOver !== this.isOver || (devices && now - this.drawnAt >= DRAW_EVERY_MS);
+    if (!isNews) return;
+    this.isOver = isOver;
     this.drawnAt = now;
     const names = traces.named("utilization:").concat(traces.named("memory:"));
     const ranks = [...new Set(names.map((name) => Number(name.split(":")[1])))]
@@ -51,7 +57,7 @@ export class DevicesPanel {
     const isCuda = [...this.devices.values()].some((device) => device.kind === "cuda");
     setText(this.title, isCuda ? "Every GPU" : "Every CPU rank");
     const highest = this.highest(traces, ranks);
-    for (const rank of ranks) this.card(rank).update(traces, this.devices.get(rank), highest);
+    for (const rank of ranks) this.card(rank).update(traces, this.devices.get(rank), highest, isOver);
   }
 
   /** The highest value of each measure over all ranks: the cards share their scales. */
@@ -91,13 +97,13 @@ class Card {
     );
   }
 
-  update(traces, device, highest) {
+  update(traces, device, highest, isOver) {
     if (device) setText(this.name, device.name ?? (device.kind === "cuda" ? `GPU ${device.index}` : "CPU"));
     for (const [name, measure] of Object.entries(MEASURES)) {
       const trace = traces.get(`${name}:${this.rank}`);
       // A reading that is never there (no thermometer on a CPU rank) gets no empty place.
       if (trace.x.length === 0) continue;
-      this.curve(name, measure).update(trace, measure, measure.top(device, highest[name]));
+      this.curve(name, measure).update(trace, measure, measure.top(device, highest[name]), isOver);
     }
   }
 
@@ -132,10 +138,12 @@ class Curve {
     );
   }
 
-  update({ x, y }, { words }, top) {
+  update({ x, y }, { words, isRate }, top, isOver) {
     const last = y.at(-1);
-    setText(this.value, last === null || last === undefined ? UNKNOWN : words(last));
     const known = y.filter((value) => value !== null);
+    const isTooShort = isRate && isOver && known.length < FEWEST_SAMPLES;
+    if (isTooShort) setText(this.value, "too short to measure");
+    else setText(this.value, last === null || last === undefined ? UNKNOWN : words(last));
     const range =
       known.length > 0 ? `from ${words(Math.min(...known))} to ${words(Math.max(...known))}` : "not measured";
     setAttribute(this.picture, "aria-label", `${this.title} since the start: ${range}`);

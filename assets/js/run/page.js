@@ -91,7 +91,7 @@ class RunPage {
     this.numbers = new Calm(NUMBERS_EVERY_MS, () => this.showNumbers());
     this.loading = el("p", { class: "ddp-connection", role: "status", hidden: true });
     this.connection = el("p", { class: "ddp-connection", role: "status", hidden: true });
-    root.replaceChildren(this.layOut(runId, summary));
+    root.replaceChildren(this.layOut(runId));
     this.endProjector = projector(this.header, () => this.board.redrawAll());
     this.stream = new RunStream(
       runId,
@@ -102,7 +102,7 @@ class RunPage {
     this.stream.asked.then(() => this.board.begin());
   }
 
-  layOut(runId, summary) {
+  layOut(runId) {
     return el(
       "div",
       { class: "ddp ddp-run-page" },
@@ -155,7 +155,7 @@ class RunPage {
     letTake(this.insights, (card) => card.update(payload.insights, head));
     this.noteHead(head);
     letTake(this.devices, (card) =>
-      card.update(this.board.traces, devices, payload.type === "snapshot", head.num_ranks),
+      card.update(this.board.traces, devices, payload.type === "snapshot", head),
     );
     letTake(this.ranksPanel, (card) => card.update(ranks, payload.insights, head));
     letTake(this.memory, (card) => card.update(ranks, this.deviceKind));

@@ -2,7 +2,7 @@
 
 import { dropBeyond } from "./rank_cards.js";
 import { el, section, setAttribute, setText, show } from "../shared/dom.js";
-import { bytes, count, shortTime } from "../shared/format.js";
+import { bytes, count, LIVE_STATES, shortTime } from "../shared/format.js";
 import { term } from "../shared/terms.js";
 
 const WORDS = {
@@ -59,7 +59,9 @@ export class RanksPanel {
     const present = ranks.filter(({ rank }) => rank < head.num_ranks);
     const longest = Math.max(...present.map((rank) => rank.step_time_s ?? 0), 1e-9);
     const shown = new Set();
-    for (const rank of present) for (const part of this.row(rank.rank).update(rank, longest)) shown.add(part);
+    for (const rank of present) {
+      for (const part of this.row(rank.rank).update(rank, longest, head)) shown.add(part);
+    }
     this.explain(shown);
   }
 
@@ -127,8 +129,10 @@ class Row {
   }
 
   /** Returns the names of the parts there are. */
-  update(rank, longest) {
-    setText(this.step, `step ${count(rank.step)}`);
+  update(rank, longest, head) {
+    // Each rank is sampled once a second: the last sample may be of a step before the last.
+    const isOlder = !LIVE_STATES.has(head.state) && rank.step !== head.step;
+    setText(this.step, `${isOlder ? "last sampled at " : ""}step ${count(rank.step)}`);
     setText(this.memory, rank.peak_memory_bytes ? `peak memory ${bytes(rank.peak_memory_bytes)}` : "");
     if (rank.step_time_s === null) {
       setText(this.times, "no step measured yet");

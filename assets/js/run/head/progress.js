@@ -46,7 +46,9 @@ export class Progress {
     const position = isStarting ? "waiting for the first step" : this.position(head);
     setText(this.where, isWaiting ? "waiting in the queue" : position);
     const passed = duration(this.elapsedSeconds(head));
-    setText(this.elapsed, isWaiting ? `for ${passed}` : `${passed} elapsed`);
+    const isOver = !LIVE_STATES.has(head.state);
+    const running = isOver ? `took ${passed}` : `${passed} elapsed`;
+    setText(this.elapsed, isWaiting ? `for ${passed}` : running);
     setText(this.note, this.words(head) || RESERVED);
     this.problem.update(head);
   }
