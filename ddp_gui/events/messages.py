@@ -49,6 +49,8 @@ def message_for(
             if newest is not None and newest["seq"] >= first:
                 message[kind] = newest if kind == "sample" else newest[kind]
         now = Known(view)
+        if is_snapshot or known is None or now.rank_history is not known.rank_history:
+            message["rank_history"] = now.rank_history
         if is_snapshot or known is None or now.checkpoints is not known.checkpoints:
             message["checkpoints"] = now.checkpoints
         if is_snapshot or known is None or now.insights is not known.insights:
@@ -69,6 +71,7 @@ class Known:
     def __init__(self, view: RunView) -> None:
         self.checkpoints = view.checkpoints()
         self.insights = view.insights()
+        self.rank_history = view.rank_history()
 
 
 def preview(view: RunView) -> Payload:

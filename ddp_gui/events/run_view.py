@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ddp_gui.events import event_reader, fold
-from ddp_gui.events.analysis import contention, insights, verdict
+from ddp_gui.events.analysis import contention, insights, rank_history, verdict
 from ddp_gui.events.analysis.insights import Insight
 from ddp_gui.events.analysis.verdict import Verdict
 from ddp_gui.events.series import Series
@@ -19,6 +19,7 @@ from trainers.engines import liveness
 
 STATUS_EVERY_S = 0.5
 JUDGED_EVERY_S = 1.0
+RANK_HISTORY_EVERY_S = 5.0
 SHOWN_AT_LEAST_S = 10.0
 # A run that goes on says something every second; after a longer silence its disk is tried out.
 SILENCE_S = 3.0
@@ -55,6 +56,8 @@ class RunView:
         self._found_at: dict[str, float] = {}
         self._verdict: Verdict | None = None
         self._contended: list[dict[str, Any]] = []
+        self._rank_history: list[dict[str, Any]] = []
+        self._rank_history_at, self._rank_history_state = -RANK_HISTORY_EVERY_S, ""
         self._judged_at, self._judged_state = -JUDGED_EVERY_S, ""
 
     @property
@@ -174,6 +177,14 @@ class RunView:
         """Return whether the run learns; None before its first step, and of one that failed."""
         self._judge()
         return self._verdict
+
+    def rank_history(self) -> list[dict[str, Any]]:
+        """Return how each rank's steps divided over the run; the same list for some seconds."""
+        now, state = time.monotonic(), self.status().state
+        if now - self._rank_history_at > RANK_HISTORY_EVERY_S or state != self._rank_history_state:
+            self._rank_history_at, self._rank_history_state = now, state
+            self._rank_history = rank_history.of_run(self.series)
+        return self._rank_history
 
     def contended(self) -> list[dict[str, Any]]:
         """Return when others took the processor from the run."""

@@ -45,6 +45,16 @@ STEP_FIELDS = {
 }
 SMOOTHED = "loss_smooth"
 LOAD_FIELDS = {"others": "others_cpu_percent", "idle": "idle_cpu_percent"}
+RANK_PARTS = {
+    "step": "step_time_s",
+    "data": "data_time_s",
+    "forward": "forward_time_s",
+    "backward": "backward_time_s",
+    "optimizer": "optimizer_time_s",
+    "wait": "wait_time_s",
+    "all_reduce": "all_reduce_time_s",
+    "hidden": "hidden_time_s",
+}
 DEVICE_FIELDS = {
     "utilization": "utilization_percent",
     "memory": "memory_used_bytes",
@@ -63,6 +73,7 @@ class Series:
     def __init__(self) -> None:
         self.steps = Table(tuple(STEP_FIELDS))
         self.devices: dict[int, Table] = {}
+        self.ranks: dict[int, Table] = {}
         self.load = Table(tuple(LOAD_FIELDS))
         self.evaluation_table = Table(("validation_loss",))
         self.next_seq = 0
@@ -185,7 +196,7 @@ class Series:
         elif kind in ("ranks", "sample"):
             self.latest[kind] = event
             if kind == "ranks":
-                self.newest_ranks.append(event)
+                self._take_ranks(event)
         else:
             self._take_mark(event)
 
@@ -241,6 +252,15 @@ class Series:
             table = self.devices.setdefault(device["rank"], Table(tuple(DEVICE_FIELDS)))
             values = {name: device.get(field) for name, field in DEVICE_FIELDS.items()}
             table.append(event["seq"], step, seconds, values)
+
+    def _take_ranks(self, event: Event) -> None:
+        self.newest_ranks.append(event)
+        for entry in event["ranks"]:
+            if entry.get("step_time_s") is None:
+                continue
+            table = self.ranks.setdefault(entry["rank"], Table(tuple(RANK_PARTS)))
+            values = {name: entry.get(field) for name, field in RANK_PARTS.items()}
+            table.append(event["seq"], entry["step"], self.active_s(), values)
 
     def _take_mark(self, event: Event) -> None:
         kind = event["kind"]

@@ -112,6 +112,7 @@ class Follower:
         knows = known is not None and (
             known.checkpoints is now.checkpoints,
             known.insights is now.insights,
+            known.rank_history is now.rank_history,
         )
         key = (since, self.view.series.next_seq, look, knows)
         if key not in self._encoded:

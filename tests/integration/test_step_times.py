@@ -46,7 +46,17 @@ def test_parts_make_up_the_step(launcher: Launcher) -> None:
         # What lies between them is waiting at a report for a rank that another program holds up: not always.
         assert max(shares) >= 0.8 and median(shares) <= 1.02, entries
         assert all(entry[part] > 0 for entry in entries for part in PARTS), entries
-        assert all(0 <= entry["wait_time_s"] <= entry["backward_time_s"] for entry in entries), entries
+        assert all(0 <= entry["wait_time_s"] <= entry["all_reduce_time_s"] for entry in entries), entries
+        assert all(entry["all_reduce_time_s"] <= entry["backward_time_s"] for entry in entries), entries
+        assert {entry["hidden_time_s"] for entry in entries} == {0.0}, "shared memory hides nothing"
+
+
+def test_over_gloo_the_all_reduce_cannot_be_told_from_backward_but_waiting_can(launcher: Launcher) -> None:
+    live = launcher.start(**LONG_STEPS, all_reduce="backend", num_epochs=100_000)
+    wait_until("two measured steps", lambda: len(measured(live.events("ranks"), 1)) >= 2, START_TIMEOUT_S)
+    for entry in measured(live.events("ranks"), 1):
+        assert (entry["all_reduce_time_s"], entry["hidden_time_s"]) == (None, None)
+        assert 0 <= entry["wait_time_s"] <= entry["backward_time_s"], entry
 
 
 def test_the_others_wait_for_a_rank_that_is_slow(launcher: Launcher) -> None:

@@ -36,7 +36,12 @@ _HALVES = 2
 
 
 class SharedSum:
-    """One rank's part: its own memory, the others', and a pipe to and from each of them."""
+    """One rank's part: its own memory, the others', and a pipe to and from each of them.
+
+    Attributes:
+        spent_s: all the time that `add` has taken so far.
+        waited_s: of it, waiting for other ranks.
+    """
 
     def __init__(self, world: World, timeout_s: float) -> None:
         self._rank = world.rank
@@ -53,6 +58,7 @@ class SharedSum:
             self._polls[rank].register(reading, select.POLLIN)
         self._regions: list[Tensor] = []
         self._turn = 0
+        self.spent_s = self.waited_s = 0.0
 
     def addresses(self) -> dict[str, Any]:
         """Return where the others find this rank's memory and its pipes, as long as this process lives."""
@@ -86,6 +92,7 @@ class SharedSum:
         Raises:
             RuntimeError: when another rank has gone, or does not come in time.
         """
+        began = time.perf_counter()
         size = PIECE_BYTES // values.element_size()
         for piece in values.split(size):
             # In turns: who still reads the one half is not disturbed by who writes the other.
@@ -96,6 +103,7 @@ class SharedSum:
             torch.add(shared[0], shared[1], out=piece)
             for other in shared[2:]:
                 piece.add_(other)
+        self.spent_s += time.perf_counter() - began
 
     def close(self) -> None:
         """Give the pipes back: whoever waits for this rank hears that it has gone."""
@@ -111,8 +119,10 @@ class SharedSum:
                 os.write(self._to[rank], b".")
         except OSError as error:
             raise RuntimeError(f"connection closed by peer: rank {rank} has gone") from error
+        since = time.perf_counter()
         for rank in self._others:
             self._wait_for(rank)
+        self.waited_s += time.perf_counter() - since
 
     def _wait_for(self, rank: int) -> None:
         since = time.monotonic()

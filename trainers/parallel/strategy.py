@@ -34,6 +34,29 @@ Criterion = Callable[[Any, Tensor, float], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
+class AllReduceTimes:
+    """What averaging gradients has taken on this rank since the start, in seconds.
+
+    Attributes:
+        spent_s: from the moment a bucket is ready until it is averaged; waiting for other ranks is in it.
+        waited_s: of it, waiting for other ranks.
+        hidden_s: of it, while backward went on computing.
+    """
+
+    spent_s: float
+    waited_s: float
+    hidden_s: float
+
+    def since(self, before: AllReduceTimes) -> AllReduceTimes:
+        """Return what was added since an earlier moment."""
+        return AllReduceTimes(
+            spent_s=self.spent_s - before.spent_s,
+            waited_s=self.waited_s - before.waited_s,
+            hidden_s=self.hidden_s - before.hidden_s,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class MemoryShares:
     """Over how many ranks each kind of memory is divided, as formulas: "one" is not at all, or only in part.
 
@@ -182,6 +205,11 @@ class Strategy:
     def all_reduce(self) -> str | None:
         """What gradients are averaged over, once the network is wrapped; None: there is one rank."""
         return None if self.world.world_size == 1 else dist.get_backend()
+
+    @property
+    def all_reduce_times(self) -> AllReduceTimes | None:
+        """What averaging gradients has taken so far; None where it cannot be told from backward."""
+        return None
 
     def wrap(self, network: nn.Module) -> None:
         """Take the network (whole, the same on every rank, on its device); set `network` and `model`.

@@ -75,6 +75,7 @@ class Observer(NullObserver):
             strategy.world.device,
             measures_wait=strategy.measures_wait,
             divides_passes=strategy.divides_passes,
+            all_reduce_times=lambda: strategy.all_reduce_times,
         )
         return cls(clock, pulse)
 

@@ -14,11 +14,14 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
+from trainers.parallel.strategy import AllReduceTimes
+
 
 class StepTimes(NamedTuple):
     """Seconds of one step and of its parts; None where they are not measured.
 
-    Waiting is part of backward. What is left of a step goes into reports and the like.
+    The all-reduce is part of backward: what of it is neither hidden behind computing nor waiting for other
+    ranks is moving and adding gradients. What is left of a step goes into reports and the like.
     """
 
     step_time_s: float | None = None
@@ -27,6 +30,8 @@ class StepTimes(NamedTuple):
     backward_time_s: float | None = None
     optimizer_time_s: float | None = None
     wait_time_s: float | None = None
+    all_reduce_time_s: float | None = None
+    hidden_time_s: float | None = None
 
 
 class StepClock:
@@ -42,6 +47,7 @@ class StepClock:
     Args:
         measures_wait: see `Strategy`.
         divides_passes: forward and backward come one after the other; a pipeline's are interleaved.
+        all_reduce_times: gives what averaging gradients has taken so far, where that is measured.
 
     Attributes:
         step_time_s, data_time_s: what the host spent on the last step, and in it on fetching data.
@@ -49,8 +55,16 @@ class StepClock:
     """
 
     def __init__(
-        self, network: nn.Module, device: torch.device, *, measures_wait: bool, divides_passes: bool = True
+        self,
+        network: nn.Module,
+        device: torch.device,
+        *,
+        measures_wait: bool,
+        divides_passes: bool = True,
+        all_reduce_times: Callable[[], AllReduceTimes | None] = lambda: None,
     ) -> None:
+        self._all_reduce_times = all_reduce_times
+        self._reduced_before = all_reduce_times()
         self._divides_passes = divides_passes
         self.step_time_s = self.data_time_s = 0.0
         self.newest: Callable[[], StepTimes] = StepTimes
@@ -119,13 +133,19 @@ class StepClock:
             self._unread = None
         if not self._is_measured:
             return
-        divided = partial(_divided, self._marks, self._own_done, self.step_time_s, self._time)
+        reduced = self._reduced_in_step()
+        divided = partial(_divided, self._marks, self._own_done, self.step_time_s, self._time, reduced)
         if not self._is_gpu:
             self.newest = divided
             return
         self._unread = _Unread(divided=divided, last=self._marks[-1][1])
         # The moments of one step serve again while the GPU has yet to come to those of another.
         self._time, self._other_time = self._other_time, self._time
+
+    def _reduced_in_step(self) -> AllReduceTimes | None:
+        now, before = self._all_reduce_times(), self._reduced_before
+        self._reduced_before = now
+        return None if now is None or before is None else now.since(before)
 
     def gradients_done(self) -> int | None:
         """Return of how many backward passes the GPU has this rank's own gradients; any thread may ask.
@@ -146,7 +166,11 @@ class StepClock:
 
 
 def _divided(
-    marks: Sequence[tuple[str, Any]], own_done: Any, step_time_s: float, moments: _Time
+    marks: Sequence[tuple[str, Any]],
+    own_done: Any,
+    step_time_s: float,
+    moments: _Time,
+    reduced: AllReduceTimes | None,
 ) -> StepTimes:
     """Return how a step divides whose borders are known."""
     between = moments.between
@@ -156,13 +180,16 @@ def _divided(
     (_, began), *_, (_, backward_ended), (_, ended) = marks
     is_divided = parts["forward"] > 0
     is_wait_known = is_divided and own_done is not None
+    wait_time_s = between(own_done, backward_ended) if is_wait_known else None
     return StepTimes(
         step_time_s=between(began, ended) if moments.is_device else step_time_s,
         data_time_s=parts["data"],
         forward_time_s=parts["forward"] if is_divided else None,
         backward_time_s=parts["backward"] if is_divided else None,
         optimizer_time_s=parts["optimizer"],
-        wait_time_s=between(own_done, backward_ended) if is_wait_known else None,
+        wait_time_s=wait_time_s if reduced is None else reduced.waited_s,
+        all_reduce_time_s=None if reduced is None else reduced.spent_s,
+        hidden_time_s=None if reduced is None else reduced.hidden_s,
     )
 
 

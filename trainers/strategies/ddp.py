@@ -15,7 +15,7 @@ from trainers.contract.config.formulas import Check
 from trainers.engines.heartbeats import beats
 from trainers.parallel import shared_all_reduce
 from trainers.parallel.sharded import has_only_running_statistics
-from trainers.parallel.strategy import Strategy
+from trainers.parallel.strategy import AllReduceTimes, Strategy
 from trainers.registry import register_strategy
 
 
@@ -88,6 +88,13 @@ class DataParallel(Strategy):
     @property
     def all_reduce(self) -> str | None:
         return "shared_memory" if self._shared is not None else super().all_reduce
+
+    @property
+    def all_reduce_times(self) -> AllReduceTimes | None:
+        if self._shared is None:
+            return None
+        # Each bucket is averaged at once, in the thread that computes: nothing of it is hidden.
+        return AllReduceTimes(spent_s=self._shared.spent_s, waited_s=self._shared.waited_s, hidden_s=0.0)
 
     def _sends_buffers(self, network: nn.Module) -> bool:
         """Tell whether each forward pass has to begin with rank 0's buffers.

@@ -157,7 +157,7 @@ class RunPage {
     letTake(this.devices, (card) =>
       card.update(this.board.traces, devices, payload.type === "snapshot", head),
     );
-    letTake(this.ranksPanel, (card) => card.update(ranks, payload.insights, head));
+    letTake(this.ranksPanel, (card) => card.update(payload));
     letTake(this.memory, (card) => card.update(ranks, this.deviceKind));
     letTake(this.sample, (card) => card.update(payload.sample));
     letTake(this.confusion, (card) => card.update(payload.confusion));

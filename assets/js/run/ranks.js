@@ -1,6 +1,7 @@
 // How each rank's step divides: data, forward, backward with its all-reduce, optimizer, waiting for other ranks.
 
 import { dropBeyond } from "./rank_cards.js";
+import { divide, HistoryStrip } from "./rank_history.js";
 import { el, section, setAttribute, setText, show } from "../shared/dom.js";
 import { bytes, count, LIVE_STATES, shortTime } from "../shared/format.js";
 import { term } from "../shared/terms.js";
@@ -8,7 +9,9 @@ import { term } from "../shared/terms.js";
 const WORDS = {
   data: "loading data",
   forward: "forward",
-  backward: "backward with all-reduce",
+  backward: "backward",
+  mixed: "backward with all-reduce",
+  reduce: "all-reduce, not hidden",
   optimizer: "optimizer",
   compute: "computing",
   wait: "waiting for other ranks",
@@ -17,7 +20,9 @@ const WORDS = {
 /** The parts that the glossary explains. */
 const TERMS = {
   forward: () => term("forward pass", WORDS.forward),
-  backward: () => term("all-reduce", WORDS.backward),
+  backward: () => term("backward pass", WORDS.backward),
+  mixed: () => term("all-reduce", WORDS.mixed),
+  reduce: () => term("all-reduce", WORDS.reduce),
   optimizer: () => term("optimizer", WORDS.optimizer),
 };
 
@@ -36,7 +41,7 @@ export class RanksPanel {
       el(
         "p",
         { class: "ddp-caption" },
-        `${summary.strategy_sharing} The bars show the newest measured step.`,
+        `${summary.strategy_sharing} The bars show the newest measured step, the strips below them the whole run.`,
       ),
       this.communication,
       this.legend,
@@ -46,13 +51,16 @@ export class RanksPanel {
     );
   }
 
-  update(ranks, insights, head) {
+  update({ ranks, insights, rank_history: history, head }) {
     setText(this.communication, head.communication);
     show(this.communication, Boolean(head.communication));
     // A run may be resumed on fewer ranks.
     for (const rank of dropBeyond(this.rows, head.num_ranks)) rank.element.remove();
     if (insights) {
       setText(this.slow, insights.find((insight) => insight.code === "slow_rank")?.message ?? "\u00a0");
+    }
+    for (const entry of history ?? []) {
+      if (entry.rank < head.num_ranks) this.row(entry.rank).history.update(entry);
     }
     if (!ranks) return;
     show(this.empty, ranks.length === 0);
@@ -92,26 +100,6 @@ export class RanksPanel {
   }
 }
 
-/** The seconds of each part of a step; what was not measured apart is in one part with its neighbours. */
-function divide(rank) {
-  const { step_time_s: step, data_time_s: data, wait_time_s: wait } = rank;
-  const { forward_time_s: forward, backward_time_s: backward, optimizer_time_s: optimizer } = rank;
-  const parts = { data: data ?? 0 };
-  if (typeof forward === "number" && typeof backward === "number") {
-    Object.assign(parts, {
-      forward,
-      backward: Math.max(0, backward - (wait ?? 0)),
-      optimizer: optimizer ?? 0,
-    });
-  } else {
-    parts.compute = Math.max(0, step - parts.data - (wait ?? 0));
-  }
-  if (typeof wait === "number") parts.wait = wait;
-  parts.rest = Math.max(0, step - Object.values(parts).reduce((sum, seconds) => sum + seconds, 0));
-  if (parts.rest < 0.02 * step) delete parts.rest;
-  return parts;
-}
-
 class Row {
   constructor(rank) {
     this.step = el("span", {});
@@ -119,12 +107,14 @@ class Row {
     this.times = el("p", { class: "ddp-rank-times" });
     this.bar = el("div", { class: "ddp-rank-bar", role: "img" });
     this.parts = new Map();
+    this.history = new HistoryStrip();
     this.element = el(
       "li",
       {},
       el("div", { class: "ddp-rank-head" }, el("strong", {}, `rank ${rank}`), this.step, this.memory),
       this.bar,
       this.times,
+      this.history.element,
     );
   }
 
@@ -144,8 +134,11 @@ class Row {
       this.part(name).style.width = `${(100 * (parts[name] ?? 0)) / longest}%`;
     }
     const words = Object.entries(parts).map(
-      ([name, seconds]) => `${WORDS[name].split(" ")[0]} ${shortTime(seconds)}`,
+      ([name, seconds]) => `${WORDS[name].split(/[ ,]/)[0]} ${shortTime(seconds)}`,
     );
+    if (rank.hidden_time_s > 0) {
+      words.push(`${shortTime(rank.hidden_time_s)} of all-reduce hidden in backward`);
+    }
     const unknown = rank.wait_time_s === null ? " (waiting: not measured here)" : "";
     setText(this.times, `${shortTime(rank.step_time_s)} = ${words.join(" + ")}${unknown}`);
     setAttribute(this.bar, "aria-label", this.times.textContent);

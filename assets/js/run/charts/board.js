@@ -30,6 +30,7 @@ export class Board {
     this.checkpoints = [];
     this.marks = [];
     this.waiting = [];
+    this.contended = [];
     this.isScheduled = false;
     this.isLive = true;
     this.cursor = -1;

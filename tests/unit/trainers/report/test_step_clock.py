@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 
+from trainers.parallel.strategy import AllReduceTimes
 from trainers.report import step_clock
 from trainers.report.step_clock import StepClock, StepTimes
 
@@ -53,8 +54,27 @@ def test_parts_of_several_batches_are_added_up_and_the_rest_is_what_is_left(cloc
     clock.optimizer_done()
     clockwork.pass_time(0.01)
     clock.end_step()
-    assert clock.newest() == pytest.approx((1.71, 0.2, 0.4, 0.7, 0.4, 0.05))
+    *times, all_reduce, hidden = clock.newest()
+    assert times == pytest.approx([1.71, 0.2, 0.4, 0.7, 0.4, 0.05])
+    assert (all_reduce, hidden) == (None, None), "this network has nobody to average with"
     assert (clock.step_time_s, clock.data_time_s) == pytest.approx((1.71, 0.2))
+
+
+def test_where_the_all_reduce_is_timed_each_step_has_its_own_part_of_it(clockwork: Clockwork) -> None:
+    so_far = AllReduceTimes(spent_s=5.0, waited_s=2.0, hidden_s=1.0)
+    clock = StepClock(nn.Linear(2, 1), CPU, measures_wait=True, all_reduce_times=lambda: so_far)
+    for spent_s, waited_s, hidden_s in ((0.3, 0.2, 0.05), (0.6, 0.1, 0.0)):
+        so_far = AllReduceTimes(
+            spent_s=so_far.spent_s + spent_s,
+            waited_s=so_far.waited_s + waited_s,
+            hidden_s=so_far.hidden_s + hidden_s,
+        )
+        clock.begin_step(is_reported=False)
+        finish_step(clock, clockwork, begins=False)
+        times = clock.newest()
+        assert (times.all_reduce_time_s, times.wait_time_s, times.hidden_time_s) == pytest.approx(
+            (spent_s, waited_s, hidden_s)
+        )
 
 
 def test_what_stood_still_belongs_to_no_step_but_the_report_to_the_next(clockwork: Clockwork) -> None:

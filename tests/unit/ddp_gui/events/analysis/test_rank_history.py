@@ -1,0 +1,59 @@
+"""How a rank's steps divided over the run: the means of slices, median and 95th percentile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ddp_gui.events.analysis import rank_history
+from ddp_gui.events.series import RANK_PARTS, Series
+
+Event = dict[str, Any]
+PLACE = {name: index for index, name in enumerate(RANK_PARTS)}
+
+
+def run(num_samples: int, step_s: Callable[[int, int], float | None], **parts: float | None) -> Series:
+    """Make up the `ranks` events of two ranks, one a second."""
+    series = Series()
+    series.feed(
+        {
+            "seq": number,
+            "time_unix_s": 1000.0 + number,
+            "kind": "ranks",
+            "ranks": [
+                {"rank": rank, "step": number, "step_time_s": step_s(rank, number), **parts}
+                for rank in (0, 1)
+            ],
+        }
+        for number in range(num_samples)
+    )
+    return series
+
+
+def test_median_and_95th_percentile_are_those_of_the_samples() -> None:
+    times = np.random.default_rng(0).gamma(2.0, 0.01, 500)
+    found = rank_history.of_run(run(500, lambda rank, number: float(times[number]) * (rank + 1)))
+    assert [entry["rank"] for entry in found] == [0, 1]
+    for entry in found:
+        scale = entry["rank"] + 1
+        assert entry["median_s"] == pytest.approx(np.median(times) * scale, rel=1e-3)
+        assert entry["p95_s"] == pytest.approx(np.percentile(times, 95) * scale, rel=1e-3)
+        assert entry["num_samples"] == 500
+
+
+def test_slices_are_means_in_order_and_never_many() -> None:
+    (first, _) = rank_history.of_run(run(400, lambda _, number: float(number), wait_time_s=0.5))
+    steps = [part[PLACE["step"]] for part in first["slices"]]
+    assert len(steps) == rank_history.MAX_SLICES
+    assert steps == pytest.approx([4.5 + 10 * number for number in range(40)], rel=1e-3)
+    assert {part[PLACE["wait"]] for part in first["slices"]} == {0.5}
+    assert {part[PLACE["forward"]] for part in first["slices"]} == {None}, "not measured, and not 0"
+
+
+def test_a_rank_without_a_measured_step_has_no_history() -> None:
+    found = rank_history.of_run(run(5, lambda rank, _: None if rank == 1 else 0.1))
+    assert [entry["rank"] for entry in found] == [0]
+    assert rank_history.of_run(Series()) == []
