@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from ddp_gui.events.analysis import insights
+from ddp_gui.events.analysis import insights, learning
 from ddp_gui.events.analysis.insights import Insight
 from ddp_gui.events.series import Series
 from trainers.contract import events
@@ -56,7 +56,7 @@ def _while_it_runs(series: Series) -> Verdict:
     if series.steps.length < TELLING_STEPS or means is None:
         reason = f"{_steps(series.steps.length)} so far; the loss is judged from step {TELLING_STEPS} on."
         return Verdict(code="too_early", title="Too early to say whether it learns.", reason=reason)
-    best = insights.overfits_since(series)
+    best = learning.overfits_since(series)
     if best is not None:
         return _memorised(series, best, "It only memorises now.")
     first, last = means[0], means[-1]
@@ -67,10 +67,10 @@ def _while_it_runs(series: Series) -> Verdict:
 
 def _at_the_end(series: Series) -> Verdict:
     means = _means(series)
-    if series.steps.length < insights.FEWEST_STEPS_OF_A_RUN or means is None:
+    if series.steps.length < learning.FEWEST_STEPS_OF_A_RUN or means is None:
         reason = f"{_steps(series.steps.length)} are too few to tell."
         return Verdict(code="too_short", title="Too short to judge.", reason=reason)
-    best = insights.overfits_since(series)
+    best = learning.overfits_since(series)
     if best is not None:
         return _memorised(series, best, f"Memorised from epoch {best['epoch'] + 2} on.")
     chance = _no_better_than_chance(series)
