@@ -55,7 +55,7 @@ class Check:
     state: CheckState = "running"
     lines: list[Line] = field(default_factory=list)
     error: str | None = None
-    stop_wished: threading.Event = field(default_factory=threading.Event)
+    stop_requested: threading.Event = field(default_factory=threading.Event)
     has_ended: threading.Event = field(default_factory=threading.Event)
 
     def to_json(self) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class CommunicationChecks:
             ValueError: when there is none.
         """
         check = self.find(check_id)
-        check.stop_wished.set()
+        check.stop_requested.set()
         check.has_ended.wait()
         return check
 
@@ -198,17 +198,17 @@ class CommunicationChecks:
         tree = ProcessTree(process.pid)
         deadline = time.monotonic() + self._timeout_s
         is_late = False
-        while process.poll() is None and not is_late and not check.stop_wished.is_set():
+        while process.poll() is None and not is_late and not check.stop_requested.is_set():
             tree.update()
             check.lines = [line for line in read_json_lines(said) if "error" not in line]
-            check.stop_wished.wait(POLL_S)
+            check.stop_requested.wait(POLL_S)
             is_late = time.monotonic() > deadline
         was_ended = process.poll() is None
         tree.kill()
         process.wait()
         lines = read_json_lines(said)
         check.lines = [line for line in lines if "error" not in line]
-        if was_ended and check.stop_wished.is_set():
+        if was_ended and check.stop_requested.is_set():
             return "stopped", None
         if process.returncode == 0 and check.lines:
             return "done", None

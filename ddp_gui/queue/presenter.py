@@ -36,7 +36,7 @@ REFRESH_EVERY_S = 0.5
 class QueueView:
     """The queue at one moment, with when its runs will probably start."""
 
-    seen: Snapshot
+    snapshot: Snapshot
     order: list[Waiting]
     starts_in_s: Mapping[str, float]
     ends_in_s: Mapping[str, float | None]
@@ -49,8 +49,8 @@ class QueueView:
 class QueuePresenter:
     """Presents the queue to the pages."""
 
-    def __init__(self, line: Scheduler, store: RunStore) -> None:
-        self._line = line
+    def __init__(self, scheduler: Scheduler, store: RunStore) -> None:
+        self._scheduler = scheduler
         self._store = store
         self._lock = threading.Lock()
         self._view: QueueView | None = None
@@ -66,8 +66,8 @@ class QueuePresenter:
 
     def _make_view(self) -> QueueView:
         now = time.time()
-        seen = self._line.seen()
-        situation = seen.situation
+        snapshot = self._scheduler.snapshot()
+        situation = snapshot.situation
         ends_in_s = {
             run.run_id: estimate.limited(self._remaining_s(run), run, situation, now)
             for run in situation.running
@@ -75,7 +75,7 @@ class QueuePresenter:
         took = [span.ended_unix_s - span.began_unix_s for span in situation.ended]
         usual_s = statistics.median(took) if took else None
         return QueueView(
-            seen=seen,
+            snapshot=snapshot,
             order=in_order(situation, now),
             starts_in_s=estimate.waiting_times(situation, ends_in_s, usual_s, now),
             ends_in_s=ends_in_s,
@@ -96,7 +96,7 @@ class QueuePresenter:
     @property
     def num_waiting(self) -> int:
         """How many runs were queued at the last snapshot."""
-        return self._line.num_waiting
+        return self._scheduler.num_waiting
 
     # One run
 
@@ -125,8 +125,8 @@ class QueuePresenter:
             "num_waiting": len(view.order),
             "starts_in_s": None if starts_in_s is None else round(starts_in_s, 1),
             "words": in_words(place, starts_in_s),
-            "why": why_it_waits(run, place, view.seen),
-            "can_share_gpus": _could_share(run, view.seen),
+            "why": why_it_waits(run, place, view.snapshot),
+            "can_share_gpus": _could_share(run, view.snapshot),
         }
 
     # All of it
@@ -134,7 +134,7 @@ class QueuePresenter:
     def page(self, person: Person, may_see: MaySee) -> dict[str, Any]:
         """Return the queue as a person may see it; `may_see(run_id)` says which runs are shown by name."""
         view = self.view()
-        situation = view.seen.situation
+        situation = view.snapshot.situation
         shown = _Shown(self._store, person, may_see)
         waiting = [
             {
@@ -142,8 +142,8 @@ class QueuePresenter:
                 "place": place,
                 "asked_unix_s": run.asked_unix_s,
                 "starts_in_s": _rounded(view.starts_in_s.get(run.run_id)),
-                "why": why_it_waits(run, place, view.seen),
-                "can_share_gpus": _could_share(run, view.seen),
+                "why": why_it_waits(run, place, view.snapshot),
+                "can_share_gpus": _could_share(run, view.snapshot),
             }
             for place, run in enumerate(view.order, 1)
         ]
@@ -152,15 +152,15 @@ class QueuePresenter:
                 **shown.of(run),
                 "began_unix_s": run.began_unix_s,
                 "ends_in_s": _rounded(view.ends_in_s.get(run.run_id)),
-                "gpus": [gpu.index for gpu in view.seen.devices.gpus if gpu.uuid in run.gpus],
+                "gpus": [gpu.index for gpu in view.snapshot.devices.gpus if gpu.uuid in run.gpus],
             }
             for run in situation.running
         ]
         return {
             "is_paused": situation.is_paused,
-            "trouble": self._line.trouble,
+            "trouble": self._scheduler.trouble,
             "rule": RULE,
-            "devices": _devices(view.seen, shown),
+            "devices": _devices(view.snapshot, shown),
             "waiting": waiting,
             "running": running,
             "may_manage": person.is_teacher,
@@ -201,29 +201,29 @@ class _Shown:
             return run_id
 
 
-def _devices(seen: Snapshot, shown: _Shown) -> dict[str, Any]:
+def _devices(snapshot: Snapshot, shown: _Shown) -> dict[str, Any]:
     """Return who uses each GPU, and how many CPU ranks are allocated."""
-    running = seen.situation.running
+    running = snapshot.situation.running
     has = {uuid: run for run in running for uuid in run.gpus}
     gpus = [
         {
             "index": gpu.index,
             "run": shown.of(has[gpu.uuid]) if gpu.uuid in has else None,
-            "others": [*seen.devices.users_of(gpu.uuid).others, *_check_of(gpu.uuid, seen)],
+            "others": [*snapshot.devices.users_of(gpu.uuid).others, *_check_of(gpu.uuid, snapshot)],
         }
-        for gpu in seen.devices.gpus
+        for gpu in snapshot.devices.gpus
     ]
     used = sum(run.num_ranks for run in running if run.kind == "cpu")
     return {
         "gpus": gpus,
-        "cpu_ranks": seen.devices.cpu_ranks,
+        "cpu_ranks": snapshot.devices.cpu_ranks,
         "cpu_ranks_used": used,
-        "note": seen.devices.note,
+        "note": snapshot.devices.note,
     }
 
 
-def _check_of(uuid: str, seen: Snapshot) -> list[str]:
-    return ["the check of this machine"] if uuid in seen.devices.being_checked else []
+def _check_of(uuid: str, snapshot: Snapshot) -> list[str]:
+    return ["the check of this machine"] if uuid in snapshot.devices.being_checked else []
 
 
 def in_words(place: int, starts_in_s: float | None) -> str:
@@ -248,40 +248,40 @@ def about(seconds: float) -> str:
     return f"about {seconds / 3600:.1f} h"
 
 
-def why_it_waits(run: Waiting, place: int, seen: Snapshot) -> str:
+def why_it_waits(run: Waiting, place: int, snapshot: Snapshot) -> str:
     """Return in a sentence what a run waits for."""
-    situation = seen.situation
+    situation = snapshot.situation
     needs = ranks_in_words(run.num_ranks, run.kind)
     if situation.is_paused:
         return "The queue is paused: no run starts until a teacher resumes it."
     if not could_fit(run, situation.capacity):
-        return _why_never(run, needs, seen)
+        return _why_never(run, needs, snapshot)
     held = ranks_held(situation.running)
     if exceeds_limit(run, held, situation.rules):
         most = situation.rules.of(run.person).num_ranks
         return f"It needs {needs}. The limit per person is {most}, and its owner uses {held[run.person]}."
-    if run.kind == "cuda" and seen.devices.being_checked:
+    if run.kind == "cuda" and snapshot.devices.being_checked:
         return f"It needs {needs}. This machine is being checked: runs get GPUs again when the check ends."
     if place == 1:
         return f"It needs {needs} and starts as soon as they are free."
     return f"It needs {needs}. Other runs are ahead of it."
 
 
-def _why_never(run: Waiting, needs: str, seen: Snapshot) -> str:
-    capacity = seen.situation.capacity
+def _why_never(run: Waiting, needs: str, snapshot: Snapshot) -> str:
+    capacity = snapshot.situation.capacity
     if run.kind == "cpu":
         return (
             f"It needs {needs}, but this page allows only {capacity.cpu_ranks}, so it cannot start: remove "
             "it from the queue."
         )
     if run.num_ranks > len(capacity.gpus):
-        why = "" if seen.devices.note is None else f" {seen.devices.note}"
+        why = "" if snapshot.devices.note is None else f" {snapshot.devices.note}"
         there = f"only {len(capacity.gpus)} can be used" if capacity.gpus else "none can be used"
         return f"It needs {needs}, but {there} here, so it cannot start: remove it from the queue.{why}"
     users = [
         f"GPU {gpu.index}: {', '.join(others)}"
-        for gpu in seen.devices.gpus
-        if (others := seen.devices.users_of(gpu.uuid).others)
+        for gpu in snapshot.devices.gpus
+        if (others := snapshot.devices.users_of(gpu.uuid).others)
     ]
     return (
         f"It needs {needs}, but other programs are using some of the GPUs ({'; '.join(users)}). It "
@@ -289,9 +289,9 @@ def _why_never(run: Waiting, needs: str, seen: Snapshot) -> str:
     )
 
 
-def _could_share(run: Waiting, seen: Snapshot) -> bool:
+def _could_share(run: Waiting, snapshot: Snapshot) -> bool:
     """Tell whether GPUs occupied by other programs would help."""
-    return run.kind == "cuda" and not run.may_share and bool(seen.situation.capacity.occupied)
+    return run.kind == "cuda" and not run.may_share and bool(snapshot.situation.capacity.occupied)
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -18,9 +18,9 @@ from ddp_gui.runs.runs import RunStore
 class QueueApi:
     """Shows and changes the queue; results are JSON values."""
 
-    def __init__(self, store: RunStore, line: Scheduler, view: QueuePresenter) -> None:
+    def __init__(self, store: RunStore, scheduler: Scheduler, view: QueuePresenter) -> None:
         self._store = store
-        self._line = line
+        self._scheduler = scheduler
         self._view = view
 
     def queue(self) -> dict[str, Any]:
@@ -34,7 +34,7 @@ class QueueApi:
             rights.require_teacher("reorder the queue")
             if isinstance(place, bool) or not isinstance(place, int | float) or place != place // 1:
                 raise ValueError(f"place is {place!r:.80}, but allowed is: a whole number, 1 being the next")
-            order = self._line.move(run_id, int(place))
+            order = self._scheduler.move(run_id, int(place))
             return {"order": order, "message": "Moved. The runs that are now ahead of it stay ahead."}
 
         return in_plain_words(move)
@@ -52,9 +52,9 @@ class QueueApi:
 
         def stop() -> dict[str, Any]:
             rights.require_teacher("stop all runs")
-            self._line.pause(True)
+            self._scheduler.pause(True)
             stopping = []
-            for running in self._line.seen().situation.running:
+            for running in self._scheduler.snapshot().situation.running:
                 run = self._store.open(running.run_id)
                 try:
                     launcher.stop(run, save=True, why="A teacher has stopped all runs.")
@@ -78,8 +78,8 @@ class QueueApi:
             rights.require_teacher("set limits")
             name = person_limits.checked_name(person)
             parsed = None if values is None and name is not None else person_limits.parse(values or {})
-            self._line.set_limits(name, parsed)
-            return {"limits": self._line.seen().situation.rules.to_json(), "message": "Saved."}
+            self._scheduler.set_limits(name, parsed)
+            return {"limits": self._scheduler.snapshot().situation.rules.to_json(), "message": "Saved."}
 
         return in_plain_words(change)
 
@@ -88,7 +88,7 @@ class QueueApi:
 
         def share() -> dict[str, Any]:
             run = self._store.open_to_change(run_id)
-            self._line.share_gpus(run)
+            self._scheduler.share_gpus(run)
             place = self._view.place(run_id, afresh=True)
             words = f"{place['words']}." if place["place"] else "It starts."
             return {"run_id": run_id, "place": place["place"], "message": words}
@@ -110,7 +110,7 @@ class QueueApi:
     def _pause(self, is_paused: bool, message: str) -> dict[str, Any]:
         def pause() -> dict[str, Any]:
             rights.require_teacher("pause and resume the queue")
-            self._line.pause(is_paused)
+            self._scheduler.pause(is_paused)
             return {"is_paused": is_paused, "message": message}
 
         return in_plain_words(pause)

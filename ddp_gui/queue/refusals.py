@@ -30,11 +30,11 @@ def refuse(situation: Situation, ticket: Ticket) -> None:
     if most is not None and ticket.num_ranks > most[0]:
         allowed = f"a whole number from 1 to {most[0]}: {most[1]}"
         raise ConfigError([Problem(field="nproc_per_node", value=ticket.num_ranks, allowed=allowed)])
-    in_line = sum(run.person == ticket.person for run in situation.waiting)
-    if limits.num_waiting is not None and in_line >= limits.num_waiting:
+    num_queued = sum(run.person == ticket.person for run in situation.waiting)
+    if limits.num_waiting is not None and num_queued >= limits.num_waiting:
         raise ValueError(
-            f"You have {_runs(in_line)} in the queue, and your limit is {limits.num_waiting}: wait until one "
-            "has started, or remove one"
+            f"You have {_runs(num_queued)} in the queue, and your limit is {limits.num_waiting}: wait until "
+            "one has started, or remove one"
         )
 
 

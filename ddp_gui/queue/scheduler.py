@@ -61,7 +61,7 @@ class Scheduler:
         self.cpu_ranks = devices.cpu_ranks
         self._runs_dir = runs_dir
         self._keeper = QueueStore(runs_dir)
-        self._looker = SnapshotReader(runs_dir, devices)
+        self._reader = SnapshotReader(runs_dir, devices)
         self._engine = engine or LocalEngine()
         self._starter = Starter(self._engine, self._on_end)
         self._on_change = on_change
@@ -88,13 +88,13 @@ class Scheduler:
         self._refuse_for_engine(plan)
         refusals.refuse_for_disk(self._runs_dir, owner, self._keeper.read().rules)
         ticket = replace(_ticket(plan, owner), uses_occupied_gpus=uses_occupied_gpus)
-        with self._keeper.open() as book:
-            seen = self._snapshot(book)
-            refusals.refuse(seen.situation, ticket)
+        with self._keeper.open() as state:
+            snapshot = self._snapshot_into(state)
+            refusals.refuse(snapshot.situation, ticket)
             placed: list[Ticket] = []
 
             def fill(run: RunDirectory) -> None:
-                placed.append(_place(book, seen, run, ticket))
+                placed.append(_place(state, snapshot, run, ticket))
                 tickets.write_queued(run, placed[0])
 
             run = launcher.create(self._runs_dir, plan, owner, fill)
@@ -111,14 +111,14 @@ class Scheduler:
         before = run.read_config()
         kept = None if plan.config == before else before.to_json()
         ticket = replace(_ticket(plan, owner), resume_step=resume_step, config_before=kept)
-        with self._keeper.open() as book:
+        with self._keeper.open() as state:
             # Before its lock is taken here: a locked run is live.
-            seen = self._snapshot(book)
-            refusals.refuse(seen.situation, ticket)
+            snapshot = self._snapshot_into(state)
+            refusals.refuse(snapshot.situation, ticket)
             with starter.holding(run):
                 if run.queued.exists():
                     raise ValueError(f"run {run.run_id} is already in the queue")
-                placed = _place(book, seen, run, ticket)
+                placed = _place(state, snapshot, run, ticket)
                 if kept is not None:
                     json_files.write_json_atomically(run.config, plan.config.to_json())
                 tickets.write_queued(run, placed)
@@ -157,8 +157,8 @@ class Scheduler:
         Raises:
             ValueError: when it does not wait.
         """
-        with self._changing() as book:
-            order = self._order(self._snapshot(book))
+        with self._changing() as state:
+            order = self._order(self._snapshot_into(state))
             if run_id not in order:
                 raise ValueError(f"run {run_id} is not in the queue: only a queued run can be moved")
             was_at = order.index(run_id) + 1
@@ -166,18 +166,18 @@ class Scheduler:
             place = min(max(1, place), len(order) + 1)
             order.insert(place - 1, run_id)
             # Runs ahead of it now stay there; behind it the rule applies as before.
-            book.first = order[: max(place, was_at)]
+            state.first = order[: max(place, was_at)]
         return order
 
     def pause(self, is_paused: bool) -> None:
         """Pause or resume the queue."""
-        with self._changing() as book:
-            book.is_paused = is_paused
+        with self._changing() as state:
+            state.is_paused = is_paused
 
     def set_limits(self, person: str | None, limits: Limits | None) -> None:
         """Set the limits of a person, or of everybody; None removes a person's own."""
-        with self._changing() as book:
-            book.rules = book.rules.changed(person, limits)
+        with self._changing() as state:
+            state.rules = state.rules.changed(person, limits)
 
     def share_gpus(self, run: RunDirectory) -> None:
         """Let a queued run use GPUs that other programs are using.
@@ -194,8 +194,8 @@ class Scheduler:
     @contextlib.contextmanager
     def _changing(self) -> Iterator[QueueState]:
         """Yield the queue's state for changes, then schedule at once."""
-        with self._keeper.open() as book:
-            yield book
+        with self._keeper.open() as state:
+            yield state
         self.tick()
 
     def with_gpus(self, start: Callable[[Collection[str], Collection[str]], Result]) -> Result:
@@ -206,34 +206,36 @@ class Scheduler:
         Raises:
             ValueError: when the stored queue is invalid.
         """
-        with self._keeper.open() as book:
-            seen = self._snapshot(book)
-            granted = {uuid for run in seen.situation.running for uuid in run.gpus}
-            return start([gpu.uuid for gpu in seen.devices.gpus if gpu.uuid not in granted], sorted(granted))
+        with self._keeper.open() as state:
+            snapshot = self._snapshot_into(state)
+            granted = {uuid for run in snapshot.situation.running for uuid in run.gpus}
+            return start(
+                [gpu.uuid for gpu in snapshot.devices.gpus if gpu.uuid not in granted], sorted(granted)
+            )
 
     # Looking
 
-    def seen(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         """Return a snapshot of the queue, without changing anything.
 
         Raises:
             QueueStoreError: when the stored queue is invalid.
         """
-        return self._looker.take(self._keeper.read(), time.time())
+        return self._reader.take(self._keeper.read(), time.time())
 
     def order(self) -> list[str]:
         """Return the queued runs, the next one first."""
-        return self._order(self.seen())
+        return self._order(self.snapshot())
 
-    def _order(self, seen: Snapshot) -> list[str]:
-        return [run.run_id for run in in_order(seen.situation, time.time())]
+    def _order(self, snapshot: Snapshot) -> list[str]:
+        return [run.run_id for run in in_order(snapshot.situation, time.time())]
 
-    def _snapshot(self, book: QueueState) -> Snapshot:
+    def _snapshot_into(self, state: QueueState) -> Snapshot:
         now = time.time()
-        seen = self._looker.take(book, now)
-        self._looker.note(book, seen, now)
-        trim(book, now)
-        return seen
+        snapshot = self._reader.take(state, now)
+        self._reader.note(state, snapshot, now)
+        trim(state, now)
+        return snapshot
 
     # Going on by itself
 
@@ -258,34 +260,34 @@ class Scheduler:
     def tick(self) -> None:
         """One pass: note ended runs, start runs by the rule, stop runs over their time limit."""
         begun = dict[str, Ticket]()
-        with self._keeper.open() as book:
-            seen = self._snapshot(book)
-            for run_id, error in seen.broken.items():
+        with self._keeper.open() as state:
+            snapshot = self._snapshot_into(state)
+            for run_id, error in snapshot.broken.items():
                 starter.set_aside(self._run(run_id), error)
-            for start in decide(seen.situation, time.time()):
-                ticket = starter.granted(seen.tickets[start.run_id], start, seen.devices)
+            for start in decide(snapshot.situation, time.time()):
+                ticket = starter.granted(snapshot.tickets[start.run_id], start, snapshot.devices)
                 try:
                     if starter.write_grant(self._run(start.run_id), ticket):
                         begun[start.run_id] = ticket
                 except OSError as error:
-                    self._looker.note_stuck(start.run_id, error)
-            book.waiting = [run_id for run_id in book.waiting if run_id not in begun]
-            book.running += begun
-            self.num_waiting = len(book.waiting)
-            may_be_overdue = bool(book.running) and book.rules.limit_time
-            self._note_running(bool(book.running))
-            self._has_to_watch = bool(book.waiting) or bool(seen.starting) or may_be_overdue
+                    self._reader.note_stuck(start.run_id, error)
+            state.waiting = [run_id for run_id in state.waiting if run_id not in begun]
+            state.running += begun
+            self.num_waiting = len(state.waiting)
+            may_be_overdue = bool(state.running) and state.rules.limit_time
+            self._note_running(bool(state.running))
+            self._has_to_watch = bool(state.waiting) or bool(snapshot.starting) or may_be_overdue
         for run_id, ticket in begun.items():
             self._starter.launch(self._run(run_id), ticket)
-        self._stop_overdue(seen)
+        self._stop_overdue(snapshot)
         if begun:
             self._on_change(begun)
 
-    def _stop_overdue(self, seen: Snapshot) -> None:
+    def _stop_overdue(self, snapshot: Snapshot) -> None:
         """Stop, with a save, runs that have reached their time limit."""
         now = time.time()
-        for running in seen.situation.running:
-            minutes = seen.situation.rules.of(running.person).minutes_per_run
+        for running in snapshot.situation.running:
+            minutes = snapshot.situation.rules.of(running.person).minutes_per_run
             if minutes is None or now - running.began_unix_s < 60 * minutes:
                 continue
             start = f"{running.run_id} {running.began_unix_s}"
@@ -306,9 +308,9 @@ class Scheduler:
 
     def _search(self) -> None:
         """Find queued and live runs that are not in the state: started by hand, or by a killed page."""
-        found = self._looker.search()
-        with self._keeper.open() as book:
-            book.waiting += sorted(found - {*book.waiting, *book.running})
+        found = self._reader.search()
+        with self._keeper.open() as state:
+            state.waiting += sorted(found - {*state.waiting, *state.running})
 
     def _note_running(self, is_anything_running: bool) -> None:
         self._engine.note_running(is_anything_running)
@@ -326,13 +328,13 @@ def _ticket(plan: Plan, owner: str) -> Ticket:
     return Ticket(person=owner, kind=kind, num_ranks=num_ranks, asked_unix_s=time.time())
 
 
-def _place(book: QueueState, seen: Snapshot, run: RunDirectory, ticket: Ticket) -> Ticket:
+def _place(state: QueueState, snapshot: Snapshot, run: RunDirectory, ticket: Ticket) -> Ticket:
     """Add a new run to the queue's state; return its ticket, with a grant if it can start at once."""
-    waiting = [*seen.situation.waiting, waiting_with(run.run_id, ticket)]
-    starts = decide(replace(seen.situation, waiting=waiting), time.time())
+    waiting = [*snapshot.situation.waiting, waiting_with(run.run_id, ticket)]
+    starts = decide(replace(snapshot.situation, waiting=waiting), time.time())
     start = next((each for each in starts if each.run_id == run.run_id), None)
     if start is None:
-        book.waiting.append(run.run_id)
+        state.waiting.append(run.run_id)
         return ticket
-    book.running.append(run.run_id)
-    return starter.granted(ticket, start, seen.devices)
+    state.running.append(run.run_id)
+    return starter.granted(ticket, start, snapshot.devices)

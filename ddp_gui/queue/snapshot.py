@@ -60,12 +60,12 @@ class SnapshotReader:
         # Queued runs that could not be started: until when they are skipped, and why.
         self._stuck: dict[str, tuple[float, str]] = {}
 
-    def take(self, book: QueueState, now_unix_s: float) -> Snapshot:
+    def take(self, state: QueueState, now_unix_s: float) -> Snapshot:
         """Take a snapshot of the queued and live runs."""
         waiting, running, broken = dict[str, Ticket](), list[Running](), dict[str, str]()
         starting = set()
         devices = self._devices.sample()
-        for run_id in dict.fromkeys([*book.waiting, *book.running, *self._by_hand]):
+        for run_id in dict.fromkeys([*state.waiting, *state.running, *self._by_hand]):
             run = RunDirectory(self._runs_dir / run_id)
             if (why := self._why_stuck(run_id)) is not None:
                 broken[run_id] = why
@@ -85,10 +85,10 @@ class SnapshotReader:
             waiting=[waiting_with(run_id, ticket) for run_id, ticket in waiting.items()],
             running=running,
             capacity=_capacity(devices, running),
-            rules=book.rules,
-            ended=book.ended,
-            first=book.first,
-            is_paused=book.is_paused,
+            rules=state.rules,
+            ended=state.ended,
+            first=state.first,
+            is_paused=state.is_paused,
         )
         return Snapshot(
             situation=situation,
@@ -98,17 +98,17 @@ class SnapshotReader:
             broken=broken,
         )
 
-    def note(self, book: QueueState, seen: Snapshot, now_unix_s: float) -> None:
+    def note(self, state: QueueState, snapshot: Snapshot, now_unix_s: float) -> None:
         """Update the state from a snapshot: queued, live and ended runs, and what these used."""
-        going_on = {run.run_id for run in seen.situation.running}
-        for run_id in book.running:
+        going_on = {run.run_id for run in snapshot.situation.running}
+        for run_id in state.running:
             if run_id not in going_on and (span := self._span_of(run_id, now_unix_s)) is not None:
-                book.ended.append(span)
-        book.running = [run.run_id for run in seen.situation.running]
-        book.waiting = [*seen.tickets, *seen.broken]
-        book.first = [run_id for run_id in book.first if run_id in seen.tickets]
+                state.ended.append(span)
+        state.running = [run.run_id for run in snapshot.situation.running]
+        state.waiting = [*snapshot.tickets, *snapshot.broken]
+        state.first = [run_id for run_id in state.first if run_id in snapshot.tickets]
         self._by_hand &= going_on
-        self._read = {run_id: read for run_id, read in self._read.items() if run_id in seen.tickets}
+        self._read = {run_id: read for run_id, read in self._read.items() if run_id in snapshot.tickets}
 
     def search(self) -> set[str]:
         """Search for queued and live runs, whoever started them; read only folders that have changed."""

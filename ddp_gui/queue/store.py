@@ -93,10 +93,10 @@ class QueueStore:
             OSError: when it cannot be written.
         """
         with self._mutex, self._locked():
-            book = self.read()
-            before = book.to_json()
-            yield book
-            after = book.to_json()
+            state = self.read()
+            before = state.to_json()
+            yield state
+            after = state.to_json()
             if after != before:
                 json_files.write_json_atomically(self._path, after, mode=0o600)
 
@@ -120,9 +120,9 @@ class QueueStore:
             os.close(descriptor)
 
 
-def trim(book: QueueState, now_unix_s: float) -> None:
+def trim(state: QueueState, now_unix_s: float) -> None:
     """Drop usage older than an hour."""
-    book.ended = [span for span in book.ended if span.ended_unix_s > now_unix_s - LATELY_S]
+    state.ended = [span for span in state.ended if span.ended_unix_s > now_unix_s - LATELY_S]
 
 
 def _try_to_lock(descriptor: int) -> bool:

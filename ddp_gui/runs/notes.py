@@ -44,17 +44,17 @@ def read(run: RunDirectory) -> RunNotes:
     return found
 
 
-def write(run: RunDirectory, remarks: RunNotes) -> None:
+def write(run: RunDirectory, notes: RunNotes) -> None:
     """Write a run's annotations.
 
     Raises:
         OSError: when the run's directory cannot be written.
     """
-    write_json_atomically(run.path / FILE, asdict(remarks))
+    write_json_atomically(run.path / FILE, asdict(notes))
 
 
 def changed(
-    remarks: RunNotes, *, name: str | None = None, tags: Sequence[str] | None = None, note: str | None = None
+    notes: RunNotes, *, name: str | None = None, tags: Sequence[str] | None = None, note: str | None = None
 ) -> RunNotes:
     """Return the annotations with these changes; None leaves a value unchanged.
 
@@ -62,18 +62,18 @@ def changed(
         ValueError: naming the field, the value and what is allowed.
     """
     if name is not None:
-        remarks = replace(remarks, name=_one_line("name", name, MAX_NAME))
+        notes = replace(notes, name=_one_line("name", name, MAX_NAME))
     if tags is not None:
-        remarks = replace(remarks, tags=_checked_tags(tags))
+        notes = replace(notes, tags=_checked_tags(tags))
     if note is not None:
-        remarks = replace(remarks, note=_text("note", note, MAX_NOTE))
-    return remarks
+        notes = replace(notes, note=_text("note", note, MAX_NOTE))
+    return notes
 
 
 def named(run: RunDirectory, config_name: str) -> dict[str, Any]:
     """Return a run's displayed name, its tags and its note."""
-    remarks = read(run)
-    return asdict(remarks) | {"name": remarks.name or config_name or run.run_id, "tags": list(remarks.tags)}
+    notes = read(run)
+    return asdict(notes) | {"name": notes.name or config_name or run.run_id, "tags": list(notes.tags)}
 
 
 def _checked_tags(tags: Any) -> tuple[str, ...]:

@@ -160,7 +160,7 @@ class Job:
         return log_ends(sorted(self.run.logs.glob("*.log")))
 
     def _wait(self, what: str, is_true: Callable[[], Result | None], *, may_end: bool = False) -> Result:
-        def look() -> Result | None:
+        def poll() -> Result | None:
             self._tree.update()
             has_ended = self._process.poll() is not None
             found = is_true()
@@ -169,7 +169,7 @@ class Job:
             return found
 
         try:
-            return self._patience.wait(what, look, self._deadline)
+            return self._patience.wait(what, poll, self._deadline)
         except TooLateError:
             raise JobError(
                 f"The job hung: {what} had not come when its {self._limit_s:g} s were over. It was ended."

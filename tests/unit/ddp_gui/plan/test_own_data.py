@@ -77,7 +77,7 @@ def test_memory_of_looks_is_bounded(tmp_path: Path, asked: list[str]) -> None:
     own = OwnData()
     for number in range(own_data.MAX_REMEMBERED + 5):
         inspect_now(own, config_module.parse({"dataset": "own", "data_path": str(tmp_path / str(number))}))
-    assert len(own._seen) == own_data.MAX_REMEMBERED
+    assert len(own._inspections) == own_data.MAX_REMEMBERED
 
 
 def test_faults_are_told_with_their_lines_and_no_more_than_can_be_read(catalogue: Any) -> None:  # noqa: F811

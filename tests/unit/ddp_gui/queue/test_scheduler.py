@@ -370,7 +370,7 @@ def test_limits_are_kept_and_said_in_plain_words(place: Place) -> None:
         place.page(FakeDevices(2)).start(place.planned(num_ranks=3), "zoe")
     assert line.start(place.planned(num_ranks=5), "zoe").place is None, "she has limits of her own"
     line.set_limits("zoe", None)
-    assert place.page().seen().situation.rules.of("zoe").num_ranks == 2
+    assert place.page().snapshot().situation.rules.of("zoe").num_ranks == 2
 
 
 def test_who_keeps_too_much_is_told_how_much_and_what_to_delete(place: Place) -> None:
@@ -447,14 +447,14 @@ def test_a_run_started_by_hand_counts_and_has_the_gpus_its_processes_are_on(
     lock = by_hand.acquire_lock()
     line = place.page()
     line.begin()
-    wait_until("the run being seen", lambda: line.seen().situation.running, 60)
-    (running,) = line.seen().situation.running
+    wait_until("the run being seen", lambda: line.snapshot().situation.running, 60)
+    (running,) = line.snapshot().situation.running
     assert (running.run_id, running.num_ranks) == (by_hand.run_id, 1)
     assert line.start(place.planned(num_ranks=2), "ann").place == 1, "one of two is taken"
     place.devices.now = replace(
         place.devices.now, gpus=FOUR_GPUS, users={"GPU-2": Users(runs=frozenset({by_hand.run_id}))}
     )
-    assert line.seen().situation.running[0].gpus == ("GPU-2",)
+    assert line.snapshot().situation.running[0].gpus == ("GPU-2",)
     rundir.os.close(lock)
     line.close()
 
