@@ -175,12 +175,12 @@ export class Header {
 
   refresh() {
     const isLive = LIVE_STATES.has(this.state);
-    // With other ranks a run can go on only when it starts anew.
-    show(this.on, !isLive && this.checkpoints.length > 0);
     show(this.batch, this.numRanks.value !== "");
-    // Always there, so that the buttons never move under the pointer.
-    setAttribute(this.select, "disabled", isLive || this.checkpoints.length === 0);
-    setAttribute(this.select, "title", isLive ? "Can be chosen when the run has ended." : null);
+    // Always there, so that nothing moves under the pointer. Other ranks need a new start, too.
+    for (const select of [this.select, this.numRanks]) {
+      setAttribute(select, "disabled", isLive || this.checkpoints.length === 0);
+      setAttribute(select, "title", isLive ? "Can be chosen when the run has ended." : null);
+    }
     this.enableButtons(isLive);
     setText(this.hint, this.hintWords(isLive));
   }

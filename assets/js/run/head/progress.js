@@ -70,8 +70,7 @@ export class Progress {
   words(head) {
     if (head.state === "queued") return "It starts by itself when its turn comes. You can close this page.";
     if (head.state === "starting") {
-      const reason = head.reason ? ` ${head.reason}` : "";
-      return `Starting:${reason} Importing torch on every rank takes a few seconds.`;
+      return `Starting: ${head.reason || "importing torch on every rank takes a few seconds."}`;
     }
     return head.state === "running" || head.state === "failed" ? "" : (head.reason ?? "");
   }
