@@ -23,7 +23,7 @@ from trainers.contract import rundir, tickets
 from trainers.contract.library_words import in_words
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats import beats, heartbeat_board
-from trainers.engines.local.orders import COMMANDS_OFFSET, STOOD_BY, SUPERVISED
+from trainers.engines.local.orders import COMMANDS_OFFSET, IS_WARM, SUPERVISED
 from trainers.engines.local.torchrun import by_hand
 from trainers.files import private_files
 from trainers.files.json_files import parse_json
@@ -210,8 +210,8 @@ def run_rank(run: RunDirectory, resume_step: int | None) -> Literal["done"]:
     try:
         place = "GPU" if world.device.type == "cuda" else "CPU rank"
         plural = "" if world.world_size == 1 else "s"
-        stood_by = " from the warm pool" if STOOD_BY in os.environ else ""
-        voice.state("starting", f"{world.world_size} {place}{plural}{stood_by}, building {config.model}.")
+        was_warm = " from the warm pool" if IS_WARM in os.environ else ""
+        voice.state("starting", f"{world.world_size} {place}{plural}{was_warm}, building {config.model}.")
         telemetry.start()
         _train(run, resume_step, voice, pulse, world)
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""What a supervisor tells its ranks: by their environment, and those that stand by over a pipe each.
+"""What a supervisor tells its ranks: by their environment, and warm ones over a pipe each.
 
 The order says which run is theirs. No file and no port has to do with it. When the supervisor goes, the
 pipes end, and so do those who wait.
@@ -18,7 +18,7 @@ SUPERVISED = "TRAINERS_SUPERVISED"
 # From where in `commands.jsonl` the ranks read: what is given while they start is theirs.
 COMMANDS_OFFSET = "TRAINERS_COMMANDS_OFFSET"
 # This rank was there before its run.
-STOOD_BY = "TRAINERS_STOOD_BY"
+IS_WARM = "TRAINERS_WARM"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats import heartbeat_board
 from trainers.engines.heartbeats.heartbeat_board import Board
 from trainers.engines.local import fork_server, orders
-from trainers.engines.local.orders import COMMANDS_OFFSET, STOOD_BY, SUPERVISED, Order, Pipes
+from trainers.engines.local.orders import COMMANDS_OFFSET, IS_WARM, SUPERVISED, Order, Pipes
 from trainers.engines.local.torchrun import (
     RendezvousFiles,
     torchrun_arguments,
@@ -105,7 +105,7 @@ class WarmTorchrun:
         """
         run.logs.mkdir(exist_ok=True)
         (self._folder / LOG).replace(run.logs / LOG)
-        variables = {COMMANDS_OFFSET: str(commands_offset), STOOD_BY: "1"}
+        variables = {COMMANDS_OFFSET: str(commands_offset), IS_WARM: "1"}
         variables |= {name: os.environ[name] for name in cuda_environment.OF_A_RUN if name in os.environ}
         order = Order(run_dir=str(run.path), resume_step=resume_step, environment=variables)
         self._pipes.tell(order)

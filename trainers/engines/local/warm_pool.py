@@ -1,4 +1,4 @@
-"""Keeps ranks standing by, so that Start needs no imports; without them a run starts as it always did.
+"""Keeps warm ranks, which have imported everything, so that Start is quick; without them a run starts cold.
 
 They are there while somebody looks at the form, nothing runs and there is memory to spare: as many as were
 chosen last. A page that ends, however that happens, takes them along.
@@ -43,7 +43,7 @@ FEWEST_RANKS_ANYWHERE = 2
 
 @dataclass(frozen=True, kw_only=True)
 class _Kept:
-    """Ranks that stand by, and the state of the code they have imported."""
+    """Warm ranks, and the state of the code that they have imported."""
 
     process: subprocess.Popen[bytes]
     num_ranks: int
@@ -51,7 +51,7 @@ class _Kept:
 
 
 class WarmPool:
-    """The ranks that stand by for one runs directory; safe to be called by several threads."""
+    """The warm ranks of one runs directory; thread-safe."""
 
     def __init__(self, runs_dir: Path, *, is_on: bool = True) -> None:
         self._folder = runs_dir / FOLDER
@@ -90,12 +90,12 @@ class WarmPool:
         self._num_ranks, self._expected_at = num_ranks, now
 
     def note_running(self, is_anything_running: bool) -> None:
-        """Note whether runs go on: then none stand by, and the runs have all of the machine."""
+        """Note whether runs go on: then no rank is kept warm, and the runs have all of the machine."""
         self._is_anything_running = is_anything_running
         self._passes.wake()
 
     def take(self, num_ranks: int, order: Order) -> subprocess.Popen[bytes] | None:
-        """Give those that stand by a run; return what supervises it, or None where none stand by for it."""
+        """Give warm ranks a run; return their supervisor, or None if none are warm for it."""
         with self._lock:
             kept = self._kept
             if kept is None or kept.num_ranks != num_ranks or not self._is_usable(kept):
@@ -113,7 +113,7 @@ class WarmPool:
             return kept.process
 
     def kept_ready(self) -> dict[str, int] | None:
-        """Return how many ranks stand by and the memory they take in all; None where none do."""
+        """Return how many ranks are warm and the memory they take in all; None if none are."""
         kept = self._kept
         if kept is None:
             return None
@@ -125,7 +125,7 @@ class WarmPool:
         return None
 
     def processes(self) -> dict[int, float]:
-        """Return all processes of those that stand by, or are being let go, and when each was started."""
+        """Return all processes of warm ranks, also of those being let go, and when each was started."""
         with self._lock:
             self._ending = self._still_ending()
             roots = [*self._ending, *([] if self._kept is None else [self._kept.process])]
@@ -200,7 +200,7 @@ class WarmPool:
         return [process for process in self._ending if process.poll() is None]
 
     def _drop(self) -> None:
-        """Let go those that stand by: they end when nothing can be said to them any more."""
+        """Let go the warm ranks: they end when their pipe is closed."""
         kept, self._kept = self._kept, None
         if kept is None:
             return
