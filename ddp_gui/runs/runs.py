@@ -55,7 +55,7 @@ class RunStore:
         """Return the run of this id, for viewing it.
 
         Raises:
-            ValueError: when there is none that who asks may look at.
+            ValueError: when there is none that the current user may see.
         """
         return self._open(run_id)[0]
 
@@ -63,7 +63,7 @@ class RunStore:
         """Return the run of this id, for stopping, resuming, renaming or deleting it.
 
         Raises:
-            ValueError: when there is none that who asks may look at, or it is somebody else's.
+            ValueError: when there is none that the current user may see, or it is somebody else's.
         """
         run, owner = self._open(run_id)
         rights.require_change(run_id, owner)
@@ -152,7 +152,7 @@ class RunStore:
         """Return one run's row as it is now.
 
         Raises:
-            ValueError: when there is none that who asks may look at.
+            ValueError: when there is none that the current user may see.
         """
         self.open(run_id)
         return self.listing.row(run_id)

@@ -66,7 +66,7 @@ class Api:
             anew: also where it was seen before.
 
         Raises:
-            ConfigError: when there is nothing that who asks may look at.
+            ConfigError: when there is none that the current user may see.
             InspectionError: when the process that looks failed.
         """
         config = config_module.parse(raw)

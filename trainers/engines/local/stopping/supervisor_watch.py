@@ -1,7 +1,7 @@
 """Sees to it that a Stop is obeyed also when the process that looks after the run is not well.
 
 The supervisor ends a run by force when it has to. If it is itself stopped (SIGSTOP) it is let go on; if it
-hangs, it is killed with everything below it, and the run's last words are said here.
+hangs, it is killed with everything below it, and the run's final events are written here.
 """
 
 from __future__ import annotations
