@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from tests.harness import ANSWER_TIMEOUT_S, START_TIMEOUT_S, all_events, process
 from tests.ui.conftest import Watched, wait_until_in_place
 from tools import page_driver
 from tools.page_driver import Server
+from trainers.contract import config
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 
@@ -67,7 +70,9 @@ def test_start_watch_checkpoint_reload_stop(server: Server, watched: Watched, ru
     page.wait_for_url("**/run?id=*")
     wait_for_points(page, 3)
     run = RunDirectory(runs_dir / page.url.partition("?id=")[2])
-    assert str(run.path) in shown_command.replace("\n", "")
+    copied = shlex.split(shown_command.replace("\n", ""))
+    assert Path(copied[copied.index("trainers.worker") + 1]).parent == runs_dir
+    assert config.parse(json.loads(copied[copied.index("--config") + 1])) == run.read_config()
     wait_for_state(page, "running")
     first = len(loss_steps(page))
     wait_for_points(page, first)
@@ -186,7 +191,7 @@ def test_choosing_a_text_brings_the_model_that_reads_text(server: Server, watche
     page.get_by_label("Data set").click()
     page.get_by_role("option", name="Jane Austen's novels").click()
     expect(page.get_by_label("Model")).to_have_value("GPT")
-    expect(page.locator("#command")).to_contain_text("austen-gpt-")
+    expect(page.locator("#command")).to_contain_text('"model": "gpt", "dataset": "austen"')
 
 
 def test_a_name_that_looks_like_html_is_shown_as_text(server: Server, watched: Watched) -> None:
