@@ -60,10 +60,11 @@ def test_only_a_long_step_of_several_batches_can_be_left(
 ) -> None:
     job = SimpleNamespace(
         config=SimpleNamespace(gradient_accumulation_steps=num_accumulated),
-        meter=SimpleNamespace(reports_every_step=reports_every_step, is_report_due=lambda: True),
+        meter=SimpleNamespace(reports_every_step=reports_every_step),
         progress=SimpleNamespace(step=step),
         step_start=StepStart(network(), CPU),
         observer=NullObserver(),
+        is_step_reported=lambda: True,
     )
     Job.begin_step(job)  # type: ignore[arg-type]
     assert job.step_start.is_noted is is_noted
