@@ -25,10 +25,14 @@ class SampleBoard:
 
     Args:
         content: the memory they share.
+
+    Attributes:
+        num_places: how many ranks it has room for.
     """
 
     def __init__(self, content: mmap.mmap) -> None:
         self._content = content
+        self.num_places = len(content) // PLACE_BYTES
         self._newest: dict[int, Any] = {}
 
     def write(self, place: int, sample: Any) -> None:
@@ -46,7 +50,7 @@ class SampleBoard:
 
     def read(self) -> list[Any]:
         """Return the newest sample of each place that has one, in their order."""
-        for place in range(len(self._content) // PLACE_BYTES):
+        for place in range(self.num_places):
             start = place * PLACE_BYTES
             whole = self._content[start : start + PLACE_BYTES]
             length, checksum = _HEAD.unpack_from(whole)

@@ -86,6 +86,7 @@ class Telemetry:
         self._stop = threading.Event()
         self._board: SampleBoard | None = None
         self._file: MemoryFile | None = None
+        self._is_first_read = True
         self.thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
     def start(self) -> None:
@@ -130,7 +131,7 @@ class Telemetry:
             beats.answer_when_asked(partial(flight_recorder.say, self._pulse.gradients_done))
             board.write(world.local_rank, self._sample(index, reader))
             if world.local_rank == 0 and not self._stop.wait(GATHER_AFTER_S):
-                samples = board.read()
+                samples = self._read_board(board)
                 load = other_load.read(sum(sample["cpu_s"] for sample in samples))
                 if others is not None:
                     others.tell(samples)
@@ -140,6 +141,17 @@ class Telemetry:
                     self.report(samples, load)
             # On the full second of the clock, everywhere: the samples of one look belong together.
             self._stop.wait(SAMPLE_EVERY_S - time.time() % SAMPLE_EVERY_S)
+
+    def _read_board(self, board: SampleBoard) -> list[dict[str, Any]]:
+        """Return this machine's samples; the first time, of all its ranks: some begin a moment later."""
+        samples = board.read()
+        until = time.monotonic() + SAMPLE_EVERY_S
+        while self._is_first_read and len(samples) < board.num_places:
+            if time.monotonic() > until or self._stop.wait(GATHER_AFTER_S):
+                break
+            samples = board.read()
+        self._is_first_read = False
+        return samples
 
     def sample_once(self) -> dict[str, Any]:
         """Return this rank's sample of now."""

@@ -1,0 +1,63 @@
+"""The first samples of a machine's ranks, of which some begin to sample a moment after rank 0."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Any
+
+import pytest
+
+from tests.unit.fakes import world_of
+from trainers.report import sample_board, telemetry
+from trainers.report.reporter import NullReporter
+from trainers.report.telemetry import Pulse, Telemetry
+
+LATE_S = 0.4
+
+
+class DeviceEvents(NullReporter):
+    """Keeps the ranks of each `devices` event."""
+
+    def __init__(self) -> None:
+        self.ranks: queue.Queue[list[int]] = queue.Queue()
+
+    def event(self, kind: str, **fields: Any) -> None:
+        if kind == "devices":
+            self.ranks.put([device["rank"] for device in fields["devices"]])
+
+
+@pytest.fixture
+def addresses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return where rank 0's board is found; nothing is sent between ranks."""
+    found: list[str] = []
+
+    def gather_json(mine: Any, _group: Any) -> list[Any]:
+        found.append(mine)
+        return [mine]
+
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setattr(telemetry, "gather_json", gather_json)
+    monkeypatch.setattr(telemetry, "is_one_machine", lambda: True)
+    return found
+
+
+def test_the_first_report_has_every_rank_though_one_begins_later(addresses: list[str]) -> None:
+    reported = DeviceEvents()
+    rank_0 = Telemetry(world_of(2), reported, Pulse())
+    rank_0.start()
+    sample = Telemetry(world_of(2, rank=1), NullReporter(), Pulse()).sample_once()
+    timer = threading.Timer(LATE_S, sample_board.find(addresses[0]).write, (1, sample))
+    timer.start()
+    assert reported.ranks.get(timeout=10) == [0, 1]
+    timer.join()
+    rank_0.stop()
+
+
+def test_a_rank_that_never_samples_holds_up_only_the_first_report(addresses: list[str]) -> None:
+    reported = DeviceEvents()
+    rank_0 = Telemetry(world_of(2), reported, Pulse())
+    rank_0.start()
+    assert addresses
+    assert [reported.ranks.get(timeout=10) for _ in range(3)] == [[0], [0], [0]]
+    rank_0.stop()
