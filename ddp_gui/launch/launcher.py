@@ -68,7 +68,7 @@ def checkpoint_to_go_on_from(run: RunDirectory, step: int | None, plan: Plan) ->
     if checkpoint.step >= num_steps and liveness.read_status(run).state == "finished":
         raise ValueError(
             f"run {run.run_id} has done all of its {num_steps:,} steps at this checkpoint: choose an earlier "
-            "one, or start a new run with more epochs"
+            "one, or train more epochs from there"
         )
     return checkpoint
 

@@ -9,7 +9,7 @@ from ddp_gui.auth import owners, rights
 from ddp_gui.devices import capacity
 from ddp_gui.events import charts, event_reader
 from ddp_gui.events.run_view import RunView
-from ddp_gui.launch import commands
+from ddp_gui.launch import commands, resume_changes
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.plan import shown_run_dir
 from ddp_gui.runs import notes
@@ -39,6 +39,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
     said = _plan(view)
     expected_train = dataset.num_train if dataset else None
     num_train = said.get("num_train", expected_train)
+    num_steps = said.get("num_steps", view.total_steps)
     expected_size = size.num_parameters.get(config.dataset) if size else None
     return {
         "run_id": view.run.run_id,
@@ -63,7 +64,8 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "num_replicas": num_replicas,
         "global_batch": config.global_batch(num_replicas),
         "steps_per_epoch": config.steps_per_epoch(num_train, num_replicas) if num_train else None,
-        "num_steps": said.get("num_steps", view.total_steps),
+        "num_steps": num_steps,
+        "more_epochs": resume_changes.what_more_epochs_are(config, num_steps=num_steps),
         "command": commands.train_anew(engine, config, view.run.path.parent),
         # For the page, which knows the checkpoints there are: it puts a step in.
         "resume_command": {

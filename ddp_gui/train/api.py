@@ -11,10 +11,9 @@ from ddp_gui.auth.data_access import DataAccess
 from ddp_gui.auth.rate_limit import RateLimit
 from ddp_gui.background.workers import CLICKS, STARTS
 from ddp_gui.gradio_routes.endpoints import Function, register
-from ddp_gui.launch import launcher
+from ddp_gui.launch import launcher, resume_changes
 from ddp_gui.launch.user_errors import in_plain_words, waiting_in_plain_words
 from ddp_gui.plan import plan
-from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.own_data import Inspection
 from ddp_gui.plan.plan import Plan
 from ddp_gui.queue import presenter
@@ -24,7 +23,6 @@ from ddp_gui.runs.runs import RunStore, status_values
 from trainers.contract import config as config_module
 from trainers.contract import events
 from trainers.contract.commands import COMMANDS, Argument, Endpoint
-from trainers.contract.config import Config, ConfigError, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 
@@ -121,11 +119,13 @@ class Api:
         checkpoint_step: int | None = None,
         nproc_per_node: int | None = None,
         global_batch: str = "keep",
+        more_epochs: int | None = None,
     ) -> dict[str, Any]:
         """Let a paused run go on, or start an ended one again from a checkpoint (the newest by default).
 
         An ended run may go on with another number of ranks. `global_batch` then is "keep": each rank's
-        batch becomes larger or smaller, or "rescale": it stays, and the global batch changes.
+        batch becomes larger or smaller, or "rescale": it stays, and the global batch changes. With
+        `more_epochs` it trains so many epochs after the checkpoint, whatever was asked for at first.
         """
 
         async def resume() -> dict[str, Any]:
@@ -145,9 +145,15 @@ class Api:
                 raise ValueError(f"run {run_id} is {state}: only a paused or an ended run can be resumed")
             # Only what it becomes is checked: it may have been started on a machine with more GPUs.
             before = run.read_config()
-            changes = _other_ranks(before, self._catalogue.get(), nproc_per_node, global_batch)
+            changes = resume_changes.other_ranks(before, self._catalogue.get(), nproc_per_node, global_batch)
             checked = self.plan(before.to_json() | changes)
-            checkpoint = launcher.checkpoint_to_go_on_from(run, _whole_step(checkpoint_step), checked)
+            step = _whole_step(checkpoint_step)
+            if more_epochs is not None:
+                end = launcher.pick_checkpoint(run, step)
+                stopped_early = state == "finished" and end.step < launcher.num_steps_from(end, checked)
+                changes |= resume_changes.more_epochs(end, more_epochs, stopped_early=stopped_early)
+                checked = self.plan(before.to_json() | changes)
+            checkpoint = launcher.checkpoint_to_go_on_from(run, step, checked)
             self._starts.count()
             placed = self._line.resume(run, checkpoint.step, checked, owners.owner_of(run) or "")
             is_end = checkpoint.step >= launcher.num_steps_from(checkpoint, checked)
@@ -224,38 +230,6 @@ class Api:
 
 def _answer(run: RunDirectory, message: str) -> dict[str, Any]:
     return {"run_id": run.run_id, "state": liveness.read_status(run).state, "message": message}
-
-
-def _other_ranks(before: Config, catalogue: Catalogue, num_ranks: Any, global_batch: str) -> dict[str, Any]:
-    """Return the fields that change when a run goes on with another number of ranks.
-
-    Raises:
-        ConfigError: when the global batch cannot be kept.
-    """
-    strategy = catalogue.strategies.get(before.strategy)
-    if num_ranks is None or num_ranks == "" or strategy is None:
-        return {}
-    if global_batch not in ("keep", "rescale"):
-        raise ConfigError([Problem(field="global_batch", value=global_batch, allowed="keep or rescale")])
-    after = config_module.parse(before.to_json() | {"nproc_per_node": num_ranks})
-    if after.world_size == before.world_size:
-        return {}
-    changes: dict[str, Any] = {"nproc_per_node": after.nproc_per_node}
-    if global_batch == "keep":
-        num_replicas = before.num_replicas(strategy.ranks_per_replica)
-        kept = before.global_batch(num_replicas)
-        parts = after.num_replicas(strategy.ranks_per_replica) * after.gradient_accumulation_steps
-        if kept % parts:
-            allowed = (
-                f"a number of ranks among which the global batch of {kept:,} can be shared, "
-                "or global_batch rescale, which keeps each rank's batch"
-            )
-            raise ConfigError([Problem(field="nproc_per_node", value=num_ranks, allowed=allowed)])
-        changes["batch_size"] = kept // parts
-        if before.scale_lr:
-            # The rate goes with the global batch, which stays.
-            changes["learning_rate"] = before.peak_learning_rate(num_replicas) / parts
-    return changes
 
 
 def _whole_step(step: Any) -> int | None:

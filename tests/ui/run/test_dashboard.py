@@ -265,7 +265,7 @@ def test_projector_and_the_page_for_those_who_only_watch(
 def test_the_link_to_watch_is_copied(server: Server, watched: Watched, ended: RunDirectory) -> None:
     watched.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page = open_run(watched, server, ended)
-    page.get_by_role("button", name="Link to watch").click()
+    page.get_by_role("button", name="Copy viewer link").click()
     expect(page.locator(".ddp-toast")).to_contain_text("Copied")
     copied = page.evaluate("() => navigator.clipboard.readText()")
     assert copied == f"{server.address}/run?id={ended.run_id}&watch=1"
@@ -302,8 +302,8 @@ def test_the_title_shows_progress_and_the_browser_tells_of_the_end(
     run_id = client.predict({**LONG, "name": "told"}, api_name="/start_run")["run_id"]
     page = open_run(watched, server, run_id)
     expect(page).to_have_title(re.compile(r"^\d+% · told$"))
-    page.get_by_role("button", name="Tell me").click()
-    expect(page.get_by_role("button", name="Tell me")).to_have_attribute("aria-pressed", "true")
+    page.get_by_role("button", name="Notify me").click()
+    expect(page.get_by_role("button", name="Notify me")).to_have_attribute("aria-pressed", "true")
     client.predict(run_id, True, api_name="/stop_run")
     expect(page.locator(".ddp-pill")).to_have_text("stopped")
     page.wait_for_function("() => window.told.length === 1")

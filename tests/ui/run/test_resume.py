@@ -92,3 +92,44 @@ def test_the_best_checkpoint_is_marked_and_deleted_ones_are_not_offered(
     expect(page.locator(".ddp-events-list")).to_contain_text("Deleted to save space: step")
     expect(page.locator(".ddp-rank-device").first).to_contain_text(re.compile(r"peak memory \d+ MB"))
     assert watched.complaints == []
+
+
+def losses_of(run: RunDirectory) -> dict[int, float]:
+    return {event["step"]: event["loss"] for event in all_events(run) if event["kind"] == "step"}
+
+
+def wait_until_finished(run: RunDirectory) -> None:
+    wait_until("the end", lambda: liveness.read_status(run).state not in events.LIVE_STATES, END_TIMEOUT_S)
+    assert liveness.read_status(run).state == "finished", liveness.read_status(run).error
+
+
+def test_a_finished_run_trains_more_epochs_as_if_all_had_been_asked_for(
+    server: Server, client: Client, watched: Watched, runs_dir: Path
+) -> None:
+    run_id = client.predict({**LONG, "num_epochs": 2}, api_name="/start_run")["run_id"]
+    run = RunDirectory(runs_dir / run_id)
+    wait_until_finished(run)
+    num_first = len(losses_of(run))
+
+    page = watched.page
+    page.goto(f"{server.address}/run?id={run_id}")
+    more = page.get_by_role("button", name="Train more", exact=True)
+    epochs = page.get_by_label("Epochs to train more")
+    expect(page.get_by_text("exactly as if all epochs had been asked for at first")).to_be_visible()
+    expect(epochs).to_have_value("10")
+    for nonsense in ("0", "", "1.5", "100001"):
+        epochs.fill(nonsense)
+        expect(more).to_be_disabled()
+    expect(page.get_by_text("More epochs: a whole number from 1 to 100,000.")).to_be_visible()
+    epochs.fill("3")
+    more.click()
+    expect(page.locator(".ddp-where")).to_contain_text(f"of {num_first // 2 * 5:,}")
+    wait_until("more steps", lambda: len(losses_of(run)) > num_first, START_TIMEOUT_S)
+    wait_until_finished(run)
+    assert run.read_config().num_epochs == 5
+
+    at_once_id = client.predict({**LONG, "num_epochs": 5}, api_name="/start_run")["run_id"]
+    at_once = RunDirectory(runs_dir / at_once_id)
+    wait_until_finished(at_once)
+    assert losses_of(run) == losses_of(at_once)
+    assert watched.complaints == []

@@ -8,12 +8,13 @@ import { whyNot } from "../../auth/person.js";
 import { act } from "../../shared/toast.js";
 
 const ENDED = "The run has ended.";
+const MORE_EPOCHS = 10;
+const MOST_MORE_EPOCHS = 100_000;
 
 export class Header {
   /** `afterAction()` is called when a click did something. */
   constructor(runId, summary, afterAction) {
     this.runId = runId;
-    this.numSteps = summary.num_steps;
     this.summary = summary;
     this.afterAction = afterAction;
     this.pill = new StatePill();
@@ -27,6 +28,7 @@ export class Header {
         runId,
         this.chosenStep(),
         ...this.chosenRanks(),
+        this.moreEpochs(),
       ]),
     };
     this.numRanks = el(
@@ -41,6 +43,16 @@ export class Header {
       el("option", { value: "rescale" }, "same batch per rank"),
     );
     this.on = el("label", { class: "ddp-from" }, el("span", {}, "on"), this.numRanks, this.batch);
+    this.epochs = el("input", {
+      type: "number",
+      class: "ddp-input",
+      min: 1,
+      max: MOST_MORE_EPOCHS,
+      value: MORE_EPOCHS,
+      "aria-label": "Epochs to train more",
+      oninput: () => this.refresh(),
+    });
+    this.more = el("label", { class: "ddp-from ddp-more" }, "for", this.epochs, "more epochs");
     this.select = el("select", {
       class: "ddp-wide",
       "aria-label": "Checkpoint to resume from",
@@ -96,6 +108,7 @@ export class Header {
         this.buttons.resume,
         this.from,
         this.on,
+        this.more,
       ),
       this.hint,
     );
@@ -104,10 +117,11 @@ export class Header {
   button(word, className, call) {
     const button = el("button", { type: "button", class: `ddp-button ${className}` }, word);
     button.addEventListener("click", async () => {
-      const changesRanks = button === this.buttons.resume && this.chosenRanks()[0] !== null;
+      const changesRun =
+        button === this.buttons.resume && (this.chosenRanks()[0] !== null || this.moreEpochs() !== null);
       const worked = await act(button, ...call());
-      // Other ranks are another configuration: the page is read anew.
-      if (worked && changesRanks) window.location.reload();
+      // Other ranks or more epochs are another configuration: the page is read anew.
+      if (worked && changesRun) window.location.reload();
       this.refresh();
       this.afterAction();
     });
@@ -173,8 +187,20 @@ export class Header {
       : [Number(this.numRanks.value), this.batch.value];
   }
 
+  /** Whether Resume would go on from the end of a finished run. */
+  isAtEnd() {
+    return this.state === "finished" && this.checkpoints.length > 0 && this.select.value === "";
+  }
+
+  /** The epochs to train after the end of the run; null where Resume only does what was asked for. */
+  moreEpochs() {
+    return this.isAtEnd() ? this.epochs.valueAsNumber : null;
+  }
+
   refresh() {
     const isLive = LIVE_STATES.has(this.state);
+    // Its room is kept, so that nothing moves when the run ends.
+    this.more.style.visibility = this.isAtEnd() ? "visible" : "hidden";
     show(this.batch, this.numRanks.value !== "");
     // Always there, so that nothing moves under the pointer. Other ranks need a new start, too.
     for (const select of [this.select, this.numRanks]) {
@@ -205,6 +231,7 @@ export class Header {
       "All ranks wait after the next step they agree on, and keep their memory.",
       state === "paused" ? "The run is paused already." : this.whyNotNow("The run is stopping."),
     );
+    setText(buttons.resume, this.isAtEnd() ? "Train more" : "Resume");
     enable(
       buttons.resume,
       this.canResume(),
@@ -236,7 +263,8 @@ export class Header {
       return "Nothing could be saved: free some space and press Checkpoint, or stop without saving.";
     }
     if (isLive) return "Stop saves a checkpoint first. Closing this page changes nothing for the run.";
-    return this.canResume() ? "Resume starts again from a checkpoint." : this.whyNoResume();
+    if (!this.canResume()) return this.whyNoResume();
+    return this.isAtEnd() ? this.summary.more_epochs : "Resume starts again from a checkpoint.";
   }
 
   canResume() {
@@ -246,10 +274,10 @@ export class Header {
   whyNoResume() {
     if (LIVE_STATES.has(this.state)) return "The run is going on.";
     if (this.checkpoints.length === 0) return "There is no checkpoint to resume from.";
-    const step = this.chosenStep() ?? this.checkpoints[0].step;
-    return this.state === "finished" && this.numSteps !== null && step >= this.numSteps
-      ? "This checkpoint is the end of the run. To train more, resume from an earlier one or start a run with more epochs."
-      : "";
+    const number = this.moreEpochs();
+    return number === null || (Number.isInteger(number) && number >= 1 && number <= MOST_MORE_EPOCHS)
+      ? ""
+      : `More epochs: a whole number from 1 to ${MOST_MORE_EPOCHS.toLocaleString("en")}.`;
   }
 }
 

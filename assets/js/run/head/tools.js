@@ -15,7 +15,7 @@ export function headerTools() {
     notifyButton(),
     tool(
       "link",
-      "Link to watch",
+      "Copy viewer link",
       "Copies a link to this page without its buttons, for phones and guests",
       copyWatchLink,
     ),
@@ -33,7 +33,7 @@ function tool(shape, words, title, onclick) {
 }
 
 function notifyButton() {
-  const button = tool("bell", "Tell me", "A browser notification when the run ends", async () => {
+  const button = tool("bell", "Notify me", "A browser notification when the run ends", async () => {
     const isOn = button.getAttribute("aria-pressed") === "true";
     if (!isOn && !(await mayNotify())) return;
     prefer("notify", !isOn);

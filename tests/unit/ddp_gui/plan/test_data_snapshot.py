@@ -18,7 +18,7 @@ from ddp_gui.devices import capacity
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.events.digest import Digest
 from ddp_gui.events.run_view import RunView
-from ddp_gui.launch import launcher
+from ddp_gui.launch import launcher, resume_changes
 from ddp_gui.plan import data_snapshot, plan
 from ddp_gui.plan.catalogue import Catalogue, CatalogueSource
 from ddp_gui.queue.presenter import QueuePresenter
@@ -167,27 +167,30 @@ def test_a_run_knows_its_data_where_the_catalogue_does_not(
 
 def test_the_global_batch_is_kept_only_where_it_can_be(catalogue: Catalogue) -> None:  # noqa: F811
     before = Config(batch_size=64, nproc_per_node=2)
-    assert api._other_ranks(before, catalogue, 4, "keep") == {"nproc_per_node": 4, "batch_size": 32}
-    assert api._other_ranks(before, catalogue, 1, "keep") == {"nproc_per_node": 1, "batch_size": 128}
-    assert api._other_ranks(before, catalogue, 3, "rescale") == {"nproc_per_node": 3}
+    assert resume_changes.other_ranks(before, catalogue, 4, "keep") == {"nproc_per_node": 4, "batch_size": 32}
+    assert resume_changes.other_ranks(before, catalogue, 1, "keep") == {
+        "nproc_per_node": 1,
+        "batch_size": 128,
+    }
+    assert resume_changes.other_ranks(before, catalogue, 3, "rescale") == {"nproc_per_node": 3}
     assert (
-        api._other_ranks(before, catalogue, 2, "keep")
-        == api._other_ranks(before, catalogue, None, "keep")
+        resume_changes.other_ranks(before, catalogue, 2, "keep")
+        == resume_changes.other_ranks(before, catalogue, None, "keep")
         == {}
     )
     with pytest.raises(ConfigError, match="the global batch of 128 can be shared, or global_batch rescale"):
-        api._other_ranks(before, catalogue, 3, "keep")
+        resume_changes.other_ranks(before, catalogue, 3, "keep")
     with pytest.raises(ConfigError, match="global_batch is 'half', but allowed is: keep or rescale"):
-        api._other_ranks(before, catalogue, 3, "half")
+        resume_changes.other_ranks(before, catalogue, 3, "half")
     with pytest.raises(ConfigError, match="nproc_per_node is 0"):
-        api._other_ranks(before, catalogue, 0, "keep")
+        resume_changes.other_ranks(before, catalogue, 0, "keep")
 
 
 def test_a_rate_that_is_scaled_stays_with_the_global_batch(catalogue: Catalogue) -> None:  # noqa: F811
     before = Config(batch_size=64, nproc_per_node=2, scale_lr=True, learning_rate=0.01)
-    kept = api._other_ranks(before, catalogue, 1, "keep")
+    kept = resume_changes.other_ranks(before, catalogue, 1, "keep")
     assert replace(before, **kept).peak_learning_rate(1) == before.peak_learning_rate(2) == 0.02
-    rescaled = api._other_ranks(before, catalogue, 1, "rescale")
+    rescaled = resume_changes.other_ranks(before, catalogue, 1, "rescale")
     assert replace(before, **rescaled).peak_learning_rate(1) == 0.01
 
 
