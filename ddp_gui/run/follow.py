@@ -8,6 +8,7 @@ nothing for ten seconds is disconnected.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from functools import partial
@@ -24,6 +25,10 @@ from trainers.contract import events
 
 POLL_EVERY_S = 0.02
 SEND_EVERY_S = 0.1
+# The browser draws on the cores that train: fewer drawings there leave more for the ranks.
+SEND_EVERY_WHERE_CORES_ARE_FULL_S = 0.25
+NUM_CORES = os.cpu_count() or 1
+FREE_CORES = 0.25  # the cores are full when less than this of one of them is idle
 HEAD_EVERY_S = 1.0
 CUT_OFF_AFTER_S = 10.0
 # More than this is read in a thread, in chunks; the page shows the progress.
@@ -124,7 +129,12 @@ class Follower:
         try:
             while True:
                 # Collect events between two messages, so that a fast loop causes few of them.
-                rest_s = self._told_at + SEND_EVERY_S - time.monotonic()
+                every_s = (
+                    SEND_EVERY_WHERE_CORES_ARE_FULL_S
+                    if cores_are_full(self.view.series.latest.get("devices"), NUM_CORES)
+                    else SEND_EVERY_S
+                )
+                rest_s = self._told_at + every_s - time.monotonic()
                 await asyncio.sleep(max(POLL_EVERY_S, rest_s))
                 if await self._is_news():
                     self._tell()
@@ -154,6 +164,14 @@ class Follower:
 
     def _is_over(self) -> bool:
         return self.view.status().state not in events.LIVE_STATES and not self.view.has_grown()
+
+
+def cores_are_full(devices: events.Event | None, num_cores: int) -> bool:
+    """Tell by the newest `devices` event whether CPU ranks leave no core free."""
+    if devices is None or not devices["devices"] or devices["devices"][0]["kind"] != "cpu":
+        return False
+    idle_percent = devices.get("idle_cpu_percent")
+    return idle_percent is not None and idle_percent * num_cores < 100 * FREE_CORES
 
 
 class Followers:

@@ -146,7 +146,6 @@ class RunPage {
     }
     const best = head.best?.step ?? null;
     // A resume with another global batch changes it.
-    this.header.numSteps = head.num_steps;
     this.checkpoints.numSteps = head.num_steps;
     letTake(this.header, (card) => {
       card.noteMarks(payload.marks);

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import json
+import time
 import weakref
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -125,6 +127,55 @@ def test_two_looks_get_what_they_asked_for(live: RunDirectory) -> None:
         await smooth.aclose()
 
     asyncio.run(watch())
+
+
+@pytest.mark.parametrize(
+    ("kind", "idle_percent", "is_full"),
+    [
+        ("cpu", 0.0, True),
+        ("cpu", 12.4, True),
+        ("cpu", 12.6, False),
+        ("cpu", None, False),
+        ("cuda", 0.0, False),
+    ],
+)
+def test_cores_are_full_where_cpu_ranks_leave_none_free(
+    kind: str, idle_percent: float | None, is_full: bool
+) -> None:
+    event = {"devices": [{"kind": kind}], "idle_cpu_percent": idle_percent}
+    assert follow.cores_are_full(event, num_cores=2) is is_full
+
+
+def test_before_the_first_sample_the_cores_count_as_free() -> None:
+    assert not follow.cores_are_full(None, num_cores=2)
+    assert not follow.cores_are_full({"devices": []}, num_cores=2)
+    assert not follow.cores_are_full({"devices": [{"kind": "cpu"}]}, num_cores=2), "an older run's event"
+
+
+@pytest.mark.parametrize(("idle_percent", "is_slower"), [(0.0, True), (50.0, False)])
+def test_where_the_cores_are_full_four_messages_a_second_are_sent(
+    live: RunDirectory, idle_percent: float, is_slower: bool
+) -> None:
+    file = EventFile(live.events)
+    fields = {"devices": [{"rank": 0, "kind": "cpu"}], "others_cpu_percent": 0.0}
+    file.append([(400.0, "devices", fields | {"idle_cpu_percent": idle_percent})])
+    file.close()
+
+    async def shortest_gap_s() -> float:
+        stream = Follower(RunView(live, 100)).messages(-1, ChartView())
+        await anext(stream)
+        came: list[float] = []
+        for number in range(6):
+            append(live, 1000 + number)
+            await anext(stream)
+            came.append(time.monotonic())
+        await stream.aclose()
+        return min(after - before for before, after in itertools.pairwise(came))
+
+    gap_s = asyncio.run(shortest_gap_s())
+    least_s = follow.SEND_EVERY_WHERE_CORES_ARE_FULL_S if is_slower else follow.SEND_EVERY_S
+    assert gap_s >= 0.9 * least_s
+    assert is_slower or gap_s < follow.SEND_EVERY_WHERE_CORES_ARE_FULL_S
 
 
 def test_the_stream_of_an_ended_run_ends(tmp_path: Path) -> None:
