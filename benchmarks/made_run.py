@@ -259,6 +259,7 @@ def _ranks(step: int, chance: random.Random) -> dict[str, Any]:
                 "wait_time_s": round(0.001 * chance.uniform(0.5, 1.5), 6),
                 "all_reduce_time_s": round(0.002 * chance.uniform(0.9, 1.1), 6),
                 "hidden_time_s": 0.0,
+                "doing": "in forward and backward",
                 "base_memory_bytes": 320_000_000,
                 "peak_memory_bytes": 330_000_000,
             }

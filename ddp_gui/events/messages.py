@@ -105,6 +105,7 @@ def head(view: RunView, series: Series) -> Payload:
     return {
         "state": status.state,
         "reason": series.state.get("reason", ""),
+        "doing": _doing(series) if status.state == "running" else None,
         "error": series.problem.get("message") or status.error,
         "hint": series.problem.get("hint"),
         "rank": series.problem.get("rank"),
@@ -131,6 +132,12 @@ def head(view: RunView, series: Series) -> Payload:
         "time_unix_s": series.newest_unix_s,
         "communication": COMMUNICATION.get(series.plan.get("all_reduce") or "", ""),
     }
+
+
+def _doing(series: Series) -> str | None:
+    """Return what rank 0 was doing when it last reported, in the words of the `ranks` event."""
+    ranks = series.latest.get("ranks", {}).get("ranks", [])
+    return next((rank.get("doing") for rank in ranks if rank["rank"] == 0), None)
 
 
 def encode(message: Payload) -> bytes:

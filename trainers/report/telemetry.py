@@ -170,6 +170,7 @@ class Telemetry:
             "rank": {
                 "rank": self._world.rank,
                 **self._pulse.sample(),
+                "doing": beats.doing(),
                 "base_memory_bytes": self._pulse.base_memory_bytes,
                 "peak_memory_bytes": peak_memory_bytes(device),
             },

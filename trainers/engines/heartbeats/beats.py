@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from trainers.contract.config import Config
-from trainers.engines.heartbeats.heartbeat_board import ADDRESS, BUSY_FACTOR, STARTING, Place
+from trainers.engines.heartbeats.heartbeat_board import ADDRESS, BUSY_FACTOR, DOING, STARTING, Place
 
 STACKS_SIGNAL = signal.SIGUSR2
 UNWATCHED_PATIENCE = timedelta(seconds=60)
@@ -52,6 +52,11 @@ def patience(config: Config) -> timedelta:
 def beat(doing: int, step: int | None = None) -> None:
     """Say that this rank goes on: with what, and the newest step it has done."""
     _place.beat(doing, step)
+
+
+def doing() -> str:
+    """Return what this rank is doing, in the words of `DOING`."""
+    return DOING[_place.doing]
 
 
 def note_gpu() -> None:

@@ -141,6 +141,11 @@ class Place:
         self._numbers[_DOING] = doing
         self._numbers[_COUNT] += 1
 
+    @property
+    def doing(self) -> int:
+        """What the newest beat said."""
+        return self._numbers[_DOING]
+
     def note_gpu(self) -> None:
         """Say that this rank drives a GPU."""
         self._numbers[_ON_GPU] = 1

@@ -5,6 +5,12 @@ import { paceInWords } from "./pace.js";
 import { el, icon, setAttribute, setText, show } from "../../shared/dom.js";
 import { count, duration, LIVE_STATES, loss, metric, metricLabel, UNKNOWN } from "../../shared/format.js";
 
+// What takes a while beside training, as the `ranks` event calls it.
+const DOING = {
+  evaluating: "Evaluating on the whole validation set.",
+  "making a sample": "Asking the model for a sample.",
+  saving: "Saving a checkpoint.",
+};
 const RESERVED = "\u00a0";
 
 export class Progress {
@@ -72,7 +78,8 @@ export class Progress {
     if (head.state === "starting") {
       return `Starting: ${head.reason || "importing torch on every rank takes a few seconds."}`;
     }
-    return head.state === "running" || head.state === "failed" ? "" : (head.reason ?? "");
+    if (head.state === "running") return DOING[head.doing] ?? "";
+    return head.state === "failed" ? "" : (head.reason ?? "");
   }
 }
 

@@ -136,6 +136,32 @@ def test_a_run_says_how_its_ranks_talk_to_each_other(
     assert words in said and bool(said) == bool(words)
 
 
+@pytest.mark.parametrize(
+    ("state", "entry", "doing"),
+    [
+        ("running", {"doing": "evaluating"}, "evaluating"),
+        ("running", {}, None),
+        ("paused", {"doing": "evaluating"}, None),
+    ],
+)
+def test_a_run_says_what_it_is_doing(
+    tmp_path: Path,
+    catalogue,  # noqa: F811
+    state: str,
+    entry: dict[str, str],
+    doing: str | None,
+) -> None:
+    run = make_run(tmp_path, ended=state)
+    file = EventFile(run.events)
+    file.append([(202.0, "ranks", {"ranks": [{"rank": 0, "step": 10} | entry]})])
+    file.close()
+    run.acquire_lock()
+    run.write_status(Status(state=state))
+    view = store_of(tmp_path, catalogue).view(run.run_id)
+    view.catch_up()
+    assert messages.message_for(view, -1)["head"]["doing"] == doing
+
+
 def test_a_loss_and_a_metric_of_nan_are_shown_as_missing(tmp_path: Path, catalogue) -> None:  # noqa: F811
     run = make_run(tmp_path)
     file = EventFile(run.events)

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from tests.unit.fakes import world_of
+from trainers.contract import events
+from trainers.engines.heartbeats import beats, heartbeat_board
 from trainers.report import sample_board, telemetry
 from trainers.report.reporter import NullReporter
 from trainers.report.telemetry import Pulse, Telemetry
@@ -25,6 +27,14 @@ class DeviceEvents(NullReporter):
     def event(self, kind: str, **fields: Any) -> None:
         if kind == "devices":
             self.ranks.put([device["rank"] for device in fields["devices"]])
+
+
+def test_a_sample_says_what_the_rank_is_doing() -> None:
+    telemetry_of_rank = Telemetry(world_of(2, rank=1), NullReporter(), Pulse())
+    beats.beat(heartbeat_board.EVALUATING)
+    entry = telemetry_of_rank.sample_once()["rank"]
+    assert entry["doing"] == "evaluating"
+    assert tuple(entry) == events.RANK_FIELDS
 
 
 @pytest.fixture
