@@ -1,4 +1,6 @@
-// Runs before anything is painted: light or dark as this browser was told, or as the system is.
+// Runs before anything is painted and before any other script.
+
+// Light or dark, as this browser was told, or as the system is.
 
 (() => {
   const root = document.documentElement;
@@ -17,4 +19,14 @@
   };
   apply();
   if (!theme) system.addEventListener("change", apply);
+})();
+
+// Gradio's client closes a stream that it needs no more, and reports that as an error: nothing went wrong.
+(() => {
+  const report = console.error;
+  console.error = (...what) => {
+    const isClosedStream =
+      what.length === 1 && what[0] instanceof DOMException && what[0].name === "AbortError";
+    if (!isClosedStream) report.apply(console, what);
+  };
 })();

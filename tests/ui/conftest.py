@@ -78,7 +78,7 @@ class Watched:
         page.on("request", self._begin)
         for over in ("requestfinished", "requestfailed"):
             page.on(over, lambda request: self._under_way.discard(request))
-        page.on("pageerror", lambda error: self._complain(str(error)))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("console", self._note)
 
     def _begin(self, request: Request) -> None:
@@ -104,12 +104,7 @@ class Watched:
 
     def _note(self, message: Any) -> None:
         if message.type == "error":
-            self._complain(message.text)
-
-    def _complain(self, words: str) -> None:
-        # Gradio gives up its own request when the page is left, and says so.
-        if "AbortError" not in words:
-            self.complaints.append(words)
+            self.complaints.append(message.text)
 
     @property
     def foreign_requests(self) -> list[str]:
