@@ -3,6 +3,7 @@
 import { mountNav } from "./auth/nav.js";
 import { beginTerms, explainTerms } from "./shared/terms.js";
 import { dressPresets } from "./train/presets.js";
+import { markProblems } from "./train/problems.js";
 
 // Each page loads only what it shows.
 const VIEWS = {
@@ -19,6 +20,7 @@ const mounted = new Map();
 
 function mountAll() {
   dressPresets();
+  markProblems();
   explainTerms();
   for (const [id, load] of Object.entries(VIEWS)) {
     const place = document.getElementById(id);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import gradio as gr
@@ -22,6 +23,10 @@ TOPIC_TITLES = {
     "speed": "Speed",
     "reproduce": "Name, device, reproducibility",
 }
+_SEPARATORS = re.compile(r"[\s_'’]")  # also thin and no-break spaces
+_GROUPS = re.compile(r"[+-]?\d{1,3}([.,])\d{3}(\1\d{3})*")
+_ENGLISH = re.compile(r"[+-]?\d{1,3}(,\d{3})+\.\d+")
+_CONTINENTAL = re.compile(r"[+-]?\d{1,3}(\.\d{3})+,\d+")
 # These have a place of their own on the page.
 OWN_DATA_FIELDS = ("data_path", "label_column", "data_task", "skip_unreadable")
 FINE_TUNING_FIELDS = ("pretrained_path", "hub_offline")
@@ -40,6 +45,7 @@ class Form:
             | {"nproc_per_node": machine.default_ranks()}
         )
         self.controls: dict[str, Control] = {}
+        self._typed_numbers: dict[str, bool] = {}  # those typed as text; whether they are whole
 
     def add_controls(self, *names: str) -> None:
         """Make the controls of these fields here in the layout."""
@@ -75,6 +81,9 @@ class Form:
     def to_raw(self, *values: Any) -> dict[str, Any]:
         """Return the configuration the controls' values stand for, as JSON values."""
         raw = dict(zip(self.names, values, strict=True))
+        for name, is_whole in self._typed_numbers.items():
+            if isinstance(raw.get(name), str):
+                raw[name] = as_number(raw[name], is_whole=is_whole)
         for name in self._own_options:
             if not self._catalogue.means_something(name, raw):
                 del raw[name]
@@ -155,6 +164,7 @@ class Form:
             # As text: people write 1e-3, a wrong word can be answered instead of swallowed, and an empty
             # field stays empty (a Number that is unfolded turns nothing into 0).
             default = self._defaults[name]
+            self._typed_numbers[name] = kind is int
             return gr.Textbox(**{**common, "value": "" if default is None else f"{default:g}"}, max_lines=1)
         return gr.Textbox(max_lines=1, max_length=setting.max_length, **common)
 
@@ -185,6 +195,27 @@ class Form:
         if setting.catalog == "strategies":
             return self.strategy_choices(str(self._defaults["model"]))
         return [(choice, choice) for choice in setting.choices]
+
+
+def as_number(text: str, *, is_whole: bool) -> str:
+    """Return a number as people type it (0,001, 1 000, 1.234,5) the way Python reads it; other text as it is.
+
+    Args:
+        is_whole: in a whole number, groups of three digits are thousands: 1,000 and 1.000.
+    """
+    found = _SEPARATORS.sub("", text)
+    if _ENGLISH.fullmatch(found) or (is_whole and _GROUPS.fullmatch(found)):
+        found = found.replace(",", "")
+        found = found.replace(".", "") if is_whole else found
+    elif _CONTINENTAL.fullmatch(found):
+        found = found.replace(".", "").replace(",", ".")
+    elif found.count(",") == 1:
+        found = found.replace(",", ".")
+    try:
+        float(found)
+    except ValueError:
+        return text
+    return found
 
 
 def _choice(**about: Any) -> gr.Dropdown:

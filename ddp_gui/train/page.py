@@ -19,7 +19,7 @@ from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.memory import Prediction
 from ddp_gui.plan.plan import Plan
 from ddp_gui.runs.runs import RunStore
-from ddp_gui.train import fill_in, own_data_page, presets, words
+from ddp_gui.train import fill_in, own_data_page, presets, problems, words
 from ddp_gui.train.api import Api
 from ddp_gui.train.form import FINE_TUNING_FIELDS, TOPIC_TITLES, Form
 from trainers.contract.config import ConfigError
@@ -121,7 +121,7 @@ class TrainPage:
         self._equation = gr.HTML(elem_id="equation")
         self._warnings = gr.HTML(elem_id="warnings")
         self._memory = gr.HTML(elem_id="memory")
-        self._problem = _problem_box("This cannot be started")
+        self._problem = gr.HTML(elem_id="problems")
         self._command = gr.Code(
             label="This job as a command",
             language="shell",
@@ -149,14 +149,14 @@ class TrainPage:
         try:
             planned = self.api.plan(raw)
         except ConfigError as error:
-            problems = gr.update(value=words.problems(error, self.form), visible=True)
-            return "", "", "", problems, NO_COMMAND, words.pick(self.catalogue, raw)
+            listed = problems.in_html(error, self.form)
+            return "", "", "", listed, NO_COMMAND, words.pick(self.catalogue, raw)
         self.engine.expect(planned.config.world_size)
         return (
             words.equation(planned),
             words.warnings(warnings_before_start(planned, self.machine)),
             words.memory(planned, self.machine, self._predicted(planned)),
-            gr.update(value="", visible=False),
+            "",
             words.command(planned, self.store.runs_dir, self.engine),
             words.pick(self.catalogue, raw, planned.num_parameters),
         )
@@ -271,7 +271,11 @@ class TrainPage:
             started = await self.api.start_run(self.form.to_raw(*values), use_occupied_gpus=shares_gpus)
             return str(started["run_id"])
         except gr.Error as error:
-            raise shown_as_text(error) from error
+            cause = error.__cause__
+            is_of_form = isinstance(cause, ConfigError)
+            raise shown_as_text(
+                gr.Error(problems.in_text(cause, self.form)) if is_of_form else error
+            ) from error
 
     def _connect_start(self) -> None:
         # Queued, other than the rest: only then does Gradio show an error as a message.

@@ -9,14 +9,12 @@ from typing import Any
 
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.http import glossary
-from ddp_gui.http.visible import as_html, visible
+from ddp_gui.http.visible import as_html
 from ddp_gui.launch import commands
 from ddp_gui.plan import plan as plan_module
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.memory import Prediction
 from ddp_gui.plan.plan import Plan
-from ddp_gui.train.form import Form
-from trainers.contract.config import ConfigError
 from trainers.engines.base import Engine
 
 SPARK_POINTS = 60
@@ -153,16 +151,6 @@ def machine(machine: Machine) -> str:
 def command(plan: Plan, runs_dir: Path, engine: Engine) -> str:
     """Return the command of the job that Start would begin now, by the page's engine."""
     return commands.train_anew(engine, plan.config, runs_dir)
-
-
-def problems(error: ConfigError, form: Form) -> str:
-    """Return one line a problem, with the label people see before the field's name."""
-    lines = []
-    for problem in error.problems:
-        control = form.controls.get(problem.field)
-        label = getattr(control, "label", None)
-        lines.append(f"{label}: {problem}" if label else str(problem))
-    return visible("\n".join(lines))
 
 
 def pick(catalogue: Catalogue, raw: dict[str, Any], num_parameters: int | None = None) -> str:

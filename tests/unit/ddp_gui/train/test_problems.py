@@ -1,0 +1,71 @@
+"""Problems of the form in words, and numbers as people type them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ddp_gui.train import problems
+from ddp_gui.train.form import Form, as_number
+from trainers.contract.config import ConfigError, Problem
+
+FORM = cast("Form", SimpleNamespace(controls={"batch_size": SimpleNamespace(label="Batch per rank")}))
+
+
+def error(field: str, value: Any) -> ConfigError:
+    return ConfigError([Problem(field=field, value=value, allowed="a whole number from 1 to 9")])
+
+
+def test_a_line_begins_with_the_fields_label_and_has_no_name_of_the_configuration() -> None:
+    told = problems.in_text(error("batch_size", 0), FORM)
+    assert told == "Batch per rank: 0 is not possible. It must be a whole number from 1 to 9."
+    listed = problems.in_html(error("batch_size", 0), FORM)
+    assert 'class="ddp-wrong" data-field="batch_size"' in listed
+    assert 'data-go-to="batch_size"><bdi>Batch per rank</bdi></button>' in listed
+
+
+@pytest.mark.parametrize("value", [None, "", "  "])
+def test_an_empty_field_is_a_hint_and_no_error(value: Any) -> None:
+    assert problems.in_text(error("batch_size", value), FORM) == (
+        "Batch per rank: not filled in yet. It must be a whole number from 1 to 9."
+    )
+    assert 'class="ddp-missing"' in problems.in_html(error("batch_size", value), FORM)
+
+
+def test_a_field_that_the_form_does_not_have_keeps_its_name() -> None:
+    assert problems.in_text(error("num_nodes", 0), FORM).startswith("num_nodes is 0, but allowed is:")
+    assert "<button" not in problems.in_html(error("num_nodes", 0), FORM)
+
+
+def test_what_was_typed_is_shown_as_text_and_cut() -> None:
+    listed = problems.in_html(error("batch_size", "<b>" + "x" * 1000), FORM)
+    assert "<b>" not in listed.replace("<bdi>", "") and len(listed) < 500
+
+
+@pytest.mark.parametrize(
+    ("typed", "is_whole", "read"),
+    [
+        ("0,001", False, "0.001"),
+        ("0.001", False, "0.001"),
+        ("1e-3", False, "1e-3"),
+        ("1,5e-3", False, "1.5e-3"),
+        ("1 000", True, "1000"),
+        ("1\u202f000\u00a0000", True, "1000000"),
+        ("1,000", True, "1000"),
+        ("1.000", True, "1000"),
+        ("1'000", True, "1000"),
+        ("1,000", False, "1.000"),
+        ("1,234.5", False, "1234.5"),
+        ("1.234,5", False, "1234.5"),
+        ("-0,5", False, "-0.5"),
+        ("", False, ""),
+        ("abc", False, "abc"),
+        ("1,2,3", False, "1,2,3"),
+        ("0,001x", False, "0,001x"),
+        ("1,00", True, "1.00"),
+    ],
+)
+def test_a_number_is_understood_as_people_type_it(typed: str, is_whole: bool, read: str) -> None:
+    assert as_number(typed, is_whole=is_whole) == read
