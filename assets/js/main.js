@@ -4,6 +4,8 @@ import { mountNav } from "./auth/nav.js";
 import { beginTerms, explainTerms } from "./shared/terms.js";
 import { dressPresets } from "./train/presets.js";
 import { markProblems } from "./train/problems.js";
+import { showChanges } from "./train/changes.js";
+import { showDatasetGroups } from "./train/dataset_groups.js";
 
 // Each page loads only what it shows.
 const VIEWS = {
@@ -21,6 +23,8 @@ const mounted = new Map();
 function mountAll() {
   dressPresets();
   markProblems();
+  showChanges();
+  showDatasetGroups();
   explainTerms();
   for (const [id, load] of Object.entries(VIEWS)) {
     const place = document.getElementById(id);

@@ -23,6 +23,15 @@ TOPIC_TITLES = {
     "speed": "Speed",
     "reproduce": "Name, device, reproducibility",
 }
+# What a data set's samples are, by its task.
+DATASET_GROUPS = {
+    "image_classification": "Images",
+    "text_classification": "Texts",
+    "language_modelling": "Texts",
+    "tabular_classification": "Tables",
+    "tabular_regression": "Tables",
+}
+OTHER_DATASETS = "Others"
 _SEPARATORS = re.compile(r"[\s_'’]")  # also thin and no-break spaces
 _GROUPS = re.compile(r"[+-]?\d{1,3}([.,])\d{3}(\1\d{3})*")
 _ENGLISH = re.compile(r"[+-]?\d{1,3}(,\d{3})+\.\d+")
@@ -104,6 +113,16 @@ class Form:
             gr.update(visible=self._catalogue.means_something(name, {other: value}) or "hidden")
             for name in self.depending()[other]
         ]
+
+    def grouped_datasets(self) -> list[tuple[str, str, str]]:
+        """Return (label, name, group) of the data sets, those of a group together; one's own are last."""
+        found = [
+            (dataset.label, dataset.name, DATASET_GROUPS.get(dataset.task, OTHER_DATASETS))
+            for dataset in self._catalogue.datasets.values()
+        ]
+        order = [*dict.fromkeys(DATASET_GROUPS.values()), OTHER_DATASETS]
+        found.sort(key=lambda entry: order.index(entry[2]))
+        return found + [(f"{label}…", name, "Your own") for name, label in self._catalogue.own_data.items()]
 
     def model_choices(self, dataset: str) -> list[tuple[str, str]]:
         """Return (label, name) of the models that can learn from a data set."""
@@ -188,8 +207,7 @@ class Form:
         if setting.catalog == "models":
             return self.model_choices(str(self._defaults["dataset"]))
         if setting.catalog == "datasets":
-            own = [(f"{label}…", name) for name, label in self._catalogue.own_data.items()]
-            return [(dataset.label, dataset.name) for dataset in self._catalogue.datasets.values()] + own
+            return [(label, name) for label, name, _ in self.grouped_datasets()]
         if setting.catalog == "model_sizes":
             return self.size_choices(str(self._defaults["model"]), str(self._defaults["dataset"]))
         if setting.catalog == "strategies":

@@ -19,7 +19,7 @@ from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.memory import Prediction
 from ddp_gui.plan.plan import Plan
 from ddp_gui.runs.runs import RunStore
-from ddp_gui.train import fill_in, own_data_page, presets, problems, words
+from ddp_gui.train import changes, fill_in, own_data_page, presets, problems, words
 from ddp_gui.train.api import Api
 from ddp_gui.train.form import FINE_TUNING_FIELDS, TOPIC_TITLES, Form
 from trainers.contract.config import ConfigError
@@ -63,14 +63,17 @@ class TrainPage:
         self._not_filled = _problem_box("The form could not be filled in")
         self.form = Form(self.catalogue, self.machine)
         self.preset_buttons = self._add_presets()
+        self._changes = gr.HTML(elem_id="changes")
         with gr.Row(equal_height=False):
             with gr.Column(scale=5, min_width=320):
                 self._add_form()
-            with gr.Column(scale=4, min_width=320):
+            with gr.Column(scale=4, min_width=320, elem_id="what-start-does"):
                 self._add_what_start_does()
         self._started_run = gr.Textbox(visible=False)
+        self._filled_from = gr.Textbox(visible=False)  # the run that the form was filled in from
         self._preview_for_user = as_current_user(self._preview)
         self._controls = [self.form.controls[name] for name in self.form.names]
+        self._previewed = [self._filled_from, *self._controls]
         self._connect_choices()
         self._connect_preview()
         self._connect_filling()
@@ -96,6 +99,7 @@ class TrainPage:
         form = self.form
         with gr.Group(), gr.Row():
             form.add_controls("dataset", "model")
+        gr.HTML(words.dataset_groups(form), elem_classes="ddp-nowhere")
         self._own = own_data_page.add_controls(form)
         with gr.Group(visible=False) as self._fine_tuning, gr.Row():
             form.add_controls(*FINE_TUNING_FIELDS)
@@ -105,10 +109,12 @@ class TrainPage:
                 form.add_controls("nproc_per_node", "batch_size")
             with gr.Row():
                 form.add_controls("learning_rate", "num_epochs")
-        for topic, title in TOPIC_TITLES.items():
-            _add_topic(form, topic, title)
+        gr.HTML('<h2 class="ddp-folds-title">More settings</h2>')
+        with gr.Group(elem_classes="ddp-folds"):
+            for topic, title in TOPIC_TITLES.items():
+                _add_topic(form, topic, title)
         if more := words.unavailable(self.catalogue):
-            with gr.Accordion("More data sets", open=False):
+            with gr.Accordion("More data sets", open=False, elem_classes="ddp-fold"):
                 gr.HTML(more)
 
     def _add_what_start_does(self) -> None:
@@ -144,13 +150,14 @@ class TrainPage:
 
     # What is said of the configuration
 
-    def _preview(self, *values: Any) -> tuple[Any, ...]:
+    def _preview(self, filled_from: str, *values: Any) -> tuple[Any, ...]:
         raw = self.form.to_raw(*values)
+        changed = changes.in_html(self.form, self.catalogue, raw, self._before(filled_from))
         try:
             planned = self.api.plan(raw)
         except ConfigError as error:
             listed = problems.in_html(error, self.form)
-            return "", "", "", listed, NO_COMMAND, words.pick(self.catalogue, raw)
+            return "", "", "", listed, NO_COMMAND, words.pick(self.catalogue, raw), changed
         self.engine.expect(planned.config.world_size)
         return (
             words.equation(planned),
@@ -159,7 +166,16 @@ class TrainPage:
             "",
             words.command(planned, self.store.runs_dir, self.engine),
             words.pick(self.catalogue, raw, planned.num_parameters),
+            changed,
         )
+
+    def _before(self, run_id: str) -> tuple[str, dict[str, Any]] | None:
+        """Return the name and the fields of the run that the form was filled in from, while it is there."""
+        try:
+            config = self.store.open(run_id).read_config() if run_id else None
+        except (OSError, ValueError):
+            return None
+        return None if config is None else (config.name or run_id, config.to_json())
 
     def _predicted(self, planned: Plan) -> Prediction | None:
         catalogue = self.catalogue
@@ -179,19 +195,19 @@ class TrainPage:
             self._problem,
             self._command,
             self._about,
+            self._changes,
         ]
 
     def _connect_preview(self) -> None:
-        changes = [control.change for control in self._controls]
         gr.on(
-            changes,
+            [control.change for control in (self._filled_from, *self._controls)],
             self._preview_for_user,
-            self._controls,
+            self._previewed,
             self._said,
             trigger_mode="always_last",
             **QUIET,
         )
-        gr.on(None, self._preview_for_user, self._controls, self._said, **QUIET)
+        gr.on(None, self._preview_for_user, self._previewed, self._said, **QUIET)
 
     # Choices that depend on other choices
 
@@ -233,7 +249,7 @@ class TrainPage:
         dataset.input(self._fit_dataset, [dataset, model], model, **QUIET).then(**fitting)
         model.input(**fitting)
         for inspected in own_data_page.connect(self._own, self.form, self.api, self.uploads, self._controls):
-            inspected.then(**fitting).then(self._preview_for_user, self._controls, self._said, **QUIET)
+            inspected.then(**fitting).then(self._preview_for_user, self._previewed, self._said, **QUIET)
         for other, names in self.form.depending().items():
             shown = [fields[name] for name in names]
             fields[other].change(partial(self.form.shown_if_meant, other), fields[other], shown, **QUIET)
@@ -248,20 +264,21 @@ class TrainPage:
 
     def _connect_filling(self) -> None:
         for name, button in self.preset_buttons:
-            button.click(partial(self._fill_from_preset, name), None, self._controls, **QUIET)
-        outputs = [self._not_filled, *self._controls]
+            button.click(partial(self._fill_from_preset, name), None, self._previewed, **QUIET)
+        outputs = [self._not_filled, *self._previewed]
         gr.on(None, as_current_user(self._fill_from_address), None, outputs, **QUIET)
 
     def _fill_from_preset(self, name: str) -> list[Any]:
-        return fill_in.updates(self.form, presets.find(name).values)
+        return ["", *fill_in.updates(self.form, presets.find(name).values)]
 
     def _fill_from_address(self, request: gr.Request) -> list[Any]:
         query = dict(request.query_params)
-        nothing = [gr.skip()] * len(self._controls)
+        nothing = [gr.skip()] * len(self._previewed)
         if "from" not in query:
             return [gr.skip(), *nothing]
         try:
-            return [gr.skip(), *fill_in.updates(self.form, fill_in.as_a_run_was(self.store, query))]
+            filled = fill_in.updates(self.form, fill_in.as_a_run_was(self.store, query))
+            return [gr.skip(), query["from"], *filled]
         except (ValueError, OSError) as error:
             words = f"The form could not be filled in from that run: {visible(str(error))}"
             return [gr.update(value=words, visible=True), *nothing]
@@ -300,7 +317,7 @@ def _problem_box(label: str) -> gr.Textbox:
 def _add_topic(form: Form, topic: str, title: str) -> None:
     """Fold a topic's fields away, some in a row."""
     names = form.fields_of_topic(topic)
-    with gr.Accordion(title, open=False, elem_classes="ddp-fold"):
+    with gr.Accordion(title, open=False, elem_classes="ddp-fold", elem_id=f"fold-{topic}"):
         for first in range(0, len(names), FIELDS_A_ROW):
             with gr.Row():
                 form.add_controls(*names[first : first + FIELDS_A_ROW])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from ddp_gui.plan import plan as plan_module
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.memory import Prediction
 from ddp_gui.plan.plan import Plan
+from ddp_gui.train.form import Form
 from trainers.engines.base import Engine
 
 SPARK_POINTS = 60
@@ -77,6 +79,14 @@ def _spark(plan: Plan) -> str:
     return (
         f'<svg class="ddp-spark" viewBox="0 0 {SPARK_WIDTH} {SPARK_HEIGHT}" role="img" '
         f'aria-label="The learning rate over the run"><polyline points="{points}"/></svg>'
+    )
+
+
+def dataset_groups(form: Form) -> str:
+    """Return, for assets/js/train/dataset_groups.js, the group of each data set by its label."""
+    groups = {label: group for label, _, group in form.grouped_datasets()}
+    return (
+        f'<span id="ddp-dataset-groups" data-groups="{html.escape(json.dumps(groups), quote=True)}"></span>'
     )
 
 

@@ -1,0 +1,25 @@
+// Shows on presets and folds what the line of changes says of them.
+
+import { el, setAttribute, setText } from "../shared/dom.js";
+
+/** Marks the chosen preset, and counts on each fold the fields that are not as usual. */
+export function showChanges() {
+  const line = document.querySelector(".ddp-changes");
+  if (!line) return;
+  for (const button of document.querySelectorAll("button.ddp-preset")) {
+    setAttribute(button, "aria-pressed", String(button.id === `preset-${line.getAttribute("data-preset")}`));
+  }
+  const topics = JSON.parse(line.getAttribute("data-topics") ?? "{}");
+  for (const fold of document.querySelectorAll(".ddp-fold")) {
+    const cover = fold.querySelector(".label-wrap");
+    const sign = cover?.querySelector(".icon");
+    if (!cover || !sign) continue;
+    let note = cover.querySelector(".ddp-fold-count");
+    if (!note) {
+      note = el("small", { class: "ddp-fold-count" });
+      sign.before(note);
+    }
+    const num = topics[fold.id.replace("fold-", "")] ?? 0;
+    setText(note, num ? `${num} changed` : "");
+  }
+}

@@ -1,0 +1,103 @@
+"""What the form shows of itself: the chosen preset, what differs, groups of data sets, Start in sight."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from gradio_client import Client
+from playwright.sync_api import expect
+
+from tests.harness import END_TIMEOUT_S, wait_until
+from tests.ui.conftest import Watched
+from tests.ui.train.test_choices import open_form
+from tools.page_driver import Server
+from trainers.contract import events
+from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
+
+
+def test_the_chosen_preset_is_pressed_until_a_field_differs_and_folds_count_changes(
+    server: Server, watched: Watched
+) -> None:
+    page = watched.page
+    open_form(watched, server)
+    pressed = page.locator(".ddp-preset[aria-pressed=true]")
+    expect(pressed).to_have_attribute("id", "preset-fashion")
+    page.locator("#preset-moons").click()
+    expect(pressed).to_have_attribute("id", "preset-moons")
+    line = page.locator(".ddp-changes")
+    expect(line).to_contain_text("Data set Fashion-MNIST → Two moons")
+    expect(page.locator("#fold-schedule .ddp-fold-count")).to_have_text("2 changed")
+    expect(page.locator("#fold-optimizer .ddp-fold-count")).to_have_text("")
+    watched.wait_until_answered()
+    rate = page.get_by_label("Learning rate", exact=True)
+    rate.fill("0,0007")
+    rate.blur()
+    expect(line).to_contain_text("Learning rate 0.002 → 0.0007")
+    expect(pressed).to_have_count(0)
+    expect(page.locator("#command")).to_contain_text('"learning_rate": 0.0007')
+    assert watched.complaints == []
+
+
+def test_run_again_with_changes_says_what_differs_from_that_run(
+    server: Server, client: Client, watched: Watched, runs_dir: Path
+) -> None:
+    config = {"dataset": "digits", "model": "mlp", "device": "cpu", "max_steps": 5, "name": "the first"}
+    run_id = client.predict(config, api_name="/start_run")["run_id"]
+    run = RunDirectory(runs_dir / run_id)
+    wait_until("the end", lambda: liveness.read_status(run).state not in events.LIVE_STATES, END_TIMEOUT_S)
+    page = watched.page
+    page.goto(f"{server.address}/?from={run_id}")
+    line = page.locator(".ddp-changes")
+    expect(line).to_have_text("The same settings as the first.")
+    page.goto(f"{server.address}/?from={run_id}&learning_rate=0.0005")
+    expect(line).to_have_text("As the first, but: Learning rate 0.002 → 0.0005")
+    page.locator("#preset-austen").click()
+    expect(line).to_contain_text("Changed from the defaults: Data set Fashion-MNIST → Jane Austen's novels")
+    assert watched.complaints == []
+
+
+def test_a_problem_leads_to_its_field_in_a_closed_fold(server: Server, watched: Watched) -> None:
+    page = watched.page
+    open_form(watched, server)
+    fold = page.get_by_role("button", name="Optimizer and schedule")
+    fold.click()
+    field = page.get_by_label("Warm-up steps")
+    field.fill("many")
+    field.blur()
+    problem = page.locator("#problems [data-field=warmup_steps]")
+    expect(problem).to_contain_text("Warm-up steps: many is not possible. It must be a whole number")
+    fold.click()
+    expect(field).to_be_hidden()
+    problem.get_by_role("button").click()
+    expect(field).to_be_visible()
+    expect(field).to_be_focused()
+    expect(field).to_have_attribute("aria-invalid", "true")
+
+
+def test_data_sets_are_listed_by_images_texts_and_tables(server: Server, watched: Watched) -> None:
+    page = watched.page
+    open_form(watched, server)
+    page.get_by_label("Data set").click()
+    heads = page.locator("#field-dataset [role=option][data-group]")
+    expect(heads).to_have_count(4)
+    groups = [head.get_attribute("data-group") for head in heads.all()]
+    assert groups == ["Images", "Texts", "Tables", "Your own"]
+    box = page.locator("#field-dataset [role=listbox]").bounding_box()
+    assert box is not None and box["y"] >= 0, "the list begins within the window"
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768), (390, 844)])
+def test_start_is_in_sight_wherever_the_form_is_scrolled_to(
+    server: Server, watched: Watched, width: int, height: int
+) -> None:
+    page = watched.page
+    page.set_viewport_size({"width": width, "height": height})
+    open_form(watched, server)
+    start = page.get_by_role("button", name="Start", exact=True)
+    expect(start).to_be_in_viewport()
+    page.get_by_role("button", name="More data sets").scroll_into_view_if_needed()
+    expect(start).to_be_in_viewport(ratio=1)
+    page.mouse.wheel(0, 5000)
+    expect(start).to_be_in_viewport(ratio=1)
