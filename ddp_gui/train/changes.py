@@ -107,7 +107,11 @@ def _value(value: Any, name: str, catalogue: Catalogue) -> str:
         return "empty" if name != "model_size" else "usual"
     if isinstance(value, bool):
         return "on" if value else "off"
-    entries = {"dataset": catalogue.datasets, "model": catalogue.models, "strategy": catalogue.strategies}
+    entries: dict[str, Mapping[str, Any]] = {
+        "dataset": catalogue.datasets,
+        "model": catalogue.models,
+        "strategy": catalogue.strategies,
+    }
     entry = entries.get(name, {}).get(str(value))
     text = f"{value:g}" if isinstance(value, float) else str(entry.label if entry else value)
     return as_html(text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…")

@@ -14,11 +14,8 @@ export function showChanges() {
     const cover = fold.querySelector(".label-wrap");
     const sign = cover?.querySelector(".icon");
     if (!cover || !sign) continue;
-    let note = cover.querySelector(".ddp-fold-count");
-    if (!note) {
-      note = el("small", { class: "ddp-fold-count" });
-      sign.before(note);
-    }
+    const note = cover.querySelector(".ddp-fold-count") ?? el("small", { class: "ddp-fold-count" });
+    if (!note.isConnected) sign.before(note);
     const num = topics[fold.id.replace("fold-", "")] ?? 0;
     setText(note, num ? `${num} changed` : "");
   }
