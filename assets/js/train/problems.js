@@ -39,6 +39,9 @@ function goToField(event) {
   const fold = field.closest(".ddp-fold");
   const cover = fold?.querySelector(".label-wrap");
   if (cover && !cover.classList.contains("open")) cover.click();
-  field.scrollIntoView({ block: "center" });
-  field.querySelector("input, textarea")?.focus();
+  // What is folded away cannot take the focus: the fold opens within a frame.
+  requestAnimationFrame(() => {
+    field.scrollIntoView({ block: "center" });
+    field.querySelector("input, textarea")?.focus();
+  });
 }
