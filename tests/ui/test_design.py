@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -77,21 +78,35 @@ def test_all_pages_have_one_frame(browser: Browser, site: Site, size: str, dark:
     frames: dict[str, Any] = {}
     cards: dict[str, Any] = {}
     controls: dict[str, str] = {}
-    for name, address in site.pages().items():
-        page = _open(browser, address, SIZES[size], dark=dark)
-        frames[name] = page.evaluate(FRAME)
-        if name in CARDS:
-            cards[name] = page.locator(CARDS[name]).first.evaluate(BOX)
-        if name in CONTROLS:
-            controls[name] = page.locator(CONTROLS[name]).first.evaluate(RADIUS)
-        page.close()
+    with _window(browser, site, SIZES[size], dark=dark) as page:
+        for name, address in site.pages().items():
+            _open(page, address)
+            frames[name] = page.evaluate(FRAME)
+            if name in CARDS:
+                cards[name] = page.locator(CARDS[name]).first.evaluate(BOX)
+            if name in CONTROLS:
+                controls[name] = page.locator(CONTROLS[name]).first.evaluate(RADIUS)
     assert all(frame == frames["runs"] for frame in frames.values()), frames
     assert all(card == cards["run"] for card in cards.values()), cards
     assert len(set(controls.values())) == 1, controls
 
 
-def _open(browser: Browser, address: str, size: tuple[int, int], *, dark: bool = False) -> Page:
-    page = page_driver.open_page(browser, address, width=size[0], height=size[1], dark=dark)
+@contextlib.contextmanager
+def _window(browser: Browser, site: Site, size: tuple[int, int], *, dark: bool = False) -> Iterator[Page]:
+    """Open a window that has been to the site before: it has the typeface from the first moment."""
+    context = browser.new_context(
+        viewport={"width": size[0], "height": size[1]}, color_scheme="dark" if dark else "light"
+    )
+    context.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
+    page = context.new_page()
+    page.goto(site.pages()["runs"])
+    page.evaluate("document.fonts.load('16px Inter')")
+    yield page
+    context.close()
+
+
+def _open(page: Page, address: str) -> None:
+    page.goto(address)
     page.locator("h1").first.wait_for()
     page.locator("#ddp-nav-end button").first.wait_for()
-    return page
+    assert page.evaluate("document.fonts.check('16px Inter')"), "the typeface is not there"
