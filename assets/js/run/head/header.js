@@ -77,7 +77,8 @@ export class Header {
       el(
         "div",
         { class: "ddp-title" },
-        el("div", { class: "ddp-title-line" }, el("h1", {}, name), this.pill.element),
+        el("h1", {}, name),
+        this.pill.element,
         el(
           "p",
           { class: "ddp-subtitle" },
@@ -106,12 +107,38 @@ export class Header {
         this.buttons.checkpoint,
         this.buttons.pause,
         this.buttons.resume,
-        this.from,
-        this.on,
-        this.more,
+        this.layOutOptions(),
       ),
       this.hint,
     );
+  }
+
+  /** What Resume starts from and with; on a phone it unfolds from a button. */
+  layOutOptions() {
+    const id = "ddp-resume-options";
+    const options = el("div", { class: id, id }, this.from, this.on, this.more);
+    const unfold = el(
+      "button",
+      {
+        type: "button",
+        class: "ddp-more-button ddp-unfold",
+        "aria-label": "What Resume starts from",
+        "aria-expanded": "false",
+        "aria-controls": id,
+      },
+      "⋯",
+    );
+    const set = (isOpen) => {
+      setAttribute(unfold, "aria-expanded", String(isOpen));
+      options.classList.toggle("ddp-unfolded", isOpen);
+    };
+    unfold.addEventListener("click", () => set(unfold.getAttribute("aria-expanded") !== "true"));
+    options.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape") return;
+      set(false);
+      unfold.focus();
+    });
+    return [unfold, options];
   }
 
   button(word, className, call) {
