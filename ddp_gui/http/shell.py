@@ -38,6 +38,7 @@ STYLES = (
     "queue/page",
     "auth/person",
     "train/terms",
+    "shared/print",
 )
 # Each page: its address, its name in the navigation, and the element that a script fills.
 PAGES = (("runs", "Runs", "ddp-runs"), ("machine", "Machine", "ddp-machine"))
