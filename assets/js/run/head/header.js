@@ -2,6 +2,7 @@
 
 import { el, setAttribute, setText, show } from "../../shared/dom.js";
 import { count, LIVE_STATES, ranks, worldSize } from "../../shared/format.js";
+import { resumeOptions } from "./resume_options.js";
 import { headerTools } from "./tools.js";
 import { StatePill } from "../../shared/state_pill.js";
 import { whyNot } from "../../auth/person.js";
@@ -107,38 +108,10 @@ export class Header {
         this.buttons.checkpoint,
         this.buttons.pause,
         this.buttons.resume,
-        this.layOutOptions(),
+        resumeOptions(this.from, this.on, this.more),
       ),
       this.hint,
     );
-  }
-
-  /** What Resume starts from and with; on a phone it unfolds from a button. */
-  layOutOptions() {
-    const id = "ddp-resume-options";
-    const options = el("div", { class: id, id }, this.from, this.on, this.more);
-    const unfold = el(
-      "button",
-      {
-        type: "button",
-        class: "ddp-more-button ddp-unfold",
-        "aria-label": "What Resume starts from",
-        "aria-expanded": "false",
-        "aria-controls": id,
-      },
-      "⋯",
-    );
-    const set = (isOpen) => {
-      setAttribute(unfold, "aria-expanded", String(isOpen));
-      options.classList.toggle("ddp-unfolded", isOpen);
-    };
-    unfold.addEventListener("click", () => set(unfold.getAttribute("aria-expanded") !== "true"));
-    options.addEventListener("keydown", (event) => {
-      if (event.key !== "Escape") return;
-      set(false);
-      unfold.focus();
-    });
-    return [unfold, options];
   }
 
   button(word, className, call) {
