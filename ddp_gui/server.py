@@ -49,6 +49,7 @@ from ddp_gui.runs.run_admin_api import RunAdminApi
 from ddp_gui.runs.runs import RunStore
 from ddp_gui.train import page as train_page
 from ddp_gui.train.api import Api
+from ddp_gui.train.theme import make_theme
 from trainers.engines import registry
 from trainers.engines.base import Engine
 from trainers.engines.local.engine import LocalEngine
@@ -177,7 +178,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         demo,
         path="/",
         head=shell.head(),
-        theme=_theme(),
+        theme=make_theme(),
         footer_links=[],
         run_history=False,
         enable_monitoring=False,
@@ -200,13 +201,6 @@ def calm(demo: gr.Blocks) -> None:
     queue = demo._queue  # noqa: SLF001 - no setting of Gradio's reaches it
     queue.sleep_when_free = QUEUE_POLL_EVERY_S
     queue.progress_update_sleep_when_free = 5 * QUEUE_POLL_EVERY_S
-
-
-def _theme() -> gr.themes.Base:
-    """Only fonts every system has: nothing is fetched."""
-    return gr.themes.Default(
-        primary_hue="blue", font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]
-    )
 
 
 def _tidying(

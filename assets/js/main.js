@@ -1,6 +1,7 @@
 // Puts our views into the places the pages leave for them, whenever those have been rendered.
 
 import { mountNav } from "./auth/nav.js";
+import { beginPrinting } from "./shared/print.js";
 import { beginTerms, explainTerms } from "./shared/terms.js";
 import { dressPresets } from "./train/presets.js";
 import { markProblems } from "./train/problems.js";
@@ -52,3 +53,4 @@ function mountLater(load, place) {
 new MutationObserver(mountAll).observe(document.documentElement, { childList: true, subtree: true });
 mountAll();
 beginTerms();
+beginPrinting();

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
+from ddp_gui.http import static
+
 TITLE = "Log in · DDP, live"
 # The only files served without a session, besides the page itself.
 FILES = (
@@ -11,6 +13,7 @@ FILES = (
     "live/assets/css/auth/login.css",
     "live/assets/icons/favicon.svg",
     "live/assets/js/first.js",
+    static.TYPEFACE,
 )
 
 

@@ -38,6 +38,7 @@ STYLES = (
     "queue/page",
     "auth/person",
     "train/terms",
+    "shared/print",
 )
 # Each page: its address, its name in the navigation, and the element that a script fills.
 PAGES = (("runs", "Runs", "ddp-runs"), ("machine", "Machine", "ddp-machine"))
@@ -86,11 +87,17 @@ def head(*, has_charts: bool = False) -> str:
     """Return the head of every page, Gradio's too; our scripts begin before Plotly is compiled."""
     plotly = f'<link rel="preload" as="script" href="./live/plotly.min.js?v={static.plotly_version()}">\n'
     links = "\n".join(f'<link rel="stylesheet" href="./live/assets/css/{name}.css">' for name in STYLES)
-    return f"""{links}
+    return f"""{typeface_preload()}
+{links}
 <link rel="icon" href="./live/assets/icons/favicon.svg">
 <script src="./live/assets/js/first.js"></script>
 <script type="module" src="./live/assets/js/main.js"></script>
 {plotly if has_charts else ""}"""
+
+
+def typeface_preload() -> str:
+    """Return the link that fetches the typeface before any style names it."""
+    return f'<link rel="preload" as="font" type="font/woff2" href="./{static.TYPEFACE}" crossorigin>'
 
 
 def preloads(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Our static files and plotly.js, compressed once and cached by the browser."""
+"""Our static files, the typeface and plotly.js, cached by the browser."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
-from fastapi.responses import Response
+from fastapi.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from trainers.files.paths import ASSETS
 
 SERVED_FOLDERS = ("css", "js", "icons")
+TYPEFACE = "live/assets/fonts/inter-4.001-latin.woff2"
+_FOR_A_YEAR = "public, max-age=31536000, immutable"
 
 
 def make_router() -> APIRouter:
@@ -23,11 +25,17 @@ def make_router() -> APIRouter:
     @router.get("/plotly.min.js")
     def plotly(request: Request) -> Response:
         takes_gzip = "gzip" in request.headers.get("accept-encoding", "")
-        headers = {"Cache-Control": "public, max-age=31536000, immutable", "Vary": "Accept-Encoding"}
+        headers = {"Cache-Control": _FOR_A_YEAR, "Vary": "Accept-Encoding"}
         if takes_gzip:
             headers["Content-Encoding"] = "gzip"
         body = _plotly_compressed() if takes_gzip else _plotly_file().read_bytes()
         return Response(body, media_type="text/javascript", headers=headers)
+
+    # Only the file itself: its licence and its description are for people who read the source.
+    @router.get(TYPEFACE.removeprefix("live"))
+    def typeface() -> FileResponse:
+        path = ASSETS.parent / TYPEFACE.removeprefix("live/")
+        return FileResponse(path, media_type="font/woff2", headers={"Cache-Control": _FOR_A_YEAR})
 
     return router
 

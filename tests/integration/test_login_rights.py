@@ -18,6 +18,7 @@ from starlette.routing import Mount
 from ddp_gui.auth import owners
 from ddp_gui.auth.current_user import Person
 from ddp_gui.auth.login import Login
+from ddp_gui.http import static
 from ddp_gui.options import Options
 from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
 from ddp_gui.server import build_app, guarded
@@ -77,6 +78,7 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/live/queue/run": ("see", "?id=RUN"),
     "/live/me": ("anybody", ""),
     "/live/plotly.min.js": ("anybody", ""),
+    f"/{static.TYPEFACE}": ("open", ""),
     "/live/glossary": ("anybody", ""),
     "/live/machine": ("anybody", ""),
     "/live/machine/check/{check_id}/report.txt": ("anybody", ""),

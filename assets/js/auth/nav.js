@@ -1,20 +1,18 @@
-// The end of the navigation: who is logged in, what a teacher sets, light or dark.
+// The end of the navigation: who is logged in, what a teacher sets, the other theme.
 
 import { openClassSettings } from "./class_settings.js";
-import { el, icon } from "../shared/dom.js";
+import { el, icon, setText } from "../shared/dom.js";
 import { address } from "../shared/net.js";
 import { person } from "./person.js";
 import { prefer } from "../shared/prefs.js";
-import { isDark } from "../shared/theme.js";
+import { isDark, onThemeChange } from "../shared/theme.js";
 
 /** Fills the end of the navigation; returns a function that ends it. */
 export function mountNav(place) {
-  const button = el(
-    "button",
-    { type: "button", class: "ddp-tool", title: "Light or dark" },
-    icon("sun"),
-    el("span", {}, "Light or dark"),
-  );
+  const words = el("span", {});
+  const button = el("button", { type: "button", class: "ddp-tool" }, icon("sun"), words);
+  const name = () => setText(words, isDark() ? "Light theme" : "Dark theme");
+  name();
   button.addEventListener("click", () => {
     const theme = isDark() ? "light" : "dark";
     prefer("theme", theme);
@@ -27,7 +25,7 @@ export function mountNav(place) {
   person().then((who) => {
     if (who.has_login) box.append(...personTools(who));
   });
-  return () => {};
+  return onThemeChange(name);
 }
 
 function personTools({ name, role }) {

@@ -20,6 +20,11 @@ export function timeTicks(longestSeconds) {
   return longestSeconds < 86400 ? ["%-H:%M", "hours:minutes"] : ["day %-j, %-H:%M", "time"];
 }
 
+/** The typeface of the page. */
+function typeface() {
+  return getComputedStyle(document.documentElement).getPropertyValue("--ddp-sans");
+}
+
 /**
  * The layout a figure's own is merged into.
  * @returns {Record<string, any>}
@@ -45,7 +50,7 @@ export function baseLayout(dataRevision, yRevision, zoomRevision) {
     margin: { l: 58 * room, r: 14, t: 30 * room, b: 42 * room },
     paper_bgcolor: colors.paper,
     plot_bgcolor: colors.paper,
-    font: { family: "system-ui, -apple-system, 'Segoe UI', sans-serif", size, color: colors.text },
+    font: { family: typeface(), size, color: colors.text },
     hoverlabel: { bgcolor: colors.hover, bordercolor: colors.axis, font: { color: colors.text } },
     hovermode: "x unified",
     // A finger on a chart scrolls the page.

@@ -54,7 +54,7 @@ function changesFrom({ run_id: runId, changes }) {
   const rows = changes.map(({ label, before, now }) =>
     el("tr", {}, el("td", {}, label), el("td", {}, words(before)), el("td", {}, el("strong", {}, words(now)))),
   ); // prettier-ignore
-  const head = ["", "then", "now"].map((title) => el("th", { scope: "col" }, title));
+  const head = ["setting", "then", "now"].map((title) => el("th", { scope: "col" }, title));
   return [
     el("h3", {}, "Changed since the run before, ", link),
     el("table", { class: "ddp-table" }, el("thead", {}, el("tr", {}, head)), el("tbody", {}, rows)),

@@ -47,7 +47,9 @@ export class CheckpointTable {
         el(
           "tr",
           {},
-          ["step", "size", "saved", ""].map((title) => el("th", { scope: "col" }, title)),
+          ["step", "size", "saved", el("span", { class: "ddp-unseen" }, "What to do")].map((title) =>
+            el("th", { scope: "col" }, title),
+          ),
         ),
       ),
       this.body,

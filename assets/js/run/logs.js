@@ -14,7 +14,8 @@ const SEARCH_AFTER_MS = 200;
 export class LogPanel {
   constructor(runId, numRanks) {
     this.runId = runId;
-    this.isInView = false;
+    // Once, so that it is there when the page is printed; from then on only what somebody looks at.
+    this.isInView = true;
     this.offset = -1;
     this.numCharacters = 0;
     this.sources = [...Array(numRanks).keys()].map(String).concat("torchrun");

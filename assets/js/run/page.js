@@ -113,6 +113,7 @@ class RunPage {
       this.progress.element,
       this.insights.element,
       this.tiles.element,
+      el("h2", { class: "ddp-unseen" }, "Charts"),
       this.board.element,
       this.devices.element,
       el(

@@ -1,6 +1,6 @@
 // The first visit: four short remarks, each beside what it is about; never in the way, and gone for good when closed.
 
-import { el, setText } from "../shared/dom.js";
+import { el, icon, setText } from "../shared/dom.js";
 import { prefer, preference } from "../shared/prefs.js";
 
 const STEPS = [
@@ -70,7 +70,12 @@ export function mountTour(place) {
   close.addEventListener("click", end);
   box.addEventListener("keydown", (event) => event.key === "Escape" && end());
 
-  const again = el("button", { type: "button", class: "ddp-tool" }, "Show the tour");
+  const again = el(
+    "button",
+    { type: "button", class: "ddp-tool" },
+    icon("question"),
+    el("span", {}, "Show the tour"),
+  );
   again.addEventListener("click", () => {
     step = 0;
     show();

@@ -275,8 +275,9 @@ def test_light_and_dark_are_switched_and_kept(server: Server, watched: Watched, 
     page = open_run(watched, server, ended)
     background = "() => getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(background)
-    page.get_by_role("button", name="Light or dark").click()
+    page.get_by_role("button", name="Dark theme").click()
     page.wait_for_function(f"(light) => ({background})() !== light", arg=light)
+    expect(page.get_by_role("button", name="Light theme")).to_be_visible()
     dark = page.evaluate(background)
     page.reload()
     page.locator(".ddp-pill").wait_for()

@@ -2,6 +2,7 @@
 
 import { el, setAttribute, setText, show } from "../../shared/dom.js";
 import { count, LIVE_STATES, ranks, worldSize } from "../../shared/format.js";
+import { resumeOptions } from "./resume_options.js";
 import { headerTools } from "./tools.js";
 import { StatePill } from "../../shared/state_pill.js";
 import { whyNot } from "../../auth/person.js";
@@ -77,7 +78,8 @@ export class Header {
       el(
         "div",
         { class: "ddp-title" },
-        el("div", { class: "ddp-title-line" }, el("h1", {}, name), this.pill.element),
+        el("h1", {}, name),
+        this.pill.element,
         el(
           "p",
           { class: "ddp-subtitle" },
@@ -106,9 +108,7 @@ export class Header {
         this.buttons.checkpoint,
         this.buttons.pause,
         this.buttons.resume,
-        this.from,
-        this.on,
-        this.more,
+        resumeOptions(this.from, this.on, this.more),
       ),
       this.hint,
     );

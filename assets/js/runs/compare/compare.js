@@ -52,6 +52,7 @@ export class CompareView {
         el("a", { href: address("runs"), onclick: onLink }, "All runs"),
       ),
       this.missing,
+      el("h2", { class: "ddp-unseen" }, "Chart"),
       this.chart.element,
       this.table.element,
     );

@@ -1,0 +1,31 @@
+// What Resume starts from and with; on a phone it unfolds from a button.
+
+import { el, setAttribute } from "../../shared/dom.js";
+
+/** Returns the button, which only phones show, and the box of these controls. */
+export function resumeOptions(...controls) {
+  const id = "ddp-resume-options";
+  const options = el("div", { class: id, id }, controls);
+  const unfold = el(
+    "button",
+    {
+      type: "button",
+      class: "ddp-more-button ddp-unfold",
+      "aria-label": "What Resume starts from",
+      "aria-expanded": "false",
+      "aria-controls": id,
+    },
+    "⋯",
+  );
+  const set = (isOpen) => {
+    setAttribute(unfold, "aria-expanded", String(isOpen));
+    options.classList.toggle("ddp-unfolded", isOpen);
+  };
+  unfold.addEventListener("click", () => set(unfold.getAttribute("aria-expanded") !== "true"));
+  options.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    set(false);
+    unfold.focus();
+  });
+  return [unfold, options];
+}
