@@ -9,10 +9,14 @@ export function showDatasetGroups() {
   const groups = JSON.parse(
     document.getElementById("ddp-dataset-groups")?.getAttribute("data-groups") ?? "{}",
   );
+  const isNew = [...options].every((option) => !option.hasAttribute("data-group"));
   let newest = null;
   for (const option of options) {
     const group = groups[option.getAttribute("aria-label") ?? ""] ?? null;
     setAttribute(option, "data-group", group === newest ? null : group);
     newest = group;
   }
+  // Gradio has scrolled to the selected one without the headings.
+  if (isNew)
+    document.querySelector("#field-dataset [aria-selected=true]")?.scrollIntoView({ block: "center" });
 }
