@@ -75,7 +75,8 @@ def of_a_run(sample_unit: str, config: Config) -> list[dict[str, Any]]:
     return [
         {
             **asdict(chart),
-            "axis_title": chart.axis_title.replace("{sample_unit}", sample_unit),
+            # Beside a chart there is room for "passages", not for "passages of 64 characters".
+            "axis_title": chart.axis_title.replace("{sample_unit}", sample_unit.partition(" of ")[0]),
             "limit": getattr(config, chart.limit_setting) if chart.limit_setting else None,
         }
         for chart in STEP_CHARTS

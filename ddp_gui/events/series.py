@@ -160,7 +160,7 @@ class Series:
             self.steps, first, last, {name: name for name in ("loss", *charts.columns())}, chart_view, most
         )
         if chart_view.smoothing > 1 and last > first:
-            smooth = self.steps.mean_of_newest("loss", chart_view.smoothing, first, last)
+            smooth = self.steps.smoothed("loss", chart_view.smoothing, first, last)
             traces[SMOOTHED] = _trace(self.steps.x(chart_view.axis)[first:last], smooth, most)
         return traces
 
@@ -171,7 +171,7 @@ class Series:
         chosen = thin(x, loss, most)
         traces: dict[str, Trace] = {"loss": {"x": shown_x(x[chosen]), "y": shown(loss[chosen])}}
         if chart_view.smoothing > 1:
-            smooth = table.mean_of_newest("loss", chart_view.smoothing, first, last)
+            smooth = table.smoothed("loss", chart_view.smoothing, first, last)
             traces[SMOOTHED] = {"as": "loss", "y": shown(smooth[chosen])}
         for name in charts.columns(sparse=False):
             traces[name] = {"as": "loss", "y": shown(table.column(name)[first:last][chosen])}

@@ -29,7 +29,7 @@ class ChartView:
 
     Attributes:
         axis: the x axis: the optimizer step, or the seconds since the start.
-        smoothing: the window, in steps, of the moving average beside the loss; 0: none.
+        smoothing: the span, in steps, of the exponential moving average beside the loss; 0: none.
     """
 
     axis: Axis = "step"
@@ -96,18 +96,13 @@ class Table:
         """Return a field's values; a view that changes with the table."""
         return self._values[self.fields[name], : self.length]
 
-    def mean_of_newest(self, name: str, count: int, first: int, last: int) -> Numbers:
-        """Return, for each row of a slice, the mean of the `count` rows up to it, gaps left out."""
-        start = max(0, first - count + 1)
-        values = self.column(name)[start:last].astype(np.float64)
-        is_there: npt.NDArray[np.bool_] = np.isfinite(values)
-        sums = np.concatenate([[0.0], np.cumsum(np.where(is_there, values, 0.0))])
-        counts = np.concatenate([[0], np.cumsum(is_there)])
-        ends = np.arange(first - start, last - start) + 1
-        begins = np.maximum(0, ends - count)
-        with np.errstate(invalid="ignore"):
-            mean: Numbers = (sums[ends] - sums[begins]) / (counts[ends] - counts[begins])
-        return mean
+    def smoothed(self, name: str, span: int, first: int, last: int) -> Numbers:
+        """Return the exponential moving average of a slice's rows, gaps left out.
+
+        What lies further back than eight spans has a weight below a millionth, and is not read.
+        """
+        start = max(0, first - 8 * span)
+        return moving_average(self.column(name)[start:last].astype(np.float64), span)[first - start :]
 
     def _make_room(self, wanted: int) -> None:
         capacity = len(self._seq)
@@ -120,6 +115,29 @@ class Table:
         values = np.empty((len(self.fields), larger), np.float32)
         values[:, : self.length] = self._values[:, : self.length]
         self._values = values
+
+
+def moving_average(values: Numbers, span: int) -> Numbers:
+    """Return the exponential moving average without the bias of its beginning; NaN before the first number.
+
+    Args:
+        span: the newest value has the weight 2 / (span + 1), as in pandas.
+    """
+    decay = 1.0 - 2.0 / (span + 1)
+    # Summed in pieces, in which the weights stay far within what a double holds.
+    piece = max(1, int(300.0 / -np.log(decay)))
+    averages = np.empty(len(values))
+    total = weight = 0.0
+    for begin in range(0, len(values), piece):
+        part = values[begin : begin + piece]
+        is_there = np.isfinite(part)
+        powers = decay ** np.arange(1, len(part) + 1)
+        totals = (total + np.cumsum(np.where(is_there, part, 0.0) / powers)) * powers
+        weights = (weight + np.cumsum(is_there / powers)) * powers
+        with np.errstate(invalid="ignore"):
+            averages[begin : begin + len(part)] = totals / weights
+        total, weight = float(totals[-1]), float(weights[-1])
+    return averages
 
 
 def thin(x: npt.NDArray[np.generic], y: npt.NDArray[np.floating], max_points: int) -> Positions:

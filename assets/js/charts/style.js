@@ -6,7 +6,8 @@ export const CONFIG = {
   displaylogo: false,
   // It would send the points to somebody else's server.
   showSendToCloud: false,
-  displayModeBar: "hover",
+  // Nothing hovers over a screen that is touched.
+  displayModeBar: window.matchMedia("(pointer: coarse)").matches ? false : "hover",
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "resetScale2d"],
   responsive: false,
   scrollZoom: false,

@@ -78,6 +78,7 @@ class RunPage {
       onLook: (chosen) => this.lookAnew(chosen),
       onResume: summary.may_change ? look : null,
     });
+    this.axis = this.board.look.axis;
     this.devices = new DevicesPanel();
     this.ranksPanel = new RanksPanel(summary);
     this.memory = new MemoryPanel(summary);
@@ -130,7 +131,9 @@ class RunPage {
   }
 
   lookAnew(look) {
-    this.board.unzoomAll();
+    // On another axis the places of a zoom mean nothing.
+    if (look.axis !== this.axis) this.board.unzoomAll();
+    this.axis = look.axis;
     this.stream.setLook(look);
   }
 

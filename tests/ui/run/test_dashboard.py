@@ -59,9 +59,9 @@ def test_curves_over_time_logarithmic_and_raw_and_the_choice_is_kept(
     server: Server, watched: Watched, ended: RunDirectory
 ) -> None:
     page = open_run(watched, server, ended)
-    page.wait_for_function(f"() => ({NAMES})().includes('training, mean of 10 steps')")
+    page.wait_for_function(f"() => ({NAMES})().includes('training, smoothed over 10 steps')")
     page.get_by_label("Smoothing").select_option("0")
-    page.wait_for_function(f"() => !({NAMES})().includes('training, mean of 10 steps')")
+    page.wait_for_function(f"() => !({NAMES})().includes('training, smoothed over 10 steps')")
     page.get_by_label("Scale").select_option("log")
     page.wait_for_function(f"() => {PLOT}.layout.yaxis.type === 'log'")
     page.get_by_label("Drawn over").select_option("time")
@@ -71,6 +71,50 @@ def test_curves_over_time_logarithmic_and_raw_and_the_choice_is_kept(
     page.wait_for_function(f"() => {PLOT}.layout.yaxis.type === 'log'")
     page.wait_for_function(f"() => ({NAMES})().includes('training')")
     assert watched.complaints == [] and watched.foreign_requests == []
+
+
+def test_another_smoothing_keeps_the_zoom(server: Server, watched: Watched, ended: RunDirectory) -> None:
+    page = open_run(watched, server, ended)
+    page.evaluate(f"() => Plotly.relayout({PLOT}, {{'xaxis.range': [20, 60]}})")
+    page.get_by_label("Smoothing").select_option("100")
+    page.wait_for_function(f"() => ({NAMES})().includes('training, smoothed over 100 steps')")
+    assert page.evaluate(f"() => {PLOT}._fullLayout.xaxis.range") == [20, 60]
+    # Over time these steps are no places.
+    page.get_by_label("Drawn over").select_option("time")
+    page.wait_for_function(f"() => {PLOT}.layout.xaxis.type === 'date'")
+    assert page.evaluate(f"() => new Date({PLOT}._fullLayout.xaxis.range[0]).getUTCFullYear()") >= 1999
+
+
+def test_all_charts_end_where_the_run_does_and_checkpoints_stand_on_the_axis(
+    server: Server, watched: Watched, ended: RunDirectory
+) -> None:
+    page = open_run(watched, server, ended)
+    last = max(event["step"] for event in all_events(ended) if event["kind"] == "step")
+    charts = page.locator(".ddp-chart .js-plotly-plot")
+    expect(charts).to_have_count(5)
+    for chart in charts.all():
+        chart.scroll_into_view_if_needed()
+        wait_until(
+            "the axis of the whole run",
+            lambda chart=chart: chart.evaluate("plot => plot._fullLayout?.xaxis?.range") == [0, last],
+            ANSWER_TIMEOUT_S,
+        )
+    marks = page.evaluate(f"() => {PLOT}.data.find(trace => trace.name === 'checkpoint')")
+    assert set(marks["x"]) == {item.step for item in ended.list_checkpoints()}
+    assert marks["yaxis"] == "y2" and len(set(marks["y"])) == 1
+
+
+def test_a_run_that_goes_on_is_drawn_up_to_its_end(
+    server: Server, client: Client, watched: Watched, runs_dir: Path
+) -> None:
+    run_id = client.predict({**LONG, "max_steps": 100_000}, api_name="/start_run")["run_id"]
+    page = open_run(watched, server, run_id)
+    page.wait_for_function(f"() => {PLOT}._fullLayout?.xaxis?.range?.[1] === 100000")
+    client.predict(run_id, False, api_name="/stop_run")
+    run = RunDirectory(runs_dir / run_id)
+    wait_until("the end", lambda: liveness.read_status(run).state not in events.LIVE_STATES, END_TIMEOUT_S)
+    last = max(event["step"] for event in all_events(run) if event["kind"] == "step")
+    page.wait_for_function(f"() => {PLOT}._fullLayout.xaxis.range[1] === {last}")
 
 
 def test_another_metric_can_be_looked_at(server: Server, watched: Watched, ended: RunDirectory) -> None:
@@ -174,7 +218,7 @@ def test_a_click_on_a_checkpoint_offers_resume_and_a_download_that_is_whole(
     place = page.evaluate(
         f"""() => {{
           const plot = {PLOT};
-          const {{ xaxis, yaxis }} = plot._fullLayout;
+          const {{ xaxis, yaxis2: yaxis }} = plot._fullLayout;
           const marks = plot.data.find(trace => trace.name === 'checkpoint');
           const box = plot.getBoundingClientRect();
           return {{

@@ -6,6 +6,7 @@ import { el } from "../../shared/dom.js";
 import { checkpointWords, lossFigure, metricFigure, placeFromChart, stepFigure } from "./figures.js";
 import { GrowingAxis } from "../../charts/growing_axis.js";
 import { LossControls, MetricControls } from "./loss_controls.js";
+import { LIVE_STATES } from "../../shared/format.js";
 import { fetchJson, runAddress } from "../../shared/net.js";
 import { onThemeChange } from "../../shared/theme.js";
 import { Traces } from "../../charts/traces.js";
@@ -62,8 +63,16 @@ export class Board {
   }
 
   get look() {
-    const end = this.axis.endFor(this.traces.get("loss").x.at(-1) ?? 0);
-    return { ...this.controls.look, isLive: this.isLive, end };
+    return { ...this.controls.look, end: this.endOfAxis() };
+  }
+
+  /** One for all charts: the run's length while it goes on, its last step afterwards. */
+  endOfAxis() {
+    const last = this.traces.get("loss").x.at(-1) ?? 0;
+    if (!this.isLive) return last;
+    return this.controls.look.axis === "step" && this.numSteps
+      ? Math.max(last, this.numSteps)
+      : this.axis.endFor(last);
   }
 
   makeCharts(summary) {
@@ -112,9 +121,13 @@ export class Board {
   take(payload, bytes) {
     const changed = this.traces.apply(payload);
     this.contended = payload.head.contended ?? [];
-    const isLive = payload.head.state === "running";
-    if (payload.type === "snapshot" || isLive !== this.isLive) {
-      this.isLive = isLive;
+    const { state, num_steps: numSteps } = payload.head;
+    const isLive = LIVE_STATES.has(state);
+    if (isLive !== this.isLive || numSteps !== this.numSteps) {
+      [this.isLive, this.numSteps] = [isLive, numSteps];
+      for (const chart of this.charts) chart.isDirty = true;
+    }
+    if (payload.type === "snapshot") {
       for (const chart of this.charts) chart.refetchFine();
     }
     if (this.noteMarks(payload)) changed.add("marks");

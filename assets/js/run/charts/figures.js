@@ -19,17 +19,18 @@ export function lossFigure(traces, fine, look, marks, lossWords) {
   const data = [
     scatter(hasSmooth ? "training, each step" : "training", training, look, raw),
     hasSmooth
-      ? scatter(`training, mean of ${count(look.smoothing)} steps`, smooth, look, {
+      ? scatter(`training, smoothed over ${count(look.smoothing)} steps`, smooth, look, {
           line: { ...line(0), width: 2.2 },
         })
       : null,
     scatter("validation", validation, look, evaluations(1)),
+    checkpointTrace(marks, look),
     ...markTraces(marks, hasSmooth ? smooth : training, look),
   ].filter((trace) => trace !== null && trace.x.length > 0);
   const words = lossWords ? `loss (${lossWords})` : "loss";
   return {
     data,
-    end: endOf(training, look),
+    end: endOf(look),
     layout: {
       showlegend: data.length > 1,
       xaxis: axisOf(look, training),
@@ -39,12 +40,39 @@ export function lossFigure(traces, fine, look, marks, lossWords) {
         hoverformat: ".4f",
         exponentformat: "power",
       },
+      // Checkpoints stand on the axis, whatever the loss.
+      yaxis2: { overlaying: "y", range: [0, 1], fixedrange: true, visible: false },
     },
   };
 }
 
+/** Ticks on the axis of steps, one for each checkpoint that is on disk. */
+function checkpointTrace(marks, look) {
+  const shown = marksOf("checkpoint", marks, look);
+  return scatter("checkpoint", { x: shown.map((mark) => mark.x), y: shown.map(() => 0.02) }, look, {
+    mode: "markers",
+    yaxis: "y2",
+    cliponaxis: false,
+    marker: { symbol: "line-ns", size: 14, line: { color: color(2), width: 3 } },
+    ...wordsOf(shown),
+  });
+}
+
+function marksOf(kind, marks, look) {
+  return marks
+    .filter((mark) => mark.kind === kind)
+    .map((mark) => ({ ...mark, x: look.axis === "step" ? mark.step : mark.active_s }))
+    .filter((mark) => Number.isFinite(mark.x))
+    .sort((a, b) => a.x - b.x);
+}
+
+const wordsOf = (shown) => ({
+  text: shown.map((mark) => mark.words),
+  customdata: shown.map((mark) => mark.step),
+  hovertemplate: "%{text}<extra></extra>",
+});
+
 const MARKS = {
-  checkpoint: { name: "checkpoint", symbol: "diamond", colour: 2, size: 10 },
   command: { name: "command", symbol: "triangle-right", colour: 3, size: 10 },
   warning: { name: "warning", symbol: "triangle-up", colour: 4, size: 11 },
 };
@@ -52,20 +80,14 @@ const MARKS = {
 /** One trace a kind of mark; each mark lies on the curve, at its step. */
 function markTraces(marks, curve, look) {
   return Object.entries(MARKS).map(([kind, { name, symbol, colour, size }]) => {
-    const shown = marks
-      .filter((mark) => mark.kind === kind)
-      .map((mark) => ({ ...mark, x: look.axis === "step" ? mark.step : mark.active_s }));
-    const placed = shown
-      .filter((mark) => Number.isFinite(mark.x))
-      .map((mark) => ({ ...mark, y: valueAt(curve, mark.x) }));
-    const held = placed.filter((mark) => mark.y !== null).sort((a, b) => a.x - b.x);
+    const held = marksOf(kind, marks, look)
+      .map((mark) => ({ ...mark, y: valueAt(curve, mark.x) }))
+      .filter((mark) => mark.y !== null);
     return scatter(name, { x: held.map((mark) => mark.x), y: held.map((mark) => mark.y) }, look, {
       mode: "markers",
       cliponaxis: false,
       marker: { symbol, size, color: color(colour), line: { color: chartColors().text, width: 1 } },
-      text: held.map((mark) => mark.words),
-      customdata: held.map((mark) => mark.step),
-      hovertemplate: "%{text}<extra></extra>",
+      ...wordsOf(held),
     });
   });
 }
@@ -80,6 +102,7 @@ export function metricFigure(traces, fine, look, chosen) {
   const isShare = SHARES.has(name);
   return {
     title: `Validation ${label}`,
+    end: endOf(look),
     data: [scatter(label, trace, look, evaluations(1))],
     layout: {
       hovermode: "closest",
@@ -116,7 +139,7 @@ export function stepFigure(traces, fine, look, chart, contended) {
   const shapes = chart.column === "throughput" ? contended.map((span) => band(span, look)) : [];
   const layout = { xaxis: axisOf(look, trace), yaxis, shapes };
   if (typeof chart.limit !== "number" || trace.x.length === 0) {
-    return { data: [scatter(chart.name, trace, look, looks)], end: endOf(trace, look), layout };
+    return { data: [scatter(chart.name, trace, look, looks)], end: endOf(look), layout };
   }
   const cut = {
     x: trace.x,
@@ -127,7 +150,7 @@ export function stepFigure(traces, fine, look, chart, contended) {
       scatter(`${chart.name}, as computed`, trace, look, { ...looks, opacity: 0.45 }),
       scatter(`clipped to ${number(chart.limit)}`, cut, look, { line: { ...looks.line, width: 2.2 } }),
     ],
-    end: endOf(trace, look),
+    end: endOf(look),
     layout: { ...layout, showlegend: true, shapes: [limitLine(chart.limit)] },
   };
 }
@@ -155,11 +178,8 @@ function axisOf(look, trace) {
   };
 }
 
-/** Where the axis ends: ahead of a curve that grows, at the end of one that does not. */
-function endOf({ x }, look) {
-  const last = x.at(-1) ?? 0;
-  return last > 0 ? place(look.isLive ? Math.max(last, look.end) : last, look) : 0;
-}
+/** Where all charts of a run end: where the run does, or ahead of its curves where that is not known. */
+const endOf = (look) => (look.end > 0 ? place(look.end, look) : 0);
 
 const place = (x, look) => (look.axis === "step" ? x : DAY_ZERO_MS + x * 1000);
 

@@ -23,7 +23,7 @@ export class LossControls {
       select("Drawn over", [["step", "over steps"], ["time", "over time"]], this.look.axis, (axis) => change({ axis }, true)),
       select("Scale", [["linear", "linear"], ["log", "logarithmic"]], this.look.isLogarithmic ? "log" : "linear",
         (scale) => change({ isLogarithmic: scale === "log" }, false)),
-      select("Smoothing", SMOOTHINGS.map((steps) => [String(steps), steps ? `mean of ${count(steps)} steps` : "raw only"]), String(this.look.smoothing),
+      select("Smoothing", SMOOTHINGS.map((steps) => [String(steps), steps ? `smoothed over ${count(steps)} steps` : "not smoothed"]), String(this.look.smoothing),
         (steps) => change({ smoothing: Number(steps) }, true)),
     ); // prettier-ignore
   }

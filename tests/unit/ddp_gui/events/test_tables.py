@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
+from ddp_gui.events import tables
 from ddp_gui.events.tables import ChartView, Table, shown, thin
 
 
@@ -38,18 +41,38 @@ def test_a_range_has_one_more_point_on_each_side() -> None:
     assert table.between(-5, 1000, "step") == (0, 100)
 
 
-def test_the_mean_of_the_newest_is_that_of_numpy_and_leaves_gaps_out() -> None:
+def average_by_hand(values: Sequence[float], span: int) -> list[float]:
+    """Return the moving average as its definition says it, one value after the other."""
+    total = weight = 0.0
+    averages = []
+    for value in values:
+        total, weight = total * (1 - 2 / (span + 1)), weight * (1 - 2 / (span + 1))
+        if np.isfinite(value):
+            total, weight = total + 2 / (span + 1) * value, weight + 2 / (span + 1)
+        averages.append(total / weight if weight else np.nan)
+    return averages
+
+
+@pytest.mark.parametrize("span", [2, 10, 100, 1000, 10_000])
+def test_the_moving_average_is_that_of_its_definition_and_leaves_gaps_out(span: int) -> None:
+    values = np.random.default_rng(0).normal(2.0, size=5000)
+    values[[0, 100, 4000]] = np.nan, np.nan, np.inf
+    np.testing.assert_allclose(tables.moving_average(values, span), average_by_hand(values, span), rtol=1e-9)
+
+
+@pytest.mark.parametrize("span", [10, 100])
+def test_a_slice_is_smoothed_as_the_whole_is(span: int) -> None:
+    """Where a slice begins, and that nothing before it is sent, must not be seen in the curve."""
     table = Table(("loss",))
-    values = np.random.default_rng(0).normal(size=500).astype(np.float32)
-    values[100] = np.nan
-    table.extend(range(500), range(500), range(500), values[None])
-    smooth = table.mean_of_newest("loss", 30, 90, 500)
-    expected = [np.nanmean(values[max(0, at - 29) : at + 1]) for at in range(90, 500)]
-    np.testing.assert_allclose(smooth, expected, atol=1e-6)
+    values = np.linspace(5.0, 1.0, 5000, dtype=np.float32)[None]
+    table.extend(range(5000), range(5000), range(5000), values)
+    whole = table.smoothed("loss", span, 0, 5000)
+    for first in (0, 1, 50, 2000, 4999):
+        np.testing.assert_allclose(table.smoothed("loss", span, first, 5000), whole[first:], rtol=1e-6)
 
 
-def test_the_first_steps_have_the_mean_of_what_there_is() -> None:
-    assert table_of(3).mean_of_newest("rate", 10, 0, 3).tolist() == [1.0, 1.5, 2.0]
+def test_the_first_steps_are_not_pulled_to_zero() -> None:
+    assert table_of(3).smoothed("rate", 10, 0, 3)[0] == 1.0
 
 
 def test_thinning_keeps_the_highest_and_the_lowest() -> None:
