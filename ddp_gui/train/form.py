@@ -14,15 +14,19 @@ from trainers.contract.config import Setting
 
 Control = gr.Dropdown | gr.Checkbox | gr.Number | gr.Textbox
 
-TOPIC_TITLES = {
-    "data": "Data",
-    "model": "The model",
-    "optimizer": "Optimizer and schedule",
-    "schedule": "Duration, evaluation, checkpoints",
-    "parallel": "Parallelism",
-    "speed": "Speed",
-    "reproduce": "Name, device, reproducibility",
+FOLD_GROUPS = {
+    "Data and model": {"data": "Data", "model": "The model"},
+    "Training": {
+        "optimizer": "Optimizer and schedule",
+        "schedule": "Duration, evaluation, checkpoints",
+    },
+    "Ranks and machine": {
+        "parallel": "Parallelism",
+        "speed": "Speed",
+        "reproduce": "Name, device, reproducibility",
+    },
 }
+TOPIC_TITLES = {topic: title for topics in FOLD_GROUPS.values() for topic, title in topics.items()}
 # What a data set's samples are, by its task.
 DATASET_GROUPS = {
     "image_classification": "Images",
