@@ -28,6 +28,7 @@ function mountAll() {
   markProblems();
   showChanges();
   showDatasetGroups();
+  followFolds();
   explainTerms();
   for (const [id, load] of Object.entries(VIEWS)) {
     const place = document.getElementById(id);
