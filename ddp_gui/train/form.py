@@ -9,6 +9,7 @@ import gradio as gr
 
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan.catalogue import Catalogue
+from ddp_gui.train import presets
 from trainers.contract import config as config_module
 from trainers.contract.config import Setting
 
@@ -56,6 +57,7 @@ class Form:
             config_module.default_values()
             | {name: option.default for name, option in self._own_options.items()}
             | {"nproc_per_node": machine.default_ranks()}
+            | dict(presets.PRESETS[0].values)
         )
         self.controls: dict[str, Control] = {}
         self._typed_numbers: dict[str, bool] = {}  # those typed as text; whether they are whole
