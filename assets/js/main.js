@@ -7,12 +7,14 @@ import { dressPresets } from "./train/presets.js";
 import { markProblems } from "./train/problems.js";
 import { showChanges } from "./train/changes.js";
 import { showDatasetGroups } from "./train/dataset_groups.js";
+import { followFolds } from "./train/folds.js";
 
 // Each page loads only what it shows.
 const VIEWS = {
   "ddp-run": async () => (await import("./run/page.js")).mountRun,
   "ddp-runs": async () => (await import("./runs/page.js")).mountRuns,
   "ddp-live": async () => (await import("./train/live_strip.js")).mountLive,
+  "start-button": async () => (await import("./train/expected_wait.js")).mountExpectedWait,
   "ddp-machine": async () => (await import("./machine/page.js")).mountMachine,
   "ddp-queue": async () => (await import("./queue/page.js")).mountQueue,
   "ddp-nav-queue": async () => (await import("./queue/nav.js")).mountNavQueue,
@@ -26,6 +28,7 @@ function mountAll() {
   markProblems();
   showChanges();
   showDatasetGroups();
+  followFolds();
   explainTerms();
   for (const [id, load] of Object.entries(VIEWS)) {
     const place = document.getElementById(id);

@@ -34,12 +34,17 @@ REFRESH_EVERY_S = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class QueueView:
-    """The queue at one moment, with when its runs will probably start."""
+    """The queue at one moment, with when its runs will probably start.
+
+    Attributes:
+        usual_s: the recent median duration of a run; None if none has ended.
+    """
 
     snapshot: Snapshot
     order: list[Waiting]
     starts_in_s: Mapping[str, float]
     ends_in_s: Mapping[str, float | None]
+    usual_s: float | None
 
     def place_of(self, run_id: str) -> int | None:
         """Return a run's place, 1 being the next; None if it is not queued."""
@@ -79,6 +84,7 @@ class QueuePresenter:
             order=in_order(situation, now),
             starts_in_s=estimate.waiting_times(situation, ends_in_s, usual_s, now),
             ends_in_s=ends_in_s,
+            usual_s=usual_s,
         )
 
     def _remaining_s(self, run: Running) -> float | None:

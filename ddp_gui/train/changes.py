@@ -34,10 +34,15 @@ def differences(
 ) -> list[Change]:
     """Return the fields of the form that differ and mean something with these values."""
     return [
-        Change(name=name, label=str(form.controls[name].label), before=before.get(name), now=now.get(name))
+        Change(name=name, label=_label(form, name), before=before.get(name), now=now.get(name))
         for name in form.names
         if catalogue.means_something(name, now) and not _is_same(before.get(name), now.get(name))
     ]
+
+
+def _label(form: Form, name: str) -> str:
+    """Return a field's label without the range that some have."""
+    return str(form.controls[name].label).partition(" (")[0]
 
 
 def in_html(

@@ -9,20 +9,25 @@ import gradio as gr
 
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan.catalogue import Catalogue
+from ddp_gui.train import presets
 from trainers.contract import config as config_module
 from trainers.contract.config import Setting
 
 Control = gr.Dropdown | gr.Checkbox | gr.Number | gr.Textbox
 
-TOPIC_TITLES = {
-    "data": "Data",
-    "model": "The model",
-    "optimizer": "Optimizer and schedule",
-    "schedule": "Duration, evaluation, checkpoints",
-    "parallel": "Parallelism",
-    "speed": "Speed",
-    "reproduce": "Name, device, reproducibility",
+FOLD_GROUPS = {
+    "Data and model": {"data": "Data", "model": "The model"},
+    "Training": {
+        "optimizer": "Optimizer and schedule",
+        "schedule": "Duration, evaluation, checkpoints",
+    },
+    "Ranks and machine": {
+        "parallel": "Parallelism",
+        "speed": "Speed",
+        "reproduce": "Name, device, reproducibility",
+    },
 }
+TOPIC_TITLES = {topic: title for topics in FOLD_GROUPS.values() for topic, title in topics.items()}
 # What a data set's samples are, by its task.
 DATASET_GROUPS = {
     "image_classification": "Images",
@@ -52,6 +57,7 @@ class Form:
             config_module.default_values()
             | {name: option.default for name, option in self._own_options.items()}
             | {"nproc_per_node": machine.default_ranks()}
+            | dict(presets.PRESETS[0].values)
         )
         self.controls: dict[str, Control] = {}
         self._typed_numbers: dict[str, bool] = {}  # those typed as text; whether they are whole

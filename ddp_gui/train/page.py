@@ -21,7 +21,7 @@ from ddp_gui.plan.plan import Plan
 from ddp_gui.runs.runs import RunStore
 from ddp_gui.train import changes, fill_in, own_data_page, presets, problems, words
 from ddp_gui.train.api import Api
-from ddp_gui.train.form import FINE_TUNING_FIELDS, TOPIC_TITLES, Form
+from ddp_gui.train.form import FINE_TUNING_FIELDS, FOLD_GROUPS, Form
 from trainers.contract.config import ConfigError
 from trainers.engines.base import Engine
 
@@ -109,10 +109,11 @@ class TrainPage:
                 form.add_controls("nproc_per_node", "batch_size")
             with gr.Row():
                 form.add_controls("learning_rate", "num_epochs")
-        gr.HTML('<h2 class="ddp-folds-title">More settings</h2>')
-        with gr.Group(elem_classes="ddp-folds"):
-            for topic, title in TOPIC_TITLES.items():
-                _add_topic(form, topic, title)
+        for group, topics in FOLD_GROUPS.items():
+            gr.HTML(f'<h2 class="ddp-folds-title">{group}</h2>')
+            with gr.Group(elem_classes="ddp-folds"):
+                for topic, title in topics.items():
+                    _add_topic(form, topic, title)
         if more := words.unavailable(self.catalogue):
             with gr.Accordion("More data sets", open=False, elem_classes="ddp-fold"):
                 gr.HTML(more)
@@ -121,7 +122,9 @@ class TrainPage:
         self._start = gr.Button("Start", variant="primary", size="lg", elem_id="start-button")
         # Somebody else's program may be on a GPU: a run waits for it to end, unless this is ticked.
         self._share = gr.Checkbox(
-            label="Also use GPUs that other programs are using", visible=self.machine.num_gpus > 0
+            label="Also use GPUs that other programs are using",
+            visible=self.machine.num_gpus > 0,
+            elem_id="share-gpus",
         )
         gr.HTML(f'<p class="ddp-machine">{words.machine(self.machine)}</p>')
         self._equation = gr.HTML(elem_id="equation")

@@ -42,7 +42,8 @@ def equation(plan: Plan) -> str:
     product = "<i>×</i>".join(_factor(number, words) for number, words in terms)
     result = _factor(f"{plan.global_batch:,}", glossary.term("global batch"))
     steps = _factor(f"{plan.steps_per_epoch:,}", glossary.term("step", "steps per epoch"))
-    line = f'<div class="ddp-equation" role="status">{product}<i>=</i>{result}<i>→</i>{steps}</div>'
+    needs = f'data-kind="{plan.device_kind}" data-ranks="{config.world_size}"'
+    line = f'<div class="ddp-equation" role="status" {needs}>{product}<i>=</i>{result}<i>→</i>{steps}</div>'
     return line + _learning_rate(plan)
 
 

@@ -75,6 +75,7 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/queue": ("anybody", ""),
     "/live/queue": ("anybody", ""),
     "/live/queue/brief": ("anybody", ""),
+    "/live/queue/expected": ("anybody", "?kind=cpu&num_ranks=1"),
     "/live/queue/run": ("see", "?id=RUN"),
     "/live/me": ("anybody", ""),
     "/live/plotly.min.js": ("anybody", ""),

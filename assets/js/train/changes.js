@@ -17,6 +17,6 @@ export function showChanges() {
     const note = cover.querySelector(".ddp-fold-count") ?? el("small", { class: "ddp-fold-count" });
     if (!note.isConnected) sign.before(note);
     const num = topics[fold.id.replace("fold-", "")] ?? 0;
-    setText(note, num ? `${num} changed` : "");
+    setText(note, num ? `· ${num} changed` : "");
   }
 }

@@ -17,6 +17,7 @@ export function showDatasetGroups() {
     newest = group;
   }
   // Gradio has scrolled to the selected one without the headings.
-  if (isNew)
+  if (isNew) {
     document.querySelector("#field-dataset [aria-selected=true]")?.scrollIntoView({ block: "center" });
+  }
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from tools.page_driver import Server
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 
+ANYTHING = re.compile("")
 LONG = {"dataset": "digits", "model": "mlp", "num_epochs": 100_000, "nproc_per_node": 2, "device": "cpu"}
 
 
@@ -117,3 +119,34 @@ def test_the_page_says_that_the_queue_cannot_go_on_and_when_it_can_again(
         expect_accessible(page)
         lock.rmdir()
         expect(told).to_be_hidden()
+
+
+def test_start_says_that_it_will_wait_and_the_badge_is_true_on_every_page(
+    own_runs: Path, watched: Watched
+) -> None:
+    page = watched.page
+    with serve(own_runs) as server:
+        client = Client(server.address, verbose=False)
+        page.goto(server.address)
+        page.wait_for_selector(".ddp-equation")
+        start, badge = page.locator("#start-button"), page.locator("#ddp-nav-queue a")
+        height = start.evaluate("button => button.offsetHeight")
+        expect(start).not_to_have_attribute("data-wait", ANYTHING)
+        going_on = client.predict(LONG, api_name="/start_run")
+        expect(start).to_have_attribute("data-wait", re.compile("Waits: 1st in the queue"))
+        assert start.evaluate("button => button.offsetHeight") == height, "it has the room"
+        expect(badge).to_be_hidden()
+        waiting = client.predict(LONG, api_name="/start_run")
+        expect(start).to_have_attribute("data-wait", re.compile("Waits: 2nd in the queue"))
+        expect(badge).to_have_text("Queue (1)")
+        for path in ("runs", "machine", "queue", f"run?id={going_on['run_id']}"):
+            page.goto(f"{server.address}/{path}")
+            expect(badge).to_have_text("Queue (1)")
+        client.predict(going_on["run_id"], False, api_name="/stop_run")
+        expect(badge).to_be_hidden()
+        page.goto(server.address)
+        expect(start).to_have_attribute("data-wait", re.compile("Waits: 1st in the queue"))
+        client.predict(waiting["run_id"], False, api_name="/stop_run")
+        expect(start).not_to_have_attribute("data-wait", ANYTHING)
+        expect(badge).to_be_hidden()
+        assert watched.complaints == []

@@ -28,13 +28,17 @@ def test_the_chosen_preset_is_pressed_until_a_field_differs_and_folds_count_chan
     expect(pressed).to_have_attribute("id", "preset-moons")
     line = page.locator(".ddp-changes")
     expect(line).to_contain_text("Data set Fashion-MNIST → Two moons")
-    expect(page.locator("#fold-schedule .ddp-fold-count")).to_have_text("2 changed")
+    expect(page.locator("#fold-schedule .ddp-fold-count")).to_have_text("· 2 changed")
     expect(page.locator("#fold-optimizer .ddp-fold-count")).to_have_text("")
+    fold = page.get_by_role("button", name="Duration, evaluation, checkpoints · 2 changed")
+    expect(fold).to_have_attribute("aria-expanded", "false")
+    fold.click()
+    expect(fold).to_have_attribute("aria-expanded", "true")
     watched.wait_until_answered()
     rate = page.locator("#field-learning_rate").get_by_role("textbox")
     rate.fill("0,0007")
     rate.blur()
-    expect(line).to_contain_text("Learning rate 0.002 → 0.0007")
+    expect(line).to_contain_text("Learning rate 0.0002 → 0.0007")
     expect(pressed).to_have_count(0)
     expect(page.locator("#command")).to_contain_text('"learning_rate": 0.0007')
     assert watched.complaints == []
@@ -101,3 +105,32 @@ def test_start_is_in_sight_wherever_the_form_is_scrolled_to(
     expect(start).to_be_in_viewport(ratio=1)
     page.mouse.wheel(0, 5000)
     expect(start).to_be_in_viewport(ratio=1)
+
+
+def test_a_pressed_preset_shows_it_before_the_server_answers(server: Server, watched: Watched) -> None:
+    page = watched.page
+    open_form(watched, server)
+    pressed = page.evaluate("""() => {
+      document.getElementById("preset-austen").click();
+      return [...document.querySelectorAll(".ddp-preset[aria-pressed=true]")].map((button) => button.id);
+    }""")
+    assert pressed == ["preset-austen"]
+
+
+@pytest.mark.parametrize(("width", "height"), [(1440, 900), (1024, 768), (390, 844)])
+def test_the_equation_is_on_one_line_and_presets_are_of_one_size(
+    server: Server, watched: Watched, width: int, height: int
+) -> None:
+    page = watched.page
+    page.set_viewport_size({"width": width, "height": height})
+    open_form(watched, server)
+    page.get_by_role("button", name="Optimizer and schedule").click()
+    page.get_by_label("Accumulate gradients over").fill("16")
+    page.get_by_label("Accumulate gradients over").blur()
+    equation = page.locator(".ddp-equation")
+    expect(equation).to_contain_text("2,048")
+    tops = "parts => parts.map((part) => Math.round(part.getBoundingClientRect().top))"
+    assert len(set(equation.locator("b").evaluate_all(tops))) == 1
+    assert equation.evaluate("line => line.scrollWidth <= line.clientWidth")
+    size = "parts => parts.map((part) => [part.offsetWidth, part.offsetHeight].join())"
+    assert len(set(page.locator(".ddp-preset").evaluate_all(size))) == 1

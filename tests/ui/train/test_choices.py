@@ -38,7 +38,7 @@ def test_scaling_the_rate_offers_a_warm_up_and_shows_what_results(server: Server
     page.get_by_role("button", name="Optimizer and schedule").click()
     page.get_by_label("Scale the learning rate with the ranks").check()
     expect(page.get_by_label("Warm-up share")).to_have_value("0.05")
-    expect(page.locator(".ddp-rate")).to_contain_text("0.002 × 2 = 0.004")
+    expect(page.locator(".ddp-rate")).to_contain_text("0.0002 × 2 = 0.0004")
     expect(page.locator(".ddp-rate")).to_contain_text("steps of warm-up")
 
 

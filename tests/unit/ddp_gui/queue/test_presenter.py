@@ -10,6 +10,7 @@ import pytest
 from ddp_gui.auth import current_user, owners
 from ddp_gui.auth.current_user import Person
 from ddp_gui.queue import presenter
+from ddp_gui.queue.before_start import expected_wait
 from ddp_gui.queue.devices import Users
 from ddp_gui.queue.presenter import QueuePresenter
 from ddp_gui.queue.scheduler import Scheduler
@@ -80,3 +81,31 @@ def test_each_reason_to_wait_is_said(place: Place, catalogue) -> None:
     line.pause(False)
     line.take_out(second)
     assert view.place(second.run_id, afresh=True)["place"] is None
+
+
+def test_a_run_that_is_not_started_yet_is_told_its_place(place: Place, catalogue) -> None:
+    line = place.page()
+    view = view_of(place, line, catalogue)
+
+    def expected(person: str, num_ranks: int) -> tuple[Any, str]:
+        told = expected_wait(view.view(afresh=True), person, "cpu", num_ranks, may_share=False)
+        return told["place"], told["words"]
+
+    assert expected("ann", 2) == (None, "")
+    line.start(place.planned(), "ann")
+    assert expected("ann", 2) == (1, "1st in the queue; start time not known yet")
+    queued = line.start(place.planned(), "ann").run
+    assert expected("ann", 2)[0] == 2
+    assert expected("bob", 2)[0] == 1, "who uses fewer ranks now comes first"
+    assert view.view(afresh=True).place_of(queued.run_id) == 1, "asking has changed nothing"
+
+
+def test_the_expected_wait_ends_with_the_live_run(
+    place: Place, catalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = place.page()
+    line.start(place.planned(), "ann")
+    view = view_of(place, line, catalogue)
+    monkeypatch.setattr(view, "_remaining_s", lambda _run: 240.0)
+    told = expected_wait(view.view(afresh=True), "ann", "cpu", 2, may_share=False)
+    assert told == {"place": 1, "starts_in_s": 240.0, "words": "1st in the queue, starts in about 4 min"}
