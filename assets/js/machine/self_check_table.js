@@ -60,7 +60,7 @@ function updateRow(row, finding) {
     setText(check.children[index], text);
     show(check.children[index], text !== "");
   });
-  setText(took, finding.seconds === null ? "" : `${finding.seconds.toFixed(1)} s`);
+  setText(took, finding.seconds === null ? "" : shortTime(finding.seconds));
   setText(last, finding.compared || (finding.seconds === null ? "" : UNKNOWN));
 }
 

@@ -28,20 +28,23 @@ const STATE_ORDER = [
 const LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 const names = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 
-/** `value(row)` is the sort key; `first` is the direction of the first click; `term` explains the title. */
+/**
+ * `value(row)` is the sort key; `first` is the direction of the first click; `term` explains the title; `width` is in rem,
+ * the name takes what is left.
+ */
 export const COLUMNS = [
   { key: "name", title: "Run", value: (row) => row.name, first: "", term: "run" },
-  { key: "owner", title: "Owner", value: (row) => row.owner, first: "" },
-  { key: "state", title: "State", value: (row) => STATE_ORDER.indexOf(row.state), first: "" },
-  { key: "model", title: "Model", value: (row) => row.model_label, first: "" },
-  { key: "dataset", title: "Data set", value: (row) => row.dataset_label, first: "" },
-  { key: "ranks", title: "Ranks", value: (row) => row.nproc_per_node, first: "-", term: "rank" },
-  { key: "progress", title: "Progress", value: share, first: "-" },
-  { key: "curve", title: "Loss curve" },
-  { key: "loss", title: "Loss", value: (row) => row.loss, first: "", term: "loss" },
-  { key: "best", title: "Best", value: bestValue, first: "", term: "evaluation" },
-  { key: "started", title: "Started", value: startedAt, first: "-" },
-  { key: "took", title: "Took", value: (row) => row.took_s, first: "-" },
+  { key: "owner", width: 6, title: "Owner", value: (row) => row.owner, first: "" },
+  { key: "state", width: 7.2, title: "State", value: (row) => STATE_ORDER.indexOf(row.state), first: "" },
+  { key: "model", width: 7.2, title: "Model", value: (row) => row.model_label, first: "" },
+  { key: "dataset", width: 8.6, title: "Data set", value: (row) => row.dataset_label, first: "" },
+  { key: "ranks", width: 6.8, title: "Ranks", value: (row) => row.nproc_per_node, first: "-", term: "rank" },
+  { key: "progress", width: 9.2, title: "Progress", value: share, first: "-" },
+  { key: "curve", width: 6, title: "Loss curve" },
+  { key: "loss", width: 5.8, title: "Loss", value: (row) => row.loss, first: "", term: "loss" },
+  { key: "best", width: 6.2, title: "Best", value: bestValue, first: "", term: "evaluation" },
+  { key: "started", width: 6.2, title: "Started", value: startedAt, first: "-" },
+  { key: "took", width: 6, title: "Took", value: (row) => row.took_s, first: "-" },
 ];
 
 /** Returns a function that compares two rows by a sort as the address has it; what is not known comes last. */

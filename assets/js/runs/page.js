@@ -80,6 +80,7 @@ class ListView {
       el("div", { class: "ddp-list-title" }, el("h1", {}, "Runs"), el("a", { href: address("runs?bin=1"), onclick: onLink }, "Bin")),
       this.note, this.tools.element, this.reading, this.waiting, this.none, this.noMatch, this.table.element, this.bar.element,
     ); // prettier-ignore
+    this.tools.element.append(this.table.columns.button);
     show(this.tools.element, false);
     show(this.table.element, false);
     this.feed = new RunsFeed({

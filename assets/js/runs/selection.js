@@ -1,5 +1,6 @@
 // The bar that appears when runs are selected: what can be done with them together.
 
+import { count } from "../shared/format.js";
 import { el, setAttribute, setText, show } from "../shared/dom.js";
 import { toggleMenu } from "../shared/dialog.js";
 import { comparePage, exportLinks, MAX_COMPARED, MAX_EXPORTED, runAgainPage } from "./actions.js";
@@ -33,7 +34,7 @@ export class SelectionBar {
     this.runIds = [...selected];
     const num = this.runIds.length;
     show(this.element, num > 0);
-    setText(this.count, num === 1 ? "1 run selected" : `${num.toLocaleString("en-GB")} runs selected`);
+    setText(this.count, num === 1 ? "1 run selected" : `${count(num)} runs selected`);
     const canCompare = num >= 2 && num <= MAX_COMPARED;
     setAttribute(this.compare, "href", canCompare ? comparePage(this.runIds) : null);
     setAttribute(this.compare, "aria-disabled", canCompare ? null : "true");

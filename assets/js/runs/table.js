@@ -1,6 +1,7 @@
 // The table of runs: of thousands of rows only those in sight are on the page.
 
 import { el, setAttribute, show } from "../shared/dom.js";
+import { ColumnChoice } from "./column_choice.js";
 import { comparer } from "./columns.js";
 import { matcher } from "./filter.js";
 import { isCards, ListHead, RunRow } from "./row.js";
@@ -19,6 +20,7 @@ export class RunsTable {
     this.order = [];
     this.selected = new Set();
     this.drawn = new Map();
+    this.columns = new ColumnChoice(() => this.layOutColumns());
     this.head = new ListHead({ onSort, onSelectAll: (isAll) => this.selectAll(isAll) });
     this.body = el("div", { role: "rowgroup", class: "ddp-list-body" });
     this.element = el(
@@ -29,7 +31,16 @@ export class RunsTable {
     );
     this.onMove = () => this.schedule();
     window.addEventListener("scroll", this.onMove, { passive: true });
-    window.addEventListener("resize", this.onMove);
+    this.size = new ResizeObserver(() => {
+      this.layOutColumns();
+      this.schedule();
+    });
+    this.size.observe(this.element);
+  }
+
+  layOutColumns() {
+    const rem = parseFloat(getComputedStyle(document.documentElement).fontSize);
+    if (this.element.clientWidth > 0) this.columns.layOut(this.element, this.element.clientWidth / rem);
   }
 
   /** Another filter or sort was chosen: the order is made anew. */
@@ -153,16 +164,20 @@ export class RunsTable {
   /** Shows whose each run is, where people log in. */
   showOwners(areShown) {
     setAttribute(this.element, "data-has-owners", areShown);
+    this.columns.hasOwners = areShown;
+    this.layOutColumns();
   }
 
   show(isShown) {
     show(this.element, isShown);
-    if (isShown) this.draw();
+    if (!isShown) return;
+    this.layOutColumns();
+    this.draw();
   }
 
   close() {
     window.removeEventListener("scroll", this.onMove);
-    window.removeEventListener("resize", this.onMove);
+    this.size.disconnect();
   }
 }
 

@@ -55,7 +55,9 @@ export function openDialog({ title, content, confirm, isDangerous = false, onCon
 
 let openMenu = null;
 
-/** Opens or closes a menu below a button; `items` are links and buttons. */
+const PLACES = "a, button, input";
+
+/** Opens or closes a menu below a button; `items` are links, buttons, and labels with a box to tick, which keep it open. */
 export function toggleMenu(button, items) {
   const isSame = openMenu?.button === button;
   openMenu?.close();
@@ -89,14 +91,16 @@ export function toggleMenu(button, items) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (!step) return;
     event.preventDefault();
-    const places = [...menu.querySelectorAll("a, button")];
+    const places = [...menu.querySelectorAll(PLACES)];
     places.at((places.indexOf(document.activeElement) + step) % places.length).focus();
   });
   menu.addEventListener("focusout", (event) => {
     if (event.relatedTarget && !menu.contains(event.relatedTarget)) close();
   });
   // After the click's own way through the page: it must not choose what it opens.
-  menu.addEventListener("click", () => setTimeout(close));
+  menu.addEventListener("click", (event) => {
+    if (!event.target.closest("label")) setTimeout(close);
+  });
   document.body.append(menu);
   placeBelow(menu, button);
   setAttribute(button, "aria-expanded", "true");
@@ -104,7 +108,7 @@ export function toggleMenu(button, items) {
   window.addEventListener("resize", close);
   window.addEventListener("scroll", close);
   openMenu = { button, close };
-  menu.querySelector("a, button")?.focus({ preventScroll: true });
+  menu.querySelector(PLACES)?.focus({ preventScroll: true });
 }
 
 function placeBelow(menu, button) {

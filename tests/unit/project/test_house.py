@@ -51,3 +51,10 @@ def test_unit_tests_lie_in_the_folders_of_what_they_test(repository: Path) -> No
         assert len(tests_of) > 10
         strays = {folder for folder in tests_of if not (repository / folder.relative_to(unit)).is_dir()}
         assert not strays
+
+
+def test_numbers_for_people_are_written_in_one_place(repository: Path) -> None:
+    """With separators for thousands: `assets/js/shared/format.js`."""
+    scripts = (repository / "assets" / "js").rglob("*.js")
+    writers = {path.name for path in scripts if ".toLocaleString(" in path.read_text(encoding="utf-8")}
+    assert writers == {"format.js"}

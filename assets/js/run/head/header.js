@@ -277,7 +277,7 @@ export class Header {
     const number = this.moreEpochs();
     return number === null || (Number.isInteger(number) && number >= 1 && number <= MOST_MORE_EPOCHS)
       ? ""
-      : `More epochs: a whole number from 1 to ${MOST_MORE_EPOCHS.toLocaleString("en")}.`;
+      : `More epochs: a whole number from 1 to ${count(MOST_MORE_EPOCHS)}.`;
   }
 }
 

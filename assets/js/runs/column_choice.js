@@ -1,0 +1,87 @@
+// Which columns the list shows: as a person chose, kept in this browser; by itself as many as fit.
+
+import { toggleMenu } from "../shared/dialog.js";
+import { el, setAttribute } from "../shared/dom.js";
+import { prefer, preference } from "../shared/prefs.js";
+import { COLUMNS } from "./columns.js";
+
+const KEPT = "runs-columns";
+const CHOOSABLE = COLUMNS.filter(({ key }) => key !== "name");
+// Left out one after the other where not all fit.
+const LEAST_WANTED = ["took", "ranks", "dataset", "model", "curve", "loss", "progress", "started", "owner"];
+// In rem: the box to select a run, its name at least, its menu, the gap, and the room at both ends.
+const [SELECT, NAME, MENU, GAP, ENDS] = [1.8, 10, 2.2, 0.75, 0.8];
+
+export class ColumnChoice {
+  /** `onChange()` is called when a person has chosen. */
+  constructor(onChange) {
+    this.onChange = onChange;
+    this.hasOwners = false;
+    this.shown = new Set();
+    this.button = el(
+      "button",
+      {
+        type: "button",
+        class: "ddp-button ddp-column-choice",
+        "aria-expanded": "false",
+        onclick: () => this.openMenu(),
+      },
+      "Columns",
+    );
+  }
+
+  openMenu() {
+    const usual = el(
+      "button",
+      { type: "button", class: "ddp-menu-usual", onclick: () => this.choose(null) },
+      "As many as fit",
+    );
+    toggleMenu(this.button, [...this.offered().map((column) => this.box(column)), usual]);
+  }
+
+  box({ key, title }) {
+    const box = el("input", { type: "checkbox", checked: this.shown.has(key) });
+    box.addEventListener("change", () => {
+      const chosen = new Set(this.shown);
+      if (box.checked) chosen.add(key);
+      else chosen.delete(key);
+      this.choose([...chosen]);
+    });
+    return el("label", {}, box, title);
+  }
+
+  choose(keys) {
+    prefer(KEPT, keys);
+    this.onChange();
+  }
+
+  /** The columns there are: owners only where people log in. */
+  offered() {
+    return CHOOSABLE.filter(({ key }) => key !== "owner" || this.hasOwners);
+  }
+
+  /** Lays the columns of a list out that is so many rem wide. */
+  layOut(list, width) {
+    const offered = this.offered();
+    const chosen = preference(KEPT, null);
+    let shown = Array.isArray(chosen) ? offered.filter(({ key }) => chosen.includes(key)) : offered;
+    if (!Array.isArray(chosen)) {
+      for (const key of LEAST_WANTED) {
+        if (leastWidth(shown) <= width) break;
+        shown = shown.filter((column) => column.key !== key);
+      }
+    }
+    this.shown = new Set(shown.map(({ key }) => key));
+    const hidden = CHOOSABLE.filter(({ key }) => !this.shown.has(key)).map(({ key }) => key);
+    setAttribute(list, "data-hides", hidden.join(" "));
+    setAttribute(list, "data-is-wide", leastWidth(shown) > width);
+    const widths = shown.map((column) => `${column.width}rem`).join(" ");
+    list.style.setProperty("--columns", `${SELECT}rem minmax(${NAME}rem, 1fr) ${widths} ${MENU}rem`);
+    list.style.setProperty("--least", `${leastWidth(shown)}rem`);
+  }
+}
+
+function leastWidth(columns) {
+  const parts = [SELECT, NAME, MENU, ENDS, ...columns.map(({ width }) => width + GAP)];
+  return parts.reduce((sum, width) => sum + width, 2 * GAP);
+}
