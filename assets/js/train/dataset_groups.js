@@ -17,7 +17,6 @@ export function showDatasetGroups() {
     newest = group;
   }
   // Gradio has scrolled to the selected one without the headings.
-  if (isNew) {
-    document.querySelector("#field-dataset [aria-selected=true]")?.scrollIntoView({ block: "center" });
-  }
+  const selected = document.querySelector("#field-dataset [aria-selected=true]");
+  if (isNew) selected?.scrollIntoView({ block: "center" });
 }

@@ -34,6 +34,8 @@ export class Board {
     this.contended = [];
     this.isScheduled = false;
     this.isLive = true;
+    this.step = 0;
+    this.numSteps = null;
     this.cursor = -1;
     this.controls = new LossControls((look, isNewData) => {
       if (isNewData) onLook(look);
@@ -68,11 +70,11 @@ export class Board {
 
   /** One for all charts: the run's length while it goes on, its last step afterwards. */
   endOfAxis() {
-    const last = this.traces.get("loss").x.at(-1) ?? 0;
+    const isOverSteps = this.controls.look.axis === "step";
+    // A loss of NaN is no point of its curve.
+    const last = Math.max(this.traces.get("loss").x.at(-1) ?? 0, isOverSteps ? this.step : 0);
     if (!this.isLive) return last;
-    return this.controls.look.axis === "step" && this.numSteps
-      ? Math.max(last, this.numSteps)
-      : this.axis.endFor(last);
+    return isOverSteps && this.numSteps ? Math.max(last, this.numSteps) : this.axis.endFor(last);
   }
 
   makeCharts(summary) {
@@ -123,6 +125,7 @@ export class Board {
     this.contended = payload.head.contended ?? [];
     const { state, num_steps: numSteps } = payload.head;
     const isLive = LIVE_STATES.has(state);
+    this.step = payload.head.step;
     if (isLive !== this.isLive || numSteps !== this.numSteps) {
       [this.isLive, this.numSteps] = [isLive, numSteps];
       for (const chart of this.charts) chart.isDirty = true;

@@ -191,6 +191,7 @@ export function placeFromChart(x, look) {
 function evaluations(index) {
   return {
     mode: "lines+markers",
+    cliponaxis: false,
     line: { ...line(index), dash: "dot" },
     marker: { color: color(index), size: 7, symbol: "circle" },
   };
