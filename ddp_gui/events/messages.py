@@ -115,6 +115,8 @@ def head(view: RunView, series: Series) -> Payload:
         "epoch": series.last_step.get("epoch", 0),
         "num_epochs": view.config.num_epochs,
         "num_ranks": view.config.world_size,
+        "global_batch": series.plan.get("global_batch"),
+        "num_train": series.plan.get("num_train"),
         "loss": series.last_step.get("loss"),
         "learning_rate": series.last_step.get("lr"),
         "pace": None if pace is None else asdict(pace),

@@ -10,6 +10,8 @@ export class Traces {
     this.held = new Map();
     // What they were asked for: the axis and the smoothing.
     this.look = "";
+    /** @type {any} The run's values when they came, where somebody keeps them. */
+    this.head = null;
   }
 
   /**

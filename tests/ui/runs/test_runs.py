@@ -237,14 +237,29 @@ def test_selecting_some_opens_their_curves_and_differences(page: Page) -> None:
     expect(page.locator(".ddp-compare-table")).to_contain_text("Seed")
     expect(page.locator(".ddp-compare-table")).not_to_contain_text("Epochs")
     expect(page.locator(".ddp-compare-table")).to_contain_text(HOSTILE)
-    for label, value, title in (
-        ("Curve", "metric:accuracy", "Validation accuracy"),
-        ("Curve", "loss", "Training loss"),
-        ("Smoothing", "0", "Training loss"),
-    ):
-        page.get_by_label(label, exact=True).select_option(value)
-        expect(page.locator("[data-chart=compare] h3")).to_have_text(title)
+    chosen = page.get_by_role("group", name="Curves")
+    titles = page.locator(".ddp-compare-chart h3")
+    expect(titles).to_have_text(["Training loss"])
+    chosen.get_by_role("button", name="validation accuracy").click()
+    expect(titles).to_have_text(["Training loss", "Validation accuracy"])
+    chosen.get_by_role("button", name="validation accuracy").click()
+    expect(titles).to_have_text(["Training loss"])
+    chosen.get_by_role("button", name="training loss").click()
+    expect(titles).to_have_text(["Training loss"], timeout=2000)
+    page.get_by_label("Smoothing", exact=True).select_option("0")
     wait_until("every step of every run", lambda: curves(page) == [130] * 3, ANSWER_TIMEOUT_S)
+    layout = "() => document.querySelector('.js-plotly-plot').layout"
+    page.get_by_label("Scale").select_option("log")
+    wait_until(
+        "a logarithmic scale", lambda: page.evaluate(layout)["yaxis"]["type"] == "log", ANSWER_TIMEOUT_S
+    )
+    for over, words in (("samples", "samples trained with, all ranks together"), ("epochs", "epochs")):
+        page.get_by_label("Drawn over").select_option(over)
+        wait_until(
+            over,
+            lambda words=words: page.evaluate(layout)["xaxis"]["title"]["text"] == words,
+            ANSWER_TIMEOUT_S,
+        )
     page.get_by_label("Drawn over").select_option("time")
     axis = "() => document.querySelector('.js-plotly-plot').layout.xaxis.type"
     wait_until("an axis of time", lambda: page.evaluate(axis) == "date", ANSWER_TIMEOUT_S)

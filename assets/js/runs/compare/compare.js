@@ -2,7 +2,7 @@
 
 import { Chart, loadPlotly } from "../../charts/chart.js";
 import { el, setText } from "../../shared/dom.js";
-import { compareFigure, curveNames, curveWords } from "./figure.js";
+import { AXES, compareFigure, curveNames, curveWords } from "./figure.js";
 import { CompareTable } from "./table.js";
 import { LIVE_STATES } from "../../shared/format.js";
 import { address, fetchJson, runAddress } from "../../shared/net.js";
@@ -12,7 +12,7 @@ import { complain } from "../../shared/toast.js";
 import { Traces } from "../../charts/traces.js";
 
 const ASK_EVERY_MS = 3000;
-const USUAL = { axis: "step", smoothing: 30, curve: "loss" };
+const USUAL = { axis: "step", smoothing: 30, curves: ["loss"], isLogarithmic: false };
 
 export class CompareView {
   /** `onLink(event)` follows a link inside the page. */
@@ -22,24 +22,18 @@ export class CompareView {
     this.look = { ...USUAL, ...preference("compare", {}) };
     this.traces = new Map();
     this.runs = [];
-    this.curve = select("Curve", [["loss", "training loss"]], this.look.curve, (curve) =>
-      this.change({ curve }),
-    );
-    this.chart = new Chart({
-      name: "compare",
-      title: "Training loss",
-      empty: "The curves appear when they have loaded.",
-      figure: () => compareFigure(this.runs, this.traces, this.look),
-      onVisible: () => this.draw(),
-      controls: el(
-        "div",
-        { class: "ddp-chart-controls" },
-        this.curve,
-        select("Drawn over", [["step", "over steps"], ["time", "over time"]], this.look.axis, (axis) => this.change({ axis }, true)),
-        select("Smoothing", [["0", "raw"], ["30", "mean of 30 steps"], ["300", "mean of 300 steps"]], String(this.look.smoothing), (steps) => this.change({ smoothing: Number(steps) }, true)),
-      ), // prettier-ignore
-    });
-    this.chart.element.classList.add("ddp-compare-chart");
+    this.fields = [];
+    this.charts = new Map();
+    this.curves = el("div", { class: "ddp-curve-choice", role: "group", "aria-label": "Curves" });
+    this.controls = el(
+      "div",
+      { class: "ddp-chart-controls ddp-compare-controls" },
+      this.curves,
+      select("Drawn over", Object.keys(AXES).map((axis) => [axis, axis === "step" ? "over steps" : `over ${axis}`]), this.look.axis, (axis) => this.change({ axis })),
+      select("Scale", [["linear", "linear"], ["log", "logarithmic"]], this.look.isLogarithmic ? "log" : "linear", (scale) => this.change({ isLogarithmic: scale === "log" })),
+      select("Smoothing", [["0", "not smoothed"], ["30", "smoothed over 30 steps"], ["300", "smoothed over 300 steps"]], String(this.look.smoothing), (steps) => this.change({ smoothing: Number(steps) })),
+    ); // prettier-ignore
+    this.chartsBox = el("div", { class: "ddp-compare-charts" });
     this.missing = el("p", { class: "ddp-connection", role: "status", hidden: true });
     this.table = new CompareTable();
     this.element = el(
@@ -52,8 +46,9 @@ export class CompareView {
         el("a", { href: address("runs"), onclick: onLink }, "All runs"),
       ),
       this.missing,
-      el("h2", { class: "ddp-unseen" }, "Chart"),
-      this.chart.element,
+      el("h2", { class: "ddp-unseen" }, "Charts"),
+      this.controls,
+      this.chartsBox,
       this.table.element,
     );
     this.endTheme = onThemeChange(() => {
@@ -79,7 +74,8 @@ export class CompareView {
       );
       if (this.isClosed) return;
       this.runs = runs;
-      this.table.update(runs, fields);
+      this.fields = fields;
+      this.updateTable();
       this.missing.hidden = missing.length === 0;
       setText(this.missing, `No longer there: ${missing.join(", ")}.`);
       await this.loadCurves();
@@ -93,53 +89,106 @@ export class CompareView {
   }
 
   async loadCurves() {
-    const { axis, smoothing } = this.look;
+    const { smoothing } = this.look;
+    const axis = this.look.axis === "time" ? "time" : "step";
+    const look = axis + smoothing;
     const asked = this.runs.filter(
-      (run) => LIVE_STATES.has(run.state) || this.traces.get(run.run_id)?.look !== axis + smoothing,
+      (run) => LIVE_STATES.has(run.state) || this.traces.get(run.run_id)?.look !== look,
     );
     await Promise.all(
       asked.map(async (run) => {
         const payload = await fetchJson(runAddress(run.run_id, "poll", { since: -1, axis, smoothing }));
         const traces = new Traces();
         traces.apply(payload);
-        traces.look = axis + smoothing;
+        traces.look = look;
+        traces.head = payload.head;
         this.traces.set(run.run_id, traces);
       }),
     );
     this.offerCurves();
+    this.updateTable();
     this.draw();
   }
 
+  updateTable() {
+    const heads = this.runs.map((run) => this.traces.get(run.run_id)?.head ?? null);
+    this.table.update(this.runs, this.fields, heads);
+  }
+
+  /** One button for each curve that there is; those that are pressed are drawn. */
   offerCurves() {
     const names = curveNames([...this.traces.values()]);
-    if (names.join() === this.offered) return;
-    this.offered = names.join();
-    if (!names.includes(this.look.curve)) this.look.curve = "loss";
-    this.curve.replaceChildren(
-      ...names.map((name) =>
-        el("option", { value: name, selected: name === this.look.curve }, curveWords(name)),
-      ),
+    const chosen = this.look.curves.filter((name) => names.includes(name));
+    this.look.curves = chosen.length > 0 ? chosen : ["loss"];
+    if (names.join() !== this.offered) {
+      this.offered = names.join();
+      this.curves.replaceChildren(...names.map((name) => this.curveButton(name)));
+    }
+    for (const button of this.curves.children) {
+      button.setAttribute("aria-pressed", String(this.look.curves.includes(button.dataset.curve)));
+    }
+    this.layOutCharts();
+  }
+
+  curveButton(name) {
+    const onclick = () => {
+      const { curves } = this.look;
+      const isDrawn = curves.includes(name);
+      if (isDrawn && curves.length === 1) return;
+      this.change({ curves: isDrawn ? curves.filter((other) => other !== name) : [...curves, name] });
+    };
+    return el(
+      "button",
+      { type: "button", class: "ddp-button ddp-button-small", "data-curve": name, onclick },
+      curveWords(name),
     );
   }
 
-  change(values, isNewData = false) {
+  /** One chart for each chosen curve. */
+  layOutCharts() {
+    const { curves } = this.look;
+    for (const [name, chart] of this.charts) {
+      if (curves.includes(name)) continue;
+      this.charts.delete(name);
+      chart.element.remove();
+      chart.close();
+    }
+    for (const name of curves) {
+      if (this.charts.has(name)) continue;
+      const chart = new Chart({
+        name: `compare-${name.replace(":", "-")}`,
+        title: curveWords(name),
+        empty: "The curves appear when they have loaded.",
+        figure: () => compareFigure(this.runs, this.traces, this.look, name),
+        onVisible: () => this.draw(),
+      });
+      chart.element.classList.add("ddp-compare-chart");
+      this.charts.set(name, chart);
+      this.chartsBox.append(chart.element);
+    }
+  }
+
+  change(values) {
     this.look = { ...this.look, ...values };
     prefer("compare", this.look);
-    this.chart.unzoom();
-    if (isNewData) this.loadCurves().catch((error) => complain(error.message));
-    else this.draw();
+    if ("axis" in values) for (const chart of this.charts.values()) chart.unzoom();
+    this.loadCurves().catch((error) => complain(error.message));
   }
 
   draw() {
-    this.chart.isDirty = true;
-    if (this.plotly && this.element.isConnected) this.chart.draw(this.plotly);
+    if (!this.plotly || !this.element.isConnected) return;
+    for (const chart of this.charts.values()) {
+      chart.isDirty = true;
+      chart.fullAt = -Infinity;
+      chart.draw(this.plotly);
+    }
   }
 
   close() {
     this.isClosed = true;
     clearTimeout(this.timer);
     this.endTheme();
-    this.chart.close();
+    for (const chart of this.charts.values()) chart.close();
   }
 }
 

@@ -3,9 +3,24 @@
 import { timeTicks } from "../../charts/style.js";
 import { metricLabel, SHARES } from "../../shared/format.js";
 import { line } from "../../shared/theme.js";
+import { placeOf } from "./scaling.js";
 
 // A date axis counts from here: a number of four digits would be taken for a year.
 const DAY_ZERO_MS = Date.UTC(2000, 0, 1);
+
+/** What curves are drawn over, and what stands below the axis. */
+export const AXES = {
+  step: "optimizer step",
+  samples: "samples trained with, all ranks together",
+  epochs: "epochs",
+  time: "time since the start",
+};
+
+/** Samples and epochs are counted from the steps; a run that does not say how many has no place there. */
+function placesOn(axis, x, head) {
+  if (axis === "time") return x.map((seconds) => DAY_ZERO_MS + seconds * 1000);
+  return axis === "step" ? x : x.map((step) => head && placeOf(head, step, axis));
+}
 
 /** What can be drawn of runs: the training loss, the pace, and what their evaluations measure. */
 export function curveNames(held) {
@@ -28,7 +43,7 @@ export function curveWords(name) {
 }
 
 /** The figure of one kind of curve of all runs. */
-export function compareFigure(runs, traces, { curve, axis, smoothing }) {
+export function compareFigure(runs, traces, { axis, smoothing, isLogarithmic }, curve) {
   const isSmooth = curve === "loss" && smoothing > 1;
   const data = runs.map((run, index) => {
     const { x, y } = traces.get(run.run_id)?.get(isSmooth ? "loss_smooth" : curve) ?? { x: [], y: [] };
@@ -38,7 +53,7 @@ export function compareFigure(runs, traces, { curve, axis, smoothing }) {
       mode: isMarked ? "lines+markers" : "lines",
       // Plotly takes tags in a name for its own.
       name: run.name.replaceAll("<", "‹"),
-      x: axis === "step" ? x : x.map((seconds) => DAY_ZERO_MS + seconds * 1000),
+      x: placesOn(axis, x, traces.get(run.run_id)?.head),
       y,
       line: line(index),
       marker: { size: 6 },
@@ -53,10 +68,12 @@ export function compareFigure(runs, traces, { curve, axis, smoothing }) {
     layout: {
       showlegend: false,
       hovermode: "closest",
-      xaxis: axis === "step" ? { title: { text: "optimizer step" }, rangemode: "tozero" } : timeAxis(data),
+      xaxis: axis === "time" ? timeAxis(data) : { title: { text: AXES[axis] }, rangemode: "tozero" },
       yaxis: {
         title: { text: words },
-        rangemode: curve === "throughput" ? "tozero" : "normal",
+        type: isLogarithmic ? "log" : "linear",
+        exponentformat: "power",
+        rangemode: curve === "throughput" && !isLogarithmic ? "tozero" : "normal",
         tickformat: isShare ? ",.2~%" : null,
         hoverformat: isShare ? ".2%" : ".4f",
       },

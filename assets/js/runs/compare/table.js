@@ -9,8 +9,10 @@ import {
   metric,
   metricLabel,
   number,
+  percent,
   UNKNOWN,
 } from "../../shared/format.js";
+import { meanThroughput, samplesAt, scaling } from "./scaling.js";
 import { StatePill } from "../../shared/state_pill.js";
 import { runPage } from "../../shared/net.js";
 import { runAgainPage } from "../actions.js";
@@ -29,11 +31,12 @@ export class CompareTable {
     this.element = section("Results, and what differs", "compare", this.box);
   }
 
-  update(runs, fields) {
-    const text = JSON.stringify([runs.map((run) => ({ ...run, curve: null })), fields]);
+  /** `heads`: the current values of each run, null where they have not come yet. */
+  update(runs, fields, heads) {
+    const text = JSON.stringify([runs.map((run) => ({ ...run, curve: null })), fields, heads]);
     if (text === this.drawn) return;
     this.drawn = text;
-    this.held = [runs, fields];
+    this.held = [runs, fields, heads];
     const head = el(
       "tr",
       {},
@@ -53,9 +56,9 @@ export class CompareTable {
     this.box.replaceChildren(
       el(
         "table",
-        { class: "ddp-table ddp-compare-table" },
+        { class: "ddp-table ddp-compare-table", style: `--ddp-runs: ${runs.length}` },
         el("thead", {}, head),
-        el("tbody", {}, results(runs)),
+        el("tbody", {}, results(runs), speeds(heads, fields)),
         el(
           "tbody",
           {},
@@ -133,6 +136,42 @@ function results(runs) {
   ];
 }
 
+/** How much each run has seen in which time, and what more ranks bought where nothing else differs. */
+function speeds(heads, fields) {
+  const each = (words) => heads.map((head) => (head ? words(head) : UNKNOWN));
+  const rows = [
+    tableRow(
+      "Samples trained with",
+      each((head) => count(samplesAt(head, head.step))),
+    ),
+    tableRow(
+      "Throughput, mean",
+      each((head) => {
+        const mean = meanThroughput(head);
+        if (mean === null) return "too short to measure";
+        const note = head.contended?.length ? ", other programs were running" : "";
+        return `${number(mean, 3)} samples per second${note}`;
+      }),
+    ),
+  ];
+  const gains = heads.every(Boolean) ? scaling(heads, fields) : null;
+  if (!gains) return rows;
+  return [
+    ...rows,
+    tableRow(
+      "Speed-up",
+      gains.map(({ speedUp }) => `${number(speedUp, 3)} ×`),
+      "How many times as many samples per second as the run with the fewest ranks.",
+    ),
+    tableRow(
+      "Parallel efficiency",
+      gains.map(({ efficiency }) => percent(efficiency, 0)),
+      "The speed-up as a share of how many times as many ranks there are. 100% would be ideal.",
+    ),
+  ];
+}
+
+/** @param {string | null} help */
 function tableRow(label, cells, help = null) {
   return el(
     "tr",
