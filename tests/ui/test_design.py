@@ -18,7 +18,7 @@ from tools import page_driver
 pytestmark = pytest.mark.ui
 
 SIZES = {"1440": (1440, 900), "1920": (1920, 1080)}
-CARDS = {"train": ".gr-accordion", "run": ".ddp-tile", "machine": ".ddp-card", "queue": ".ddp-card"}
+CARDS = {"train": "#command", "run": ".ddp-tile", "machine": ".ddp-card", "queue": ".ddp-card"}
 CONTROLS = {"train": "#field-batch_size input", "runs": ".ddp-search", "run": ".ddp-actions .ddp-button"}
 # What each page is about begins here.
 CONTENT = {
