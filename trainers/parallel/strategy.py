@@ -39,20 +39,20 @@ class AllReduceTimes:
 
     Attributes:
         spent_s: from the moment a bucket is ready until it is averaged; waiting for other ranks is in it.
-        waited_s: of it, waiting for other ranks.
         hidden_s: of it, while backward went on computing.
+        waited_s: of it, waiting for other ranks; None where that cannot be told from moving gradients.
     """
 
     spent_s: float
-    waited_s: float
     hidden_s: float
+    waited_s: float | None = None
 
     def since(self, before: AllReduceTimes) -> AllReduceTimes:
         """Return what was added since an earlier moment."""
         return AllReduceTimes(
             spent_s=self.spent_s - before.spent_s,
-            waited_s=self.waited_s - before.waited_s,
             hidden_s=self.hidden_s - before.hidden_s,
+            waited_s=None if self.waited_s is None else self.waited_s - (before.waited_s or 0.0),
         )
 
 

@@ -187,7 +187,7 @@ def _divided(
         forward_time_s=parts["forward"] if is_divided else None,
         backward_time_s=parts["backward"] if is_divided else None,
         optimizer_time_s=parts["optimizer"],
-        wait_time_s=wait_time_s if reduced is None else reduced.waited_s,
+        wait_time_s=wait_time_s if reduced is None or reduced.waited_s is None else reduced.waited_s,
         all_reduce_time_s=None if reduced is None else reduced.spent_s,
         hidden_time_s=None if reduced is None else reduced.hidden_s,
     )

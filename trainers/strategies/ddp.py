@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from trainers.contract.config.formulas import Check
 from trainers.engines.heartbeats import beats
 from trainers.parallel import shared_all_reduce
+from trainers.parallel.ddp_log import DdpLog
 from trainers.parallel.sharded import has_only_running_statistics
 from trainers.parallel.strategy import AllReduceTimes, Strategy
 from trainers.registry import register_strategy
@@ -36,8 +37,6 @@ def _average_in_shared_memory(
     return done
 
 
-# Far beyond any run: DDP waits for the GPU on each step in so many, to time it for its own log.
-_NEVER = 2**31 - 1
 _COMPRESSIONS = {"fp16": default_hooks.fp16_compress_hook, "bf16": _send_as_bf16}
 
 
@@ -78,12 +77,11 @@ class DataParallel(Strategy):
         )
         # Here and not above: all versions of torch know it by this name, and send the buffers once at first.
         self.model.broadcast_buffers = self._sends_buffers(network)
-        if (set_sample_rate := getattr(self.model, "_set_ddp_runtime_logging_sample_rate", None)) is not None:
-            set_sample_rate(_NEVER)
         if config.gradient_compression in _COMPRESSIONS:
             self.model.register_comm_hook(dist.group.WORLD, _COMPRESSIONS[config.gradient_compression])
         elif config.all_reduce == "auto":
             self._share_memory()
+        self._log = DdpLog(self.model, is_needed=self._shared is None)
 
     @property
     def all_reduce(self) -> str | None:
@@ -92,9 +90,9 @@ class DataParallel(Strategy):
     @property
     def all_reduce_times(self) -> AllReduceTimes | None:
         if self._shared is None:
-            return None
+            return self._log.all_reduce_times()
         # Each bucket is averaged at once, in the thread that computes: nothing of it is hidden.
-        return AllReduceTimes(spent_s=self._shared.spent_s, waited_s=self._shared.waited_s, hidden_s=0.0)
+        return AllReduceTimes(spent_s=self._shared.spent_s, hidden_s=0.0, waited_s=self._shared.waited_s)
 
     def _sends_buffers(self, network: nn.Module) -> bool:
         """Tell whether each forward pass has to begin with rank 0's buffers.
