@@ -2,17 +2,20 @@
 
 import { el, section, setText, show } from "../../shared/dom.js";
 import { count, percent } from "../../shared/format.js";
+import { term } from "../../shared/terms.js";
 
 export class ConfusionPanel {
   constructor() {
-    this.caption = el("p", { class: "ddp-caption" });
+    this.words = el("span", {});
+    const name = term("confusion matrix", "Confusion matrix");
+    const caption = el("p", { class: "ddp-caption" }, name, this.words);
     this.table = el("table", { class: "ddp-confusion" });
     const scroll = el(
       "div",
       { class: "ddp-scroll-x", tabindex: 0, role: "region", "aria-label": "Confusion matrix" },
       this.table,
     );
-    this.element = section("What it mixes up", "confusion", this.caption, scroll);
+    this.element = section("What it mixes up", "confusion", caption, scroll);
     show(this.element, false);
   }
 
@@ -22,8 +25,8 @@ export class ConfusionPanel {
     const names = confusion.class_names ?? counts.map((_, index) => `class ${index}`);
     show(this.element, true);
     setText(
-      this.caption,
-      `Confusion matrix: rows are the true classes, columns the predictions, over the whole validation split after step ${count(step)}. ${worst(counts, names)}`,
+      this.words,
+      `: rows are the true classes, columns the predictions, over the whole validation split after step ${count(step)}. ${worst(counts, names)}`,
     );
     if (this.names !== names.join("\n")) this.build(names);
     counts.forEach((row, truth) => {

@@ -15,6 +15,7 @@ import {
 import { meanThroughput, samplesAt, scaling } from "./scaling.js";
 import { StatePill } from "../../shared/state_pill.js";
 import { runPage } from "../../shared/net.js";
+import { term } from "../../shared/terms.js";
 import { runAgainPage } from "../actions.js";
 import { line } from "../../shared/theme.js";
 
@@ -121,10 +122,10 @@ function results(runs) {
       runs.map((run) => (run.num_steps ? `${count(run.step)} of ${count(run.num_steps)}` : count(run.step))),
     ),
     tableRow(
-      "Training loss",
+      term("loss", "Training loss"),
       runs.map((run) => loss(run.loss)),
     ),
-    tableRow("Best evaluation", runs.map(best)),
+    tableRow(term("evaluation", "Best evaluation"), runs.map(best)),
     tableRow(
       "Started",
       runs.map((run) => dateTime(run.created_unix_s)),
@@ -145,7 +146,7 @@ function speeds(heads, fields) {
       each((head) => count(samplesAt(head, head.step))),
     ),
     tableRow(
-      "Throughput, mean",
+      term("throughput", "Throughput, mean"),
       each((head) => {
         const mean = meanThroughput(head);
         if (mean === null) return "too short to measure";
@@ -159,19 +160,20 @@ function speeds(heads, fields) {
   return [
     ...rows,
     tableRow(
-      "Speed-up",
+      term("speed-up", "Speed-up"),
       gains.map(({ speedUp }) => `${number(speedUp, 3)} ×`),
-      "How many times as many samples per second as the run with the fewest ranks.",
     ),
     tableRow(
-      "Parallel efficiency",
+      term("parallel efficiency", "Parallel efficiency"),
       gains.map(({ efficiency }) => percent(efficiency, 0)),
-      "The speed-up as a share of how many times as many ranks there are. 100% would be ideal.",
     ),
   ];
 }
 
-/** @param {string | null} help */
+/**
+ * @param {string | HTMLElement} label
+ * @param {string | null} help
+ */
 function tableRow(label, cells, help = null) {
   return el(
     "tr",
