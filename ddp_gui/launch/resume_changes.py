@@ -58,7 +58,7 @@ def more_epochs(checkpoint: Checkpoint, more: Any, *, stopped_early: bool) -> di
         ValueError: when the checkpoint cannot be read.
     """
     if isinstance(more, bool) or not isinstance(more, int) or not 1 <= more <= MOST_MORE_EPOCHS:
-        allowed = f"a whole number from 1 to {MOST_MORE_EPOCHS:,}, or null"
+        allowed = f"a whole number from 1 to {MOST_MORE_EPOCHS:,}"
         raise ConfigError([Problem(field="more_epochs", value=more, allowed=allowed)])
     progress = manifests.read_state(checkpoint)["progress"]
     num_done = int(progress["epoch"]) + (int(progress["samples_in_epoch"]) > 0)

@@ -119,15 +119,36 @@ class Api:
         checkpoint_step: int | None = None,
         nproc_per_node: int | None = None,
         global_batch: str = "keep",
-        more_epochs: int | None = None,
     ) -> dict[str, Any]:
         """Let a paused run go on, or start an ended one again from a checkpoint (the newest by default).
 
         An ended run may go on with another number of ranks. `global_batch` then is "keep": each rank's
-        batch becomes larger or smaller, or "rescale": it stays, and the global batch changes. With
-        `more_epochs` it trains so many epochs after the checkpoint, whatever was asked for at first.
+        batch becomes larger or smaller, or "rescale": it stays, and the global batch changes.
         """
+        return await self._resume(run_id, checkpoint_step, nproc_per_node, global_batch, more_epochs=None)
 
+    async def train_more(
+        self,
+        run_id: str,
+        more_epochs: int,
+        checkpoint_step: int | None = None,
+        nproc_per_node: int | None = None,
+        global_batch: str = "keep",
+    ) -> dict[str, Any]:
+        """Resume an ended run for so many epochs after a checkpoint, whatever was asked for at first."""
+        return await self._resume(
+            run_id, checkpoint_step, nproc_per_node, global_batch, more_epochs=more_epochs
+        )
+
+    async def _resume(
+        self,
+        run_id: str,
+        checkpoint_step: int | None,
+        nproc_per_node: int | None,
+        global_batch: str,
+        *,
+        more_epochs: int | None,
+    ) -> dict[str, Any]:
         async def resume() -> dict[str, Any]:
             config = (await CLICKS.run(self._store.open_to_change, run_id)).read_config()
             await self._inspect_first(config.to_json())
@@ -136,13 +157,18 @@ class Api:
         def resume_now() -> dict[str, Any]:
             run = self._store.open_to_change(run_id)
             state = liveness.read_status(run).state
-            if state == "paused":
+            if state == "paused" and more_epochs is None:
                 launcher.resume_paused(run)
                 return _answer(run, "Going on.")
             if state == "queued":
                 raise ValueError(f"run {run_id} is already in the queue: it starts by itself")
             if state in events.LIVE_STATES:
-                raise ValueError(f"run {run_id} is {state}: only a paused or an ended run can be resumed")
+                can = (
+                    "a paused or an ended run can be resumed"
+                    if more_epochs is None
+                    else "an ended run trains more"
+                )
+                raise ValueError(f"run {run_id} is {state}: only {can}")
             # Only what it becomes is checked: it may have been started on a machine with more GPUs.
             before = run.read_config()
             changes = resume_changes.other_ranks(before, self._catalogue.get(), nproc_per_node, global_batch)
@@ -184,6 +210,7 @@ class Api:
             self.start_run,
             self.stop_run,
             self.resume_run,
+            self.train_more,
             self.list_runs,
             self.run_status,
         )

@@ -65,7 +65,7 @@ def in_html(
         (
             preset.name
             for preset in presets.PRESETS
-            if not differences(form, catalogue, usual | dict(preset.values), now)
+            if not differences(form, catalogue, form.unset_values() | dict(preset.values), now)
         ),
         "",
     )

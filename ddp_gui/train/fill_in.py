@@ -8,14 +8,15 @@ from typing import Any
 import gradio as gr
 
 from ddp_gui.runs.runs import RunStore
+from ddp_gui.train import presets
 from ddp_gui.train.form import Form
 from trainers.contract import config as config_module
 from trainers.contract.config import Config, plugin_options
 
 
 def updates(form: Form, values: Mapping[str, Any]) -> list[Any]:
-    """Return what sets every control: these values, and the usual ones for all others."""
-    wanted = form.usual_values() | dict(values)
+    """Return what sets every control: these values, and for all others those that nobody has set."""
+    wanted = form.unset_values() | dict(values)
     choices = {
         "model": form.model_choices(str(wanted["dataset"])),
         "model_size": form.size_choices(str(wanted["model"]), str(wanted["dataset"])),
@@ -26,6 +27,21 @@ def updates(form: Form, values: Mapping[str, Any]) -> list[Any]:
         more: dict[str, Any] = {"choices": choices[name]} if name in choices else {}
         changes.append(gr.update(value=form.shown(name, wanted[name]), **more))
     return changes
+
+
+def without_preset(form: Form, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what to fill in when a person picks other data than a preset's: its other fields were for that data.
+
+    Where one of them was changed, the person has taken over, and nothing is filled in.
+    """
+    unset = form.unset_values()
+    for preset in presets.PRESETS:
+        own = {name: value for name, value in preset.values.items() if name not in presets.WHAT_IS_TRAINED}
+        if preset.values["dataset"] != raw["dataset"] and all(
+            form.shown(name, raw[name]) == form.shown(name, value) for name, value in own.items()
+        ):
+            return {name: unset[name] for name in own}
+    return {}
 
 
 def as_a_run_was(store: RunStore, query: Mapping[str, str]) -> dict[str, Any]:

@@ -53,12 +53,12 @@ class Form:
         self._catalogue = catalogue
         self._machine = machine
         self._own_options = catalogue.own_options()
-        self._defaults = (
+        self._unset = (
             config_module.default_values()
             | {name: option.default for name, option in self._own_options.items()}
             | {"nproc_per_node": machine.default_ranks()}
-            | dict(presets.PRESETS[0].values)
         )
+        self._defaults = self._unset | dict(presets.PRESETS[0].values)
         self.controls: dict[str, Control] = {}
         self._typed_numbers: dict[str, bool] = {}  # those typed as text; whether they are whole
 
@@ -84,8 +84,12 @@ class Form:
         return list(self.controls)
 
     def usual_values(self) -> dict[str, Any]:
-        """Return what the form holds when it is opened, by field."""
+        """Return what the form holds when it is opened, by field: the first preset."""
         return dict(self._defaults)
+
+    def unset_values(self) -> dict[str, Any]:
+        """Return what fields hold that neither a preset nor a person has set, by field."""
+        return dict(self._unset)
 
     def shown(self, name: str, value: Any) -> Any:
         """Return a field's value as its control holds it."""

@@ -214,11 +214,19 @@ class TrainPage:
 
     # Choices that depend on other choices
 
-    def _fit_dataset(self, dataset: str, model: str) -> Any:
-        choices = self.form.model_choices(dataset)
+    def _fit_dataset(self, *values: Any) -> list[Any]:
+        raw = self.form.to_raw(*values)
+        choices = self.form.model_choices(raw["dataset"])
         names = [name for _, name in choices]
-        fitting = model if model in names else names[0] if names else None
-        return gr.update(choices=choices, value=fitting)
+        fitting = raw["model"] if raw["model"] in names else names[0] if names else None
+        filled = fill_in.without_preset(self.form, raw)
+        return [
+            gr.update(choices=choices, value=fitting),
+            *(
+                gr.update(value=self.form.shown(name, filled[name])) if name in filled else gr.skip()
+                for name in presets.FITTED_FIELDS
+            ),
+        ]
 
     def _fit_model(self, model: str, dataset: str, size: str, strategy: str) -> tuple[Any, Any]:
         sizes, strategies = self.form.size_choices(model, dataset), self.form.strategy_choices(model)
@@ -249,7 +257,8 @@ class TrainPage:
             "outputs": outputs,
             **QUIET,
         }
-        dataset.input(self._fit_dataset, [dataset, model], model, **QUIET).then(**fitting)
+        fitted = [model, *(fields[name] for name in presets.FITTED_FIELDS)]
+        dataset.input(self._fit_dataset, self._controls, fitted, **QUIET).then(**fitting)
         model.input(**fitting)
         for inspected in own_data_page.connect(self._own, self.form, self.api, self.uploads, self._controls):
             inspected.then(**fitting).then(self._preview_for_user, self._previewed, self._said, **QUIET)

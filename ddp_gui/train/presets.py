@@ -22,19 +22,20 @@ PRESETS = (
         name="fashion",
         title="Fashion-MNIST in a minute",
         words="A small network learns to tell shirts from shoes. See which images it gets wrong.",
-        # About 115 CPU seconds, and a rate at which the 8,000 bundled images are not memorised by then.
+        # About 110 CPU seconds: shifted, and with weight decay, the 8,000 images are not memorised by then.
         values={
             "dataset": "fashion_mnist",
             "model": "cnn",
-            "learning_rate": 0.0002,
-            "num_epochs": 48,
+            "num_epochs": 56,
+            "random_crop": 2,
+            "weight_decay": 0.1,
         },
     ),
     Preset(
         name="austen",
         title="Write like Jane Austen",
         words="A GPT learns English letter by letter. Every ten seconds it writes a sample.",
-        values={"dataset": "austen", "model": "gpt", "learning_rate": 0.002, "num_epochs": 3},
+        values={"dataset": "austen", "model": "gpt", "num_epochs": 3},
     ),
     Preset(
         name="moons",
@@ -59,13 +60,18 @@ PRESETS = (
             "dataset": "fashion_mnist",
             "model": "resnet",
             "model_size": "slim",
-            "learning_rate": 0.002,
-            "num_epochs": 20,
             "max_steps": 300,
             "eval_every_steps": 150,
             "checkpoint_every_steps": 300,
         },
     ),
+)
+
+
+# The other fields of a preset are for this data and this model.
+WHAT_IS_TRAINED = frozenset({"dataset", "model", "model_size"})
+FITTED_FIELDS = tuple(
+    sorted({name for preset in PRESETS for name in preset.values if name not in WHAT_IS_TRAINED})
 )
 
 

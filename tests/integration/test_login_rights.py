@@ -60,6 +60,7 @@ ENDPOINTS: dict[str, tuple[str, Any]] = {
     "pause_run": ("change", lambda run_id: [run_id]),
     "set_learning_rate": ("change", lambda run_id: [run_id, 0.1]),
     "resume_run": ("change", lambda run_id: [run_id, None, None, "keep"]),
+    "train_more": ("change", lambda run_id: [run_id, 1, None, None, "keep"]),
     "edit_run": ("change", lambda run_id: [run_id, None, None, None]),
     "delete_runs": ("change", lambda run_id: [[run_id]]),
     "restore_runs": ("bin", lambda run_id: [[run_id]]),

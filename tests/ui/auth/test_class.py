@@ -238,6 +238,7 @@ def test_a_student_s_browser_changes_nothing_of_another_s(
             ("checkpoint_run", [one]), ("set_learning_rate", [one, 0.5]), ("use_occupied_gpus", [line]),
             ("delete_runs", [[ANNS]]), ("edit_run", [ANNS, "bobs", ["b"], "b"]),
             ("resume_run", [ANNS, None, None, "keep"]),
+            ("train_more", [ANNS, 1, None, None, "keep"]),
         ]  # fmt: skip
         for name, status, words in page.evaluate(ASK, changing):
             assert status == 500 and "belongs to ann: only ann or a teacher" in words, name

@@ -159,7 +159,7 @@ def test_every_rank(page: Page, of_kind: Events) -> None:
 
         row = page.locator(".ddp-ranks-list > li").nth(rank).inner_text()
         entry = next(entry for entry in ranks[-1]["ranks"] if entry["rank"] == rank)
-        (at,) = numbers_in(re.findall(r"last sampled at step ([\d,]+)", row)[0])
+        (at,) = numbers_in(re.findall(r"step ([\d,]+)", row)[0])
         at.is_(entry["step"])
         (peak,) = numbers_in(re.findall(r"peak memory (.*)", row)[0])
         peak.is_(entry["peak_memory_bytes"], significant=3)

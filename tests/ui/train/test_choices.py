@@ -38,7 +38,7 @@ def test_scaling_the_rate_offers_a_warm_up_and_shows_what_results(server: Server
     page.get_by_role("button", name="Optimizer and schedule").click()
     page.get_by_label("Scale the learning rate with the ranks").check()
     expect(page.get_by_label("Warm-up share")).to_have_value("0.05")
-    expect(page.locator(".ddp-rate")).to_contain_text("0.0002 × 2 = 0.0004")
+    expect(page.locator(".ddp-rate")).to_contain_text("0.002 × 2 = 0.004")
     expect(page.locator(".ddp-rate")).to_contain_text("steps of warm-up")
 
 
@@ -113,6 +113,7 @@ def test_own_table_by_path_is_looked_at_and_trained_on(
     page = watched.page
     open_form(watched, server)
     pick(watched, "Data set", "Your own data…")
+    expect(page.locator(".ddp-changes")).to_contain_text("Epochs 56 → 20")  # the preset's were for its data
     page.get_by_label("Path of your data").fill(str(tmp_path / "flowers.csv"))
     page.get_by_role("button", name="Inspect").click()
     seen = page.locator("#own-data-seen")

@@ -24,13 +24,10 @@ export class Header {
       stop: this.button("Stop", "ddp-button-stop", () => ["stop_run", runId, this.savesOnStop]),
       checkpoint: this.button("Checkpoint", "", () => ["checkpoint_run", runId]),
       pause: this.button("Pause", "", () => ["pause_run", runId]),
-      resume: this.button("Resume", "ddp-button-main", () => [
-        "resume_run",
-        runId,
-        this.chosenStep(),
-        ...this.chosenRanks(),
-        this.moreEpochs(),
-      ]),
+      resume: this.button("Resume", "ddp-button-main", () => {
+        const [epochs, from] = [this.moreEpochs(), [this.chosenStep(), ...this.chosenRanks()]];
+        return epochs === null ? ["resume_run", runId, ...from] : ["train_more", runId, epochs, ...from];
+      }),
     };
     this.numRanks = el(
       "select",

@@ -53,18 +53,19 @@ def test_a_preset_is_chosen_until_a_value_differs(
     catalogue: Catalogue,  # noqa: F811
     preset: presets.Preset,
 ) -> None:
-    words, chosen, _ = said(form, catalogue, dict(preset.values))
+    filled = form.unset_values() | dict(preset.values)
+    words, chosen, _ = said(form, catalogue, filled)
     assert chosen == preset.name
     assert words.startswith("Changed from the defaults: ")
-    assert said(form, catalogue, dict(preset.values) | {"seed": 77})[1] == ""
+    assert said(form, catalogue, filled | {"seed": 77})[1] == ""
 
 
 def test_each_change_is_told_and_counted_once_as_people_typed_it(
     form: Form,
     catalogue: Catalogue,  # noqa: F811
 ) -> None:
-    words, _, topics = said(form, catalogue, {"learning_rate": "0.0002", "max_steps": "50", "scale_lr": True})
-    assert "Learning rate" not in words, "0.0002 is the default, whether typed or not"
+    words, _, topics = said(form, catalogue, {"learning_rate": "0.002", "max_steps": "50", "scale_lr": True})
+    assert "Learning rate" not in words, "0.002 is the default, whether typed or not"
     assert "Stop after steps empty → 50" in words and "off → on" in words
     assert topics == {"schedule": 1, "optimizer": 1}
 

@@ -102,3 +102,14 @@ def test_a_change_that_is_not_allowed_names_the_field(tmp_path: Path) -> None:
     run = rundir.create(tmp_path, config.parse({}))
     with pytest.raises(ValueError, match="batch_size is '-4'"):
         fill_in.as_a_run_was(RunStore(tmp_path, None), {"from": run.run_id, "batch_size": "-4"})  # type: ignore[arg-type]
+
+
+def test_other_data_than_a_presets_takes_its_other_fields_back(form: Form) -> None:
+    opened = form.usual_values()
+    taken_back = fill_in.without_preset(form, opened | {"dataset": "iris"})
+    assert taken_back == {name: config.default_values()[name] for name in taken_back}
+    assert set(taken_back) == {"num_epochs", "random_crop", "weight_decay"} <= set(presets.FITTED_FIELDS)
+    assert fill_in.without_preset(form, opened) == {}, "the data is the preset's own"
+    assert fill_in.without_preset(form, opened | {"dataset": "iris", "num_epochs": 7}) == {}, "a person's own"
+    moons = form.unset_values() | dict(presets.find("moons").values)
+    assert fill_in.without_preset(form, moons | {"dataset": "wine"})["learning_rate"] == 0.002
