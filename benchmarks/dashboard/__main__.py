@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.dashboard import drawing, first_page, idle, opening, pixel, tabs, viewers
+from benchmarks.dashboard import clicks, drawing, first_page, idle, opening, pixel, tabs, viewers
 from benchmarks.machine import Conditions
 
 
@@ -47,6 +47,8 @@ def _options() -> argparse.Namespace:
     drawn.add_argument("--rates", type=float, nargs="+", default=[10.0, 300.0])
     first = what.add_parser("first-page", help="until the first page can be used")
     first.add_argument("--times", type=int, default=5)
+    clicked = what.add_parser("clicks", help="until each button gives feedback")
+    clicked.add_argument("--times", type=int, default=3)
     return parser.parse_args()
 
 
@@ -59,6 +61,7 @@ def _measure(options: argparse.Namespace) -> dict[str, Any]:
         "tabs": lambda: tabs.measure(options.tabs, options.steps),
         "drawing": lambda: drawing.measure(options.seconds, options.rates),
         "first-page": lambda: first_page.measure(options.times),
+        "clicks": lambda: clicks.measure(options.times),
     }
     return measurements[options.what]()
 

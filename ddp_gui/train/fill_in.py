@@ -30,7 +30,7 @@ def updates(form: Form, values: Mapping[str, Any]) -> list[Any]:
 
 
 def without_preset(form: Form, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what to fill in when a person picks other data than a preset's: its other fields were for that data.
+    """Return what to fill in when a person leaves a preset's data: its other fields were for that data.
 
     Where one of them was changed, the person has taken over, and nothing is filled in.
     """
