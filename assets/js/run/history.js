@@ -11,7 +11,7 @@ import {
   shortTime,
   state as stateWords,
 } from "../shared/format.js";
-import { act } from "../shared/toast.js";
+import { resumeFrom } from "./resume_from.js";
 import { runAddress } from "../shared/net.js";
 
 const MAX_EVENTS = 200;
@@ -86,7 +86,7 @@ export class CheckpointTable {
       "Resume from here",
     );
     button.addEventListener("click", async () => {
-      await act(button, "resume_run", this.runId, item.step);
+      await resumeFrom(button, this.runId, item.step);
       this.enable(button);
       this.afterAction();
     });

@@ -91,7 +91,16 @@ def test_the_best_checkpoint_is_marked_and_deleted_ones_are_not_offered(
     assert [words for words in offered if "best" in words]
     expect(page.locator(".ddp-events-list")).to_contain_text("Deleted to save space: step")
     expect(page.locator(".ddp-rank-device").first).to_contain_text(re.compile(r"peak memory \d+ MB"))
+
+    page.locator(f'.ddp-checkpoints button[data-step="{min(there)}"]').click()
+    wait_until("the second start", lambda: num_starts(run) == 2, START_TIMEOUT_S)
+    wait_until_finished(run)
+    assert max(losses_of(run)) == max(there)
     assert watched.complaints == []
+
+
+def num_starts(run: RunDirectory) -> int:
+    return sum(event["kind"] == "state" and event["state"] == "starting" for event in all_events(run))
 
 
 def losses_of(run: RunDirectory) -> dict[int, float]:

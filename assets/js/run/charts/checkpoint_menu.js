@@ -2,7 +2,7 @@
 
 import { el, setText, show } from "../../shared/dom.js";
 import { bytes, clock, count } from "../../shared/format.js";
-import { act } from "../../shared/toast.js";
+import { resumeFrom } from "../resume_from.js";
 import { runAddress } from "../../shared/net.js";
 
 export class CheckpointMenu {
@@ -29,7 +29,7 @@ export class CheckpointMenu {
     );
     this.element.addEventListener("keydown", (event) => event.key === "Escape" && this.hide());
     this.resume.addEventListener("click", async () => {
-      if (await act(this.resume, "resume_run", runId, this.step)) this.hide();
+      if (await resumeFrom(this.resume, runId, this.step)) this.hide();
       onResume();
     });
   }
