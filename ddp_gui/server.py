@@ -36,6 +36,7 @@ from ddp_gui.machine.machine_check import MachineChecks
 from ddp_gui.machine.report import MachineReport
 from ddp_gui.options import Options
 from ddp_gui.plan.catalogue import CatalogueSource
+from ddp_gui.plan.package_install import PackageInstalls
 from ddp_gui.queue import queue_routes
 from ddp_gui.queue.devices import Devices
 from ddp_gui.queue.presenter import QueuePresenter
@@ -132,6 +133,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     store.needs.ask_ahead()
     checks = CommunicationChecks()
     machine_checks = MachineChecks(options.runs_dir)
+    installs = PackageInstalls(catalogue)
     engine = LocalEngine(WarmPool(options.runs_dir, is_on=options.keeps_standby))
     registry.register(engine)
     report = MachineReport(options.runs_dir, catalogue, checks, machine_checks, engine)
@@ -149,7 +151,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     api = Api(store, line, view, access)
     # Gradio reads it when it is set up; its own choice is a folder of all users of this machine.
     os.environ["GRADIO_TEMP_DIR"] = str(uploaded.incoming)
-    lifespan = _tidying(store, uploaded, (checks, machine_checks), line, engine)
+    lifespan = _tidying(store, uploaded, (checks, machine_checks, installs), line, engine)
     app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(static.make_router())
     app.include_router(glossary.make_router())
@@ -169,8 +171,8 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         RunAdminApi(store).register()
         ClassApi(store).register()
         QueueApi(store, line, view).register()
-        MachineApi(checks, machine_checks, report, store, line).register()
-        train_page.build(api, store, uploaded, catalogue.get(), line.capacity(), engine)
+        MachineApi(checks, machine_checks, installs, report, store, line).register()
+        train_page.build(api, store, uploaded, catalogue, line.capacity(), engine)
     # Anybody may name new ones; before it comes to this, `forget_oldest` takes those of whoever has most.
     demo.state_session_capacity = 2 * sessions.MAX_SESSIONS
     mounted: FastAPI = gr.mount_gradio_app(
@@ -206,7 +208,7 @@ def calm(demo: gr.Blocks) -> None:
 def _tidying(
     store: RunStore,
     uploaded: Uploads,
-    checks: Sequence[CommunicationChecks | MachineChecks],
+    checks: Sequence[CommunicationChecks | MachineChecks | PackageInstalls],
     line: Scheduler,
     engine: Engine,
 ) -> Lifespan:

