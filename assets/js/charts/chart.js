@@ -35,8 +35,8 @@ export function loadPlotly() {
 
 export class Chart {
   /**
-   * `figure()` returns {data, layout, title?, revision?, end?} for what is held now, `end` being the last
-   * place of a growing axis; `fetchRange(low, high)`, where given, resolves to the finer traces of a range
+   * `figure()` returns {data, layout, title?, revision?, end?, empty?} for what is held now, `end` being the last
+   * place of a growing axis, `empty` what is said while there is no point; `fetchRange(low, high)`, where given, resolves to the finer traces of a range
    * the user zoomed into; `everyMs` is the least time between two drawings; `controls` go beside the title.
    * @param {Record<string, any>} options
    */
@@ -48,6 +48,7 @@ export class Chart {
     this.isDirty = true;
     this.isVisible = false;
     this.isDrawn = false;
+    this.hasPoints = false;
     this.isZoomed = false;
     this.drawnAt = -Infinity;
     this.fullAt = -Infinity;
@@ -101,9 +102,10 @@ export class Chart {
     this.drawnAt = performance.now();
     const figure = this.figure(this.fine);
     if (figure.title) setText(this.title, figure.title);
-    const hasPoints = figure.data.some((trace) => trace.x.length > 0);
-    show(this.empty, !hasPoints);
-    if (!hasPoints && !this.isDrawn) return false;
+    this.hasPoints = figure.data.some((trace) => trace.x.length > 0);
+    if (figure.empty) setText(this.empty, figure.empty);
+    show(this.empty, !this.hasPoints);
+    if (!this.hasPoints && !this.isDrawn) return false;
     const parts = lineParts(figure);
     if (this.canOnlyGrow(parts, figure) && growLines(this.plot, figure.data, this.drawn, this.isZoomed)) {
       return false;

@@ -153,7 +153,7 @@ class RunPage {
     this.checkpoints.numSteps = head.num_steps;
     letTake(this.header, (card) => {
       card.noteMarks(payload.marks);
-      card.update(head.state, payload.checkpoints, this.deviceKind, best, this.gpus);
+      card.update(head, payload.checkpoints, this.deviceKind, best, this.gpus);
     });
     letTake(this.insights, (card) => card.update(payload.insights, head));
     this.noteHead(head);

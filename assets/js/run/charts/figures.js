@@ -1,6 +1,6 @@
 // What each chart of a run shows, from the traces that are held.
 
-import { bytes, count, metricLabel, number, SHARES } from "../../shared/format.js";
+import { bytes, count, isLossNaN, metricLabel, number, SHARES } from "../../shared/format.js";
 import { chartColors, color, line } from "../../shared/theme.js";
 import { timeTicks } from "../../charts/style.js";
 import { refine, valueAt } from "../../charts/traces.js";
@@ -128,15 +128,18 @@ export function metricNames(traces) {
 
 /**
  * One number of each step, as an entry of the summary's `charts` says; with what was left of it where it is cut.
- * `contended`: when other programs took the processor, which is grey in the chart of the throughput.
+ * `head`: the run's current values; when other programs took the processor is grey in the chart of the throughput.
  */
-export function stepFigure(traces, fine, look, chart, contended) {
+export function stepFigure(traces, fine, look, chart, head) {
   const trace = refine(traces.get(chart.column), fine[chart.column]);
-  const looks = { line: { ...line(chart.color), dash: "solid", width: 1.6 } };
+  // One point is no line: what led to the NaN cannot be seen in it.
+  if (trace.x.length === 1 && head && isLossNaN(head)) return { data: [], layout: {} };
+  const mode = trace.x.length === 1 ? "markers" : "lines";
+  const looks = { mode, line: { ...line(chart.color), dash: "solid", width: 1.6 } };
   const yaxis = { rangemode: "tozero", hoverformat: chart.hover_format };
   if (chart.tick_format) yaxis.tickformat = chart.tick_format;
   if (chart.axis_title) yaxis.title = { text: chart.axis_title };
-  const shapes = chart.column === "throughput" ? contended.map((span) => band(span, look)) : [];
+  const shapes = chart.column === "throughput" ? (head?.contended ?? []).map((span) => band(span, look)) : [];
   const layout = { xaxis: axisOf(look, trace), yaxis, shapes };
   if (typeof chart.limit !== "number" || trace.x.length === 0) {
     return { data: [scatter(chart.name, trace, look, looks)], end: endOf(look), layout };
@@ -148,7 +151,7 @@ export function stepFigure(traces, fine, look, chart, contended) {
   return {
     data: [
       scatter(`${chart.name}, as computed`, trace, look, { ...looks, opacity: 0.45 }),
-      scatter(`clipped to ${number(chart.limit)}`, cut, look, { line: { ...looks.line, width: 2.2 } }),
+      scatter(`clipped to ${number(chart.limit)}`, cut, look, { mode, line: { ...looks.line, width: 2.2 } }),
     ],
     end: endOf(look),
     layout: { ...layout, showlegend: true, shapes: [limitLine(chart.limit)] },
