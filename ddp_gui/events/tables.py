@@ -29,11 +29,13 @@ class ChartView:
 
     Attributes:
         axis: the x axis: the optimizer step, or the seconds since the start.
-        smoothing: the span, in steps, of the exponential moving average beside the loss; 0: none.
+        smoothing: the span, in steps, of the exponential moving averages; 0: none.
+        smoothed: the columns with a moving average, of the steps themselves and not of the points drawn.
     """
 
     axis: Axis = "step"
     smoothing: int = 0
+    smoothed: tuple[str, ...] = ("loss",)
 
 
 PLAIN_VIEW = ChartView()

@@ -15,6 +15,9 @@ export const CONFIG = {
   doubleClick: false,
 };
 
+// A date axis counts from here: a number of four digits would be taken for a year.
+export const DAY_ZERO_MS = Date.UTC(2000, 0, 1);
+
 /** How Plotly writes the ticks of an axis of so many seconds, and in which unit: they fall on whole minutes and hours. */
 export function timeTicks(longestSeconds) {
   if (longestSeconds < 3600) return ["%-M:%S", "minutes:seconds"];

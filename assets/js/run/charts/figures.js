@@ -2,11 +2,9 @@
 
 import { bytes, count, isLossNaN, metricLabel, number, SHARES } from "../../shared/format.js";
 import { chartColors, color, line } from "../../shared/theme.js";
-import { timeTicks } from "../../charts/style.js";
+import { DAY_ZERO_MS, timeTicks } from "../../charts/style.js";
 import { refine, valueAt } from "../../charts/traces.js";
 
-// A date axis counts from here: a number of four digits would be taken for a year.
-const DAY_ZERO_MS = Date.UTC(2000, 0, 1);
 const PREFERRED_METRICS = ["perplexity", "rmse", "accuracy"];
 
 /** Training and validation loss, with marks on the curve for what happened on the way. */

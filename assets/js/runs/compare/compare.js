@@ -1,6 +1,7 @@
 // Several runs beside each other: their curves in one chart, their results, and what differs in their configurations.
 
 import { Chart, loadPlotly } from "../../charts/chart.js";
+import { select } from "../../charts/controls.js";
 import { el, setText } from "../../shared/dom.js";
 import { AXES, compareFigure, curveNames, curveWords } from "./figure.js";
 import { CompareTable } from "./table.js";
@@ -9,6 +10,7 @@ import { address, fetchJson, runAddress } from "../../shared/net.js";
 import { prefer, preference } from "../../shared/prefs.js";
 import { onThemeChange } from "../../shared/theme.js";
 import { complain } from "../../shared/toast.js";
+import { titleWithWayBack } from "../title.js";
 import { Traces } from "../../charts/traces.js";
 
 const ASK_EVERY_MS = 3000;
@@ -39,12 +41,7 @@ export class CompareView {
     this.element = el(
       "div",
       { class: "ddp ddp-runs-page" },
-      el(
-        "div",
-        { class: "ddp-list-title" },
-        el("h1", {}, "Compare"),
-        el("a", { href: address("runs"), onclick: onLink }, "All runs"),
-      ),
+      titleWithWayBack("Compare", onLink),
       this.missing,
       el("h2", { class: "ddp-unseen" }, "Charts"),
       this.controls,
@@ -97,7 +94,8 @@ export class CompareView {
     );
     await Promise.all(
       asked.map(async (run) => {
-        const payload = await fetchJson(runAddress(run.run_id, "poll", { since: -1, axis, smoothing }));
+        const query = { since: -1, axis, smoothing, smooth_throughput: true };
+        const payload = await fetchJson(runAddress(run.run_id, "poll", query));
         const traces = new Traces();
         traces.apply(payload);
         traces.look = look;
@@ -190,11 +188,4 @@ export class CompareView {
     this.endTheme();
     for (const chart of this.charts.values()) chart.close();
   }
-}
-
-function select(label, options, chosen, onChoose) {
-  const made = el("select", { "aria-label": label, class: "ddp-select-small" });
-  made.append(...options.map(([value, words]) => el("option", { value, selected: value === chosen }, words)));
-  made.addEventListener("change", () => onChoose(made.value));
-  return made;
 }
