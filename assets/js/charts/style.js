@@ -29,14 +29,59 @@ function typeface() {
   return getComputedStyle(document.documentElement).getPropertyValue("--ddp-sans");
 }
 
+/** What is written in a drawing, in pixels: grows with the page's text, more so on a projector. */
+export function textSize() {
+  const page = getComputedStyle(document.documentElement);
+  return Number(page.getPropertyValue("--ddp-drawn-text")) * parseFloat(page.fontSize);
+}
+
+// In lines of text: what is written at a chart must leave most of it to the curves.
+const NARROW = 47;
+const LOW = 14;
+const LINES_PER_TICK = 1.6;
+const MOST_TICKS = 6;
+const LETTER = 0.54;
+
+/** @typedef {{ isNarrow: boolean, isLow: boolean, numTicks: number, titleLetters: number }} Room */
+
+/**
+ * What fits into a chart of a size: whether its legend is short, whether its horizontal axis goes without a title,
+ * how many ticks the vertical one has, and how many letters its title.
+ * @param {number} width in pixels
+ * @param {number} height
+ * @returns {Room}
+ */
+export function roomFor(width, height, size = textSize()) {
+  const isLow = height < LOW * size;
+  const axis = height - (isLow ? 4.5 : 6) * size;
+  return {
+    isNarrow: width < NARROW * size,
+    isLow,
+    numTicks: Math.max(2, Math.min(MOST_TICKS, Math.floor(axis / (LINES_PER_TICK * size)))),
+    titleLetters: Math.floor(height / (LETTER * size)),
+  };
+}
+
+/** A whole layout without the titles for which there is no room: what a chart shows stands above it as well. */
+export function fitted(layout, room) {
+  const { xaxis, yaxis, margin } = layout;
+  const isTooLong = (yaxis.title?.text ?? "").length > room.titleLetters;
+  const size = layout.font.size;
+  return {
+    ...layout,
+    margin: room.isLow ? { ...margin, b: 2 * size, t: layout.showlegend ? margin.t : 0.8 * size } : margin,
+    xaxis: room.isLow ? { ...xaxis, title: undefined } : xaxis,
+    yaxis: { ...yaxis, nticks: room.numTicks, ...(isTooLong ? { title: undefined } : {}) },
+  };
+}
+
 /**
  * The layout a figure's own is merged into.
  * @returns {Record<string, any>}
  */
 export function baseLayout(dataRevision, yRevision, zoomRevision) {
   const colors = chartColors();
-  // Grows with the page's text: on a projector, on a very large screen.
-  const size = 0.75 * parseFloat(getComputedStyle(document.documentElement).fontSize);
+  const size = textSize();
   const room = size / 12;
   const axis = {
     gridcolor: colors.grid,
@@ -51,7 +96,8 @@ export function baseLayout(dataRevision, yRevision, zoomRevision) {
     // The same word on every update: the user's zoom, pan and legend stay as they are.
     uirevision: "ddp",
     datarevision: dataRevision,
-    margin: { l: 58 * room, r: 14, t: 30 * room, b: 42 * room },
+    // Half of the last tick's label stands beyond the end of the axis; it would be hidden if it did not fit.
+    margin: { l: 58 * room, r: 20 * room, t: 30 * room, b: 42 * room },
     paper_bgcolor: colors.paper,
     plot_bgcolor: colors.paper,
     font: { family: typeface(), size, color: colors.text },
@@ -70,7 +116,8 @@ export function baseLayout(dataRevision, yRevision, zoomRevision) {
       showline: true,
       uirevision: `zoom${zoomRevision}`,
     },
-    yaxis: { ...axis, uirevision: `zoom${zoomRevision} ${yRevision}` },
+    // Long numbers push the title away instead of lying over it.
+    yaxis: { ...axis, automargin: "left", uirevision: `zoom${zoomRevision} ${yRevision}` },
   };
 }
 

@@ -87,7 +87,7 @@ export class Board {
         fetchRange,
         onVisible,
         everyMs: CALM_MS,
-        figure: (fine) => ({ empty: this.head && emptyWords(this.head), ...figure(fine) }),
+        figure: (fine, room) => ({ empty: this.head && emptyWords(this.head), ...figure(fine, room) }),
         ...options,
       });
       made.watches = watches;
@@ -110,7 +110,8 @@ export class Board {
         empty: "The training loss appears with the first steps.",
         emptyWords: lossWords,
         watches: (name) => LOSS_TRACES.has(name),
-        figure: (fine) => lossFigure(this.traces, fine, this.look, this.marks, summary.loss_words),
+        figure: (fine, { isNarrow }) =>
+          lossFigure(this.traces, fine, { ...this.look, isNarrow }, this.marks, summary.loss_words),
         everyMs: 0,
         controls: this.controls.element,
       }),

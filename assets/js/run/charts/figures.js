@@ -7,17 +7,22 @@ import { refine, valueAt } from "../../charts/traces.js";
 
 const PREFERRED_METRICS = ["perplexity", "rmse", "accuracy"];
 
-/** Training and validation loss, with marks on the curve for what happened on the way. */
+/** Training and validation loss, with marks on the curve for what happened on the way; a narrow legend is short. */
 export function lossFigure(traces, fine, look, marks, lossWords) {
   const training = refine(traces.get("loss"), fine.loss);
   const smooth = refine(traces.get("loss_smooth"), fine.loss_smooth);
   const validation = refine(traces.get("validation_loss"), fine.validation_loss);
   const hasSmooth = look.smoothing > 1 && smooth.x.length > 0;
-  const raw = { line: { ...line(0), width: hasSmooth ? 1 : 1.6 }, opacity: hasSmooth ? 0.35 : 1 };
+  const raw = {
+    line: { ...line(0), width: hasSmooth ? 1 : 1.6 },
+    opacity: hasSmooth ? 0.35 : 1,
+    showlegend: !(hasSmooth && look.isNarrow),
+  };
+  const smoothName = look.isNarrow ? "training" : `training, smoothed over ${count(look.smoothing)} steps`;
   const data = [
     scatter(hasSmooth ? "training, each step" : "training", training, look, raw),
     hasSmooth
-      ? scatter(`training, smoothed over ${count(look.smoothing)} steps`, smooth, look, {
+      ? scatter(smoothName, smooth, look, {
           line: { ...line(0), width: 2.2 },
         })
       : null,

@@ -6,7 +6,7 @@ import { el, setText } from "../../shared/dom.js";
 import { AXES, compareFigure, curveNames, curveWords } from "./figure.js";
 import { CompareTable } from "./table.js";
 import { LIVE_STATES } from "../../shared/format.js";
-import { address, fetchJson, runAddress } from "../../shared/net.js";
+import { address, fetchJson, runAddress, sideBySidePage } from "../../shared/net.js";
 import { prefer, preference } from "../../shared/prefs.js";
 import { onThemeChange } from "../../shared/theme.js";
 import { complain } from "../../shared/toast.js";
@@ -41,7 +41,7 @@ export class CompareView {
     this.element = el(
       "div",
       { class: "ddp ddp-runs-page" },
-      titleWithWayBack("Compare", onLink),
+      titleWithWayBack("Compare", onLink, runIds.length === 2 ? sideBySideLink(runIds) : null),
       this.missing,
       el("h2", { class: "ddp-unseen" }, "Charts"),
       this.controls,
@@ -86,9 +86,7 @@ export class CompareView {
   }
 
   async loadCurves() {
-    const { smoothing } = this.look;
-    const axis = this.look.axis === "time" ? "time" : "step";
-    const look = axis + smoothing;
+    const { axis, smoothing, key: look } = this.asks();
     const asked = this.runs.filter(
       (run) => LIVE_STATES.has(run.state) || this.traces.get(run.run_id)?.look !== look,
     );
@@ -96,6 +94,8 @@ export class CompareView {
       asked.map(async (run) => {
         const query = { since: -1, axis, smoothing, smooth_throughput: true };
         const payload = await fetchJson(runAddress(run.run_id, "poll", query));
+        // Something else has been chosen meanwhile, and its answer may have come first.
+        if (this.asks().key !== look) return;
         const traces = new Traces();
         traces.apply(payload);
         traces.look = look;
@@ -106,6 +106,13 @@ export class CompareView {
     this.offerCurves();
     this.updateTable();
     this.draw();
+  }
+
+  /** What the chosen look needs from the server. */
+  asks() {
+    const { smoothing } = this.look;
+    const axis = this.look.axis === "time" ? "time" : "step";
+    return { axis, smoothing, key: axis + smoothing };
   }
 
   updateTable() {
@@ -188,4 +195,9 @@ export class CompareView {
     this.endTheme();
     for (const chart of this.charts.values()) chart.close();
   }
+}
+
+function sideBySideLink(runIds) {
+  const title = "Both runs on one screen with large curves, for a projector";
+  return el("a", { href: sideBySidePage(runIds), title }, "Side by side");
 }

@@ -33,7 +33,7 @@ export function curveNames(held) {
 /** What a curve is called. */
 export function curveWords(name) {
   if (name === "loss") return "training loss";
-  if (name === "throughput") return "throughput (samples per second)";
+  if (name === "throughput") return "throughput";
   return name === "validation_loss"
     ? "validation loss"
     : `validation ${metricLabel(name.slice("metric:".length))}`;
@@ -58,6 +58,7 @@ export function compareFigure(runs, traces, { axis, smoothing, isLogarithmic }, 
     };
   });
   const words = curveWords(curve);
+  const axisWords = curve === "throughput" ? "samples per second" : words;
   const isShare = SHARES.has(curve.slice("metric:".length));
   return {
     title: words[0].toUpperCase() + words.slice(1),
@@ -67,7 +68,7 @@ export function compareFigure(runs, traces, { axis, smoothing, isLogarithmic }, 
       hovermode: "closest",
       xaxis: axis === "time" ? timeAxis(data) : { title: { text: AXES[axis] }, rangemode: "tozero" },
       yaxis: {
-        title: { text: words },
+        title: { text: axisWords },
         type: isLogarithmic ? "log" : "linear",
         exponentformat: "power",
         rangemode: curve === "throughput" && !isLogarithmic ? "tozero" : "normal",
