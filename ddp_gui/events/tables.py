@@ -99,12 +99,16 @@ class Table:
         return self._values[self.fields[name], : self.length]
 
     def smoothed(self, name: str, span: int, first: int, last: int) -> Numbers:
-        """Return the exponential moving average of a slice's rows, gaps left out.
+        """Return the exponential moving average of a slice's rows; where a row has no number there is none.
 
         What lies further back than eight spans has a weight below a millionth, and is not read.
         """
         start = max(0, first - 8 * span)
-        return moving_average(self.column(name)[start:last].astype(np.float64), span)[first - start :]
+        values = self.column(name)[start:last].astype(np.float64)
+        averages = moving_average(values, span)
+        # A loss that has become NaN does not go on as a line.
+        averages[~np.isfinite(values)] = np.nan
+        return averages[first - start :]
 
     def _make_room(self, wanted: int) -> None:
         capacity = len(self._seq)

@@ -14,6 +14,7 @@ from playwright.sync_api import Page, expect
 from benchmarks import made_up_runs
 from ddp_gui.events.tables import moving_average
 from tests.ui.conftest import Watched
+from tests.ui.run.test_charts import assert_nothing_is_cut_or_covered
 from tools import page_driver
 
 NUM_STEPS = 6000
@@ -79,4 +80,7 @@ def test_both_runs_are_in_sight(shelf: Shelf, watched: Watched, size: tuple[int,
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= size[0]
     assert page.evaluate("document.documentElement.scrollWidth") == size[0]
+    page.get_by_role("group", name="Curves").get_by_role("button", name="throughput").click()
+    page.wait_for_function(f"() => ({CURVE})('throughput')?.y.length > 0")
+    assert_nothing_is_cut_or_covered(page, least_ticks=10)
     assert watched.complaints == []

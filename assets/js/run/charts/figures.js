@@ -12,6 +12,8 @@ export function lossFigure(traces, fine, look, marks, lossWords) {
   const training = refine(traces.get("loss"), fine.loss);
   const smooth = refine(traces.get("loss_smooth"), fine.loss_smooth);
   const validation = refine(traces.get("validation_loss"), fine.validation_loss);
+  // Marks alone are no curve.
+  if (![training, validation].some(hasNumber)) return { data: [], layout: {} };
   const hasSmooth = look.smoothing > 1 && smooth.x.length > 0;
   const raw = {
     line: { ...line(0), width: hasSmooth ? 1 : 1.6 },
@@ -48,6 +50,8 @@ export function lossFigure(traces, fine, look, marks, lossWords) {
     },
   };
 }
+
+const hasNumber = ({ y }) => y.some((value) => value !== null);
 
 /** Ticks on the axis of steps, one for each checkpoint that is on disk. */
 function checkpointTrace(marks, look) {
