@@ -2,7 +2,8 @@
 
 import { el, freeId, setText, show } from "../shared/dom.js";
 import { growLines, lineParts, noteDrawn } from "./lines.js";
-import { baseLayout, CONFIG, fitted, merge, roomFor } from "./style.js";
+import { fitted, roomFor } from "./room.js";
+import { baseLayout, CONFIG, merge, textSize } from "./style.js";
 import { address } from "../shared/net.js";
 
 const REFINE_AFTER_MS = 60;
@@ -49,7 +50,7 @@ export class Chart {
     this.isVisible = false;
     this.isDrawn = false;
     this.hasPoints = false;
-    this.room = null;
+    this.room = roomFor(0, 0, 1);
     this.isZoomed = false;
     this.drawnAt = -Infinity;
     this.fullAt = -Infinity;
@@ -131,7 +132,7 @@ export class Chart {
   }
 
   roomNow() {
-    return roomFor(this.plot.clientWidth, this.plot.clientHeight);
+    return roomFor(this.plot.clientWidth, this.plot.clientHeight, textSize());
   }
 
   /** Another size: another number of ticks and words may fit. */
