@@ -19,7 +19,7 @@ import { projector } from "./head/projector.js";
 import { QueuedPanel } from "./head/queued.js";
 import { RanksPanel } from "./ranks.js";
 import { SamplePanel } from "./sample/sample.js";
-import { sideBySide } from "./head/side_by_side.js";
+import { nameParts, sideBySide } from "./head/side_by_side.js";
 import { RunStream } from "./stream.js";
 import { Tab } from "./head/tab.js";
 import { complain } from "../shared/toast.js";
@@ -53,7 +53,9 @@ function openRun(root, runId, isAlone) {
   const open = async () => {
     try {
       const summary = await fetchSummary(runId);
-      if (!isClosed) page = new RunPage(root, runId, summary, isAlone);
+      if (isClosed) return;
+      page = new RunPage(root, runId, summary, isAlone);
+      if (!isAlone) nameParts(root);
     } catch (error) {
       if (isClosed) return;
       root.replaceChildren(nothing(`The run ${runId} cannot be shown.`, error.message));
