@@ -6,7 +6,7 @@ BIN=${BIN-$([ -x .venv/bin/ruff ] && echo .venv/bin/)}
 
 # Every parameter of these has a type; the list grows.
 TYPED_MODULES=(
-    assets/js/charts/{growing_axis,traces}.js
+    assets/js/charts/{growing_axis,room,traces}.js
     assets/js/runs/filter.js
     assets/js/shared/{format,polling,prefs,throttle,visible}.js
 )

@@ -43,7 +43,7 @@ STEP_FIELDS = {
     "data_time": "data_time_s",
     "epoch": "epoch",
 }
-SMOOTHED = "loss_smooth"
+SMOOTHED = "_smooth"
 LOAD_FIELDS = {"others": "others_cpu_percent", "idle": "idle_cpu_percent"}
 RANK_PARTS = {
     "step": "step_time_s",
@@ -160,8 +160,10 @@ class Series:
             self.steps, first, last, {name: name for name in ("loss", *charts.columns())}, chart_view, most
         )
         if chart_view.smoothing > 1 and last > first:
-            smooth = self.steps.smoothed("loss", chart_view.smoothing, first, last)
-            traces[SMOOTHED] = _trace(self.steps.x(chart_view.axis)[first:last], smooth, most)
+            x = self.steps.x(chart_view.axis)[first:last]
+            for name in chart_view.smoothed:
+                smooth = self.steps.smoothed(name, chart_view.smoothing, first, last)
+                traces[name + SMOOTHED] = _trace(x, smooth, most)
         return traces
 
     def _new_steps(self, first: int, most: int, chart_view: ChartView) -> dict[str, Trace]:
@@ -171,8 +173,9 @@ class Series:
         chosen = thin(x, loss, most)
         traces: dict[str, Trace] = {"loss": {"x": shown_x(x[chosen]), "y": shown(loss[chosen])}}
         if chart_view.smoothing > 1:
-            smooth = table.smoothed("loss", chart_view.smoothing, first, last)
-            traces[SMOOTHED] = {"as": "loss", "y": shown(smooth[chosen])}
+            for name in chart_view.smoothed:
+                smooth = table.smoothed(name, chart_view.smoothing, first, last)
+                traces[name + SMOOTHED] = {"as": "loss", "y": shown(smooth[chosen])}
         for name in charts.columns(sparse=False):
             traces[name] = {"as": "loss", "y": shown(table.column(name)[first:last][chosen])}
         sparse = {name: name for name in charts.columns(sparse=True)}

@@ -29,11 +29,13 @@ class ChartView:
 
     Attributes:
         axis: the x axis: the optimizer step, or the seconds since the start.
-        smoothing: the span, in steps, of the exponential moving average beside the loss; 0: none.
+        smoothing: the span, in steps, of the exponential moving averages; 0: none.
+        smoothed: the columns with a moving average, of the steps themselves and not of the points drawn.
     """
 
     axis: Axis = "step"
     smoothing: int = 0
+    smoothed: tuple[str, ...] = ("loss",)
 
 
 PLAIN_VIEW = ChartView()
@@ -97,12 +99,16 @@ class Table:
         return self._values[self.fields[name], : self.length]
 
     def smoothed(self, name: str, span: int, first: int, last: int) -> Numbers:
-        """Return the exponential moving average of a slice's rows, gaps left out.
+        """Return the exponential moving average of a slice's rows; where a row has no number there is none.
 
         What lies further back than eight spans has a weight below a millionth, and is not read.
         """
         start = max(0, first - 8 * span)
-        return moving_average(self.column(name)[start:last].astype(np.float64), span)[first - start :]
+        values = self.column(name)[start:last].astype(np.float64)
+        averages = moving_average(values, span)
+        # A loss that has become NaN does not go on as a line.
+        averages[~np.isfinite(values)] = np.nan
+        return averages[first - start :]
 
     def _make_room(self, wanted: int) -> None:
         capacity = len(self._seq)

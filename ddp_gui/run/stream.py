@@ -35,9 +35,10 @@ def view_or_404(store: RunStore, run_id: str) -> RunView:
         raise HTTPException(status_code=404, detail=str(error)) from error
 
 
-def view_from(axis: Axis = "step", smoothing: int = 0) -> ChartView:
+def view_from(axis: Axis = "step", smoothing: int = 0, smooth_throughput: bool = False) -> ChartView:
     """Return the chart settings in a request's query."""
-    return ChartView(axis=axis, smoothing=min(max(0, smoothing), MAX_SMOOTHING))
+    smoothed = ("loss", "throughput") if smooth_throughput else ("loss",)
+    return ChartView(axis=axis, smoothing=min(max(0, smoothing), MAX_SMOOTHING), smoothed=smoothed)
 
 
 # The client's position in a file or in a run's events; -1: none yet.

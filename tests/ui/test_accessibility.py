@@ -66,6 +66,17 @@ def test_a_run_s_page(browser: Browser, site: Site, which: str, look: str) -> No
 
 
 @pytest.mark.parametrize("look", LOOKS)
+def test_a_projector_s_pages(browser: Browser, site: Site, look: str) -> None:
+    for more in ("projector=1", f"beside={site.live_run_id}"):
+        page = _open(browser, f"{site.address}/run?id={site.ended_run_id}&{more}", look)
+        num_runs = 1 + more.startswith("beside")
+        drawn = "(number) => document.querySelectorAll('[data-chart=loss] .main-svg').length >= number"
+        page.wait_for_function(drawn, arg=num_runs)
+        wait_until_still(page)
+        _assert_accessible(page)
+
+
+@pytest.mark.parametrize("look", LOOKS)
 def test_every_other_page_that_the_first_one_links_to(browser: Browser, site: Site, look: str) -> None:
     first = _open(browser, site.address, look)
     links = first.locator("nav a")

@@ -1,8 +1,9 @@
 // One chart: a Plotly plot that keeps the user's zoom while points come in, and draws only what can be seen.
 
-import { el, setText, show } from "../shared/dom.js";
+import { el, freeId, setText, show } from "../shared/dom.js";
 import { growLines, lineParts, noteDrawn } from "./lines.js";
-import { baseLayout, CONFIG, merge } from "./style.js";
+import { fitted, roomFor } from "./room.js";
+import { baseLayout, CONFIG, merge, textSize } from "./style.js";
 import { address } from "../shared/net.js";
 
 const REFINE_AFTER_MS = 60;
@@ -35,8 +36,8 @@ export function loadPlotly() {
 
 export class Chart {
   /**
-   * `figure()` returns {data, layout, title?, revision?, end?} for what is held now, `end` being the last
-   * place of a growing axis; `fetchRange(low, high)`, where given, resolves to the finer traces of a range
+   * `figure(fine, room)` returns {data, layout, title?, revision?, end?, empty?} for what is held now, `end` being
+   * the last place of a growing axis, `empty` what is said while there is no point; `room` is that of `roomFor`; `fetchRange(low, high)`, where given, resolves to the finer traces of a range
    * the user zoomed into; `everyMs` is the least time between two drawings; `controls` go beside the title.
    * @param {Record<string, any>} options
    */
@@ -48,6 +49,8 @@ export class Chart {
     this.isDirty = true;
     this.isVisible = false;
     this.isDrawn = false;
+    this.hasPoints = false;
+    this.room = roomFor(0, 0, 1);
     this.isZoomed = false;
     this.drawnAt = -Infinity;
     this.fullAt = -Infinity;
@@ -56,13 +59,14 @@ export class Chart {
     this.watches = null;
     this.revision = 0;
     this.zoomRevision = 0;
-    this.title = el("h3", { id: `ddp-chart-${name}` }, title);
+    const id = freeId(`ddp-chart-${name}`);
+    this.title = el("h3", { id }, title);
     this.plot = el("div", { class: "ddp-plot" });
     this.empty = el("p", { class: "ddp-plot-empty" }, empty);
     this.box = el("div", { class: "ddp-plot-box" }, this.plot, this.empty);
     this.element = el(
       "figure",
-      { class: "ddp-card ddp-chart", "data-chart": name, "aria-labelledby": `ddp-chart-${name}` },
+      { class: "ddp-card ddp-chart", "data-chart": name, "aria-labelledby": id },
       el("div", { class: "ddp-chart-head" }, this.title, controls),
       this.box,
     );
@@ -78,9 +82,7 @@ export class Chart {
       { rootMargin: "150px" },
     );
     this.sight.observe(this.element);
-    this.size = new ResizeObserver(() => {
-      if (this.isDrawn && this.plot.offsetWidth > 0) this.plotly.Plots.resize(this.plot);
-    });
+    this.size = new ResizeObserver(() => this.resized());
     this.size.observe(this.plot);
   }
 
@@ -99,11 +101,13 @@ export class Chart {
     this.plotly = plotly;
     this.isDirty = false;
     this.drawnAt = performance.now();
-    const figure = this.figure(this.fine);
+    this.room = this.roomNow();
+    const figure = this.figure(this.fine, this.room);
     if (figure.title) setText(this.title, figure.title);
-    const hasPoints = figure.data.some((trace) => trace.x.length > 0);
-    show(this.empty, !hasPoints);
-    if (!hasPoints && !this.isDrawn) return false;
+    this.hasPoints = figure.data.some((trace) => trace.x.length > 0);
+    if (figure.empty) setText(this.empty, figure.empty);
+    show(this.empty, !this.hasPoints);
+    if (!this.hasPoints && !this.isDrawn) return false;
     const parts = lineParts(figure);
     if (this.canOnlyGrow(parts, figure) && growLines(this.plot, figure.data, this.drawn, this.isZoomed)) {
       return false;
@@ -127,6 +131,17 @@ export class Chart {
     this.onVisible();
   }
 
+  roomNow() {
+    return roomFor(this.plot.clientWidth, this.plot.clientHeight, textSize());
+  }
+
+  /** Another size: another number of ticks and words may fit. */
+  async resized() {
+    if (!this.isDrawn || this.plot.offsetWidth === 0) return;
+    await this.plotly.Plots.resize(this.plot);
+    if (JSON.stringify(this.roomNow()) !== JSON.stringify(this.room)) this.redraw();
+  }
+
   async drawWhole({ data, layout, revision = "", end }, parts) {
     this.parts = parts;
     this.fullAt = this.drawnAt;
@@ -140,7 +155,7 @@ export class Chart {
     }
     // The same object each time: another one would make Plotly begin anew.
     this.config ??= { ...CONFIG, modeBarButtonsToAdd: [this.wholeButton()] };
-    await this.plotly.react(this.plot, data, merge(base, layout), this.config);
+    await this.plotly.react(this.plot, data, fitted(merge(base, layout), this.room), this.config);
     this.drawn = noteDrawn(this.plot);
     if (!this.isDrawn) {
       this.isDrawn = true;

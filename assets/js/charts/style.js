@@ -15,6 +15,9 @@ export const CONFIG = {
   doubleClick: false,
 };
 
+// A date axis counts from here: a number of four digits would be taken for a year.
+export const DAY_ZERO_MS = Date.UTC(2000, 0, 1);
+
 /** How Plotly writes the ticks of an axis of so many seconds, and in which unit: they fall on whole minutes and hours. */
 export function timeTicks(longestSeconds) {
   if (longestSeconds < 3600) return ["%-M:%S", "minutes:seconds"];
@@ -26,14 +29,19 @@ function typeface() {
   return getComputedStyle(document.documentElement).getPropertyValue("--ddp-sans");
 }
 
+/** What is written in a drawing, in pixels: grows with the page's text, more so on a projector. */
+export function textSize() {
+  const page = getComputedStyle(document.documentElement);
+  return Number(page.getPropertyValue("--ddp-drawn-text")) * parseFloat(page.fontSize);
+}
+
 /**
  * The layout a figure's own is merged into.
  * @returns {Record<string, any>}
  */
 export function baseLayout(dataRevision, yRevision, zoomRevision) {
   const colors = chartColors();
-  // Grows with the page's text: on a projector, on a very large screen.
-  const size = 0.75 * parseFloat(getComputedStyle(document.documentElement).fontSize);
+  const size = textSize();
   const room = size / 12;
   const axis = {
     gridcolor: colors.grid,
@@ -48,7 +56,8 @@ export function baseLayout(dataRevision, yRevision, zoomRevision) {
     // The same word on every update: the user's zoom, pan and legend stay as they are.
     uirevision: "ddp",
     datarevision: dataRevision,
-    margin: { l: 58 * room, r: 14, t: 30 * room, b: 42 * room },
+    // Half of the last tick's label stands beyond the end of the axis; it would be hidden if it did not fit.
+    margin: { l: 58 * room, r: 20 * room, t: 30 * room, b: 42 * room },
     paper_bgcolor: colors.paper,
     plot_bgcolor: colors.paper,
     font: { family: typeface(), size, color: colors.text },
@@ -67,7 +76,8 @@ export function baseLayout(dataRevision, yRevision, zoomRevision) {
       showline: true,
       uirevision: `zoom${zoomRevision}`,
     },
-    yaxis: { ...axis, uirevision: `zoom${zoomRevision} ${yRevision}` },
+    // Long numbers push the title away instead of lying over it.
+    yaxis: { ...axis, automargin: "left", uirevision: `zoom${zoomRevision} ${yRevision}` },
   };
 }
 

@@ -1,6 +1,6 @@
 // The logs of the ranks and of torchrun, followed while somebody looks at them.
 
-import { el, section, setAttribute, setText, show } from "../shared/dom.js";
+import { el, freeId, section, setAttribute, setText, show } from "../shared/dom.js";
 import { bytes, count } from "../shared/format.js";
 import { fetchJson, runAddress } from "../shared/net.js";
 import { visible } from "../shared/visible.js";
@@ -20,12 +20,13 @@ export class LogPanel {
     this.numCharacters = 0;
     this.sources = [...Array(numRanks).keys()].map(String).concat("torchrun");
     this.hangSeq = -1;
+    this.textId = freeId("ddp-log-text");
     this.tabs = this.sources.map((source) => this.tab(source));
     this.text = el("pre", {
       class: "ddp-log",
       tabindex: 0,
       role: "tabpanel",
-      id: "ddp-log-text",
+      id: this.textId,
       "aria-live": "off",
     });
     this.note = el("p", { class: "ddp-hint" }, "\u00a0");
@@ -72,7 +73,7 @@ export class LogPanel {
     const attributes = {
       type: "button",
       role: "tab",
-      "aria-controls": "ddp-log-text",
+      "aria-controls": this.textId,
       "data-source": source,
     };
     return el("button", { ...attributes, onclick: () => this.choose(source) }, word);

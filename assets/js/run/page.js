@@ -19,6 +19,7 @@ import { projector } from "./head/projector.js";
 import { QueuedPanel } from "./head/queued.js";
 import { RanksPanel } from "./ranks.js";
 import { SamplePanel } from "./sample/sample.js";
+import { nameParts, sideBySide } from "./head/side_by_side.js";
 import { RunStream } from "./stream.js";
 import { Tab } from "./head/tab.js";
 import { complain } from "../shared/toast.js";
@@ -27,20 +28,34 @@ const ASK_AGAIN_MS = 2000;
 // Update at 4 Hz: layout is costly.
 const NUMBERS_EVERY_MS = 250;
 
-/** Fills an element with the page of the run named in the address; returns a function that ends it. */
+/** Fills an element with the page of the run named in the address, or of two; returns a function that ends it. */
 export function mountRun(root) {
-  const runId = new URLSearchParams(window.location.search).get("id");
+  const query = new URLSearchParams(window.location.search);
+  const [runId, other] = [query.get("id"), query.get("beside")];
   if (!runId) {
     root.replaceChildren(nothing("No run is named in this address.", "Choose one from the list of runs."));
     return () => {};
   }
+  if (!other) return openRun(root, runId, true);
+  const { element, places, end } = sideBySide([runId, other]);
+  root.replaceChildren(element);
+  const ends = [openRun(places[0], runId, false), openRun(places[1], other, false), end];
+  return () => {
+    for (const endOne of ends) endOne();
+  };
+}
+
+/** Opens a run, again and again while the server does not answer; returns a function that ends it. */
+function openRun(root, runId, isAlone) {
   root.replaceChildren(el("div", { class: "ddp ddp-loading", role: "status" }, `Opening ${runId} …`));
   let page = null;
   let isClosed = false;
   const open = async () => {
     try {
       const summary = await fetchSummary(runId);
-      if (!isClosed) page = new RunPage(root, runId, summary);
+      if (isClosed) return;
+      page = new RunPage(root, runId, summary, isAlone);
+      if (!isAlone) nameParts(root);
     } catch (error) {
       if (isClosed) return;
       root.replaceChildren(nothing(`The run ${runId} cannot be shown.`, error.message));
@@ -63,7 +78,8 @@ async function fetchSummary(runId) {
 }
 
 class RunPage {
-  constructor(root, runId, summary) {
+  /** `isAlone`: the window is all its own, with title and projector. */
+  constructor(root, runId, summary, isAlone) {
     this.name = summary.name || summary.config.name || runId;
     this.deviceKind = null;
     this.gpus = [];
@@ -88,12 +104,14 @@ class RunPage {
     this.events = new EventList();
     this.logs = new LogPanel(runId, worldSize(summary.config));
     this.command = new CommandPanel(summary);
-    this.tab = new Tab(this.name);
+    this.tab = isAlone ? new Tab(this.name) : null;
     this.numbers = new Calm(NUMBERS_EVERY_MS, () => this.showNumbers());
     this.loading = el("p", { class: "ddp-connection", role: "status", hidden: true });
     this.connection = el("p", { class: "ddp-connection", role: "status", hidden: true });
-    root.replaceChildren(this.layOut(runId));
-    this.endProjector = projector(this.header, () => this.board.redrawAll());
+    root.replaceChildren(this.layOut(runId, summary));
+    this.endProjector = isAlone
+      ? projector(this.header.projectorButton, () => this.board.redrawAll())
+      : () => {};
     this.stream = new RunStream(
       runId,
       this.board.look,
@@ -103,7 +121,9 @@ class RunPage {
     this.stream.asked.then(() => this.board.begin());
   }
 
-  layOut(runId) {
+  layOut(runId, summary) {
+    // Where there is none, another card takes its place.
+    const hasConfusion = summary.first_metric === "accuracy";
     return el(
       "div",
       { class: "ddp ddp-run-page" },
@@ -120,8 +140,14 @@ class RunPage {
       el(
         "div",
         { class: "ddp-pair" },
-        el("div", { class: "ddp-stack" }, this.ranksPanel.element, this.memory.element),
-        el("div", { class: "ddp-stack" }, this.sample.element, this.confusion.element),
+        el("div", { class: "ddp-stack" }, this.ranksPanel.element, hasConfusion ? this.memory.element : null),
+        el(
+          "div",
+          { class: "ddp-stack" },
+          this.sample.element,
+          hasConfusion ? null : this.memory.element,
+          this.confusion.element,
+        ),
       ),
       el("div", { class: "ddp-pair" }, this.checkpoints.element, this.events.element),
       this.logs.element,
@@ -153,7 +179,7 @@ class RunPage {
     this.checkpoints.numSteps = head.num_steps;
     letTake(this.header, (card) => {
       card.noteMarks(payload.marks);
-      card.update(head.state, payload.checkpoints, this.deviceKind, best, this.gpus);
+      card.update(head, payload.checkpoints, this.deviceKind, best, this.gpus);
     });
     letTake(this.insights, (card) => card.update(payload.insights, head));
     this.noteHead(head);
@@ -182,7 +208,7 @@ class RunPage {
   showNumbers() {
     guarded(this.progress.element, () => this.progress.update(this.head));
     guarded(this.tiles.element, () => this.tiles.update(this.head));
-    this.tab.update(this.head);
+    this.tab?.update(this.head);
   }
 
   /** A long file: how much of it has been read, while what is shown is a first impression. */
@@ -204,7 +230,7 @@ class RunPage {
     this.endProjector();
     this.queued.close();
     this.numbers.close();
-    this.tab.close();
+    this.tab?.close();
     this.stream.close();
     this.board.close();
     this.logs.close();

@@ -20,11 +20,6 @@ export function runAgainPage(runId) {
   return address(`?from=${encodeURIComponent(runId)}`);
 }
 
-/** The address that shows runs beside each other. */
-export function comparePage(runIds) {
-  return address(`runs?compare=${runIds.map(encodeURIComponent).join(",")}`);
-}
-
 /** Links that download the numbers of some runs. */
 export function exportLinks(runIds) {
   return FORMATS.map(([kind, words]) => {

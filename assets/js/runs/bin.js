@@ -3,10 +3,11 @@
 import { openDialog } from "../shared/dialog.js";
 import { el, setText, show } from "../shared/dom.js";
 import { ago, bytes, count, dateTime } from "../shared/format.js";
-import { address, callEndpoint } from "../shared/net.js";
+import { callEndpoint } from "../shared/net.js";
 import { mayChange, person } from "../auth/person.js";
 import { CHANGED } from "./actions.js";
 import { act, complain, inform } from "../shared/toast.js";
+import { titleWithWayBack } from "./title.js";
 
 export class BinView {
   /** `onBack(event)` goes to the list. */
@@ -38,12 +39,7 @@ export class BinView {
     this.element = el(
       "div",
       { class: "ddp ddp-runs-page" },
-      el(
-        "div",
-        { class: "ddp-list-title" },
-        el("h1", {}, "Bin"),
-        el("a", { href: address("runs"), onclick: onBack }, "All runs"),
-      ),
+      titleWithWayBack("Bin", onBack),
       el(
         "p",
         { class: "ddp-caption" },

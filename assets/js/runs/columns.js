@@ -6,6 +6,7 @@ import {
   count,
   dateTime,
   duration,
+  isLossNaN,
   LIVE_STATES,
   loss,
   metric,
@@ -79,7 +80,7 @@ export function fillCells(cells, row) {
   cells.progress.lastChild.firstChild.style.width = `${(100 * (part ?? 0)).toFixed(1)}%`;
   setAttribute(cells.progress.lastChild, "data-state", row.state);
   drawCurve(cells.curve, row.curve);
-  setText(cells.loss, loss(row.loss));
+  setText(cells.loss, isLossNaN(row) ? "NaN" : loss(row.loss));
   const best = row.best_metric;
   setText(cells.best.firstChild, best ? metric(best.name, best.value) : UNKNOWN);
   setText(cells.best.lastChild, best ? metricLabel(best.name) : "");

@@ -3,7 +3,8 @@
 import { count } from "../shared/format.js";
 import { el, setAttribute, setText, show } from "../shared/dom.js";
 import { toggleMenu } from "../shared/dialog.js";
-import { comparePage, exportLinks, MAX_COMPARED, MAX_EXPORTED, runAgainPage } from "./actions.js";
+import { comparePage } from "../shared/net.js";
+import { exportLinks, MAX_COMPARED, MAX_EXPORTED, runAgainPage } from "./actions.js";
 
 export class SelectionBar {
   /** `mayChange(runId)` tells whether who looks may change a run; `onCompare(href)`, `onEdit(runId)`, `onDelete(runIds)`, `onClear()`. */

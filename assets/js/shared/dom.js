@@ -61,9 +61,16 @@ export function show(element, isShown) {
   if (element.hidden === isShown) element.hidden = !isShown;
 }
 
+/** Returns an id that nothing on the page has yet: the name, with a number where two runs are beside each other. */
+export function freeId(name) {
+  let id = name;
+  for (let number = 2; document.getElementById(id); number += 1) id = `${name}-${number}`;
+  return id;
+}
+
 /** Returns a section with a heading. */
 export function section(title, name, ...children) {
-  const id = `ddp-title-${name}`;
+  const id = freeId(`ddp-title-${name}`);
   return el(
     "section",
     { class: `ddp-card ddp-${name}`, "aria-labelledby": id },

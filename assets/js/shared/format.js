@@ -260,4 +260,12 @@ export function state(name) {
   return STATES[name] ?? ["question", name ?? "unknown"];
 }
 
+/**
+ * Whether the newest step's loss is not a number: a run reports none then.
+ * @param {{ step: number, loss?: Reading }} values a run's current values, or its row
+ */
+export function isLossNaN({ step, loss: value }) {
+  return step > 0 && value === null;
+}
+
 export const LIVE_STATES = new Set(["queued", "starting", "running", "paused", "stopping"]);

@@ -22,6 +22,16 @@ export function runPage(runId) {
   return address(`run?id=${encodeURIComponent(runId)}`);
 }
 
+/** The page that compares runs. */
+export function comparePage(runIds) {
+  return address(`runs?compare=${runIds.map(encodeURIComponent).join(",")}`);
+}
+
+/** Two runs on one screen, for a projector. */
+export function sideBySidePage([one, other]) {
+  return `${runPage(one)}&beside=${encodeURIComponent(other)}`;
+}
+
 /** The address of the form, filled in as a run was, with some fields changed. */
 export function againAddress(runId, changes = {}) {
   const url = new URL(address(""));

@@ -9,10 +9,17 @@ export class StatePill {
     this.element = el("span", { class: "ddp-pill", role: "status", "aria-live": "polite" });
   }
 
-  update(state) {
-    if (this.element.dataset.state === state) return;
-    this.element.dataset.state = state;
+  /** `isLossNaN`: a run that trains on, or has ended, with a loss that is no number does not look well. */
+  update(state, isLossNaN = false) {
+    const { dataset } = this.element;
+    if (dataset.state === state && "nan" in dataset === isLossNaN) return;
+    dataset.state = state;
+    if (isLossNaN) dataset.nan = "";
+    else delete dataset.nan;
     const [shape, word] = stateWords(state);
-    this.element.replaceChildren(icon(shape), el("span", {}, word));
+    this.element.replaceChildren(
+      icon(isLossNaN ? "warning" : shape),
+      el("span", {}, isLossNaN ? `${word}, loss is NaN` : word),
+    );
   }
 }

@@ -4,6 +4,7 @@ import { Chart, loadPlotly } from "../../charts/chart.js";
 import { CheckpointMenu } from "./checkpoint_menu.js";
 import { el } from "../../shared/dom.js";
 import { checkpointWords, lossFigure, metricFigure, placeFromChart, stepFigure } from "./figures.js";
+import { firstEvaluationWords, lossWords, stepWords } from "./empty_words.js";
 import { GrowingAxis } from "../../charts/growing_axis.js";
 import { LossControls, MetricControls } from "./loss_controls.js";
 import { LIVE_STATES } from "../../shared/format.js";
@@ -31,11 +32,12 @@ export class Board {
     this.checkpoints = [];
     this.marks = [];
     this.waiting = [];
-    this.contended = [];
     this.isScheduled = false;
     this.isLive = true;
     this.step = 0;
     this.numSteps = null;
+    /** @type {any} The run's current values; null until they have come. */
+    this.head = null;
     this.cursor = -1;
     this.controls = new LossControls((look, isNewData) => {
       if (isNewData) onLook(look);
@@ -80,8 +82,14 @@ export class Board {
   makeCharts(summary) {
     const fetchRange = (low, high) => this.fetchRange(low, high);
     const onVisible = () => this.schedule();
-    const chart = ({ watches, ...options }) => {
-      const made = new Chart({ fetchRange, onVisible, everyMs: CALM_MS, ...options });
+    const chart = ({ watches, emptyWords, figure, ...options }) => {
+      const made = new Chart({
+        fetchRange,
+        onVisible,
+        everyMs: CALM_MS,
+        figure: (fine, room) => ({ empty: this.head && emptyWords(this.head), ...figure(fine, room) }),
+        ...options,
+      });
       made.watches = watches;
       return made;
     };
@@ -90,8 +98,9 @@ export class Board {
         name: about.column,
         title: about.title,
         empty: about.empty,
+        emptyWords: (head) => stepWords(head, about),
         watches: (name) => name === about.column,
-        figure: (fine) => stepFigure(this.traces, fine, this.look, about, this.contended),
+        figure: (fine) => stepFigure(this.traces, fine, this.look, about, this.head),
       }),
     );
     return [
@@ -99,15 +108,18 @@ export class Board {
         name: "loss",
         title: "Loss",
         empty: "The training loss appears with the first steps.",
+        emptyWords: lossWords,
         watches: (name) => LOSS_TRACES.has(name),
-        figure: (fine) => lossFigure(this.traces, fine, this.look, this.marks, summary.loss_words),
+        figure: (fine, { isNarrow }) =>
+          lossFigure(this.traces, fine, { ...this.look, isNarrow }, this.marks, summary.loss_words),
         everyMs: 0,
         controls: this.controls.element,
       }),
       chart({
         name: "metric",
         title: `Validation ${summary.first_metric ?? ""}`.trim(),
-        empty: "Appears after the first evaluation, by default at the end of an epoch.",
+        empty: "Appears after the first evaluation.",
+        emptyWords: (head) => firstEvaluationWords(head, summary.config.eval_every_steps),
         watches: (name) => name.startsWith("metric:"),
         figure: (fine) => {
           this.metricControls.offer(this.traces);
@@ -122,7 +134,7 @@ export class Board {
   /** Takes a payload in; what changed is drawn with the next frame. */
   take(payload, bytes) {
     const changed = this.traces.apply(payload);
-    this.contended = payload.head.contended ?? [];
+    this.head = payload.head;
     const { state, num_steps: numSteps } = payload.head;
     const isLive = LIVE_STATES.has(state);
     this.step = payload.head.step;
@@ -135,7 +147,8 @@ export class Board {
     }
     if (this.noteMarks(payload)) changed.add("marks");
     for (const chart of this.charts) {
-      if ([...changed].some((name) => chart.watches(name))) chart.isDirty = true;
+      // What an empty chart says is of the run's current values.
+      if (!chart.hasPoints || [...changed].some((name) => chart.watches(name))) chart.isDirty = true;
     }
     if (payload.cursor !== this.cursor) {
       this.cursor = payload.cursor;

@@ -1,25 +1,30 @@
 // What each chart of a run shows, from the traces that are held.
 
-import { bytes, count, metricLabel, number, SHARES } from "../../shared/format.js";
+import { bytes, count, isLossNaN, metricLabel, number, SHARES } from "../../shared/format.js";
 import { chartColors, color, line } from "../../shared/theme.js";
-import { timeTicks } from "../../charts/style.js";
+import { DAY_ZERO_MS, timeTicks } from "../../charts/style.js";
 import { refine, valueAt } from "../../charts/traces.js";
 
-// A date axis counts from here: a number of four digits would be taken for a year.
-const DAY_ZERO_MS = Date.UTC(2000, 0, 1);
 const PREFERRED_METRICS = ["perplexity", "rmse", "accuracy"];
 
-/** Training and validation loss, with marks on the curve for what happened on the way. */
+/** Training and validation loss, with marks on the curve for what happened on the way; a narrow legend is short. */
 export function lossFigure(traces, fine, look, marks, lossWords) {
   const training = refine(traces.get("loss"), fine.loss);
   const smooth = refine(traces.get("loss_smooth"), fine.loss_smooth);
   const validation = refine(traces.get("validation_loss"), fine.validation_loss);
+  // Marks alone are no curve.
+  if (![training, validation].some(hasNumber)) return { data: [], layout: {} };
   const hasSmooth = look.smoothing > 1 && smooth.x.length > 0;
-  const raw = { line: { ...line(0), width: hasSmooth ? 1 : 1.6 }, opacity: hasSmooth ? 0.35 : 1 };
+  const raw = {
+    line: { ...line(0), width: hasSmooth ? 1 : 1.6 },
+    opacity: hasSmooth ? 0.35 : 1,
+    showlegend: !(hasSmooth && look.isNarrow),
+  };
+  const smoothName = look.isNarrow ? "training" : `training, smoothed over ${count(look.smoothing)} steps`;
   const data = [
     scatter(hasSmooth ? "training, each step" : "training", training, look, raw),
     hasSmooth
-      ? scatter(`training, smoothed over ${count(look.smoothing)} steps`, smooth, look, {
+      ? scatter(smoothName, smooth, look, {
           line: { ...line(0), width: 2.2 },
         })
       : null,
@@ -45,6 +50,8 @@ export function lossFigure(traces, fine, look, marks, lossWords) {
     },
   };
 }
+
+const hasNumber = ({ y }) => y.some((value) => value !== null);
 
 /** Ticks on the axis of steps, one for each checkpoint that is on disk. */
 function checkpointTrace(marks, look) {
@@ -128,15 +135,18 @@ export function metricNames(traces) {
 
 /**
  * One number of each step, as an entry of the summary's `charts` says; with what was left of it where it is cut.
- * `contended`: when other programs took the processor, which is grey in the chart of the throughput.
+ * `head`: the run's current values; when other programs took the processor is grey in the chart of the throughput.
  */
-export function stepFigure(traces, fine, look, chart, contended) {
+export function stepFigure(traces, fine, look, chart, head) {
   const trace = refine(traces.get(chart.column), fine[chart.column]);
-  const looks = { line: { ...line(chart.color), dash: "solid", width: 1.6 } };
+  // One point is no line: what led to the NaN cannot be seen in it.
+  if (trace.x.length === 1 && head && isLossNaN(head)) return { data: [], layout: {} };
+  const mode = trace.x.length === 1 ? "markers" : "lines";
+  const looks = { mode, line: { ...line(chart.color), dash: "solid", width: 1.6 } };
   const yaxis = { rangemode: "tozero", hoverformat: chart.hover_format };
   if (chart.tick_format) yaxis.tickformat = chart.tick_format;
   if (chart.axis_title) yaxis.title = { text: chart.axis_title };
-  const shapes = chart.column === "throughput" ? contended.map((span) => band(span, look)) : [];
+  const shapes = chart.column === "throughput" ? (head?.contended ?? []).map((span) => band(span, look)) : [];
   const layout = { xaxis: axisOf(look, trace), yaxis, shapes };
   if (typeof chart.limit !== "number" || trace.x.length === 0) {
     return { data: [scatter(chart.name, trace, look, looks)], end: endOf(look), layout };
@@ -148,7 +158,7 @@ export function stepFigure(traces, fine, look, chart, contended) {
   return {
     data: [
       scatter(`${chart.name}, as computed`, trace, look, { ...looks, opacity: 0.45 }),
-      scatter(`clipped to ${number(chart.limit)}`, cut, look, { line: { ...looks.line, width: 2.2 } }),
+      scatter(`clipped to ${number(chart.limit)}`, cut, look, { mode, line: { ...looks.line, width: 2.2 } }),
     ],
     end: endOf(look),
     layout: { ...layout, showlegend: true, shapes: [limitLine(chart.limit)] },

@@ -1,5 +1,6 @@
 // How a person looks at the curves: over steps or time, straight or logarithmic, smoothed or raw; kept.
 
+import { select } from "../../charts/controls.js";
 import { el } from "../../shared/dom.js";
 import { metricNames } from "./figures.js";
 import { count, metricLabel } from "../../shared/format.js";
@@ -51,11 +52,4 @@ export class MetricControls {
       }),
     );
   }
-}
-
-function select(label, options, chosen, onChoose) {
-  const made = el("select", { "aria-label": label, title: label, class: "ddp-select-small" });
-  made.append(...options.map(([value, words]) => el("option", { value, selected: value === chosen }, words)));
-  made.addEventListener("change", () => onChoose(made.value));
-  return made;
 }

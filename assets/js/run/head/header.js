@@ -1,7 +1,7 @@
 // The run page's head: what runs, in which state, and the buttons.
 
 import { el, setAttribute, setText, show } from "../../shared/dom.js";
-import { count, LIVE_STATES, ranks, worldSize } from "../../shared/format.js";
+import { count, isLossNaN, LIVE_STATES, ranks, worldSize } from "../../shared/format.js";
 import { resumeOptions } from "./resume_options.js";
 import { headerTools } from "./tools.js";
 import { StatePill } from "../../shared/state_pill.js";
@@ -126,9 +126,9 @@ export class Header {
   }
 
   /** `gpus` are the indices of those it has, on the machine. */
-  update(state, checkpoints, deviceKind, best, gpus) {
-    this.state = state;
-    this.pill.update(state);
+  update(head, checkpoints, deviceKind, best, gpus) {
+    this.state = head.state;
+    this.pill.update(head.state, isLossNaN(head));
     const which = gpus.length > 0 ? ` (GPU ${gpus.join(", ")})` : "";
     setText(this.ranks, ranks(worldSize(this.summary.config), deviceKind) + which);
     if (checkpoints || best !== this.best) this.setCheckpoints(checkpoints ?? this.checkpoints, best);

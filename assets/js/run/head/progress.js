@@ -3,7 +3,16 @@
 import { term } from "../../shared/terms.js";
 import { paceInWords } from "./pace.js";
 import { el, icon, setAttribute, setText, show } from "../../shared/dom.js";
-import { count, duration, LIVE_STATES, loss, metric, metricLabel, UNKNOWN } from "../../shared/format.js";
+import {
+  count,
+  duration,
+  isLossNaN,
+  LIVE_STATES,
+  loss,
+  metric,
+  metricLabel,
+  UNKNOWN,
+} from "../../shared/format.js";
 
 // What takes a while beside training, as the `ranks` event calls it.
 const DOING = {
@@ -127,8 +136,10 @@ export class Tiles {
 
   update(head) {
     const { tiles } = this;
-    const isNone = head.loss === null && head.step > 0;
-    tiles.loss.set(isNone ? "NaN" : loss(head.loss), head.step > 0 ? `at step ${count(head.step)}` : "");
+    tiles.loss.set(
+      isLossNaN(head) ? "NaN" : loss(head.loss),
+      head.step > 0 ? `at step ${count(head.step)}` : "",
+    );
     const name = head.best?.name ?? Object.keys(head.metrics ?? {})[0];
     if (name === undefined) {
       tiles.metric.set(UNKNOWN, "after the first evaluation");

@@ -1,34 +1,78 @@
-// Projector mode: the curves large, nothing to press. And the view for phones, which only looks.
+// Projector mode: the curves large, nothing to press, the whole screen. And the view for phones, which only looks.
 
 import { setAttribute } from "../../shared/dom.js";
+import { inform } from "../../shared/toast.js";
 
 const QUERY = "projector";
+const LARGE = "ddp-projector";
+const page = document.documentElement;
 
-/** Follows the address and the key F, and says when it changed something; returns a function that ends it. */
-export function projector(header, onChange) {
-  const set = (isOn) => {
-    document.documentElement.classList.toggle("ddp-projector", isOn);
-    setAttribute(header.projectorButton, "aria-pressed", String(isOn));
+/** Follows the address, a button and the key F, and says when it changed something; returns a function that ends it. */
+export function projector(button, onChange) {
+  const isOn = () => page.classList.contains(LARGE);
+  const set = (isWanted) => {
+    page.classList.toggle(LARGE, isWanted);
+    setAttribute(button, "aria-pressed", String(isWanted));
     const url = new URL(window.location.href);
-    if (isOn) url.searchParams.set(QUERY, "1");
+    if (isWanted) url.searchParams.set(QUERY, "1");
     else url.searchParams.delete(QUERY);
     window.history.replaceState(null, "", url);
     onChange();
   };
-  const toggle = () => set(!document.documentElement.classList.contains("ddp-projector"));
+  const leave = () => {
+    if (!isOn()) return;
+    set(false);
+    if (document.fullscreenElement) document.exitFullscreen();
+  };
+  const enter = async () => {
+    set(true);
+    await fillScreen();
+    // Left again before the browser had done it.
+    if (!isOn() && document.fullscreenElement) document.exitFullscreen();
+  };
+  const toggle = () => (isOn() ? leave() : enter());
+  // Escape ends the browser's full screen without a key that the page could hear.
+  const onFullScreen = () => document.fullscreenElement === null && leave();
+  button.addEventListener("click", toggle);
+  document.addEventListener("fullscreenchange", onFullScreen);
+  const endKeys = onKeys({ f: toggle, Escape: leave });
+  const query = new URLSearchParams(window.location.search);
+  if (query.has(QUERY)) set(true);
+  page.classList.toggle("ddp-watch-only", query.has("watch"));
+  return () => {
+    endKeys();
+    document.removeEventListener("fullscreenchange", onFullScreen);
+    page.classList.remove(LARGE, "ddp-watch-only");
+  };
+}
+
+/** Large as long as the page is open: a button and the key F fill the screen; returns a function that ends it. */
+export function alwaysLarge(button) {
+  const toggle = () => (document.fullscreenElement ? document.exitFullscreen() : fillScreen());
+  page.classList.add(LARGE);
+  button.addEventListener("click", toggle);
+  const endKeys = onKeys({ f: toggle });
+  return () => {
+    endKeys();
+    page.classList.remove(LARGE);
+  };
+}
+
+async function fillScreen() {
+  try {
+    await page.requestFullscreen();
+  } catch {
+    inform("This browser does not let a page fill the screen: its own key for that is often F11.");
+  }
+}
+
+/** Calls what belongs to a key, but not where somebody writes; returns a function that ends it. */
+function onKeys(acts) {
   const onKey = (event) => {
     if (event.target.closest?.("input, textarea, select, [contenteditable]")) return;
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "f") toggle();
-    if (event.key === "Escape" && document.documentElement.classList.contains("ddp-projector")) set(false);
+    acts[event.key]?.();
   };
-  header.projectorButton.addEventListener("click", toggle);
   document.addEventListener("keydown", onKey);
-  const query = new URLSearchParams(window.location.search);
-  if (query.has(QUERY)) set(true);
-  document.documentElement.classList.toggle("ddp-watch-only", query.has("watch"));
-  return () => {
-    document.removeEventListener("keydown", onKey);
-    document.documentElement.classList.remove("ddp-projector", "ddp-watch-only");
-  };
+  return () => document.removeEventListener("keydown", onKey);
 }

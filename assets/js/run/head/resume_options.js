@@ -1,11 +1,11 @@
 // What Resume starts from and with; on a phone it unfolds from a button.
 
-import { el, setAttribute } from "../../shared/dom.js";
+import { el, freeId, setAttribute } from "../../shared/dom.js";
 
 /** Returns the button, which only phones show, and the box of these controls. */
 export function resumeOptions(...controls) {
-  const id = "ddp-resume-options";
-  const options = el("div", { class: id, id }, controls);
+  const id = freeId("ddp-resume-options");
+  const options = el("div", { class: "ddp-resume-options", id }, controls);
   const unfold = el(
     "button",
     {

@@ -6,7 +6,12 @@ import { complain, inform } from "../../shared/toast.js";
 
 /** Returns the row of buttons, and the projector's, which the page itself listens to. */
 export function headerTools() {
-  const projectorButton = tool("screen", "Projector", "Large curves, no buttons (F; Escape to leave)", null);
+  const projectorButton = tool(
+    "screen",
+    "Projector",
+    "Large curves, no buttons, the whole screen (F; Escape to leave)",
+    null,
+  );
   projectorButton.setAttribute("aria-pressed", "false");
   const element = el(
     "div",
@@ -23,7 +28,7 @@ export function headerTools() {
   return { element, projectorButton };
 }
 
-function tool(shape, words, title, onclick) {
+export function tool(shape, words, title, onclick) {
   return el(
     "button",
     { type: "button", class: "ddp-tool", title, onclick },

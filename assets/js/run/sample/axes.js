@@ -3,8 +3,10 @@
 
 import { el } from "../../shared/dom.js";
 import { number } from "../../shared/format.js";
+import { textSize } from "../../charts/style.js";
 import { chartColors, color, onThemeChange } from "../../shared/theme.js";
 
+// For text of 12 pixels, and as much more as it is larger.
 const PADDING = { left: 46, right: 10, top: 8, bottom: 34 };
 
 // Shapes of radius 1 around (0, 0): classes are told apart by them as much as by their colour.
@@ -98,10 +100,12 @@ export class Drawing {
     this.canvas.height = Math.round(height * scale);
     const context = this.canvas.getContext("2d");
     context.setTransform(scale, 0, 0, scale, 0, 0);
-    this.left = PADDING.left;
-    this.right = width - PADDING.right;
-    this.top = PADDING.top;
-    this.bottom = height - PADDING.bottom;
+    this.text = textSize();
+    const room = this.text / 12;
+    this.left = PADDING.left * room;
+    this.right = width - PADDING.right * room;
+    this.top = PADDING.top * room;
+    this.bottom = height - PADDING.bottom * room;
     const { xRange, yRange, xName, yName } = this.axes();
     this.xAt = (x) => this.left + ((x - xRange[0]) / (xRange[1] - xRange[0])) * (this.right - this.left);
     this.yAt = (y) => this.bottom - ((y - yRange[0]) / (yRange[1] - yRange[0])) * (this.bottom - this.top);
@@ -125,16 +129,16 @@ export class Drawing {
       this.bottom - this.top - 1,
     );
     context.fillStyle = text;
-    context.font = "12px system-ui, sans-serif";
+    context.font = `${this.text}px system-ui, sans-serif`;
     context.textAlign = "center";
     context.textBaseline = "top";
     for (const x of ticks(xRange)) context.fillText(number(x), this.xAt(x), this.bottom + 4);
-    context.fillText(xName, (this.left + this.right) / 2, this.bottom + 19);
+    context.fillText(xName, (this.left + this.right) / 2, this.bottom + 4 + 1.25 * this.text);
     context.textAlign = "right";
     context.textBaseline = "middle";
     for (const y of ticks(yRange)) context.fillText(number(y), this.left - 5, this.yAt(y));
     context.save();
-    context.translate(9, (this.top + this.bottom) / 2);
+    context.translate(0.75 * this.text, (this.top + this.bottom) / 2);
     context.rotate(-Math.PI / 2);
     context.textAlign = "center";
     context.fillText(yName, 0, 0);

@@ -1,14 +1,16 @@
 // Several runs beside each other: their curves in one chart, their results, and what differs in their configurations.
 
 import { Chart, loadPlotly } from "../../charts/chart.js";
+import { select } from "../../charts/controls.js";
 import { el, setText } from "../../shared/dom.js";
 import { AXES, compareFigure, curveNames, curveWords } from "./figure.js";
 import { CompareTable } from "./table.js";
 import { LIVE_STATES } from "../../shared/format.js";
-import { address, fetchJson, runAddress } from "../../shared/net.js";
+import { address, fetchJson, runAddress, sideBySidePage } from "../../shared/net.js";
 import { prefer, preference } from "../../shared/prefs.js";
 import { onThemeChange } from "../../shared/theme.js";
 import { complain } from "../../shared/toast.js";
+import { titleWithWayBack } from "../title.js";
 import { Traces } from "../../charts/traces.js";
 
 const ASK_EVERY_MS = 3000;
@@ -39,12 +41,7 @@ export class CompareView {
     this.element = el(
       "div",
       { class: "ddp ddp-runs-page" },
-      el(
-        "div",
-        { class: "ddp-list-title" },
-        el("h1", {}, "Compare"),
-        el("a", { href: address("runs"), onclick: onLink }, "All runs"),
-      ),
+      titleWithWayBack("Compare", onLink, runIds.length === 2 ? sideBySideLink(runIds) : null),
       this.missing,
       el("h2", { class: "ddp-unseen" }, "Charts"),
       this.controls,
@@ -89,15 +86,16 @@ export class CompareView {
   }
 
   async loadCurves() {
-    const { smoothing } = this.look;
-    const axis = this.look.axis === "time" ? "time" : "step";
-    const look = axis + smoothing;
+    const { axis, smoothing, key: look } = this.asks();
     const asked = this.runs.filter(
       (run) => LIVE_STATES.has(run.state) || this.traces.get(run.run_id)?.look !== look,
     );
     await Promise.all(
       asked.map(async (run) => {
-        const payload = await fetchJson(runAddress(run.run_id, "poll", { since: -1, axis, smoothing }));
+        const query = { since: -1, axis, smoothing, smooth_throughput: true };
+        const payload = await fetchJson(runAddress(run.run_id, "poll", query));
+        // Something else has been chosen meanwhile, and its answer may have come first.
+        if (this.asks().key !== look) return;
         const traces = new Traces();
         traces.apply(payload);
         traces.look = look;
@@ -108,6 +106,13 @@ export class CompareView {
     this.offerCurves();
     this.updateTable();
     this.draw();
+  }
+
+  /** What the chosen look needs from the server. */
+  asks() {
+    const { smoothing } = this.look;
+    const axis = this.look.axis === "time" ? "time" : "step";
+    return { axis, smoothing, key: axis + smoothing };
   }
 
   updateTable() {
@@ -192,9 +197,7 @@ export class CompareView {
   }
 }
 
-function select(label, options, chosen, onChoose) {
-  const made = el("select", { "aria-label": label, class: "ddp-select-small" });
-  made.append(...options.map(([value, words]) => el("option", { value, selected: value === chosen }, words)));
-  made.addEventListener("change", () => onChoose(made.value));
-  return made;
+function sideBySideLink(runIds) {
+  const title = "Both runs on one screen with large curves, for a projector";
+  return el("a", { href: sideBySidePage(runIds), title }, "Side by side");
 }

@@ -1,12 +1,9 @@
 // The chart of several runs: one curve each, in the colour and dash of the run's column below.
 
-import { timeTicks } from "../../charts/style.js";
+import { DAY_ZERO_MS, timeTicks } from "../../charts/style.js";
 import { metricLabel, SHARES } from "../../shared/format.js";
 import { line } from "../../shared/theme.js";
 import { placeOf } from "./scaling.js";
-
-// A date axis counts from here: a number of four digits would be taken for a year.
-const DAY_ZERO_MS = Date.UTC(2000, 0, 1);
 
 /** What curves are drawn over, and what stands below the axis. */
 export const AXES = {
@@ -36,7 +33,7 @@ export function curveNames(held) {
 /** What a curve is called. */
 export function curveWords(name) {
   if (name === "loss") return "training loss";
-  if (name === "throughput") return "throughput (samples per second)";
+  if (name === "throughput") return "throughput";
   return name === "validation_loss"
     ? "validation loss"
     : `validation ${metricLabel(name.slice("metric:".length))}`;
@@ -44,13 +41,13 @@ export function curveWords(name) {
 
 /** The figure of one kind of curve of all runs. */
 export function compareFigure(runs, traces, { axis, smoothing, isLogarithmic }, curve) {
-  const isSmooth = curve === "loss" && smoothing > 1;
+  const isOfSteps = curve === "loss" || curve === "throughput";
+  const trace = isOfSteps && smoothing > 1 ? `${curve}_smooth` : curve;
   const data = runs.map((run, index) => {
-    const { x, y } = traces.get(run.run_id)?.get(isSmooth ? "loss_smooth" : curve) ?? { x: [], y: [] };
-    const isMarked = curve !== "loss" && curve !== "throughput";
+    const { x, y } = traces.get(run.run_id)?.get(trace) ?? { x: [], y: [] };
     return {
       type: "scatter",
-      mode: isMarked ? "lines+markers" : "lines",
+      mode: isOfSteps ? "lines" : "lines+markers",
       // Plotly takes tags in a name for its own.
       name: run.name.replaceAll("<", "‹"),
       x: placesOn(axis, x, traces.get(run.run_id)?.head),
@@ -61,6 +58,7 @@ export function compareFigure(runs, traces, { axis, smoothing, isLogarithmic }, 
     };
   });
   const words = curveWords(curve);
+  const axisWords = curve === "throughput" ? "samples per second" : words;
   const isShare = SHARES.has(curve.slice("metric:".length));
   return {
     title: words[0].toUpperCase() + words.slice(1),
@@ -70,15 +68,20 @@ export function compareFigure(runs, traces, { axis, smoothing, isLogarithmic }, 
       hovermode: "closest",
       xaxis: axis === "time" ? timeAxis(data) : { title: { text: AXES[axis] }, rangemode: "tozero" },
       yaxis: {
-        title: { text: words },
+        title: { text: axisWords },
         type: isLogarithmic ? "log" : "linear",
         exponentformat: "power",
         rangemode: curve === "throughput" && !isLogarithmic ? "tozero" : "normal",
         tickformat: isShare ? ",.2~%" : null,
-        hoverformat: isShare ? ".2%" : ".4f",
+        hoverformat: hoverFormat(curve, isShare),
       },
     },
   };
+}
+
+function hoverFormat(curve, isShare) {
+  if (curve === "throughput") return ",.0f";
+  return isShare ? ".2%" : ".4f";
 }
 
 function timeAxis(data) {

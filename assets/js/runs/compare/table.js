@@ -5,6 +5,7 @@ import {
   count,
   dateTime,
   duration,
+  isLossNaN,
   loss,
   metric,
   metricLabel,
@@ -108,7 +109,7 @@ function headCell(run, index) {
 function results(runs) {
   const states = runs.map((run) => {
     const pill = new StatePill();
-    pill.update(run.state);
+    pill.update(run.state, isLossNaN(run));
     return pill.element;
   });
   const best = ({ best_metric: found }) =>
@@ -123,7 +124,7 @@ function results(runs) {
     ),
     tableRow(
       term("loss", "Training loss"),
-      runs.map((run) => loss(run.loss)),
+      runs.map((run) => (isLossNaN(run) ? "NaN" : loss(run.loss))),
     ),
     tableRow(term("evaluation", "Best evaluation"), runs.map(best)),
     tableRow(

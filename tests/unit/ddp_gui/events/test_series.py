@@ -6,11 +6,12 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ddp_gui.events import messages
 from ddp_gui.events.series import Evaluations, Series
-from ddp_gui.events.tables import MAX_POINTS
+from ddp_gui.events.tables import MAX_POINTS, ChartView, moving_average
 
 
 def step(
@@ -65,6 +66,21 @@ def test_a_long_curve_is_thinned_and_keeps_its_peaks() -> None:
     assert len(curve["x"]) <= MAX_POINTS
     assert max(value for value in curve["y"] if value is not None) == 99.0
     assert (curve["x"][0], curve["x"][-1]) == (1, 100_000)
+
+
+def test_the_throughput_is_smoothed_over_all_steps_where_that_is_asked_for() -> None:
+    rates = [100.0 + number % 7 * 13 for number in range(1, 60_001)]
+    series = Series()
+    series.feed(step(number, number - 1) | {"samples_per_s": rate} for number, rate in enumerate(rates, 1))
+    assert "throughput_smooth" not in series.snapshot(ChartView(smoothing=300))
+    asked = ChartView(smoothing=300, smoothed=("loss", "throughput"))
+    trace = read(series.snapshot(asked))["throughput_smooth"]
+    exact = moving_average(np.array(rates), 300)
+    assert len(trace["x"]) <= MAX_POINTS
+    assert trace["y"] == pytest.approx([exact[number - 1] for number in trace["x"]], rel=1e-4)
+    newest = read(series.delta(series.next_seq - 5, asked))
+    assert newest["throughput_smooth"]["as"] == "loss"
+    assert newest["throughput_smooth"]["y"] == pytest.approx(exact[-5:], rel=1e-4)
 
 
 def test_a_range_has_the_detail_the_whole_had_not() -> None:

@@ -75,6 +75,15 @@ def test_the_first_steps_are_not_pulled_to_zero() -> None:
     assert table_of(3).smoothed("rate", 10, 0, 3)[0] == 1.0
 
 
+def test_no_average_is_drawn_where_there_is_no_number() -> None:
+    table = Table(("loss",))
+    values = np.array([[1.0, np.nan, 3.0, np.nan, np.nan]])
+    table.extend(range(5), range(1, 6), range(5), values)
+    smooth = table.smoothed("loss", 10, 0, 5)
+    assert np.isnan(smooth).tolist() == [False, True, False, True, True]
+    assert smooth[2] == pytest.approx(average_by_hand([1.0, np.nan, 3.0], 10)[2])
+
+
 def test_thinning_keeps_the_highest_and_the_lowest() -> None:
     y = np.zeros(50_000, np.float32)
     y[12_345], y[40_000] = 9.0, -9.0

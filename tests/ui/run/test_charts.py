@@ -1,0 +1,140 @@
+"""The charts of a run: what an empty one says, and that no word of any is cut or lies over another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from benchmarks.made_writer import live_run
+from tests.ui.conftest import Watched
+from tests.ui.run import written_runs
+from tools import page_driver
+
+SIZES = {"1024": (1024, 768), "1920": (1920, 1080), "phone": (390, 844)}
+# All that is written in and above each chart that is drawn, with its place.
+WRITTEN = """() => [...document.querySelectorAll(".ddp-chart:has(.main-svg)")].map((chart) => {
+  const box = (element) => {
+    const { left, top, right, bottom } = element.getBoundingClientRect();
+    return { words: element.textContent, left, top, right, bottom };
+  };
+  const isWritten = (element) => element.textContent.trim() !== "";
+  const all = (selector) => [...chart.querySelectorAll(selector)].filter(isWritten).map(box);
+  return {
+    name: chart.dataset.chart,
+    plot: box(chart.querySelector(".ddp-plot")),
+    title: all("h3"),
+    controls: [...chart.querySelectorAll("select")].map(box),
+    axes: all(".xtitle, .ytitle, .g-xtitle text, .g-ytitle text"),
+    ticks: all(".xtick text, .ytick text"),
+    legend: all(".legendtext"),
+  };
+})"""
+# Text has room above and below its letters.
+LINE_GAP_PX = 2
+
+
+@dataclass(frozen=True)
+class Site:
+    address: str
+    ended: str
+    diverged: str
+    never_drawn: str
+    live: str
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    runs_dir = tmp_path_factory.mktemp("charts")
+    ended = written_runs.ended_run(runs_dir / "ended-1", 2000, written_runs.images())
+    diverged = written_runs.diverged_run(runs_dir / "diverged-1", num_finite=9, num_steps=60)
+    never = written_runs.diverged_run(runs_dir / "never-1", num_finite=0, num_steps=60)
+    with (
+        live_run(runs_dir / "live-1", 5) as live,
+        page_driver.serve(runs_dir, page_driver.NO_STANDBY) as server,
+    ):
+        yield Site(server.address, ended.run_id, diverged.run_id, never.run_id, live.run_id)
+
+
+def overlaps(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return bool(
+        min(one["right"], other["right"]) - max(one["left"], other["left"]) > LINE_GAP_PX
+        and min(one["bottom"], other["bottom"]) - max(one["top"], other["top"]) > LINE_GAP_PX
+    )
+
+
+def is_inside(one: dict[str, Any], outer: dict[str, Any]) -> bool:
+    return bool(
+        one["left"] >= outer["left"] - 1
+        and one["right"] <= outer["right"] + 1
+        and one["top"] >= outer["top"] - 1
+        and one["bottom"] <= outer["bottom"] + 1
+    )
+
+
+def assert_nothing_is_cut_or_covered(page: Page, *, least_ticks: int) -> None:
+    """Check each chart that is drawn: no word leaves it, and none lies over another."""
+    page.evaluate("document.fonts.ready")
+    charts = page.evaluate(WRITTEN)
+    assert sum(len(chart["ticks"]) for chart in charts) > least_ticks
+    for chart in charts:
+        parts = [*chart["axes"], *chart["legend"]]
+        assert not [tick for tick in chart["ticks"] if tick["right"] == 0], "a label is hidden"
+        for part in [*parts, *chart["ticks"]]:
+            assert is_inside(part, chart["plot"]), (chart["name"], part, chart["plot"])
+        others = [*chart["ticks"], *chart["title"], *chart["controls"]]
+        for index, part in enumerate(parts):
+            for other in [*parts[index + 1 :], *others]:
+                assert not overlaps(part, other), (chart["name"], part, other)
+        for title in chart["title"]:
+            assert not [control for control in chart["controls"] if overlaps(title, control)]
+    cut = page.locator(".ddp-chart h3").evaluate_all(
+        "(titles) => titles.filter((title) => title.scrollWidth > title.clientWidth).length"
+    )
+    assert cut == 0
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_no_word_of_a_chart_is_cut_or_lies_over_another(site: Site, watched: Watched, size: str) -> None:
+    page = watched.page
+    page.set_viewport_size({"width": SIZES[size][0], "height": SIZES[size][1]})
+    for run_id, num_charts in ((site.ended, 5), (site.diverged, 3)):
+        page.goto(f"{site.address}/run?id={run_id}")
+        # Also those that are out of sight are drawn once.
+        drawn = "(number) => document.querySelectorAll('.ddp-chart:has(.main-svg)').length === number"
+        page.wait_for_function(drawn, arg=num_charts)
+        assert_nothing_is_cut_or_covered(page, least_ticks=5 * num_charts)
+    assert watched.complaints == []
+
+
+def test_a_run_whose_loss_is_nan_says_so_in_its_state_and_in_each_empty_chart(
+    site: Site, watched: Watched
+) -> None:
+    page = watched.page
+    page.goto(f"{site.address}/run?id={site.diverged}")
+    expect(page.locator(".ddp-pill")).to_have_text("finished, loss is NaN")
+    empty = page.locator("[data-chart=grad_norm] .ddp-plot-empty")
+    expect(empty).to_be_visible()
+    expect(empty).to_contain_text("the loss is NaN (not a number), and the gradient norm with it")
+    expect(page.locator("[data-chart=loss] .ddp-plot-empty")).to_be_hidden()
+    expect(page.locator("[data-chart=metric] .ddp-plot-empty")).to_contain_text("before its first evaluation")
+    page.goto(f"{site.address}/run?id={site.never_drawn}")
+    never = page.locator("[data-chart=loss] .ddp-plot-empty")
+    expect(never).to_contain_text("from the first step on")
+    expect(never).to_be_visible()
+    page.goto(f"{site.address}/runs")
+    expect(page.locator(f'[data-run="{site.diverged}"] .ddp-cell-loss')).to_have_text("NaN")
+    assert watched.complaints == []
+
+
+def test_a_chart_of_evaluations_says_when_the_first_one_comes(site: Site, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{site.address}/run?id={site.live}")
+    empty = page.locator("[data-chart=metric] .ddp-plot-empty")
+    # Of 23 steps an epoch, at 4 a second, most have still to come.
+    expect(empty).to_have_text(re.compile(r"^First evaluation after epoch \d+, in (a moment|about \d+ s)\.$"))
+    assert watched.complaints == []

@@ -1,0 +1,123 @@
+"""On a projector: text that can be read, curves and sample on one screen, two runs beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.ui.conftest import Watched
+from tests.ui.run import written_runs
+from tools import page_driver
+
+SCREEN = (1920, 1080)
+LEAST_TEXT_PX = 20
+IN_SIGHT = (".ddp-pill", ".ddp-tiles", "[data-chart=loss]", "[data-chart=metric]", ".ddp-sample")
+TEXT_SIZES = """(root) => [...root.querySelectorAll(".js-plotly-plot text")]
+  .filter((text) => text.textContent.trim() !== "" && text.getBoundingClientRect().width > 0)
+  .map((text) => parseFloat(getComputedStyle(text).fontSize))"""
+BOXES = """(page, selectors) => selectors.map((selector) => {
+  const { left, top, right, bottom } = page.querySelector(selector).getBoundingClientRect();
+  return { selector, left, top, right, bottom };
+})"""
+IS_WHOLE = "(card) => card.scrollHeight <= card.clientHeight + 1 && card.scrollWidth <= card.clientWidth + 1"
+DRAWN = """(number) => {
+  const charts = document.querySelectorAll("[data-chart=loss] .main-svg, [data-chart=metric] .main-svg");
+  return new Set([...charts].map((drawing) => drawing.closest(".ddp-chart"))).size === number;
+}"""
+TWICE = """() => {
+  const ids = [...document.querySelectorAll("[id^=ddp-]")].map(({ id }) => id);
+  return ids.filter((id, index) => ids.indexOf(id) !== index);
+}"""
+
+
+@dataclass(frozen=True)
+class Site:
+    address: str
+    runs: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    runs_dir = tmp_path_factory.mktemp("projector")
+    runs = {
+        "images": written_runs.ended_run(runs_dir / "images-1", 2000, written_runs.images()).run_id,
+        "text": written_runs.ended_run(runs_dir / "text-1", 3000, written_runs.text()).run_id,
+    }
+    with page_driver.serve(runs_dir, page_driver.NO_STANDBY) as server:
+        yield Site(server.address, runs)
+
+
+@pytest.fixture
+def screen(browser: Browser) -> Iterator[Watched]:
+    page = browser.new_page(viewport={"width": SCREEN[0], "height": SCREEN[1]})
+    page.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
+    yield Watched(page)
+    page.close()
+
+
+def boxes(page: Page, number: int) -> list[dict[str, Any]]:
+    """Return where the parts of the n-th run of the page are that a projector shows without scrolling."""
+    found: list[dict[str, Any]] = page.locator(".ddp-run-page").nth(number).evaluate(BOXES, list(IN_SIGHT))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["images", "text"])
+def test_curves_and_sample_are_on_one_screen_in_text_that_can_be_read(
+    site: Site, screen: Watched, kind: str
+) -> None:
+    page = screen.page
+    page.goto(f"{site.address}/run?id={site.runs[kind]}&projector=1")
+    page.wait_for_function(DRAWN, arg=2)
+    expect(page.locator(".ddp-sample-images, .ddp-sample-text")).to_be_visible()
+    sizes = page.locator(".ddp-run-page").evaluate(TEXT_SIZES)
+    assert len(sizes) > 20
+    assert min(sizes) >= LEAST_TEXT_PX
+    for box in boxes(page, 0):
+        assert box["left"] >= 0 and box["right"] <= SCREEN[0], box
+        assert box["top"] >= 0 and box["bottom"] <= SCREEN[1], box
+    assert page.locator(".ddp-sample").evaluate(IS_WHOLE), "the sample is seen without scrolling in its card"
+    assert page.evaluate("document.documentElement.scrollWidth") == SCREEN[0]
+    assert screen.complaints == []
+
+
+def test_it_fills_the_screen_and_escape_leaves_both(site: Site, screen: Watched) -> None:
+    page = screen.page
+    page.goto(f"{site.address}/run?id={site.runs['images']}")
+    # A browser that hears Escape itself only says that the screen is no longer filled.
+    for leave in (lambda: page.keyboard.press("Escape"), lambda: page.evaluate("document.exitFullscreen()")):
+        page.get_by_role("button", name="Projector").click()
+        page.wait_for_function("() => document.fullscreenElement !== null")
+        expect(page.locator(".ddp-nav")).to_be_hidden()
+        leave()
+        page.wait_for_function("() => document.fullscreenElement === null")
+        expect(page.locator(".ddp-nav")).to_be_visible()
+        assert "projector" not in page.url
+    assert screen.complaints == []
+
+
+def test_two_runs_are_side_by_side_on_one_screen(site: Site, screen: Watched) -> None:
+    page = screen.page
+    ids = list(site.runs.values())
+    page.goto(f"{site.address}/runs?compare={','.join(ids)}")
+    page.get_by_role("link", name="Side by side").click()
+    page.wait_for_function(DRAWN, arg=4)
+    names = page.locator(".ddp-run-page h1")
+    expect(names).to_have_text(["made up, 2000 steps", "made up, 3000 steps"])
+    assert min(page.locator(".ddp-side-by-side").evaluate(TEXT_SIZES)) >= LEAST_TEXT_PX
+    for number, (left, right) in enumerate([(0, SCREEN[0] / 2), (SCREEN[0] / 2, SCREEN[0])]):
+        for box in boxes(page, number):
+            assert left <= box["left"] and box["right"] <= right, box
+            assert box["top"] >= 0 and box["bottom"] <= SCREEN[1], box
+    assert page.evaluate(TWICE) == []
+    page.get_by_role("button", name="Full screen").click()
+    page.wait_for_function("() => document.fullscreenElement !== null")
+    page.keyboard.press("f")
+    page.wait_for_function("() => document.fullscreenElement === null")
+    page.get_by_role("link", name="Compare").click()
+    expect(page.get_by_role("heading", name="Compare", exact=True)).to_be_visible()
+    assert page.evaluate("document.documentElement.className.includes('projector')") is False
+    assert screen.complaints == [] and screen.foreign_requests == []

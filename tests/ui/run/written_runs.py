@@ -1,0 +1,88 @@
+"""Runs that are written and not trained, each with what a test of the charts needs to see."""
+
+from __future__ import annotations
+
+import base64
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.made_writer import finished_run
+from trainers.contract import config
+from trainers.contract.event_lines import encode
+from trainers.contract.events import EventFile
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import Status
+from trainers.files import json_files
+
+NUM_IMAGES = 12
+NAMES = ("Trouser", "Ankle boot", "T-shirt/top")
+TEXT = "It is a truth universally acknowledged, that a single man in possession of a good fortune. " * 4
+
+
+def images() -> dict[str, Any]:
+    """Return a sample of images, with names as long as those of Fashion-MNIST."""
+    pixels = base64.b64encode(bytes(range(196)) * 4).decode()
+    return {
+        "type": "images",
+        "content": [
+            {
+                "pixels": pixels,
+                "width": 28,
+                "height": 28,
+                "label": NAMES[index % 3],
+                "prediction": NAMES[(index + (index % 4 == 0)) % 3],
+                "probability": 0.98,
+            }
+            for index in range(NUM_IMAGES)
+        ],
+    }
+
+
+def text() -> dict[str, Any]:
+    return {"type": "text", "content": TEXT}
+
+
+def ended_run(path: Path, num_steps: int, sample: dict[str, Any]) -> RunDirectory:
+    """Write a run that has finished, with a sample."""
+    run = finished_run(path, num_steps)
+    file = EventFile(run.events)
+    file.append([(time.time(), "sample", {"step": num_steps, **sample})])
+    file.close()
+    return run
+
+
+def diverged_run(path: Path, *, num_finite: int, num_steps: int) -> RunDirectory:
+    """Write a finished run whose loss is NaN after its first steps."""
+    run = RunDirectory(path)
+    for folder in (run.path, run.logs, run.checkpoints):
+        folder.mkdir(parents=True)
+    values = {"dataset": "digits", "model": "mlp", "device": "cpu", "learning_rate": 5.0, "name": "diverged"}
+    json_files.write_json_atomically(run.config, config.parse(values).to_json())
+    plan = {"num_train": 1000, "num_validation": 100, "num_parameters": 9000, "global_batch": 64}
+    plan |= {"steps_per_epoch": 16, "num_steps": num_steps, "all_reduce": "gloo"}
+    found: list[tuple[str, dict[str, Any]]] = [("plan", plan), ("state", {"state": "running", "reason": ""})]
+    found += [("step", _step(number, 10.0**number, num_finite)) for number in range(1, num_steps + 1)]
+    found.append(("state", {"state": "finished", "reason": ""}))
+    began = time.time() - 60
+    lines = [
+        encode({"seq": seq, "time_unix_s": began + seq * 0.1, "kind": kind, **fields}) + b"\n"
+        for seq, (kind, fields) in enumerate(found)
+    ]
+    run.events.write_bytes(b"".join(lines))
+    run.write_status(Status(state="finished", exit_code=0, started_unix_s=began, ended_unix_s=time.time()))
+    run.lock.touch()
+    return run
+
+
+def _step(number: int, loss: float, num_finite: int) -> dict[str, Any]:
+    return {
+        "step": number,
+        "epoch": number // 16,
+        "loss": loss if number <= num_finite else None,
+        "lr": 5.0,
+        "grad_norm": 1.0 if number == 1 else None,
+        "samples_per_s": 640.0,
+        "step_time_s": 0.1,
+        "data_time_s": 0.001,
+    }

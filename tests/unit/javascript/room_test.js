@@ -1,0 +1,36 @@
+import assert from "node:assert/strict";
+
+import { fitted, roomFor } from "../../../assets/js/charts/room.js";
+
+const LAYOUT = {
+  font: { size: 12 },
+  showlegend: false,
+  margin: { l: 58, r: 20, t: 30, b: 42 },
+  xaxis: { title: { text: "optimizer step" } },
+  yaxis: { title: { text: "share predicted right" } },
+};
+
+Deno.test("a chart of the page has room for all that is written", () => {
+  const room = roomFor(900, 336, 12);
+  assert.deepEqual(room, { isNarrow: false, isLow: false, numTicks: 6, titleLetters: 51 });
+  const { margin, xaxis, yaxis } = fitted(LAYOUT, room);
+  assert.deepEqual(margin, LAYOUT.margin);
+  assert.equal(xaxis.title.text, "optimizer step");
+  assert.equal(yaxis.title.text, "share predicted right");
+});
+
+Deno.test("a low chart with large text has fewer ticks, and only the titles that fit", () => {
+  const room = roomFor(400, 230, 23);
+  assert.equal(room.isNarrow, true);
+  assert.equal(room.isLow, true);
+  assert.equal(room.numTicks, 3);
+  const { margin, xaxis, yaxis } = fitted({ ...LAYOUT, font: { size: 23 } }, room);
+  assert.equal(xaxis.title, undefined);
+  assert.equal(yaxis.title, undefined);
+  assert.ok(margin.t < LAYOUT.margin.t && margin.l === LAYOUT.margin.l);
+  assert.equal(fitted({ ...LAYOUT, showlegend: true }, room).margin.t, LAYOUT.margin.t);
+});
+
+Deno.test("a chart has at least two ticks, however low it is", () => {
+  assert.equal(roomFor(400, 0, 12).numTicks, 2);
+});
