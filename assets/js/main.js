@@ -6,9 +6,11 @@ import { beginTerms, explainTerms } from "./shared/terms.js";
 import { dressPresets } from "./train/presets.js";
 import { markProblems } from "./train/problems.js";
 import { showChanges } from "./train/changes.js";
-import { beginInstalls } from "./shared/install.js";
+import { beginInstalls } from "./machine/install.js";
 import { showDatasetGroups } from "./train/dataset_groups.js";
 import { followFolds } from "./train/folds.js";
+import { beginDrops } from "./train/drop.js";
+import { beginSuggestions } from "./train/suggestions.js";
 
 // Each page loads only what it shows.
 const VIEWS = {
@@ -59,3 +61,5 @@ mountAll();
 beginTerms();
 beginPrinting();
 beginInstalls();
+beginSuggestions();
+beginDrops();

@@ -47,6 +47,11 @@ class Inspection:
     dataset: Dataset | None
     counts: Mapping[str, Mapping[str, int]]
     memory: Mapping[str, Mapping[str, Mapping[str, int | None]]] = field(default_factory=dict)
+    num_to_leave_out: int = 0
+
+
+class NotInspectedError(ConfigError):
+    """The data is not known yet; nobody did anything wrong."""
 
 
 class OwnData:
@@ -75,9 +80,7 @@ class OwnData:
             InspectionError: when the process failed.
             TooManyError: when the current user has too many inspections running.
         """
-        if not config.data_path:
-            allowed = "the path of a folder or zip of images, a table, or a text file"
-            raise ConfigError([Problem(field="data_path", value="", allowed=allowed)])
+        _check_given(config)
         key = await CLICKS.run(_key, config)
         with self._lock:
             if not anew and (known := self._inspections.get(key)) is not None:
@@ -103,10 +106,12 @@ class OwnData:
 
         Raises:
             ConfigError: when the data cannot be used, with its faults by name and line.
+            NotInspectedError: when it has not been inspected.
         """
+        _check_given(config)
         if known is None:
             allowed = "data that has been inspected: press Inspect"
-            raise ConfigError([Problem(field="data_path", value=config.data_path, allowed=allowed)])
+            raise NotInspectedError([Problem(field="data_path", value=config.data_path, allowed=allowed)])
         if known.dataset is None or not known.ok:
             faults = [problem_in_words(problem) for problem in known.problems if problem["is_fatal"]]
             more = [f"And {len(faults) - MAX_PROBLEMS_TOLD} more."] if len(faults) > MAX_PROBLEMS_TOLD else []
@@ -114,6 +119,12 @@ class OwnData:
             allowed = f"data without these faults: {told.removesuffix('.')}"
             raise ConfigError([Problem(field="data_path", value=config.data_path, allowed=allowed)])
         return catalogue.with_dataset(known.dataset, known.counts)
+
+
+def _check_given(config: Config) -> None:
+    if not config.data_path:
+        allowed = "the path of a folder or zip of images, a table, or a text file"
+        raise ConfigError([Problem(field="data_path", value="", allowed=allowed)])
 
 
 def problem_in_words(problem: Mapping[str, Any]) -> str:
@@ -136,6 +147,7 @@ def _parse(raw: Mapping[str, Any]) -> Inspection:
         task=raw["task"],
         problems=tuple(raw["problems"]),
         num_problems=raw["num_problems"],
+        num_to_leave_out=raw["num_to_leave_out"],
         columns=tuple(raw["columns"]),
         label_column=raw["label_column"],
         preview=raw["preview"],

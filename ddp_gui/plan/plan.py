@@ -118,7 +118,10 @@ def make(config: Config, catalogue: Catalogue, machine: Machine) -> Plan:
             f"at most {most:,}, because {dataset.name} has {plan.num_train:,} training "
             f"{dataset.sample_unit} for {plan.num_replicas} copies of the model"
         )
-        raise ConfigError([Problem(field="batch_size", value=config.batch_size, allowed=allowed)])
+        suggestion = most if most > 0 else None
+        raise ConfigError(
+            [Problem(field="batch_size", value=config.batch_size, allowed=allowed, suggestion=suggestion)]
+        )
     return plan
 
 
@@ -198,4 +201,5 @@ def _too_many_ranks(config: Config, machine: Machine) -> list[Problem]:
         else f"this machine has no GPU in use here and {machine.num_cores} CPU core(s)"
     )
     allowed = f"a whole number from 1 to {most}; {there}"
-    return [Problem(field="nproc_per_node", value=config.nproc_per_node, allowed=allowed)]
+    value = config.nproc_per_node
+    return [Problem(field="nproc_per_node", value=value, allowed=allowed, suggestion=most)]

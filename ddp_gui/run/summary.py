@@ -12,7 +12,7 @@ from ddp_gui.events.run_view import RunView
 from ddp_gui.launch import commands, resume_changes
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.plan.plan import shown_run_dir
-from ddp_gui.runs import notes
+from ddp_gui.runs import facts, notes
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import config as config_module
 from trainers.contract import run_ids
@@ -48,7 +48,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "may_change": rights.may_change(owner),
         "config": config.to_json(),
         "model_label": model.label if model else config.model,
-        "dataset_label": dataset.label if dataset else config.dataset,
+        "dataset_label": facts.dataset_label(config, catalogue),
         "num_parameters": said.get("num_parameters", expected_size),
         "task": dataset.task if dataset else None,
         "loss_words": task.loss_words if task else None,

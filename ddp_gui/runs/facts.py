@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from ddp_gui.plan import data_snapshot
@@ -24,19 +25,27 @@ def known_to(run: RunDirectory, config: Config, catalogue: Catalogue, own_data: 
 
 def facts_of(config: Config, catalogue: Catalogue) -> Facts:
     """Return what the list says of a configuration."""
-    dataset, model = catalogue.datasets.get(config.dataset), catalogue.models.get(config.model)
+    model = catalogue.models.get(config.model)
     strategy = catalogue.strategies.get(config.strategy)
     return {
         "config_name": config.name,
         "model": config.model,
         "model_label": model.label if model else config.model,
         "dataset": config.dataset,
-        "dataset_label": dataset.label if dataset else config.dataset,
+        "dataset_label": dataset_label(config, catalogue),
         "strategy": config.strategy,
         "strategy_label": strategy.label if strategy else config.strategy,
         "nproc_per_node": config.nproc_per_node,
         "expected_steps": total_steps(config, catalogue),
     }
+
+
+def dataset_label(config: Config, catalogue: Catalogue) -> str:
+    """Return what a run's data is called: a person's own by its file or folder, without the way to it."""
+    if config.data_path and config.dataset in catalogue.own_data:
+        return Path(config.data_path).name
+    dataset = catalogue.datasets.get(config.dataset)
+    return dataset.label if dataset else config.dataset
 
 
 def total_steps(config: Config, catalogue: Catalogue) -> int | None:

@@ -23,6 +23,7 @@ from ddp_gui.runs.runs import RunStore, status_values
 from trainers.contract import config as config_module
 from trainers.contract import events
 from trainers.contract.commands import COMMANDS, Argument, Endpoint
+from trainers.contract.config import ConfigError
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 
@@ -72,6 +73,17 @@ class Api:
         if anew:
             self._looks.count()
         return await self._own_data.inspect(config, anew=anew)
+
+    def largest_batch(self, raw: dict[str, Any], known: Inspection) -> int | None:
+        """Return the most samples that a rank's batch can have with this data; None where that is unknown."""
+        try:
+            config = config_module.parse(raw)
+        except ConfigError:
+            return None
+        strategy = self._catalogue.get().strategies.get(config.strategy)
+        if known.dataset is None or strategy is None:
+            return None
+        return max(1, known.dataset.num_train // config.num_replicas(strategy.ranks_per_replica))
 
     async def _inspect_first(self, raw: dict[str, Any]) -> None:
         """Look at a person's own data, where a configuration names some, before it is planned."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import gradio as gr
@@ -82,6 +83,10 @@ class Form:
     @property
     def names(self) -> list[str]:
         return list(self.controls)
+
+    def is_own_data(self, raw: Mapping[str, Any]) -> bool:
+        """Tell whether a configuration names a person's own data."""
+        return raw.get("dataset") in self._catalogue.own_data
 
     def usual_values(self) -> dict[str, Any]:
         """Return what the form holds when it is opened, by field: the first preset."""
@@ -214,7 +219,6 @@ class Form:
                     f"CPU ranks (up to {most})",
                     f"{there}: each rank is a process on the CPU.",
                 ),
-                "batch_size": ("Batch per rank", "Samples that each rank processes in one step."),
             }
             return on_cpu.get(name, (setting.label, setting.help))
         if name == "nproc_per_node":

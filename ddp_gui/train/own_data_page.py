@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -11,11 +12,16 @@ from ddp_gui.gradio_routes.endpoints import as_current_user
 from ddp_gui.gradio_routes.uploads import KINDS, Uploads
 from ddp_gui.http.visible import visible
 from ddp_gui.launch.user_errors import shown_as_text
-from ddp_gui.plan.own_data import InspectionError
+from ddp_gui.plan.own_data import InspectionError, NotInspectedError
 from ddp_gui.train import own_data_words as words
+from ddp_gui.train import suggestion
 from ddp_gui.train.api import Api
 from ddp_gui.train.form import Form
+from trainers.contract.config import ConfigError
 
+AS_IT_IS = "(value) => value"
+STEPS_AN_EPOCH = 4
+SMALLEST_LOWERED = 4
 LAST_COLUMN = ("found automatically", "")
 
 
@@ -27,25 +33,56 @@ class Controls:
     upload: gr.UploadButton
     inspect_button: gr.Button
     result: gr.HTML
+    suggestion: suggestion.Place
+    entered: gr.Textbox
+    choose: gr.Button
 
 
 def add_controls(form: Form) -> Controls:
     """Lay it out; it shows only when a person's own data is picked."""
+    place = suggestion.add_place()
+    # The path when its field was left: leaving it again is no reason to inspect again.
+    entered = gr.Textbox(visible=False)
+    # assets/js/train/drop.js clicks it when a file is dropped.
+    choose = gr.Button("Your own data", elem_id="choose-own-data", elem_classes="ddp-nowhere")
     with gr.Column(visible=False, elem_id="own-data") as group:
         with gr.Group():
             form.add_controls("data_path")
         with gr.Row():
-            upload = gr.UploadButton("Upload a file", file_types=list(KINDS), size="md")
+            upload = gr.UploadButton(
+                "Upload a file", file_types=list(KINDS), size="md", elem_id="upload-own-data"
+            )
             inspect_button = gr.Button("Inspect", size="md", elem_id="inspect-button")
         with gr.Group(elem_classes="ddp-fold"), gr.Row():
             form.add_controls("data_task", "label_column", "skip_unreadable")
         result = gr.HTML(words.NOT_INSPECTED, elem_id="own-data-seen")
-    return Controls(group=group, upload=upload, inspect_button=inspect_button, result=result)
+    return Controls(
+        group=group,
+        upload=upload,
+        inspect_button=inspect_button,
+        result=result,
+        suggestion=place,
+        entered=entered,
+        choose=choose,
+    )
 
 
-def connect(own: Controls, form: Form, api: Api, uploads: Uploads, controls: list[Any]) -> list[Any]:
-    """Connect the buttons; return the events after which the plan is to be made again."""
-    model, label = form.controls["model"], form.controls["label_column"]
+def not_inspected(error: ConfigError) -> str:
+    """Return a hint where nothing is wrong but that the data is not inspected yet; else nothing."""
+    return words.NOT_YET if isinstance(error, NotInspectedError) else ""
+
+
+def connect(
+    own: Controls, form: Form, api: Api, uploads: Uploads, controls: list[Any], filled_from: gr.Textbox
+) -> list[Any]:
+    """Connect the controls; return the events after which the plan is to be made again.
+
+    Args:
+        filled_from: changes when the form was filled in from a run.
+    """
+    fields = form.controls
+    path = fields["data_path"]
+    assert isinstance(path, gr.Textbox)
 
     @as_current_user
     def take(uploaded: str) -> str:
@@ -54,55 +91,88 @@ def connect(own: Controls, form: Form, api: Api, uploads: Uploads, controls: lis
         except (ValueError, OSError) as error:
             raise shown_as_text(error) from error
 
-    async def inspect(*values: Any, anew: bool = False) -> tuple[str, Any, Any]:
-        raw = form.to_raw(*values)
-        asked = {name: raw[name] for name in ASKED}
-        try:
-            result = await api.inspect(asked, anew=anew)
-        except (ValueError, InspectionError) as error:
-            raise shown_as_text(error) from error
-        columns = [(visible(str(column["name"])), str(column["name"])) for column in result.columns]
-        choices = form.model_choices_for_task(result.task) if result.task else []
-        names = [name for _, name in choices]
-        picked = raw["model"] if raw["model"] in names else names[0] if names else gr.skip()
-        return (
-            words.own_data(result),
-            gr.update(choices=[LAST_COLUMN, *columns]),
-            gr.update(choices=choices, value=picked) if choices else gr.skip(),
-        )
+    @as_current_user
+    async def inspect(*values: Any) -> list[Any]:
+        return await _inspect(form, api, form.to_raw(*values), anew=False)
 
+    @as_current_user
+    async def inspect_again(*values: Any) -> list[Any]:
+        return await _inspect(form, api, form.to_raw(*values), anew=True)
+
+    # A person goes on while data is inspected: what was entered last is inspected last.
     options: dict[str, Any] = {
-        "trigger_mode": "once",
+        "inputs": controls,
+        "outputs": [own.result, fields["label_column"], fields["model"], fields["batch_size"]],
+        "trigger_mode": "always_last",
         "concurrency_limit": None,
         "show_progress_on": own.result,
         "api_visibility": "private",
     }
-
-    @as_current_user
-    async def inspect_shown(*values: Any) -> tuple[str, Any, Any]:
-        return await inspect(*values)
-
-    @as_current_user
-    async def inspect_again(*values: Any) -> tuple[str, Any, Any]:
-        return await inspect(*values, anew=True)
-
-    outputs = [own.result, label, model]
-    taken = own.upload.upload(
+    own.upload.upload(
         take,
         own.upload,
-        form.controls["data_path"],
+        path,
         concurrency_limit=None,
         api_visibility="private",
-    ).success(inspect_shown, controls, outputs, **options)
-    asked = own.inspect_button.click(inspect_again, controls, outputs, **options)
-    changed = gr.on(
-        [form.controls["data_task"].input, label.input],
-        inspect_shown,
-        controls,
-        outputs,
+    ).success(None, path, own.entered, js=AS_IT_IS)
+    gr.on([path.submit, path.blur], None, path, own.entered, js=AS_IT_IS)
+    suggested = own.suggestion.button.click(
+        partial(suggestion.updates, form),
+        own.suggestion.values,
+        [fields[name] for name in suggestion.FIELDS],
+        js=suggestion.CLICKED,
+        queue=False,
+        show_progress="hidden",
+        api_visibility="private",
+    ).success(inspect, **options)
+    pressed = own.inspect_button.click(inspect_again, **options)
+    given = gr.on(
+        [
+            own.entered.change,
+            fields["data_task"].input,
+            fields["label_column"].input,
+            fields["skip_unreadable"].input,
+            fields["dataset"].input,
+            filled_from.change,
+        ],
+        inspect,
         **options,
     )
-    return [taken, asked, changed]
+    return [suggested, pressed, given]
+
+
+async def _inspect(form: Form, api: Api, raw: dict[str, Any], *, anew: bool) -> list[Any]:
+    """Return what shows an inspection: the result, columns, fitting models, a batch that is not too large."""
+    nothing = [gr.skip()] * 3
+    if not form.is_own_data(raw):
+        return [gr.skip(), *nothing]
+    if not str(raw["data_path"] or "").strip():
+        return [words.NOT_INSPECTED, *nothing]
+    try:
+        result = await api.inspect({name: raw[name] for name in ASKED}, anew=anew)
+    except (ValueError, InspectionError) as error:
+        return [words.failed(error), *nothing]
+    columns = [(visible(str(column["name"])), str(column["name"])) for column in result.columns]
+    choices = form.model_choices_for_task(result.task) if result.task else []
+    names = [name for _, name in choices]
+    picked = raw["model"] if raw["model"] in names else names[0] if names else gr.skip()
+    most = api.largest_batch(raw, result)
+    note, lowered = "", raw["batch_size"]
+    if most is not None and raw["batch_size"] > most:
+        lowered = _fitting_batch(most)
+        note = words.lowered_batch(raw["batch_size"], lowered, most)
+    return [
+        words.own_data(result, note),
+        gr.update(choices=[LAST_COLUMN, *columns]),
+        gr.update(choices=choices, value=picked) if choices else gr.skip(),
+        gr.update(value=lowered) if note else gr.skip(),
+    ]
+
+
+def _fitting_batch(most: int) -> int:
+    """Return a batch with which an epoch has several steps, where a rank has `most` training samples."""
+    several: int = 2 ** max(0, (most // STEPS_AN_EPOCH).bit_length() - 1)
+    return max(several, min(most, SMALLEST_LOWERED))
 
 
 ASKED = ("dataset", "data_path", "label_column", "data_task", "skip_unreadable", "sequence_length")

@@ -9,6 +9,7 @@ from typing import Any
 
 from ddp_gui.http.visible import as_html, visible
 from ddp_gui.plan.own_data import Inspection, problem_in_words
+from ddp_gui.train import suggestion
 
 MAX_PROBLEMS_SHOWN = 20
 MAX_ROWS_SHOWN = 8
@@ -16,14 +17,32 @@ MAX_COLUMNS_SHOWN = 8
 MAX_CLASSES_SHOWN = 12
 MAX_CELL = 60
 
+TO_BE_PREDICTED = " <small>to be predicted</small>"
 NOT_INSPECTED = (
     '<div class="ddp-own"><p>Give a path on this machine, or upload a zip of images in class folders, '
-    "a table (csv, tsv, parquet) or a text. “Inspect” shows what it was taken for, before anything "
+    "a table (csv, tsv, parquet) or a text. What it was taken for is then shown here, before anything "
     "is trained.</p></div>"
+)
+NOT_YET = (
+    '<div class="ddp-problems" role="group" aria-label="This cannot be started"><ul>'
+    '<li class="ddp-missing" data-field="data_path"><span>Your data is not inspected yet. That happens when '
+    "you leave the field of its path, or press “Inspect”.</span></li></ul></div>"
 )
 
 
-def own_data(inspection: Inspection) -> str:
+def failed(error: Exception) -> str:
+    """Say why data could not be inspected."""
+    return f'<div class="ddp-own"><p class="ddp-fatal" role="alert">{as_html(error)}</p></div>'
+
+
+def lowered_batch(asked: int, lowered: int, most: int) -> str:
+    """Say that the batch was lowered, and why."""
+    return (
+        f"The batch was lowered from {asked:,} to {lowered:,}: each rank has only {most:,} training samples."
+    )
+
+
+def own_data(inspection: Inspection, note: str = "") -> str:
     """Show what was seen of a person's data: what it was taken for, its faults, a preview."""
     taken = (inspection.task or "data that cannot be used").replace("_", " ")
 
@@ -31,22 +50,47 @@ def own_data(inspection: Inspection) -> str:
         return "ddp-fatal" if problem["is_fatal"] else "ddp-harmless"
 
     parts = [f"<p>Recognised as <b>{as_html(taken)}</b>. {_sizes(inspection)}</p>"]
+    if note:
+        parts.append(f"<p>{as_html(note)}</p>")
     if inspection.problems:
         lines = "".join(
-            f'<li class="{kind(problem)}">{as_html(problem_in_words(problem))}</li>'
+            f'<li class="{kind(problem)}">{as_html(problem_in_words(problem))} {_suggested(problem)}</li>'
             for problem in inspection.problems[:MAX_PROBLEMS_SHOWN]
         )
         more = inspection.num_problems - min(len(inspection.problems), MAX_PROBLEMS_SHOWN)
         rest = f"<li>and {more:,} more</li>" if more > 0 else ""
-        parts.append(f'<ul class="ddp-faults">{lines}{rest}</ul>')
+        parts.append(f'<ul class="ddp-faults">{lines}{rest}</ul>{_leave_out(inspection)}')
     parts += [
         _pictures(inspection.preview),
-        _rows(inspection.preview),
+        _rows(inspection.preview, inspection.label_column),
         _counts(inspection.preview),
         _text(inspection.preview),
     ]
     parts.append(_measures(inspection))
     return f'<div class="ddp-own">{"".join(parts)}</div>'
+
+
+def _leave_out(inspection: Inspection) -> str:
+    """Return the button that leaves out all unreadable samples, where that is a way."""
+    num = inspection.num_to_leave_out
+    if not num:
+        return ""
+    # A row of a table may have faults in several columns, each of which is counted.
+    is_sure = inspection.kind == "images" or len(inspection.problems) == 1
+    which = f"these {num:,}" if num > 1 else "this one"
+    words = f"Leave {which} out" if is_sure else "Leave these rows out"
+    return suggestion.button({"skip_unreadable": True}, words)
+
+
+def _suggested(problem: Mapping[str, Any]) -> str:
+    """Return the button that applies what helps against a problem, if anything is known to."""
+    values = dict(problem.get("suggested", {}))
+    if not values:
+        return ""
+    words = ", ".join(
+        str(value).replace("_", " ") or "the column found automatically" for value in values.values()
+    )
+    return suggestion.button(values, f"Use {words[:MAX_CELL]}")
 
 
 def _sizes(inspection: Inspection) -> str:
@@ -87,17 +131,32 @@ def _bitmap(item: Mapping[str, Any]) -> str:
     return "data:image/bmp;base64," + base64.b64encode(header + body).decode("ascii")
 
 
-def _rows(preview: Mapping[str, Any]) -> str:
+def _rows(preview: Mapping[str, Any], label: str | None) -> str:
+    """Show the first rows in the table's own columns; the one to be predicted is always among them."""
     rows = preview.get("rows", [])
     if not rows:
         return ""
-    columns = list(preview.get("header", []))[:MAX_COLUMNS_SHOWN]
-    head = "".join(f"<th>{_cell(name)}</th>" for name in columns)
+    names = [str(name) for name in preview.get("header", [])]
+    shown = list(range(len(names)))[:MAX_COLUMNS_SHOWN]
+    place = names.index(label) if label in names else None
+    if place is not None and place not in shown:
+        shown[-1] = place
+    head = "".join(
+        f'<th scope="col">{_cell(names[column])}{TO_BE_PREDICTED if column == place else ""}</th>'
+        for column in shown
+    )
     body = "".join(
-        "<tr>" + "".join(f"<td>{_cell(value)}</td>" for value in row[:MAX_COLUMNS_SHOWN]) + "</tr>"
+        "<tr>"
+        + "".join(f"<td>{_cell(row[column] if column < len(row) else None)}</td>" for column in shown)
+        + "</tr>"
         for row in rows[:MAX_ROWS_SHOWN]
     )
-    return f'<div class="ddp-rows"><table><tr>{head}</tr>{body}</table></div>'
+    hidden = len(names) - len(shown)
+    more = f"<p>{hidden:,} more column{'s' if hidden > 1 else ''}.</p>" if hidden else ""
+    return (
+        '<div class="ddp-rows" tabindex="0" role="region" aria-label="The first rows of your table">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}"
+    )
 
 
 def _counts(preview: Mapping[str, Any]) -> str:

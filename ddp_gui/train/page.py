@@ -164,7 +164,7 @@ class TrainPage:
         try:
             planned = self.api.plan(raw)
         except ConfigError as error:
-            listed = problems.in_html(error, self.form)
+            listed = own_data_page.not_inspected(error) or problems.in_html(error, self.form)
             return "", "", "", listed, NO_COMMAND, words.pick(self.catalogue, raw), changed
         self.engine.expect(planned.config.world_size)
         return (
@@ -260,6 +260,14 @@ class TrainPage:
             words.unavailable(catalogue, may_install=current_user().is_teacher),
         )
 
+    def _choose_own_data(self, *values: Any) -> list[Any]:
+        """Choose a person's own data, as a hand does in the list of data sets."""
+        own = next(iter(self.catalogue.own_data))
+        changed = [
+            own if name == "dataset" else value for name, value in zip(self.form.names, values, strict=True)
+        ]
+        return [gr.update(value=own), *self._fit_dataset(*changed)]
+
     def _show_own_data(self, dataset: str) -> Any:
         return gr.update(visible=dataset in self.catalogue.own_data)
 
@@ -282,8 +290,11 @@ class TrainPage:
         }
         fitted = [model, *(fields[name] for name in presets.FITTED_FIELDS)]
         dataset.input(self._fit_dataset, self._controls, fitted, **QUIET).then(**fitting)
+        self._own.choose.click(self._choose_own_data, self._controls, [dataset, *fitted], **QUIET)
         model.input(**fitting)
-        for inspected in own_data_page.connect(self._own, self.form, self.api, self.uploads, self._controls):
+        for inspected in own_data_page.connect(
+            self._own, self.form, self.api, self.uploads, self._controls, self._filled_from
+        ):
             inspected.then(**fitting).then(self._preview_for_user, self._previewed, self._said, **QUIET)
         for other, names in self.form.depending().items():
             shown = [fields[name] for name in names]
@@ -331,7 +342,7 @@ class TrainPage:
 
     def _connect_start(self) -> None:
         # Queued, other than the rest: only then does Gradio show an error as a message.
-        self._start.click(
+        started = self._start.click(
             as_current_user(self._press_start),
             [self._share, *self._controls],
             self._started_run,
@@ -339,7 +350,10 @@ class TrainPage:
             concurrency_limit=None,
             show_progress="hidden",
             api_visibility="private",
-        ).success(None, self._started_run, None, js=OPEN_RUN)
+        )
+        # A refused start may have inspected the person's own data.
+        started.failure(self._preview_for_user, self._previewed, self._said, **QUIET)
+        started.success(None, self._started_run, None, js=OPEN_RUN)
 
 
 def _problem_box(label: str) -> gr.Textbox:

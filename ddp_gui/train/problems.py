@@ -6,6 +6,7 @@ import html
 from collections.abc import Iterator
 
 from ddp_gui.http.visible import as_html, visible
+from ddp_gui.train import suggestion
 from ddp_gui.train.form import Form
 from trainers.contract.config import ConfigError, Problem
 
@@ -26,7 +27,12 @@ def in_html(error: ConfigError, form: Form) -> str:
         kind = "ddp-missing" if _is_missing(problem) else "ddp-wrong"
         name = html.escape(problem.field, quote=True)
         begin = f'<button type="button" data-go-to="{name}">{as_html(label)}</button>: ' if label else ""
-        lines.append(f'<li class="{kind}" data-field="{name}">{begin}<span>{as_html(words)}</span></li>')
+        click = ""
+        if problem.suggestion is not None:
+            click = suggestion.button({problem.field: problem.suggestion}, f"Use {problem.suggestion:,}")
+        lines.append(
+            f'<li class="{kind}" data-field="{name}">{begin}<span>{as_html(words)}</span> {click}</li>'
+        )
     return (
         '<div class="ddp-problems" role="group" aria-label="This cannot be started">'
         f"<ul>{''.join(lines)}</ul></div>"

@@ -93,7 +93,7 @@ def dataset_groups(form: Form) -> str:
 
 
 def unavailable(catalogue: Catalogue, *, may_install: bool) -> str:
-    """List the data sets that could be had, and how; assets/js/shared/install.js connects the buttons."""
+    """List the data sets that could be had, and how; assets/js/machine/install.js connects the buttons."""
     entries = "".join(
         f"<li><b>{html.escape(way.label)}</b>: {html.escape(way.words)}"
         f"{_install_button(way.data_set) if may_install and way.data_set else ''}"

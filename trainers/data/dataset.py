@@ -78,6 +78,36 @@ class DataOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TableColumn:
+    """A column of a table as people wrote it, and the numbers that it becomes.
+
+    Attributes:
+        values: of a category, each a number of its own; none for a column of numbers, which is one itself.
+        has_other: the rest of the categories share one more.
+        has_missing: the last number says that the cell is empty.
+    """
+
+    name: str
+    values: tuple[str, ...] = ()
+    has_other: bool = False
+    has_missing: bool = False
+
+    @property
+    def width(self) -> int:
+        """The number of numbers."""
+        return (len(self.values) + self.has_other if self.values else 1) + self.has_missing
+
+    def written(self, numbers: Sequence[float]) -> float | str:
+        """Return the cell that became these numbers, in the column's own units."""
+        if self.has_missing and numbers[-1] > 0.5:
+            return ""
+        if not self.values:
+            return numbers[0]
+        places = [*self.values, *["another"] * self.has_other]
+        return next((value for value, is_it in zip(places, numbers, strict=False) if is_it > 0.5), "")
+
+
+@dataclass(frozen=True, kw_only=True)
 class DataSpec:
     """The shape of a data set, enough to build a model for it.
 
@@ -93,7 +123,8 @@ class DataSpec:
         vocabulary_size: tokens there are, where inputs are text; else 0.
         padding: the token that fills up short texts.
         decode: turns tokens into text, where `class_names` cannot.
-        feature_names: of the columns of a table.
+        feature_names: of the numbers that a row of a table becomes.
+        columns: of the table as people wrote it, in that order; none where each number is a column.
         target_mean, target_std: what brings a model's numbers back to the target's own scale.
         num_bytes: what the training split takes in memory, where it might be too much for a device.
     """
@@ -112,6 +143,7 @@ class DataSpec:
     padding: int = PADDING
     decode: Callable[[Sequence[int]], str] | None = None
     feature_names: tuple[str, ...] = ()
+    columns: tuple[TableColumn, ...] = ()
     target_mean: float = 0.0
     target_std: float = 1.0
     num_bytes: int = 0

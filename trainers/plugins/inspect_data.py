@@ -73,6 +73,7 @@ def inspect(options: DataOptions, *, prepare: bool, time_limit_s: float = limits
         "fingerprint": "",
         "problems": [],
         "num_problems": 0,
+        "num_to_leave_out": 0,
         "columns": [],
         "label_column": None,
         "preview": {},
@@ -97,6 +98,7 @@ def inspect(options: DataOptions, *, prepare: bool, time_limit_s: float = limits
     problems = [*extra, *own.problems.shown]
     answer["problems"] = [_clean(asdict(problem)) for problem in problems]
     answer["num_problems"] = len(extra) + own.problems.num_problems
+    answer["num_to_leave_out"] = own.problems.num_to_leave_out
     answer["ok"] = answer["dataset"] is not None and not any(problem.is_fatal for problem in problems)
     return answer
 

@@ -9,28 +9,41 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from trainers.data.dataset import DataSpec, Split
+from trainers.data.dataset import DataSpec, Split, TableColumn
 from trainers.data.tables import TableSplit
 
 Scores = Callable[[Tensor], Tensor]
 
 NUM_POINTS = 200
 NUM_ROWS = 8
-NUM_ROW_COLUMNS = 4
+NUM_ROW_COLUMNS = 8
+MAX_CELL = 40
 MARGIN = 0.08  # a picture reaches this share of the data's range beyond the data
 
 
 def rows(inputs: Tensor, answers: list[dict[str, Any]], spec: DataSpec, validation: Split) -> dict[str, Any]:
-    """Return the first columns of some rows, each with what the model answered."""
-    names = spec.feature_names[:NUM_ROW_COLUMNS] if isinstance(validation, TableSplit) else ()
-    shown = in_units(inputs.cpu(), validation)[:, : len(names)].tolist()
+    """Return the first columns of some rows as people wrote them, each with what the model answered."""
+    columns: Sequence[TableColumn] = ()
+    if isinstance(validation, TableSplit):
+        columns = spec.columns or [TableColumn(name=name) for name in spec.feature_names]
+    numbers = in_units(inputs.cpu(), validation).tolist()
     return {
-        "columns": [cut(name, 40) for name in names],
+        "columns": [cut(column.name, MAX_CELL) for column in columns[:NUM_ROW_COLUMNS]],
         "rows": [
-            {"inputs": [short(value) for value in row], **answer}
-            for row, answer in zip(shown, answers, strict=True)
+            {"inputs": _written(row, columns[:NUM_ROW_COLUMNS]), **answer}
+            for row, answer in zip(numbers, answers, strict=True)
         ],
     }
+
+
+def _written(numbers: Sequence[float], columns: Sequence[TableColumn]) -> list[float | str | None]:
+    cells: list[float | str | None] = []
+    place = 0
+    for column in columns:
+        cell = column.written(numbers[place : place + column.width])
+        cells.append(cut(cell, MAX_CELL) if isinstance(cell, str) else short(cell))
+        place += column.width
+    return cells
 
 
 def classify(scores: Scores, inputs: Tensor, labels: Tensor, spec: DataSpec) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 import { CommandLine } from "../shared/command.js";
 import { el, icon, section, setText } from "../shared/dom.js";
-import { installLine } from "../shared/install.js";
+import { installLine } from "./install.js";
 import { keepRows } from "./parts.js";
 
 /** The section of what is missing: what stands in the way first. */

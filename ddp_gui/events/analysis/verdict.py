@@ -74,6 +74,9 @@ def _at_the_end(series: Series) -> Verdict:
     if best is not None:
         return _memorised(series, best, f"Memorised from epoch {best['epoch'] + 2} on.")
     chance = _no_better_than_chance(series)
+    if chance is not None and _falls_to_the_end(series, means):
+        reason = f"{chance} But the loss was falling to the end."
+        return Verdict(code="still_improving", title="Still improving: train longer.", reason=reason)
     if chance is not None:
         return Verdict(
             code="did_not_learn", title="Did not learn: start again with a lower rate.", reason=chance
@@ -124,6 +127,15 @@ def _still_improves(series: Series, means: Sequence[float]) -> bool:
         return means[-1] < STILL_FALLING * means[-2]
     *before, newest = (float(event["loss"]) for event in evaluations)
     return newest < STILL_FALLING * min(before)
+
+
+def _falls_to_the_end(series: Series, means: Sequence[float]) -> bool:
+    """Tell whether the validation loss ends lowest: clearly below half-way, and below the first loss."""
+    losses = [float(event["loss"]) for event in series.evaluations.all if event["loss"] is not None]
+    if len(losses) < 2:
+        return False
+    newest, half_way = losses[-1], losses[len(losses) // 2 - 1]
+    return newest == min(losses) and newest < STILL_FALLING * half_way and newest < means[0]
 
 
 def _fall(series: Series, first: float, last: float) -> str:

@@ -52,7 +52,15 @@ def test_nothing_moves_from_the_first_second_to_the_end_of_a_run(
     loading = [shift for shift in shifts if shift["startTime"] <= FIRST_SECOND_MS]
     later = [shift for shift in shifts if shift["startTime"] > FIRST_SECOND_MS]
     assert sum(shift["value"] for shift in loading) <= MOST_SHIFT_OF_LOADING, loading
-    assert sum(shift["value"] for shift in later) <= MOST_SHIFT, later
+    assert sum(shift["value"] for shift in later) <= MOST_SHIFT, str(later)
+    # A busy server is late at times, which the page says without making room for it.
+    notes = page.locator(".ddp-run-page > .ddp-connection")
+    top = page.locator(".ddp-title").evaluate("(title) => title.getBoundingClientRect().top")
+    notes.evaluate_all(
+        "(notes) => notes.forEach((note) => { note.textContent = 'Trying again'; note.hidden = false; })"
+    )
+    expect(notes.first).to_be_visible()
+    assert page.locator(".ddp-title").evaluate("(title) => title.getBoundingClientRect().top") == top
 
 
 def test_the_tiles_of_an_ended_run_are_median_and_mean_of_its_whole_steps(

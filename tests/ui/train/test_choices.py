@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from pathlib import Path
 
@@ -164,3 +165,105 @@ def test_uploaded_zip_of_images_is_kept_shown_and_its_names_are_text(
     assert kept.name == "my-bphotos.zip"
     assert kept.read_bytes() == archive.read_bytes()
     assert watched.foreign_requests == [] and watched.complaints == []
+
+
+DROP = """([name, text]) => {
+  const given = new DataTransfer();
+  given.items.add(new File([text], name));
+  const told = (kind) => document.getElementById("main-fields").dispatchEvent(
+    new DragEvent(kind, { dataTransfer: given, bubbles: true, cancelable: true }));
+  told("dragover");
+  const seen = document.querySelector(".ddp-drop")?.checkVisibility();
+  told("drop");
+  return seen;
+}"""
+
+
+def test_a_file_dropped_on_the_form_becomes_own_data_and_names_the_run(
+    server: Server, watched: Watched, runs_dir: Path
+) -> None:
+    page = watched.page
+    open_form(watched, server)
+    rows_of_file = [f"{4 + i % 3},{i},{('red', 'white')[i % 2]},{'abc'[i % 3]}" for i in range(120)]
+    text = "\n".join(["length,width,colour,kind", *rows_of_file])
+    assert page.evaluate(DROP, ["petals.csv", text]) is True
+    seen = page.locator("#own-data-seen")
+    expect(seen).to_contain_text("Recognised as tabular classification")
+    expect(page.locator(".ddp-drop")).to_be_hidden()
+    expect(page.get_by_label("Data set", exact=True)).to_have_value("Your own data…")
+    expect(page.get_by_label("Path of your data")).to_have_value(re.compile(r"petals\.csv$"))
+    expect(page.get_by_label("Epochs", exact=True)).to_have_value("20")
+    label = seen.get_by_role("columnheader").filter(has_text="to be predicted")
+    expect(label).to_have_count(1)
+    expect(page.locator("#problems")).to_be_empty()
+    page.get_by_role("button", name="Start").click()
+    page.wait_for_url("**/run?id=*")
+    expect(page.locator(".ddp-subtitle")).to_contain_text("petals.csv")
+    rows = page.locator(".ddp-sample-rows")
+    expect(rows.get_by_role("columnheader").first).to_have_text("Predicted")
+    expect(rows.get_by_role("columnheader").nth(1)).to_have_text("Truth")
+    expect(rows.get_by_role("columnheader").last).to_have_text("colour")
+    expect(rows.locator("tbody tr").first).to_contain_text(
+        re.compile(r"\(\d+%\)(right|truth: ).*(red|white)")
+    )
+    run = RunDirectory(runs_dir / page.url.partition("?id=")[2])
+    wait_until("the end", lambda: liveness.read_status(run).state not in events.LIVE_STATES, END_TIMEOUT_S)
+    assert liveness.read_status(run).state == "finished", liveness.read_status(run).error
+    assert watched.complaints == []
+
+
+def test_what_is_dropped_and_no_data_is_refused_in_words(server: Server, watched: Watched) -> None:
+    page = watched.page
+    open_form(watched, server)
+    page.evaluate(DROP, ["virus.exe", "MZ"])
+    expect(page.get_by_text("Invalid file type")).to_be_visible()
+    expect(page.get_by_label("Path of your data")).to_have_value("")
+
+
+def write_images(folder: Path, *, num_broken: int) -> None:
+    """Write two classes of twenty small images, some of which are none."""
+    from PIL import Image
+
+    for label in ("cats", "dogs"):
+        (folder / label).mkdir(parents=True)
+        for number in range(20):
+            Image.new("RGB", (8, 8), (10 * number, 90, 10)).save(folder / label / f"{number}.png")
+    for number in range(num_broken):
+        (folder / "cats" / f"{number}.png").write_bytes(b"no image")
+
+
+def test_own_data_is_inspected_by_itself_and_what_helps_is_a_click(
+    server: Server, watched: Watched, tmp_path: Path
+) -> None:
+    write_images(tmp_path / "pets", num_broken=3)
+    page = watched.page
+    open_form(watched, server)
+    pick(watched, "Data set", "Your own data…")
+    seen, problems = page.locator("#own-data-seen"), page.locator("#problems")
+    expect(problems.locator(".ddp-missing")).to_have_count(1)
+    expect(problems.locator(".ddp-wrong")).to_have_count(0)
+    path = page.get_by_label("Path of your data")
+    path.focus()
+    path.blur()
+    watched.wait_until_answered()
+    expect(problems.locator(".ddp-wrong")).to_have_count(0)
+
+    path.fill(str(tmp_path / "pets"))
+    path.press("Enter")
+    expect(seen.locator(".ddp-fatal")).to_have_count(3)
+    expect(problems.locator(".ddp-wrong")).to_have_count(1)
+    seen.get_by_role("button", name="Leave these 3 out").click()
+    expect(seen).to_contain_text("It is left out.")
+    expect(page.get_by_label("Leave out unreadable samples")).to_be_checked()
+    expect(seen).to_contain_text("The batch was lowered from 64 to 4: each rank has only 15")
+    expect(page.get_by_label("Batch per rank")).to_have_value("4")
+    expect(problems).to_be_empty()
+    expect(page.locator("#equation")).to_contain_text("8")
+    assert page.get_by_test_id("toast-body").count() == 0, "all was said in the box"
+
+    page.get_by_label("Batch per rank").fill("500")
+    page.get_by_label("Batch per rank").blur()
+    problems.get_by_role("button", name="Use 15").click()
+    expect(page.get_by_label("Batch per rank")).to_have_value("15")
+    expect(problems).to_be_empty()
+    assert watched.complaints == []

@@ -31,9 +31,9 @@ class Basics:
     )
     batch_size: int = setting(
         64,
-        label="Batch per GPU",
+        label="Batch per rank",
         term="batch per rank",
-        help="Samples that each GPU processes in one step.",
+        help="Samples that each rank processes in one step.",
         minimum=1,
         maximum=65536,
     )

@@ -47,11 +47,12 @@ def setting(default: Any, **about: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """One field that cannot be used as given."""
+    """One field that cannot be used as given; a suggestion is the nearest value that can."""
 
     field: str
     value: Any
     allowed: str
+    suggestion: int | None = None
 
     def __str__(self) -> str:
         # Of lists and objects no more is written out than is shown: they may be deep and long.

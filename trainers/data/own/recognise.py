@@ -55,11 +55,17 @@ def recognise(options: DataOptions, problems: Problems) -> AnyKind | None:
     if kind is None:
         return None
     if isinstance(kind, Images) and options.task not in ("auto", IMAGE_CLASSIFICATION):
-        problems.fault("the task", f"{options.task.replace('_', ' ')} needs a file.", TAKEN)
+        problems.fault(
+            "the task",
+            f"{options.task.replace('_', ' ')} needs a file.",
+            TAKEN,
+            suggested={"data_task": "auto"},
+        )
         return None
     if isinstance(kind, PlainText) and options.task not in ("auto", LANGUAGE_MODELLING):
         message = f"{options.task.replace('_', ' ')} cannot be learnt from running text."
-        problems.fault("the task", message, "Choose auto, or give a table.")
+        hint = "Choose auto, or give a table."
+        problems.fault("the task", message, hint, suggested={"data_task": "auto"})
         return None
     return kind
 
@@ -129,9 +135,11 @@ def _in_folder(path: Path, options: DataOptions, problems: Problems) -> AnyKind 
         entries = [(entry.name, entry.is_dir()) for entry in found if not entry.name.startswith(".")]
     if not any(is_dir for _, is_dir in entries):
         suffixes = (*TABLE_SUFFIXES, ".txt", ".md", ".zip")
-        fitting = sorted(quoted(name) for name, _ in entries if name.lower().endswith(suffixes))
+        fitting = sorted(name for name, _ in entries if name.lower().endswith(suffixes))
         if fitting:
-            hint = f"Give the path of one file, such as {fitting[0]}."
-            problems.fault(path.name, "the folder holds tables or texts, not images.", hint)
+            hint = f"Give the path of one file, such as {quoted(fitting[0])}."
+            suggested = {"data_path": str(path / fitting[0])}
+            message = "the folder holds tables or texts, not images."
+            problems.fault(path.name, message, hint, suggested=suggested)
             return None
     return Images(path, options)

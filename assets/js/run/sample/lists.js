@@ -27,9 +27,9 @@ class Verdict {
       this.isRight = isRight;
       this.mark.replaceChildren(icon(isRight ? "check" : "cross"));
     }
-    setText(this.prediction, answer.prediction);
-    const sure = percent(answer.probability, 0);
-    setText(this.truth, isRight ? `${sure}, right` : `${sure}, is ${answer.label}`);
+    const said = `${answer.prediction} (${percent(answer.probability, 0)})`;
+    setText(this.prediction, isRight ? said : `said ${said}`);
+    setText(this.truth, isRight ? "right" : `truth: ${answer.label}`);
     return String(isRight);
   }
 }
@@ -144,7 +144,7 @@ export class RowsView {
 
   update({ columns, rows }, step) {
     const isNumber = rows.length > 0 && "target" in rows[0];
-    const said = isNumber ? ["Really", "Predicted", "Off by"] : ["Predicted", "Sure"];
+    const said = isNumber ? ["Really", "Predicted", "Off by"] : ["Predicted", "Truth"];
     const names = [...said, ...columns];
     if (this.names !== names.join("\n")) {
       this.names = names.join("\n");
@@ -165,7 +165,7 @@ class Row {
   }
 
   set(row) {
-    const inputs = row.inputs.map((value) => number(value));
+    const inputs = row.inputs.map((value) => (typeof value === "string" ? value : number(value)));
     const isNumber = "target" in row;
     if (this.cells.length === 0) this.build(inputs.length, isNumber);
     const words = isNumber

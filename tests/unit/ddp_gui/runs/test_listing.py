@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ddp_gui.events.digest import Digest
 from ddp_gui.plan.catalogue import Catalogue
+from ddp_gui.runs import facts, listing_cache, notes
 from ddp_gui.runs import listing as listing_module
-from ddp_gui.runs import listing_cache, notes
 from ddp_gui.runs.listing import Listing
 from ddp_gui.runs.notes import RunNotes
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
 from tests.unit.ddp_gui.runs.test_runs import make_run, store_of
+from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.files import file_stat
@@ -221,3 +223,17 @@ def test_the_row_does_not_change_by_being_looked_at(listing: Listing, runs_dir: 
     assert listing.row(run.run_id) == row
     with pytest.raises(ValueError, match="there is no run of this id"):
         listing.row("no-such-1")
+
+
+@pytest.mark.parametrize(
+    ("config", "label"),
+    [
+        ({"dataset": "own", "data_path": "/home/ann/uploads/flowers.csv"}, "flowers.csv"),
+        ({"dataset": "own", "data_path": "/data/pets/"}, "pets"),
+        ({"dataset": "own"}, "own"),
+        ({"dataset": "no_such_data"}, "no_such_data"),
+    ],
+)
+def test_a_persons_own_data_is_called_by_its_file(config: dict[str, str], label: str) -> None:
+    known = SimpleNamespace(own_data={"own": "Your own data"}, datasets={})
+    assert facts.dataset_label(Config(**config), known) == label  # type: ignore[arg-type]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 MAX_SHOWN = 50
 MAX_VALUE = 60
@@ -19,6 +19,8 @@ class DataProblem:
         line: of a text or table, counted from 1.
         hint: what to do.
         is_fatal: the data cannot be used with it.
+        num_to_leave_out: the unreadable samples that the data could be used without, 0 where that is no way.
+        suggested: fields of the configuration with the values that may help.
     """
 
     where: str
@@ -26,6 +28,8 @@ class DataProblem:
     hint: str = ""
     line: int | None = None
     is_fatal: bool = True
+    num_to_leave_out: int = 0
+    suggested: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         line = f", line {self.line:,}" if self.line else ""
@@ -54,6 +58,7 @@ class Problems:
         self._notes: list[DataProblem] = []
         self.num_faults = 0
         self.num_notes = 0
+        self.num_to_leave_out = 0
 
     @property
     def num_problems(self) -> int:
@@ -63,11 +68,30 @@ class Problems:
     def shown(self) -> list[DataProblem]:
         return [*self._faults, *self._notes][:MAX_SHOWN]
 
-    def fault(self, where: str, message: str, hint: str, *, line: int | None = None) -> None:
+    def fault(
+        self,
+        where: str,
+        message: str,
+        hint: str,
+        *,
+        line: int | None = None,
+        suggested: Mapping[str, str] | None = None,
+        num_to_leave_out: int = 0,
+    ) -> None:
         """Record what makes the data unusable."""
         self.num_faults += 1
+        self.num_to_leave_out += num_to_leave_out
         if len(self._faults) < MAX_SHOWN:
-            self._faults.append(DataProblem(where=_shown(where), message=message, hint=hint, line=line))
+            self._faults.append(
+                DataProblem(
+                    where=_shown(where),
+                    message=message,
+                    hint=hint,
+                    line=line,
+                    suggested=suggested or {},
+                    num_to_leave_out=num_to_leave_out,
+                )
+            )
 
     def note(self, where: str, message: str, hint: str = "", *, line: int | None = None) -> None:
         """Record what a person should know but need not mend."""
@@ -77,13 +101,22 @@ class Problems:
                 DataProblem(where=_shown(where), message=message, hint=hint, line=line, is_fatal=False)
             )
 
-    def unreadable(self, where: str, message: str, hint: str, *, skip: bool, line: int | None = None) -> None:
-        """Record a sample that cannot be read: a note where such ones may be left out, else a fault."""
+    def unreadable(
+        self,
+        where: str,
+        message: str,
+        hint: str,
+        *,
+        skip: bool,
+        line: int | None = None,
+        num_samples: int = 1,
+    ) -> None:
+        """Record samples that cannot be read: a note where such ones may be left out, else a fault."""
         if skip:
             self.note(where, message, "It is left out.", line=line)
         else:
             hint = f"{hint} Or choose to leave out unreadable samples."
-            self.fault(where, message, hint, line=line)
+            self.fault(where, message, hint, line=line, num_to_leave_out=num_samples)
 
     def check(self, path: str) -> None:
         """Go on only without faults.

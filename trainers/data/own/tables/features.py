@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from trainers.data.dataset import TABULAR_REGRESSION
+from trainers.data.dataset import TABULAR_REGRESSION, TableColumn
 from trainers.data.own.common.cache import require_space
 from trainers.data.own.common.problems import quoted
 from trainers.data.own.common.progress import Progress
@@ -41,6 +41,19 @@ class Scale:
 def feature_names(plan: Plan) -> list[str]:
     """Return the name of every number a row becomes."""
     return [name for feature in plan.features for name in feature.names]
+
+
+def columns_of(plan: Plan) -> list[TableColumn]:
+    """Return the columns that a model sees, as they were written."""
+    return [
+        TableColumn(
+            name=feature.name,
+            values=feature.values,
+            has_other=feature.has_other,
+            has_missing=feature.has_missing,
+        )
+        for feature in plan.features
+    ]
 
 
 def write_features(table: Table, plan: Plan, folder: Path, num_rows: int) -> tuple[dict[str, Any], Scale]:

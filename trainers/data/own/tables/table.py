@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from trainers.data.dataset import TABULAR_REGRESSION, TEXT_CLASSIFICATION, DataOptions, DataSpec, Split
+from trainers.data.dataset import (
+    TABULAR_REGRESSION,
+    TEXT_CLASSIFICATION,
+    DataOptions,
+    DataSpec,
+    Split,
+    TableColumn,
+)
 from trainers.data.own.common.cache import tokenizer_fingerprint
 from trainers.data.own.common.kind import SMALL_BYTES
 from trainers.data.own.common.problems import DataError, Problems
@@ -19,7 +26,13 @@ from trainers.data.own.common.splits import MappedRowsSplit, whole
 from trainers.data.own.common.store import MappedArray, Prepared
 from trainers.data.own.images.classes import FEW_PER_CLASS, MIN_PER_CLASS, check_counts
 from trainers.data.own.tables.columns import Column
-from trainers.data.own.tables.features import TooFarError, feature_names, rows_of, write_features
+from trainers.data.own.tables.features import (
+    TooFarError,
+    columns_of,
+    feature_names,
+    rows_of,
+    write_features,
+)
 from trainers.data.own.tables.table_plan import Plan, make_plan
 from trainers.data.own.tables.table_rows import Table, open_table
 from trainers.data.own.tables.text_table import MappedTexts, Reader, write_texts
@@ -141,8 +154,14 @@ class TableData:
                 problems.fault(where, message, "Mend it, or take it out.")
                 raise DataError(str(self._path), problems.shown, problems.num_faults) from error
             self._check_classes(folder, arrays, plan, problems)
-            names = feature_names(plan)
-            return {"arrays": arrays, "feature_names": names, "scale": vars(scale), **about}
+            names, columns = feature_names(plan), [asdict(column) for column in columns_of(plan)]
+            return {
+                "arrays": arrays,
+                "feature_names": names,
+                "columns": columns,
+                "scale": vars(scale),
+                **about,
+            }
         assert plan.text is not None
         arrays, reader = write_texts(
             inspection.table,
@@ -178,7 +197,13 @@ class TableData:
             return self._text_spec(prepared, names, num_train, num_held)
         spec = self._table_spec(meta["task"], names, meta["feature_names"], num_train, num_held)
         scale = meta["scale"]
-        return replace(spec, target_mean=scale["target_mean"], target_std=scale["target_std"])
+        # What an earlier version has prepared does not name the columns.
+        columns = tuple(
+            TableColumn(**{**column, "values": tuple(column["values"])}) for column in meta.get("columns", [])
+        )
+        return replace(
+            spec, columns=columns, target_mean=scale["target_mean"], target_std=scale["target_std"]
+        )
 
     def splits(self, prepared: Prepared, device: torch.device) -> tuple[Split, Split]:
         """Return training and validation rows."""

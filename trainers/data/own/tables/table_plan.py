@@ -83,7 +83,8 @@ def make_plan(columns: Sequence[Column], options: DataOptions, problems: Problem
     """Decide what is learnt from what; return None where faults leave nothing to decide."""
     if options.task not in ("auto", *TASKS):
         message = f"{options.task.replace('_', ' ')} cannot be learnt from a table."
-        problems.fault("the task", message, f"Choose auto, or one of: {', '.join(TASKS)}.")
+        hint = f"Choose auto, or one of: {', '.join(TASKS)}."
+        problems.fault("the task", message, hint, suggested={"data_task": "auto"})
         return None
     label = _label_column(columns, options.label_column, problems)
     if label is None:
@@ -135,7 +136,8 @@ def _label_column(columns: Sequence[Column], wanted: str, problems: Problems) ->
     close = difflib.get_close_matches(wanted, names[:MAX_NAMES_COMPARED], n=1, cutoff=0.5)
     hint = f"Did you mean {quoted(close[0])}? " if close else ""
     hint += f"The columns are: {listed([quoted(name) for name in names], 20)}."
-    problems.fault("the label column", f"there is no column {quoted(wanted)}.", hint)
+    suggested = {"label_column": close[0] if close else ""}
+    problems.fault("the label column", f"there is no column {quoted(wanted)}.", hint, suggested=suggested)
     return None
 
 
@@ -177,7 +179,8 @@ def _class_names(label: Column, problems: Problems) -> tuple[str, ...]:
             f"it has {label.num_distinct:,} or more different values; {MAX_CLASSES:,} classes are the most."
         )
         hint = "Choose another label column, or the task tabular regression for a number."
-        problems.fault(where, message, hint)
+        suggested = {"data_task": TABULAR_REGRESSION} if label.kind == NUMBER else {}
+        problems.fault(where, message, hint, suggested=suggested)
         return ()
     longest = max(label.counts, key=len)
     if len(longest) > MAX_CLASS_NAME:
@@ -199,7 +202,14 @@ def _check_label(label: Column, task: str, *, skip: bool, problems: Problems) ->
     if label.num_missing:
         message = f"the label is missing in {label.num_missing:,} rows: lines {listed(label.missing_lines)}."
         line = label.missing_lines[0]
-        problems.unreadable(where, message, "Fill them in or delete the rows.", skip=skip, line=line)
+        problems.unreadable(
+            where,
+            message,
+            "Fill them in or delete the rows.",
+            skip=skip,
+            line=line,
+            num_samples=label.num_missing,
+        )
     if task == TABULAR_REGRESSION:
         _check_numbers(label, skip, problems)
         if label.num_numbers < MIN_ROWS:
@@ -262,7 +272,8 @@ def _check_numbers(column: Column, skip: bool, problems: Problems) -> None:
         message = f"{column.num_too_large:,} of its numbers are too large to compute with: {examples}."
         hint = f"Mend them, or take another unit; numbers up to {LARGEST_NUMBER:g} can be used."
         where, line = f"column {quoted(column.name)}", column.too_large[0][0]
-        problems.unreadable(where, message, hint, skip=skip, line=line)
+        num = column.num_too_large
+        problems.unreadable(where, message, hint, skip=skip, line=line, num_samples=num)
     if column.not_numbers:
         _fault_not_numbers(column, skip, problems)
 
@@ -273,7 +284,9 @@ def _fault_not_numbers(column: Column, skip: bool, problems: Problems) -> None:
     message = f"{column.num_numbers:,} of its values are numbers and {rest:,} are not: {examples}."
     line = column.not_numbers[0][0]
     hint = "Mend them; a number is written like 1234.5, without units or thousands marks."
-    problems.unreadable(f"column {quoted(column.name)}", message, hint, skip=skip, line=line)
+    problems.unreadable(
+        f"column {quoted(column.name)}", message, hint, skip=skip, line=line, num_samples=rest
+    )
 
 
 def _note_missing(column: Column, how: str, problems: Problems) -> None:

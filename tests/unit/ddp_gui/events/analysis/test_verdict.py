@@ -66,6 +66,20 @@ def test_a_classifier_that_only_guesses_did_not_learn() -> None:
     assert "10.5%" in said.reason and "10.0%" in said.reason
 
 
+def test_a_classifier_whose_loss_falls_to_the_end_only_had_too_few_steps() -> None:
+    events = [PLAN | {"seq": 0, "time_unix_s": 999.0, "class_names": list("abc")}]
+    events += steps(400, falling)
+    guessing = evaluated([1.19, 1.17, 1.14, 1.1], [0.33, 0.33, 0.4, 0.4])
+    said = judged([*events, *guessing], "finished")
+    assert said is not None and (said.code, said.title) == (
+        "still_improving",
+        "Still improving: train longer.",
+    )
+    assert "guessing one of 3 classes gives 33.3%" in said.reason and "falling to the end" in said.reason
+    away = evaluated([1e9, 1e8, 1e7, 1e6], [0.33, 0.33, 0.33, 0.33])
+    assert code([*events, *away]) == "did_not_learn", "it has diverged and only comes back"
+
+
 def test_learnt_still_improving_and_memorised_are_told_apart() -> None:
     plan: Event = PLAN | {"seq": 0, "time_unix_s": 999.0}
     trained = [*steps(600, falling)]

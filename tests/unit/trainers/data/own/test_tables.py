@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import pickle
 import random
 from collections.abc import Callable
@@ -18,13 +19,14 @@ from tests.unit.own_files import (
     own_cache,  # noqa: F401 - a fixture
     write,
 )
-from trainers.data.dataset import NotInstalledError
+from trainers.data.dataset import NotInstalledError, TableColumn
 from trainers.data.own.common.problems import DataError
 from trainers.data.own.common.splits import MappedRowsSplit
 from trainers.data.own.tables import table as tables_module
 from trainers.data.own.tables import table_rows
 from trainers.data.tables import TableSplit
 from trainers.data.text import TextSplit
+from trainers.report import samples
 
 CPU = torch.device("cpu")
 
@@ -432,3 +434,34 @@ def test_a_number_far_off_those_that_are_trained_on_is_refused(tmp_path: Path) -
             found.append(str(error))
     assert len(found) == 8, "those that are for validation"
     assert all("column 'x': a number lies" in words for words in found)
+
+
+def test_a_sample_shows_the_cells_as_they_were_written(tmp_path: Path) -> None:
+    """Categories by their words and not one-hot, numbers in their own units, what is missing as nothing."""
+
+    def change(index: int, row: list[str]) -> list[str]:
+        if index % 4 == 0:
+            row[1] = ""
+        return row
+
+    path = people(tmp_path / "t.csv", change=change)
+    data = own(path)
+    spec, validation = data.spec(), data.load(CPU)[1]
+    inputs, labels = validation.batch(torch.arange(len(validation)))
+    answers = [{"label": spec.class_names[label]} for label in labels.tolist()]
+    content = samples.rows(inputs, answers, spec, validation)
+    with path.open() as file:
+        header, *written = csv.reader(file)
+    assert content["columns"] == header[:3]
+    known = {(f"{float(height):.4g}", colour, float(left), tall) for height, colour, left, tall in written}
+    shown = {(f"{row['inputs'][0]:.4g}", *row["inputs"][1:], row["label"]) for row in content["rows"]}
+    assert len(shown) > 4 and shown <= known
+    assert "" in {colour for _, colour, *_ in shown}
+
+
+def test_the_rarest_categories_are_shown_as_one() -> None:
+    column = TableColumn(name="town", values=("Ulm", "Bonn"), has_other=True)
+    assert [column.written(row) for row in ([1, 0, 0], [0, 1, 0], [0, 0, 1])] == ["Ulm", "Bonn", "another"]
+    assert column.width == 3
+    assert TableColumn(name="x", has_missing=True).written([3.5, 0.0]) == 3.5
+    assert TableColumn(name="x", has_missing=True).written([0.0, 1.0]) == ""

@@ -1,9 +1,9 @@
 // Installs the package of a data set by a click, and says how far that is.
 
-import { el, setText, show } from "./dom.js";
-import { callEndpoint } from "./net.js";
+import { el, setText, show } from "../shared/dom.js";
+import { callEndpoint } from "../shared/net.js";
 import { person } from "../auth/person.js";
-import { inform } from "./toast.js";
+import { inform } from "../shared/toast.js";
 
 const ASK_EVERY_MS = 500;
 const BUTTON = "button[data-install]";

@@ -1,0 +1,79 @@
+// A file dropped anywhere on the form becomes a person's own data, the same way as by the Upload button.
+
+import { el, setText, show } from "../shared/dom.js";
+import { complain } from "../shared/toast.js";
+
+const FORM = "#start-button";
+const CHOOSE = "#choose-own-data";
+const INPUT = "#own-data input[type=file]";
+/** A browser tells of a drag again and again while it lasts, but not always of its end. */
+const OVER_AFTER_MS = 400;
+const INPUT_WITHIN_MS = 15_000;
+
+/** Listens once, on every page; only one with the form takes files. */
+export function beginDrops() {
+  const words = el("p", {});
+  const veil = el("div", { class: "ddp ddp-drop", role: "status", hidden: true }, words);
+  let timer = 0;
+  const hide = () => {
+    clearTimeout(timer);
+    show(veil, false);
+  };
+  document.addEventListener("dragover", (event) => {
+    if (!takesFiles(event)) return;
+    event.preventDefault();
+    if (!veil.isConnected) document.body.append(veil);
+    setText(words, "Drop a zip of images, a table or a text: it becomes your own data.");
+    show(veil, true);
+    clearTimeout(timer);
+    timer = setTimeout(hide, OVER_AFTER_MS);
+  });
+  document.addEventListener("drop", (event) => {
+    const { dataTransfer } = event;
+    if (!dataTransfer || !takesFiles(event)) return;
+    event.preventDefault();
+    hide();
+    take(dataTransfer.files);
+  });
+}
+
+function takesFiles(event) {
+  return event.dataTransfer?.types.includes("Files") && document.querySelector(FORM) !== null;
+}
+
+async function take(files) {
+  if (files.length !== 1) {
+    complain("Drop one file: a folder of images goes into a zip first.");
+    return;
+  }
+  const given = new DataTransfer();
+  given.items.add(files[0]);
+  /** @type {HTMLElement | null} */ (document.querySelector(CHOOSE))?.click();
+  const input = await inputThere();
+  if (input === null) {
+    complain("The file could not be taken: choose “Your own data…” and press “Upload a file”.");
+    return;
+  }
+  input.files = given.files;
+  input.dispatchEvent(new Event("change", { bubbles: true }));
+}
+
+/** The upload's input; it comes with the part of the form for own data, a moment after that was chosen. */
+function inputThere() {
+  /** @returns {HTMLInputElement | null} */
+  const find = () => document.querySelector(INPUT);
+  return new Promise((resolve) => {
+    if (find()) {
+      resolve(find());
+      return;
+    }
+    const end = () => {
+      observer.disconnect();
+      clearTimeout(timer);
+      resolve(find());
+    };
+    const observer = new MutationObserver(() => find() && end());
+    const timer = setTimeout(end, INPUT_WITHIN_MS);
+    observer.observe(document.body, { childList: true, subtree: true });
+  });
+}

@@ -1,0 +1,53 @@
+"""Values that the page suggests for the form, each applied by a click."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+
+from ddp_gui.http.visible import as_html
+from ddp_gui.train.form import Form
+
+FIELDS = ("data_path", "label_column", "data_task", "skip_unreadable", "batch_size", "nproc_per_node")
+MAX_CHARACTERS = 10_000
+CLICKED = "() => document.getElementById('suggestion').dataset.values"
+
+
+def button(values: Mapping[str, Any], words: str) -> str:
+    """Return a button that gives fields these values: assets/js/train/suggestions.js sends them."""
+    sent = html.escape(json.dumps(dict(values)), quote=True)
+    return f'<button type="button" class="ddp-suggestion" data-values="{sent}">{as_html(words)}</button>'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What takes a clicked suggestion; it is in the document and never shown."""
+
+    button: gr.Button
+    values: gr.Textbox
+
+
+def add_place() -> Place:
+    """Lay it out."""
+    return Place(
+        button=gr.Button("Use", elem_id="suggestion", elem_classes="ddp-nowhere"),
+        values=gr.Textbox(visible=False, max_length=MAX_CHARACTERS),
+    )
+
+
+def updates(form: Form, sent: str) -> list[Any]:
+    """Return what sets the controls of `FIELDS` to the values of a suggestion; other fields stay."""
+    try:
+        values = json.loads(sent)
+    except ValueError:
+        values = {}
+    if not isinstance(values, dict):
+        values = {}
+    return [
+        gr.update(value=form.shown(name, values[name])) if name in values else gr.skip() for name in FIELDS
+    ]
