@@ -12,6 +12,7 @@ from ddp_gui.events.tables import Table
 
 MAX_SLICES = 40
 DIGITS = 4
+EXACT = 9
 
 
 def of_run(series: Series) -> list[dict[str, Any]]:
@@ -33,11 +34,12 @@ def _of_rank(table: Table) -> dict[str, Any]:
         means = [np.nanmean(piece, axis=1) for piece in slices]
     return {
         "num_samples": table.length,
-        "median_s": _rounded(float(np.median(step))),
-        "p95_s": _rounded(float(np.percentile(step, 95))),
+        # The page rounds them once more: twice to few digits is not to the nearest.
+        "median_s": _rounded(float(np.median(step)), EXACT),
+        "p95_s": _rounded(float(np.percentile(step, 95)), EXACT),
         "slices": [[_rounded(float(value)) for value in mean] for mean in means],
     }
 
 
-def _rounded(value: float) -> float | None:
-    return float(f"{value:.{DIGITS}g}") if np.isfinite(value) else None
+def _rounded(value: float, digits: int = DIGITS) -> float | None:
+    return float(f"{value:.{digits}g}") if np.isfinite(value) else None

@@ -13,7 +13,9 @@ function score(answers) {
 
 /** A mark and words for one answer: right or wrong, what was said, how sure, what it really is. */
 class Verdict {
-  constructor() {
+  /** @param {boolean} isNarrow there is no room for the percentage beside the answer */
+  constructor(isNarrow = false) {
+    this.isNarrow = isNarrow;
     this.mark = el("span", { class: "ddp-verdict" });
     this.prediction = el("strong", {});
     this.truth = el("span", { class: "ddp-truth" });
@@ -27,9 +29,11 @@ class Verdict {
       this.isRight = isRight;
       this.mark.replaceChildren(icon(isRight ? "check" : "cross"));
     }
-    const said = `${answer.prediction} (${percent(answer.probability, 0)})`;
-    setText(this.prediction, isRight ? said : `said ${said}`);
-    setText(this.truth, isRight ? "right" : `truth: ${answer.label}`);
+    const said = isRight ? answer.prediction : `said ${answer.prediction}`;
+    const sure = `(${percent(answer.probability, 0)})`;
+    const truth = isRight ? "right" : `truth: ${answer.label}`;
+    setText(this.prediction, this.isNarrow ? said : `${said} ${sure}`);
+    setText(this.truth, this.isNarrow ? `${sure}, ${truth}` : truth);
     return String(isRight);
   }
 }
@@ -69,7 +73,7 @@ export class ImagesView {
 class Picture {
   constructor() {
     this.canvas = el("canvas", { role: "img" });
-    this.verdict = new Verdict();
+    this.verdict = new Verdict(true);
     this.element = el(
       "figure",
       { class: "ddp-picture" },
