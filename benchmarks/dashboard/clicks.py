@@ -123,7 +123,7 @@ def _click(page: Page, index: int) -> float | None:
     button.scroll_into_view_if_needed()
     button.hover()
     dialogs: list[FileChooser] = []
-    page.once("filechooser", dialogs.append)
+    page.once("filechooser", lambda dialog: dialogs.append(dialog))
     page.evaluate(WATCH)
     page.wait_for_timeout(QUIET_MS)
     page.mouse.down()
