@@ -101,10 +101,11 @@ def _click_all(page: Page, address: str, times: int) -> dict[str, list[float]]:
     _open(page, address)
     names: list[str] = page.evaluate(NAMES)
     found: dict[str, list[float]] = {name: [] for name in names}
-    for index, name in enumerate(names):
+    for name in found:
         for _ in range(times):
             _open(page, address)
-            if (after_ms := _click(page, index)) is not None:
+            # An earlier click may have taken it away for good, as Stop does.
+            if (after_ms := _click(page, name)) is not None:
                 found[name].append(after_ms)
     return found
 
@@ -116,10 +117,11 @@ def _open(page: Page, address: str) -> None:
     page.wait_for_timeout(QUIET_MS)
 
 
-def _click(page: Page, index: int) -> float | None:
+def _click(page: Page, name: str) -> float | None:
     """Return how many milliseconds after the press something changed; None where nothing did."""
-    button = page.evaluate_handle(f"() => ({BUTTONS})()[{index}]").as_element()
-    assert button is not None
+    found = page.evaluate_handle(f"(name) => ({BUTTONS})()[({NAMES})().indexOf(name)] ?? null", name)
+    if (button := found.as_element()) is None:
+        return None
     button.scroll_into_view_if_needed()
     button.hover()
     dialogs: list[FileChooser] = []
