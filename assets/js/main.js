@@ -10,6 +10,7 @@ import { beginInstalls } from "./machine/install.js";
 import { showDatasetGroups } from "./train/dataset_groups.js";
 import { followFolds } from "./train/folds.js";
 import { beginDrops } from "./train/drop.js";
+import { beginStart } from "./train/start.js";
 import { beginSuggestions } from "./train/suggestions.js";
 
 // Each page loads only what it shows.
@@ -63,3 +64,4 @@ beginPrinting();
 beginInstalls();
 beginSuggestions();
 beginDrops();
+beginStart();

@@ -34,6 +34,8 @@ FIELDS_A_ROW = 3
 # The share of the run that is offered as warm-up when the rate is scaled up.
 OFFERED_WARM_UP = 0.05
 OPEN_RUN = "(run_id) => { if (run_id) window.location.assign('./run?id=' + encodeURIComponent(run_id)); }"
+# assets/js/train/start.js marks it as soon as it is pressed.
+START_IS_FREE = "() => { document.getElementById('start-button').removeAttribute('aria-busy'); }"
 # Not queued and without Gradio's veil: each takes milliseconds and must not flicker.
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
@@ -353,6 +355,7 @@ class TrainPage:
         )
         # A refused start may have inspected the person's own data.
         started.failure(self._preview_for_user, self._previewed, self._said, **QUIET)
+        started.failure(None, js=START_IS_FREE, **QUIET)
         started.success(None, self._started_run, None, js=OPEN_RUN)
 
 

@@ -267,3 +267,20 @@ def test_own_data_is_inspected_by_itself_and_what_helps_is_a_click(
     expect(page.get_by_label("Batch per rank")).to_have_value("15")
     expect(problems).to_be_empty()
     assert watched.complaints == []
+
+
+def test_start_answers_a_click_at_once_and_is_free_again_when_it_is_refused(
+    server: Server, watched: Watched
+) -> None:
+    page = watched.page
+    open_form(watched, server)
+    start = page.locator("#start-button")
+    expect(start).not_to_have_attribute("aria-busy", "true")
+    rate = page.locator("#field-learning_rate").get_by_role("textbox")
+    rate.fill("nonsense")
+    rate.blur()
+    watched.wait_until_answered()
+    pressed = "(start) => { start.click(); return start.getAttribute('aria-busy'); }"
+    assert start.evaluate(pressed) == "true"
+    expect(page.get_by_test_id("toast-body")).to_be_visible()
+    expect(start).not_to_have_attribute("aria-busy", "true")
