@@ -71,6 +71,12 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--no-standby", action="store_true", help="keep no ranks ready while nothing runs: saves their memory"
     )
+    parser.add_argument(
+        "--engine",
+        choices=("local", "slurm"),
+        default="local",
+        help="where runs train: this machine, or the Slurm cluster of this login node (default: %(default)s)",
+    )
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser window")
     _add_class_options(parser)
     return parser.parse_args(arguments)
@@ -122,6 +128,7 @@ def checked_options(arguments: argparse.Namespace) -> Options:
         data_dirs=tuple(folder.resolve() for folder in arguments.data_dir),
         cpu_ranks=arguments.cpu_ranks,
         keeps_standby=not arguments.no_standby,
+        engine=arguments.engine,
     )
     options.check(found)
     return found

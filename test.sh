@@ -8,22 +8,30 @@ has_browser() {
     [ -n "${CHROMIUM:-}" ] || command -v chromium || command -v chromium-browser || command -v google-chrome
 } >/dev/null 2>&1
 
-install_browser() {
-    local as_root=()
+has_slurm() {
+    command -v slurmctld && command -v slurmd && command -v munged && command -v ip
+} >/dev/null 2>&1
+
+# What packages, and what for.
+install_packages() {
+    local what_for="$1" as_root=()
+    shift
     command -v apt-get >/dev/null || return 1
     if [ "$(id -u)" != 0 ]; then
         sudo -n true 2>/dev/null || return 1
         as_root=(sudo -n)
     fi
-    echo "Installing Chromium for the tests of the page (apt) …"
-    "${as_root[@]}" apt-get update -qq && "${as_root[@]}" apt-get install -y -qq chromium </dev/null >/dev/null
+    echo "Installing $* for $what_for (apt) …"
+    "${as_root[@]}" apt-get update -qq
+    "${as_root[@]}" apt-get install -y -qq --no-install-recommends "$@" </dev/null >/dev/null
 }
 
 # Each of the many processes would compile the project for itself.
 unset PYTHONDONTWRITEBYTECODE
 
 make_venv requirements.txt requirements-dev.txt
-has_browser || install_browser || true
+has_browser || install_packages "the tests of the page" chromium || true
+has_slurm || install_packages "the tests on a cluster" slurm-wlm munge iproute2 || true
 
 # What is broken on purpose comes by itself, two at a time: whole runs that train at full speed would be in its way.
 test_all() {
@@ -43,6 +51,11 @@ if [ $# = 0 ]; then test_all || status=$?; else "$PYTHON" -m pytest "$@" || stat
 if ! has_browser; then
     echo "NOT RUN: the tests of the page (tests/ui), because there is no Chromium here." >&2
     echo "Install it (Debian: apt install chromium) or set CHROMIUM to its path, then run ./test.sh again." >&2
+    [ -z "${CI:-}" ] || status=1
+fi
+if ! has_slurm; then
+    echo "NOT RUN: the tests on a Slurm cluster, because it is not installed here." >&2
+    echo "Install it (Debian: apt install slurm-wlm munge iproute2), then run ./test.sh again." >&2
     [ -z "${CI:-}" ] || status=1
 fi
 exit "$status"

@@ -7,8 +7,10 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainers.contract.status import LOCAL
 from trainers.machine import processor
 
+SLURM = "slurm"
 # Fewer would not show several ranks at work.
 FEWEST_CPU_RANKS_OF_A_CLASS = 2
 
@@ -39,6 +41,8 @@ class Options:
     cpu_ranks: int | None = None
     # Keep a warm pool of ranks, so that Start needs no imports.
     keeps_standby: bool = True
+    # Where runs train, by the name of an engine.
+    engine: str = LOCAL
 
     @property
     def handed_out_cpu_ranks(self) -> int | None:
@@ -69,6 +73,11 @@ def check(options: Options) -> None:
             f"{reached_by}, and without a login anybody who reaches this page can start jobs here. Either "
             "make accounts (python -m ddp_gui.accounts accounts.json add YOUR-NAME --role teacher) and add "
             "--auth-file accounts.json, or add --insecure if everybody there may do everything"
+        )
+    if options.engine == SLURM and (options.auth_file is not None or options.is_insecure):
+        raise ValueError(
+            "--engine slurm submits every job in the name of whoever started the page, so it serves nobody "
+            "else: leave out --auth-file and --insecure; each person starts a page of their own"
         )
     if (options.ssl_certfile is None) != (options.ssl_keyfile is None):
         raise ValueError("--ssl-certfile and --ssl-keyfile go together: give both or none")

@@ -34,7 +34,7 @@ from ddp_gui.machine.communication import CommunicationChecks
 from ddp_gui.machine.machine_api import MachineApi
 from ddp_gui.machine.machine_check import MachineChecks
 from ddp_gui.machine.report import MachineReport
-from ddp_gui.options import Options
+from ddp_gui.options import SLURM, Options
 from ddp_gui.plan.catalogue import CatalogueSource
 from ddp_gui.plan.package_install import PackageInstalls
 from ddp_gui.queue import queue_routes
@@ -42,7 +42,7 @@ from ddp_gui.queue.devices import Devices
 from ddp_gui.queue.presenter import QueuePresenter
 from ddp_gui.queue.queue_api import QueueApi
 from ddp_gui.queue.scheduler import Scheduler
-from ddp_gui.run import downloads, log_routes, stream
+from ddp_gui.run import downloads, elsewhere_routes, log_routes, stream
 from ddp_gui.runs import list_routes
 from ddp_gui.runs.class_api import ClassApi
 from ddp_gui.runs.exports import export_routes
@@ -55,6 +55,7 @@ from trainers.engines import registry
 from trainers.engines.base import Engine
 from trainers.engines.local.engine import LocalEngine
 from trainers.engines.local.warm_pool import WarmPool
+from trainers.engines.slurm.engine import SlurmEngine
 
 Lifespan = Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]
 
@@ -126,6 +127,17 @@ def guarded(app: FastAPI, options: Options, login: Login | None) -> App:
     return Front(Gate(inside, options.host, options.allowed_hosts), options.root_path)
 
 
+def _engine(options: Options) -> Engine:
+    if options.engine == SLURM:
+        engine = SlurmEngine()
+        try:
+            engine.capacity()
+        except OSError as error:
+            raise ValueError(f"--engine slurm is for a login node where Slurm answers: {error}") from error
+        return engine
+    return LocalEngine(WarmPool(options.runs_dir, is_on=options.keeps_standby))
+
+
 def build_app(options: Options, catalogue: CatalogueSource, login: Login | None = None) -> FastAPI:
     """Build the whole web app: our routes, and Gradio mounted below them."""
     light.lighten()
@@ -134,7 +146,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     checks = CommunicationChecks()
     machine_checks = MachineChecks(options.runs_dir)
     installs = PackageInstalls(catalogue)
-    engine = LocalEngine(WarmPool(options.runs_dir, is_on=options.keeps_standby))
+    engine = _engine(options)
     registry.register(engine)
     report = MachineReport(options.runs_dir, catalogue, checks, machine_checks, engine)
     devices = Devices(
@@ -162,6 +174,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     app.include_router(stream.make_router(store))
     app.include_router(log_routes.make_router(store))
     app.include_router(downloads.make_router(store))
+    app.include_router(elsewhere_routes.make_router(store))
     app.include_router(machine_routes.make_router(report, store, machine_checks))
     app.include_router(queue_routes.make_router(view, store))
     app.include_router(shell.make_router())

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.cluster.slurm_cluster import SlurmCluster, slurm_cluster, what_is_missing
 from tests.harness import REPOSITORY, Launcher
 from trainers.contract.rundir import RunDirectory
 
@@ -86,6 +87,15 @@ def shared_launcher(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch
     started = Launcher(tmp_path_factory.mktemp("shared") / "runs")
     yield started
     started.close()
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    """Start a real Slurm cluster of two nodes; in CI its absence is a failure."""
+    if missing := what_is_missing():
+        (pytest.fail if "CI" in os.environ else pytest.skip)(f"NOT RUN: {missing}")
+    with slurm_cluster(tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster
 
 
 @pytest.fixture

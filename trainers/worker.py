@@ -112,7 +112,12 @@ def make_run(run: RunDirectory, text: str) -> str | None:
         return f"The configuration cannot be used: {error}"
     if os.environ["RANK"] != "0":
         deadline = time.monotonic() + MADE_WITHIN_S
-        while not run.config.is_file() and time.monotonic() < deadline:
+        while not run.config.is_file():
+            if time.monotonic() > deadline:
+                return (
+                    f"Rank 0 has made no {run.config} that can be seen here. Either its own output says why, "
+                    "or its machine and this one do not share this folder."
+                )
             time.sleep(MADE_POLL_S)
         return None
     if run.path.exists():

@@ -20,6 +20,8 @@ class Machine:
 
     num_gpus: int
     num_cores: int
+    # With so many GPUs and cores each.
+    num_nodes: int = 1
     gpu_names: tuple[str, ...] = ()
     gpu_memory_bytes: int | None = None
     memory_bytes: int | None = None
@@ -59,6 +61,9 @@ class Machine:
     def describe(self) -> str:
         """Describe the devices in a sentence."""
         cores = f"{self.num_cores} CPU core{'s' if self.num_cores != 1 else ''}"
+        if self.num_nodes > 1:
+            gpus = f"{self.num_gpus} GPUs and " if self.num_gpus else ""
+            return f"A cluster of {self.num_nodes} machines, each with {gpus}at least {cores}."
         if self.gpu_obstacle is not None:
             why = f"{self.gpu_obstacle.reason} {self.gpu_obstacle.remedy}"
             return f"The GPUs here cannot be used, so ranks run on the CPU ({cores}). {why}"
@@ -74,6 +79,7 @@ def read(engine: Engine | None = None) -> Machine:
     return Machine(
         num_gpus=offered.num_gpus,
         num_cores=offered.num_cores,
+        num_nodes=offered.num_nodes,
         gpu_names=offered.gpu_names,
         gpu_memory_bytes=offered.gpu_memory_bytes,
         memory_bytes=offered.memory_bytes,

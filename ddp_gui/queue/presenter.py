@@ -25,9 +25,12 @@ from ddp_gui.queue.policy import (
 from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.queue.snapshot import Snapshot
 from ddp_gui.runs.runs import RunStore
+from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 
 MaySee = Callable[[str], bool]
 
+WAITS_ELSEWHERE = "in the cluster's queue"
 # Viewers share one snapshot for this long.
 REFRESH_EVERY_S = 0.5
 
@@ -113,16 +116,18 @@ class QueuePresenter:
         return {run.run_id: place for place, run in enumerate(self.view().order, 1)}
 
     def place(self, run_id: str, *, afresh: bool = False) -> dict[str, Any]:
-        """Return the description of a queued run; `place` is None if it is not queued."""
+        """Return the description of a queued run; `place` is None if it is not in this queue."""
         view = self.view(afresh=afresh)
         place = view.place_of(run_id)
         if place is None:
+            why = _why_its_engine_waits(self._store.open(run_id))
             return {
                 "place": None,
                 "num_waiting": len(view.order),
                 "starts_in_s": None,
-                "words": "",
-                "why": "",
+                "words": "" if why is None else WAITS_ELSEWHERE,
+                "why": why or "",
+                "can_share_gpus": False,
             }
         run = view.order[place - 1]
         starts_in_s = view.starts_in_s.get(run_id)
@@ -293,6 +298,13 @@ def _why_never(run: Waiting, needs: str, snapshot: Snapshot) -> str:
         f"It needs {needs}, but other programs are using some of the GPUs ({'; '.join(users)}). It "
         "starts when they end, or if you let it share those GPUs."
     )
+
+
+def _why_its_engine_waits(run: RunDirectory) -> str | None:
+    status = liveness.read_status(run)
+    if status.state != "queued":
+        return None
+    return liveness.engine_to_ask(run).why_it_waits(status.handle)
 
 
 def _could_share(run: Waiting, snapshot: Snapshot) -> bool:

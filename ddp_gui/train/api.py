@@ -119,7 +119,10 @@ class Api:
             run = self._store.open_to_change(run_id)
             command_id, message = None, "Removed from the queue."
             if not (run.queued.exists() and self._line.take_out(run)):
+                is_waiting = liveness.read_status(run).state == "queued"  # in the queue of its engine
                 command_id = launcher.stop(run, save=save)
+                if is_waiting:
+                    return _answer(run, message) | {"command_id": None}
                 message = "Saving a checkpoint, then stopping." if save else "Stopping without saving."
             return _answer(run, message) | {"command_id": command_id}
 

@@ -48,10 +48,14 @@ FINE_TUNING_FIELDS = ("pretrained_path", "hub_offline")
 
 
 class Form:
-    """The controls of the fields, in the order of the configuration."""
+    """The controls of the fields, in the order of the configuration.
+
+    Attributes:
+        catalogue: what is offered; it is replaced when a data set was installed.
+    """
 
     def __init__(self, catalogue: Catalogue, machine: Machine) -> None:
-        self._catalogue = catalogue
+        self.catalogue = catalogue
         self._machine = machine
         self._own_options = catalogue.own_options()
         self._unset = (
@@ -86,7 +90,7 @@ class Form:
 
     def is_own_data(self, raw: Mapping[str, Any]) -> bool:
         """Tell whether a configuration names a person's own data."""
-        return raw.get("dataset") in self._catalogue.own_data
+        return raw.get("dataset") in self.catalogue.own_data
 
     def usual_values(self) -> dict[str, Any]:
         """Return what the form holds when it is opened, by field: the first preset."""
@@ -109,7 +113,7 @@ class Form:
             if isinstance(raw.get(name), str):
                 raw[name] = as_number(raw[name], is_whole=is_whole)
         for name in self._own_options:
-            if not self._catalogue.means_something(name, raw):
+            if not self.catalogue.means_something(name, raw):
                 del raw[name]
         return raw
 
@@ -117,7 +121,7 @@ class Form:
         """Return the fields that mean something with some values of another field only, by that field."""
         found: dict[str, list[str]] = {}
         for name in [*config_module.settings(), *self._own_options]:
-            if (only_with := self._catalogue.only_with(name)) is not None:
+            if (only_with := self.catalogue.only_with(name)) is not None:
                 found.setdefault(only_with[0], []).append(name)
         return found
 
@@ -125,13 +129,9 @@ class Form:
         """Hide the fields, such as momentum, that mean nothing with this value of another one."""
         # "hidden" and not False: the control stays in the document and keeps its value.
         return [
-            gr.update(visible=self._catalogue.means_something(name, {other: value}) or "hidden")
+            gr.update(visible=self.catalogue.means_something(name, {other: value}) or "hidden")
             for name in self.depending()[other]
         ]
-
-    def take_catalogue(self, catalogue: Catalogue) -> None:
-        """Offer what this catalogue has from now on; it has other data sets than the one before."""
-        self._catalogue = catalogue
 
     def dataset_choices(self) -> list[tuple[str, str]]:
         """Return (label, name) of the data sets."""
@@ -141,24 +141,24 @@ class Form:
         """Return (label, name, group) of the data sets, those of a group together; one's own are last."""
         found = [
             (dataset.label, dataset.name, DATASET_GROUPS.get(dataset.task, OTHER_DATASETS))
-            for dataset in self._catalogue.datasets.values()
+            for dataset in self.catalogue.datasets.values()
         ]
         order = [*dict.fromkeys(DATASET_GROUPS.values()), OTHER_DATASETS]
         found.sort(key=lambda entry: order.index(entry[2]))
-        return found + [(f"{label}…", name, "Your own") for name, label in self._catalogue.own_data.items()]
+        return found + [(f"{label}…", name, "Your own") for name, label in self.catalogue.own_data.items()]
 
     def model_choices(self, dataset: str) -> list[tuple[str, str]]:
         """Return (label, name) of the models that can learn from a data set."""
-        return [(model.label, model.name) for model in self._catalogue.models_for(dataset)]
+        return [(model.label, model.name) for model in self.catalogue.models_for(dataset)]
 
     def model_choices_for_task(self, task: str) -> list[tuple[str, str]]:
         """Return (label, name) of the models that can do a task."""
-        fitting = [model for model in self._catalogue.models.values() if task in model.tasks]
+        fitting = [model for model in self.catalogue.models.values() if task in model.tasks]
         return [(model.label, model.name) for model in sorted(fitting, key=lambda model: model.may_have_path)]
 
     def size_choices(self, model_name: str, dataset: str) -> list[tuple[str, str]]:
         """Return (label, name) of a model's sizes, with their parameters for this data set."""
-        model = self._catalogue.models.get(model_name)
+        model = self.catalogue.models.get(model_name)
         if model is None:
             return [("usual", "")]
         choices = []
@@ -170,10 +170,10 @@ class Form:
 
     def strategy_choices(self, model_name: str) -> list[tuple[str, str]]:
         """Return (label, name) of the strategies that can train a model."""
-        model = self._catalogue.models.get(model_name)
+        model = self.catalogue.models.get(model_name)
         return [
             (strategy.label, strategy.name)
-            for strategy in self._catalogue.strategies.values()
+            for strategy in self.catalogue.strategies.values()
             if model is None or strategy.name in model.strategies
         ]
 
@@ -185,7 +185,7 @@ class Form:
             "value": self._defaults[name],
             "elem_id": f"field-{name}",
         }
-        if not self._catalogue.means_something(name, self._defaults):
+        if not self.catalogue.means_something(name, self._defaults):
             common["visible"] = "hidden"
         option = self._own_options.get(name)
         kind, is_optional = (

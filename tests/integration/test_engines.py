@@ -1,17 +1,18 @@
-"""What every engine promises, held against the local one and one that knows no process of this machine."""
+"""What every engine promises: the local one, Slurm with two nodes, and one that knows no process here."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from tests.cluster.slurm_cluster import SlurmCluster
 from tests.harness import create_run, processes_of, wait_until
 from tests.integration.cluster_engine import ClusterEngine
 from trainers.contract import events, tickets
@@ -22,6 +23,8 @@ from trainers.contract.tickets import Grant, Ticket
 from trainers.engines import liveness, registry
 from trainers.engines.base import Engine, Launch
 from trainers.engines.local.engine import LocalEngine
+from trainers.engines.slurm.client import Slurm
+from trainers.engines.slurm.engine import SlurmEngine
 
 END_S = 180.0
 FOR_EVER = {"num_epochs": 100_000}
@@ -34,9 +37,11 @@ class Place:
     engine: Engine
     lose: Callable[[RunDirectory], None]
     runs_dir: Path
+    program: str = "torchrun"
+    shape: Mapping[str, int] = field(default_factory=dict)
 
     def start(self, **values: Any) -> tuple[RunDirectory, Launch]:
-        run = create_run(self.runs_dir, **values)
+        run = create_run(self.runs_dir, **self.shape, **values)
         now = time.time()
         grant = Grant(token=uuid.uuid4().hex, granted_unix_s=now, gpus=())
         ticket = Ticket(person="", kind="cpu", num_ranks=2, asked_unix_s=now, grant=grant)
@@ -52,13 +57,36 @@ def kill_supervisor(run: RunDirectory) -> None:
     psutil.Process(pid).kill()
 
 
-@pytest.fixture(params=["local", "made_up_cluster"])
+def kill_head(run: RunDirectory) -> None:
+    """Kill what keeps the status, as when its node loses its power."""
+    for process in processes_of(run):
+        if "several_nodes.node" in (words := " ".join(process.cmdline())) and "--node-rank 0 " in words:
+            process.kill()
+
+
+def place_of(name: str, runs_dir: Path, request: pytest.FixtureRequest) -> Place:
+    if name == "local":
+        return Place(engine=LocalEngine(), lose=kill_supervisor, runs_dir=runs_dir)
+    if name == "made_up_cluster":
+        made_up = ClusterEngine()
+        return Place(engine=made_up, lose=made_up.forget, runs_dir=runs_dir)
+    cluster: SlurmCluster = request.getfixturevalue("slurm")
+
+    return Place(
+        engine=SlurmEngine(Slurm(cluster.environment)),
+        lose=kill_head,
+        runs_dir=runs_dir,
+        program="trainers.engines.slurm.submit",
+        shape={"num_nodes": 2, "nproc_per_node": 1},
+    )
+
+
+@pytest.fixture(params=["local", "made_up_cluster", "slurm"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    cluster = ClusterEngine()
-    engine, lose = (LocalEngine(), kill_supervisor) if request.param == "local" else (cluster, cluster.forget)
+    made = place_of(request.param, tmp_path, request)
     before = dict(registry._ENGINES)
-    registry.register(engine)
-    yield Place(engine=engine, lose=lose, runs_dir=tmp_path)
+    registry.register(made.engine)
+    yield made
     for path in tmp_path.iterdir():
         for process in processes_of(RunDirectory(path)) if path.is_dir() else []:
             process.kill()
@@ -137,14 +165,15 @@ def test_logs_are_those_of_the_ranks_rank_0_first(place: Place) -> None:
 
 
 def test_more_nodes_than_there_are_is_refused_in_words(place: Place) -> None:
-    assert place.engine.check(Config()) == []
-    (problem,) = place.engine.check(Config(num_nodes=2))
-    assert problem.field == "num_nodes" and problem.value == 2 and "1" in problem.allowed
+    most = place.engine.capacity().num_nodes
+    assert place.engine.check(Config(num_nodes=most)) == []
+    (problem,) = place.engine.check(Config(num_nodes=most + 1))
+    assert problem.field == "num_nodes" and problem.value == most + 1 and str(most) in problem.allowed
 
 
 def test_its_command_is_one_that_can_be_typed(place: Place) -> None:
     command = place.engine.command(Config(nproc_per_node=2), "runs/x-1", 70)
-    assert any(Path(word).name == "torchrun" for word in command) and command[-2:] == ["--resume", "70"]
+    assert any(Path(word).name == place.program for word in command) and command[-2:] == ["--resume", "70"]
 
 
 def test_a_run_of_an_engine_that_is_not_here_is_lost_and_says_so(tmp_path: Path) -> None:

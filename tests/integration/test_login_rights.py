@@ -98,8 +98,10 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/live/runs/{run_id}/log/{source}": ("see", ""),
     "/live/runs/{run_id}/log/{source}/search": ("see", "?words=a"),
     "/live/runs/{run_id}/checkpoints/{step}/download": ("see", ""),
+    "/live/runs/{run_id}/elsewhere": ("see", ""),
+    "/live/runs/{run_id}/elsewhere/{target}": ("see", ""),
 }
-PLACES = {"kind": "csv", "source": "0", "step": "7"}
+PLACES = {"kind": "csv", "source": "0", "step": "7", "target": "slurm"}
 # Below these only files lie, and Gradio.
 MOUNTED = {"/live/assets/css", "/live/assets/js", "/live/assets/icons", ""}
 

@@ -110,6 +110,11 @@ class Engine(ABC):
         It makes a new run in `run_dir`; with `resume_step` it resumes the one that is there.
         """
 
+    def why_it_waits(self, handle: Handle) -> str | None:
+        """Return in words why a run that it has taken waits; None where no run waits for it."""
+        del handle
+        return None
+
     # What an engine may keep ready, so that a run starts sooner. Most keep nothing.
 
     def begin(self) -> None:  # noqa: B027

@@ -21,15 +21,25 @@ _NO_SECRETS = frozenset({"PWD"})
 _ADDRESS_WITH_USER = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s@]*@", re.IGNORECASE)
 
 
-def for_a_child(more: Mapping[str, str] | None = None, *, keep: Collection[str] = ()) -> dict[str, str]:
+def for_a_child(
+    more: Mapping[str, str] | None = None,
+    *,
+    keep: Collection[str] = (),
+    without: re.Pattern[str] | None = None,
+) -> dict[str, str]:
     """Return the environment for a process: this one's without secrets, then `more`.
 
     A secret is told by its name (token, key, password, ...) or by an address with a user in it.
 
     Args:
         keep: names of those that the process has a use for.
+        without: the beginnings of names that mean something else to it than to this process.
     """
-    kept = {name: value for name, value in os.environ.items() if name in keep or not _is_secret(name, value)}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if (name in keep or not _is_secret(name, value)) and not (without and without.match(name))
+    }
     return kept | dict(more or {})
 
 

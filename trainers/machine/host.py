@@ -50,3 +50,11 @@ def memory_bytes() -> tuple[int, int]:
     """Return the machine's memory in use and in all; what can be given back at once is not in use."""
     memory = psutil.virtual_memory()
     return int(memory.total - memory.available), int(memory.total)
+
+
+def interfaces() -> dict[str, set[str]]:
+    """Return the addresses of each network interface, without the % and the interface that IPv6 may add."""
+    return {
+        name: {known.address.partition("%")[0] for known in addresses}
+        for name, addresses in psutil.net_if_addrs().items()
+    }

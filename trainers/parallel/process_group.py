@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from trainers.engines.local.torchrun import STORE
+from trainers.engines.several_nodes import route
 from trainers.machine.cuda_environment import Obstacle
 from trainers.parallel import devices, host_memory
 
@@ -85,6 +86,8 @@ def join(wanted_device: str, timeout: timedelta = COLLECTIVE_TIMEOUT) -> World:
         stay_on_loopback()
         store = dist.FileStore(str(local_store()))
         store.set_timeout(timeout)
+    else:
+        use_interface_towards(os.environ["MASTER_ADDR"])
     dist.init_process_group(
         backend=choice.backend,
         timeout=timeout,
@@ -129,6 +132,17 @@ def stay_on_loopback() -> None:
     for loopback in ("lo", "lo0"):  # Linux, macOS
         if loopback in names:
             os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = loopback
+
+
+def use_interface_towards(address: str) -> None:
+    """Let gloo and NCCL use the interface by which the first machine is reached, where nobody named one.
+
+    Left alone, gloo takes the address of this machine's name, which on Debian only this machine can reach.
+    """
+    interface = route.interface_towards(address)
+    if interface is not None:
+        for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+            os.environ.setdefault(name, interface)
 
 
 def leave() -> None:

@@ -15,7 +15,7 @@ class Basics:
     dataset: str = setting("fashion_mnist", label="Data set", help="What it learns from.", catalog="datasets")
     nproc_per_node: int = setting(
         2,
-        label="GPUs",
+        label="Ranks",
         term="rank",
         help="Ranks on each machine: one per GPU, or processes on the CPU if there is no GPU.",
         minimum=1,
@@ -25,7 +25,7 @@ class Basics:
         1,
         label="Machines",
         help="How many machines train together, each with as many ranks. This machine alone is 1.",
-        topic="where",  # no engine has more than one machine yet, so the form does not ask
+        topic="where",  # the form asks only where there are several
         minimum=1,
         maximum=1024,
     )

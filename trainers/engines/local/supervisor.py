@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from trainers.contract import events, tickets
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile, State
 from trainers.contract.rundir import RunDirectory, Status
-from trainers.contract.status import process_handle
+from trainers.contract.status import LOCAL, Handle, process_handle
 from trainers.engines.local import final_events, notify, torchrun_process
 from trainers.engines.local.diagnosis import autopsy
 from trainers.engines.local.diagnosis.autopsy import Cause
@@ -38,6 +38,8 @@ from trainers.machine.clock import now_unix_s
 from trainers.machine.processes import ProcessTree
 
 POLL_S = 0.05
+# Starts torchrun for a run, its configuration, the step to resume from, and where its ranks read commands.
+Starter = Callable[[RunDirectory, Config, int | None, int], TorchrunProcess]
 _FOLLOWED = ("state", "command", "plan", "checkpoint")
 
 
@@ -77,10 +79,24 @@ def supervise(
 
 
 class Supervisor:
-    """One start of one run, from launching torchrun to the final status."""
+    """One start of one run, from launching torchrun to the final status.
 
-    def __init__(self, run: RunDirectory, resume_step: int | None, warm: WarmTorchrun | None = None) -> None:
+    Args:
+        start: starts torchrun.
+        job: the engine to which the run belongs and its handle; None: this process of this machine.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        resume_step: int | None,
+        warm: WarmTorchrun | None = None,
+        *,
+        start: Starter = torchrun_process.start,
+        job: tuple[str, Handle] | None = None,
+    ) -> None:
         self._run = run
+        self._start = start
         self._resume_step = resume_step
         self._warm = warm
         self._was_warm = False
@@ -95,9 +111,8 @@ class Supervisor:
         self._num_steps: int | None = None
         self._is_all_saved = False
         self._status_is_saved = False
-        me = psutil.Process()
-        handle = process_handle(me.pid, me.create_time())
-        self._status = Status(state="starting", handle=handle, started_unix_s=now_unix_s())
+        engine, handle = job or (LOCAL, _own_handle())
+        self._status = Status(state="starting", engine=engine, handle=handle, started_unix_s=now_unix_s())
 
     def run_to_end(self) -> int:
         """Start torchrun, follow it to its end, write the final events; return its exit code."""
@@ -164,7 +179,7 @@ class Supervisor:
         else:
             if warm is not None:
                 ProcessTree(os.getpid(), with_root=False).kill()  # what is left of it
-            assembled = torchrun_process.start(self._run, config, self._resume_step, offset)
+            assembled = self._start(self._run, config, self._resume_step, offset)
         self._torchrun_dir = assembled.details
         if assembled.board is not None:
             self._guard.watch_ranks(config, assembled.board)
@@ -244,6 +259,11 @@ class Supervisor:
         final_events.insist("status.json", lambda: self._run.write_status(self._status))
         if (problem := notify.run_ended(self._run, state, reason)) is not None:
             final_events.say(self._run, [("warning", problem.fields())])
+
+
+def _own_handle() -> Handle:
+    me = psutil.Process()
+    return process_handle(me.pid, me.create_time())
 
 
 if __name__ == "__main__":

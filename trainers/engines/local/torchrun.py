@@ -24,6 +24,9 @@ _NO_PORT = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 # The store only grows, so torchrun says seldom that it lives: on one machine nobody else wants to know.
 _RENDEZVOUS = ("--rdzv-backend", "c10d", "--rdzv-conf", "store_type=file,keep_alive_interval=3600")
 
+# torchrun's option for its own folder, as its environment has it.
+LOG_DIR = "PET_LOG_DIR"
+
 _SUMMARY_RANK = re.compile(
     r"rank\s*:\s*(?P<rank>\d+) \(local_rank: \d+\)\s*\n\s*exitcode\s*:\s*(?P<code>-?\d+)"
 )
@@ -80,7 +83,7 @@ def by_hand(module: str, *arguments: str) -> str:
 def torchrun_options(log_dir: Path) -> Mapping[str, str]:
     """Return options for the environment: so the arguments stay those of the literal command."""
     # One machine: a host name that does not resolve (offline, VPN) must not matter.
-    return {"PET_LOG_DIR": str(log_dir), "PET_LOCAL_ADDR": "127.0.0.1", **_NO_PORT}
+    return {LOG_DIR: str(log_dir), "PET_LOCAL_ADDR": "127.0.0.1", **_NO_PORT}
 
 
 class RendezvousFiles:

@@ -61,8 +61,8 @@ def start(
     log, details = run.logs / LOG, run.logs / DETAILS
     board = Board(config.world_size) if heartbeat_board.can_be_watched() else None
     command = worker_arguments(config, run.path, resume_step)
-    variables = {COMMANDS_OFFSET: str(commands_offset)}
-    process = _launch(command, log, details, board, variables)
+    variables = {**_on_one_machine(details), COMMANDS_OFFSET: str(commands_offset)}
+    process = launch(command, log, details, board, variables)
     return TorchrunProcess(process=process, details=details, board=board)
 
 
@@ -80,8 +80,8 @@ class WarmTorchrun:
         self._board = Board(num_ranks)
         self._pipes = Pipes(num_ranks)
         command = torchrun_arguments(num_ranks, "trainers.warm.warm_worker")
-        variables = {orders.ADDRESSES: self._pipes.addresses}
-        self.process = _launch(command, folder / LOG, folder / DETAILS, self._board, variables)
+        variables = {**_on_one_machine(folder / DETAILS), orders.ADDRESSES: self._pipes.addresses}
+        self.process = launch(command, folder / LOG, folder / DETAILS, self._board, variables)
 
     @property
     def is_ready(self) -> bool:
@@ -120,15 +120,26 @@ class WarmTorchrun:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-def _launch(
+def _on_one_machine(details: Path) -> dict[str, str]:
+    """Return how torchrun and its ranks meet on this machine."""
+    # What is in memory goes with this process, so nothing of it has to be tidied up.
+    return {**torchrun_options(details), **RendezvousFiles().environment}
+
+
+def launch(
     arguments: Sequence[str], log: Path, details: Path, board: Board | None, variables: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start torchrun, which the kernel ends with this process."""
+    """Start torchrun, which the kernel ends with this process.
+
+    Args:
+        variables: of its environment: how it and its ranks meet, and what the ranks are to do.
+
+    Raises:
+        OSError: when it cannot be started.
+    """
     for left in (details, log):  # in a copied run they may be links to anywhere
         plain_files.remove(left)
-    # What is in memory goes with this process, so nothing of it has to be tidied up.
-    rendezvous = RendezvousFiles().environment
-    more = {**torchrun_options(details), **rendezvous, SUPERVISED: "1", **variables}
+    more = {SUPERVISED: "1", **variables}
     if board is not None:
         more[heartbeat_board.ADDRESS] = board.address
     lifeline = [sys.executable, "-m", "trainers.machine.lifeline", str(os.getpid())]

@@ -15,7 +15,7 @@ from tests.harness import REPOSITORY, wait_until
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats.collectives import Collective, Group, gaps
-from trainers.engines.heartbeats.heartbeat_board import COMPUTING, Beat, Board
+from trainers.engines.heartbeats.heartbeat_board import COMPUTING, Beat, Board, Place
 from trainers.engines.local.diagnosis import hang_watch, stacks
 from trainers.engines.local.diagnosis.hangs import RankWatch, Suspicion
 from trainers.engines.local.diagnosis.stacks import Frame, Stacks, Thread
@@ -215,6 +215,27 @@ def test_stacks_that_tell_of_work_are_read_at_once(
     beat = Beat(count=9, pid=1, step=4, doing=COMPUTING, is_on_gpu=True)
     subject._watches = [RankWatch(rank, beat=beat, silent_s=10.0) for rank in range(4)]
     assert not subject.is_at_work()
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_rank_that_has_gone_on_while_its_stack_was_read_does_not_hang(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+) -> None:
+    board = Board(1)
+    place = Place(board.address, 0)
+    place.beat(COMPUTING, 4)
+    subject = hang_watch.HangWatch(run, Config(), board)
+    subject._watches = [RankWatch(0, beat=board.read(0), silent_s=100.0, idle_s=100.0)]
+
+    def slow_read(_pid: int, _log: Path) -> Stacks:
+        if goes_on:
+            place.beat(COMPUTING, 5)
+        return standing(IN_LINEAR, IN_LOOP)
+
+    monkeypatch.setattr(stacks, "read", slow_read)
+    monkeypatch.setattr(hang_watch, "ANSWER_WITHIN_S", 0.0)
+    found = subject._examine(Suspicion(ranks=(0,), is_certain=True))
+    assert (found is None) is goes_on
 
 
 ALL_REDUCE = Collective(number=418, name="all-reduce", dtype="float32", num_bytes=1_200_000)

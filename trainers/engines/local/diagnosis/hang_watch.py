@@ -115,12 +115,18 @@ class HangWatch:
         views = {rank: answer.groups for rank, answer in answers.items()}
         behind = collectives.behind_on_gpu(answers)
         culprits = culprits_of(suspicion, self._watches, standing, views, behind)
-        if not culprits:
+        # Reading stacks takes seconds: on a busy machine one that was only slow has gone on meanwhile.
+        if not culprits or any(self._has_gone_on(rank) for rank in culprits):
             return None
         cause = describe(culprits, self._watches, standing, collectives.gaps(views), behind)
         dump = self._keep(cause, standing)
         where = "" if dump is None else f" Every rank's stack is in logs/{dump.name}."
         return replace(cause, hint=f"{cause.hint}{where}")
+
+    def _has_gone_on(self, rank: int) -> bool:
+        """Tell whether a rank has beaten since the last look."""
+        newest, seen = self._board.read(rank), self._watches[rank].beat
+        return newest is not None and (seen is None or newest.count != seen.count)
 
     def _stacks(self) -> dict[int, Stacks]:
         there = {watch.rank: watch.beat.pid for watch in self._watches if watch.beat and not watch.is_gone}

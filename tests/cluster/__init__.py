@@ -1,0 +1,1 @@
+"""Several machines on one: network namespaces, and real daemons of a real cluster in them."""

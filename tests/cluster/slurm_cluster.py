@@ -1,0 +1,210 @@
+"""A real Slurm cluster for tests: Debian's daemons with a configuration of their own, on two made-up hosts.
+
+The controller runs on a login node, where Slurm's commands are run too; no service of the system is touched,
+and every daemon is ended by its own process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.cluster.network import Host, Network, network
+from tests.harness import wait_until
+
+NODES = ("node1", "node2")
+PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "ip", "nsenter")
+COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "srun")
+UP_S = 30.0
+END_S = 10.0
+CORES_A_NODE = 4
+
+_CONFIGURATION = """\
+ClusterName=test
+SlurmctldHost=login({login})
+SlurmctldPort={controller_port}
+SlurmdPort={node_port}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={socket}
+CryptoType=crypto/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+MpiDefault=none
+SwitchType=switch/none
+ReturnToService=2
+SlurmdTimeout=300
+InactiveLimit=0
+KillWait=5
+MinJobAge=300
+SlurmdParameters=config_overrides
+SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0,requeue_delay=1
+{nodes}
+PartitionName=lab Nodes={names} Default=YES MaxTime=00:30:00 State=UP
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmCluster:
+    """A cluster that answers.
+
+    Attributes:
+        environment: with which Slurm's commands find it.
+    """
+
+    network: Network
+    environment: Mapping[str, str]
+    folder: Path
+
+    def ask(self, *command: str) -> str:
+        """Return what one of Slurm's commands prints.
+
+        Raises:
+            CalledProcessError: when it fails.
+        """
+        environment = {**os.environ, **self.environment}
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=True, timeout=UP_S
+        ).stdout
+
+    def wait_until_idle(self) -> None:
+        """Wait until no job is on any node."""
+        wait_until("both nodes being idle", lambda: _num_idle(self) == len(NODES), UP_S)
+
+
+def what_is_missing() -> str:
+    """Return why no cluster can be made here; empty where one can."""
+    missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    if missing:
+        return f"{', '.join(missing)} not installed: apt-get install slurm-wlm munge"
+    return "" if os.geteuid() == 0 else "network namespaces and Slurm's daemons need root"
+
+
+@contextlib.contextmanager
+def slurm_cluster(folder: Path) -> Iterator[SlurmCluster]:
+    """Start the daemons; when the block ends, each is ended and waited for."""
+    with contextlib.ExitStack() as stack:
+        made = stack.enter_context(network(folder, NODES))
+        socket = _start_munge(stack, folder)
+        configuration = _write_configuration(folder, made, socket)
+        for name in ("state", *(f"spool-{node}" for node in NODES)):
+            (folder / name).mkdir()
+        environment = {"SLURM_CONF": str(configuration)}
+        _start(stack, folder, "slurmctld", made.login.inside(["slurmctld", "-D"]), environment)
+        for host in made.hosts:
+            command = host.inside(["slurmd", "-D", "-N", host.name])
+            _start(stack, folder, f"slurmd-{host.name}", command, environment)
+        path = f"{_commands_on(made.login, folder)}{os.pathsep}{os.environ['PATH']}"
+        cluster = SlurmCluster(network=made, environment={**environment, "PATH": path}, folder=folder)
+        cluster.wait_until_idle()
+        yield cluster
+
+
+def _commands_on(host: Host, folder: Path) -> Path:
+    """Return a folder with Slurm's commands, each of which runs on a host."""
+    commands = folder / "bin"
+    commands.mkdir()
+    for name in COMMANDS:
+        script = commands / name
+        words = shlex.join(host.inside([shutil.which(name) or name]))
+        script.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+        script.chmod(0o755)
+    return commands
+
+
+def _start_munge(stack: contextlib.ExitStack, folder: Path) -> Path:
+    """Start an authentication daemon with a key of its own; return its socket."""
+    # It refuses folders that others may write to, such as /tmp above ours: a run of its own lies in /run.
+    place = Path("/run") / f"ddp-munge-{os.getpid()}-{secrets.token_hex(4)}"
+    place.mkdir()
+    place.chmod(0o755)  # whatever the umask is: a test may have begun to keep files private
+    stack.callback(shutil.rmtree, place)
+    key = place / "key"
+    key.touch(mode=0o600)
+    key.write_bytes(secrets.token_bytes(1024))
+    options = {
+        "key-file": key,
+        "socket": place / "socket",
+        "pid-file": place / "pid",
+        "log-file": place / "log",
+        "seed-file": place / "seed",
+    }
+    arguments = [f"--{name}={value}" for name, value in options.items()]
+    _start(stack, folder, "munged", ["munged", "--foreground", *arguments], {})
+    wait_until("munge's socket", (place / "socket").exists, UP_S)
+    return place / "socket"
+
+
+def _write_configuration(folder: Path, made: Network, socket: Path) -> Path:
+    number = os.getpid() % 20_000
+    nodes = "\n".join(
+        f"NodeName={host.name} NodeAddr={host.address} CPUs={CORES_A_NODE} RealMemory=8000 State=UNKNOWN"
+        for host in made.hosts
+    )
+    path = folder / "slurm.conf"
+    path.write_text(
+        _CONFIGURATION.format(
+            login=made.login.address,
+            controller_port=20_000 + number,
+            node_port=40_001 + number,
+            socket=socket,
+            folder=folder,
+            nodes=nodes,
+            names=",".join(NODES),
+        )
+    )
+    return path
+
+
+def _start(
+    stack: contextlib.ExitStack,
+    folder: Path,
+    name: str,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+) -> None:
+    """Start a daemon in the foreground; it is ended with the stack."""
+    # slurmd tells its jobs how many threads it was itself allowed.
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "SLURM_"))}
+    log = stack.enter_context((folder / f"{name}.out").open("wb"))
+    process = subprocess.Popen(
+        command, env={**kept, **environment}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+    )
+    stack.callback(_end, process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _num_idle(cluster: SlurmCluster) -> int:
+    try:
+        states = cluster.ask("sinfo", "--noheader", "--Node", "--format=%T").split()
+    except subprocess.CalledProcessError:
+        time.sleep(0.2)
+        return 0
+    return states.count("idle")

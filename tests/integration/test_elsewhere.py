@@ -1,0 +1,138 @@
+"""What takes a run elsewhere, followed to the end: two torchruns on this machine stand for two machines.
+
+There is no Slurm and no cloud here: srun and scontrol are stand-ins that start the processes which the real
+ones would start, and SkyPilot's variables are set by the test.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ddp_gui.launch.elsewhere import job as jobs
+from ddp_gui.launch.elsewhere import sbatch, skypilot, torchrun_pair
+from ddp_gui.launch.elsewhere.job import PORT, Job
+from tests.harness import END_TIMEOUT_S, REPOSITORY, SMALL, all_events, processes_of
+from tools.page_driver import free_port
+from trainers.contract import config
+from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
+
+HERE = "127.0.0.1"
+NODES = "cpu[1-2]"
+NUM_STEPS = 5
+# Starts what srun would start, once a node, both on this machine; ends as the worst of them.
+SRUN = """#!/bin/bash
+while [[ "$1" == --* ]]; do shift; done
+SLURM_NODEID=0 "$@" & first=$!
+SLURM_NODEID=1 "$@" & second=$!
+wait "$first" && wait "$second"
+"""
+SCONTROL = f"""#!/bin/bash
+[[ "$*" == 'show hostnames {NODES}' ]] && printf '{HERE}\\n{HERE}\\n'
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    values = {**SMALL, "nproc_per_node": 1, "max_steps": NUM_STEPS, "name": "it's $(hostname) & `date`"}
+    return jobs.of_run(
+        RunDirectory(tmp_path / "digits-mlp-1"),
+        config.parse(values),
+        runs_dir=str(tmp_path),
+        project=str(REPOSITORY),
+        num_nodes=2,
+        with_gpus=False,
+    )
+
+
+def test_the_torchrun_commands_train_to_the_end(job: Job) -> None:
+    text = (
+        torchrun_pair.text(job)
+        .replace(torchrun_pair.FIRST_ADDRESS, HERE)
+        .replace(str(PORT), str(free_port()))
+    )
+    _, first, second = text.split("# Machine ")
+    # What stands before the first line break is the rest of the comment.
+    give([f"# {first}", f"# {second}"])
+    assert_trained(RunDirectory(Path(job.runs_dir) / job.new_run), job)
+
+
+def test_the_slurm_script_trains_to_the_end(job: Job, tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name, script in (("srun", SRUN), ("scontrol", SCONTROL)):
+        (tools / name).write_text(script)
+        (tools / name).chmod(0o700)
+    number = str(free_port_of_a_job())
+    slurm = {"SLURM_JOB_ID": number, "SLURM_JOB_NODELIST": NODES, "SLURM_CPUS_PER_TASK": "1"}
+    give([sbatch.text(job)], [slurm], tools)
+    assert_trained(RunDirectory(tmp_path / f"{job.run_id}-job{number}"), job)
+
+
+def test_the_script_of_the_skypilot_task_trains_to_the_end(job: Job, tmp_path: Path) -> None:
+    script = yaml.safe_load(skypilot.text(job))["run"].replace(str(PORT), str(free_port()))
+    machines = {"SKYPILOT_NODE_IPS": f"{HERE}\n{HERE}", "RUNS": str(tmp_path)}
+    give([script, script], [{**machines, "SKYPILOT_NODE_RANK": str(rank)} for rank in range(2)])
+    assert_trained(RunDirectory(tmp_path / job.new_run), job)
+
+
+def give(
+    scripts: Sequence[str], more: Sequence[Mapping[str, str]] = ({}, {}), tools: Path | None = None
+) -> None:
+    """Give each script to a shell of its own, in the project's folder, all at once; wait for their ends."""
+    path = f"{tools}:" if tools else ""
+    terminal = {"PATH": f"{path}{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": os.environ["HOME"]}
+    shells = [
+        subprocess.Popen(
+            ["bash", "-c", script],
+            cwd=REPOSITORY,
+            env={**terminal, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        for script, variables in zip(scripts, more, strict=False)
+    ]
+    try:
+        for shell in shells:
+            output, _ = shell.communicate(timeout=END_TIMEOUT_S)
+            assert shell.returncode == 0, output[-3000:]
+    finally:
+        for shell in shells:
+            if shell.poll() is None:
+                os.killpg(shell.pid, 9)
+                shell.wait()
+
+
+def assert_trained(run: RunDirectory, job: Job) -> None:
+    """Check that both machines' ranks took part in one whole run, with the configuration that was given."""
+    assert run.read_config() == job.config
+    told = all_events(run)
+    assert [event["step"] for event in told if event["kind"] == "step"] == list(range(1, NUM_STEPS + 1))
+    assert {
+        device["node"] for event in told if event["kind"] == "devices" for device in event["devices"]
+    } == {0, 1}
+    assert liveness.read_status(run).state == "finished"
+    assert run.list_checkpoints()[-1].step == NUM_STEPS
+    assert run.rank_log(1).exists() and processes_of(run) == []
+
+
+def free_port_of_a_job() -> int:
+    """Return a number of a job from which the script makes a port that nobody has."""
+    for number in range(os.getpid() % 5000, 10_000):
+        with socket.socket() as tried:
+            try:
+                tried.bind(("", 20_000 + number))
+            except OSError:
+                continue
+            return number
+    raise AssertionError("no port is free")

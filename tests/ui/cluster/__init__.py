@@ -1,0 +1,1 @@
+"""Tests of the page in front of a cluster."""

@@ -1,0 +1,95 @@
+"""The page on a login node: a run of two machines is started, followed, stopped and resumed through Slurm."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.cluster.slurm_cluster import SlurmCluster
+from tests.harness import processes_of, run_to_end
+from tests.ui.conftest import Watched
+from tools import page_driver
+from trainers.contract.rundir import RunDirectory
+from trainers.engines.slurm import reasons
+
+
+def test_a_run_of_two_machines_is_started_stopped_and_resumed(
+    slurm: SlurmCluster, watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in slurm.environment.items():
+        monkeypatch.setenv(name, value)
+    page, runs_dir = watched.page, tmp_path / "runs"
+    with page_driver.serve(runs_dir, page_driver.NO_STANDBY, "--engine", "slurm") as server:
+        page.goto(server.address)
+        expect(page.locator(".ddp-machine")).to_have_text(
+            "A cluster of 2 machines, each with at least 4 CPU cores."
+        )
+        page.get_by_label("Machines", exact=True).fill("2")
+        ranks = page.get_by_label("CPU ranks (up to 4)")
+        ranks.fill("1")
+        ranks.blur()
+        expect(page.locator(".ddp-equation")).to_contain_text("128")
+        expect(page.locator("#command")).to_contain_text("trainers.engines.slurm.submit")
+        page.get_by_role("button", name="Start").click()
+        page.wait_for_url("**/run?id=*")
+        run = RunDirectory(runs_dir / page.url.partition("?id=")[2])
+        state = page.locator(".ddp-pill")
+        expect(state).to_have_text("running")
+        expect(page.locator(".ddp-ranks-list > li")).to_have_count(2)
+        assert "node1" in slurm.ask("squeue", "--noheader", "--format=%N").replace("[1-2]", "1")
+        page.get_by_role("button", name="Stop", exact=True).click()
+        expect(state).to_have_text("stopped")
+        page.get_by_role("button", name="Resume", exact=True).click()
+        expect(state).to_have_text("running")
+        page.get_by_role("button", name="Stop", exact=True).click()
+        expect(state).to_have_text("stopped")
+        assert run.list_checkpoints() and (run.path / "job.sh").is_file()
+        assert watched.complaints == [] and watched.foreign_requests == []
+    slurm.wait_until_idle()
+    assert processes_of(run) == []
+
+
+def test_a_run_that_waits_in_slurm_says_why_and_is_cancelled_by_a_click(
+    slurm: SlurmCluster, watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in slurm.environment.items():
+        monkeypatch.setenv(name, value)
+    page, runs_dir = watched.page, tmp_path / "runs"
+    others = slurm.ask("sbatch", "--parsable", "--nodes=2", "--exclusive", "--wrap=sleep 600").strip()
+    with page_driver.serve(runs_dir, page_driver.NO_STANDBY, "--engine", "slurm") as server:
+        page.goto(server.address)
+        page.get_by_label("Machines", exact=True).fill("2")
+        page.get_by_role("button", name="Start").click()
+        page.wait_for_url("**/run?id=*")
+        expect(page.locator(".ddp-pill")).to_have_text("queued")
+        waiting = page.get_by_role("region", name="Waiting in the queue")
+        expect(waiting).to_contain_text("In the cluster's queue")
+        expect(waiting).to_contain_text(reasons.in_words("Resources"))
+        waiting.get_by_role("button", name="Remove from the queue").click()
+        expect(page.locator(".ddp-pill")).to_have_text("stopped")
+        expect(page.locator(".ddp-reason")).to_contain_text("It was cancelled before it began.")
+        assert watched.complaints == []
+    assert slurm.ask("squeue", "--noheader", "--format=%A").split() == [others]
+    slurm.ask("scancel", others)
+    slurm.wait_until_idle()
+
+
+def test_without_a_cluster_that_answers_the_page_is_not_served_and_says_why(
+    slurm: SlurmCluster, tmp_path: Path
+) -> None:
+    del slurm  # its commands are installed
+    command = [
+        sys.executable,
+        "app.py",
+        "--no-browser",
+        "--engine",
+        "slurm",
+        "--runs-dir",
+        str(tmp_path / "runs"),
+    ]
+    environment = {"SLURM_CONF": str(tmp_path / "there is none")}
+    code, said = run_to_end(command, 120.0, environment)
+    assert code != 0 and "--engine slurm is for a login node where Slurm answers: " in said

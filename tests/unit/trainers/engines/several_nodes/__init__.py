@@ -1,0 +1,1 @@
+"""Tests of what engines of several machines share."""

@@ -1,0 +1,96 @@
+"""What is asked of the controller, how often, and what counts while it does not answer."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+
+import pytest
+
+from trainers.engines.slurm import remembered
+from trainers.engines.slurm.remembered import Remembered, SlurmError
+
+LONG_S = 1000.0
+
+
+class Controller:
+    """Answers with how often it was asked, as long as it is up."""
+
+    def __init__(self) -> None:
+        self.is_up = True
+        self.num_asked = 0
+
+    def ask(self) -> int:
+        self.num_asked += 1
+        if not self.is_up:
+            raise SlurmError("Unable to contact slurm controller")
+        return self.num_asked
+
+
+def test_an_answer_is_kept_until_something_has_changed() -> None:
+    answers = Remembered(Controller().ask, LONG_S)
+    assert [answers.get(), answers.get()] == [1, 1]
+    answers.forget()
+    assert [answers.get(), answers.get()] == [2, 2]
+
+
+def test_an_old_answer_is_asked_for_again() -> None:
+    answers = Remembered(Controller().ask, 0.0)
+    assert [answers.get(), answers.get()] == [1, 2]
+
+
+@pytest.mark.parametrize("outlives_failures", [False, True])
+def test_a_controller_that_is_down_is_left_alone_for_a_while(
+    outlives_failures: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = Controller()
+    answers = Remembered(controller.ask, 0.0, outlives_failures=outlives_failures)
+    assert answers.get() == 1
+    controller.is_up = False
+    for _ in range(3):
+        if outlives_failures:
+            assert answers.get() == 1
+        else:
+            with pytest.raises(SlurmError, match="Unable to contact"):
+                answers.get()
+    assert controller.num_asked == 2
+    controller.is_up = True
+    monkeypatch.setattr(remembered, "RETRY_S", 0.0)
+    assert answers.get() == 3
+
+
+def test_a_first_answer_that_fails_is_an_error_and_no_nothing() -> None:
+    controller = Controller()
+    controller.is_up = False
+    answers = Remembered(controller.ask, LONG_S, outlives_failures=True)
+    for _ in range(2):
+        with pytest.raises(SlurmError, match="Unable to contact"):
+            answers.get()
+
+
+def test_while_one_thread_asks_others_have_the_last_answer_but_not_one_from_before_a_change() -> None:
+    asked, may_answer = threading.Event(), threading.Event()
+    numbers = itertools.count(1)
+
+    def ask() -> int:
+        number = next(numbers)
+        if number > 1:
+            asked.set()
+            assert may_answer.wait(60)
+        return number
+
+    answers = Remembered(ask, 0.0)
+    assert answers.get() == 1
+    slow = threading.Thread(target=answers.get)
+    slow.start()
+    assert asked.wait(60)
+    assert answers.get() == 1, "nobody waits for the one that asks"
+    answers.forget()
+    found: list[int] = []
+    waiting = threading.Thread(target=lambda: found.append(answers.get()))
+    waiting.start()
+    may_answer.set()
+    for thread in (slow, waiting):
+        thread.join(60)
+    # The question of the slow one was asked before the change: it is asked once more.
+    assert found == [3]

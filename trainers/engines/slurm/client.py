@@ -1,0 +1,205 @@
+"""Slurm's own commands, as the person would type them; what they print is read by separators."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from trainers.engines.slurm.remembered import Remembered, SlurmError
+from trainers.machine import environment
+
+# A controller that is down keeps squeue waiting for longer than anybody would.
+TIME_LIMIT_S = 8.0
+SUBMIT_LIMIT_S = 30.0
+JOBS_FRESH_S = 2.0
+PARTITIONS_FRESH_S = 30.0
+SEPARATOR = "|"
+# A person's own defaults (SQUEUE_PARTITION) would hide jobs from this program; and where the page itself runs
+# in a job, that job's variables would get into those that it submits.
+_NOT_FOR_SLURM = re.compile(r"(SQUEUE|SINFO|SCANCEL|SCONTROL)_|SLURM_(?!(CONF|CLUSTERS|JWT)$)")
+# A job that has come to its end, whatever its end was: no process of it is left.
+ENDED = frozenset(
+    {
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REVOKED",
+        "TIMEOUT",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmJob:
+    """A job as the controller sees it.
+
+    Attributes:
+        state: in full, such as PENDING.
+        reason: why it waits, in Slurm's word, such as Resources.
+        nodes: the list of its hosts, as Slurm writes it.
+    """
+
+    state: str
+    reason: str
+    nodes: str
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ENDED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """Some nodes that jobs can be sent to.
+
+    Attributes:
+        num_idle: of its nodes, without a job and up.
+        num_cores, memory_bytes: of its smallest node.
+        gres: what its nodes have besides, in Slurm's words, such as gpu:a100:4.
+    """
+
+    name: str
+    is_default: bool
+    num_nodes: int
+    num_idle: int
+    num_cores: int
+    memory_bytes: int
+    time_limit: str
+    gres: str
+
+
+class Slurm:
+    """The cluster, asked by commands; safe to be used by several threads.
+
+    Args:
+        variables: of the commands' environment, in addition to this process's.
+    """
+
+    def __init__(self, variables: Mapping[str, str] | None = None) -> None:
+        self._variables = dict(variables or {})
+        self._jobs = Remembered(self._ask_for_jobs, JOBS_FRESH_S)
+        self._partitions = Remembered(self._ask_for_partitions, PARTITIONS_FRESH_S, outlives_failures=True)
+
+    def submit(self, script: str) -> str:
+        """Submit a batch script; return the job's number.
+
+        Raises:
+            SlurmError: when it is refused.
+        """
+        said = self._ask(
+            ["sbatch", "--parsable"], SUBMIT_LIMIT_S, given=script, keep=environment.FOR_NOTIFYING
+        )
+        self.forget()
+        return said.strip().partition(";")[0]
+
+    def cancel(self, job_id: str, signal: str | None = None) -> None:
+        """End a job; with a signal, all of its processes at once.
+
+        Raises:
+            SlurmError: when the controller does not take it.
+        """
+        how = [] if signal is None else [f"--signal={signal}", "--full"]
+        self._ask(["scancel", *how, job_id], TIME_LIMIT_S)
+        self.forget()
+
+    def find(self, job_id: str) -> SlurmJob | None:
+        """Return a job of this person, ended not long ago or live; None when the controller knows none.
+
+        Raises:
+            SlurmError: when the controller does not answer.
+        """
+        return self._jobs.get().get(job_id)
+
+    def forget(self) -> None:
+        """Ask the controller anew next time."""
+        self._jobs.forget()
+
+    def partitions(self) -> list[Partition]:
+        """Return where jobs can go; as it was known last, while the controller does not answer.
+
+        Raises:
+            SlurmError: when it has not answered yet.
+        """
+        return self._partitions.get()
+
+    def _ask_for_partitions(self) -> list[Partition]:
+        form = SEPARATOR.join(("%P", "%D", "%t", "%c", "%m", "%l", "%G"))
+        found: dict[str, list[list[str]]] = {}
+        for row in self._rows(["sinfo", "--noheader", f"--format={form}"]):
+            found.setdefault(row[0], []).append(row)
+        return [_partition(name, rows) for name, rows in found.items()]
+
+    def _ask_for_jobs(self) -> Mapping[str, SlurmJob]:
+        form = SEPARATOR.join(("%A", "%T", "%r", "%N"))
+        rows = self._rows(["squeue", "--noheader", "--me", "--states=all", f"--format={form}"])
+        return {
+            number: SlurmJob(state=state, reason=reason, nodes=nodes) for number, state, reason, nodes in rows
+        }
+
+    def _rows(self, command: Sequence[str]) -> list[list[str]]:
+        said = self._ask(command, TIME_LIMIT_S)
+        width = command[-1].count(SEPARATOR) + 1
+        rows = [
+            [cell.strip() for cell in line.split(SEPARATOR)] for line in said.splitlines() if line.strip()
+        ]
+        return [row for row in rows if len(row) == width]
+
+    def _ask(
+        self,
+        command: Sequence[str],
+        limit_s: float,
+        *,
+        given: str | None = None,
+        keep: Collection[str] = (),
+    ) -> str:
+        """Run a command without secrets: Slurm stores the environment of what is submitted.
+
+        Args:
+            keep: secrets that it is given all the same.
+        """
+        try:
+            done = subprocess.run(
+                command,
+                env=environment.for_a_child(self._variables, keep=keep, without=_NOT_FOR_SLURM),
+                input=given,
+                stdin=subprocess.DEVNULL if given is None else None,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=limit_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise SlurmError(f"{command[0]} got no answer in {limit_s:.0f} s") from error
+        except FileNotFoundError as error:
+            raise SlurmError(f"there is no {command[0]} here: is this a login node?") from error
+        if done.returncode:
+            words = done.stderr.strip().splitlines()
+            raise SlurmError(words[-1] if words else f"{command[0]} ended with {done.returncode}")
+        return done.stdout
+
+
+def _partition(name: str, rows: Sequence[Sequence[str]]) -> Partition:
+    """Return a partition by its rows, one for each kind and state of its nodes."""
+    return Partition(
+        name=name.removesuffix("*"),
+        is_default=name.endswith("*"),
+        num_nodes=sum(int(row[1]) for row in rows),
+        num_idle=sum(int(row[1]) for row in rows if row[2] == "idle"),
+        num_cores=min(_number(row[3]) for row in rows),
+        memory_bytes=min(_number(row[4]) for row in rows) * 2**20,
+        time_limit=rows[0][5],
+        gres="" if rows[0][6] == "(null)" else rows[0][6],
+    )
+
+
+def _number(cell: str) -> int:
+    """Return a number of a cell; "4+" is written where the nodes differ."""
+    return int(cell.rstrip("+"))

@@ -1,0 +1,198 @@
+"""Runs as jobs of a Slurm cluster: Slurm starts them, the run's folder says what becomes of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from trainers.contract import status as status_file
+from trainers.contract import tickets
+from trainers.contract.config import Config, Problem
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import Handle, Status
+from trainers.contract.tickets import Ticket
+from trainers.engines.base import Capacity, Engine, Launch
+from trainers.engines.local import final_events
+from trainers.engines.slurm import reasons, script
+from trainers.engines.slurm.client import Partition, Slurm
+from trainers.engines.slurm.remembered import SlurmError
+from trainers.engines.true_status import true_status
+from trainers.machine.clock import now_unix_s
+
+NAME = "slurm"
+POLL_S = 0.5
+KILLED_WITHIN_S = 60.0
+CANCELLED = "It was cancelled before it began."
+
+
+class SlurmLaunch(Launch):
+    """A job that was submitted."""
+
+    def __init__(self, slurm: Slurm, job_id: str) -> None:
+        self._slurm = slurm
+        self.job_id = job_id
+
+    def wait_until_owned(self) -> None:
+        """Nothing to wait for: the status names the job since it was submitted."""
+
+    def wait_for_end(self) -> None:
+        """Wait until the controller says that the job has ended; while it does not answer, go on waiting."""
+        while is_live(self._slurm, self.job_id) is not False:
+            time.sleep(POLL_S)
+
+
+class SlurmEngine(Engine):
+    """One cluster, as the person who started this program sees it."""
+
+    name = NAME
+
+    def __init__(self, slurm: Slurm | None = None) -> None:
+        self._slurm = slurm or Slurm()
+
+    def capacity(self) -> Capacity:
+        """Return what the default partition can give.
+
+        Raises:
+            SlurmError: when the controller has not answered yet.
+        """
+        partition = self._default_partition()
+        return Capacity(
+            num_nodes=partition.num_nodes,
+            num_gpus=0,
+            num_cores=partition.num_cores,
+            memory_bytes=partition.memory_bytes,
+        )
+
+    def check(self, config: Config) -> list[Problem]:
+        """Return what the cluster cannot do; how busy it is decides nothing."""
+        most = self.capacity().num_nodes
+        if config.num_nodes <= most:
+            return []
+        return [
+            Problem(
+                field="num_nodes", value=config.num_nodes, allowed=f"1 to {most}: as many nodes there are"
+            )
+        ]
+
+    def start(self, run: RunDirectory, ticket: Ticket) -> Launch:
+        """Submit a run."""
+        assert ticket.grant is not None, "a run is started when it was given what it needs"
+        handle = self.submit(run, ticket.resume_step, token=ticket.grant.token)
+        return SlurmLaunch(self._slurm, job_of(handle) or "")
+
+    def submit(self, run: RunDirectory, resume_step: int | None, *, token: str | None) -> Handle:
+        """Submit a run; return the handle of its job.
+
+        Args:
+            token: of the ticket that it is started with; None: by hand.
+
+        Raises:
+            OSError: when Slurm refuses it, or its files cannot be written.
+            ValueError: when it may not be started.
+        """
+        lock = run.acquire_lock()
+        try:
+            tickets.claim(run, token)
+            text = script.batch_script(run.read_config(), run.path.resolve(), resume_step)
+            run.logs.mkdir(exist_ok=True)
+            (run.path / script.NAME).write_text(text, encoding="utf-8")
+            handle = {"job_id": self._slurm.submit(text)}
+            waiting = Status(state="queued", engine=NAME, handle=handle, last_seen_unix_s=now_unix_s())
+            run.write_status(waiting)
+            tickets.leave_line(run)
+            return handle
+        finally:
+            os.close(lock)
+
+    def is_alive(self, run: RunDirectory, handle: Handle) -> bool | None:
+        """Ask the controller; None while it does not answer."""
+        del run
+        job_id = job_of(handle)
+        return False if job_id is None else is_live(self._slurm, job_id)
+
+    def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
+        """Have a run end: one that waits is cancelled, one at work is told, as by the page's button."""
+        status = self._status_of(run)
+        if status.state == "queued":
+            self._end(run, status, CANCELLED, signal=None)
+            return ""
+        return run.append_command("stop", save=save, **({"why": why} if why else {}))
+
+    def kill(self, run: RunDirectory) -> None:
+        """Kill all processes of a run's job, and say what they cannot say any more."""
+        status = self._status_of(run)
+        if job_of(status.handle) is not None:
+            self._end(run, status, "The run was killed with all its processes.", signal="KILL")
+
+    def logs(self, run: RunDirectory) -> list[Path]:
+        """Return the ranks' logs, then the torchruns' and the batch script's."""
+        ranks = sorted(run.logs.glob("rank_*.log"), key=lambda path: (len(path.name), path.name))
+        torchruns = sorted(run.logs.glob("torchrun*.log"), key=lambda path: (len(path.name), path.name))
+        batch = run.logs / script.LOG
+        return [*ranks, *torchruns, *([batch] if batch.exists() else [])]
+
+    def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
+        """Return the command that submits the same job by hand."""
+        what = (
+            ["--config", json.dumps(config.changed())]
+            if resume_step is None
+            else ["--resume", str(resume_step)]
+        )
+        return [sys.executable, "-m", "trainers.engines.slurm.submit", str(run_dir), *what]
+
+    def why_it_waits(self, handle: Handle) -> str | None:
+        """Return the controller's reason, in words."""
+        job_id = job_of(handle)
+        try:
+            found = None if job_id is None else self._slurm.find(job_id)
+        except SlurmError as error:
+            return f"Since when it waits, and why, is not known: {error}."
+        return None if found is None else reasons.in_words(found.reason)
+
+    def _default_partition(self) -> Partition:
+        found = self._slurm.partitions()
+        if not found:
+            raise SlurmError("the cluster has no partition")
+        return next((partition for partition in found if partition.is_default), found[0])
+
+    def _status_of(self, run: RunDirectory) -> Status:
+        return true_status(run, lambda run, status: self.is_alive(run, status.handle))
+
+    def _end(self, run: RunDirectory, status: Status, message: str, *, signal: str | None) -> None:
+        """Cancel a job, wait until nothing is left of it, and write the run's final events and status."""
+        job_id = job_of(status.handle)
+        assert job_id is not None
+        self._slurm.cancel(job_id, signal)
+        deadline = time.monotonic() + KILLED_WITHIN_S
+        while is_live(self._slurm, job_id) is not False:
+            if time.monotonic() > deadline:
+                raise SlurmError(f"job {job_id} has not ended {KILLED_WITHIN_S:.0f} s after it was cancelled")
+            time.sleep(POLL_S)
+        lock = run.acquire_lock()
+        try:
+            recorded = status_file.read(run.status) or status
+            if recorded.ended_unix_s is not None:
+                return  # the run had its last word
+            final_events.say(run, [("state", {"state": "stopped", "reason": message})])
+            run.write_status(replace(recorded, state="stopped", error=None, ended_unix_s=now_unix_s()))
+        finally:
+            os.close(lock)
+
+
+def job_of(handle: Handle) -> str | None:
+    """Return the number of the job that a handle names."""
+    job_id = handle.get("job_id") if isinstance(handle, dict) else None
+    return job_id if isinstance(job_id, str) and job_id.isdecimal() else None
+
+
+def is_live(slurm: Slurm, job_id: str) -> bool | None:
+    """Tell whether a job waits or runs; None while the controller does not answer."""
+    try:
+        found = slurm.find(job_id)
+    except SlurmError:
+        return None
+    return found is not None and not found.has_ended

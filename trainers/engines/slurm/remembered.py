@@ -1,0 +1,83 @@
+"""An answer of the controller that many ask for: asked for once in a while, by one thread at a time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+# A controller that is down is left alone for so long.
+RETRY_S = 10.0
+
+Answer = TypeVar("Answer")
+
+
+class SlurmError(OSError):
+    """A command of Slurm that was refused, or got no answer; the text is Slurm's own."""
+
+
+class Remembered(Generic[Answer]):
+    """The newest answer to one question; thread-safe.
+
+    Args:
+        ask: takes up to seconds; raises SlurmError.
+        fresh_s: for so long an answer is not asked for again.
+        outlives_failures: the last answer counts also while the controller does not answer.
+    """
+
+    def __init__(self, ask: Callable[[], Answer], fresh_s: float, *, outlives_failures: bool = False) -> None:
+        self._ask, self._fresh_s, self._outlives_failures = ask, fresh_s, outlives_failures
+        self._lock = threading.Lock()
+        self._answer: Answer | None = None
+        self._asked_at = float("-inf")
+        self._failed_at, self._error = float("-inf"), SlurmError()
+        # Counts what has changed; an answer to a question from before does not know of it.
+        self._num_changes = self._num_known = 0
+
+    def forget(self) -> None:
+        """Note that something has changed: the next answer is a new one."""
+        self._num_changes += 1
+
+    def get(self) -> Answer:
+        """Return the answer; while another thread asks, the last one, unless something has changed since.
+
+        Raises:
+            SlurmError: when the controller does not answer.
+        """
+        if (known := self._known()) is not None:
+            return known
+        may_be_old = self._answer is not None and self._num_known == self._num_changes
+        if not self._lock.acquire(blocking=not may_be_old):
+            assert self._answer is not None
+            return self._answer
+        try:
+            if (known := self._known()) is not None:
+                return known
+            num_changes = self._num_changes
+            try:
+                self._answer = self._ask()
+            except SlurmError as error:
+                self._failed_at, self._error = time.monotonic(), error
+                return self._in_spite_of_failure()
+            self._asked_at, self._num_known = time.monotonic(), num_changes
+            return self._answer
+        finally:
+            self._lock.release()
+
+    def _known(self) -> Answer | None:
+        """Return what need not be asked for now.
+
+        Raises:
+            SlurmError: when the controller did not answer a moment ago.
+        """
+        now = time.monotonic()
+        if now - self._failed_at < RETRY_S:
+            return self._in_spite_of_failure()
+        is_fresh = now - self._asked_at < self._fresh_s and self._num_known == self._num_changes
+        return self._answer if is_fresh else None
+
+    def _in_spite_of_failure(self) -> Answer:
+        if self._answer is None or not self._outlives_failures:
+            raise SlurmError(str(self._error))
+        return self._answer

@@ -1,0 +1,39 @@
+"""Submits a run by hand, as the page does.
+
+python -m trainers.engines.slurm.submit RUN_DIR [--config JSON | --resume STEP]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from trainers.contract import config as config_module
+from trainers.contract import rundir
+from trainers.contract.rundir import RunDirectory
+from trainers.engines.slurm.engine import SlurmEngine, job_of
+from trainers.files import private_files
+from trainers.files.json_files import parse_json
+
+
+def main() -> None:
+    """Make the run where a configuration is given, submit it, and print the job's number."""
+    parser = argparse.ArgumentParser(description="Submit a run to the Slurm cluster of this login node.")
+    parser.add_argument("run_dir", type=Path)
+    parser.add_argument("--resume", type=int, metavar="STEP", help="resume from the checkpoint of this step")
+    parser.add_argument("--config", metavar="JSON", help="make RUN_DIR, with this configuration")
+    options = parser.parse_args()
+    run = RunDirectory(options.run_dir.resolve())
+    private_files.begin(run.path.parent)
+    try:
+        if options.config is not None:
+            rundir.make(run, config_module.parse(parse_json(options.config.encode())))
+        handle = SlurmEngine().submit(run, options.resume, token=None)
+    except (OSError, ValueError) as error:
+        sys.exit(f"{run.path} was not submitted: {error}")
+    print(job_of(handle))
+
+
+if __name__ == "__main__":
+    main()
