@@ -1,0 +1,121 @@
+"""The fold of a run's page with files for other machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from benchmarks.made_writer import finished_run
+from tests.ui.conftest import Watched
+from tests.ui.run.test_layout import RECORD_SHIFTS
+from tools import page_driver
+from tools.page_driver import Server
+
+LABELS = ("torchrun commands", "Slurm script", "Kubeflow TrainJob", "SkyPilot task")
+# Until then a page that is opened after its run's end is not shown, and nothing on it takes a key.
+HAS_ALL = "() => document.querySelector('.ddp-run-page:not(.ddp-awaits-all)') !== null"
+LOOKS = {"light": (1440, False), "dark": (1440, True), "phone": (390, False), "phone, dark": (390, True)}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str]]:
+    runs_dir: Path = tmp_path_factory.mktemp("elsewhere")
+    run = finished_run(runs_dir / "ended", 1_000)
+    with page_driver.serve(runs_dir, page_driver.NO_STANDBY) as server:
+        yield server, run.run_id
+
+
+def open_fold(page: Page, site: tuple[Server, str]) -> None:
+    server, run_id = site
+    page.goto(f"{server.address}/run?id={run_id}")
+    page.wait_for_function(HAS_ALL)
+    page.locator(".ddp-elsewhere > summary").press("Enter")
+    expect(page.locator(".ddp-elsewhere-list > li")).to_have_count(len(LABELS))
+
+
+def test_each_file_is_named_copied_and_downloaded(site: tuple[Server, str], watched: Watched) -> None:
+    page = watched.page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    open_fold(page, site)
+    for label in LABELS:
+        row = page.get_by_role("listitem", name=label, exact=True)
+        expect(row).to_contain_text("Not tried" if label != LABELS[0] else "Tried: the tests")
+        page.get_by_role("button", name=f"Copy: {label}").click()
+        expect(page.get_by_role("button", name=f"Copy: {label}")).to_have_text("Copied")
+        with page.expect_download() as started:
+            page.get_by_role("link", name=f"Download: {label}").click()
+        text = started.value.path().read_text()
+        assert page.evaluate("navigator.clipboard.readText()") == text
+        row.locator("summary").click()
+        assert row.locator("code").text_content() == text
+    assert watched.complaints == [] and watched.foreign_requests == []
+
+
+def test_the_files_follow_what_is_chosen(site: tuple[Server, str], watched: Watched) -> None:
+    page = watched.page
+    open_fold(page, site)
+    machines, words = page.get_by_label("Machines"), page.locator(".ddp-elsewhere [role=status]")
+    script = page.get_by_role("listitem", name="Slurm script", exact=True).locator("code")
+    expect(machines).to_have_value("2")
+    machines.fill("3")
+    machines.press("Tab")
+    expect(words).to_contain_text("3 machines: 6 ranks in all")
+    expect(script).to_contain_text("#SBATCH --nodes=3")
+    page.get_by_label("One GPU for each rank").check()
+    expect(script).to_contain_text("#SBATCH --gpus-per-node=2")
+    machines.fill("0")
+    machines.press("Tab")
+    expect(words).to_contain_text("3 machines")  # the browser says what is allowed, and nothing is asked
+    assert "num_nodes=3&gpus=true" in str(
+        page.get_by_role("link", name="Download: Slurm").get_attribute("href")
+    )
+    assert watched.complaints == []
+
+
+def test_an_error_is_said_and_opening_it_again_asks_again(site: tuple[Server, str], watched: Watched) -> None:
+    page = watched.page
+    page.route("**/live/runs/*/elsewhere*", lambda route: route.abort())
+    server, run_id = site
+    page.goto(f"{server.address}/run?id={run_id}")
+    fold = page.locator(".ddp-elsewhere > summary")
+    fold.click()
+    expect(page.locator(".ddp-elsewhere [role=status]")).to_contain_text("does not answer")
+    page.unroute("**/live/runs/*/elsewhere*")
+    fold.click()
+    fold.click()
+    expect(page.locator(".ddp-elsewhere-list > li")).to_have_count(len(LABELS))
+
+
+def test_opening_it_moves_nothing_above_it(site: tuple[Server, str], watched: Watched) -> None:
+    page = watched.page
+    page.add_init_script(RECORD_SHIFTS)
+    server, run_id = site
+    page.goto(f"{server.address}/run?id={run_id}")
+    fold = page.locator(".ddp-elsewhere > summary")
+    fold.scroll_into_view_if_needed()
+    page.wait_for_function(HAS_ALL)
+    tops = "() => [...document.querySelectorAll('.ddp-card')].map((card) => card.offsetTop)"
+    before = page.evaluate(tops)
+    fold.click()
+    expect(page.locator(".ddp-elsewhere-list > li")).to_have_count(len(LABELS))
+    assert page.evaluate(tops) == before
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_nothing_keeps_anybody_out_and_no_line_is_too_wide(
+    site: tuple[Server, str], watched: Watched, look: str
+) -> None:
+    width, is_dark = LOOKS[look]
+    page = watched.page
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme="dark" if is_dark else "light", reduced_motion="reduce")
+    open_fold(page, site)
+    for shown in page.locator(".ddp-elsewhere-list summary").all():
+        shown.click()
+    found = Axe().run(page, context=".ddp-elsewhere")
+    assert found.violations_count == 0, found.generate_report()
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")

@@ -1,0 +1,1 @@
+"""Files that take a run elsewhere."""
