@@ -19,6 +19,7 @@ class StepChart:
         color: of the line, a number of the page's palette.
         hover_format, tick_format: as d3-format writes numbers; empty: Plotly's own.
         axis_title: beside the numbers; `{sample_unit}` stands for what one sample is.
+        term: the glossary's, that explains the title; empty: none.
         is_sparse: most steps do not have the number.
         limit_setting: a setting of the run that the number is cut to, where it is set; drawn as a line.
     """
@@ -31,6 +32,7 @@ class StepChart:
     tick_format: str = ""
     axis_title: str = ""
     empty: str = "Appears with the first steps."
+    term: str = ""
     is_sparse: bool = False
     limit_setting: str = ""
 
@@ -40,6 +42,7 @@ STEP_CHARTS = (
         column="throughput",
         title="Throughput, all ranks together",
         name="throughput",
+        term="throughput",
         color=2,
         hover_format=",.0f",
         axis_title="{sample_unit} per second",
@@ -48,6 +51,7 @@ STEP_CHARTS = (
         column="learning_rate",
         title="Learning rate",
         name="learning rate",
+        term="learning rate",
         color=0,
         hover_format=".4~g",
         tick_format=".3~g",
@@ -56,6 +60,7 @@ STEP_CHARTS = (
         column="grad_norm",
         title="Gradient norm",
         name="gradient norm",
+        term="gradient norm",
         color=3,
         hover_format=".3~g",
         empty="How long the gradient is: appears with the first steps, about ten times a second.",

@@ -54,6 +54,10 @@ class NotInspectedError(ConfigError):
     """The data is not known yet; nobody did anything wrong."""
 
 
+class FaultyDataError(ConfigError):
+    """The data was inspected and cannot be used as it is."""
+
+
 class OwnData:
     """Inspects data, and caches the results until the files change."""
 
@@ -105,7 +109,7 @@ class OwnData:
         """Return a catalogue that has this data.
 
         Raises:
-            ConfigError: when the data cannot be used, with its faults by name and line.
+            FaultyDataError: when the data cannot be used, with its faults by name and line.
             NotInspectedError: when it has not been inspected.
         """
         _check_given(config)
@@ -117,7 +121,7 @@ class OwnData:
             more = [f"And {len(faults) - MAX_PROBLEMS_TOLD} more."] if len(faults) > MAX_PROBLEMS_TOLD else []
             told = " ".join([*faults[:MAX_PROBLEMS_TOLD], *more])
             allowed = f"data without these faults: {told.removesuffix('.')}"
-            raise ConfigError([Problem(field="data_path", value=config.data_path, allowed=allowed)])
+            raise FaultyDataError([Problem(field="data_path", value=config.data_path, allowed=allowed)])
         return catalogue.with_dataset(known.dataset, known.counts)
 
 

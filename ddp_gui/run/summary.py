@@ -17,7 +17,7 @@ from ddp_gui.runs.runs import RunStore
 from trainers.contract import config as config_module
 from trainers.contract import run_ids
 from trainers.contract.config import Config
-from trainers.contract.events import Event
+from trainers.contract.events import LIVE_STATES, Event
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 
@@ -26,7 +26,7 @@ ANY_STEP = 987_654_321
 
 
 def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
-    """Return what does not change while a run is live."""
+    """Return what does not change while a run is live, and whether it is now."""
     config, owner, engine = view.config, owners.owner_of(view.run), liveness.engine_to_ask(view.run)
     catalogue = store.catalogue_for(view.run, config)
     dataset, model = catalogue.datasets.get(config.dataset), catalogue.models.get(config.model)
@@ -45,6 +45,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "run_id": view.run.run_id,
         **notes.named(view.run, config.name),
         "owner": owner,
+        "is_live": view.status().state in LIVE_STATES,
         "may_change": rights.may_change(owner),
         "config": config.to_json(),
         "model_label": model.label if model else config.model,

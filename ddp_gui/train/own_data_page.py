@@ -12,10 +12,11 @@ from ddp_gui.gradio_routes.endpoints import as_current_user
 from ddp_gui.gradio_routes.uploads import KINDS, Uploads
 from ddp_gui.http.visible import visible
 from ddp_gui.launch.user_errors import shown_as_text
-from ddp_gui.plan.own_data import InspectionError, NotInspectedError
+from ddp_gui.plan.own_data import FaultyDataError, InspectionError, NotInspectedError
 from ddp_gui.train import own_data_words as words
 from ddp_gui.train import suggestion
 from ddp_gui.train.api import Api
+from ddp_gui.train.choices import QUIET
 from ddp_gui.train.form import Form
 from trainers.contract.config import ConfigError
 
@@ -67,9 +68,11 @@ def add_controls(form: Form) -> Controls:
     )
 
 
-def not_inspected(error: ConfigError) -> str:
-    """Return a hint where nothing is wrong but that the data is not inspected yet; else nothing."""
-    return words.NOT_YET if isinstance(error, NotInspectedError) else ""
+def said_beside_start(error: ConfigError) -> str:
+    """Return what a data error says beside Start, in short: its details are in the inspection's result."""
+    if isinstance(error, NotInspectedError):
+        return words.NOT_YET
+    return words.FAULTY if isinstance(error, FaultyDataError) else ""
 
 
 def connect(
@@ -99,6 +102,7 @@ def connect(
     async def inspect_again(*values: Any) -> list[Any]:
         return await _inspect(form, api, form.to_raw(*values), anew=True)
 
+    fields["dataset"].change(partial(_show, form), fields["dataset"], own.group, **QUIET)
     # A person goes on while data is inspected: what was entered last is inspected last.
     options: dict[str, Any] = {
         "inputs": controls,
@@ -139,6 +143,10 @@ def connect(
         **options,
     )
     return [suggested, pressed, given]
+
+
+def _show(form: Form, dataset: str) -> Any:
+    return gr.update(visible=dataset in form.catalogue.own_data)
 
 
 async def _inspect(form: Form, api: Api, raw: dict[str, Any], *, anew: bool) -> list[Any]:

@@ -23,10 +23,16 @@ NOT_INSPECTED = (
     "a table (csv, tsv, parquet) or a text. What it was taken for is then shown here, before anything "
     "is trained.</p></div>"
 )
-NOT_YET = (
-    '<div class="ddp-problems" role="group" aria-label="This cannot be started"><ul>'
-    '<li class="ddp-missing" data-field="data_path"><span>Your data is not inspected yet. That happens when '
-    "you leave the field of its path, or press “Inspect”.</span></li></ul></div>"
+_BESIDE_START = '<div class="ddp-problems" role="group" aria-label="This cannot be started"><ul>{}</ul></div>'
+NOT_YET = _BESIDE_START.format(
+    '<li class="ddp-missing" data-field="data_path"><span class="ddp-not-inspected">Your data is '
+    "not inspected yet. That happens when you leave the field of its path, or press “Inspect”.</span>"
+    '<span class="ddp-being-inspected">Your data is being inspected…</span></li>'
+)
+FAULTY = _BESIDE_START.format(
+    '<li class="ddp-wrong" data-field="data_path">'
+    '<button type="button" data-go-to="data_path">Path</button>: '
+    "<span>This data cannot be used as it is. What is wrong is listed below the path.</span></li>"
 )
 
 
@@ -44,12 +50,11 @@ def lowered_batch(asked: int, lowered: int, most: int) -> str:
 
 def own_data(inspection: Inspection, note: str = "") -> str:
     """Show what was seen of a person's data: what it was taken for, its faults, a preview."""
-    taken = (inspection.task or "data that cannot be used").replace("_", " ")
 
     def kind(problem: Mapping[str, Any]) -> str:
         return "ddp-fatal" if problem["is_fatal"] else "ddp-harmless"
 
-    parts = [f"<p>Recognised as <b>{as_html(taken)}</b>. {_sizes(inspection)}</p>"]
+    parts = [f"<p>{_taken_for(inspection)}</p>"]
     if note:
         parts.append(f"<p>{as_html(note)}</p>")
     if inspection.problems:
@@ -70,6 +75,12 @@ def own_data(inspection: Inspection, note: str = "") -> str:
     return f'<div class="ddp-own">{"".join(parts)}</div>'
 
 
+def _taken_for(inspection: Inspection) -> str:
+    if inspection.task is None:
+        return "<b>This data cannot be used as it is.</b>"
+    return f"Recognised as <b>{as_html(inspection.task.replace('_', ' '))}</b>. {_sizes(inspection)}"
+
+
 def _leave_out(inspection: Inspection) -> str:
     """Return the button that leaves out all unreadable samples, where that is a way."""
     num = inspection.num_to_leave_out
@@ -87,10 +98,14 @@ def _suggested(problem: Mapping[str, Any]) -> str:
     values = dict(problem.get("suggested", {}))
     if not values:
         return ""
-    words = ", ".join(
-        str(value).replace("_", " ") or "the column found automatically" for value in values.values()
-    )
+    words = ", ".join(_value_in_words(name, str(value)) for name, value in values.items())
     return suggestion.button(values, f"Use {words[:MAX_CELL]}")
+
+
+def _value_in_words(field: str, value: str) -> str:
+    if field == "data_path":
+        return value.rpartition("/")[2]
+    return value.replace("_", " ") if field == "data_task" else value or "the column found automatically"
 
 
 def _sizes(inspection: Inspection) -> str:

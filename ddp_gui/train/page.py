@@ -8,7 +8,6 @@ from typing import Any
 
 import gradio as gr
 
-from ddp_gui.auth.current_user import current_user
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.gradio_routes.endpoints import as_current_user
 from ddp_gui.gradio_routes.uploads import Uploads
@@ -16,13 +15,14 @@ from ddp_gui.http import shell
 from ddp_gui.http.visible import visible
 from ddp_gui.launch.user_errors import shown_as_text
 from ddp_gui.plan.advice import warnings_before_start
-from ddp_gui.plan.catalogue import Catalogue, CatalogueSource
+from ddp_gui.plan.catalogue import CatalogueSource
 from ddp_gui.plan.memory import Prediction
 from ddp_gui.plan.plan import Plan
 from ddp_gui.runs.runs import RunStore
 from ddp_gui.train import changes, fill_in, own_data_page, presets, problems, words
 from ddp_gui.train.api import Api
-from ddp_gui.train.form import FINE_TUNING_FIELDS, FOLD_GROUPS, Form
+from ddp_gui.train.choices import QUIET, Choices
+from ddp_gui.train.form import FOLD_GROUPS, Form
 from trainers.contract.config import ConfigError
 from trainers.engines.base import Engine
 
@@ -31,13 +31,9 @@ HERO = """<header class="ddp-hero"><h1>Train a network on several GPUs at once</
 </header>"""
 NO_COMMAND = "# no command yet: see the message above"
 FIELDS_A_ROW = 3
-# The share of the run that is offered as warm-up when the rate is scaled up.
-OFFERED_WARM_UP = 0.05
 OPEN_RUN = "(run_id) => { if (run_id) window.location.assign('./run?id=' + encodeURIComponent(run_id)); }"
 # assets/js/train/start.js marks it as soon as it is pressed.
 START_IS_FREE = "() => { document.getElementById('start-button').removeAttribute('aria-busy'); }"
-# Not queued and without Gradio's veil: each takes milliseconds and must not flicker.
-QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
 
 def build(
@@ -57,16 +53,14 @@ class TrainPage:
     source: CatalogueSource
     machine: Machine
     engine: Engine
-    catalogue: Catalogue = field(init=False)
     form: Form = field(init=False)
 
     def __post_init__(self) -> None:
-        self.catalogue = self.source.get()
         gr.HTML(shell.navigation(""), elem_classes="ddp-nav-place")
         gr.HTML(HERO)
         gr.HTML('<div id="ddp-live"></div>')
         self._not_filled = _problem_box("The form could not be filled in")
-        self.form = Form(self.catalogue, self.machine)
+        self.form = Form(self.source.get(), self.machine)
         self.preset_buttons = self._add_presets()
         self._changes = gr.HTML(elem_id="changes")
         with gr.Row(equal_height=False):
@@ -79,7 +73,8 @@ class TrainPage:
         self._preview_for_user = as_current_user(self._preview)
         self._controls = [self.form.controls[name] for name in self.form.names]
         self._previewed = [self._filled_from, *self._controls]
-        self._connect_choices()
+        self._choices.connect(self._own.choose)
+        self._connect_own_data()
         self._connect_preview()
         self._connect_filling()
         self._connect_start()
@@ -102,15 +97,15 @@ class TrainPage:
 
     def _add_form(self) -> None:
         form = self.form
-        with gr.Group(), gr.Row():
-            form.add_controls("dataset", "model")
-        self._dataset_groups = gr.HTML(words.dataset_groups(form), elem_classes="ddp-nowhere")
+        self._choices = Choices(form, self.source)
+        self._choices.add_dataset_and_model()
         self._own = own_data_page.add_controls(form)
-        with gr.Group(visible=False) as self._fine_tuning, gr.Row():
-            form.add_controls(*FINE_TUNING_FIELDS)
+        self._choices.add_fine_tuning()
         self._about = gr.Markdown(elem_classes="ddp-note")
         with gr.Group(elem_id="main-fields"):
             with gr.Row():
+                if self.machine.num_nodes > 1:
+                    form.add_controls("num_nodes")
                 form.add_controls("nproc_per_node", "batch_size")
             with gr.Row():
                 form.add_controls("learning_rate", "num_epochs")
@@ -119,11 +114,7 @@ class TrainPage:
             with gr.Group(elem_classes="ddp-folds"):
                 for topic, title in topics.items():
                     _add_topic(form, topic, title)
-        if self.catalogue.unavailable:
-            with gr.Accordion("More data sets", open=False, elem_classes="ddp-fold"):
-                self._more_data = gr.HTML(elem_id="more-data")
-                self._installed = gr.Button("Installed", elem_id="data-installed", elem_classes="ddp-nowhere")
-            self._connect_more_data()
+        self._choices.add_more_data()
 
     def _add_what_start_does(self) -> None:
         self._start = gr.Button("Start", variant="primary", size="lg", elem_id="start-button")
@@ -149,7 +140,7 @@ class TrainPage:
             elem_classes="ddp-command",
             wrap_lines=True,
         )
-        for error in self.catalogue.errors:
+        for error in self.form.catalogue.errors:
             gr.Textbox(
                 value=f"{error['module']} cannot be used: {error['message']}",
                 label="A plug-in that failed to load",
@@ -162,12 +153,12 @@ class TrainPage:
 
     def _preview(self, filled_from: str, *values: Any) -> tuple[Any, ...]:
         raw = self.form.to_raw(*values)
-        changed = changes.in_html(self.form, self.catalogue, raw, self._before(filled_from))
+        changed = changes.in_html(self.form, self.form.catalogue, raw, self._before(filled_from))
         try:
             planned = self.api.plan(raw)
         except ConfigError as error:
-            listed = own_data_page.not_inspected(error) or problems.in_html(error, self.form)
-            return "", "", "", listed, NO_COMMAND, words.pick(self.catalogue, raw), changed
+            listed = own_data_page.said_beside_start(error) or problems.in_html(error, self.form)
+            return "", "", "", listed, NO_COMMAND, words.pick(self.form.catalogue, raw), changed
         self.engine.expect(planned.config.world_size)
         return (
             words.equation(planned),
@@ -175,7 +166,7 @@ class TrainPage:
             words.memory(planned, self.machine, self._predicted(planned)),
             "",
             words.command(planned, self.store.runs_dir, self.engine),
-            words.pick(self.catalogue, raw, planned.num_parameters),
+            words.pick(self.form.catalogue, raw, planned.num_parameters),
             changed,
         )
 
@@ -188,7 +179,7 @@ class TrainPage:
         return None if config is None else (config.name or run_id, config.to_json())
 
     def _predicted(self, planned: Plan) -> Prediction | None:
-        catalogue = self.catalogue
+        catalogue = self.form.catalogue
         if planned.dataset.name in catalogue.own_data:
             catalogue = catalogue.with_dataset(
                 planned.dataset, {planned.model.name: {planned.size.name: planned.num_parameters or 0}}
@@ -219,94 +210,12 @@ class TrainPage:
         )
         gr.on(None, self._preview_for_user, self._previewed, self._said, **QUIET)
 
-    # Choices that depend on other choices
-
-    def _fit_dataset(self, *values: Any) -> list[Any]:
-        raw = self.form.to_raw(*values)
-        choices = self.form.model_choices(raw["dataset"])
-        names = [name for _, name in choices]
-        fitting = raw["model"] if raw["model"] in names else names[0] if names else None
-        filled = fill_in.without_preset(self.form, raw)
-        return [
-            gr.update(choices=choices, value=fitting),
-            *(
-                gr.update(value=self.form.shown(name, filled[name])) if name in filled else gr.skip()
-                for name in presets.FITTED_FIELDS
-            ),
-        ]
-
-    def _fit_model(self, model: str, dataset: str, size: str, strategy: str) -> tuple[Any, Any]:
-        sizes, strategies = self.form.size_choices(model, dataset), self.form.strategy_choices(model)
-        is_size = size in [name for _, name in sizes]
-        is_strategy = strategy in [name for _, name in strategies]
-        return (
-            gr.update(choices=sizes, value=size if is_size else ""),
-            gr.update(choices=strategies, value=strategy if is_strategy else strategies[0][1]),
-        )
-
-    def _connect_more_data(self) -> None:
-        """Offer what was installed meanwhile: when the page is opened, and when an installation has ended."""
-        outputs = [self.form.controls["dataset"], self._dataset_groups, self._more_data]
-        offer = as_current_user(self._offer_data)
-        gr.on(None, offer, None, outputs, **QUIET)
-        self._installed.click(offer, None, outputs, **QUIET)
-
-    def _offer_data(self) -> tuple[Any, str, str]:
-        catalogue = self.source.get()
-        if catalogue is not self.catalogue:
-            self.catalogue = catalogue
-            self.form.take_catalogue(catalogue)
-        return (
-            gr.update(choices=self.form.dataset_choices()),
-            words.dataset_groups(self.form),
-            words.unavailable(catalogue, may_install=current_user().is_teacher),
-        )
-
-    def _choose_own_data(self, *values: Any) -> list[Any]:
-        """Choose a person's own data, as a hand does in the list of data sets."""
-        own = next(iter(self.catalogue.own_data))
-        changed = [
-            own if name == "dataset" else value for name, value in zip(self.form.names, values, strict=True)
-        ]
-        return [gr.update(value=own), *self._fit_dataset(*changed)]
-
-    def _show_own_data(self, dataset: str) -> Any:
-        return gr.update(visible=dataset in self.catalogue.own_data)
-
-    def _show_fine_tuning(self, model: str) -> Any:
-        picked = self.catalogue.models.get(model)
-        return gr.update(visible=bool(picked and picked.may_have_path))
-
-    def _connect_choices(self) -> None:
-        fields = self.form.controls
-        dataset, model = fields["dataset"], fields["model"]
-        dataset.change(self._show_own_data, dataset, self._own.group, **QUIET)
-        model.change(self._show_fine_tuning, model, self._fine_tuning, **QUIET)
-        # What is filled in fits together already: only what a hand picks brings other values with it.
-        outputs = [fields["model_size"], fields["strategy"]]
-        fitting: dict[str, Any] = {
-            "fn": self._fit_model,
-            "inputs": [model, dataset, *outputs],
-            "outputs": outputs,
-            **QUIET,
-        }
-        fitted = [model, *(fields[name] for name in presets.FITTED_FIELDS)]
-        dataset.input(self._fit_dataset, self._controls, fitted, **QUIET).then(**fitting)
-        self._own.choose.click(self._choose_own_data, self._controls, [dataset, *fitted], **QUIET)
-        model.input(**fitting)
+    def _connect_own_data(self) -> None:
         for inspected in own_data_page.connect(
             self._own, self.form, self.api, self.uploads, self._controls, self._filled_from
         ):
-            inspected.then(**fitting).then(self._preview_for_user, self._previewed, self._said, **QUIET)
-        for other, names in self.form.depending().items():
-            shown = [fields[name] for name in names]
-            fields[other].change(partial(self.form.shown_if_meant, other), fields[other], shown, **QUIET)
-        fields["scale_lr"].input(
-            _offer_warm_up,
-            [fields["scale_lr"], fields["warmup_steps"], fields["warmup_ratio"]],
-            fields["warmup_ratio"],
-            **QUIET,
-        )
+            fitted = self._choices.fit_model_after(inspected.then)
+            fitted.then(self._preview_for_user, self._previewed, self._said, **QUIET)
 
     # Filling in, and Start
 
@@ -373,14 +282,3 @@ def _add_topic(form: Form, topic: str, title: str) -> None:
         for first in range(0, len(names), FIELDS_A_ROW):
             with gr.Row():
                 form.add_controls(*names[first : first + FIELDS_A_ROW])
-
-
-def _offer_warm_up(is_on: bool, steps: Any, ratio: Any) -> Any:
-    return f"{OFFERED_WARM_UP:g}" if is_on and _is_zero(steps) and _is_zero(ratio) else gr.skip()
-
-
-def _is_zero(value: Any) -> bool:
-    try:
-        return float(value or 0) == 0
-    except (TypeError, ValueError):
-        return False

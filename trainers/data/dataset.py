@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,7 +158,7 @@ class Augmentation:
     crop_pixels: int = 0
 
 
-class Split:
+class Split(ABC):
     """Samples that are picked in whole batches.
 
     `device` is where they lie. On another device than the model's they are brought over batch by batch,
@@ -166,12 +167,12 @@ class Split:
 
     device: torch.device
 
-    def __len__(self) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def __len__(self) -> int: ...
 
+    @abstractmethod
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return the stored inputs and the targets of these samples; `indices` is (batch,) on `device`."""
-        raise NotImplementedError
 
     def prepare(self, inputs: Tensor, augmentation: Augmentation | None = None) -> Tensor:
         """Turn stored inputs into what the model takes, on the model's device; nothing by default."""

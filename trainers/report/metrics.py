@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -27,7 +28,7 @@ class Evaluation:
     confusion: list[list[int]] | None = None
 
 
-class Meter:
+class Meter(ABC):
     """Counts one split; `sums` is all there is to reduce, in float64: exact for counts below 2**53."""
 
     def __init__(self, num_sums: int, device: torch.device) -> None:
@@ -47,11 +48,13 @@ class Meter:
         metrics = self._of_loss(loss) | self._metrics(sums, count)
         return Evaluation(loss=loss, metrics=metrics, confusion=self._confusion(sums))
 
+    @abstractmethod
     def _count(self, scores: Tensor, targets: Tensor, sums: Tensor) -> None:
-        raise NotImplementedError
+        """Add a batch to the task's own sums: (samples, classes) scores of (samples,) targets."""
 
+    @abstractmethod
     def _metrics(self, sums: list[float], count: float) -> dict[str, float]:
-        raise NotImplementedError
+        """Return the metrics of the task's own sums over `count` targets."""
 
     def _of_loss(self, mean_loss: float) -> dict[str, float]:
         """Return what follows from the mean loss alone."""

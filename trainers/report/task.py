@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import torch
@@ -13,7 +14,7 @@ from trainers.report.metrics import ClassificationMeter, ConfusionMeter, Meter
 from trainers.report.samples import Scores
 
 
-class Task:
+class Task(ABC):
     """What is learnt; it has no state.
 
     Class attributes:
@@ -26,13 +27,13 @@ class Task:
     loss_words: ClassVar[str]
     first_metric: ClassVar[str]
 
+    @abstractmethod
     def loss(self, scores: Tensor, targets: Tensor, *, reduction: str, label_smoothing: float) -> Tensor:
         """Return the loss of the model's scores, by `reduction`: their `mean`, or one a target (`none`)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def meter(self, spec: DataSpec, device: torch.device) -> Meter:
         """Return what counts an evaluation, empty; one of its metrics is in `events.PRIMARY_METRICS`."""
-        raise NotImplementedError
 
     def sample(
         self,

@@ -5,6 +5,8 @@ import { growLines, lineParts, noteDrawn } from "./lines.js";
 import { fitted, roomFor } from "./room.js";
 import { baseLayout, CONFIG, merge, textSize } from "./style.js";
 import { address } from "../shared/net.js";
+import { term as explained } from "../shared/terms.js";
+import { afterPaint } from "../shared/throttle.js";
 
 const REFINE_AFTER_MS = 60;
 // Between two full drawings only the lines grow, which costs a twentieth: fewer of them where nobody points.
@@ -38,10 +40,21 @@ export class Chart {
   /**
    * `figure(fine, room)` returns {data, layout, title?, revision?, end?, empty?} for what is held now, `end` being
    * the last place of a growing axis, `empty` what is said while there is no point; `room` is that of `roomFor`; `fetchRange(low, high)`, where given, resolves to the finer traces of a range
-   * the user zoomed into; `everyMs` is the least time between two drawings; `controls` go beside the title.
+   * the user zoomed into; `everyMs` is the least time between two drawings; `controls` go beside the title, which
+   * is explained where the glossary's `term` for it is given.
    * @param {Record<string, any>} options
    */
-  constructor({ name, title, empty, figure, fetchRange = null, everyMs = 0, onVisible, controls = null }) {
+  constructor({
+    name,
+    title,
+    term = "",
+    empty,
+    figure,
+    fetchRange = null,
+    everyMs = 0,
+    onVisible,
+    controls = null,
+  }) {
     this.figure = figure;
     this.fetchRange = fetchRange;
     this.everyMs = everyMs;
@@ -60,14 +73,14 @@ export class Chart {
     this.revision = 0;
     this.zoomRevision = 0;
     const id = freeId(`ddp-chart-${name}`);
-    this.title = el("h3", { id }, title);
+    this.title = term ? explained(term, title) : el("span", {}, title);
     this.plot = el("div", { class: "ddp-plot" });
     this.empty = el("p", { class: "ddp-plot-empty" }, empty);
     this.box = el("div", { class: "ddp-plot-box" }, this.plot, this.empty);
     this.element = el(
       "figure",
       { class: "ddp-card ddp-chart", "data-chart": name, "aria-labelledby": id },
-      el("div", { class: "ddp-chart-head" }, this.title, controls),
+      el("div", { class: "ddp-chart-head" }, el("h3", { id }, this.title), controls),
       this.box,
     );
     // What is said under the pointer is of the last full drawing.
@@ -82,7 +95,9 @@ export class Chart {
       { rootMargin: "150px" },
     );
     this.sight.observe(this.element);
-    this.size = new ResizeObserver(() => this.resized());
+    this.size = new ResizeObserver(() => {
+      if (this.isDrawn) afterPaint(() => this.resized());
+    });
     this.size.observe(this.plot);
   }
 
@@ -137,7 +152,7 @@ export class Chart {
 
   /** Another size: another number of ticks and words may fit. */
   async resized() {
-    if (!this.isDrawn || this.plot.offsetWidth === 0) return;
+    if (!this.plot.isConnected || this.plot.offsetWidth === 0) return;
     await this.plotly.Plots.resize(this.plot);
     if (JSON.stringify(this.roomNow()) !== JSON.stringify(this.room)) this.redraw();
   }

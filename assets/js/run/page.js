@@ -1,19 +1,20 @@
 // The page of one run.
 
 import { Board } from "./charts/board.js";
-import { Calm } from "../shared/throttle.js";
+import { afterPaint, Calm } from "../shared/throttle.js";
 import { CommandPanel } from "../shared/command.js";
 import { ConfigurationPanel } from "./configuration.js";
 import { ConfusionPanel } from "./sample/confusion.js";
 import { DevicesPanel } from "./devices.js";
 import { el, guarded, setText, show } from "../shared/dom.js";
+import { ElsewherePanel } from "./elsewhere.js";
 import { Header } from "./head/header.js";
 import { CheckpointTable, EventList } from "./history.js";
 import { InsightStrip } from "./insights.js";
 import { LogPanel } from "./logs.js";
 import { MemoryPanel } from "./memory.js";
 import { address, fetchJson, runAddress } from "../shared/net.js";
-import { worldSize } from "../shared/format.js";
+import { LIVE_STATES, worldSize } from "../shared/format.js";
 import { Progress, Tiles } from "./head/progress.js";
 import { projector } from "./head/projector.js";
 import { QueuedPanel } from "./head/queued.js";
@@ -104,13 +105,15 @@ class RunPage {
     this.events = new EventList();
     this.logs = new LogPanel(runId, worldSize(summary.config));
     this.command = new CommandPanel(summary);
+    this.command.element.append(new ElsewherePanel(runId).element);
     this.tab = isAlone ? new Tab(this.name) : null;
     this.numbers = new Calm(NUMBERS_EVERY_MS, () => this.showNumbers());
     this.loading = el("p", { class: "ddp-connection", role: "status", hidden: true });
     this.connection = el("p", { class: "ddp-connection", role: "status", hidden: true });
-    root.replaceChildren(this.layOut(runId, summary));
+    this.element = this.layOut(runId, summary);
+    root.replaceChildren(this.element);
     this.endProjector = isAlone
-      ? projector(this.header.projectorButton, () => this.board.redrawAll())
+      ? projector(this.header.projectorButton, () => afterPaint(() => this.board.redrawAll()))
       : () => {};
     this.stream = new RunStream(
       runId,
@@ -126,7 +129,7 @@ class RunPage {
     const hasConfusion = summary.first_metric === "accuracy";
     return el(
       "div",
-      { class: "ddp ddp-run-page" },
+      { class: `ddp ddp-run-page ${summary.is_live ? "ddp-keeps-room" : "ddp-awaits-all"}` },
       this.connection,
       this.loading,
       this.header.element,
@@ -167,6 +170,7 @@ class RunPage {
     this.noteLoading(payload.loading);
     if (payload.type === "loading") return;
     const { head, ranks, devices } = payload;
+    this.element.classList.remove("ddp-awaits-all");
     const letTake = (card, update) => guarded(card.element, () => update(card));
     letTake(this.queued, (card) => card.update(head.state));
     letTake(this.board, (card) => card.take(payload, bytes));
@@ -201,6 +205,8 @@ class RunPage {
   noteHead(head) {
     const isOtherState = head.state !== this.head?.state;
     this.head = head;
+    // It was over when it was opened, and has been resumed.
+    if (LIVE_STATES.has(head.state)) this.element.classList.add("ddp-keeps-room");
     if (isOtherState) this.numbers.now();
     else this.numbers.soon();
   }

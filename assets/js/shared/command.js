@@ -95,7 +95,7 @@ function equation({
 }
 
 /** Puts a text on the clipboard; where the browser does not allow it (plain http), selects it. */
-async function copyText(text, shown) {
+export async function copyText(text, shown) {
   try {
     await navigator.clipboard.writeText(text);
     return true;

@@ -33,3 +33,11 @@ export class Calm {
     this.timer = undefined;
   }
 }
+
+/**
+ * Acts after the next frame is painted: what takes long does not keep a click's own change from being seen.
+ * @param {() => void} act
+ */
+export function afterPaint(act) {
+  requestAnimationFrame(() => setTimeout(act));
+}

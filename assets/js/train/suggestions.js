@@ -6,7 +6,6 @@ export function beginSuggestions() {
     const button = event.target instanceof Element ? event.target.closest("button.ddp-suggestion") : null;
     const place = document.getElementById("suggestion");
     if (!(button instanceof HTMLButtonElement) || !place) return;
-    button.disabled = true;
     place.dataset.values = button.dataset.values;
     place.click();
   });

@@ -5,7 +5,7 @@ import { prefer, preference } from "../shared/prefs.js";
 
 const STEPS = [
   [
-    "#preset-fashion",
+    ".ddp-presets",
     "Begin with a click",
     "Each of these fills in the whole form. The first one takes a minute, on any machine.",
   ],

@@ -83,6 +83,8 @@ ROUTES = (
     "export.csv",
     "log/0",
     "log/torchrun",
+    "elsewhere",
+    "elsewhere/slurm",
 )
 
 
@@ -230,6 +232,8 @@ NONSENSE: dict[str, tuple[str, str, Any, dict[str, str]]] = {
     "view": ("GET", "/live/runs/{id}/view?from=nan&to=inf", None, {}),
     "log": ("GET", f"/live/runs/{{id}}/log/0?offset={2**80}", None, {}),
     "checkpoint": ("GET", f"/live/runs/{{id}}/checkpoints/{'9' * 5000}/download", None, {}),
+    "machines": ("GET", f"/live/runs/{{id}}/elsewhere?num_nodes={'9' * 5000}&gpus=maybe", None, {}),
+    "target": ("GET", "/live/runs/{id}/elsewhere/%2e%2e%2fconfig.json", None, {}),
     "export": ("GET", "/live/runs/export.zip?ids=&kind=exe", None, {}),
     "accept": ("GET", "/", None, {"Accept-Encoding": "\x00gzip", "Accept-Language": ";q=,," * 999}),
     "length": ("POST", CALL, b"", {"Content-Length": "٣".encode().decode("latin-1")}),

@@ -28,6 +28,7 @@ new PerformanceObserver((list) => {
   }
 }).observe({ type: "layout-shift", buffered: true });
 """
+TOP = "(element) => element.getBoundingClientRect().top"
 FIRST_SECOND_MS = 1000.0
 MOST_SHIFT = 0.01
 MOST_SHIFT_OF_LOADING = 0.05
@@ -55,12 +56,21 @@ def test_nothing_moves_from_the_first_second_to_the_end_of_a_run(
     assert sum(shift["value"] for shift in later) <= MOST_SHIFT, str(later)
     # A busy server is late at times, which the page says without making room for it.
     notes = page.locator(".ddp-run-page > .ddp-connection")
-    top = page.locator(".ddp-title").evaluate("(title) => title.getBoundingClientRect().top")
+    top = page.locator(".ddp-title").evaluate(TOP)
     notes.evaluate_all(
         "(notes) => notes.forEach((note) => { note.textContent = 'Trying again'; note.hidden = false; })"
     )
     expect(notes.first).to_be_visible()
-    assert page.locator(".ddp-title").evaluate("(title) => title.getBoundingClientRect().top") == top
+    assert page.locator(".ddp-title").evaluate(TOP) == top
+
+    # Opened when it is over, it keeps no room for news; and it does not move while it loads either.
+    kept = page.locator(".ddp-tiles").evaluate(TOP)
+    page.reload()
+    expect(page.locator(".ddp-judgement")).to_have_attribute("data-code", re.compile("learnt|memor|improv"))
+    assert page.locator(".ddp-tiles").evaluate(TOP) < kept - (100 if size[0] < 700 else -1)
+    page.wait_for_function("() => window.ddpLastDrawn")
+    again = page.evaluate("window.shifts")
+    assert sum(shift["value"] for shift in again) <= MOST_SHIFT_OF_LOADING, again
 
 
 def test_the_tiles_of_an_ended_run_are_median_and_mean_of_its_whole_steps(

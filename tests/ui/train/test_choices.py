@@ -120,8 +120,8 @@ def test_own_table_by_path_is_looked_at_and_trained_on(
     seen = page.locator("#own-data-seen")
     expect(seen).to_contain_text("tabular classification")
     expect(seen).to_contain_text("rows; to be predicted:")
-    expect(seen).to_contain_text("line 7")
-    expect(page.locator("#problems")).to_contain_text("'long' in line 7")
+    expect(seen).to_contain_text("'long' in line 7")
+    expect(page.locator("#problems")).to_contain_text("This data cannot be used as it is.")
 
     write_table(tmp_path / "flowers.csv")
     page.get_by_role("button", name="Inspect").click()
@@ -284,3 +284,36 @@ def test_start_answers_a_click_at_once_and_is_free_again_when_it_is_refused(
     assert start.evaluate(pressed) == "true"
     expect(page.get_by_test_id("toast-body")).to_be_visible()
     expect(start).not_to_have_attribute("aria-busy", "true")
+
+
+def test_a_mistyped_path_is_mended_by_a_click(server: Server, watched: Watched, tmp_path: Path) -> None:
+    rows = [f"{4 + i % 3},{i},{'abc'[i % 3]}" for i in range(120)]
+    (tmp_path / "my_petals.csv").write_text("\n".join(["length,width,kind", *rows]))
+    page = watched.page
+    open_form(watched, server)
+    pick(watched, "Data set", "Your own data…")
+    seen, problems = page.locator("#own-data-seen"), page.locator("#problems")
+    path = page.get_by_label("Path of your data")
+    path.fill(str(tmp_path / "my-petal.csv"))
+    path.press("Enter")
+    expect(seen).to_contain_text("This data cannot be used as it is.")
+    expect(seen).not_to_contain_text("Recognised as")
+    # Told once in full; beside Start it is said where.
+    expect(problems).to_contain_text("Path: This data cannot be used as it is. What is wrong is listed below")
+    expect(problems).not_to_contain_text("my-petal.csv")
+    seen.get_by_role("button", name="Use my_petals.csv").click()
+    expect(problems.get_by_text("Your data is being inspected…")).to_be_visible()
+    expect(seen).to_contain_text("Recognised as tabular classification")
+    expect(path).to_have_value(str(tmp_path / "my_petals.csv"))
+    expect(problems).to_be_empty()
+    assert watched.complaints == []
+
+
+def test_on_a_phone_every_field_of_own_data_has_room(server: Server, watched: Watched) -> None:
+    page = watched.page
+    page.set_viewport_size({"width": 390, "height": 844})
+    open_form(watched, server)
+    pick(watched, "Data set", "Your own data…")
+    for name in ("data_task", "label_column", "skip_unreadable"):
+        box = page.locator(f"#field-{name}").bounding_box()
+        assert box is not None and box["width"] >= 150 and box["x"] + box["width"] <= 390, (name, box)

@@ -14,6 +14,7 @@ from tools import page_driver
 
 pytestmark = pytest.mark.ui
 
+CHART_TERMS = ["loss", "evaluation", "throughput", "learning rate", "gradient norm"]
 IN_THE_EQUATION = '.ddp-equation [data-term="global batch"]'
 GLOBAL_BATCH = f"global batch: {glossary.definitions()['global batch']}"
 # Of each term on the page: its name, and the text, role and state of what describes it.
@@ -64,6 +65,8 @@ def test_the_page_of_a_run_explains_its_terms(
         page.locator(".ddp-ranks-list li").first.wait_for()
         page.locator('.ddp-ranks [data-term="all-reduce"]').wait_for()
         assert {"loss", "throughput", "step", "all-reduce", "forward pass", "optimizer"} <= described(page)
+        titles = page.locator(".ddp-chart h3 [data-term]")
+        assert [titles.nth(at).get_attribute("data-term") for at in range(titles.count())] == CHART_TERMS
     assert watched.foreign_requests == []
 
 

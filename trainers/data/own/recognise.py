@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import itertools
 import os
 import stat
 from pathlib import Path
@@ -34,6 +36,7 @@ NOT_TAKEN = {
     ".7z": "Unpack it and give the folder.",
     ".rar": "Unpack it and give the folder.",
 }
+MAX_ENTRIES_COMPARED = 10_000
 AnyKind = Images | TableData | PlainText
 
 
@@ -87,15 +90,37 @@ def _is_readable(path: Path, problems: Problems) -> bool:
                 problems.fault(path.name, "the file is empty.", TAKEN)
                 return False
     except FileNotFoundError:
-        near = next((parent for parent in path.parents if os.path.isdir(parent)), path.parent)  # noqa: PTH112
-        hint = f"Paths are of the machine this page runs on. What is there: {near}."
-        problems.fault(str(path), "there is nothing at this path.", hint)
+        _tell_not_found(path, problems)
         return False
     except OSError as error:
         hint = "The user this page runs as must be allowed to read it."
         problems.fault(str(path), f"it cannot be read ({error.strerror}).", hint)
         return False
     return True
+
+
+def _tell_not_found(path: Path, problems: Problems) -> None:
+    """Record that there is nothing at a path, and what has nearly the same name."""
+    near = next((parent for parent in path.parents if os.path.isdir(parent)), path.parent)  # noqa: PTH112
+    hint = f"Paths are of the machine this page runs on. What is there: {near}."
+    suggested = {}
+    if (meant := _nearest(path, near)) is not None:
+        hint = f"Did you mean {quoted(meant.name)}?"
+        suggested = {"data_path": str(meant)}
+    problems.fault(str(path), "there is nothing at this path.", hint, suggested=suggested)
+
+
+def _nearest(path: Path, folder: Path) -> Path | None:
+    """Return the path with its first wrong name corrected, if the folder has a similar one."""
+    try:
+        with os.scandir(folder) as found:
+            names = [entry.name for entry in itertools.islice(found, MAX_ENTRIES_COMPARED)]
+    except OSError:
+        return None
+    wrong, *rest = path.relative_to(folder).parts
+    by_lower_case = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(wrong.lower(), by_lower_case, n=1)
+    return folder.joinpath(by_lower_case[close[0]], *rest) if close else None
 
 
 def _kind_of(path: Path, options: DataOptions, problems: Problems) -> AnyKind | None:

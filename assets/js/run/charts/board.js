@@ -10,6 +10,7 @@ import { LossControls, MetricControls } from "./loss_controls.js";
 import { LIVE_STATES } from "../../shared/format.js";
 import { fetchJson, runAddress } from "../../shared/net.js";
 import { onThemeChange } from "../../shared/theme.js";
+import { afterPaint } from "../../shared/throttle.js";
 import { Traces } from "../../charts/traces.js";
 
 const MAX_LOGGED = 2000;
@@ -52,7 +53,7 @@ export class Board {
       { class: "ddp-charts" },
       this.charts.map((chart) => chart.element),
     );
-    this.endTheme = onThemeChange(() => this.redrawAll());
+    this.endTheme = onThemeChange(() => afterPaint(() => this.redrawAll()));
   }
 
   /** Loads what draws. Compiling it takes a while: by then the run's numbers should have been asked for. */
@@ -97,6 +98,7 @@ export class Board {
       chart({
         name: about.column,
         title: about.title,
+        term: about.term,
         empty: about.empty,
         emptyWords: (head) => stepWords(head, about),
         watches: (name) => name === about.column,
@@ -107,6 +109,7 @@ export class Board {
       chart({
         name: "loss",
         title: "Loss",
+        term: "loss",
         empty: "The training loss appears with the first steps.",
         emptyWords: lossWords,
         watches: (name) => LOSS_TRACES.has(name),
@@ -118,6 +121,7 @@ export class Board {
       chart({
         name: "metric",
         title: `Validation ${summary.first_metric ?? ""}`.trim(),
+        term: "evaluation",
         empty: "Appears after the first evaluation.",
         emptyWords: (head) => firstEvaluationWords(head, summary.config.eval_every_steps),
         watches: (name) => name.startsWith("metric:"),

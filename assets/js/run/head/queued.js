@@ -60,8 +60,8 @@ export class QueuedPanel {
   async ask() {
     const said = await fetchJson(`${address("live/queue/run")}?id=${encodeURIComponent(this.runId)}`);
     if (this.end === null) return;
-    show(this.element, said.place !== null);
-    if (said.place === null) return;
+    show(this.element, said.words !== "");
+    if (said.words === "") return;
     setText(this.words, capital(said.words));
     setText(this.why, said.why);
     show(this.share, said.can_share_gpus);

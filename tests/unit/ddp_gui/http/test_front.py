@@ -32,6 +32,7 @@ from tests.unit.class_of import ANN, BOB, password_of
         "--host 0.0.0.0 --insecure",
         "--host 0.0.0.0 --auth-file accounts.json",
         "--root-path /ddp",
+        "--engine slurm",
         "--proxy-from 127.0.0.1 --allow-host lab.example --auth-file accounts.json",
     ],
 )
@@ -48,6 +49,8 @@ def test_what_is_served(words: str) -> None:
         ("--allow-host lab.example", "others reach the page by that name"),
         ("--proxy-from 127.0.0.1", "through a proxy"),
         ("--ssl-keyfile key.pem", "go together"),
+        ("--engine slurm --auth-file accounts.json", "in the name of whoever started the page"),
+        ("--engine slurm --insecure --host 0.0.0.0", "in the name of whoever started the page"),
         ("--ssl-keyfile key.pem --ssl-certfile cert.pem", "there is no file"),
         ("--root-path https://lab.example/ddp", "--root-path is"),
         ("--root-path /a/../b", "--root-path is"),

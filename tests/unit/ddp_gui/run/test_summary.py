@@ -70,6 +70,7 @@ def test_a_summary_knows_the_plan_of_a_run_nobody_has_read_yet(tmp_path: Path, c
     summary = summarise(view, store_of(tmp_path, catalogue))
     assert (summary["num_train"], summary["num_steps"], summary["num_parameters"]) == (77, 770, 5)
     assert view.unread()[0] > 0, "the summary does not wait for the whole file"
+    assert summary["is_live"] is False
 
 
 def test_a_strategy_that_is_not_installed_is_not_described_as_another(tmp_path: Path, catalogue) -> None:  # noqa: F811

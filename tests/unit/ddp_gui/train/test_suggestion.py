@@ -35,7 +35,7 @@ def buttons(page: str) -> list[tuple[dict[str, Any], str]]:
         ({"label_column": "kind"}, "Use kind"),
         ({"label_column": ""}, "Use the column found automatically"),
         ({"data_task": "tabular_regression"}, "Use tabular regression"),
-        ({"data_path": "/data/flowers.csv"}, "Use /data/flowers.csv"),
+        ({"data_path": "/data/flowers.csv"}, "Use flowers.csv"),
         ({"label_column": EVIL}, f"Use {EVIL}"),
     ],
 )

@@ -43,6 +43,17 @@ def test_socket_and_devices_are_refused(tmp_path: Path) -> None:
         assert "neither a file nor a folder" in fault(Path(device)).message
 
 
+def test_a_mistyped_path_is_answered_with_what_has_nearly_the_same_name(tmp_path: Path) -> None:
+    (tmp_path / "Work").mkdir()
+    meant = write(tmp_path / "Work" / "my_petals.csv", "a,b", "1,2")
+    for wrong in ("Work/my-petals.csv", "Work/MY_PETALS.CSV", "work/my_petals.csv", "Wrk/my_petals.csv"):
+        found = fault(tmp_path / wrong)
+        assert "nothing at this path" in found.message and "Did you mean" in found.hint
+        assert found.suggested == {"data_path": str(meant)}
+    unlike = fault(tmp_path / "Work" / "holiday.zip")
+    assert unlike.suggested == {} and f"What is there: {tmp_path / 'Work'}." in unlike.hint
+
+
 @pytest.mark.parametrize("path", ["/proc/self/environ", "/proc/self/maps", "/proc/kmsg"])
 def test_what_the_system_makes_up_is_refused(path: str) -> None:
     # Without the right to read it the refusal says so; either way nothing of it is shown.
