@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.cluster.slurm_cluster import SlurmCluster
+from tests.cluster.victims import launcher_of
 from tests.harness import create_run, processes_of, wait_until
 from tests.integration.cluster_engine import ClusterEngine
 from trainers.contract import events, tickets
@@ -59,9 +60,7 @@ def kill_supervisor(run: RunDirectory) -> None:
 
 def kill_head(run: RunDirectory) -> None:
     """Kill what keeps the status, as when its node loses its power."""
-    for process in processes_of(run):
-        if "several_nodes.node" in (words := " ".join(process.cmdline())) and "--node-rank 0 " in words:
-            process.kill()
+    launcher_of(run, 0).kill()
 
 
 def place_of(name: str, runs_dir: Path, request: pytest.FixtureRequest) -> Place:

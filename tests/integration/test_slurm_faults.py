@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.cluster.slurm_cluster import SlurmCluster
+from tests.cluster.victims import launcher_of, rank_of, torchrun_of
 from tests.harness import create_run, processes_of, wait_until
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
@@ -46,29 +47,6 @@ def run(engine: SlurmEngine, slurm: SlurmCluster, tmp_path: Path) -> Iterator[Ru
     if liveness.is_alive(made):
         engine.kill(made)
     slurm.wait_until_idle()
-
-
-def rank_of(run: RunDirectory, rank: int) -> psutil.Process:
-    (found,) = [
-        process
-        for process in processes_of(run)
-        if f"ddp: {run.run_id} rank {rank}" in " ".join(process.cmdline())
-    ]
-    return found
-
-
-def launcher_of(run: RunDirectory, node: int) -> psutil.Process:
-    (found,) = [
-        process
-        for process in processes_of(run)
-        if "several_nodes.node" in (words := " ".join(process.cmdline())) and f"--node-rank {node} " in words
-    ]
-    return found
-
-
-def torchrun_of(run: RunDirectory, node: int) -> psutil.Process:
-    (found,) = launcher_of(run, node).children()
-    return found
 
 
 @pytest.mark.parametrize(
