@@ -75,6 +75,21 @@ def network(folder: Path, names: Sequence[str]) -> Iterator[Network]:
         yield Network(hosts=tuple(others), login=login)
 
 
+def processes_on(host: Host) -> list[int]:
+    """Return the numbers of all processes on a host."""
+    return [int(pid) for pid in _ip("netns", "pids", host.namespace).split()]
+
+
+@contextlib.contextmanager
+def without_cable(host: Host) -> Iterator[None]:
+    """Pull a host's cable for a while: what it sends gets lost, and nobody is told."""
+    _ip("-n", host.namespace, "link", "set", "eth0", "down")
+    try:
+        yield
+    finally:
+        _ip("-n", host.namespace, "link", "set", "eth0", "up")
+
+
 def _make(stack: contextlib.ExitStack, folder: Path, name: str, address: str, known: str) -> Host:
     """Make a host without a connection; it goes with the stack."""
     namespace = f"ddp{os.getpid()}-{name}"

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.cluster.network import Host, Network, network
+from tests.cluster.network import Host, Network, network, processes_on, without_cable
 from tests.harness import wait_until
 
 NODES = ("node1", "node2")
@@ -89,6 +89,19 @@ class SlurmCluster:
     def wait_until_idle(self) -> None:
         """Wait until no job is on any node."""
         wait_until("both nodes being idle", lambda: _num_idle(self) == len(NODES), UP_S)
+
+    def processes_on(self, node: str) -> list[int]:
+        """Return the numbers of all processes on a node."""
+        return processes_on(self._host(node))
+
+    @contextlib.contextmanager
+    def without_cable(self, node: str) -> Iterator[None]:
+        """Pull a node's cable for a while."""
+        with without_cable(self._host(node)):
+            yield
+
+    def _host(self, name: str) -> Host:
+        return next(host for host in self.network.hosts if host.name == name)
 
 
 def what_is_missing() -> str:

@@ -110,6 +110,11 @@ class Engine(ABC):
         It makes a new run in `run_dir`; with `resume_step` it resumes the one that is there.
         """
 
+    def is_waiting(self, handle: Handle) -> bool:
+        """Tell whether a run that it has taken waits to be started, for the first time or again."""
+        del handle
+        return False
+
     def why_it_waits(self, handle: Handle) -> str | None:
         """Return in words why a run that it has taken waits; None where no run waits for it."""
         del handle

@@ -84,6 +84,9 @@ class Supervisor:
     Args:
         start: starts torchrun.
         job: the engine to which the run belongs and its handle; None: this process of this machine.
+
+    Attributes:
+        cause: why the run has failed or was ended by force, when it was.
     """
 
     def __init__(
@@ -109,6 +112,7 @@ class Supervisor:
         self._guard = RunGuard(run)
         self._reason = ""
         self._num_steps: int | None = None
+        self.cause: Cause | None = None
         self._is_all_saved = False
         self._status_is_saved = False
         engine, handle = job or (LOCAL, _own_handle())
@@ -167,7 +171,9 @@ class Supervisor:
     def _fell_before_it_began(self) -> bool:
         """Tell whether warm ranks ended before they said a word: one of them was gone already."""
         is_silent = self._events_offset == self._first_offset
-        return self._was_warm and is_silent and not self._guard.is_stop_requested and self._guard.hang is None
+        return (
+            self._was_warm and is_silent and not self._guard.is_stop_requested and self._guard.fatal is None
+        )
 
     def _assemble(self, config: Config) -> TorchrunProcess:
         """Start torchrun, or give the run to a warm one."""
@@ -181,8 +187,8 @@ class Supervisor:
                 ProcessTree(os.getpid(), with_root=False).kill()  # what is left of it
             assembled = self._start(self._run, config, self._resume_step, offset)
         self._torchrun_dir = assembled.details
-        if assembled.board is not None:
-            self._guard.watch_ranks(config, assembled.board)
+        if assembled.ranks is not None:
+            self._guard.watch_ranks(config, assembled.ranks)
         return assembled
 
     def _follow_events(self) -> None:
@@ -222,8 +228,8 @@ class Supervisor:
             self._finish(said, exit_code, None)
         elif self._is_all_saved:
             self._finish("finished", exit_code, final_events.fell_after_its_end(self._explain(exit_code)))
-        elif self._guard.hang is not None:
-            self._finish("failed", exit_code, self._guard.hang)
+        elif self._guard.fatal is not None:
+            self._finish("failed", exit_code, self._guard.fatal)
         elif self._guard.is_forced and said == "starting" and not by_system:
             self._reason = "Stopped while it was starting: nothing had been trained yet."
             self._finish("stopped", exit_code, None)
@@ -238,6 +244,7 @@ class Supervisor:
 
     def _finish(self, state: State, exit_code: int, cause: Cause | None) -> None:
         """Write the final events, where rank 0 has not, then the final status."""
+        self.cause = cause
         if cause is not None and state != "finished":
             kept = final_events.what_is_kept(self._run, self._num_steps)
             cause = replace(cause, hint=f"{cause.hint} {kept}")

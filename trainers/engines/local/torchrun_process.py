@@ -15,6 +15,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats import heartbeat_board
 from trainers.engines.heartbeats.heartbeat_board import Board
 from trainers.engines.local import fork_server, orders
+from trainers.engines.local.diagnosis.ranks import LocalRanks, Ranks
 from trainers.engines.local.orders import COMMANDS_OFFSET, IS_WARM, SUPERVISED, Order, Pipes
 from trainers.engines.local.torchrun import (
     RendezvousFiles,
@@ -38,12 +39,12 @@ class TorchrunProcess:
 
     Attributes:
         details: its folder with the errors of each rank.
-        board: the ranks' heartbeats; None where this system has nothing to hold them.
+        ranks: its ranks, to be watched; None where this system has nothing to hold their heartbeats.
     """
 
     process: subprocess.Popen[bytes]
     details: Path
-    board: Board | None
+    ranks: Ranks | None
 
 
 def start(
@@ -59,11 +60,18 @@ def start(
     """
     run.logs.mkdir(exist_ok=True)
     log, details = run.logs / LOG, run.logs / DETAILS
-    board = Board(config.world_size) if heartbeat_board.can_be_watched() else None
+    board = board_for(config)
     command = worker_arguments(config, run.path, resume_step)
     variables = {**_on_one_machine(details), COMMANDS_OFFSET: str(commands_offset)}
     process = launch(command, log, details, board, variables)
-    return TorchrunProcess(process=process, details=details, board=board)
+    return TorchrunProcess(
+        process=process, details=details, ranks=None if board is None else LocalRanks(run, board)
+    )
+
+
+def board_for(config: Config) -> Board | None:
+    """Make the board for the heartbeats of a run's ranks; None where this system has nothing to hold it."""
+    return Board(config.world_size) if heartbeat_board.can_be_watched() else None
 
 
 class WarmTorchrun:
@@ -109,7 +117,9 @@ class WarmTorchrun:
         variables |= {name: os.environ[name] for name in cuda_environment.OF_A_RUN if name in os.environ}
         order = Order(run_dir=str(run.path), resume_step=resume_step, environment=variables)
         self._pipes.tell(order)
-        return TorchrunProcess(process=self.process, details=self._folder / DETAILS, board=self._board)
+        return TorchrunProcess(
+            process=self.process, details=self._folder / DETAILS, ranks=LocalRanks(run, self._board)
+        )
 
     def put_away(self, run: RunDirectory | None) -> None:
         """Leave nothing of it behind, when it has ended; what it noted of errors goes to its run."""

@@ -33,6 +33,10 @@ class Node:
     def is_head(self) -> bool:
         return self.rank == 0
 
+    def ranks(self, config: Config) -> range:
+        """Return the ranks on this node."""
+        return range(self.rank * config.nproc_per_node, (self.rank + 1) * config.nproc_per_node)
+
     def torchrun_arguments(self, config: Config, run_dir: Path, resume_step: int | None) -> list[str]:
         """Return torchrun's arguments on this node."""
         resume = [] if resume_step is None else ["--resume", str(resume_step)]

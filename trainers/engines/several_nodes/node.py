@@ -1,7 +1,7 @@
 """What an engine starts once on each node of a run: torchrun with this node's ranks.
 
-    python -m trainers.engines.several_nodes.node RUN_DIR --engine NAME --handle JSON --node-rank K
-        --num-nodes N --head HOST --port PORT [--resume STEP]
+    python -m trainers.engines.several_nodes.node RUN_DIR --engine NAME --handle JSON --start NAME
+        --node-rank K --num-nodes N --head HOST --port PORT [--resume STEP] [--restart K] [--restarts-left K]
 
 Node 0 is the run's supervisor: it has the lock and keeps `status.json`. Each node kills its own ranks when it
 ends, whatever ends it.
@@ -10,9 +10,12 @@ ends, whatever ends it.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import math
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -21,11 +24,21 @@ from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle
 from trainers.engines.local import torchrun_process
+from trainers.engines.local.diagnosis import hangs
+from trainers.engines.local.diagnosis.ranks import LocalRanks
 from trainers.engines.local.orders import COMMANDS_OFFSET
 from trainers.engines.local.supervisor import Supervisor
 from trainers.engines.local.torchrun import LOG_DIR
 from trainers.engines.local.torchrun_process import TorchrunProcess
+from trainers.engines.several_nodes import reports, restarts
 from trainers.engines.several_nodes.meeting import Node
+from trainers.engines.several_nodes.ranks_of_nodes import (
+    COMES_WITHIN_S,
+    LOOK_EVERY_S,
+    HeardNode,
+    RanksOfNodes,
+)
+from trainers.engines.several_nodes.reports import NodesFolder, Reporter
 from trainers.files import private_files
 from trainers.machine import lifeline
 from trainers.machine.processes import ProcessTree
@@ -33,6 +46,8 @@ from trainers.machine.processes import ProcessTree
 POLL_S = 0.1
 # The engine holds the lock until it has written down which job this is.
 LOCK_WITHIN_S = 30.0
+# When all has gone well: their torchruns end at about the same time by themselves.
+OTHERS_END_WITHIN_S = 10.0
 
 
 def main() -> None:
@@ -41,58 +56,121 @@ def main() -> None:
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--engine", required=True)
     parser.add_argument("--handle", required=True, type=json.loads, metavar="JSON")
+    parser.add_argument("--start", required=True, metavar="NAME", help="of this start of the run; used once")
     parser.add_argument("--node-rank", required=True, type=int)
     parser.add_argument("--num-nodes", required=True, type=int)
     parser.add_argument("--head", required=True, metavar="HOST")
     parser.add_argument("--port", required=True, type=int)
     parser.add_argument("--resume", type=int, metavar="STEP")
+    parser.add_argument("--restart", type=int, default=0, help="how often the engine has started it again")
+    parser.add_argument("--restarts-left", type=int, default=0, help="how often it still would")
     options = parser.parse_args()
     run = RunDirectory(options.run_dir.resolve())
     node = Node(rank=options.node_rank, num_nodes=options.num_nodes, head=options.head, port=options.port)
     private_files.begin(run.path.parent)
-    if node.is_head:
-        sys.exit(supervise(run, node, options.resume, options.engine, options.handle))
-    sys.exit(follow(run, node, options.resume))
+    folder = NodesFolder(run, options.start)
+    if options.restart and restarts.has_ended(run):
+        sys.exit(0)  # it had its last word before its engine could hear of it
+    if not node.is_head:
+        sys.exit(follow(run, node, folder, options.resume, restart=options.restart))
+    job = (options.engine, options.handle)
+    sys.exit(supervise(run, node, folder, options.resume, job, options.restart, options.restarts_left))
 
 
-def supervise(run: RunDirectory, node: Node, resume_step: int | None, engine: str, handle: Handle) -> int:
+def supervise(
+    run: RunDirectory,
+    node: Node,
+    folder: NodesFolder,
+    resume_step: int | None,
+    job: tuple[str, Handle],
+    restart: int = 0,
+    restarts_left: int = 0,
+) -> int:
     """Own the run and run node 0's part of it; return torchrun's exit code.
+
+    Args:
+        restart: how often the engine has started it again by itself: then it resumes from what is saved.
+        restarts_left: how often it still would.
 
     Raises:
         ValueError: when another process owns it.
+        OSError: when its folder cannot be written.
     """
-
-    def start(run: RunDirectory, config: Config, step: int | None, offset: int) -> TorchrunProcess:
-        return start_torchrun(run, config, node, step, offset)
-
-    lock = _wait_for_lock(run)
-    try:
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, _wait_for_lock(run))
         run.remove_half_written_status()
-        return Supervisor(run, resume_step, start=start, job=(engine, handle)).run_to_end()
-    finally:
-        os.close(lock)
+        if restart:
+            why, resume_step = restarts.why_started_again(run), restarts.step_to_resume_from(run)
+            restarts.say_started_again(run, restart, why, resume_step)
+        folder.make()
+
+        def start(run: RunDirectory, config: Config, step: int | None, offset: int) -> TorchrunProcess:
+            return start_torchrun(run, config, node, folder, step, offset, stack)
+
+        supervisor = Supervisor(run, resume_step, start=start, job=job)
+        exit_code = supervisor.run_to_end()
+        within_s = OTHERS_END_WITHIN_S if exit_code == 0 else 0.0
+        restarts.close_start(run, folder, restarts_left, supervisor.cause, others_end_within_s=within_s)
+        return exit_code
 
 
-def follow(run: RunDirectory, node: Node, resume_step: int | None) -> int:
-    """Run another node's part; return torchrun's exit code."""
+def follow(
+    run: RunDirectory, node: Node, folder: NodesFolder, resume_step: int | None, *, restart: int = 0
+) -> int:
+    """Run another node's part until it ends or node 0 is gone; return torchrun's exit code."""
     lifeline.adopt_orphans()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(1))
     tree = ProcessTree(os.getpid(), with_root=False)
-    try:
-        torchrun = start_torchrun(run, run.read_config(), node, resume_step, None).process
+    with contextlib.ExitStack() as stack:
+        stack.callback(tree.kill)
+        _wait_for_folder(folder)
+        if restart:
+            resume_step = restarts.step_to_resume_from(run)
+        torchrun = start_torchrun(run, run.read_config(), node, folder, resume_step, None, stack).process
+        head = Head(folder)
         while torchrun.poll() is None:
             tree.update()
+            if (why := head.why_to_end(time.monotonic())) is not None:
+                print(why, flush=True)
+                return 1
             time.sleep(POLL_S)
         return torchrun.returncode
-    finally:
-        tree.kill()
+
+
+class Head:
+    """Node 0 as another node hears it."""
+
+    def __init__(self, folder: NodesFolder) -> None:
+        self._folder = folder
+        self._heard = HeardNode(0)
+        self._looked_at = time.monotonic()
+        self._end_at = math.inf
+
+    def why_to_end(self, now: float) -> str | None:
+        """Look about once a second; say why this node has to end, when it has."""
+        if now - self._looked_at >= LOOK_EVERY_S:
+            passed_s, self._looked_at = hangs.counted_s(now - self._looked_at), now
+            values = self._folder.read("0")
+            self._heard.update(None if values is None else reports.node_report(values), passed_s)
+            within_s = self._folder.end_within_s()
+            if within_s is not None:
+                self._end_at = min(self._end_at, now + within_s)
+        if now >= self._end_at:
+            return "Node 0 has ended this start of the run."
+        return self._heard.words if self._heard.is_lost and self._end_at == math.inf else None
 
 
 def start_torchrun(
-    run: RunDirectory, config: Config, node: Node, resume_step: int | None, commands_offset: int | None
+    run: RunDirectory,
+    config: Config,
+    node: Node,
+    folder: NodesFolder,
+    resume_step: int | None,
+    commands_offset: int | None,
+    stack: contextlib.ExitStack,
 ) -> TorchrunProcess:
-    """Start torchrun on this node.
+    """Start torchrun on this node, and report its ranks until the stack is closed.
 
     Raises:
         OSError: when it cannot be started, or the head cannot be reached.
@@ -105,8 +183,31 @@ def start_torchrun(
     variables = {LOG_DIR: str(details), **node.environment()}
     if commands_offset is not None:
         variables[COMMANDS_OFFSET] = str(commands_offset)
-    process = torchrun_process.launch(arguments, log, details, None, variables)
-    return TorchrunProcess(process=process, details=details, board=None)
+    board = torchrun_process.board_for(config)
+    process = torchrun_process.launch(arguments, log, details, board, variables)
+    if board is None:
+        return TorchrunProcess(process=process, details=details, ranks=None)
+    here = LocalRanks(run, board)
+    reporter = Reporter(folder, node.rank, socket.gethostname(), here, node.ranks(config))
+    reporter.begin()
+    stack.callback(reporter.close)
+    ranks = RanksOfNodes(here, folder, node.num_nodes, lambda: reporter.could_write)
+    return TorchrunProcess(process=process, details=details, ranks=ranks)
+
+
+def _wait_for_folder(folder: NodesFolder) -> None:
+    """Wait until node 0 has begun.
+
+    Raises:
+        OSError: when it does not, or this node does not see its files.
+    """
+    deadline = time.monotonic() + COMES_WITHIN_S
+    while not folder.path.is_dir():
+        if time.monotonic() > deadline:
+            raise OSError(
+                f"node 0 has made no {folder.path} that can be seen here within {COMES_WITHIN_S:.0f} s"
+            )
+        time.sleep(POLL_S)
 
 
 def _wait_for_lock(run: RunDirectory) -> int:

@@ -36,6 +36,10 @@ ENDED = frozenset(
 )
 
 
+# It waits to be started, for the first time or again.
+WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
+
+
 @dataclass(frozen=True, kw_only=True)
 class SlurmJob:
     """A job as the controller sees it.
@@ -53,6 +57,10 @@ class SlurmJob:
     @property
     def has_ended(self) -> bool:
         return self.state in ENDED
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.state in WAITING
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from trainers.contract.status import Handle, Status
 from trainers.contract.tickets import Ticket
 from trainers.engines.base import Capacity, Engine, Launch
 from trainers.engines.local import final_events
-from trainers.engines.slurm import reasons, script
+from trainers.engines.slurm import reasons, script, stop_watch
 from trainers.engines.slurm.client import Partition, Slurm
 from trainers.engines.slurm.remembered import SlurmError
 from trainers.engines.true_status import true_status
@@ -26,6 +26,7 @@ from trainers.machine.clock import now_unix_s
 NAME = "slurm"
 POLL_S = 0.5
 KILLED_WITHIN_S = 60.0
+DEAF_MESSAGE = "The first node of this run did not react to Stop, so its job was cancelled."
 CANCELLED = "It was cancelled before it began."
 
 
@@ -46,12 +47,18 @@ class SlurmLaunch(Launch):
 
 
 class SlurmEngine(Engine):
-    """One cluster, as the person who started this program sees it."""
+    """One cluster, as the person who started this program sees it.
+
+    Args:
+        max_restarts: how often a run goes on by itself after its time limit, a job of higher priority or a
+            node that failed.
+    """
 
     name = NAME
 
-    def __init__(self, slurm: Slurm | None = None) -> None:
+    def __init__(self, slurm: Slurm | None = None, *, max_restarts: int = script.MAX_RESTARTS) -> None:
         self._slurm = slurm or Slurm()
+        self._max_restarts = max_restarts
 
     def capacity(self) -> Capacity:
         """Return what the default partition can give.
@@ -97,7 +104,9 @@ class SlurmEngine(Engine):
         lock = run.acquire_lock()
         try:
             tickets.claim(run, token)
-            text = script.batch_script(run.read_config(), run.path.resolve(), resume_step)
+            text = script.batch_script(
+                run.read_config(), run.path.resolve(), resume_step, max_restarts=self._max_restarts
+            )
             run.logs.mkdir(exist_ok=True)
             (run.path / script.NAME).write_text(text, encoding="utf-8")
             handle = {"job_id": self._slurm.submit(text)}
@@ -117,10 +126,17 @@ class SlurmEngine(Engine):
     def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
         """Have a run end: one that waits is cancelled, one at work is told, as by the page's button."""
         status = self._status_of(run)
-        if status.state == "queued":
+        self._slurm.forget()  # it may have begun a moment ago
+        if self.is_waiting(status.handle):
             self._end(run, status, CANCELLED, signal=None)
             return ""
-        return run.append_command("stop", save=save, **({"why": why} if why else {}))
+        command_id = run.append_command("stop", save=save, **({"why": why} if why else {}))
+        stop_watch.watch(
+            run,
+            lambda: self._status_of(run),
+            lambda status: self._end(run, status, DEAF_MESSAGE, signal="KILL"),
+        )
+        return command_id
 
     def kill(self, run: RunDirectory) -> None:
         """Kill all processes of a run's job, and say what they cannot say any more."""
@@ -143,6 +159,15 @@ class SlurmEngine(Engine):
             else ["--resume", str(resume_step)]
         )
         return [sys.executable, "-m", "trainers.engines.slurm.submit", str(run_dir), *what]
+
+    def is_waiting(self, handle: Handle) -> bool:
+        """Ask the controller; while it does not answer, the run's own word counts."""
+        job_id = job_of(handle)
+        try:
+            found = None if job_id is None else self._slurm.find(job_id)
+        except SlurmError:
+            return False
+        return found is not None and found.is_waiting
 
     def why_it_waits(self, handle: Handle) -> str | None:
         """Return the controller's reason, in words."""

@@ -12,9 +12,10 @@ from trainers.files.paths import REPOSITORY
 
 NAME = "job.sh"
 LOG = "slurm.log"
-# When a node falls, the ranks of the others notice it, and node 0 says why the run has ended. What has not
-# ended so long after the first node is killed.
-REST_ENDS_WITHIN_S = 120
+# Slurm warns the script so long before the job's end; a checkpoint has to fit into it.
+WARNING_S = 90
+MAX_RESTARTS = 3
+SOON_ENDS = "Slurm ends this job soon: its time is over, or a job of higher priority takes its nodes."
 # Below those that Linux gives to whoever asks for any port, gloo among them: 32768 and up.
 FIRST_PORT, NUM_PORTS = 29_600, 3_000
 
@@ -25,21 +26,61 @@ _SCRIPT = """\
 set -u
 cd {project}
 hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
-head=$(printf '%s\\n' "$hosts" | head -n 1)
-port=$(({first_port} + SLURM_JOB_ID % {num_ports}))
-export HEAD="$head" PORT="$port"
-exec srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --kill-on-bad-exit=0 --wait={wait_s} \\
-  sh -c {launcher} sh {arguments}
+HEAD=$(printf '%s\\n' "$hosts" | head -n 1)
+PORT=$(({first_port} + SLURM_JOB_ID % {num_ports}))
+RESTART=${{SLURM_RESTART_COUNT:-0}}
+LEFT=$(({max_restarts} > RESTART ? {max_restarts} - RESTART : 0))
+START=$SLURM_JOB_ID-$RESTART
+export HEAD PORT RESTART LEFT START
+run={run}
+
+srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --kill-on-bad-exit=0 \\
+  sh -c {launcher} sh {arguments} </dev/null &
+step=$!
+
+# Slurm's warning: the run is told to save and to end.
+leave() {{
+  {python} -m trainers.engines.several_nodes.leave "$run" --start "$START" --restarts-left "$LEFT" \\
+    --why {why}
+}}
+trap leave USR1
+
+# When node 0 says that all is over, the others have some seconds; what is left then ends with this script.
+left=
+while kill -0 "$step" 2>/dev/null; do
+  sleep 1 &
+  wait -n
+  [ -e "$run/nodes/$START/over" ] || continue
+  [ -n "$left" ] || left=$(cat "$run/nodes/$START/over")
+  [ "$left" -gt 0 ] || break
+  left=$((left - 1))
+done
+if [ -e "$run/nodes/$START/again" ]; then
+  exec scontrol requeue "$SLURM_JOB_ID"
+fi
+kill -0 "$step" 2>/dev/null || wait "$step"
 """
 # Slurm numbers the nodes in the order of the list.
 _LAUNCHER = (
-    'exec "$@" --handle "{\\"job_id\\": \\"$SLURM_JOB_ID\\"}" --node-rank "$SLURM_NODEID"'
-    ' --num-nodes "$SLURM_JOB_NUM_NODES" --head "$HEAD" --port "$PORT"'
+    'exec "$@" --handle "{\\"job_id\\": \\"$SLURM_JOB_ID\\"}" --start "$START" --restart "$RESTART"'
+    ' --restarts-left "$LEFT" --node-rank "$SLURM_NODEID" --num-nodes "$SLURM_JOB_NUM_NODES"'
+    ' --head "$HEAD" --port "$PORT"'
 )
 
 
-def batch_script(config: Config, run_dir: Path, resume_step: int | None, *, partition: str = "") -> str:
+def batch_script(
+    config: Config,
+    run_dir: Path,
+    resume_step: int | None,
+    *,
+    partition: str = "",
+    max_restarts: int = MAX_RESTARTS,
+) -> str:
     """Return the script of a start of a run; every value in it is quoted.
+
+    Args:
+        max_restarts: how often the job is started again by itself, after its time limit, a job of higher
+            priority or a node that failed.
 
     Raises:
         ValueError: when a value cannot stand in a line of options.
@@ -51,16 +92,22 @@ def batch_script(config: Config, run_dir: Path, resume_step: int | None, *, part
         "cpus-per-task": str(config.nproc_per_node),
         "output": str(run_dir / "logs" / LOG),
         "open-mode": "append",
+        "signal": f"B:USR1@{WARNING_S}",
         **({"partition": partition} if partition else {}),
     }
     resume = [] if resume_step is None else ["--resume", str(resume_step)]
     module = [sys.executable, "-m", "trainers.engines.several_nodes.node", str(run_dir), "--engine", "slurm"]
+    lines = [f"#SBATCH --{name}={_option(value)}" for name, value in options.items()]
+    lines.append(f"#SBATCH --{'requeue' if max_restarts else 'no-requeue'}")
     return _SCRIPT.format(
-        options="\n".join(f"#SBATCH --{name}={_option(value)}" for name, value in options.items()),
+        options="\n".join(lines),
         project=shlex.quote(str(REPOSITORY)),
         first_port=FIRST_PORT,
         num_ports=NUM_PORTS,
-        wait_s=REST_ENDS_WITHIN_S,
+        max_restarts=max_restarts,
+        run=shlex.quote(str(run_dir)),
+        python=shlex.quote(sys.executable),
+        why=shlex.quote(SOON_ENDS),
         launcher=shlex.quote(_LAUNCHER),
         arguments=shlex.join([*module, *resume]),
     )

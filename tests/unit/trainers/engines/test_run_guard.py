@@ -13,6 +13,7 @@ from trainers.contract.events import State
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats.heartbeat_board import Board
 from trainers.engines.local.diagnosis.autopsy import Cause
+from trainers.engines.local.diagnosis.ranks import LocalRanks
 from trainers.engines.local.stopping import run_guard
 from trainers.engines.local.stopping.escalation import EXIT_GRACE_S, STOP_GRACE_S, TERM_GRACE_S
 from trainers.engines.local.stopping.run_guard import RunGuard
@@ -80,7 +81,7 @@ class Guarded:
     def watch_ranks(self, on_hang: str = "end") -> None:
         """Let the guard believe the fake watch."""
         self._monkeypatch.setattr(run_guard, "HangWatch", lambda *_: self.watch)
-        self.guard.watch_ranks(config.parse({"on_hang": on_hang}), Board(1))
+        self.guard.watch_ranks(config.parse({"on_hang": on_hang}), LocalRanks(self.guard._run, Board(1)))
 
     def say(self, *states: State) -> None:
         """Let rank 0 report these states."""
@@ -197,10 +198,10 @@ def test_hang_is_killed_and_kept_as_the_cause(run: RunDirectory, monkeypatch: py
     subject = Guarded(run, monkeypatch, "running")
     subject.watch_ranks()
     subject.enforce()
-    assert (subject.guard.hang, subject.tree.num_killed) == (None, 0)
+    assert (subject.guard.fatal, subject.tree.num_killed) == (None, 0)
     subject.watch.finds = Cause(code="hang", message="Rank 1.", hint="Look.", rank=1)
     subject.enforce()
-    assert (subject.guard.hang, subject.tree.num_killed) == (subject.watch.finds, 1)
+    assert (subject.guard.fatal, subject.tree.num_killed) == (subject.watch.finds, 1)
 
 
 def test_hang_of_a_run_that_waits_is_said_and_so_is_its_end(

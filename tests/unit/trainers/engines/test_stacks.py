@@ -18,6 +18,7 @@ from trainers.engines.heartbeats.collectives import Collective, Group, gaps
 from trainers.engines.heartbeats.heartbeat_board import COMPUTING, Beat, Board, Place
 from trainers.engines.local.diagnosis import hang_watch, stacks
 from trainers.engines.local.diagnosis.hangs import RankWatch, Suspicion
+from trainers.engines.local.diagnosis.ranks import LocalRanks
 from trainers.engines.local.diagnosis.stacks import Frame, Stacks, Thread
 from trainers.machine.effort import Effort
 
@@ -172,6 +173,13 @@ def test_hang_without_any_stack_is_told_all_the_same() -> None:
     assert "no rank makes progress" in cause.message and cause.traceback is None
 
 
+def board_with_beats(num_ranks: int) -> Board:
+    board = Board(num_ranks)
+    for rank in range(num_ranks):
+        Place(board.address, rank).beat(COMPUTING, 4)
+    return board
+
+
 @pytest.mark.parametrize(
     ("is_on_gpu", "stands", "is_at_work"),
     [
@@ -190,7 +198,7 @@ def test_rank_that_takes_a_core_is_at_work_unless_it_waits_for_its_gpu(
     is_at_work: bool,
 ) -> None:
     monkeypatch.setattr(stacks, "read_at_once", lambda _pid: stands)
-    subject = hang_watch.HangWatch(run, Config(), Board(1))
+    subject = hang_watch.HangWatch(run, Config(), LocalRanks(run, board_with_beats(1)))
     beat = Beat(count=9, pid=1, step=4, doing=COMPUTING, is_on_gpu=is_on_gpu)
     subject._watches = [RankWatch(0, beat=beat, silent_s=10.0, idle_s=0.0)]
     assert subject.is_at_work() is is_at_work
@@ -211,7 +219,7 @@ def test_stacks_that_tell_of_work_are_read_at_once(
         return standing(IN_SYNCHRONIZE, IN_LOOP)
 
     monkeypatch.setattr(stacks, "read_at_once", fake_read_at_once)
-    subject = hang_watch.HangWatch(run, Config(), Board(1))
+    subject = hang_watch.HangWatch(run, Config(), LocalRanks(run, board_with_beats(4)))
     beat = Beat(count=9, pid=1, step=4, doing=COMPUTING, is_on_gpu=True)
     subject._watches = [RankWatch(rank, beat=beat, silent_s=10.0) for rank in range(4)]
     assert not subject.is_at_work()
@@ -224,7 +232,7 @@ def test_rank_that_has_gone_on_while_its_stack_was_read_does_not_hang(
     board = Board(1)
     place = Place(board.address, 0)
     place.beat(COMPUTING, 4)
-    subject = hang_watch.HangWatch(run, Config(), board)
+    subject = hang_watch.HangWatch(run, Config(), LocalRanks(run, board))
     subject._watches = [RankWatch(0, beat=board.read(0), silent_s=100.0, idle_s=100.0)]
 
     def slow_read(_pid: int, _log: Path) -> Stacks:

@@ -40,7 +40,7 @@ def say(run: RunDirectory, *states: str) -> None:
 def conclude(run: RunDirectory, exit_code: int, *states: str, hang: Cause | None = None) -> rundir.Status:
     """Return the final status of a run that said these states and ended with this exit code."""
     subject = Supervisor(run, None)
-    subject._guard.hang = hang
+    subject._guard.fatal = hang
     say(run, *states)
     subject._follow_events()
     subject._conclude(exit_code)

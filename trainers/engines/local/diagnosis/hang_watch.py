@@ -12,12 +12,11 @@ from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats import collectives
 from trainers.engines.heartbeats.collectives import Answer, Gap, Views
-from trainers.engines.heartbeats.heartbeat_board import Board
-from trainers.engines.local.diagnosis import hangs, stacks
+from trainers.engines.local.diagnosis import hangs
 from trainers.engines.local.diagnosis.autopsy import Cause
 from trainers.engines.local.diagnosis.hangs import RankWatch, Suspicion
+from trainers.engines.local.diagnosis.ranks import Ranks
 from trainers.engines.local.diagnosis.stacks import Stacks
-from trainers.machine import effort
 
 CHECK_EVERY_S = 1.0
 # Before that a step is a step: nobody looks at what its process does.
@@ -36,11 +35,11 @@ SAME_COLLECTIVES = (
 class HangWatch:
     """Looks about once a second; `check` returns a hang at the moment it is found."""
 
-    def __init__(self, run: RunDirectory, config: Config, board: Board) -> None:
+    def __init__(self, run: RunDirectory, config: Config, ranks: Ranks) -> None:
         self._run = run
         self._limit_s = config.hang_timeout_s
-        self._board = board
-        self._watches = [RankWatch(rank) for rank in range(board.num_ranks)]
+        self._ranks = ranks
+        self._watches = [RankWatch(rank) for rank in range(ranks.num_ranks)]
         self._checked_at = time.monotonic()
         self._asked_s = 0.0
         self.found: Cause | None = None
@@ -76,9 +75,8 @@ class HangWatch:
         silent_on_gpu = [watch for watch in busy if watch.is_on_gpu and not watch.gets_on]
         if len(silent_on_gpu) < len(busy):
             return True
-        pids = [watch.beat.pid for watch in silent_on_gpu if watch.beat]
         with ThreadPoolExecutor(max_workers=MOST_READ_AT_ONCE) as pool:
-            standing = list(pool.map(stacks.read_at_once, pids))
+            standing = list(pool.map(self._ranks.stacks_at_once, [watch.rank for watch in silent_on_gpu]))
         return any(found is not None and not found.is_waiting for found in standing)
 
     @property
@@ -93,9 +91,10 @@ class HangWatch:
         self.found = None
 
     def _update(self, watch: RankWatch, passed_s: float) -> None:
-        beat = self._board.read(watch.rank)
+        beat = self._ranks.beat(watch.rank)
         reads_effort = beat is not None and watch.silent_s + passed_s >= QUIET_FOR_S
-        used = effort.sample(beat.pid) if beat is not None and reads_effort else None
+        used = self._ranks.effort(watch.rank) if reads_effort else None
+        watch.host = self._ranks.host(watch.rank)
         watch.is_gone = reads_effort and used is None
         watch.update(beat, used, passed_s)
 
@@ -108,7 +107,7 @@ class HangWatch:
         return True
 
     def _examine(self, suspicion: Suspicion) -> Cause | None:
-        self._board.ask()
+        self._ranks.ask()
         asked_at = time.monotonic()
         standing = self._stacks()
         answers = self._answers(asked_at + ANSWER_WITHIN_S)
@@ -125,23 +124,20 @@ class HangWatch:
 
     def _has_gone_on(self, rank: int) -> bool:
         """Tell whether a rank has beaten since the last look."""
-        newest, seen = self._board.read(rank), self._watches[rank].beat
+        newest, seen = self._ranks.beat(rank), self._watches[rank].beat
         return newest is not None and (seen is None or newest.count != seen.count)
 
     def _stacks(self) -> dict[int, Stacks]:
-        there = {watch.rank: watch.beat.pid for watch in self._watches if watch.beat and not watch.is_gone}
+        there = [watch.rank for watch in self._watches if watch.beat and not watch.is_gone]
         with ThreadPoolExecutor(max_workers=MOST_READ_AT_ONCE) as pool:
-            asked = {
-                rank: pool.submit(stacks.read, pid, self._run.rank_log(rank)) for rank, pid in there.items()
-            }
-        return {rank: future.result() for rank, future in asked.items()}
+            return dict(zip(there, pool.map(self._ranks.stacks, there), strict=True))
 
     def _answers(self, deadline: float) -> dict[int, Answer]:
         """Return what the ranks say; who does not answer in time is left out."""
         answers: dict[int, Answer] = {}
         waited_for = {watch.rank for watch in self._watches if watch.counts and not watch.is_stopped}
         while waited_for:
-            said = {rank: answer for rank in waited_for if (answer := self._board.answer(rank)) is not None}
+            said = {rank: answer for rank in waited_for if (answer := self._ranks.answer(rank)) is not None}
             answers |= {
                 rank: found for rank, answer in said.items() if (found := collectives.from_bytes(answer))
             }
@@ -259,7 +255,8 @@ def _ranks(culprits: Sequence[int], one: str, many: str) -> str:
 
 
 def _place(rank: int, watches: Sequence[RankWatch], standing: Mapping[int, Stacks]) -> str:
-    words = f"rank {rank} is {_words(watches[rank])}"
+    host = f" ({watches[rank].host})" if watches[rank].host else ""
+    words = f"rank {rank}{host} is {_words(watches[rank])}"
     place = standing[rank].place if rank in standing else None
     return words if place is None else f"{words}, in {place}"
 

@@ -38,9 +38,14 @@ WORKING_BYTES_PER_S = 256 * 1024
 
 @dataclass
 class RankWatch:
-    """One rank as it was at the last look, and for how long nothing has come from it."""
+    """One rank as it was at the last look, and for how long nothing has come from it.
+
+    Attributes:
+        host: the name of its machine, where there are several.
+    """
 
     rank: int
+    host: str = ""
     beat: Beat | None = None
     effort: Effort | None = None
     silent_s: float = 0.0

@@ -12,18 +12,18 @@ from trainers.contract import events
 from trainers.contract.config import Config
 from trainers.contract.events import State
 from trainers.contract.rundir import RunDirectory
-from trainers.engines.heartbeats.heartbeat_board import Board
 from trainers.engines.local import final_events
 from trainers.engines.local.diagnosis.autopsy import Cause
 from trainers.engines.local.diagnosis.hang_watch import HangWatch
 from trainers.engines.local.diagnosis.hangs import WORKING_BYTES_PER_S
+from trainers.engines.local.diagnosis.ranks import Ranks
 from trainers.engines.local.stopping.escalation import Escalation, Saving
 from trainers.engines.local.stopping.stop_requests import StopRequests
-from trainers.machine import effort
 from trainers.machine.processes import ProcessTree
 
 SAVING_SAMPLE_S = 0.5
 LIFE_SAMPLE_S = 1.5
+NODE_LOST = "node_lost"
 
 
 class RunGuard:
@@ -32,7 +32,7 @@ class RunGuard:
     Attributes:
         commands_offset: from where in `commands.jsonl` this start of the run reads.
         unanswered: ids of the stop requests that the run has not answered yet.
-        hang: why it was ended, where it hung.
+        fatal: why it was ended, where it hung, or one of its machines was lost.
     """
 
     def __init__(self, run: RunDirectory) -> None:
@@ -41,13 +41,13 @@ class RunGuard:
         self._escalation = Escalation(time.monotonic())
         self._saving_sampled_at = self._life_sampled_at = 0.0
         self._io_bytes = 0
-        self._board: Board | None = None
+        self._ranks: Ranks | None = None
         self._watch: HangWatch | None = None
         self._waits_on_hang = False
         self._has_said_it_waits = False
         self.commands_offset = self._requests.offset
         self.unanswered: list[str] = []
-        self.hang: Cause | None = None
+        self.fatal: Cause | None = None
 
     @property
     def is_stop_requested(self) -> bool:
@@ -62,10 +62,10 @@ class RunGuard:
         """Whether the system asked for the end, by SIGTERM."""
         return self._escalation.was_told_to_end
 
-    def watch_ranks(self, config: Config, board: Board) -> None:
-        """Watch from now on the ranks whose heartbeats are on this board."""
-        self._board = board
-        self._watch = HangWatch(self._run, config, board)
+    def watch_ranks(self, config: Config, ranks: Ranks) -> None:
+        """Watch these ranks from now on."""
+        self._ranks = ranks
+        self._watch = HangWatch(self._run, config, ranks)
         self._waits_on_hang = config.on_hang == "wait"
 
     def tell_to_end(self) -> None:
@@ -92,6 +92,7 @@ class RunGuard:
     def enforce(self, state: State, torchrun: subprocess.Popen[bytes], tree: ProcessTree) -> None:
         """Use force where a stop request was not obeyed in time, or where the run hangs."""
         self._escalate(state, torchrun, tree)
+        self._check_for_lost_node(tree)
         self._check_for_hang(state, tree)
 
     def _escalate(self, state: State, torchrun: subprocess.Popen[bytes], tree: ProcessTree) -> None:
@@ -109,10 +110,9 @@ class RunGuard:
 
     def _sample_saving(self) -> Saving:
         num_bytes = self._run.bytes_being_saved()
-        if num_bytes == 0 or self._board is None:
+        if num_bytes == 0 or self._ranks is None:
             return Saving(num_bytes=num_bytes)
-        beats = [self._board.read(rank) for rank in range(self._board.num_ranks)]
-        efforts = [found for beat in beats if beat is not None and (found := effort.sample(beat.pid))]
+        efforts = [found for rank in range(self._ranks.num_ranks) if (found := self._ranks.effort(rank))]
         before, self._io_bytes = self._io_bytes, sum(found.io_bytes for found in efforts)
         is_moving = self._io_bytes - before >= WORKING_BYTES_PER_S * SAVING_SAMPLE_S
         return Saving(
@@ -132,6 +132,14 @@ class RunGuard:
             self._has_said_it_waits = True
             self._warn(final_events.stop_waits())
 
+    def _check_for_lost_node(self, tree: ProcessTree) -> None:
+        """End a run of several machines when one of them is not heard any more: it never comes back."""
+        if self._ranks is None or self.fatal is not None or not (lost := self._ranks.lost_node()):
+            return
+        hint = "Look whether that machine is up, and whether its network and the shared folder are."
+        self.fatal = Cause(code=NODE_LOST, message=lost, hint=hint)
+        tree.kill()
+
     def _check_for_hang(self, state: State, tree: ProcessTree) -> None:
         """End a run that hangs, or say so and go on waiting, as its configuration says."""
         watch = self._watch
@@ -142,7 +150,7 @@ class RunGuard:
             return
         found = watch.check()
         if found is not None and not self._waits_on_hang:
-            self.hang = found
+            self.fatal = found
             tree.kill()
         elif found is not None:
             hint = f"{found.hint} The run is set to wait on a hang: Stop ends it."

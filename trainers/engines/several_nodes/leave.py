@@ -1,0 +1,31 @@
+"""Has a run save and end because its job soon ends: what a batch script does when Slurm warns it.
+
+python -m trainers.engines.several_nodes.leave RUN_DIR --start NAME --why WORDS [--restarts-left K]
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from trainers.contract.rundir import RunDirectory
+from trainers.engines.several_nodes import restarts
+from trainers.engines.several_nodes.reports import NodesFolder
+from trainers.files import private_files
+
+
+def main() -> None:
+    """Send the run a Stop with a save, and note that it is to go on where it may."""
+    parser = argparse.ArgumentParser(description="Have a run save and end, because its job soon ends.")
+    parser.add_argument("run_dir", type=Path)
+    parser.add_argument("--start", required=True, metavar="NAME")
+    parser.add_argument("--why", required=True, metavar="WORDS")
+    parser.add_argument("--restarts-left", type=int, default=0)
+    options = parser.parse_args()
+    run = RunDirectory(options.run_dir.resolve())
+    private_files.begin(run.path.parent)
+    restarts.leave(run, NodesFolder(run, options.start), options.why, options.restarts_left)
+
+
+if __name__ == "__main__":
+    main()
