@@ -41,7 +41,7 @@ def read_status(run: RunDirectory) -> Status:
     if status.state == "lost" and not registry.is_known(status.engine):
         words = f"It was started by the engine {status.engine}, which this program does not have"
         return replace(status, error=f"{words}: what has become of it cannot be found out here.")
-    if status.state in events.LIVE_STATES and registry.is_known(status.engine):
+    if status.state in (*events.LIVE_STATES, "stopped") and registry.is_known(status.engine):
         # An engine that starts a run again by itself, after a node failed, has it wait again without a word.
         is_waiting = registry.named(status.engine).is_waiting(status.handle)
         return replace(status, state="queued") if is_waiting else status

@@ -118,6 +118,11 @@ class Supervisor:
         engine, handle = job or (LOCAL, _own_handle())
         self._status = Status(state="starting", engine=engine, handle=handle, started_unix_s=now_unix_s())
 
+    @property
+    def was_told_to_end(self) -> bool:
+        """Whether the system asked for the end, by SIGTERM."""
+        return self._guard.was_told_to_end
+
     def run_to_end(self) -> int:
         """Start torchrun, follow it to its end, write the final events; return its exit code."""
         self._save_status()

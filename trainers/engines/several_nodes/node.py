@@ -110,7 +110,14 @@ def supervise(
         supervisor = Supervisor(run, resume_step, start=start, job=job)
         exit_code = supervisor.run_to_end()
         within_s = OTHERS_END_WITHIN_S if exit_code == 0 else 0.0
-        restarts.close_start(run, folder, restarts_left, supervisor.cause, others_end_within_s=within_s)
+        restarts.close_start(
+            run,
+            folder,
+            restarts_left,
+            supervisor.cause,
+            by_system=supervisor.was_told_to_end,
+            others_end_within_s=within_s,
+        )
         return exit_code
 
 

@@ -19,6 +19,7 @@ from trainers.engines.local.stopping.run_guard import NODE_LOST
 from trainers.engines.several_nodes.reports import NodesFolder
 
 LEAVING = "leaving"
+TOLD_TO_END = "told-to-end"
 # For a shell script, so plain files: that the job is to be started again; for how long the rest may end.
 AGAIN = "again"
 OVER = "over"
@@ -49,13 +50,18 @@ def close_start(
     restarts_left: int,
     cause: Cause | None,
     *,
+    by_system: bool,
     others_end_within_s: float,
 ) -> None:
     """Say that a start of a run is over, and ask for the next one where the run is to go on.
 
     Args:
         cause: why it has failed, where it has.
+        by_system: it was ended by SIGTERM. Where Slurm has taken its nodes for another job, it starts the run
+            again by itself; where somebody has cancelled the job, it does not.
     """
+    if by_system:
+        folder.write(TOLD_TO_END, {})
     why = _why_again(run, folder, cause) if restarts_left > 0 else None
     if why is not None:
         recorded = status_file.read(run.status)
@@ -79,7 +85,10 @@ def step_to_resume_from(run: RunDirectory) -> int | None:
 def has_ended(run: RunDirectory) -> bool:
     """Tell whether nobody wants a run to go on: it had its last word before its engine started it again."""
     recorded = status_file.read(run.status)
-    return recorded is not None and recorded.state in events.ENDED_STATES
+    if recorded is None or recorded.state not in events.ENDED_STATES:
+        return False
+    starts = NodesFolder.of_run(run)
+    return not (starts and starts[-1].read(TOLD_TO_END) is not None)
 
 
 def say_started_again(run: RunDirectory, number: int, why: str, step: int | None) -> None:
