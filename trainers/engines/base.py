@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
@@ -32,6 +32,8 @@ class Capacity:
     Attributes:
         num_gpus: on each node that can be used.
         gpu_memory_bytes, memory_bytes: of the smallest GPU, and of a node.
+        place: what has them, for a sentence.
+        has_more_ranks_than_cores: CPU ranks may share a core.
     """
 
     num_nodes: int
@@ -40,6 +42,30 @@ class Capacity:
     gpu_names: tuple[str, ...] = ()
     gpu_memory_bytes: int | None = None
     memory_bytes: int | None = None
+    place: str = "this machine"
+    has_more_ranks_than_cores: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One value of a field, and what is said of it in a list to choose from."""
+
+    value: str
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedField:
+    """How a form asks for a field that says where a run trains.
+
+    Attributes:
+        choices: all that can be chosen; none: anything may be typed.
+        is_several: any number of the choices, joined by line ends.
+    """
+
+    default: Any = None
+    choices: tuple[Choice, ...] = ()
+    is_several: bool = False
 
 
 class Launch(ABC):
@@ -114,6 +140,31 @@ class Engine(ABC):
         """Tell whether a run that it has taken waits to be started, for the first time or again."""
         del handle
         return False
+
+    # An engine that has more than one place for a run. Most have one.
+
+    def capacity_for(self, config: Config) -> Capacity:
+        """Return what it can give a run of this configuration, which may name a place."""
+        del config
+        return self.capacity()
+
+    def asks(self) -> Mapping[str, AskedField]:
+        """Return the fields that say where a run trains and that a person may choose, by name."""
+        return {}
+
+    def choices(self, config: Config) -> Mapping[str, tuple[Choice, ...]]:
+        """Return what can be chosen now in those of these fields whose choices change."""
+        del config
+        return {}
+
+    def script(self, config: Config, run_dir: Path, resume_step: int | None = None) -> str | None:
+        """Return the job of a run as the script that would be submitted; None where there is none.
+
+        Raises:
+            ValueError: when a value cannot stand in a script.
+        """
+        del config, run_dir, resume_step
+        return None
 
     def why_it_waits(self, handle: Handle) -> str | None:
         """Return in words why a run that it has taken waits; None where no run waits for it."""

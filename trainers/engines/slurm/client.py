@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from trainers.engines.slurm import partitions
+from trainers.engines.slurm.partitions import Partition
 from trainers.engines.slurm.remembered import Remembered, SlurmError
 from trainers.machine import environment
 
@@ -61,26 +63,6 @@ class SlurmJob:
     @property
     def is_waiting(self) -> bool:
         return self.state in WAITING
-
-
-@dataclass(frozen=True, kw_only=True)
-class Partition:
-    """Some nodes that jobs can be sent to.
-
-    Attributes:
-        num_idle: of its nodes, without a job and up.
-        num_cores, memory_bytes: of its smallest node.
-        gres: what its nodes have besides, in Slurm's words, such as gpu:a100:4.
-    """
-
-    name: str
-    is_default: bool
-    num_nodes: int
-    num_idle: int
-    num_cores: int
-    memory_bytes: int
-    time_limit: str
-    gres: str
 
 
 class Slurm:
@@ -138,11 +120,13 @@ class Slurm:
         return self._partitions.get()
 
     def _ask_for_partitions(self) -> list[Partition]:
-        form = SEPARATOR.join(("%P", "%D", "%t", "%c", "%m", "%l", "%G"))
-        found: dict[str, list[list[str]]] = {}
-        for row in self._rows(["sinfo", "--noheader", f"--format={form}"]):
-            found.setdefault(row[0], []).append(row)
-        return [_partition(name, rows) for name, rows in found.items()]
+        form = ",".join(f"{column}{SEPARATOR}" for column in partitions.COLUMNS)
+        said = self._ask(["sinfo", "--noheader", f"--Format={form}"], TIME_LIMIT_S)
+        rows = [line.rstrip().removesuffix(SEPARATOR) for line in said.splitlines() if line.strip()]
+        try:
+            return partitions.read([cell.strip() for cell in row.split(SEPARATOR)] for row in rows)
+        except ValueError as error:
+            raise SlurmError(f"sinfo said what is not known here: {error}") from error
 
     def _ask_for_jobs(self) -> Mapping[str, SlurmJob]:
         form = SEPARATOR.join(("%A", "%T", "%r", "%N"))
@@ -192,22 +176,3 @@ class Slurm:
             words = done.stderr.strip().splitlines()
             raise SlurmError(words[-1] if words else f"{command[0]} ended with {done.returncode}")
         return done.stdout
-
-
-def _partition(name: str, rows: Sequence[Sequence[str]]) -> Partition:
-    """Return a partition by its rows, one for each kind and state of its nodes."""
-    return Partition(
-        name=name.removesuffix("*"),
-        is_default=name.endswith("*"),
-        num_nodes=sum(int(row[1]) for row in rows),
-        num_idle=sum(int(row[1]) for row in rows if row[2] == "idle"),
-        num_cores=min(_number(row[3]) for row in rows),
-        memory_bytes=min(_number(row[4]) for row in rows) * 2**20,
-        time_limit=rows[0][5],
-        gres="" if rows[0][6] == "(null)" else rows[0][6],
-    )
-
-
-def _number(cell: str) -> int:
-    """Return a number of a cell; "4+" is written where the nodes differ."""
-    return int(cell.rstrip("+"))
