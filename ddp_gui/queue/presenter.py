@@ -26,6 +26,7 @@ from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.queue.snapshot import Snapshot
 from ddp_gui.runs.runs import RunStore
 from trainers.contract.rundir import RunDirectory
+from trainers.contract.tickets import DeviceKind
 from trainers.engines import liveness
 
 MaySee = Callable[[str], bool]
@@ -106,6 +107,10 @@ class QueuePresenter:
     def num_waiting(self) -> int:
         """How many runs were queued at the last snapshot."""
         return self._scheduler.num_waiting
+
+    def kind_to_wait_for(self, kind: DeviceKind) -> DeviceKind:
+        """Return the kind of device that a run waits for in this queue."""
+        return self._scheduler.kind_to_wait_for(kind)
 
     # One run
 

@@ -36,6 +36,7 @@ def make_router(view: QueuePresenter, store: RunStore) -> Router:
     def expected(kind: DeviceKind, num_ranks: int, may_share: bool = False) -> dict[str, Any]:
         """Tell whether a run that is started now would wait."""
         try:
+            kind = view.kind_to_wait_for(kind)
             return expected_wait(view.view(), current_user().name, kind, num_ranks, may_share=may_share)
         except QueueStoreError as error:
             raise HTTPException(status_code=503, detail=str(error)) from error

@@ -57,7 +57,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "sample_unit": sample_unit,
         "charts": charts.of_a_run(sample_unit, config),
         "num_train": num_train,
-        "max_ranks": capacity.read(engine).max_ranks(config.device),
+        "max_ranks": capacity.read(engine, config).max_ranks(config.device),
         "strategy_label": strategy.label if strategy else config.strategy,
         "strategy_sharing": strategy.sharing
         if strategy

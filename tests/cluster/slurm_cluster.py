@@ -70,11 +70,20 @@ class Shape:
 
     Attributes:
         partitions: lines of slurm.conf.
-        gpus: on each node by type. Slurm gives them to jobs like real ones; there is no device behind them.
+        gpus: of a node, by type. Slurm gives them to jobs like real ones; there is no device behind them.
     """
 
     partitions: Sequence[str] = (LAB,)
-    gpus: Mapping[str, int] = field(default_factory=dict)
+    gpus: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+WITH_GPUS = Shape(
+    partitions=(
+        "PartitionName=cpu Nodes=node1 Default=YES MaxTime=00:05:00 State=UP",
+        "PartitionName=gpu Nodes=node2 MaxTime=1-00:00:00 State=UP",
+    ),
+    gpus={"node2": {"tesla": 2, "k80": 1}},
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,10 +192,12 @@ def _start_munge(stack: contextlib.ExitStack, folder: Path) -> Path:
 
 def _write_configuration(folder: Path, made: Network, socket: Path, shape: Shape) -> Path:
     number = os.getpid() % 20_000
-    gres = ",".join(f"gpu:{kind}:{count}" for kind, count in shape.gpus.items())
-    has = f"CPUs={CORES_A_NODE} RealMemory=8000 " + (f"Gres={gres} " if gres else "")
-    nodes = [f"NodeName={host.name} NodeAddr={host.address} {has}State=UNKNOWN" for host in made.hosts]
-    if gres:
+    nodes = [
+        f"NodeName={host.name} NodeAddr={host.address} CPUs={CORES_A_NODE} RealMemory=8000 State=UNKNOWN"
+        f"{_gres(shape.gpus.get(host.name, {}))}"
+        for host in made.hosts
+    ]
+    if shape.gpus:
         nodes.insert(0, "GresTypes=gpu")
         _write_gres(folder, shape.gpus)
     path = folder / "slurm.conf"
@@ -204,13 +215,18 @@ def _write_configuration(folder: Path, made: Network, socket: Path, shape: Shape
     return path
 
 
-def _write_gres(folder: Path, gpus: Mapping[str, int]) -> None:
+def _gres(gpus: Mapping[str, int]) -> str:
+    return " Gres=" + ",".join(f"gpu:{kind}:{count}" for kind, count in gpus.items()) if gpus else ""
+
+
+def _write_gres(folder: Path, gpus: Mapping[str, Mapping[str, int]]) -> None:
     """Say which files the GPUs are: slurmd asks only whether they are there."""
     lines = []
-    for kind, count in gpus.items():
-        for number in range(count):
-            (folder / f"{kind}{number}").touch()
-        lines.append(f"Name=gpu Type={kind} File={folder}/{kind}[0-{count - 1}]")
+    for node, kinds in gpus.items():
+        for kind, count in kinds.items():
+            for number in range(count):
+                (folder / f"{kind}{number}").touch()
+            lines.append(f"NodeName={node} Name=gpu Type={kind} File={folder}/{kind}[0-{count - 1}]")
     (folder / "gres.conf").write_text("\n".join(lines) + "\n")
 
 

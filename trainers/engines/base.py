@@ -88,6 +88,8 @@ class Engine(ABC):
     """One way to run jobs; safe to be called by several threads."""
 
     name: ClassVar[str]
+    # Its own queue decides when a run starts, so the page's hands it on at once.
+    has_queue: ClassVar[bool] = False
 
     @abstractmethod
     def capacity(self) -> Capacity:

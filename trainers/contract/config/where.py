@@ -20,7 +20,7 @@ class Where:
     partition: str = setting(
         "",
         label="Partition",
-        help="The nodes of the cluster that are asked for. Empty: the cluster's default.",
+        help="The cluster's nodes that the job may run on, and what is free of them. Empty: the default.",
         topic="where",
         max_length=MAX_NAME,
     )
@@ -34,14 +34,14 @@ class Where:
     time_limit: str = setting(
         "",
         label="Time limit",
-        help="Minutes, hours:minutes:seconds or days-hours:minutes:seconds. Empty: the partition's default.",
+        help="Such as 90 (minutes), 1:30:00 or 2-12:00:00. Empty: the partition's default.",
         topic="where",
         max_length=MAX_NAME,
     )
     memory_gb: int | None = setting(
         None,
         label="Memory, GB",
-        help="Of each machine, for all of its ranks. Empty: the cluster's default.",
+        help="On each machine, for all of its ranks. Empty: the cluster's default.",
         topic="where",
         minimum=1,
         maximum=100_000,
@@ -63,7 +63,7 @@ class Where:
     extra_lines: str = setting(
         "",
         label="Further options",
-        help="Options of the job that the administrator allows, one a line.",
+        help="Options of the job that the administrator allows.",
         topic="where",
         max_length=MAX_LINES,
     )

@@ -57,6 +57,7 @@ class SlurmEngine(Engine):
     """
 
     name = NAME
+    has_queue = True
 
     def __init__(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from trainers.contract.config import Config, Problem
@@ -142,6 +143,8 @@ class Where:
             for name, rule in site.rules().items()
             if not rule.hidden and rule.fixed is None
         }
+        if "partition" in asked:
+            asked["partition"] = replace(asked["partition"], default=self.partitions()[0].name)
         if site.num_nodes.maximum != 1:
             asked["num_nodes"] = AskedField(default=1)
         if lines := site.extra_lines.allowed:

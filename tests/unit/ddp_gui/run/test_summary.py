@@ -85,6 +85,13 @@ def test_a_strategy_that_is_not_installed_is_not_described_as_another(tmp_path: 
 class Cluster:
     """An engine that has eight GPUs a node, and a command of its own."""
 
+    name = "cluster"
+    has_queue = False
+
+    def capacity_for(self, config: Config) -> Capacity:
+        del config
+        return self.capacity()
+
     def capacity(self) -> Capacity:
         return Capacity(num_nodes=2, num_gpus=8, num_cores=64, gpu_names=("made up",) * 8)
 
