@@ -28,7 +28,7 @@ from trainers.contract import tickets
 from trainers.contract.config import Config, ConfigError
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import DeviceKind, Ticket
-from trainers.engines.base import Engine
+from trainers.engines.base import Engine, EngineQueue
 from trainers.engines.local.engine import LocalEngine
 from trainers.files import json_files
 from trainers.machine.passes import Passes
@@ -77,6 +77,15 @@ class Scheduler:
     def capacity(self, config: Config | None = None) -> Machine:
         """Return what its engine can give a run, within what this page hands out."""
         return replace(capacity.read(self._engine, config), most_cpu_ranks=self.cpu_ranks)
+
+    def engine_queue(self) -> EngineQueue | None:
+        """Return the queue of its engine; None where this one is all there is."""
+        return self._engine.queue() if self._engine.has_queue else None
+
+    @property
+    def hands_on(self) -> bool:
+        """Whether its engine has a queue, so that this one hands runs on at once."""
+        return self._engine.has_queue
 
     def kind_to_wait_for(self, kind: DeviceKind) -> DeviceKind:
         """Return the kind of device that a run waits for here: GPUs elsewhere are not this queue's."""

@@ -68,6 +68,48 @@ class AskedField:
     is_several: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class EngineJob:
+    """A job of the person in an engine's own queue, of this page or not.
+
+    Attributes:
+        number: by which the engine knows it.
+        handle: as the status of a run names it.
+        state, why: in words; why it waits, or empty.
+        is_waiting: it has not begun.
+        place, num_waiting: among those that wait for the same nodes, 1 being the next; None: not known.
+        starts_unix_s: when it has begun; of one that waits, when it probably will.
+    """
+
+    number: str
+    handle: Handle
+    name: str
+    state: str
+    is_waiting: bool
+    why: str
+    where: str
+    nodes: str
+    num_nodes: int
+    place: int | None
+    num_waiting: int | None
+    submitted_unix_s: float | None
+    starts_unix_s: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineQueue:
+    """An engine's own queue, as far as it is the person's.
+
+    Attributes:
+        name: of the engine, in a sentence.
+        silent_since_unix_s: nothing newer is known; None while it answers.
+    """
+
+    name: str
+    jobs: tuple[EngineJob, ...]
+    silent_since_unix_s: float | None = None
+
+
 class Launch(ABC):
     """One start of a run, from the order to its end."""
 
@@ -170,6 +212,15 @@ class Engine(ABC):
 
     def why_it_waits(self, handle: Handle) -> str | None:
         """Return in words why a run that it has taken waits; None where no run waits for it."""
+        del handle
+        return None
+
+    def queue(self) -> EngineQueue | None:
+        """Return the person's jobs in its own queue; None where it has none of its own."""
+        return None
+
+    def starts_at(self, handle: Handle) -> float | None:
+        """Return when a run that waits will probably start; None where that is not known."""
         del handle
         return None
 

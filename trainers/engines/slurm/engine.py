@@ -16,10 +16,11 @@ from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status
 from trainers.contract.tickets import Ticket
-from trainers.engines.base import AskedField, Capacity, Choice, Engine, Launch
+from trainers.engines.base import AskedField, Capacity, Choice, Engine, EngineJob, EngineQueue, Launch
 from trainers.engines.local import final_events
-from trainers.engines.slurm import reasons, script, site, stop_watch
-from trainers.engines.slurm.client import Slurm
+from trainers.engines.slurm import jobs, reasons, script, site, stop_watch
+from trainers.engines.slurm.client import WAITING, Slurm
+from trainers.engines.slurm.jobs import ListedJob, Places
 from trainers.engines.slurm.remembered import SlurmError
 from trainers.engines.slurm.where import Where
 from trainers.engines.true_status import true_status
@@ -189,8 +190,27 @@ class SlurmEngine(Engine):
         try:
             found = None if job_id is None else self._slurm.find(job_id)
         except SlurmError as error:
-            return f"Since when it waits, and why, is not known: {error}."
+            since_s = self._slurm.silent_since_unix_s()
+            since = "" if since_s is None else f" since {time.strftime('%H:%M', time.localtime(since_s))}"
+            return f"What it waits for is not known{since}, because Slurm does not answer: {error}."
         return None if found is None else reasons.in_words(found.reason)
+
+    def starts_at(self, handle: Handle) -> float | None:
+        """Return when Slurm thinks that a job will start; it is asked ever less often."""
+        job_id = job_of(handle)
+        return None if job_id is None else self._slurm.starts_at(job_id)
+
+    def queue(self) -> EngineQueue:
+        """Return the person's jobs; as they were known last, while the controller does not answer."""
+        try:
+            found, places = self._slurm.listed(), self._slurm.places()
+        except SlurmError:
+            found, places = [], {}
+        return EngineQueue(
+            name="Slurm",
+            jobs=tuple(_listed(job, places) for job in found),
+            silent_since_unix_s=self._slurm.silent_since_unix_s(),
+        )
 
     def _status_of(self, run: RunDirectory) -> Status:
         return true_status(run, lambda run, status: self.is_alive(run, status.handle))
@@ -214,6 +234,26 @@ class SlurmEngine(Engine):
             run.write_status(replace(recorded, state="stopped", error=None, ended_unix_s=now_unix_s()))
         finally:
             os.close(lock)
+
+
+def _listed(job: ListedJob, places: Places) -> EngineJob:
+    is_waiting = job.state in WAITING
+    place, num_waiting = places.get(job.number, (None, None)) if is_waiting else (None, None)
+    return EngineJob(
+        number=job.number,
+        handle={"job_id": job.number},
+        name=job.name,
+        state=jobs.state_in_words(job.state),
+        is_waiting=is_waiting,
+        why=reasons.in_words(job.reason) if is_waiting else "",
+        where=job.partition,
+        nodes=job.nodes,
+        num_nodes=job.num_nodes,
+        place=place,
+        num_waiting=num_waiting,
+        submitted_unix_s=job.submitted_unix_s,
+        starts_unix_s=job.starts_unix_s,
+    )
 
 
 def job_of(handle: Handle) -> str | None:
