@@ -180,6 +180,11 @@ class Engine(ABC):
         It makes a new run in `run_dir`; with `resume_step` it resumes the one that is there.
         """
 
+    def script_of(self, run: RunDirectory) -> str | None:
+        """Return the script that a run was submitted with; None where there is none."""
+        del run
+        return None
+
     def is_waiting(self, handle: Handle) -> bool:
         """Tell whether a run that it has taken waits to be started, for the first time or again."""
         del handle

@@ -40,6 +40,8 @@ def test_a_run_of_two_machines_is_started_stopped_and_resumed(
         expect(state).to_have_text("running")
         expect(page.locator(".ddp-ranks-list > li")).to_have_count(2)
         assert "node1" in slurm.ask("squeue", "--noheader", "--format=%N").replace("[1-2]", "1")
+        page.get_by_text("This job as a script").click()
+        expect(page.get_by_label("job script", exact=True)).to_contain_text("#SBATCH --nodes=2")
         page.get_by_role("button", name="Stop", exact=True).click()
         expect(state).to_have_text("stopped")
         page.get_by_role("button", name="Resume", exact=True).click()

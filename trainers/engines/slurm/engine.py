@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -24,6 +25,7 @@ from trainers.engines.slurm.jobs import ListedJob, Places
 from trainers.engines.slurm.remembered import SlurmError
 from trainers.engines.slurm.where import Where
 from trainers.engines.true_status import true_status
+from trainers.files import plain_files
 from trainers.machine.clock import now_unix_s
 
 NAME = "slurm"
@@ -100,6 +102,12 @@ class SlurmEngine(Engine):
         """Return the batch script that is submitted."""
         applied, gres = self._where.applied(config), self._where.gres(config)
         return script.batch_script(applied, run_dir, resume_step, gres=gres, max_restarts=self._max_restarts)
+
+    def script_of(self, run: RunDirectory) -> str | None:
+        """Return the batch script in a run's folder; None where no plain file is there."""
+        with contextlib.suppress(OSError, ValueError), plain_files.open_plain(run.path / script.NAME) as file:
+            return file.read(script.MAX_BYTES).decode("utf-8", "replace")
+        return None
 
     def start(self, run: RunDirectory, ticket: Ticket) -> Launch:
         """Submit a run."""

@@ -12,6 +12,7 @@ from trainers.files.paths import REPOSITORY
 
 NAME = "job.sh"
 LOG = "slurm.log"
+MAX_BYTES = 100_000
 # Slurm warns the script so long before the job's end; a checkpoint has to fit into it.
 WARNING_S = 90
 MAX_RESTARTS = 3
