@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from trainers.contract.config import Config
 from trainers.contract.status import LOCAL
 from trainers.engines import registry
-from trainers.engines.base import Engine
+from trainers.engines.base import THIS_MACHINE, Engine
 from trainers.machine import cuda_environment
 from trainers.machine.cuda_environment import Obstacle
 
@@ -31,7 +31,7 @@ class Machine:
     # Why GPUs that are there cannot be used; they are not counted.
     gpu_obstacle: Obstacle | None = None
     # What has them, for a sentence.
-    place: str = "this machine"
+    place: str = THIS_MACHINE
     has_more_ranks_than_cores: bool = True
 
     @property
@@ -68,6 +68,12 @@ class Machine:
         if self.num_nodes > 1:
             gpus = f"{self.num_gpus} GPU{'s' if self.num_gpus != 1 else ''} and " if self.num_gpus else ""
             return f"A cluster of {self.num_nodes} machines, each with {gpus}at least {cores}."
+        if self.place != THIS_MACHINE:
+            names = f" ({', '.join(sorted(set(self.gpu_names)))})" if self.gpu_names else ""
+            gpus = (
+                f"{self.num_gpus} GPU{'s' if self.num_gpus != 1 else ''}{names} and " if self.num_gpus else ""
+            )
+            return f"{self.place[0].upper()}{self.place[1:]} has {gpus}{cores}."
         if self.gpu_obstacle is not None:
             why = f"{self.gpu_obstacle.reason} {self.gpu_obstacle.remedy}"
             return f"The GPUs here cannot be used, so ranks run on the CPU ({cores}). {why}"

@@ -85,8 +85,9 @@ class WhereGroup:
         offered = [(choice.words, choice.value) for choice in choices[name]]
         if name == "gpu_type":
             # One type is no choice: the first stands for whichever.
-            return gr.update(choices=offered, visible=len(offered) > 2 or "hidden")
-        return gr.update(choices=offered)
+            info = "Which kind each rank trains on."
+            return gr.update(choices=offered, info=info, visible=len(offered) > 2 or "hidden")
+        return gr.update(choices=offered, info="Nodes that the job may run on, and what is free of them now.")
 
     def _fit_ranks(self, *values: Any) -> Any:
         config = self._config(values)

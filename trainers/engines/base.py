@@ -19,6 +19,7 @@ from trainers.contract.tickets import Ticket
 
 # An engine takes a run that it was given within this time, or the start has failed.
 HANDSHAKE_S = 20.0
+THIS_MACHINE = "this machine"
 
 
 class StartError(RuntimeError):
@@ -42,7 +43,7 @@ class Capacity:
     gpu_names: tuple[str, ...] = ()
     gpu_memory_bytes: int | None = None
     memory_bytes: int | None = None
-    place: str = "this machine"
+    place: str = THIS_MACHINE
     has_more_ranks_than_cores: bool = True
 
 

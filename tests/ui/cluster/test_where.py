@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Locator, Page, expect
 
 from tests.cluster.slurm_cluster import SlurmCluster
@@ -69,7 +70,9 @@ def test_a_partition_with_gpus_is_chosen_and_what_it_lacks_is_refused(
         page.get_by_role("button", name="This job as a script").click()
         expect(script).to_contain_text("--partition=cpu")
         choose(page, "Partition", GPU)
-        expect(page.locator(".ddp-machine")).to_contain_text("3 GPUs (k80, tesla)")
+        expect(page.locator(".ddp-machine")).to_have_text(
+            "A node of partition gpu has 3 GPUs (k80, tesla) and 4 CPU cores."
+        )
         expect(page.locator("#field-nproc_per_node")).to_contain_text("GPUs (up to 3)")
         fill(page, "nproc_per_node", "2")
         choose(page, "GPU type", "tesla: 2 of 2 free")
@@ -124,6 +127,8 @@ def test_the_site_file_fills_in_hides_and_fixes(watched: Watched, tmp_path: Path
         for line in ("time=00:20:00", "account=physics", "comment=of-the-site", "nice=100"):
             expect(script).to_contain_text(f"#SBATCH --{line}")
         expect(script).not_to_contain_text("exclusive")
+        violations = Axe().run(page).response["violations"]
+        assert violations == [], [violation["id"] for violation in violations]
         fill(page, "time_limit", "2:00:00")
         expect(page.locator("#problems")).to_contain_text("at most 60 min: the administrator's limit")
         assert watched.complaints == []
