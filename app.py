@@ -77,6 +77,10 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
         default="local",
         help="where runs train: this machine, or the Slurm cluster of this login node (default: %(default)s)",
     )
+    parser.add_argument(
+        "--site", type=Path, metavar="FILE",
+        help="what runs there have by default, and may have (docs/site.md); not for this machine alone",
+    )  # fmt: skip
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser window")
     _add_class_options(parser)
     return parser.parse_args(arguments)
@@ -129,6 +133,7 @@ def checked_options(arguments: argparse.Namespace) -> Options:
         cpu_ranks=arguments.cpu_ranks,
         keeps_standby=not arguments.no_standby,
         engine=arguments.engine,
+        site_file=arguments.site and arguments.site.resolve(),
     )
     options.check(found)
     return found

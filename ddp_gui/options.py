@@ -43,6 +43,8 @@ class Options:
     keeps_standby: bool = True
     # Where runs train, by the name of an engine.
     engine: str = LOCAL
+    # What an administrator says of the place where runs train (trainers.engines.site_file).
+    site_file: Path | None = None
 
     @property
     def handed_out_cpu_ranks(self) -> int | None:
@@ -78,6 +80,11 @@ def check(options: Options) -> None:
         raise ValueError(
             "--engine slurm submits every job in the name of whoever started the page, so it serves nobody "
             "else: leave out --auth-file and --insecure; each person starts a page of their own"
+        )
+    if options.site_file is not None and options.engine == LOCAL:
+        raise ValueError(
+            "--site describes a cluster, or several machines: add --engine slurm, or leave it out; runs on "
+            "this machine alone read nothing of it"
         )
     if (options.ssl_certfile is None) != (options.ssl_keyfile is None):
         raise ValueError("--ssl-certfile and --ssl-keyfile go together: give both or none")

@@ -129,7 +129,7 @@ def guarded(app: FastAPI, options: Options, login: Login | None) -> App:
 
 def _engine(options: Options) -> Engine:
     if options.engine == SLURM:
-        engine = SlurmEngine()
+        engine = SlurmEngine(site_file=options.site_file)
         try:
             engine.capacity()
         except OSError as error:

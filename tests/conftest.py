@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.cluster.slurm_cluster import SlurmCluster, slurm_cluster, what_is_missing
+from tests.cluster.slurm_cluster import WITH_GPUS, SlurmCluster, slurm_cluster, what_is_missing
 from tests.harness import REPOSITORY, Launcher
 from trainers.contract.rundir import RunDirectory
 
@@ -95,6 +95,15 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
     if missing := what_is_missing():
         (pytest.fail if "CI" in os.environ else pytest.skip)(f"NOT RUN: {missing}")
     with slurm_cluster(tmp_path_factory.mktemp("slurm")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def slurm_with_gpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    """Start a real Slurm cluster with two partitions, one of which has GPUs as far as Slurm knows."""
+    if missing := what_is_missing():
+        (pytest.fail if "CI" in os.environ else pytest.skip)(f"NOT RUN: {missing}")
+    with slurm_cluster(tmp_path_factory.mktemp("slurm"), WITH_GPUS) as cluster:
         yield cluster
 
 

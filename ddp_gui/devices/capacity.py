@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainers.contract.config import Config
 from trainers.contract.status import LOCAL
 from trainers.engines import registry
-from trainers.engines.base import Engine
+from trainers.engines.base import THIS_MACHINE, Engine
 from trainers.machine import cuda_environment
 from trainers.machine.cuda_environment import Obstacle
 
@@ -29,11 +30,14 @@ class Machine:
     most_cpu_ranks: int | None = None
     # Why GPUs that are there cannot be used; they are not counted.
     gpu_obstacle: Obstacle | None = None
+    # What has them, for a sentence.
+    place: str = THIS_MACHINE
+    has_more_ranks_than_cores: bool = True
 
     @property
     def max_cpu_ranks(self) -> int:
-        """One rank per core, but at least four, to try out the effect of more ranks."""
-        most = max(FEWEST_CPU_RANKS_OFFERED, self.num_cores)
+        """One rank per core, but where cores may be shared at least four, to try out the effect of more."""
+        most = max(FEWEST_CPU_RANKS_OFFERED * self.has_more_ranks_than_cores, self.num_cores)
         return most if self.most_cpu_ranks is None else min(most, self.most_cpu_ranks)
 
     def device_kind(self, wanted: str) -> str:
@@ -62,8 +66,14 @@ class Machine:
         """Describe the devices in a sentence."""
         cores = f"{self.num_cores} CPU core{'s' if self.num_cores != 1 else ''}"
         if self.num_nodes > 1:
-            gpus = f"{self.num_gpus} GPUs and " if self.num_gpus else ""
+            gpus = f"{self.num_gpus} GPU{'s' if self.num_gpus != 1 else ''} and " if self.num_gpus else ""
             return f"A cluster of {self.num_nodes} machines, each with {gpus}at least {cores}."
+        if self.place != THIS_MACHINE:
+            names = f" ({', '.join(sorted(set(self.gpu_names)))})" if self.gpu_names else ""
+            gpus = (
+                f"{self.num_gpus} GPU{'s' if self.num_gpus != 1 else ''}{names} and " if self.num_gpus else ""
+            )
+            return f"{self.place[0].upper()}{self.place[1:]} has {gpus}{cores}."
         if self.gpu_obstacle is not None:
             why = f"{self.gpu_obstacle.reason} {self.gpu_obstacle.remedy}"
             return f"The GPUs here cannot be used, so ranks run on the CPU ({cores}). {why}"
@@ -73,9 +83,15 @@ class Machine:
         return f"{self.num_gpus} GPU{'s' if self.num_gpus != 1 else ''} ({names}), {cores}."
 
 
-def read(engine: Engine | None = None) -> Machine:
-    """Ask an engine what it can give a run; without one, that of this machine."""
-    offered = (engine or registry.named(LOCAL)).capacity()
+def read(engine: Engine | None = None, config: Config | None = None) -> Machine:
+    """Ask an engine what it can give a run.
+
+    Args:
+        engine: None: that of this machine.
+        config: of the run, where it names a place; None: any run.
+    """
+    engine = engine or registry.named(LOCAL)
+    offered = engine.capacity() if config is None else engine.capacity_for(config)
     return Machine(
         num_gpus=offered.num_gpus,
         num_cores=offered.num_cores,
@@ -83,5 +99,7 @@ def read(engine: Engine | None = None) -> Machine:
         gpu_names=offered.gpu_names,
         gpu_memory_bytes=offered.gpu_memory_bytes,
         memory_bytes=offered.memory_bytes,
-        gpu_obstacle=cuda_environment.obstacle(),
+        gpu_obstacle=cuda_environment.obstacle() if engine.name == LOCAL else None,
+        place=offered.place,
+        has_more_ranks_than_cores=offered.has_more_ranks_than_cores,
     )

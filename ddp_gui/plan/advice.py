@@ -49,7 +49,7 @@ def _rate_too_low(plan: Plan, _machine: Machine) -> str | None:
 
 
 def _more_ranks_than_cores(plan: Plan, machine: Machine) -> str | None:
-    ranks = plan.config.world_size
+    ranks = plan.config.nproc_per_node
     if plan.device_kind == "cuda" or ranks <= machine.num_cores:
         return None
     cores = f"{machine.num_cores} CPU core{'' if machine.num_cores == 1 else 's'}"
@@ -87,10 +87,11 @@ def _warms_up_for_ever(plan: Plan, _machine: Machine) -> str | None:
 
 
 def _workers_without_cores(plan: Plan, machine: Machine) -> str | None:
-    workers = plan.config.num_workers * plan.config.world_size
+    workers = plan.config.num_workers * plan.config.nproc_per_node
     if workers <= 2 * machine.num_cores:
         return None
-    return f"{workers} loader workers in all share {machine.num_cores} CPU cores: fewer will be faster."
+    where = "in all" if plan.config.num_nodes == 1 else "of each machine"
+    return f"{workers} loader workers {where} share {machine.num_cores} CPU cores: fewer will be faster."
 
 
 def _batch_norm_without_gpus(plan: Plan, _machine: Machine) -> str | None:

@@ -188,7 +188,7 @@ def _strategy_problems(config: Config, model: Model, strategy: Strategy) -> list
 def _too_many_ranks(config: Config, machine: Machine) -> list[Problem]:
     kind = machine.device_kind(config.device)
     if kind == "cuda" and machine.num_gpus == 0:
-        why = "this machine has no GPU"
+        why = f"{machine.place} has no GPU"
         if (obstacle := machine.gpu_obstacle) is not None:
             why = f"no GPU here can be used. {obstacle.reason} {obstacle.remedy}"
         return [Problem(field="device", value="cuda", allowed=f"auto or cpu: {why}")]
@@ -196,9 +196,9 @@ def _too_many_ranks(config: Config, machine: Machine) -> list[Problem]:
     if config.nproc_per_node <= most:
         return []
     there = (
-        f"this machine has {machine.num_gpus} GPU(s)"
+        f"{machine.place} has {machine.num_gpus} GPU(s)"
         if kind == "cuda"
-        else f"this machine has no GPU in use here and {machine.num_cores} CPU core(s)"
+        else f"{machine.place} has no GPU in use here and {machine.num_cores} CPU core(s)"
     )
     allowed = f"a whole number from 1 to {most}; {there}"
     value = config.nproc_per_node

@@ -5,13 +5,14 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ddp_gui.auth.current_user import Person
 from ddp_gui.plan.plan import ranks_in_words
-from ddp_gui.queue import estimate, refusals
+from ddp_gui.queue import engine_queue, estimate, refusals
+from ddp_gui.queue.engine_queue import MaySee
 from ddp_gui.queue.policy import (
     RULE,
     Running,
@@ -26,9 +27,8 @@ from ddp_gui.queue.scheduler import Scheduler
 from ddp_gui.queue.snapshot import Snapshot
 from ddp_gui.runs.runs import RunStore
 from trainers.contract.rundir import RunDirectory
+from trainers.contract.tickets import DeviceKind
 from trainers.engines import liveness
-
-MaySee = Callable[[str], bool]
 
 WAITS_ELSEWHERE = "in the cluster's queue"
 # Viewers share one snapshot for this long.
@@ -103,9 +103,18 @@ class QueuePresenter:
         return max(0.0, remaining_s)
 
     @property
+    def hands_on(self) -> bool:
+        """Whether the engine has a queue of its own, in which runs wait."""
+        return self._scheduler.hands_on
+
+    @property
     def num_waiting(self) -> int:
         """How many runs were queued at the last snapshot."""
         return self._scheduler.num_waiting
+
+    def kind_to_wait_for(self, kind: DeviceKind) -> DeviceKind:
+        """Return the kind of device that a run waits for in this queue."""
+        return self._scheduler.kind_to_wait_for(kind)
 
     # One run
 
@@ -120,15 +129,7 @@ class QueuePresenter:
         view = self.view(afresh=afresh)
         place = view.place_of(run_id)
         if place is None:
-            why = _why_its_engine_waits(self._store.open(run_id))
-            return {
-                "place": None,
-                "num_waiting": len(view.order),
-                "starts_in_s": None,
-                "words": "" if why is None else WAITS_ELSEWHERE,
-                "why": why or "",
-                "can_share_gpus": False,
-            }
+            return _place_elsewhere(self._store.open(run_id), len(view.order))
         run = view.order[place - 1]
         starts_in_s = view.starts_in_s.get(run_id)
         return {
@@ -176,7 +177,12 @@ class QueuePresenter:
             "running": running,
             "may_manage": person.is_teacher,
             "limits": self._limits(person, situation),
+            "engine": self._engine(may_see),
         }
+
+    def _engine(self, may_see: MaySee) -> dict[str, Any] | None:
+        queue = self._scheduler.engine_queue()
+        return None if queue is None else engine_queue.described(queue, self._store, may_see)
 
     def _limits(self, person: Person, situation: Situation) -> dict[str, Any]:
         """Return the current user's limits, and for teachers everybody's."""
@@ -300,11 +306,21 @@ def _why_never(run: Waiting, needs: str, snapshot: Snapshot) -> str:
     )
 
 
-def _why_its_engine_waits(run: RunDirectory) -> str | None:
-    status = liveness.read_status(run)
-    if status.state != "queued":
-        return None
-    return liveness.engine_to_ask(run).why_it_waits(status.handle)
+def _place_elsewhere(run: RunDirectory, num_waiting: int) -> dict[str, Any]:
+    """Return what is known of a run that is not in this queue: it may wait in its engine's."""
+    status, engine = liveness.read_status(run), liveness.engine_to_ask(run)
+    why = engine.why_it_waits(status.handle) if status.state == "queued" else None
+    starts_unix_s = None if why is None else engine.starts_at(status.handle)
+    starts_in_s = None if starts_unix_s is None else max(0.0, starts_unix_s - time.time())
+    words = WAITS_ELSEWHERE if starts_in_s is None else f"{WAITS_ELSEWHERE}, starts in {about(starts_in_s)}"
+    return {
+        "place": None,
+        "num_waiting": num_waiting,
+        "starts_in_s": _rounded(starts_in_s),
+        "words": "" if why is None else words,
+        "why": why or "",
+        "can_share_gpus": False,
+    }
 
 
 def _could_share(run: Waiting, snapshot: Snapshot) -> bool:

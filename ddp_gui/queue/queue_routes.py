@@ -30,12 +30,14 @@ def make_router(view: QueuePresenter, store: RunStore) -> Router:
     def brief() -> dict[str, Any]:
         """Tell whether the navigation should link to the queue."""
         num_waiting = view.num_waiting
-        return {"num_waiting": num_waiting, "is_shown": num_waiting > 0 or current_user().name != ""}
+        is_shown = num_waiting > 0 or view.hands_on or current_user().name != ""
+        return {"num_waiting": num_waiting, "is_shown": is_shown}
 
     @router.get("/expected")
     def expected(kind: DeviceKind, num_ranks: int, may_share: bool = False) -> dict[str, Any]:
         """Tell whether a run that is started now would wait."""
         try:
+            kind = view.kind_to_wait_for(kind)
             return expected_wait(view.view(), current_user().name, kind, num_ranks, may_share=may_share)
         except QueueStoreError as error:
             raise HTTPException(status_code=503, detail=str(error)) from error

@@ -25,10 +25,10 @@ from ddp_gui.queue.snapshot import Snapshot, SnapshotReader, waiting_with
 from ddp_gui.queue.starter import Starter
 from ddp_gui.queue.store import QueueState, QueueStore, trim
 from trainers.contract import tickets
-from trainers.contract.config import ConfigError
+from trainers.contract.config import Config, ConfigError
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import DeviceKind, Ticket
-from trainers.engines.base import Engine
+from trainers.engines.base import Engine, EngineQueue
 from trainers.engines.local.engine import LocalEngine
 from trainers.files import json_files
 from trainers.machine.passes import Passes
@@ -74,9 +74,22 @@ class Scheduler:
 
     # Asking
 
-    def capacity(self) -> Machine:
+    def capacity(self, config: Config | None = None) -> Machine:
         """Return what its engine can give a run, within what this page hands out."""
-        return replace(capacity.read(self._engine), most_cpu_ranks=self.cpu_ranks)
+        return replace(capacity.read(self._engine, config), most_cpu_ranks=self.cpu_ranks)
+
+    def engine_queue(self) -> EngineQueue | None:
+        """Return the queue of its engine; None where this one is all there is."""
+        return self._engine.queue() if self._engine.has_queue else None
+
+    @property
+    def hands_on(self) -> bool:
+        """Whether its engine has a queue, so that this one hands runs on at once."""
+        return self._engine.has_queue
+
+    def kind_to_wait_for(self, kind: DeviceKind) -> DeviceKind:
+        """Return the kind of device that a run waits for here: GPUs elsewhere are not this queue's."""
+        return "cpu" if self._engine.has_queue else kind
 
     def start(self, plan: Plan, owner: str, *, uses_occupied_gpus: bool = False) -> Placed:
         """Create a run, and start or queue it.
@@ -85,9 +98,9 @@ class Scheduler:
             ValueError: when that is not allowed, or it could never start.
             StartError: when its engine refuses it.
         """
-        self._refuse_for_engine(plan)
+        self.refuse_for_engine(plan)
         refusals.refuse_for_disk(self._runs_dir, owner, self._keeper.read().rules)
-        ticket = replace(_ticket(plan, owner), uses_occupied_gpus=uses_occupied_gpus)
+        ticket = replace(self._ticket(plan, owner), uses_occupied_gpus=uses_occupied_gpus)
         with self._keeper.open() as state:
             snapshot = self._snapshot_into(state)
             refusals.refuse(snapshot.situation, ticket)
@@ -107,10 +120,10 @@ class Scheduler:
             ValueError: when that is not allowed, it could never start, or it is live.
             StartError: when its engine refuses it.
         """
-        self._refuse_for_engine(plan)
+        self.refuse_for_engine(plan)
         before = run.read_config()
         kept = None if plan.config == before else before.to_json()
-        ticket = replace(_ticket(plan, owner), resume_step=resume_step, config_before=kept)
+        ticket = replace(self._ticket(plan, owner), resume_step=resume_step, config_before=kept)
         with self._keeper.open() as state:
             # Before its lock is taken here: a locked run is live.
             snapshot = self._snapshot_into(state)
@@ -124,7 +137,12 @@ class Scheduler:
                 tickets.write_queued(run, placed)
         return self._go(run, placed)
 
-    def _refuse_for_engine(self, plan: Plan) -> None:
+    def _ticket(self, plan: Plan, owner: str) -> Ticket:
+        kind = self.kind_to_wait_for("cuda" if plan.device_kind == "cuda" else "cpu")
+        num_ranks = plan.config.world_size
+        return Ticket(person=owner, kind=kind, num_ranks=num_ranks, asked_unix_s=time.time())
+
+    def refuse_for_engine(self, plan: Plan) -> None:
         """Raise a ConfigError for what the engine cannot do."""
         if problems := self._engine.check(plan.config):
             raise ConfigError(problems)
@@ -320,12 +338,6 @@ class Scheduler:
 
     def _run(self, run_id: str) -> RunDirectory:
         return RunDirectory(self._runs_dir / run_id)
-
-
-def _ticket(plan: Plan, owner: str) -> Ticket:
-    kind: DeviceKind = "cuda" if plan.device_kind == "cuda" else "cpu"
-    num_ranks = plan.config.world_size
-    return Ticket(person=owner, kind=kind, num_ranks=num_ranks, asked_unix_s=time.time())
 
 
 def _place(state: QueueState, snapshot: Snapshot, run: RunDirectory, ticket: Ticket) -> Ticket:

@@ -70,7 +70,7 @@ def make_router(store: RunStore) -> Router:
 
 def _job_of(view: RunView, num_nodes: int | None, gpus: bool | None) -> Job:
     config = view.config
-    here = capacity.read(liveness.engine_to_ask(view.run))
+    here = capacity.read(liveness.engine_to_ask(view.run), config)
     return jobs.of_run(
         view.run,
         config,

@@ -57,7 +57,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "sample_unit": sample_unit,
         "charts": charts.of_a_run(sample_unit, config),
         "num_train": num_train,
-        "max_ranks": capacity.read(engine).max_ranks(config.device),
+        "max_ranks": capacity.read(engine, config).max_ranks(config.device),
         "strategy_label": strategy.label if strategy else config.strategy,
         "strategy_sharing": strategy.sharing
         if strategy
@@ -68,6 +68,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "num_steps": num_steps,
         "more_epochs": resume_changes.what_more_epochs_are(config, num_steps=num_steps),
         "command": commands.train_anew(engine, config, view.run.path.parent),
+        "script": engine.script_of(view.run),
         # For the page, which knows the checkpoints there are: it puts a step in.
         "resume_command": {
             "text": commands.resume(engine, view.run, ANY_STEP),

@@ -10,6 +10,7 @@ from ddp_gui.auth import current_user, owners
 from ddp_gui.auth.data_access import DataAccess
 from ddp_gui.auth.rate_limit import RateLimit
 from ddp_gui.background.workers import CLICKS, STARTS
+from ddp_gui.devices.capacity import Machine
 from ddp_gui.gradio_routes.endpoints import Function, register
 from ddp_gui.launch import launcher, resume_changes
 from ddp_gui.launch.user_errors import in_plain_words, waiting_in_plain_words
@@ -23,7 +24,7 @@ from ddp_gui.runs.runs import RunStore, status_values
 from trainers.contract import config as config_module
 from trainers.contract import events
 from trainers.contract.commands import COMMANDS, Argument, Endpoint
-from trainers.contract.config import ConfigError
+from trainers.contract.config import Config, ConfigError
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 
@@ -44,19 +45,25 @@ class Api:
         self._store = store
         self._own_data = store.own_data
 
+    def machine(self, config: Config) -> Machine:
+        """Return what there is for a run of this configuration."""
+        return self._line.capacity(config)
+
     def plan(self, raw: dict[str, Any]) -> Plan:
         """Check a configuration against what there is now; a person's own data must have been looked at.
 
         Raises:
             ConfigError: naming the field, the value and what is allowed.
         """
-        here = self._line.capacity()
+        here = self._line.capacity(config_module.parse(raw))
         config = plan.parse(raw, here)
         self.access.check(config)
         catalogue = self._catalogue.get()
         if config.dataset in catalogue.own_data:
             catalogue = self._own_data.extend(catalogue, config, self._own_data.remembered(config))
-        return plan.make(config, catalogue, here)
+        planned = plan.make(config, catalogue, here)
+        self._line.refuse_for_engine(planned)
+        return planned
 
     async def inspect(self, raw: dict[str, Any], *, anew: bool = False) -> Inspection:
         """Look at a person's own data.

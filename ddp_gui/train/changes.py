@@ -12,7 +12,7 @@ from typing import Any
 from ddp_gui.http.visible import as_html
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.train import presets
-from ddp_gui.train.form import Form
+from ddp_gui.train.form import FOLDED_WHERE, Form
 from trainers.contract import config as config_module
 
 MOST_LISTED = 12
@@ -77,7 +77,9 @@ def in_html(
 def topic_of(name: str) -> str:
     """Return the topic whose fold a field is in; a strategy's own options are with the strategy."""
     setting = config_module.settings().get(name)
-    return setting.topic if setting else "parallel"
+    if setting is None:
+        return "parallel"
+    return "main" if setting.topic == "where" and name not in FOLDED_WHERE else setting.topic
 
 
 def _words(

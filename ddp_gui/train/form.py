@@ -13,8 +13,9 @@ from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.train import presets
 from trainers.contract import config as config_module
 from trainers.contract.config import Setting
+from trainers.engines.base import AskedField
 
-Control = gr.Dropdown | gr.Checkbox | gr.Number | gr.Textbox
+Control = gr.Dropdown | gr.Checkbox | gr.CheckboxGroup | gr.Number | gr.Textbox
 
 FOLD_GROUPS = {
     "Data and model": {"data": "Data", "model": "The model"},
@@ -44,6 +45,7 @@ _ENGLISH = re.compile(r"[+-]?\d{1,3}(,\d{3})+\.\d+")
 _CONTINENTAL = re.compile(r"[+-]?\d{1,3}(\.\d{3})+,\d+")
 # These have a place of their own on the page.
 OWN_DATA_FIELDS = ("data_path", "label_column", "data_task", "skip_unreadable")
+FOLDED_WHERE = ("account", "qos", "extra_lines")
 FINE_TUNING_FIELDS = ("pretrained_path", "hub_offline")
 
 
@@ -54,14 +56,19 @@ class Form:
         catalogue: what is offered; it is replaced when a data set was installed.
     """
 
-    def __init__(self, catalogue: Catalogue, machine: Machine) -> None:
+    def __init__(
+        self, catalogue: Catalogue, machine: Machine, asked: Mapping[str, AskedField] | None = None
+    ) -> None:
         self.catalogue = catalogue
         self._machine = machine
+        # Fields that say where a run trains, as the engine asks for them.
+        self._asked = dict(asked or {})
         self._own_options = catalogue.own_options()
         self._unset = (
             config_module.default_values()
             | {name: option.default for name, option in self._own_options.items()}
             | {"nproc_per_node": machine.default_ranks()}
+            | {name: field.default for name, field in self._asked.items() if field.default is not None}
         )
         self._defaults = self._unset | dict(presets.PRESETS[0].values)
         self.controls: dict[str, Control] = {}
@@ -102,13 +109,21 @@ class Form:
 
     def shown(self, name: str, value: Any) -> Any:
         """Return a field's value as its control holds it."""
-        if isinstance(self.controls[name], gr.Textbox):
+        control = self.controls[name]
+        if isinstance(control, gr.CheckboxGroup):
+            # What an administrator no longer allows is left out.
+            offered = [choice for _, choice in control.choices]
+            return [line for line in str(value or "").splitlines() if line in offered]
+        if isinstance(control, gr.Textbox):
             return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
         return value
 
     def to_raw(self, *values: Any) -> dict[str, Any]:
         """Return the configuration the controls' values stand for, as JSON values."""
         raw = dict(zip(self.names, values, strict=True))
+        for name, value in raw.items():
+            if isinstance(value, list):
+                raw[name] = "\n".join(map(str, value))
         for name, is_whole in self._typed_numbers.items():
             if isinstance(raw.get(name), str):
                 raw[name] = as_number(raw[name], is_whole=is_whole)
@@ -193,6 +208,8 @@ class Form:
             if option is None
             else (option.value_type, option.is_optional)
         )
+        if name in self._asked and self._asked[name].choices:
+            return _asked_choice(self._asked[name], common)
         if name == "label_column":
             # Filled from the table by the first inspection.
             return _choice(choices=[("found automatically", "")], **common)
@@ -211,19 +228,18 @@ class Form:
         return gr.Textbox(max_lines=1, max_length=setting.max_length, **common)
 
     def _words(self, name: str, setting: Setting) -> tuple[str, str]:
-        if self._machine.num_gpus == 0:
-            most = self._machine.max_cpu_ranks
-            there = "No GPU here" if self._machine.gpu_obstacle is None else "The GPUs here cannot be used"
-            on_cpu = {
-                "nproc_per_node": (
-                    f"CPU ranks (up to {most})",
-                    f"{there}: each rank is a process on the CPU.",
-                ),
-            }
-            return on_cpu.get(name, (setting.label, setting.help))
         if name == "nproc_per_node":
-            return f"GPUs (up to {self._machine.num_gpus})", "One process trains on each GPU."
+            return self.words_of_ranks(self._machine)
         return setting.label, setting.help
+
+    def words_of_ranks(self, machine: Machine) -> tuple[str, str]:
+        """Return the label and the help of the number of ranks on a machine."""
+        each = "On each machine. " if machine.num_nodes > 1 else ""
+        if machine.num_gpus:
+            return f"GPUs (up to {machine.num_gpus})", f"{each}One process trains on each GPU."
+        there = "No GPU here" if machine.gpu_obstacle is None else "The GPUs here cannot be used"
+        label = f"CPU ranks (up to {machine.max_cpu_ranks})"
+        return label, f"{each}{there}: each rank is a process on the CPU."
 
     def _choices(self, setting: Setting) -> list[tuple[str, str]]:
         if setting.catalog == "models":
@@ -256,6 +272,14 @@ def as_number(text: str, *, is_whole: bool) -> str:
     except ValueError:
         return text
     return found
+
+
+def _asked_choice(asked: AskedField, common: dict[str, Any]) -> gr.Dropdown | gr.CheckboxGroup:
+    """Make the control of a field with choices that an engine offers."""
+    choices = [(choice.words, choice.value) for choice in asked.choices]
+    if asked.is_several:
+        return gr.CheckboxGroup(choices=choices, **{**common, "value": str(common["value"]).splitlines()})
+    return _choice(choices=choices, **common)
 
 
 def _choice(**about: Any) -> gr.Dropdown:

@@ -23,6 +23,7 @@ from ddp_gui.train import changes, fill_in, own_data_page, presets, problems, wo
 from ddp_gui.train.api import Api
 from ddp_gui.train.choices import QUIET, Choices
 from ddp_gui.train.form import FOLD_GROUPS, Form
+from ddp_gui.train.where_group import WhereGroup
 from trainers.contract.config import ConfigError
 from trainers.engines.base import Engine
 
@@ -60,7 +61,8 @@ class TrainPage:
         gr.HTML(HERO)
         gr.HTML('<div id="ddp-live"></div>')
         self._not_filled = _problem_box("The form could not be filled in")
-        self.form = Form(self.source.get(), self.machine)
+        self.form = Form(self.source.get(), self.machine, self.engine.asks())
+        self._where = WhereGroup(self.form, self.api, self.engine)
         self.preset_buttons = self._add_presets()
         self._changes = gr.HTML(elem_id="changes")
         with gr.Row(equal_height=False):
@@ -74,6 +76,7 @@ class TrainPage:
         self._controls = [self.form.controls[name] for name in self.form.names]
         self._previewed = [self._filled_from, *self._controls]
         self._choices.connect(self._own.choose)
+        self._where.connect()
         self._connect_own_data()
         self._connect_preview()
         self._connect_filling()
@@ -102,9 +105,10 @@ class TrainPage:
         self._own = own_data_page.add_controls(form)
         self._choices.add_fine_tuning()
         self._about = gr.Markdown(elem_classes="ddp-note")
+        self._where.add_controls()
         with gr.Group(elem_id="main-fields"):
             with gr.Row():
-                if self.machine.num_nodes > 1:
+                if self.machine.num_nodes > 1 and "num_nodes" not in form.controls:
                     form.add_controls("num_nodes")
                 form.add_controls("nproc_per_node", "batch_size")
             with gr.Row():
@@ -121,10 +125,10 @@ class TrainPage:
         # Somebody else's program may be on a GPU: a run waits for it to end, unless this is ticked.
         self._share = gr.Checkbox(
             label="Also use GPUs that other programs are using",
-            visible=self.machine.num_gpus > 0,
+            visible=self.machine.num_gpus > 0 and not self.engine.has_queue,
             elem_id="share-gpus",
         )
-        gr.HTML(f'<p class="ddp-machine">{words.machine(self.machine)}</p>')
+        self._machine_words = gr.HTML(words.machine(self.machine), elem_id="machine-words")
         self._equation = gr.HTML(elem_id="equation")
         self._warnings = gr.HTML(elem_id="warnings")
         self._memory = gr.HTML(elem_id="memory")
@@ -140,6 +144,22 @@ class TrainPage:
             elem_classes="ddp-command",
             wrap_lines=True,
         )
+        with gr.Accordion(
+            "This job as a script",
+            open=False,
+            visible=self.engine.has_queue,
+            elem_classes="ddp-fold",
+            elem_id="fold-script",
+        ):
+            self._script = gr.Code(
+                show_label=False,
+                language="shell",
+                interactive=False,
+                show_line_numbers=False,
+                elem_id="script",
+                elem_classes="ddp-command",
+                wrap_lines=True,
+            )
         for error in self.form.catalogue.errors:
             gr.Textbox(
                 value=f"{error['module']} cannot be used: {error['message']}",
@@ -158,14 +178,18 @@ class TrainPage:
             planned = self.api.plan(raw)
         except ConfigError as error:
             listed = own_data_page.said_beside_start(error) or problems.in_html(error, self.form)
-            return "", "", "", listed, NO_COMMAND, words.pick(self.form.catalogue, raw), changed
+            about = words.pick(self.form.catalogue, raw)
+            return gr.skip(), "", "", "", listed, NO_COMMAND, NO_COMMAND, about, changed
         self.engine.expect(planned.config.world_size)
+        machine = self.api.machine(planned.config)
         return (
+            words.machine(machine),
             words.equation(planned),
-            words.warnings(warnings_before_start(planned, self.machine)),
-            words.memory(planned, self.machine, self._predicted(planned)),
+            words.warnings(warnings_before_start(planned, machine)),
+            words.memory(planned, machine, self._predicted(planned)),
             "",
             words.command(planned, self.store.runs_dir, self.engine),
+            words.script(planned, self.store.runs_dir, self.engine),
             words.pick(self.form.catalogue, raw, planned.num_parameters),
             changed,
         )
@@ -190,11 +214,13 @@ class TrainPage:
     def _said(self) -> list[Any]:
         """What `_preview` writes to."""
         return [
+            self._machine_words,
             self._equation,
             self._warnings,
             self._memory,
             self._problem,
             self._command,
+            self._script,
             self._about,
             self._changes,
         ]

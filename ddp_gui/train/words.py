@@ -45,7 +45,20 @@ def equation(plan: Plan) -> str:
     steps = _factor(f"{plan.steps_per_epoch:,}", glossary.term("step", "steps per epoch"))
     needs = f'data-kind="{plan.device_kind}" data-ranks="{config.world_size}"'
     line = f'<div class="ddp-equation" role="status" {needs}>{product}<i>=</i>{result}<i>→</i>{steps}</div>'
-    return line + _learning_rate(plan)
+    return line + _world_size(plan, word) + _learning_rate(plan)
+
+
+def _world_size(plan: Plan, word: str) -> str:
+    """Say how the ranks of several machines add up."""
+    config = plan.config
+    if config.num_nodes == 1:
+        return ""
+    each = f"{config.nproc_per_node} {word}{'' if config.nproc_per_node == 1 else 's'} each"
+    size = glossary.term("world size")
+    return (
+        f'<p class="ddp-rate"><span>{config.num_nodes} machines × {each} = {size} '
+        f"<b>{config.world_size}</b></span></p>"
+    )
 
 
 def _factor(number: str, words: str) -> str:
@@ -146,7 +159,7 @@ def memory(plan: Plan, machine: Machine, predicted: Prediction | None) -> str:
     word = "GPU" if plan.device_kind == "cuda" else "rank"
     of = ""
     if available is not None:
-        whose = "its GPU" if plan.device_kind == "cuda" else "its share of this machine"
+        whose = "its GPU" if plan.device_kind == "cuda" else f"its share of {machine.place}"
         fits = total <= available
         text = f"of the {in_bytes(available)} of {whose}"
         of = f" {text}" if fits else f' <span class="ddp-memory-over">{text}: it will not fit</span>'
@@ -167,12 +180,20 @@ def in_bytes(size: int) -> str:
 
 def machine(machine: Machine) -> str:
     """Say what the machine offers."""
-    return html.escape(machine.describe())
+    return f'<p class="ddp-machine">{html.escape(machine.describe())}</p>'
 
 
 def command(plan: Plan, runs_dir: Path, engine: Engine) -> str:
     """Return the command of the job that Start would begin now, by the page's engine."""
     return commands.train_anew(engine, plan.config, runs_dir)
+
+
+def script(plan: Plan, runs_dir: Path, engine: Engine) -> str:
+    """Return the script of the job that Start would submit now; empty where the engine needs none."""
+    try:
+        return engine.script(plan.config, runs_dir / "RUN") or ""
+    except ValueError as error:
+        return f"# no script: {error}"
 
 
 def pick(catalogue: Catalogue, raw: dict[str, Any], num_parameters: int | None = None) -> str:

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.cluster.network import Host, Network, network, processes_on, without_cable
@@ -59,8 +59,31 @@ MinJobAge=300
 SlurmdParameters=config_overrides
 SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0,requeue_delay=1
 {nodes}
-PartitionName=lab Nodes={names} Default=YES MaxTime=00:30:00 State=UP
+{partitions}
 """
+LAB = f"PartitionName=lab Nodes={','.join(NODES)} Default=YES MaxTime=00:30:00 State=UP"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What a cluster has besides two nodes with cores.
+
+    Attributes:
+        partitions: lines of slurm.conf.
+        gpus: of a node, by type. Slurm gives them to jobs like real ones; there is no device behind them.
+    """
+
+    partitions: Sequence[str] = (LAB,)
+    gpus: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+WITH_GPUS = Shape(
+    partitions=(
+        "PartitionName=cpu Nodes=node1 Default=YES MaxTime=00:05:00 State=UP",
+        "PartitionName=gpu Nodes=node2 MaxTime=1-00:00:00 State=UP",
+    ),
+    gpus={"node2": {"tesla": 2, "k80": 1}},
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,12 +136,12 @@ def what_is_missing() -> str:
 
 
 @contextlib.contextmanager
-def slurm_cluster(folder: Path) -> Iterator[SlurmCluster]:
+def slurm_cluster(folder: Path, shape: Shape | None = None) -> Iterator[SlurmCluster]:
     """Start the daemons; when the block ends, each is ended and waited for."""
     with contextlib.ExitStack() as stack:
         made = stack.enter_context(network(folder, NODES))
         socket = _start_munge(stack, folder)
-        configuration = _write_configuration(folder, made, socket)
+        configuration = _write_configuration(folder, made, socket, shape or Shape())
         for name in ("state", *(f"spool-{node}" for node in NODES)):
             (folder / name).mkdir()
         environment = {"SLURM_CONF": str(configuration)}
@@ -167,12 +190,16 @@ def _start_munge(stack: contextlib.ExitStack, folder: Path) -> Path:
     return place / "socket"
 
 
-def _write_configuration(folder: Path, made: Network, socket: Path) -> Path:
+def _write_configuration(folder: Path, made: Network, socket: Path, shape: Shape) -> Path:
     number = os.getpid() % 20_000
-    nodes = "\n".join(
+    nodes = [
         f"NodeName={host.name} NodeAddr={host.address} CPUs={CORES_A_NODE} RealMemory=8000 State=UNKNOWN"
+        f"{_gres(shape.gpus.get(host.name, {}))}"
         for host in made.hosts
-    )
+    ]
+    if shape.gpus:
+        nodes.insert(0, "GresTypes=gpu")
+        _write_gres(folder, shape.gpus)
     path = folder / "slurm.conf"
     path.write_text(
         _CONFIGURATION.format(
@@ -181,11 +208,26 @@ def _write_configuration(folder: Path, made: Network, socket: Path) -> Path:
             node_port=40_001 + number,
             socket=socket,
             folder=folder,
-            nodes=nodes,
-            names=",".join(NODES),
+            nodes="\n".join(nodes),
+            partitions="\n".join(shape.partitions),
         )
     )
     return path
+
+
+def _gres(gpus: Mapping[str, int]) -> str:
+    return " Gres=" + ",".join(f"gpu:{kind}:{count}" for kind, count in gpus.items()) if gpus else ""
+
+
+def _write_gres(folder: Path, gpus: Mapping[str, Mapping[str, int]]) -> None:
+    """Say which files the GPUs are: slurmd asks only whether they are there."""
+    lines = []
+    for node, kinds in gpus.items():
+        for kind, count in kinds.items():
+            for number in range(count):
+                (folder / f"{kind}{number}").touch()
+            lines.append(f"NodeName={node} Name=gpu Type={kind} File={folder}/{kind}[0-{count - 1}]")
+    (folder / "gres.conf").write_text("\n".join(lines) + "\n")
 
 
 def _start(
@@ -216,8 +258,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _num_idle(cluster: SlurmCluster) -> int:
     try:
-        states = cluster.ask("sinfo", "--noheader", "--Node", "--format=%T").split()
+        # A node is listed once for each of its partitions.
+        found = set(cluster.ask("sinfo", "--noheader", "--Node", "--format=%N %T").splitlines())
     except subprocess.CalledProcessError:
         time.sleep(0.2)
         return 0
-    return states.count("idle")
+    return sum(node.split()[-1:] == ["idle"] for node in found)

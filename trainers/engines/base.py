@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
@@ -19,6 +19,7 @@ from trainers.contract.tickets import Ticket
 
 # An engine takes a run that it was given within this time, or the start has failed.
 HANDSHAKE_S = 20.0
+THIS_MACHINE = "this machine"
 
 
 class StartError(RuntimeError):
@@ -32,6 +33,8 @@ class Capacity:
     Attributes:
         num_gpus: on each node that can be used.
         gpu_memory_bytes, memory_bytes: of the smallest GPU, and of a node.
+        place: what has them, for a sentence.
+        has_more_ranks_than_cores: CPU ranks may share a core.
     """
 
     num_nodes: int
@@ -40,6 +43,72 @@ class Capacity:
     gpu_names: tuple[str, ...] = ()
     gpu_memory_bytes: int | None = None
     memory_bytes: int | None = None
+    place: str = THIS_MACHINE
+    has_more_ranks_than_cores: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One value of a field, and what is said of it in a list to choose from."""
+
+    value: str
+    words: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedField:
+    """How a form asks for a field that says where a run trains.
+
+    Attributes:
+        choices: all that can be chosen; none: anything may be typed.
+        is_several: any number of the choices, joined by line ends.
+    """
+
+    default: Any = None
+    choices: tuple[Choice, ...] = ()
+    is_several: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineJob:
+    """A job of the person in an engine's own queue, of this page or not.
+
+    Attributes:
+        number: by which the engine knows it.
+        handle: as the status of a run names it.
+        state, why: in words; why it waits, or empty.
+        is_waiting: it has not begun.
+        place, num_waiting: among those that wait for the same nodes, 1 being the next; None: not known.
+        starts_unix_s: when it has begun; of one that waits, when it probably will.
+    """
+
+    number: str
+    handle: Handle
+    name: str
+    state: str
+    is_waiting: bool
+    why: str
+    where: str
+    nodes: str
+    num_nodes: int
+    place: int | None
+    num_waiting: int | None
+    submitted_unix_s: float | None
+    starts_unix_s: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineQueue:
+    """An engine's own queue, as far as it is the person's.
+
+    Attributes:
+        name: of the engine, in a sentence.
+        silent_since_unix_s: nothing newer is known; None while it answers.
+    """
+
+    name: str
+    jobs: tuple[EngineJob, ...]
+    silent_since_unix_s: float | None = None
 
 
 class Launch(ABC):
@@ -62,6 +131,8 @@ class Engine(ABC):
     """One way to run jobs; safe to be called by several threads."""
 
     name: ClassVar[str]
+    # Its own queue decides when a run starts, so the page's hands it on at once.
+    has_queue: ClassVar[bool] = False
 
     @abstractmethod
     def capacity(self) -> Capacity:
@@ -110,13 +181,52 @@ class Engine(ABC):
         It makes a new run in `run_dir`; with `resume_step` it resumes the one that is there.
         """
 
+    def script_of(self, run: RunDirectory) -> str | None:
+        """Return the script that a run was submitted with; None where there is none."""
+        del run
+        return None
+
     def is_waiting(self, handle: Handle) -> bool:
         """Tell whether a run that it has taken waits to be started, for the first time or again."""
         del handle
         return False
 
+    # An engine that has more than one place for a run. Most have one.
+
+    def capacity_for(self, config: Config) -> Capacity:
+        """Return what it can give a run of this configuration, which may name a place."""
+        del config
+        return self.capacity()
+
+    def asks(self) -> Mapping[str, AskedField]:
+        """Return the fields that say where a run trains and that a person may choose, by name."""
+        return {}
+
+    def choices(self, config: Config) -> Mapping[str, tuple[Choice, ...]]:
+        """Return what can be chosen now in those of these fields whose choices change."""
+        del config
+        return {}
+
+    def script(self, config: Config, run_dir: Path, resume_step: int | None = None) -> str | None:
+        """Return the job of a run as the script that would be submitted; None where there is none.
+
+        Raises:
+            ValueError: when a value cannot stand in a script.
+        """
+        del config, run_dir, resume_step
+        return None
+
     def why_it_waits(self, handle: Handle) -> str | None:
         """Return in words why a run that it has taken waits; None where no run waits for it."""
+        del handle
+        return None
+
+    def queue(self) -> EngineQueue | None:
+        """Return the person's jobs in its own queue; None where it has none of its own."""
+        return None
+
+    def starts_at(self, handle: Handle) -> float | None:
+        """Return when a run that waits will probably start; None where that is not known."""
         del handle
         return None
 

@@ -7,9 +7,10 @@ import { runPage } from "../shared/net.js";
 import { term } from "../shared/terms.js";
 
 /** A table whose rows stay while their run does, so that a button keeps the focus. */
-class KeptTable {
-  constructor(titles, makeRow) {
+export class KeptTable {
+  constructor(titles, makeRow, keyOf = (item) => item.run_id) {
     this.makeRow = makeRow;
+    this.keyOf = keyOf;
     this.rows = new Map();
     this.body = el("tbody", {});
     const head = el(
@@ -29,7 +30,7 @@ class KeptTable {
 
   update(items) {
     // A run that may not be seen has no id: its place in the list stands for it.
-    const keys = items.map((item, index) => item.run_id ?? `hidden ${index}`);
+    const keys = items.map((item, index) => this.keyOf(item) ?? `hidden ${index}`);
     for (const [key, row] of this.rows) {
       if (keys.includes(key)) continue;
       row.element.remove();

@@ -4,6 +4,7 @@ import { el, icon, setText, show } from "../shared/dom.js";
 import { act } from "../shared/toast.js";
 import { address, fetchJson } from "../shared/net.js";
 import { askEvery } from "../shared/polling.js";
+import { EngineJobs } from "./engine_jobs.js";
 import { ConfirmStop, LimitsPanel } from "./limits.js";
 import { Handed, RunningList, WaitingList } from "./lists.js";
 
@@ -58,13 +59,16 @@ class QueueView {
     this.waiting = new WaitingList(queue.rule, afterAction);
     this.running = new RunningList();
     this.limits = new LimitsPanel(afterAction);
+    this.jobs = new EngineJobs(queue.engine);
+    this.devices = el("div", { class: "ddp-pair" }, this.handed.element, this.limits.element);
     this.elements = [
       this.trouble,
       this.tools,
       this.paused,
+      this.jobs.element,
       this.waiting.element,
       this.running.element,
-      el("div", { class: "ddp-pair" }, this.handed.element, this.limits.element),
+      this.devices,
     ];
   }
 
@@ -79,5 +83,11 @@ class QueueView {
     this.running.update(queue.running);
     this.handed.update(queue.devices);
     this.limits.update(queue);
+    this.jobs.update(queue.engine);
+    // Where the engine has a queue, what this page hands out says nothing.
+    const isOwn = queue.engine === null;
+    show(this.waiting.element, isOwn || queue.waiting.length > 0);
+    show(this.running.element, isOwn);
+    show(this.devices, isOwn);
   }
 }

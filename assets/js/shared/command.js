@@ -26,6 +26,7 @@ export class CommandPanel {
       ),
       new CommandLine(summary.command).element,
       this.resumePart,
+      summary.script ? scriptOf(summary) : null,
       equation(summary),
     );
   }
@@ -40,6 +41,21 @@ export class CommandPanel {
     const { text, placeholder } = this.summary.resume_command;
     this.resume.update(text.replace(placeholder, String(newest)));
   }
+}
+
+/** The script that was submitted, folded away. */
+function scriptOf({ script, run_dir: runDir }) {
+  return el(
+    "details",
+    { class: "ddp-elsewhere" },
+    el("summary", {}, "This job as a script"),
+    el(
+      "p",
+      { class: "ddp-caption" },
+      `As it was submitted: ${runDir}/job.sh. By hand, sbatch does the same with it.`,
+    ),
+    new CommandLine(script, "job script").element,
+  );
 }
 
 /** A command and a button that copies it. `label` says which, for screen readers. */

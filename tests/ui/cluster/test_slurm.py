@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.cluster.slurm_cluster import SlurmCluster
 from tests.harness import processes_of, run_to_end
@@ -40,6 +40,8 @@ def test_a_run_of_two_machines_is_started_stopped_and_resumed(
         expect(state).to_have_text("running")
         expect(page.locator(".ddp-ranks-list > li")).to_have_count(2)
         assert "node1" in slurm.ask("squeue", "--noheader", "--format=%N").replace("[1-2]", "1")
+        page.get_by_text("This job as a script").click()
+        expect(page.get_by_label("job script", exact=True)).to_contain_text("#SBATCH --nodes=2")
         page.get_by_role("button", name="Stop", exact=True).click()
         expect(state).to_have_text("stopped")
         page.get_by_role("button", name="Resume", exact=True).click()
@@ -68,6 +70,9 @@ def test_a_run_that_waits_in_slurm_says_why_and_is_cancelled_by_a_click(
         waiting = page.get_by_role("region", name="Waiting in the queue")
         expect(waiting).to_contain_text("In the cluster's queue")
         expect(waiting).to_contain_text(reasons.in_words("Resources"))
+        run_page = page.url
+        look_at_the_queue(page, slurm, others)
+        page.goto(run_page)
         waiting.get_by_role("button", name="Remove from the queue").click()
         expect(page.locator(".ddp-pill")).to_have_text("stopped")
         expect(page.locator(".ddp-reason")).to_contain_text("It was cancelled before it began.")
@@ -75,6 +80,26 @@ def test_a_run_that_waits_in_slurm_says_why_and_is_cancelled_by_a_click(
     assert slurm.ask("squeue", "--noheader", "--format=%A").split() == [others]
     slurm.ask("scancel", others)
     slurm.wait_until_idle()
+
+
+def look_at_the_queue(page: Page, slurm: SlurmCluster, others: str) -> None:
+    """See a run that waits and another job; then the controller falls silent for a while."""
+    page.get_by_role("link", name="The whole queue").click()
+    jobs = page.get_by_role("region", name="Your jobs in Slurm")
+    rows = jobs.get_by_role("row")
+    expect(rows).to_have_count(3)
+    other, own = jobs.locator(f"[data-job='{others}']"), rows.filter(has=page.get_by_role("link"))
+    expect(other).to_contain_text("not of this page")
+    expect(other).to_contain_text("runs")
+    for words in ("waits", "1st of 1 that wait", "2 nodes", "lab", reasons.in_words("Resources")):
+        expect(own).to_contain_text(words)
+    squeue = slurm.folder / "bin" / "squeue"
+    program = squeue.read_text()
+    squeue.write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n")
+    expect(jobs.get_by_role("status")).to_contain_text("Not known since")
+    expect(rows).to_have_count(3)  # as they were known last
+    squeue.write_text(program)
+    expect(jobs.get_by_role("status")).to_have_count(0)
 
 
 def test_without_a_cluster_that_answers_the_page_is_not_served_and_says_why(

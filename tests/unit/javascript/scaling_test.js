@@ -37,6 +37,8 @@ Deno.test("speed-up and efficiency are those over the run with the fewest ranks"
 Deno.test("the batch of a rank may differ with the ranks, the rest may not", () => {
   assert.notEqual(scaling([run(1, 1), run(2, 1)], [...RANKS, { field: "batch_size" }]), null);
   assert.equal(scaling([run(1, 1), run(2, 1)], [...RANKS, { field: "model" }]), null);
+  assert.notEqual(scaling([run(1, 1), run(2, 1)], [...RANKS, { field: "time_limit" }]), null);
+  assert.equal(scaling([run(1, 1), run(2, 1)], [...RANKS, { field: "gpu_type" }]), null);
   assert.equal(scaling([run(1, 1), run(1, 1)], [{ field: "seed" }]), null);
   assert.equal(scaling([run(1, 1), { ...run(2, 1), pace: null }], RANKS), null);
 });

@@ -26,11 +26,18 @@ from trainers.contract.config.plugin_options import OptionValue
 from trainers.contract.config.reproduction import Reproduction
 from trainers.contract.config.settings import ConfigError, Problem, Setting
 from trainers.contract.config.speed import Speed
+from trainers.contract.config.where import Where
 
 __all__ = ["Config", "ConfigError", "Problem", "Setting", "parse"]
 
-SCHEMA_VERSION = 4
-READABLE_VERSIONS = (1, 2, 3, 4)  # what later ones added has defaults, so older configurations mean the same
+SCHEMA_VERSION = 5
+READABLE_VERSIONS = (
+    1,
+    2,
+    3,
+    4,
+    5,
+)  # what later ones added has defaults, so older configurations mean the same
 MAX_NAME_COMPARED = 100
 MAX_FIELDS = 200
 
@@ -39,7 +46,7 @@ RanksPerReplica = str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Reproduction, Speed, Parallelism, Duration, Optimisation, Network, Data, Basics):
+class Config(Where, Reproduction, Speed, Parallelism, Duration, Optimisation, Network, Data, Basics):
     """One run's whole configuration; frozen, every field with a default.
 
     A dataclass has the fields of its last base first: read from right to left, they are in the form's order.

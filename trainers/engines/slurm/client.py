@@ -7,6 +7,9 @@ import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from trainers.engines.slurm import jobs, partitions
+from trainers.engines.slurm.jobs import Estimates, ListedJob
+from trainers.engines.slurm.partitions import Partition
 from trainers.engines.slurm.remembered import Remembered, SlurmError
 from trainers.machine import environment
 
@@ -15,6 +18,7 @@ TIME_LIMIT_S = 8.0
 SUBMIT_LIMIT_S = 30.0
 JOBS_FRESH_S = 2.0
 PARTITIONS_FRESH_S = 30.0
+PLACES_FRESH_S = 30.0
 SEPARATOR = "|"
 # A person's own defaults (SQUEUE_PARTITION) would hide jobs from this program; and where the page itself runs
 # in a job, that job's variables would get into those that it submits.
@@ -63,26 +67,6 @@ class SlurmJob:
         return self.state in WAITING
 
 
-@dataclass(frozen=True, kw_only=True)
-class Partition:
-    """Some nodes that jobs can be sent to.
-
-    Attributes:
-        num_idle: of its nodes, without a job and up.
-        num_cores, memory_bytes: of its smallest node.
-        gres: what its nodes have besides, in Slurm's words, such as gpu:a100:4.
-    """
-
-    name: str
-    is_default: bool
-    num_nodes: int
-    num_idle: int
-    num_cores: int
-    memory_bytes: int
-    time_limit: str
-    gres: str
-
-
 class Slurm:
     """The cluster, asked by commands; safe to be used by several threads.
 
@@ -93,6 +77,9 @@ class Slurm:
     def __init__(self, variables: Mapping[str, str] | None = None) -> None:
         self._variables = dict(variables or {})
         self._jobs = Remembered(self._ask_for_jobs, JOBS_FRESH_S)
+        self._listed = Remembered(self._ask_for_list, JOBS_FRESH_S, outlives_failures=True)
+        self._places = Remembered(self._ask_for_places, PLACES_FRESH_S, outlives_failures=True)
+        self._estimates = Estimates(self._ask_for_start)
         self._partitions = Remembered(self._ask_for_partitions, PARTITIONS_FRESH_S, outlives_failures=True)
 
     def submit(self, script: str) -> str:
@@ -128,6 +115,31 @@ class Slurm:
     def forget(self) -> None:
         """Ask the controller anew next time."""
         self._jobs.forget()
+        self._listed.forget()
+
+    def listed(self) -> list[ListedJob]:
+        """Return this person's jobs that have not ended; as they were known last while nobody answers.
+
+        Raises:
+            SlurmError: when the controller has not answered yet.
+        """
+        return self._listed.get()
+
+    def places(self) -> jobs.Places:
+        """Return the place of each job that waits, as far as this person may see others' jobs.
+
+        Raises:
+            SlurmError: when the controller has not answered yet.
+        """
+        return self._places.get()
+
+    def silent_since_unix_s(self) -> float | None:
+        """Return when the controller answered last; None while it does."""
+        return self._listed.silent_since_unix_s or self._jobs.silent_since_unix_s
+
+    def starts_at(self, job_id: str) -> float | None:
+        """Return when a waiting job will probably start; None where Slurm does not know."""
+        return self._estimates.of(job_id)
 
     def partitions(self) -> list[Partition]:
         """Return where jobs can go; as it was known last, while the controller does not answer.
@@ -138,11 +150,13 @@ class Slurm:
         return self._partitions.get()
 
     def _ask_for_partitions(self) -> list[Partition]:
-        form = SEPARATOR.join(("%P", "%D", "%t", "%c", "%m", "%l", "%G"))
-        found: dict[str, list[list[str]]] = {}
-        for row in self._rows(["sinfo", "--noheader", f"--format={form}"]):
-            found.setdefault(row[0], []).append(row)
-        return [_partition(name, rows) for name, rows in found.items()]
+        form = ",".join(f"{column}{SEPARATOR}" for column in partitions.COLUMNS)
+        said = self._ask(["sinfo", "--noheader", f"--Format={form}"], TIME_LIMIT_S)
+        rows = [line.rstrip().removesuffix(SEPARATOR) for line in said.splitlines() if line.strip()]
+        try:
+            return partitions.read([cell.strip() for cell in row.split(SEPARATOR)] for row in rows)
+        except ValueError as error:
+            raise SlurmError(f"sinfo said what is not known here: {error}") from error
 
     def _ask_for_jobs(self) -> Mapping[str, SlurmJob]:
         form = SEPARATOR.join(("%A", "%T", "%r", "%N"))
@@ -151,11 +165,26 @@ class Slurm:
             number: SlurmJob(state=state, reason=reason, nodes=nodes) for number, state, reason, nodes in rows
         }
 
-    def _rows(self, command: Sequence[str]) -> list[list[str]]:
-        said = self._ask(command, TIME_LIMIT_S)
+    def _ask_for_list(self) -> list[ListedJob]:
+        found = jobs.read(self._rows(["squeue", "--noheader", "--me", _form(jobs.COLUMNS)], jobs.TIMES))
+        return [job for job in found if job.state not in ENDED]
+
+    def _ask_for_places(self) -> jobs.Places:
+        command = ["squeue", "--noheader", "--states=PENDING", _form(jobs.PENDING_COLUMNS)]
+        return jobs.places(self._rows(command))
+
+    def _ask_for_start(self, job_id: str) -> float | None:
+        command = ["squeue", "--noheader", "--start", f"--jobs={job_id}", _form(jobs.START_COLUMNS)]
+        rows = self._rows(command, jobs.TIMES)
+        return next((jobs.unix_s(starts) for number, starts in rows if number == job_id), None)
+
+    def _rows(self, command: Sequence[str], variables: Mapping[str, str] | None = None) -> list[list[str]]:
+        said = self._ask(command, TIME_LIMIT_S, variables=variables)
         width = command[-1].count(SEPARATOR) + 1
         rows = [
-            [cell.strip() for cell in line.split(SEPARATOR)] for line in said.splitlines() if line.strip()
+            [cell.strip() for cell in line.split(SEPARATOR, width - 1)]
+            for line in said.splitlines()
+            if line.strip()
         ]
         return [row for row in rows if len(row) == width]
 
@@ -166,6 +195,7 @@ class Slurm:
         *,
         given: str | None = None,
         keep: Collection[str] = (),
+        variables: Mapping[str, str] | None = None,
     ) -> str:
         """Run a command without secrets: Slurm stores the environment of what is submitted.
 
@@ -175,7 +205,9 @@ class Slurm:
         try:
             done = subprocess.run(
                 command,
-                env=environment.for_a_child(self._variables, keep=keep, without=_NOT_FOR_SLURM),
+                env=environment.for_a_child(
+                    {**self._variables, **(variables or {})}, keep=keep, without=_NOT_FOR_SLURM
+                ),
                 input=given,
                 stdin=subprocess.DEVNULL if given is None else None,
                 capture_output=True,
@@ -194,20 +226,5 @@ class Slurm:
         return done.stdout
 
 
-def _partition(name: str, rows: Sequence[Sequence[str]]) -> Partition:
-    """Return a partition by its rows, one for each kind and state of its nodes."""
-    return Partition(
-        name=name.removesuffix("*"),
-        is_default=name.endswith("*"),
-        num_nodes=sum(int(row[1]) for row in rows),
-        num_idle=sum(int(row[1]) for row in rows if row[2] == "idle"),
-        num_cores=min(_number(row[3]) for row in rows),
-        memory_bytes=min(_number(row[4]) for row in rows) * 2**20,
-        time_limit=rows[0][5],
-        gres="" if rows[0][6] == "(null)" else rows[0][6],
-    )
-
-
-def _number(cell: str) -> int:
-    """Return a number of a cell; "4+" is written where the nodes differ."""
-    return int(cell.rstrip("+"))
+def _form(columns: Sequence[str]) -> str:
+    return f"--format={SEPARATOR.join(columns)}"

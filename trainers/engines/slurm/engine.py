@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +17,15 @@ from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status
 from trainers.contract.tickets import Ticket
-from trainers.engines.base import Capacity, Engine, Launch
+from trainers.engines.base import AskedField, Capacity, Choice, Engine, EngineJob, EngineQueue, Launch
 from trainers.engines.local import final_events
-from trainers.engines.slurm import reasons, script, stop_watch
-from trainers.engines.slurm.client import Partition, Slurm
+from trainers.engines.slurm import jobs, reasons, script, site, stop_watch
+from trainers.engines.slurm.client import WAITING, Slurm
+from trainers.engines.slurm.jobs import ListedJob, Places
 from trainers.engines.slurm.remembered import SlurmError
+from trainers.engines.slurm.where import Where
 from trainers.engines.true_status import true_status
+from trainers.files import plain_files
 from trainers.machine.clock import now_unix_s
 
 NAME = "slurm"
@@ -55,10 +60,19 @@ class SlurmEngine(Engine):
     """
 
     name = NAME
+    has_queue = True
 
-    def __init__(self, slurm: Slurm | None = None, *, max_restarts: int = script.MAX_RESTARTS) -> None:
+    def __init__(
+        self,
+        slurm: Slurm | None = None,
+        *,
+        site_file: Path | None = None,
+        max_restarts: int = script.MAX_RESTARTS,
+    ) -> None:
         self._slurm = slurm or Slurm()
         self._max_restarts = max_restarts
+        self._site_file = site_file
+        self._where = Where(self._slurm.partitions, site.read(site_file))
 
     def capacity(self) -> Capacity:
         """Return what the default partition can give.
@@ -66,24 +80,34 @@ class SlurmEngine(Engine):
         Raises:
             SlurmError: when the controller has not answered yet.
         """
-        partition = self._default_partition()
-        return Capacity(
-            num_nodes=partition.num_nodes,
-            num_gpus=0,
-            num_cores=partition.num_cores,
-            memory_bytes=partition.memory_bytes,
-        )
+        return self._where.capacity(Config())
+
+    def capacity_for(self, config: Config) -> Capacity:
+        """Return what a configuration's partition can give."""
+        return self._where.capacity(config)
 
     def check(self, config: Config) -> list[Problem]:
-        """Return what the cluster cannot do; how busy it is decides nothing."""
-        most = self.capacity().num_nodes
-        if config.num_nodes <= most:
-            return []
-        return [
-            Problem(
-                field="num_nodes", value=config.num_nodes, allowed=f"1 to {most}: as many nodes there are"
-            )
-        ]
+        """Return what the cluster or the site would refuse; how busy it is decides nothing."""
+        return self._where.problems(config)
+
+    def asks(self) -> Mapping[str, AskedField]:
+        """Return what the site lets a person choose."""
+        return self._where.asks()
+
+    def choices(self, config: Config) -> Mapping[str, tuple[Choice, ...]]:
+        """Return the partitions, and the types of GPUs of a configuration's own."""
+        return self._where.choices(config)
+
+    def script(self, config: Config, run_dir: Path, resume_step: int | None = None) -> str:
+        """Return the batch script that is submitted."""
+        applied, gres = self._where.applied(config), self._where.gres(config)
+        return script.batch_script(applied, run_dir, resume_step, gres=gres, max_restarts=self._max_restarts)
+
+    def script_of(self, run: RunDirectory) -> str | None:
+        """Return the batch script in a run's folder; None where no plain file is there."""
+        with contextlib.suppress(OSError, ValueError), plain_files.open_plain(run.path / script.NAME) as file:
+            return file.read(script.MAX_BYTES).decode("utf-8", "replace")
+        return None
 
     def start(self, run: RunDirectory, ticket: Ticket) -> Launch:
         """Submit a run."""
@@ -104,9 +128,7 @@ class SlurmEngine(Engine):
         lock = run.acquire_lock()
         try:
             tickets.claim(run, token)
-            text = script.batch_script(
-                run.read_config(), run.path.resolve(), resume_step, max_restarts=self._max_restarts
-            )
+            text = self.script(run.read_config(), run.path.resolve(), resume_step)
             run.logs.mkdir(exist_ok=True)
             (run.path / script.NAME).write_text(text, encoding="utf-8")
             handle = {"job_id": self._slurm.submit(text)}
@@ -158,7 +180,8 @@ class SlurmEngine(Engine):
             if resume_step is None
             else ["--resume", str(resume_step)]
         )
-        return [sys.executable, "-m", "trainers.engines.slurm.submit", str(run_dir), *what]
+        fixed = [] if self._site_file is None else ["--site", str(self._site_file)]
+        return [sys.executable, "-m", "trainers.engines.slurm.submit", str(run_dir), *what, *fixed]
 
     def is_waiting(self, handle: Handle) -> bool:
         """Ask the controller; while it does not answer, the run's own word counts."""
@@ -175,14 +198,27 @@ class SlurmEngine(Engine):
         try:
             found = None if job_id is None else self._slurm.find(job_id)
         except SlurmError as error:
-            return f"Since when it waits, and why, is not known: {error}."
+            since_s = self._slurm.silent_since_unix_s()
+            since = "" if since_s is None else f" since {time.strftime('%H:%M', time.localtime(since_s))}"
+            return f"What it waits for is not known{since}, because Slurm does not answer: {error}."
         return None if found is None else reasons.in_words(found.reason)
 
-    def _default_partition(self) -> Partition:
-        found = self._slurm.partitions()
-        if not found:
-            raise SlurmError("the cluster has no partition")
-        return next((partition for partition in found if partition.is_default), found[0])
+    def starts_at(self, handle: Handle) -> float | None:
+        """Return when Slurm thinks that a job will start; it is asked ever less often."""
+        job_id = job_of(handle)
+        return None if job_id is None else self._slurm.starts_at(job_id)
+
+    def queue(self) -> EngineQueue:
+        """Return the person's jobs; as they were known last, while the controller does not answer."""
+        try:
+            found, places = self._slurm.listed(), self._slurm.places()
+        except SlurmError:
+            found, places = [], {}
+        return EngineQueue(
+            name="Slurm",
+            jobs=tuple(_listed(job, places) for job in found),
+            silent_since_unix_s=self._slurm.silent_since_unix_s(),
+        )
 
     def _status_of(self, run: RunDirectory) -> Status:
         return true_status(run, lambda run, status: self.is_alive(run, status.handle))
@@ -206,6 +242,26 @@ class SlurmEngine(Engine):
             run.write_status(replace(recorded, state="stopped", error=None, ended_unix_s=now_unix_s()))
         finally:
             os.close(lock)
+
+
+def _listed(job: ListedJob, places: Places) -> EngineJob:
+    is_waiting = job.state in WAITING
+    place, num_waiting = places.get(job.number, (None, None)) if is_waiting else (None, None)
+    return EngineJob(
+        number=job.number,
+        handle={"job_id": job.number},
+        name=job.name,
+        state=jobs.state_in_words(job.state),
+        is_waiting=is_waiting,
+        why=reasons.in_words(job.reason) if is_waiting else "",
+        where=job.partition,
+        nodes=job.nodes,
+        num_nodes=job.num_nodes,
+        place=place,
+        num_waiting=num_waiting,
+        submitted_unix_s=job.submitted_unix_s,
+        starts_unix_s=job.starts_unix_s,
+    )
 
 
 def job_of(handle: Handle) -> str | None:

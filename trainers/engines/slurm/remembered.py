@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from trainers.machine.clock import now_unix_s
+
 # A controller that is down is left alone for so long.
 RETRY_S = 10.0
 
@@ -32,6 +34,9 @@ class Remembered(Generic[Answer]):
         self._answer: Answer | None = None
         self._asked_at = float("-inf")
         self._failed_at, self._error = float("-inf"), SlurmError()
+        self._answered_unix_s: float | None = None
+        # When it was answered last, while the controller does not answer; None while it does.
+        self.silent_since_unix_s: float | None = None
         # Counts what has changed; an answer to a question from before does not know of it.
         self._num_changes = self._num_known = 0
 
@@ -59,8 +64,10 @@ class Remembered(Generic[Answer]):
                 self._answer = self._ask()
             except SlurmError as error:
                 self._failed_at, self._error = time.monotonic(), error
+                self.silent_since_unix_s = self._answered_unix_s or now_unix_s()
                 return self._in_spite_of_failure()
             self._asked_at, self._num_known = time.monotonic(), num_changes
+            self._answered_unix_s, self.silent_since_unix_s = now_unix_s(), None
             return self._answer
         finally:
             self._lock.release()

@@ -12,6 +12,7 @@ from trainers.files.paths import REPOSITORY
 
 NAME = "job.sh"
 LOG = "slurm.log"
+MAX_BYTES = 100_000
 # Slurm warns the script so long before the job's end; a checkpoint has to fit into it.
 WARNING_S = 90
 MAX_RESTARTS = 3
@@ -73,12 +74,13 @@ def batch_script(
     run_dir: Path,
     resume_step: int | None,
     *,
-    partition: str = "",
+    gres: str = "",
     max_restarts: int = MAX_RESTARTS,
 ) -> str:
     """Return the script of a start of a run; every value in it is quoted.
 
     Args:
+        gres: what each node gives besides cores, as Slurm writes it.
         max_restarts: how often the job is started again by itself, after its time limit, a job of higher
             priority or a node that failed.
 
@@ -93,14 +95,15 @@ def batch_script(
         "output": str(run_dir / "logs" / LOG),
         "open-mode": "append",
         "signal": f"B:USR1@{WARNING_S}",
-        **({"partition": partition} if partition else {}),
+        **_where(config, gres),
     }
+    lines = [f"--{name}={_option(value)}" for name, value in options.items()]
+    lines.append("--requeue" if max_restarts else "--no-requeue")
+    lines += [_line(line) for line in config.extra_lines.splitlines()]
     resume = [] if resume_step is None else ["--resume", str(resume_step)]
     module = [sys.executable, "-m", "trainers.engines.several_nodes.node", str(run_dir), "--engine", "slurm"]
-    lines = [f"#SBATCH --{name}={_option(value)}" for name, value in options.items()]
-    lines.append(f"#SBATCH --{'requeue' if max_restarts else 'no-requeue'}")
     return _SCRIPT.format(
-        options="\n".join(lines),
+        options="\n".join(f"#SBATCH {line}" for line in lines),
         project=shlex.quote(str(REPOSITORY)),
         first_port=FIRST_PORT,
         num_ports=NUM_PORTS,
@@ -111,6 +114,27 @@ def batch_script(
         launcher=shlex.quote(_LAUNCHER),
         arguments=shlex.join([*module, *resume]),
     )
+
+
+def _where(config: Config, gres: str) -> dict[str, str]:
+    """Return the options that say where a job runs, and for how long at most."""
+    memory = "" if config.memory_gb is None else f"{config.memory_gb}G"
+    found = {
+        "partition": config.partition,
+        "gres": gres,
+        "time": config.time_limit,
+        "mem": memory,
+        "account": config.account,
+        "qos": config.qos,
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _line(line: str) -> str:
+    """Return a whole option, which an administrator has written as it has to be."""
+    if not line.isprintable() or not line.startswith("--"):
+        raise ValueError(f"{json.dumps(line)} is no option of a batch script")
+    return line
 
 
 def _option(value: str) -> str:

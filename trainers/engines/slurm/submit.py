@@ -1,6 +1,6 @@
 """Submits a run by hand, as the page does.
 
-python -m trainers.engines.slurm.submit RUN_DIR [--config JSON | --resume STEP]
+python -m trainers.engines.slurm.submit RUN_DIR [--config JSON | --resume STEP] [--site FILE]
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ def main() -> None:
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--resume", type=int, metavar="STEP", help="resume from the checkpoint of this step")
     parser.add_argument("--config", metavar="JSON", help="make RUN_DIR, with this configuration")
+    parser.add_argument("--site", type=Path, metavar="FILE", help="what the site fixes (docs/site.md)")
     options = parser.parse_args()
     run = RunDirectory(options.run_dir.resolve())
     private_files.begin(run.path.parent)
     try:
         if options.config is not None:
             rundir.make(run, config_module.parse(parse_json(options.config.encode())))
-        handle = SlurmEngine().submit(run, options.resume, token=None)
+        handle = SlurmEngine(site_file=options.site).submit(run, options.resume, token=None)
     except (OSError, ValueError) as error:
         sys.exit(f"{run.path} was not submitted: {error}")
     print(job_of(handle))

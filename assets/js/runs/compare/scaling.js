@@ -10,6 +10,8 @@
 
 // Two runs that differ in nothing else did the same work on other ranks.
 const FIELDS_OF_RANKS = new Set(["nproc_per_node", "num_nodes", "batch_size"]);
+// What a cluster needs to know of a job. Another partition or type of GPU is another machine: that counts.
+const FIELDS_OF_A_JOB = new Set(["time_limit", "memory_gb", "account", "qos", "extra_lines"]);
 
 /**
  * The samples that all ranks together have trained with after a step; null where that is not known.
@@ -52,7 +54,7 @@ export function meanThroughput({ pace, global_batch: batch }) {
 export function scaling(heads, differing) {
   const names = differing.map(({ field }) => field);
   if (!names.includes("nproc_per_node") && !names.includes("num_nodes")) return null;
-  if (!names.every((name) => FIELDS_OF_RANKS.has(name))) return null;
+  if (!names.every((name) => FIELDS_OF_RANKS.has(name) || FIELDS_OF_A_JOB.has(name))) return null;
   const paces = heads.map((head) => head && meanThroughput(head));
   const fewest = heads.reduce(
     (best, head, index) => (head.num_ranks < heads[best].num_ranks ? index : best),

@@ -204,7 +204,7 @@ def test_a_run_of_more_gpus_than_there_are_here_goes_on_with_fewer(
     leave_checkpoint(run, step=5, epoch=0, samples_in_epoch=640)
     run.write_status(Status(state="stopped"))
     store = RunStore(run.path.parent, cast("CatalogueSource", SimpleNamespace(get=lambda: catalogue)))
-    monkeypatch.setattr(capacity, "read", lambda _engine: Machine(num_gpus=2, num_cores=8))
+    monkeypatch.setattr(capacity, "read", lambda _engine, _config: Machine(num_gpus=2, num_cores=8))
     line = Scheduler(store.runs_dir, FakeDevices(None, FOUR_GPUS[:2]), store.read_again)
     page = api.Api(store, line, QueuePresenter(line, store), DataAccess(store.runs_dir))
     answer = asyncio.run(page.resume_run(run.run_id, None, 2))

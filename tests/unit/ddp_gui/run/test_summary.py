@@ -85,6 +85,16 @@ def test_a_strategy_that_is_not_installed_is_not_described_as_another(tmp_path: 
 class Cluster:
     """An engine that has eight GPUs a node, and a command of its own."""
 
+    name = "cluster"
+    has_queue = False
+
+    def script_of(self, run: RunDirectory) -> str | None:
+        return f"#SBATCH of {run.run_id}"
+
+    def capacity_for(self, config: Config) -> Capacity:
+        del config
+        return self.capacity()
+
     def capacity(self) -> Capacity:
         return Capacity(num_nodes=2, num_gpus=8, num_cores=64, gpu_names=("made up",) * 8)
 
@@ -103,7 +113,7 @@ def test_command_and_most_ranks_are_those_of_the_runs_engine(
     store = store_of(tmp_path, catalogue)
     run.write_status(Status(state="stopped", engine="cluster"))
     said = summarise(RunView(run, 1), store)
-    assert said["max_ranks"] == 8
+    assert said["max_ranks"] == 8 and said["script"] == f"#SBATCH of {run.run_id}"
     assert "&& submit 4 '" in said["command"] and said["command"].endswith(" of ours'")
     run.write_status(Status(state="stopped", engine="of another program"))
     assert "torchrun " in summarise(RunView(run, 1), store)["command"]

@@ -74,18 +74,6 @@ def test_commands_get_no_secrets_and_no_defaults_that_hide_jobs(
     assert got("submitted") == {"SLURM_CONF", "MODULEPATH", "DDP_NOTIFY_URLS"}
 
 
-def test_partitions_are_summed_over_their_rows(tmp_path: Path) -> None:
-    rows = (
-        "lab*|3|idle|8|16000|1-00:00:00|(null)",
-        "lab*|1|alloc|4+|8000+|1-00:00:00|(null)",
-        "gpu|2|mix|64|512000|12:00:00|gpu:a100:4",
-    )
-    lab, gpu = put(tmp_path, "sinfo", "; ".join(f"echo '{row}'" for row in rows)).partitions()
-    assert (lab.name, lab.is_default, lab.num_nodes, lab.num_idle, lab.num_cores) == ("lab", True, 4, 3, 4)
-    assert lab.memory_bytes == 8000 * 2**20 and lab.gres == ""
-    assert (gpu.name, gpu.is_default, gpu.num_idle, gpu.gres) == ("gpu", False, 0, "gpu:a100:4")
-
-
 def test_every_value_of_the_script_is_quoted(tmp_path: Path) -> None:
     run_dir = tmp_path / HOSTILE
     text = script.batch_script(Config(num_nodes=2, nproc_per_node=4), run_dir, 70)

@@ -1,0 +1,85 @@
+"""The site file: what is read, and what is refused in words with file, key and what is allowed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from trainers.engines import site_file
+from trainers.engines.site_file import SiteError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """A table in a list."""
+
+    name: str
+    port: int = 22
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """One value of each kind."""
+
+    limit_s: float = 5.0
+    retries: int | None = None
+    is_shared: bool = False
+    lines: tuple[str, ...] = ()
+    hosts: tuple[Host, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.limit_s <= 0:
+            raise ValueError(f"limit_s is {self.limit_s:g}, but allowed is: more than 0")
+
+
+def read(folder: Path, text: str | bytes) -> Place:
+    """Read a file with this text."""
+    file = folder / "site.toml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return site_file.read(file, "ssh", Place)
+
+
+def test_values_of_each_kind_are_read_and_the_rest_has_its_defaults(tmp_path: Path) -> None:
+    hosts = '[[ssh.hosts]]\nname = "pc1"\n[[ssh.hosts]]\nname = "pc2"\nport = 2222\n'
+    others = '[slurm]\nanything = "is read by its own engine"\n'
+    found = read(tmp_path, f'[ssh]\nlimit_s = 2\nlines = ["a", "b"]\n{hosts}{others}')
+    assert found == Place(
+        limit_s=2.0, lines=("a", "b"), hosts=(Host(name="pc1"), Host(name="pc2", port=2222))
+    )
+    assert read(tmp_path, "") == Place()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[slrum]", "has 'slrum', but allowed is: slurm, ssh (did you mean slurm?)"),
+        ("[ssh]\nlimits = 1", "has 'limits' in [ssh], but allowed is: limit_s, retries, "),
+        ('[ssh]\nlimit_s = "5"', "ssh.limit_s is '5', but allowed is: a number"),
+        ("[ssh]\nlimit_s = nan", "ssh.limit_s is nan, but allowed is: a number"),
+        ("[ssh]\nlimit_s = -1", "[ssh]: limit_s is -1, but allowed is: more than 0"),
+        ("[ssh]\nretries = true", "ssh.retries is True, but allowed is: a whole number"),
+        ("[ssh]\nis_shared = 1", "ssh.is_shared is 1, but allowed is: true or false"),
+        ('[ssh]\nlines = "a"', "ssh.lines is 'a', but allowed is: a list in brackets, each a text in quotes"),
+        ("[ssh]\nlines = [1]", "ssh.lines[1] is 1, but allowed is: a text in quotes"),
+        ("[ssh]\nhosts = [1]", "ssh.hosts[1] is 1, but allowed is: a table"),
+        ("[[ssh.hosts]]\nport = 1", "lacks ssh.hosts[1].name: a text in quotes"),
+        ("ssh = 3", "ssh is 3, but allowed is: a table"),
+        ("[ssh", "is not TOML: "),
+        (b"[ssh]\nlines = ['\xff']", "is not text in UTF-8"),
+    ],
+)
+def test_what_is_unknown_or_wrong_is_refused_in_words(tmp_path: Path, text: str | bytes, words: str) -> None:
+    with pytest.raises(SiteError) as refused:
+        read(tmp_path, text)
+    assert str(refused.value).startswith(str(tmp_path / "site.toml")) and words in str(refused.value)
+
+
+def test_what_is_no_file_is_refused_in_words(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.toml", tmp_path):
+        with pytest.raises(SiteError, match="cannot be read"):
+            site_file.read(path, "ssh", Place)
+    (tmp_path / "large.toml").write_bytes(b"#" * (site_file.MAX_BYTES + 1))
+    with pytest.raises(SiteError, match="more than 1,000,000 bytes"):
+        site_file.read(tmp_path / "large.toml", "ssh", Place)

@@ -1,0 +1,129 @@
+"""The person's jobs in Slurm: as squeue tells them, their places, and how often the start is asked for."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.unit.trainers.engines.slurm.test_slurm import put
+from trainers.engines.slurm import jobs, remembered
+from trainers.engines.slurm.engine import SlurmEngine
+from trainers.engines.slurm.jobs import FIRST_AGAIN_S, MOST_AGAIN_S, Estimates
+from trainers.engines.slurm.remembered import SlurmError
+
+ROWS = (
+    "12|RUNNING|None|n[1-2]|gpu|2|1700000000|1700000100|ddp-a|b",
+    "13|PENDING|Priority||gpu|4|1700000000|N/A|mine",
+    "14|PENDING|Resources||gpu|1|1700000000|1700009000|ddp-x",
+    "9|COMPLETED|None|n1|gpu|1|1700000000|1700000100|old",
+)
+SINFO = "gpu*|up|4|idle|8|16000|1-00:00:00|1-infinite|(null)|gpu:0|"
+
+
+def squeue(
+    folder: Path, rows: tuple[str, ...] = ROWS, pending: str = "14|gpu|90\n13|gpu|50\n7|lab|x"
+) -> SlurmEngine:
+    """Return an engine whose squeue gives these rows, and the waiting jobs where it is asked for them."""
+    (folder / "rows").write_text("\n".join(rows) + "\n")
+    (folder / "pending").write_text(f"{pending}\n")
+    answer = f'case "$*" in *PENDING*) cat {folder}/pending;; *) cat {folder}/rows;; esac'
+    body = f'echo "$@" >> {folder}/asked; {answer}'
+    put(folder, "sinfo", f"echo {shlex.quote(SINFO)}")
+    return SlurmEngine(put(folder, "squeue", body))
+
+
+def test_jobs_are_listed_with_place_reason_and_time(tmp_path: Path) -> None:
+    queue = squeue(tmp_path).queue()
+    running, second, first = queue.jobs
+    assert queue.name == "Slurm" and queue.silent_since_unix_s is None
+    assert (running.name, running.state, running.is_waiting, running.why) == ("ddp-a|b", "runs", False, "")
+    assert (running.nodes, running.num_nodes, running.place, running.starts_unix_s) == (
+        "n[1-2]",
+        2,
+        None,
+        1_700_000_100.0,
+    )
+    assert (second.place, second.num_waiting, second.starts_unix_s) == (2, 2, None)
+    assert (first.place, first.starts_unix_s) == (1, 1_700_009_000.0) and "priority" in second.why.lower()
+    assert first.handle == {"job_id": "14"}
+
+
+def test_a_name_that_has_lines_is_no_other_job(tmp_path: Path) -> None:
+    lines = ("12|RUNNING|None|n1|gpu|1|1700000000|1700000100|two", "lines|and|more|a|b|c|d|e|f")
+    assert [job.number for job in squeue(tmp_path, lines).queue().jobs] == ["12"]
+
+
+def test_while_the_controller_is_silent_jobs_are_as_they_were_known_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remembered, "now_unix_s", lambda: 1000.0)
+    engine = squeue(tmp_path)
+    assert len(engine.queue().jobs) == 3
+    put(tmp_path, "squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    engine._slurm.forget()
+    monkeypatch.setattr(remembered, "now_unix_s", lambda: 2000.0)
+    queue = engine.queue()
+    assert len(queue.jobs) == 3 and queue.silent_since_unix_s == 1000.0
+    words = engine.why_it_waits({"job_id": "13"})
+    assert words is not None and "is not known since " in words and "Unable to contact" in words
+
+
+def test_times_are_read_in_both_of_slurms_forms() -> None:
+    assert jobs.unix_s("1700000000") == 1_700_000_000.0
+    assert jobs.unix_s("2026-11-24T03:26:55") is not None
+    assert [jobs.unix_s(text) for text in ("N/A", "Unknown", "", "0")] == [None] * 4
+
+
+def test_a_state_that_is_not_known_is_told_as_slurm_writes_it() -> None:
+    assert jobs.state_in_words("RUNNING") == "runs" and jobs.state_in_words("NEW_STATE") == "new state"
+
+
+class Controller:
+    """Counts how often it is asked when a job starts."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.asked_at_s: list[float] = []
+        self.is_up = True
+
+    def ask(self, number: str) -> float | None:
+        self.asked_at_s.append(self.now_s)
+        if not self.is_up:
+            raise SlurmError("no answer")
+        return float(number)
+
+
+def test_the_start_is_asked_for_ever_less_often() -> None:
+    controller = Controller()
+    estimates = Estimates(controller.ask, lambda: controller.now_s)
+    # An open page asks every two seconds for two hours.
+    for second in range(0, 7200, 2):
+        controller.now_s = float(second)
+        assert estimates.of("12") == 12.0
+    pauses = [
+        after - before
+        for before, after in zip(controller.asked_at_s, controller.asked_at_s[1:], strict=False)
+    ]
+    assert pauses[0] == FIRST_AGAIN_S and pauses == sorted(pauses) and pauses[-1] == MOST_AGAIN_S
+    assert len(controller.asked_at_s) < 20
+    controller.is_up, controller.now_s = False, 1e6
+    assert estimates.of("12") is None
+
+
+def test_estimates_of_many_jobs_do_not_pile_up() -> None:
+    controller = Controller()
+    estimates = Estimates(controller.ask, lambda: controller.now_s)
+    for number in range(3 * jobs.MOST_ESTIMATES):
+        estimates.of(str(number))
+    assert len(estimates._known) == jobs.MOST_ESTIMATES
+
+
+def test_nobody_asks_when_a_job_starts_but_who_looks_at_it(tmp_path: Path) -> None:
+    engine = squeue(tmp_path)
+    assert engine.queue() and engine.why_it_waits({"job_id": "13"})
+    assert "--start" not in (tmp_path / "asked").read_text()
+    (tmp_path / "rows").write_text("14|1700009000\n")
+    assert engine.starts_at({"job_id": "14"}) == 1_700_009_000.0
+    assert (tmp_path / "asked").read_text().count("--start --jobs=14") == 1

@@ -1,0 +1,299 @@
+"""What a job may ask the cluster for: what sinfo tells, what is refused, what the form offers."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.trainers.engines.slurm.test_slurm import put
+from trainers.contract.config import Config
+from trainers.engines.site_file import SiteError
+from trainers.engines.slurm import durations, partitions, script, site
+from trainers.engines.slurm.engine import SlurmEngine
+from trainers.engines.slurm.remembered import SlurmError
+
+# As sinfo of Slurm 22.05 writes it, but for the blanks; the fields are those of `partitions.COLUMNS`.
+ROWS = (
+    "lab*|up|3|idle|8|16000|1-00:00:00|1-infinite|(null)|gpu:0|",
+    "lab*|up|1|mixed|4|8000|1-00:00:00|1-infinite|(null)|gpu:0|",
+    "gpu|up|2|mixed|64|512000|12:00:00|1-2|gpu:a100:4(S:0-1),nvme:1|gpu:a100:3(IDX:0-1,3),nvme:0|",
+    "gpu|up|1|idle|32|256000|12:00:00|1-2|gpu:v100:2|gpu:v100:0(IDX:N/A)|",
+    "gpu|up|1|down*|64|512000|12:00:00|1-2|gpu:a100:8|gpu:a100:0(IDX:N/A)|",
+    "old|down|1|drained|4|8000|infinite|1|gpu:1|gpu:(null):0(IDX:N/A)|",
+)
+SITE = """
+[slurm.partition]
+allowed = ["gpu", "lab"]
+default = "gpu"
+[slurm.account]
+fixed = "physics"
+[slurm.qos]
+hidden = true
+[slurm.time_limit]
+default = "04:00:00"
+maximum = "8:00:00"
+[slurm.memory_gb]
+maximum = 64
+[slurm.num_nodes]
+maximum = 2
+[slurm.extra_lines]
+fixed = ["--constraint=ib"]
+allowed = ["--exclusive", "--reservation=course"]
+"""
+HOSTILE = ("a'b", 'a"b', "$(touch pwned)", "`x`", "two\nlines", "50%j", "a b", "--wrap=x", "ü\u2028x", "a;b")
+
+MakeEngine = Callable[..., SlurmEngine]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> MakeEngine:
+    """Return what makes an engine in front of a cluster that answers `ROWS`, with the text of a site file."""
+
+    def made(text: str | None = None, rows: tuple[str, ...] = ROWS) -> SlurmEngine:
+        said = "\n".join(line.replace("|", " |") for line in rows)
+        (tmp_path / "said").write_text(said + "\n")
+        file = tmp_path / "site.toml"
+        file.write_text(text or "")
+        return SlurmEngine(
+            put(tmp_path, "sinfo", f"cat {tmp_path}/said"), site_file=None if text is None else file
+        )
+
+    return made
+
+
+def allowed(engine: SlurmEngine, config: Config) -> dict[str, str]:
+    """Return what is allowed in each field that is refused."""
+    return {problem.field: problem.allowed for problem in engine.check(config)}
+
+
+def test_partitions_are_summed_over_their_rows(tmp_path: Path) -> None:
+    (tmp_path / "said").write_text("\n".join(ROWS))
+    lab, gpu, old = put(tmp_path, "sinfo", f"cat {tmp_path}/said").partitions()
+    assert (lab.name, lab.is_default, lab.num_nodes, lab.num_idle, lab.num_cores) == ("lab", True, 4, 3, 4)
+    assert lab.memory_bytes == 8000 * 2**20 and lab.gpu_types() == [] and lab.time_limit_s == 86_400
+    assert gpu.gpu_types() == ["a100", "v100"] and gpu.most_nodes == 2 and gpu.num_idle == 1
+    # Those of the node that is down are there, and not free.
+    assert gpu.gpus("a100") == (2, 16) and gpu.gpus("v100") == (2, 2) and gpu.gpus() == (4, 18)
+    assert (old.is_up, old.time_limit_s, old.most_nodes, old.gpus()) == (False, math.inf, 1, (0, 1))
+    assert partitions.in_words(gpu) == (
+        "gpu: 4 nodes, 1 idle; 2 of 16 a100 GPUs free; 2 of 2 v100 GPUs free; up to 12 h"
+    )
+    assert partitions.in_words(lab) == "lab: 4 nodes, 3 idle; no GPUs; up to 24 h"
+    assert partitions.in_words(old).endswith("0 of 1 GPUs free; no time limit; starts no jobs now")
+
+
+@pytest.mark.parametrize(
+    ("gres", "found"),
+    [
+        ("(null)", {}),
+        ("gpu:2", {"": 2}),
+        ("gpu:tesla:2(S:0-1),gpu:k80:1", {"tesla": 2, "k80": 1}),
+        ("gpu:a100:2(IDX:0,3),nvme:1,shard:8", {"a100": 2}),
+        ("gpu:1g.5gb:7,gpu:(null):0(IDX:N/A)", {"1g.5gb": 7, "": 0}),
+        ("craynetwork:4,gpu", {}),
+    ],
+)
+def test_gpus_are_read_by_type(gres: str, found: dict[str, int]) -> None:
+    assert partitions.gpus_of(gres) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "limit_s"),
+    [
+        ("90", 5400), ("30:00", 1800), ("1:30:00", 5400), ("2-0", 172_800), ("1-12:30", 131_400),
+        ("1-00:00:30", 86_430), ("infinite", math.inf), ("UNLIMITED", math.inf),
+    ],
+)  # fmt: skip
+def test_time_limits_are_read_as_slurm_does(text: str, limit_s: float) -> None:
+    assert durations.seconds(text) == limit_s
+
+
+@pytest.mark.parametrize("text", ["1h", "1-", "-1", "1:2:3:4", "1.5", "٣", "9" * 400, "1 2"])
+def test_what_is_no_time_limit_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no time limit"):
+        durations.seconds(text)
+
+
+def test_an_answer_of_sinfo_that_is_not_known_is_an_error_in_words(make: MakeEngine) -> None:
+    with pytest.raises(SlurmError, match="sinfo said what is not known here"):
+        make(rows=("lab*|up|many|idle|8|16000|1:00|1|(null)||",)).capacity()
+    with pytest.raises(SlurmError, match="the cluster has no partition"):
+        make(rows=()).capacity()
+    with pytest.raises(SlurmError, match="no partition of those that the site file names: x"):
+        make('[slurm.partition]\nallowed = ["x"]').capacity()
+
+
+def test_what_a_partition_can_give_depends_on_the_partition_and_the_nodes(make: MakeEngine) -> None:
+    engine = make()
+    assert engine.capacity().num_gpus == 0 and engine.capacity().num_cores == 8
+    of_gpu = engine.capacity_for(Config(partition="gpu"))
+    assert (of_gpu.num_gpus, of_gpu.num_cores, of_gpu.num_nodes) == (8, 64, 2)
+    assert engine.capacity_for(Config(partition="gpu", num_nodes=2)).num_gpus == 4
+    assert engine.capacity_for(Config(partition="gpu", gpu_type="v100")).num_gpus == 2
+    assert engine.capacity_for(Config(partition="gpu", gpu_type="v100")).gpu_names == ("v100", "v100")
+
+
+def test_what_a_partition_cannot_give_is_refused_in_words(make: MakeEngine) -> None:
+    engine = make()
+    one = Config(nproc_per_node=1)
+    assert engine.check(one) == [] and engine.check(replace(one, partition="gpu", num_nodes=2)) == []
+    assert allowed(engine, replace(one, partition="GPU")) == {"partition": "one of lab, gpu, old"}
+    assert allowed(engine, replace(one, num_nodes=5)) == {
+        "num_nodes": "1 to 4: as many nodes may a job of partition lab have"
+    }
+    assert "num_nodes" in allowed(engine, replace(one, partition="gpu", num_nodes=3))
+    four = Config(partition="gpu", num_nodes=2, nproc_per_node=5)
+    assert allowed(engine, four) == {
+        "nproc_per_node": "at most 4: so many GPUs partition gpu has on each of 2 nodes"
+    }
+    assert engine.check(replace(four, device="cpu")) == []
+    assert allowed(engine, Config(nproc_per_node=9)) == {
+        "nproc_per_node": "at most 8: so many cores partition lab has"
+    }
+    assert allowed(engine, replace(one, device="cuda")) == {
+        "device": "auto or cpu: partition lab has no GPUs"
+    }
+    assert allowed(engine, replace(four, gpu_type="h100")) == {"gpu_type": "one of a100, v100, or empty"}
+    assert (
+        "so many v100 GPUs" in allowed(engine, replace(four, num_nodes=1, gpu_type="v100"))["nproc_per_node"]
+    )
+    assert allowed(engine, replace(one, memory_gb=16)) == {
+        "memory_gb": "at most 15: so much partition lab has"
+    }
+    for limit, words in {
+        "2-0": "at most 24 h: the partition's limit",
+        "1h": durations.FORM,
+        "0": "minutes",
+    }.items():
+        assert allowed(engine, replace(one, time_limit=limit))["time_limit"].startswith(words)
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_hostile_values_of_each_field_are_refused_or_quoted(
+    make: MakeEngine, tmp_path: Path, value: str
+) -> None:
+    engine = make()
+    for name in ("partition", "gpu_type", "time_limit", "account", "qos", "extra_lines"):
+        config = replace(Config(nproc_per_node=1, partition="gpu"), **{name: value})
+        assert name in allowed(engine, config), name
+        # By hand nothing is checked, and still it is one value of one option.
+        text = ""
+        with contextlib.suppress(ValueError):
+            text = script.batch_script(config, tmp_path, None, gres="gpu:1")
+        if not text:
+            continue
+        head = text.partition("\n# One launcher")[0].splitlines()
+        assert all(line.startswith(("#!", "#SBATCH --")) for line in head)
+        options = dict(re.findall(r"^#SBATCH --([a-z-]+)=(.*)$", text, re.MULTILINE))
+        option = {"time_limit": "time", "gpu_type": "gres"}.get(name, name)
+        if name not in ("gpu_type", "extra_lines"):
+            assert shlex.split(options[option]) == [value]
+
+
+def test_the_script_says_where_as_the_site_has_it(make: MakeEngine, tmp_path: Path) -> None:
+    chosen = Config(
+        nproc_per_node=2, num_nodes=2, gpu_type="a100", memory_gb=32, extra_lines="--exclusive", qos="long"
+    )
+    text = make(SITE).script(chosen, tmp_path)
+    for line in (
+        "partition=gpu", "gres=gpu:a100:2", "time=04:00:00", "mem=32G", "account=physics", "qos=long",
+        "constraint=ib", "exclusive", "nodes=2",
+    ):  # fmt: skip
+        assert f"\n#SBATCH --{line}\n" in text
+    plain = make().script(Config(), tmp_path)
+    assert not re.search("--(partition|gres|time|mem|account|qos|constraint)", plain.partition("\nset -u")[0])
+    on_cpu = make().script(Config(partition="gpu", device="cpu"), tmp_path)
+    assert "--gres" not in on_cpu and "--partition=gpu" in on_cpu
+
+
+def test_what_an_administrator_does_not_allow_is_refused_in_words(make: MakeEngine) -> None:
+    engine = make(SITE)
+    one = Config(nproc_per_node=1)
+    assert engine.check(one) == [] and engine.check(replace(one, account="physics")) == []
+    wrong = replace(one, partition="old", account="art", num_nodes=3, memory_gb=65, time_limit="9:00:00")
+    found = allowed(engine, replace(wrong, extra_lines="--exclusive\n--nodelist=n1"))
+    assert found["account"] == "physics, or empty: the administrator has fixed it"
+    assert found["memory_gb"] == "at most 64: the administrator's limit"
+    assert found["num_nodes"] == "at most 2: the administrator's limit"
+    assert found["extra_lines"] == "--exclusive or --reservation=course"
+    assert found["partition"].startswith("one of gpu, lab")
+    assert allowed(engine, replace(one, time_limit="9:00:00")) == {
+        "time_limit": "at most 8 h: the administrator's limit"
+    }
+    nothing = allowed(make(), replace(one, extra_lines="--exclusive"))
+    assert nothing == {"extra_lines": "none: the administrator allows no further ones"}
+
+
+def test_the_form_asks_for_what_the_site_leaves_open(make: MakeEngine) -> None:
+    asked = make(SITE).asks()
+    assert set(asked) == {"partition", "num_nodes", "gpu_type", "time_limit", "memory_gb", "extra_lines"}
+    assert [choice.value for choice in asked["partition"].choices] == ["gpu", "lab"]
+    assert asked["partition"].default == "gpu" and asked["time_limit"].default == "04:00:00"
+    assert [choice.value for choice in asked["extra_lines"].choices] == [
+        "--exclusive",
+        "--reservation=course",
+    ]
+    assert [choice.value for choice in make().choices(Config(partition="gpu"))["gpu_type"]] == [
+        "",
+        "a100",
+        "v100",
+    ]
+    assert {"account", "qos"} <= set(make().asks()) and make().asks()["account"].choices == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("partitions = 1", "has 'partitions' in [slurm], but allowed is: partition, num_nodes"),
+        ("account = 'x'", "slurm.account is 'x', but allowed is: a table"),
+        ("[slurm.account]\nfixed = 'a'\ndefault = 'b'", "[slurm.account]: fixed stands alone"),
+        ("[slurm.account]\nfixed = 'a b'", "[slurm.account]: 'a b' is no name"),
+        ("[slurm.qos]\nallowed = ['a']\ndefault = 'b'", "[slurm.qos]: default is 'b', but allowed is: \"a\""),
+        ("[slurm.time_limit]\nmaximum = '1h'", "[slurm.time_limit]: '1h' is no time limit"),
+        ("[slurm.time_limit]\nmaximum = '1'\ndefault = '2'", "default is '2', but allowed is: at most 1"),
+        ("[slurm.memory_gb]\nmaximum = 0", "[slurm.memory_gb]: 0 is not possible"),
+        ("[slurm.num_nodes]\nmaximum = 0", "[slurm.num_nodes]: maximum is 0"),
+        ("[slurm.extra_lines]\nallowed = ['constraint=ib']", "'constraint=ib' is no option"),
+        ("[slurm.extra_lines]\nfixed = ['--output=x']", "the page says --output itself"),
+        ("[slurm.extra_lines]\nfixed = ['--x=a\\nb']", "is no option"),
+        ("[slurm.extra_lines]\ndefault = ['--exclusive']", "default has '--exclusive', but allowed is: none"),
+    ],
+)
+def test_a_wrong_site_file_is_refused_in_words(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "site.toml"
+    file.write_text(f"[slurm]\n{text}\n".replace("'--x=a\\nb'", '"--x=a\\nb"'))
+    with pytest.raises(SiteError) as refused:
+        site.read(file)
+    assert str(file) in str(refused.value) and words in str(refused.value)
+
+
+def test_the_example_of_the_docs_is_read_and_makes_start_work_without_a_click(
+    make: MakeEngine, tmp_path: Path, repository: Path
+) -> None:
+    page = (repository / "docs" / "site.md").read_text(encoding="utf-8")
+    example = page.partition("<!-- example: begin -->\n```toml\n")[2].partition("```\n<!-- example: end -->")[
+        0
+    ]
+    rows = tuple(row.replace("lab*", "cpu*") for row in ROWS)
+    engine = make(example, rows)
+    assert set(engine.asks()) == {"partition", "num_nodes", "time_limit", "memory_gb", "extra_lines"}
+    config = Config(nproc_per_node=1)
+    assert engine.check(config) == []
+    text = engine.script(config, tmp_path)
+    for line in (
+        "partition=gpu",
+        "gres=gpu:1",
+        "time=04:00:00",
+        "mem=32G",
+        "account=teaching",
+        "constraint=ib",
+    ):
+        assert f"\n#SBATCH --{line}\n" in text
+    assert "exclusive" not in text

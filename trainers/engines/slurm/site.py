@@ -1,0 +1,181 @@
+"""What a site file says of jobs: `[slurm]`, with a table for each field that the form may ask for."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from trainers.contract.config import Config
+from trainers.engines import site_file
+from trainers.engines.slurm import durations
+
+# The page says these itself: a line of the site would be contradicted, or would contradict.
+OWN_OPTIONS = frozenset(
+    {
+        "account", "array", "chdir", "cpus-per-task", "error", "gpus-per-node", "gres", "job-name", "mem",
+        "no-requeue", "nodes", "ntasks", "ntasks-per-node", "open-mode", "output", "parsable", "partition",
+        "qos", "requeue", "signal", "time", "wait", "wrap",
+    }
+)  # fmt: skip
+MAX_LINE = 200
+_LINE = re.compile(r"--([a-z][a-z0-9-]*)(=[^\s#].*)?")
+_NAME = re.compile(r"[\w.@+-]+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NameRule:
+    """What jobs have in a field that is a name.
+
+    Attributes:
+        default: what a job has where nobody has chosen.
+        fixed: all jobs have it, and nobody is asked.
+        allowed: the form offers these, and nothing else is taken; none: anything.
+        hidden: nobody is asked.
+    """
+
+    default: str = ""
+    fixed: str | None = None
+    allowed: tuple[str, ...] = ()
+    hidden: bool = False
+
+    def __post_init__(self) -> None:
+        for value in (self.default, self.fixed or "", *self.allowed):
+            if value and not is_name(value):
+                raise ValueError(f"{value!r} is no name: letters, digits, and . _ @ + - are allowed")
+        _check_choice(self.default, self.fixed, self.allowed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeRule:
+    """How long jobs may take.
+
+    Attributes:
+        default, fixed, maximum: as Slurm writes time limits.
+    """
+
+    default: str = ""
+    fixed: str | None = None
+    maximum: str = ""
+    hidden: bool = False
+
+    def __post_init__(self) -> None:
+        for value in (self.default, self.fixed or "", self.maximum):
+            durations.seconds(value)
+        if self.default and durations.seconds(self.default) > durations.seconds(self.maximum):
+            raise ValueError(f"default is {self.default!r}, but allowed is: at most {self.maximum}")
+        _check_choice(self.default, self.fixed, ())
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberRule:
+    """A number that jobs may ask for."""
+
+    default: int | None = None
+    fixed: int | None = None
+    maximum: int | None = None
+    hidden: bool = False
+
+    def __post_init__(self) -> None:
+        for value in (self.default, self.fixed, self.maximum):
+            if value is not None and value < 1:
+                raise ValueError(f"{value} is not possible, allowed is: 1 or more")
+        if self.maximum is not None and (self.default or 0) > self.maximum:
+            raise ValueError(f"default is {self.default}, but allowed is: at most {self.maximum}")
+        _check_choice(self.default, self.fixed, ())
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodesRule:
+    """How many machines a run may have. Nothing is filled in here: it decides on the training, too."""
+
+    maximum: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.maximum is not None and self.maximum < 1:
+            raise ValueError(f"maximum is {self.maximum}, but allowed is: 1 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinesRule:
+    """Options of the job beyond the form's fields, as they stand behind `#SBATCH`.
+
+    Attributes:
+        fixed: all jobs have them.
+        allowed: the form offers them.
+        default: those of the allowed ones that are chosen at first.
+    """
+
+    fixed: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()
+    default: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for line in (*self.fixed, *self.allowed):
+            found = _LINE.fullmatch(line)
+            if found is None or not line.isprintable() or len(line) > MAX_LINE:
+                raise ValueError(f"{line!r} is no option: one such as --constraint=ib is allowed")
+            if found[1] in OWN_OPTIONS:
+                raise ValueError(f"{line!r} is not possible: the page says --{found[1]} itself")
+        for line in self.default:
+            if line not in self.allowed:
+                raise ValueError(f"default has {line!r}, but allowed is: {', '.join(self.allowed) or 'none'}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmSite:
+    """The table `[slurm]`; without it everything is asked for, and is Slurm's own default."""
+
+    partition: NameRule = field(default_factory=NameRule)
+    num_nodes: NodesRule = field(default_factory=NodesRule)
+    gpu_type: NameRule = field(default_factory=NameRule)
+    time_limit: TimeRule = field(default_factory=TimeRule)
+    memory_gb: NumberRule = field(default_factory=NumberRule)
+    account: NameRule = field(default_factory=NameRule)
+    qos: NameRule = field(default_factory=NameRule)
+    extra_lines: LinesRule = field(default_factory=LinesRule)
+
+    def rules(self) -> Mapping[str, NameRule | TimeRule | NumberRule]:
+        """Return the rules of the fields that have a default, by field."""
+        return {
+            each.name: getattr(self, each.name)
+            for each in fields(self)
+            if each.name not in ("num_nodes", "extra_lines")
+        }
+
+    def applied(self, config: Config) -> Config:
+        """Return a configuration with what the site fixes, and its defaults where nothing was chosen."""
+        changes: dict[str, Any] = {}
+        for name, rule in self.rules().items():
+            chosen = getattr(config, name)
+            value = rule.fixed if rule.fixed is not None else chosen or rule.default
+            if value != chosen:
+                changes[name] = value
+        lines = [*self.extra_lines.fixed, *config.extra_lines.splitlines()]
+        return replace(config, extra_lines="\n".join(dict.fromkeys(lines)), **changes)
+
+
+def read(file: Path | None) -> SlurmSite:
+    """Return what a site file says of jobs; without one, nothing is fixed.
+
+    Raises:
+        SiteError: when it cannot be used; says why.
+    """
+    return SlurmSite() if file is None else site_file.read(file, "slurm", SlurmSite)
+
+
+def is_name(text: str) -> bool:
+    """Tell whether a text can be the name of a partition, an account, a QOS or a type."""
+    return _NAME.fullmatch(text) is not None and not text.startswith("-")
+
+
+def _check_choice(default: Any, fixed: Any, allowed: tuple[str, ...]) -> None:
+    if fixed is not None and (default or allowed):
+        raise ValueError("fixed stands alone: there is nothing to choose, and so no default")
+    for value in filter(None, (default,)):
+        if allowed and value not in allowed:
+            listed = ", ".join(json.dumps(each) for each in allowed)
+            raise ValueError(f"default is {value!r}, but allowed is: {listed}")

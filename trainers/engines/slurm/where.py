@@ -1,0 +1,219 @@
+"""What a job may ask the cluster for: checked in words before it is submitted, and offered to the form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from trainers.contract.config import Config, Problem
+from trainers.engines.base import AskedField, Capacity, Choice
+from trainers.engines.slurm import durations, partitions
+from trainers.engines.slurm.partitions import Partition
+from trainers.engines.slurm.remembered import SlurmError
+from trainers.engines.slurm.site import NameRule, NumberRule, SlurmSite, TimeRule, is_name
+
+GB = 2**30  # as Slurm counts them
+NAMES = ("account", "qos")
+
+
+class Where:
+    """The places of one cluster, as far as a site lets a person choose.
+
+    Args:
+        ask: returns its partitions; raises SlurmError.
+    """
+
+    def __init__(self, ask: Callable[[], list[Partition]], site: SlurmSite) -> None:
+        self._ask, self._site = ask, site
+
+    def partitions(self) -> list[Partition]:
+        """Return where a person may send jobs, the default first.
+
+        Raises:
+            SlurmError: when there is none, or the controller has not answered yet.
+        """
+        allowed = _values(self._site.partition)
+        found = [each for each in self._ask() if not allowed or each.name in allowed]
+        if not found:
+            named = f" of those that the site file names: {', '.join(allowed)}" if allowed else ""
+            raise SlurmError(f"the cluster has no partition{named}")
+        default = self._site.partition.default
+        return sorted(found, key=lambda each: each.name != default if default else not each.is_default)
+
+    def applied(self, config: Config) -> Config:
+        """Return a configuration with what the site fixes, and its defaults where nothing was chosen."""
+        return self._site.applied(config)
+
+    def partition_of(self, config: Config) -> Partition:
+        """Return the partition of a configuration; the default one where it names none, or none that is."""
+        found = self.partitions()
+        name = self._site.applied(config).partition
+        return next((each for each in found if each.name == name), found[0])
+
+    def capacity(self, config: Config) -> Capacity:
+        """Return what a configuration's partition can give a run on as many nodes as it asks for."""
+        partition = self.partition_of(config)
+        num_nodes = min(config.num_nodes, partition.most_nodes)
+        kind = self._site.applied(config).gpu_type
+        if kind not in partition.gpu_types():
+            kind = partitions.ANY_TYPE
+        num_gpus = partition.most_on(num_nodes, lambda group: group.num_gpus(kind))
+        names = [kind] if kind else [each for each in partition.gpu_types() if each]
+        return Capacity(
+            num_nodes=partition.most_nodes,
+            num_gpus=num_gpus,
+            num_cores=partition.most_on(num_nodes, lambda group: group.num_cores),
+            gpu_names=tuple(names) * num_gpus if len(names) == 1 else tuple(names),
+            memory_bytes=partition.memory_bytes,
+            place=f"a node of partition {partition.name}",
+            has_more_ranks_than_cores=False,
+        )
+
+    def gres(self, config: Config) -> str:
+        """Return what a job asks of each node besides cores, as Slurm writes it; empty: nothing."""
+        if config.device == "cpu" or not self.partition_of(config).gpu_types():
+            return ""
+        kind = self._site.applied(config).gpu_type
+        return f"gpu:{kind}:{config.nproc_per_node}" if kind else f"gpu:{config.nproc_per_node}"
+
+    def problems(self, config: Config) -> list[Problem]:
+        """Return what the cluster or the site would refuse; how busy it is decides nothing."""
+        return [*self._problems_of_site(config), *self._problems_of_partition(config)]
+
+    def _problems_of_site(self, config: Config) -> Iterator[Problem]:
+        for name, rule in self._site.rules().items():
+            value = getattr(config, name)
+            if rule.fixed is not None and value not in (None, "", rule.fixed):
+                yield _problem(config, name, f"{rule.fixed}, or empty: the administrator has fixed it")
+            elif isinstance(rule, NameRule) and rule.allowed and value not in ("", *rule.allowed):
+                yield _problem(config, name, f"one of {', '.join(rule.allowed)}, or empty")
+        for name, most in (
+            ("num_nodes", self._site.num_nodes.maximum),
+            ("memory_gb", self._site.memory_gb.maximum),
+        ):
+            if most is not None and (getattr(config, name) or 0) > most:
+                yield _problem(config, name, f"at most {most}: the administrator's limit", most)
+        for name in NAMES:
+            if (value := getattr(config, name)) and not is_name(value):
+                yield _problem(config, name, "a name of letters, digits, and . _ @ + -")
+        lines = self._site.extra_lines
+        if not set(config.extra_lines.splitlines()) <= {*lines.fixed, *lines.allowed}:
+            listed = " or ".join(lines.allowed) or "none: the administrator allows no further ones"
+            yield _problem(config, "extra_lines", listed)
+
+    def _problems_of_partition(self, config: Config) -> Iterator[Problem]:
+        config = self._site.applied(config)
+        names = [each.name for each in self.partitions()]
+        if config.partition and config.partition not in names:
+            yield _problem(config, "partition", f"one of {', '.join(names)}")
+            return
+        partition = self.partition_of(config)
+        if config.num_nodes > partition.most_nodes:
+            most = partition.most_nodes
+            words = f"1 to {most}: as many nodes may a job of partition {partition.name} have"
+            yield _problem(config, "num_nodes", words, most)
+            return
+        yield from _problems_of_nodes(config, partition)
+        yield from self._problems_of_time(config, partition)
+
+    def _problems_of_time(self, config: Config, partition: Partition) -> Iterator[Problem]:
+        try:
+            asked_s = durations.seconds(config.time_limit)
+        except ValueError:
+            asked_s = math.nan
+        of_site_s = durations.seconds(self._site.time_limit.maximum)
+        most_s = min(partition.time_limit_s, of_site_s)
+        if math.isnan(asked_s) or (config.time_limit and math.isinf(asked_s)) or asked_s == 0:
+            yield _problem(config, "time_limit", f"{durations.FORM}; or empty")
+        elif config.time_limit and asked_s > most_s:
+            whose = (
+                "the administrator's limit" if of_site_s < partition.time_limit_s else "the partition's limit"
+            )
+            yield _problem(config, "time_limit", f"at most {durations.in_words(most_s)}: {whose}")
+
+    # The form
+
+    def asks(self) -> dict[str, AskedField]:
+        """Return what the form asks for, by field."""
+        site = self._site
+        asked = {
+            name: AskedField(default=rule.default, choices=self._choices(name, rule))
+            for name, rule in site.rules().items()
+            if not rule.hidden and rule.fixed is None
+        }
+        if "partition" in asked:
+            asked["partition"] = replace(asked["partition"], default=self.partitions()[0].name)
+        if site.num_nodes.maximum != 1:
+            asked["num_nodes"] = AskedField(default=1)
+        if lines := site.extra_lines.allowed:
+            choices = tuple(Choice(value=line, words=line) for line in lines)
+            default = "\n".join(site.extra_lines.default)
+            asked["extra_lines"] = AskedField(default=default, choices=choices, is_several=True)
+        return asked
+
+    def choices(self, config: Config) -> dict[str, tuple[Choice, ...]]:
+        """Return what a configuration's fields can be now, for those whose choices change."""
+        partition = self.partition_of(config)
+        kinds = [kind for kind in partition.gpu_types() if kind]
+        words = {kind: "{} of {} free".format(*partition.gpus(kind)) for kind in kinds}
+        allowed = _values(self._site.gpu_type)
+        return {
+            "partition": tuple(
+                Choice(value=each.name, words=partitions.in_words(each)) for each in self.partitions()
+            ),
+            "gpu_type": (
+                Choice(value="", words="whichever is free"),
+                *(
+                    Choice(value=kind, words=f"{kind}: {words[kind]}")
+                    for kind in kinds
+                    if not allowed or kind in allowed
+                ),
+            ),
+        }
+
+    def _choices(self, name: str, rule: NameRule | TimeRule | NumberRule) -> tuple[Choice, ...]:
+        if (found := self.choices(Config()).get(name)) is not None:
+            return found
+        if not isinstance(rule, NameRule):
+            return ()
+        own = () if rule.default or not rule.allowed else (Choice(value="", words="your default"),)
+        return (*own, *(Choice(value=each, words=each) for each in rule.allowed))
+
+
+def _problems_of_nodes(config: Config, partition: Partition) -> Iterator[Problem]:
+    """Yield what too few nodes of a partition have."""
+    many = "" if config.num_nodes == 1 else f" on each of {config.num_nodes} nodes"
+    name = f"partition {partition.name}"
+    kinds = [kind for kind in partition.gpu_types() if kind]
+    if config.gpu_type and config.gpu_type not in kinds:
+        has = f"one of {', '.join(kinds)}, or empty" if kinds else f"empty: {name} has no GPUs with a type"
+        yield _problem(config, "gpu_type", has)
+        return
+    uses_gpus = config.device != "cpu" and bool(partition.gpu_types())
+    if config.device == "cuda" and not uses_gpus:
+        yield _problem(config, "device", f"auto or cpu: {name} has no GPUs")
+        return
+    kind = f"{config.gpu_type} GPUs" if config.gpu_type else "GPUs"
+    most_gpus = partition.most_on(config.num_nodes, lambda group: group.num_gpus(config.gpu_type))
+    most_cores = partition.most_on(config.num_nodes, lambda group: group.num_cores)
+    if uses_gpus and config.nproc_per_node > most_gpus:
+        words = f"at most {most_gpus}: so many {kind} {name} has{many}"
+        yield _problem(config, "nproc_per_node", words, most_gpus or None)
+    elif config.nproc_per_node > most_cores:
+        words = f"at most {most_cores}: so many cores {name} has{many}"
+        yield _problem(config, "nproc_per_node", words, most_cores or None)
+    most_gb = partition.most_on(config.num_nodes, lambda group: group.memory_bytes) // GB
+    if config.memory_gb is not None and config.memory_gb > most_gb:
+        yield _problem(config, "memory_gb", f"at most {most_gb}: so much {name} has{many}", most_gb or None)
+
+
+def _values(rule: NameRule) -> tuple[str, ...]:
+    """Return the only values that a rule lets through; none: any."""
+    return rule.allowed if rule.fixed is None else (rule.fixed,)
+
+
+def _problem(config: Config, name: str, allowed: str, suggestion: int | None = None) -> Problem:
+    value: Any = getattr(config, name)
+    return Problem(field=name, value=value, allowed=allowed, suggestion=suggestion)
