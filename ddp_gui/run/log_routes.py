@@ -16,6 +16,8 @@ from ddp_gui.run.stream import Cursor, view_or_404
 from ddp_gui.runs.runs import RunStore
 
 _RANK = re.compile(r"\d{1,5}", re.ASCII)
+# torchrun_1 is that of the second machine; slurm is what the batch script said.
+_OTHER = re.compile(r"torchrun(_\d{1,5})?|supervisor|slurm", re.ASCII)
 
 
 def make_router(store: RunStore) -> Router:
@@ -28,8 +30,8 @@ def make_router(store: RunStore) -> Router:
             return run.rank_log(int(source))
         if source == "hang":
             return logs.newest_stacks(run)
-        if source not in ("torchrun", "supervisor"):
-            detail = "a log is a rank's number, torchrun, supervisor or hang"
+        if not _OTHER.fullmatch(source):
+            detail = "a log is a rank's number, torchrun, torchrun_1 (of node 1), supervisor, slurm or hang"
             raise HTTPException(status_code=404, detail=detail)
         return run.logs / f"{source}.log"
 

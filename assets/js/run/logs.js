@@ -11,14 +11,19 @@ const CUT_TO_CHARACTERS = 150_000;
 const NEAR_END_PX = 30;
 const SEARCH_AFTER_MS = 200;
 
+/** @param {number} numNodes each has a torchrun of its own. */
+function torchruns(numNodes) {
+  return [...Array(numNodes).keys()].map((node) => (node === 0 ? "torchrun" : `torchrun_${node}`));
+}
+
 export class LogPanel {
-  constructor(runId, numRanks) {
+  constructor(runId, numRanks, numNodes) {
     this.runId = runId;
     // Once, so that it is there when the page is printed; from then on only what somebody looks at.
     this.isInView = true;
     this.offset = -1;
     this.numCharacters = 0;
-    this.sources = [...Array(numRanks).keys()].map(String).concat("torchrun");
+    this.sources = [...Array(numRanks).keys()].map(String).concat(torchruns(numNodes));
     this.hangSeq = -1;
     this.textId = freeId("ddp-log-text");
     this.tabs = this.sources.map((source) => this.tab(source));
@@ -69,7 +74,13 @@ export class LogPanel {
   }
 
   tab(source) {
-    const word = { torchrun: "torchrun", hang: "stacks at the hang" }[source] ?? `rank ${source}`;
+    const [, node] = source.split("_");
+    const others = {
+      torchrun: "torchrun",
+      hang: "stacks at the hang",
+      [`torchrun_${node}`]: `torchrun, node ${node}`,
+    };
+    const word = others[source] ?? `rank ${source}`;
     const attributes = {
       type: "button",
       role: "tab",

@@ -103,7 +103,7 @@ class RunPage {
     this.confusion = new ConfusionPanel();
     this.checkpoints = new CheckpointTable(runId, summary, look);
     this.events = new EventList();
-    this.logs = new LogPanel(runId, worldSize(summary.config));
+    this.logs = new LogPanel(runId, worldSize(summary.config), summary.config.num_nodes ?? 1);
     this.command = new CommandPanel(summary);
     this.command.element.append(new ElsewherePanel(runId).element);
     this.tab = isAlone ? new Tab(this.name) : null;

@@ -52,27 +52,16 @@ class SlurmLaunch(Launch):
 
 
 class SlurmEngine(Engine):
-    """One cluster, as the person who started this program sees it.
-
-    Args:
-        max_restarts: how often a run goes on by itself after its time limit, a job of higher priority or a
-            node that failed.
-    """
+    """One cluster, as the person who started this program sees it."""
 
     name = NAME
     has_queue = True
 
-    def __init__(
-        self,
-        slurm: Slurm | None = None,
-        *,
-        site_file: Path | None = None,
-        max_restarts: int = script.MAX_RESTARTS,
-    ) -> None:
+    def __init__(self, slurm: Slurm | None = None, *, site_file: Path | None = None) -> None:
         self._slurm = slurm or Slurm()
-        self._max_restarts = max_restarts
         self._site_file = site_file
-        self._where = Where(self._slurm.partitions, site.read(site_file))
+        self._site = site.read(site_file)
+        self._where = Where(self._slurm.partitions, self._site)
 
     def capacity(self) -> Capacity:
         """Return what the default partition can give.
@@ -101,7 +90,9 @@ class SlurmEngine(Engine):
     def script(self, config: Config, run_dir: Path, resume_step: int | None = None) -> str:
         """Return the batch script that is submitted."""
         applied, gres = self._where.applied(config), self._where.gres(config)
-        return script.batch_script(applied, run_dir, resume_step, gres=gres, max_restarts=self._max_restarts)
+        return script.batch_script(
+            applied, run_dir, resume_step, gres=gres, max_restarts=self._site.restarts.maximum
+        )
 
     def script_of(self, run: RunDirectory) -> str | None:
         """Return the batch script in a run's folder; None where no plain file is there."""

@@ -15,7 +15,6 @@ LOG = "slurm.log"
 MAX_BYTES = 100_000
 # Slurm warns the script so long before the job's end; a checkpoint has to fit into it.
 WARNING_S = 90
-MAX_RESTARTS = 3
 SOON_ENDS = "Slurm ends this job soon: its time is over, or a job of higher priority takes its nodes."
 # Below those that Linux gives to whoever asks for any port, gloo among them: 32768 and up.
 FIRST_PORT, NUM_PORTS = 29_600, 3_000
@@ -75,7 +74,7 @@ def batch_script(
     resume_step: int | None,
     *,
     gres: str = "",
-    max_restarts: int = MAX_RESTARTS,
+    max_restarts: int,
 ) -> str:
     """Return the script of a start of a run; every value in it is quoted.
 

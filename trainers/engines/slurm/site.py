@@ -100,6 +100,17 @@ class NodesRule:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RestartsRule:
+    """How often a run goes on by itself after its time limit, a job of higher priority or a failed node."""
+
+    maximum: int = 3
+
+    def __post_init__(self) -> None:
+        if self.maximum < 0:
+            raise ValueError(f"maximum is {self.maximum}, but allowed is: 0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
 class LinesRule:
     """Options of the job beyond the form's fields, as they stand behind `#SBATCH`.
 
@@ -137,13 +148,14 @@ class SlurmSite:
     account: NameRule = field(default_factory=NameRule)
     qos: NameRule = field(default_factory=NameRule)
     extra_lines: LinesRule = field(default_factory=LinesRule)
+    restarts: RestartsRule = field(default_factory=RestartsRule)
 
     def rules(self) -> Mapping[str, NameRule | TimeRule | NumberRule]:
         """Return the rules of the fields that have a default, by field."""
         return {
             each.name: getattr(self, each.name)
             for each in fields(self)
-            if each.name not in ("num_nodes", "extra_lines")
+            if each.name not in ("num_nodes", "extra_lines", "restarts")
         }
 
     def applied(self, config: Config) -> Config:

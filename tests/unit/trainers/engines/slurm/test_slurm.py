@@ -76,7 +76,7 @@ def test_commands_get_no_secrets_and_no_defaults_that_hide_jobs(
 
 def test_every_value_of_the_script_is_quoted(tmp_path: Path) -> None:
     run_dir = tmp_path / HOSTILE
-    text = script.batch_script(Config(num_nodes=2, nproc_per_node=4), run_dir, 70)
+    text = script.batch_script(Config(num_nodes=2, nproc_per_node=4), run_dir, 70, max_restarts=3)
     options = dict(re.findall(r"^#SBATCH --([a-z-]+)=(.*)$", text, re.MULTILINE))
     assert shlex.split(options["job-name"]) == [f"ddp-{HOSTILE}"]
     assert shlex.split(options["output"]) == [str(run_dir / "logs" / script.LOG)]
@@ -96,4 +96,4 @@ def test_every_value_of_the_script_is_quoted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["two\nlines", "50%j", "bell\a"])
 def test_what_slurm_would_read_in_a_value_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="cannot stand in a batch script"):
-        script.batch_script(Config(), tmp_path / name, None)
+        script.batch_script(Config(), tmp_path / name, None, max_restarts=3)

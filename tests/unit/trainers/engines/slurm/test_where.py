@@ -186,7 +186,7 @@ def test_hostile_values_of_each_field_are_refused_or_quoted(
         # By hand nothing is checked, and still it is one value of one option.
         text = ""
         with contextlib.suppress(ValueError):
-            text = script.batch_script(config, tmp_path, None, gres="gpu:1")
+            text = script.batch_script(config, tmp_path, None, gres="gpu:1", max_restarts=3)
         if not text:
             continue
         head = text.partition("\n# One launcher")[0].splitlines()

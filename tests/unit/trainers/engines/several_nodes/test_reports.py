@@ -1,0 +1,172 @@
+"""What nodes tell each other by files, and what node 0 makes of it: who lives, is lost, or stands where."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from tests.harness import create_run, wait_until
+from trainers.contract.rundir import RunDirectory
+from trainers.engines.heartbeats.heartbeat_board import COMPUTING, Beat, Board, Place
+from trainers.engines.local.diagnosis import hangs
+from trainers.engines.local.diagnosis.ranks import LocalRanks
+from trainers.engines.several_nodes import ranks_of_nodes, reports
+from trainers.engines.several_nodes.node import Head
+from trainers.engines.several_nodes.ranks_of_nodes import (
+    COMES_WITHIN_S,
+    LOST_AFTER_S,
+    HeardNode,
+    RanksOfNodes,
+)
+from trainers.engines.several_nodes.reports import NodeReport, NodesFolder, Reporter
+from trainers.machine.effort import Effort
+
+SOON_S = 10.0
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    return create_run(tmp_path, num_nodes=2, nproc_per_node=1)
+
+
+@pytest.fixture
+def folder(run: RunDirectory) -> NodesFolder:
+    made = NodesFolder(run, "7-0")
+    made.make()
+    return made
+
+
+@pytest.fixture
+def other_node(run: RunDirectory, folder: NodesFolder) -> Iterator[Board]:
+    """Node 1 with rank 1, which is this process; it reports."""
+    board = Board(2)
+    Place(board.address, 1).beat(COMPUTING, 41)
+    reporter = Reporter(folder, 1, "pc2", LocalRanks(run, board), (1,))
+    reporter.begin()
+    yield board
+    reporter.close()
+
+
+def head_of(run: RunDirectory, folder: NodesFolder, *, can_hear: bool = True) -> RanksOfNodes:
+    return RanksOfNodes(LocalRanks(run, Board(2)), folder, 2, lambda: can_hear)
+
+
+def look(head: RanksOfNodes, monkeypatch: pytest.MonkeyPatch, after_s: float = 1.0) -> str:
+    """Have node 0 look again, as if so much time had passed."""
+    head._looked_at -= after_s
+    monkeypatch.setattr(hangs, "counted_s", lambda passed_s: passed_s)
+    return head.lost_node()
+
+
+def test_ranks_of_another_node_are_seen_with_their_host_their_work_and_their_stacks(
+    run: RunDirectory, folder: NodesFolder, other_node: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = head_of(run, folder)
+    wait_until("a report", lambda: look(head, monkeypatch) == "" and head.beat(1), SOON_S)
+    beat = head.beat(1)
+    assert beat is not None and (beat.step, beat.doing, beat.pid) == (41, COMPUTING, os.getpid())
+    assert head.host(1) == "pc2" and head.host(0) == os.uname().nodename
+    # It has not beaten again, so its process is looked at.
+    effort = wait_until("its effort", lambda: (look(head, monkeypatch), head.effort(1))[1], SOON_S)
+    assert effort.cpu_s > 0
+    head.ask()
+    standing = head.stacks(1)
+    assert any("test_reports" in frame.file for thread in standing.threads for frame in thread.frames)
+
+
+def test_a_node_that_reports_no_more_is_lost_and_named(
+    run: RunDirectory, folder: NodesFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head, mute = head_of(run, folder), head_of(run, folder, can_hear=False)
+    folder.write("1", asdict(NodeReport(count=3, host="pc2", ranks={})) | {"ranks": {"1": dead_rank()}})
+    assert look(head, monkeypatch) == look(mute, monkeypatch) == ""
+    assert look(head, monkeypatch, LOST_AFTER_S - 1) == ""
+    assert (
+        look(head, monkeypatch, 2.0)
+        == f"Node 1 (pc2, rank 1) has not been heard for {LOST_AFTER_S + 1:.0f} s."
+    )
+    # Its own file could not be written either: the disk is full, and the other node may be well.
+    assert look(mute, monkeypatch, 3 * LOST_AFTER_S) == ""
+
+
+def test_a_node_that_never_comes_is_lost_too(
+    run: RunDirectory, folder: NodesFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = head_of(run, folder)
+    assert look(head, monkeypatch, COMES_WITHIN_S - 1) == ""
+    assert "has not begun within" in look(head, monkeypatch, 1.5)
+
+
+def dead_rank() -> dict[str, object]:
+    return {"beat": asdict(Beat(count=1, pid=1, step=1, doing=COMPUTING)), "effort": None}
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        "",
+        "[]",
+        "{",
+        '{"count": 1}',
+        '{"count": "x", "host": "a", "ranks": {}}',
+        '{"count": 1, "host": "a", "ranks": {"1": {"beat": {"count": 1}, "effort": null}}}',
+        '{"count": 1, "host": "a", "ranks": {"one": {"beat": null, "effort": null}}}',
+        '{"count": 1, "host": "a", "ranks": [3]}',
+    ],
+)
+def test_a_damaged_report_is_none(folder: NodesFolder, damaged: str) -> None:
+    (folder.path / "1.json").write_text(damaged)
+    (folder.path / "1.json").chmod(0o600)
+    values = folder.read("1")
+    assert values is None or reports.node_report(values) is None
+
+
+def test_what_is_written_is_read_again() -> None:
+    effort = Effort(cpu_s=1.5, wanted_s=2.0, io_bytes=7, is_stopped=True, waits_for_disk=False)
+    beat = Beat(count=9, pid=4, step=3, doing=COMPUTING, is_on_gpu=True)
+    report = NodeReport(count=2, host="pc2", ranks={5: reports.RankReport(beat=beat, effort=effort)})
+    assert reports.node_report(json.loads(json.dumps(asdict(report)))) == report
+    assert reports.stacks_of({"threads": [{"name": "x", "frames": [{"file": 1}]}], "source": ""}) is None
+
+
+def test_the_others_end_when_they_are_told_or_when_node_0_is_silent(
+    folder: NodesFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hangs, "counted_s", lambda passed_s: passed_s)
+    folder.write(
+        "0", asdict(NodeReport(count=1, host="pc1", ranks={0: reports.RankReport(beat=None, effort=None)}))
+    )
+    head = Head(folder)
+    now = head._looked_at
+    assert head.why_to_end(now + 1) is None
+    assert head.why_to_end(now + LOST_AFTER_S) is None
+    silent = head.why_to_end(now + 2 + LOST_AFTER_S)
+    assert silent is not None and "Node 0 (pc1, rank 0) has not been heard" in silent
+    told = Head(folder)
+    folder.order_end(within_s=10.0)
+    now = told._looked_at
+    assert told.why_to_end(now + 1) is None, "it may still end by itself"
+    assert told.why_to_end(now + 12) == "Node 0 has ended this start of the run."
+
+
+def test_an_earlier_start_leaves_nothing_to_a_later_one(run: RunDirectory, folder: NodesFolder) -> None:
+    folder.order_end(within_s=0.0)
+    later = NodesFolder(run, "7-1")
+    later.make()
+    assert later.end_within_s() is None and not folder.path.exists()
+    assert [found.path for found in NodesFolder.of_run(run)] == [later.path]
+
+
+def test_a_node_is_heard_by_counts_not_by_clocks() -> None:
+    node = HeardNode(1)
+    report = NodeReport(count=5, host="pc2", ranks={})
+    node.update(report, 1.0)
+    node.update(report, ranks_of_nodes.LOST_AFTER_S)
+    assert node.is_lost
+    node.update(NodeReport(count=1, host="pc2", ranks={}), 1.0)
+    assert not node.is_lost, "it was started again"
