@@ -26,6 +26,7 @@ COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "srun")
 UP_S = 30.0
 END_S = 10.0
 CORES_A_NODE = 4
+SMALL_DISK, SMALL_DISK_MB = "small_disk", 64
 
 _CONFIGURATION = """\
 ClusterName=test
@@ -109,6 +110,11 @@ class SlurmCluster:
             command, env=environment, capture_output=True, text=True, check=True, timeout=UP_S
         ).stdout
 
+    @property
+    def small_disk(self) -> Path:
+        """A folder of 64 MB that all hosts share."""
+        return self.folder / SMALL_DISK
+
     def wait_until_idle(self) -> None:
         """Wait until no job is on any node."""
         wait_until("both nodes being idle", lambda: _num_idle(self) == len(NODES), UP_S)
@@ -139,6 +145,13 @@ def what_is_missing() -> str:
 def slurm_cluster(folder: Path, shape: Shape | None = None) -> Iterator[SlurmCluster]:
     """Start the daemons; when the block ends, each is ended and waited for."""
     with contextlib.ExitStack() as stack:
+        small_disk = folder / SMALL_DISK
+        small_disk.mkdir()
+        # Before the hosts are made: they see what is mounted here then.
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK_MB}m", "tmpfs", small_disk], check=True
+        )
+        stack.callback(subprocess.run, ["umount", "--lazy", small_disk], check=True)
         made = stack.enter_context(network(folder, NODES))
         socket = _start_munge(stack, folder)
         configuration = _write_configuration(folder, made, socket, shape or Shape())

@@ -23,7 +23,7 @@ from trainers.engines.slurm.stop_watch import PATIENCE_OF_STOP_S
 
 TRUE_STATE_S = 30.0
 PATIENCE_S = 60.0
-DOWN_S = 12.0
+DOWN_S = 30.0
 
 
 @pytest.fixture

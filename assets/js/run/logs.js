@@ -1,7 +1,7 @@
 // The logs of the ranks and of torchrun, followed while somebody looks at them.
 
 import { el, freeId, section, setAttribute, setText, show } from "../shared/dom.js";
-import { bytes, count } from "../shared/format.js";
+import { bytes, count, worldSize } from "../shared/format.js";
 import { fetchJson, runAddress } from "../shared/net.js";
 import { visible } from "../shared/visible.js";
 
@@ -17,13 +17,17 @@ function torchruns(numNodes) {
 }
 
 export class LogPanel {
-  constructor(runId, numRanks, numNodes) {
+  constructor(runId, { config, script }) {
     this.runId = runId;
     // Once, so that it is there when the page is printed; from then on only what somebody looks at.
     this.isInView = true;
     this.offset = -1;
     this.numCharacters = 0;
-    this.sources = [...Array(numRanks).keys()].map(String).concat(torchruns(numNodes));
+    this.sources = [
+      ...[...Array(worldSize(config)).keys()].map(String),
+      ...torchruns(config.num_nodes ?? 1),
+      ...(script ? ["slurm"] : []),
+    ];
     this.hangSeq = -1;
     this.textId = freeId("ddp-log-text");
     this.tabs = this.sources.map((source) => this.tab(source));

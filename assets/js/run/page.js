@@ -14,7 +14,7 @@ import { InsightStrip } from "./insights.js";
 import { LogPanel } from "./logs.js";
 import { MemoryPanel } from "./memory.js";
 import { address, fetchJson, runAddress } from "../shared/net.js";
-import { LIVE_STATES, worldSize } from "../shared/format.js";
+import { LIVE_STATES } from "../shared/format.js";
 import { Progress, Tiles } from "./head/progress.js";
 import { projector } from "./head/projector.js";
 import { QueuedPanel } from "./head/queued.js";
@@ -103,7 +103,7 @@ class RunPage {
     this.confusion = new ConfusionPanel();
     this.checkpoints = new CheckpointTable(runId, summary, look);
     this.events = new EventList();
-    this.logs = new LogPanel(runId, worldSize(summary.config), summary.config.num_nodes ?? 1);
+    this.logs = new LogPanel(runId, summary);
     this.command = new CommandPanel(summary);
     this.command.element.append(new ElsewherePanel(runId).element);
     this.tab = isAlone ? new Tab(this.name) : null;

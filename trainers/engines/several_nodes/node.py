@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from trainers.contract.config import Config
@@ -105,7 +106,7 @@ def supervise(
         folder.make()
 
         def start(run: RunDirectory, config: Config, step: int | None, offset: int) -> TorchrunProcess:
-            return start_torchrun(run, config, node, folder, step, offset, stack)
+            return start_torchrun(run, config, node, folder, step, offset, stack)[0]
 
         supervisor = Supervisor(run, resume_step, start=start, job=job)
         exit_code = supervisor.run_to_end()
@@ -134,8 +135,8 @@ def follow(
         _wait_for_folder(folder)
         if restart:
             resume_step = restarts.step_to_resume_from(run)
-        torchrun = start_torchrun(run, run.read_config(), node, folder, resume_step, None, stack).process
-        head = Head(folder)
+        started, can_hear = start_torchrun(run, run.read_config(), node, folder, resume_step, None, stack)
+        torchrun, head = started.process, Head(folder, can_hear)
         while torchrun.poll() is None:
             tree.update()
             if (why := head.why_to_end(time.monotonic())) is not None:
@@ -146,10 +147,15 @@ def follow(
 
 
 class Head:
-    """Node 0 as another node hears it."""
+    """Node 0 as another node hears it.
 
-    def __init__(self, folder: NodesFolder) -> None:
+    Args:
+        can_hear: whether this node's own file was written last time. While it was not, silence says nothing.
+    """
+
+    def __init__(self, folder: NodesFolder, can_hear: Callable[[], bool]) -> None:
         self._folder = folder
+        self._can_hear = can_hear
         self._heard = HeardNode(0)
         self._looked_at = time.monotonic()
         self._end_at = math.inf
@@ -159,7 +165,8 @@ class Head:
         if now - self._looked_at >= LOOK_EVERY_S:
             passed_s, self._looked_at = hangs.counted_s(now - self._looked_at), now
             values = self._folder.read("0")
-            self._heard.update(None if values is None else reports.node_report(values), passed_s)
+            report = None if values is None else reports.node_report(values)
+            self._heard.update(report, passed_s if self._can_hear() else 0.0)
             within_s = self._folder.end_within_s()
             if within_s is not None:
                 self._end_at = min(self._end_at, now + within_s)
@@ -176,8 +183,11 @@ def start_torchrun(
     resume_step: int | None,
     commands_offset: int | None,
     stack: contextlib.ExitStack,
-) -> TorchrunProcess:
+) -> tuple[TorchrunProcess, Callable[[], bool]]:
     """Start torchrun on this node, and report its ranks until the stack is closed.
+
+    Returns:
+        torchrun, and what tells whether the newest report could be written.
 
     Raises:
         OSError: when it cannot be started, or the head cannot be reached.
@@ -193,13 +203,17 @@ def start_torchrun(
     board = torchrun_process.board_for(config)
     process = torchrun_process.launch(arguments, log, details, board, variables)
     if board is None:
-        return TorchrunProcess(process=process, details=details, ranks=None)
+        return TorchrunProcess(process=process, details=details, ranks=None), lambda: False
     here = LocalRanks(run, board)
     reporter = Reporter(folder, node.rank, socket.gethostname(), here, node.ranks(config))
     reporter.begin()
     stack.callback(reporter.close)
-    ranks = RanksOfNodes(here, folder, node.num_nodes, lambda: reporter.could_write)
-    return TorchrunProcess(process=process, details=details, ranks=ranks)
+
+    def can_hear() -> bool:
+        return reporter.could_write
+
+    ranks = RanksOfNodes(here, folder, node.num_nodes, can_hear)
+    return TorchrunProcess(process=process, details=details, ranks=ranks), can_hear
 
 
 def _wait_for_folder(folder: NodesFolder) -> None:
