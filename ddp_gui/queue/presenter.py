@@ -312,7 +312,10 @@ def _place_elsewhere(run: RunDirectory, num_waiting: int) -> dict[str, Any]:
     why = engine.why_it_waits(status.handle) if status.state == "queued" else None
     starts_unix_s = None if why is None else engine.starts_at(status.handle)
     starts_in_s = None if starts_unix_s is None else max(0.0, starts_unix_s - time.time())
-    words = WAITS_ELSEWHERE if starts_in_s is None else f"{WAITS_ELSEWHERE}, starts in {about(starts_in_s)}"
+    place = None if why is None else engine.place_of(status.handle)
+    words = WAITS_ELSEWHERE if place is None else f"{WAITS_ELSEWHERE}: {place}"
+    if starts_in_s is not None:
+        words += f", starts in {about(starts_in_s)}"
     return {
         "place": None,
         "num_waiting": num_waiting,

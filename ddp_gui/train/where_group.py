@@ -80,8 +80,8 @@ class WhereGroup:
             label, info = self._form.words_of_ranks(here)
             return gr.update(label=label, info=info)
         if name == "num_nodes":
-            info = "Nodes that train together, each with as many ranks."
-            return gr.update(label=f"Machines (up to {here.num_nodes})", info=info)
+            most = f"Up to {here.num_nodes} nodes" if here.num_nodes > 1 else "1 node"
+            return gr.update(info=f"{most} of the partition, each with as many ranks.")
         offered = [(choice.words, choice.value) for choice in choices[name]]
         if name == "gpu_type":
             # One type is no choice: the first stands for whichever.

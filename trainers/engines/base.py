@@ -225,6 +225,11 @@ class Engine(ABC):
         """Return the person's jobs in its own queue; None where it has none of its own."""
         return None
 
+    def place_of(self, handle: Handle) -> str | None:
+        """Return in words where in its own queue a run waits; None where that is not known."""
+        del handle
+        return None
+
     def starts_at(self, handle: Handle) -> float | None:
         """Return when a run that waits will probably start; None where that is not known."""
         del handle

@@ -60,7 +60,9 @@ def test_a_run_that_waits_in_slurm_says_why_and_is_cancelled_by_a_click(
     for name, value in slurm.environment.items():
         monkeypatch.setenv(name, value)
     page, runs_dir = watched.page, tmp_path / "runs"
-    others = slurm.ask("sbatch", "--parsable", "--nodes=2", "--exclusive", "--wrap=sleep 600").strip()
+    others = slurm.ask(
+        "sbatch", "--parsable", "--nodes=2", "--exclusive", "--output=/dev/null", "--wrap=sleep 600"
+    ).strip()
     with page_driver.serve(runs_dir, page_driver.NO_STANDBY, "--engine", "slurm") as server:
         page.goto(server.address)
         page.get_by_label("Machines", exact=True).fill("2")
@@ -68,7 +70,8 @@ def test_a_run_that_waits_in_slurm_says_why_and_is_cancelled_by_a_click(
         page.wait_for_url("**/run?id=*")
         expect(page.locator(".ddp-pill")).to_have_text("queued")
         waiting = page.get_by_role("region", name="Waiting in the queue")
-        expect(waiting).to_contain_text("In the cluster's queue")
+        number = str(int(others) + 1)
+        expect(waiting).to_contain_text(f"In the cluster's queue: job {number}, place 1 of 1")
         expect(waiting).to_contain_text(reasons.in_words("Resources"))
         run_page = page.url
         look_at_the_queue(page, slurm, others)

@@ -116,6 +116,7 @@ class Slurm:
         """Ask the controller anew next time."""
         self._jobs.forget()
         self._listed.forget()
+        self._places.forget()
 
     def listed(self) -> list[ListedJob]:
         """Return this person's jobs that have not ended; as they were known last while nobody answers.

@@ -194,6 +194,17 @@ class SlurmEngine(Engine):
             return f"What it waits for is not known{since}, because Slurm does not answer: {error}."
         return None if found is None else reasons.in_words(found.reason)
 
+    def place_of(self, handle: Handle) -> str | None:
+        """Return the job's number, and its place among those that wait for the same partition."""
+        job_id = job_of(handle)
+        if job_id is None:
+            return None
+        with contextlib.suppress(SlurmError):
+            place, num_waiting = self._slurm.places().get(job_id, (None, None))
+            if place is not None:
+                return f"job {job_id}, place {place} of {num_waiting}"
+        return f"job {job_id}"
+
     def starts_at(self, handle: Handle) -> float | None:
         """Return when Slurm thinks that a job will start; it is asked ever less often."""
         job_id = job_of(handle)

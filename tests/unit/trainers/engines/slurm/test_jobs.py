@@ -50,6 +50,12 @@ def test_jobs_are_listed_with_place_reason_and_time(tmp_path: Path) -> None:
     assert first.handle == {"job_id": "14"}
 
 
+def test_a_place_is_told_with_the_jobs_number(tmp_path: Path) -> None:
+    engine = squeue(tmp_path)
+    assert engine.place_of({"job_id": "13"}) == "job 13, place 2 of 2"
+    assert engine.place_of({"job_id": "12"}) == "job 12" and engine.place_of("no handle") is None
+
+
 def test_a_name_that_has_lines_is_no_other_job(tmp_path: Path) -> None:
     lines = ("12|RUNNING|None|n1|gpu|1|1700000000|1700000100|two", "lines|and|more|a|b|c|d|e|f")
     assert [job.number for job in squeue(tmp_path, lines).queue().jobs] == ["12"]
