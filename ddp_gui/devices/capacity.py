@@ -12,7 +12,7 @@ from trainers.machine import cuda_environment
 from trainers.machine.cuda_environment import Obstacle
 
 FEWEST_CPU_RANKS_OFFERED = 4
-CPU_RANKS_BY_DEFAULT = 2
+RANKS_BY_DEFAULT = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +51,14 @@ class Machine:
         return self.num_gpus if self.device_kind(wanted) == "cuda" else self.max_cpu_ranks
 
     def default_ranks(self, wanted: str = "auto") -> int:
-        """Return the ranks a run has by default: all GPUs, or two on the CPU to see DDP at work."""
+        """Return the ranks a run has by default: all GPUs, or two on the CPU to see DDP at work.
+
+        Of a node that others wait for, too, it takes two GPUs.
+        """
         if self.device_kind(wanted) == "cuda":
-            return self.num_gpus or 1
-        return min(CPU_RANKS_BY_DEFAULT, self.max_cpu_ranks)
+            most = self.num_gpus or 1
+            return most if self.place == THIS_MACHINE else min(RANKS_BY_DEFAULT, most)
+        return min(RANKS_BY_DEFAULT, self.max_cpu_ranks)
 
     def memory_for_a_rank(self, wanted: str, num_ranks: int) -> int | None:
         """Return the bytes a rank can have: the smallest GPU's, or its share of the machine's memory."""

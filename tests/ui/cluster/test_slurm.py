@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from tests.cluster.slurm_cluster import SlurmCluster
@@ -96,6 +97,8 @@ def look_at_the_queue(page: Page, slurm: SlurmCluster, others: str) -> None:
     expect(other).to_contain_text("runs")
     for words in ("waits", "1st of 1 that wait", "2 nodes", "lab", reasons.in_words("Resources")):
         expect(own).to_contain_text(words)
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
     squeue = slurm.folder / "bin" / "squeue"
     program = squeue.read_text()
     squeue.write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n")

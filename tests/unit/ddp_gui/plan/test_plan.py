@@ -211,3 +211,13 @@ def test_a_text_has_fewer_samples_the_longer_they_are(catalogue: Catalogue) -> N
     longer = plan.make(plan.parse({"dataset": "text", "sequence_length": 16}, LAPTOP), with_text, LAPTOP)
     assert (usual.num_train, usual.steps_per_epoch) == (8000, 63)
     assert (longer.num_train, longer.steps_per_epoch) == (400, 4)
+
+
+@pytest.mark.parametrize(
+    ("place", "num_gpus", "ranks"),
+    [("this machine", 8, 8), ("a node of partition gpu", 8, 2), ("a node of partition gpu", 1, 1)],
+)
+def test_a_run_takes_all_gpus_of_this_machine_and_two_of_a_cluster(
+    place: str, num_gpus: int, ranks: int
+) -> None:
+    assert Machine(num_gpus=num_gpus, num_cores=64, place=place).default_ranks() == ranks

@@ -22,6 +22,7 @@ from tests.unit.stand_in import FakeDevices
 from trainers.contract import config, events, rundir
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory, Status
+from trainers.contract.status import Handle
 from trainers.engines import registry
 from trainers.engines.base import Capacity
 
@@ -87,6 +88,10 @@ class Cluster:
 
     name = "cluster"
     has_queue = False
+
+    def is_waiting(self, handle: Handle) -> bool:
+        del handle
+        return False
 
     def script_of(self, run: RunDirectory) -> str | None:
         return f"#SBATCH of {run.run_id}"
