@@ -115,6 +115,7 @@ def head(view: RunView, series: Series) -> Payload:
         "epoch": series.last_step.get("epoch", 0),
         "num_epochs": view.config.num_epochs,
         "num_ranks": view.config.world_size,
+        "num_nodes": view.config.num_nodes,
         "global_batch": series.plan.get("global_batch"),
         "num_train": series.plan.get("num_train"),
         "loss": series.last_step.get("loss"),

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import resource
+import socket
 import sys
 import threading
 import time
@@ -87,6 +88,9 @@ class Telemetry:
         self._board: SampleBoard | None = None
         self._file: MemoryFile | None = None
         self._is_first_read = True
+        # One rank of each machine says its name, where there are several.
+        is_named = world.local_rank == 0 and not is_one_machine()
+        self._host = {"host": socket.gethostname()} if is_named else {}
         self.thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
     def start(self) -> None:
@@ -163,6 +167,7 @@ class Telemetry:
             "device": {
                 "rank": self._world.rank,
                 "node": self._world.node,
+                **self._host,
                 "kind": device.type,
                 "index": index,
                 **asdict(reader()),

@@ -1,5 +1,6 @@
 // Every GPU or CPU rank as small multiples: the same few curves for each, with their values now.
 
+import { byNode, NodeGroups, outstanding } from "./nodes.js";
 import { dropBeyond } from "./rank_cards.js";
 import { el, section, setAttribute, setText, svg } from "../shared/dom.js";
 import { bytes, LIVE_STATES, UNKNOWN } from "../shared/format.js";
@@ -9,6 +10,8 @@ const HEIGHT = 44;
 const DRAW_EVERY_MS = 900;
 // Of what is busy each second, one sample of a run that is over already says nothing.
 const FEWEST_SAMPLES = 2;
+// A machine is called the least busy when a rank of it is so much less busy than any elsewhere.
+const LESS_BUSY_PERCENT = 15;
 
 const percent = (value) => `${Math.round(value)}%`;
 const MEASURES = {
@@ -28,6 +31,7 @@ export class DevicesPanel {
     this.devices = new Map();
     this.drawnAt = -Infinity;
     this.list = el("div", { class: "ddp-devices-list" });
+    this.groups = new NodeGroups(this.list, this.cards, () => this.draw());
     this.empty = el(
       "p",
       { class: "ddp-empty" },
@@ -40,8 +44,8 @@ export class DevicesPanel {
   update(traces, devices, isSnapshot, head) {
     const numRanks = head.num_ranks;
     const isOver = !LIVE_STATES.has(head.state);
-    // A run may be resumed on fewer ranks.
-    for (const card of dropBeyond(this.cards, numRanks)) card.element.remove();
+    this.groups.resize(numRanks, head.num_nodes);
+    this.groups.noteHosts(devices);
     dropBeyond(this.devices, numRanks);
     for (const device of devices ?? []) if (device.rank < numRanks) this.devices.set(device.rank, device);
     const now = performance.now();
@@ -56,8 +60,49 @@ export class DevicesPanel {
     this.empty.hidden = ranks.length > 0;
     const isCuda = [...this.devices.values()].some((device) => device.kind === "cuda");
     setText(this.title, isCuda ? "Every GPU" : "Every CPU rank");
-    const highest = this.highest(traces, ranks);
-    for (const rank of ranks) this.card(rank).update(traces, this.devices.get(rank), highest, isOver);
+    this.drawn = { traces, ranks };
+    this.draw();
+  }
+
+  draw() {
+    if (this.drawn === undefined) return;
+    const { traces, ranks } = this.drawn;
+    if (ranks.some((rank) => !this.cards.has(rank))) this.addCards(ranks);
+    const open = ranks.filter((rank) => this.groups.isOpen(rank));
+    const highest = this.highest(traces, open);
+    for (const rank of open) {
+      this.cards.get(rank).update(traces, this.devices.get(rank), highest, this.isOver);
+    }
+    this.sayNodes();
+  }
+
+  addCards(ranks) {
+    for (const rank of ranks) if (!this.cards.has(rank)) this.cards.set(rank, new Card(rank));
+    this.groups.lay();
+  }
+
+  /** How busy each machine is, and its rank that is least so: the others wait for one that is slow, or idles. */
+  sayNodes() {
+    const words = new Map();
+    const idle = new Map();
+    for (const [node, entries] of byNode(this.devices, (rank) => this.groups.nodeOf(rank))) {
+      const known = entries.filter(([, device]) => device.utilization_percent !== null);
+      const memory = entries.reduce((sum, [, device]) => sum + (device.memory_used_bytes ?? 0), 0);
+      const held = `${entries.length} rank${entries.length === 1 ? "" : "s"}, memory ${bytes(memory)}`;
+      if (known.length === 0) {
+        words.set(node, held);
+        continue;
+      }
+      const [rank, least] = known.reduce((a, b) =>
+        b[1].utilization_percent < a[1].utilization_percent ? b : a,
+      );
+      const mean = known.reduce((sum, [, device]) => sum + device.utilization_percent, 0) / known.length;
+      const lowest = least.utilization_percent;
+      words.set(node, `${held}, busy ${percent(mean)}, least rank ${rank}: ${percent(lowest)}`);
+      idle.set(node, 100 - lowest);
+    }
+    const worst = outstanding(idle, (most, next) => most - next >= LESS_BUSY_PERCENT);
+    this.groups.say(words, worst, "least busy");
   }
 
   /** The highest value of each measure over all ranks: the cards share their scales. */
@@ -71,15 +116,6 @@ export class DevicesPanel {
         ) || 1,
       ]),
     );
-  }
-
-  card(rank) {
-    if (!this.cards.has(rank)) {
-      this.cards.set(rank, new Card(rank));
-      const inOrder = [...this.cards.keys()].sort((a, b) => a - b).map((key) => this.cards.get(key).element);
-      this.list.replaceChildren(...inOrder);
-    }
-    return this.cards.get(rank);
   }
 }
 

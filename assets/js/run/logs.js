@@ -81,6 +81,7 @@ export class LogPanel {
     const [, node] = source.split("_");
     const others = {
       torchrun: "torchrun",
+      slurm: "Slurm",
       hang: "stacks at the hang",
       [`torchrun_${node}`]: `torchrun, node ${node}`,
     };

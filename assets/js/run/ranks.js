@@ -1,6 +1,6 @@
 // How each rank's step divides: data, forward, backward with its all-reduce, optimizer, waiting for other ranks.
 
-import { dropBeyond } from "./rank_cards.js";
+import { byNode, NodeGroups, outstanding } from "./nodes.js";
 import { divide, HistoryStrip } from "./rank_history.js";
 import { el, section, setAttribute, setText, show } from "../shared/dom.js";
 import { bytes, count, LIVE_STATES, shortTime } from "../shared/format.js";
@@ -26,11 +26,15 @@ const TERMS = {
   optimizer: () => term("optimizer", WORDS.optimizer),
 };
 
+// A machine is called the slowest when a rank of it takes so much longer than any elsewhere.
+const SLOWER = 1.2;
+
 export class RanksPanel {
   /** `summary` says how the ranks share the work. */
   constructor(summary) {
     this.rows = new Map();
     this.list = el("ol", { class: "ddp-ranks-list" });
+    this.groups = new NodeGroups(this.list, this.rows);
     this.empty = el("p", { class: "ddp-empty" }, "Appears with the first steps: one bar for each rank.");
     this.slow = el("p", { class: "ddp-slowest", role: "status" }, "\u00a0");
     this.legend = el("p", { class: "ddp-legend" });
@@ -51,11 +55,11 @@ export class RanksPanel {
     );
   }
 
-  update({ ranks, insights, rank_history: history, head }) {
+  update({ ranks, devices, insights, rank_history: history, head }) {
     setText(this.communication, head.communication);
     show(this.communication, Boolean(head.communication));
-    // A run may be resumed on fewer ranks.
-    for (const rank of dropBeyond(this.rows, head.num_ranks)) rank.element.remove();
+    this.groups.resize(head.num_ranks, head.num_nodes);
+    this.groups.noteHosts(devices);
     if (insights) {
       setText(this.slow, insights.find((insight) => insight.code === "slow_rank")?.message ?? "\u00a0");
     }
@@ -71,6 +75,26 @@ export class RanksPanel {
       for (const part of this.row(rank.rank).update(rank, longest, head)) shown.add(part);
     }
     this.explain(shown);
+    this.sayNodes(new Map(present.map((entry) => [entry.rank, entry])));
+  }
+
+  /** Which rank of each machine takes longest by itself: all others wait for it. */
+  sayNodes(entries) {
+    const words = new Map();
+    const longest = new Map();
+    for (const [node, ofNode] of byNode(entries, (rank) => this.groups.nodeOf(rank))) {
+      const measured = ofNode.filter(([, entry]) => entry.step_time_s !== null);
+      if (measured.length === 0) {
+        words.set(node, "no step measured yet");
+        continue;
+      }
+      const alone = ({ step_time_s: whole, wait_time_s: wait }) => whole - (wait ?? 0);
+      const [rank, slowest] = measured.reduce((a, b) => (alone(b[1]) > alone(a[1]) ? b : a));
+      words.set(node, `longest without waiting: rank ${rank}, ${shortTime(alone(slowest))} a step`);
+      longest.set(node, alone(slowest));
+    }
+    const worst = outstanding(longest, (most, next) => most > SLOWER * next);
+    this.groups.say(words, worst, "slowest");
   }
 
   /** Names the parts that occur. */
@@ -93,8 +117,7 @@ export class RanksPanel {
   row(rank) {
     if (!this.rows.has(rank)) {
       this.rows.set(rank, new Row(rank));
-      const inOrder = [...this.rows.keys()].sort((a, b) => a - b).map((key) => this.rows.get(key).element);
-      this.list.replaceChildren(...inOrder);
+      this.groups.lay();
     }
     return this.rows.get(rank);
   }

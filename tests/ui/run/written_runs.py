@@ -86,3 +86,58 @@ def _step(number: int, loss: float, num_finite: int) -> dict[str, Any]:
         "step_time_s": 0.1,
         "data_time_s": 0.001,
     }
+
+
+NUM_NODES, RANKS_A_NODE = 3, 8
+
+
+def run_of_nodes(path: Path) -> RunDirectory:
+    """Write a finished run of three machines; on the second the third rank is slow and often idle."""
+    run = RunDirectory(path)
+    for folder in (run.path, run.logs, run.checkpoints):
+        folder.mkdir(parents=True)
+    values = {"dataset": "digits", "model": "mlp", "device": "cpu"}
+    values |= {"num_nodes": NUM_NODES, "nproc_per_node": RANKS_A_NODE}  # type: ignore[dict-item]
+    json_files.write_json_atomically(run.config, config.parse(values).to_json())
+    slow = RANKS_A_NODE + 2
+    ranks = range(NUM_NODES * RANKS_A_NODE)
+    devices = [
+        {
+            "rank": rank,
+            "node": rank // RANKS_A_NODE,
+            "kind": "cpu",
+            "index": 0,
+            "name": "a processor",
+            "utilization_percent": 40.0 if rank == slow else 90.0,
+            "memory_used_bytes": 10**9,
+            "memory_total_bytes": 10**11,
+            "temperature_celsius": None,
+            "power_watts": None,
+            **({"host": f"pc{rank // RANKS_A_NODE}"} if rank % RANKS_A_NODE == 0 else {}),
+        }
+        for rank in ranks
+    ]
+    parts = {"data_time_s": 0.01, "forward_time_s": 0.02, "backward_time_s": 0.02, "optimizer_time_s": 0.01}
+    times = [
+        {"rank": rank, "step": 5, "step_time_s": 0.1, **parts, "wait_time_s": 0.0 if rank == slow else 0.04}
+        for rank in ranks
+    ]
+    plan = {"num_train": 1000, "num_validation": 100, "num_parameters": 9000, "global_batch": 64}
+    plan |= {"steps_per_epoch": 16, "num_steps": 5, "all_reduce": "gloo"}
+    found: list[tuple[str, dict[str, Any]]] = [("plan", plan), ("state", {"state": "running", "reason": ""})]
+    for number in range(1, 6):
+        found += [
+            ("step", _step(number, 1.0, 5)),
+            ("devices", {"devices": devices}),
+            ("ranks", {"ranks": times}),
+        ]
+    found.append(("state", {"state": "finished", "reason": ""}))
+    began = time.time() - 60
+    lines = [
+        encode({"seq": seq, "time_unix_s": began + seq * 0.5, "kind": kind, **fields}) + b"\n"
+        for seq, (kind, fields) in enumerate(found)
+    ]
+    run.events.write_bytes(b"".join(lines))
+    run.write_status(Status(state="finished", exit_code=0, started_unix_s=began, ended_unix_s=time.time()))
+    run.lock.touch()
+    return run

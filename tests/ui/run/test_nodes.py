@@ -1,0 +1,46 @@
+"""Ranks of several machines: a row a machine that opens, with the rank that stands out and its host."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.ui.conftest import Watched
+from tests.ui.run.written_runs import NUM_NODES, RANKS_A_NODE, run_of_nodes
+from tools.page_driver import Server
+
+
+@pytest.fixture
+def run_id(runs_dir: Path, server: Server) -> str:
+    del server  # it makes the folder
+    name = f"nodes-{time.time_ns()}"
+    run_of_nodes(runs_dir / name)
+    return name
+
+
+def test_a_row_a_machine_opens_and_names_what_stands_out(
+    run_id: str, server: Server, watched: Watched
+) -> None:
+    page = watched.page
+    page.goto(f"{server.address}/run?id={run_id}")
+    for region, mark in (("Every CPU rank", "least busy"), ("What each rank does", "slowest")):
+        part: Any = page.get_by_role("region", name=region)
+        rows = part.locator("details.ddp-node")
+        expect(rows).to_have_count(NUM_NODES)
+        assert [row.evaluate("(row) => row.open") for row in rows.all()] == [False] * NUM_NODES
+        standing_out = rows.nth(1).locator("summary")
+        expect(standing_out).to_contain_text("node 1 (pc1)")
+        expect(standing_out).to_contain_text(f"rank {RANKS_A_NODE + 2}")
+        expect(standing_out).to_contain_text(mark)
+        expect(rows.nth(0).locator("summary em")).to_have_text("")
+        standing_out.click()
+        expect(rows.nth(1).get_by_text("rank 10", exact=True)).to_be_visible()
+        expect(rows.nth(0).get_by_text("rank 1", exact=True)).to_be_hidden()
+    # What was closed is drawn when it is opened, also when the run has ended.
+    curve = page.locator("details.ddp-node").nth(1).locator(".ddp-curve-line").first
+    assert (curve.get_attribute("d") or "").startswith("M")
+    assert watched.complaints == []
