@@ -76,7 +76,7 @@ def test_ranks_that_wait_hear_it_with_their_run(
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     told: list[Order] = []
     waiting: Any = object.__new__(torchrun_process.WarmTorchrun)
-    waiting._folder, waiting._board, waiting.process = tmp_path, None, None
+    waiting._folder, waiting._board, waiting.process = tmp_path, SimpleNamespace(num_ranks=1), None
     (tmp_path / "torchrun.log").touch()
     waiting._pipes = SimpleNamespace(tell=told.append)
     waiting.begin(run, None, 0)
