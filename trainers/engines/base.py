@@ -131,7 +131,7 @@ class Engine(ABC):
     """One way to run jobs; safe to be called by several threads."""
 
     name: ClassVar[str]
-    # Its own queue decides when a run starts, so the page's hands it on at once.
+    # It decides by itself when a run starts, so the page's queue hands each on at once.
     has_queue: ClassVar[bool] = False
 
     @abstractmethod
