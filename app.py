@@ -75,8 +75,8 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
         "--engine",
         choices=("local", "slurm", "ssh"),
         default="local",
-        help="where runs train: this machine, the Slurm cluster of this login node, or PCs that are reached by "
-        "SSH, which need --site (default: %(default)s)",
+        help="where runs train: this machine, the Slurm cluster of this login node, or PCs that --site names, "
+        "by SSH (default: %(default)s)",
     )
     parser.add_argument(
         "--site", type=Path, metavar="FILE",
