@@ -75,7 +75,7 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
         "--engine",
         choices=("local", "slurm", "ssh"),
         default="local",
-        help="where runs train: this machine, the Slurm cluster of this login node, or PCs that --site names, "
+        help="where runs train: this machine, the Slurm cluster of this login node, or the PCs of --site, "
         "by SSH (default: %(default)s)",
     )
     parser.add_argument(

@@ -133,6 +133,8 @@ class Engine(ABC):
     name: ClassVar[str]
     # It decides by itself when a run starts, so the page's queue hands each on at once.
     has_queue: ClassVar[bool] = False
+    # A run is submitted as a script.
+    has_scripts: ClassVar[bool] = False
 
     @abstractmethod
     def capacity(self) -> Capacity:
