@@ -202,3 +202,24 @@ def test_values_with_signs_of_a_shell_start_no_command(engine: SshEngine, tmp_pa
     launch.wait_for_end()
     assert liveness.read_status(run).state == "finished"
     assert not list(tmp_path.rglob("boo"))
+
+
+def test_what_does_not_fit_on_a_host_is_said_in_words(ssh_hosts: SshHosts, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    (other / "trainers").mkdir(parents=True)
+    (other / "trainers" / "__init__.py").write_text("# another version\n")
+    (runs := tmp_path / "runs").mkdir()
+    site = tmp_path / "site.toml"
+    said = ssh_hosts.site_file.read_text()
+    site.write_text(said.replace('"pc2"', f'"pc2", project = "{other}"'))
+    engine = SshEngine(site, variables=ssh_hosts.environment)
+    first, second = engine.host_reports(runs)
+    assert (first.name, first.run_id, first.problems) == ("pc1", "", ())
+    assert first.is_reachable and first.sees_runs and first.clock_off_s == 0.0 and first.num_cores
+    assert first.torch is not None and first.code is not None
+    (problem,) = second.problems
+    assert f"pc2 has this project's code {second.code}, and pc1 {first.code}" in problem
+    assert list(runs.iterdir()) == []
+    with ssh_hosts.without_cable("pc2"):
+        _, gone = engine.host_reports(runs)
+        assert not gone.is_reachable and "pc2" in gone.problems[0]

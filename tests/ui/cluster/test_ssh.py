@@ -65,3 +65,26 @@ def test_without_a_host_that_answers_the_page_is_not_served_and_says_why(tmp_pat
     options = ["--no-browser", "--engine", "ssh", "--site", str(site), "--runs-dir", str(tmp_path / "runs")]
     code, said = run_to_end([sys.executable, "app.py", *options], 120.0)
     assert code != 0 and "--engine ssh needs a host that answers: nowhere.invalid cannot be reached" in said
+
+
+def test_the_machine_page_shows_each_host_and_what_does_not_fit(
+    ssh_hosts: SshHosts, watched: Watched, tmp_path: Path
+) -> None:
+    page = watched.page
+    (tmp_path / "other" / "trainers").mkdir(parents=True)
+    site = tmp_path / "site.toml"
+    said = ssh_hosts.site_file.read_text()
+    site.write_text(said.replace('"pc2"', f'"pc2", project = "{tmp_path / "other"}"'))
+    options = ("--engine", "ssh", "--site", str(site))
+    with page_driver.serve(tmp_path / "runs", page_driver.NO_STANDBY, *options) as server:
+        page.goto(f"{server.address}/machine")
+        hosts = page.get_by_role("region", name="Hosts")
+        expect(hosts).to_contain_text("2 of 2 can take a run now. 1 needs attention.")
+        first, second = hosts.get_by_role("listitem").all()
+        for words in ("pc1 · free", "no GPU", "cores", "torch ", "clock agrees", "sees the runs"):
+            expect(first).to_contain_text(words)
+        expect(second).to_contain_text("pc2 has this project's code")
+        with ssh_hosts.without_cable("pc2"):
+            expect(hosts).to_contain_text("pc2 · not reached")
+            expect(hosts).to_contain_text("1 of 2 can take a run now.")
+        assert watched.complaints == []

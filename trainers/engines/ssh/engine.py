@@ -21,7 +21,7 @@ from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status
 from trainers.contract.tickets import Ticket
-from trainers.engines.base import Capacity, Engine, Launch, StartError
+from trainers.engines.base import Capacity, Engine, HostReport, Launch, StartError
 from trainers.engines.local import final_events
 from trainers.engines.slurm import stop_watch
 from trainers.engines.ssh import scripts, site
@@ -86,6 +86,7 @@ class SshEngine(Engine):
     name = NAME
     # None that runs wait in: one that finds too few free hosts is refused.
     has_queue = True
+    has_hosts = True
 
     def __init__(self, site_file: Path, *, variables: Mapping[str, str] | None = None) -> None:
         self._site_file = site_file
@@ -215,6 +216,10 @@ class SshEngine(Engine):
         )
         module = [sys.executable, "-m", "trainers.engines.ssh.start"]
         return [*module, str(run_dir), "--site", str(self._site_file), *what]
+
+    def host_reports(self, runs_dir: Path) -> Sequence[HostReport]:
+        """Ask all hosts at once."""
+        return self.hosts.report(runs_dir)
 
     def _take(self, num_hosts: int) -> list[str]:
         self.hosts.forget()

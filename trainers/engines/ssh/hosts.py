@@ -7,9 +7,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Generic, TypeVar
 
-from trainers.engines.ssh import scripts
+from trainers.engines.base import HostReport
+from trainers.engines.ssh import facts, scripts
 from trainers.engines.ssh.client import Ssh, SshError
 from trainers.engines.ssh.scripts import HostCapacity
 from trainers.engines.ssh.site import SshHost
@@ -82,6 +84,22 @@ class Hosts:
     def users(self) -> Mapping[str, str | SshError]:
         """Return which run each host trains, empty where none, or why that is not known."""
         return self._of_all(lambda name: self._states[name].get()[1])
+
+    def report(self, runs_dir: Path) -> Sequence[HostReport]:
+        """Return what each host has, and what does not fit together.
+
+        Raises:
+            OSError: when the folder of the runs takes no file.
+        """
+        users = self.users()
+        path, token = facts.make_token(runs_dir.resolve())
+        try:
+            found = self._of_all(
+                lambda name: facts.ask(self._ssh, self.by_name[name], users[name], path, token)
+            )
+        finally:
+            path.unlink(missing_ok=True)
+        return facts.compare([report for report in found.values() if not isinstance(report, SshError)])
 
     def has_start(self, name: str, tag: str) -> bool | None:
         """Tell whether a host has the launcher of a start; None where it does not answer."""

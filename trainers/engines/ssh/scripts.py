@@ -85,7 +85,7 @@ def start(
     """
     ending = f"_{node}" if node else ""
     exports = {**variables, TAG: f"{tag}:{node}"}
-    return _filled(
+    return filled(
         _START,
         lock=_LOCK,
         project=shlex.quote(host.project_there),
@@ -104,7 +104,7 @@ def start(
 
 def state() -> str:
     """Return the script that prints the tag and the run of the launcher that lives, or nothing."""
-    return _filled(_STATE, lock=_LOCK)
+    return filled(_STATE, lock=_LOCK)
 
 
 def capacity() -> str:
@@ -135,9 +135,9 @@ def read_capacity(said: str) -> HostCapacity:
 def reap(host: SshHost, tag: str, node: int) -> str:
     """Return the script that kills all processes of a start on a host, and prints how many they were."""
     command = [host.python_there, "-m", "trainers.engines.ssh.reap", f"{tag}:{node}"]
-    return _filled(_REAP, project=shlex.quote(host.project_there), command=shlex.join(command))
+    return filled(_REAP, project=shlex.quote(host.project_there), command=shlex.join(command))
 
 
-def _filled(script: str, **values: str) -> str:
+def filled(script: str, **values: str) -> str:
     """Return a script with its values; the braces of the shell's own stay what they are."""
     return re.sub(rf"\{{({'|'.join(values)})\}}", lambda found: values[found[1]], script)
