@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from trainers.engines.ssh.client import SshError
 from trainers.engines.ssh.engine import SshEngine
 from trainers.engines.ssh.scripts import reap
 from trainers.engines.ssh.starts import Start
+from trainers.files import json_files
 
 TRUE_STATE_S = 30.0
 PATIENCE_S = 60.0
@@ -63,6 +65,17 @@ def wait_for_the_end(run: RunDirectory) -> None:
     wait_until("a true state", lambda: liveness.read_status(run).state not in events.LIVE_STATES, PATIENCE_S)
 
 
+def newest_step(run: RunDirectory) -> int:
+    """Return the newest step of the newest start."""
+    steps: list[int] = []
+    for event in events.read_all(run.events):
+        if event["kind"] == "state" and event["state"] == "starting":
+            steps.clear()
+        if event["kind"] == "step":
+            steps.append(event["step"])
+    return max(steps, default=0)
+
+
 def assert_nothing_is_left(run: RunDirectory) -> None:
     wait_until("no process being left", lambda: not processes_of(run), TRUE_STATE_S)
     numbers = [event["seq"] for event in events.read_all(run.events)]
@@ -101,9 +114,11 @@ def test_what_is_killed_ends_the_run_with_a_true_state_and_no_process_left(
 
 
 @pytest.mark.parametrize("name", ["pc1", "pc2"])
-def test_a_host_whose_power_fails_is_named_and_nothing_is_left_on_the_other(
-    run: RunDirectory, engine: SshEngine, ssh_hosts: SshHosts, name: str
+def test_a_host_whose_power_fails_is_named_and_the_run_resumes_on_the_one_that_is_left(
+    engine: SshEngine, ssh_hosts: SshHosts, tmp_path: Path, name: str
 ) -> None:
+    run = begun(engine, tmp_path, checkpoint_every_steps=20)
+    wait_until("a checkpoint", run.list_checkpoints, PATIENCE_S)
     with ssh_hosts.without_cable(name):
         fail_power_of(ssh_hosts, name, run)
         failed_at = time.monotonic()
@@ -118,6 +133,16 @@ def test_a_host_whose_power_fails_is_named_and_nothing_is_left_on_the_other(
         (problem,) = engine.check(Config(num_nodes=2))
         assert problem.field == "num_nodes" and f"{name} " in problem.allowed
         assert engine.check(Config(num_nodes=1)) == []
+        config = replace(run.read_config(), num_nodes=1, nproc_per_node=2)
+        json_files.write_json_atomically(run.config, config.to_json())
+        saved = run.list_checkpoints()[-1].step
+        again = engine.launch(run, saved, token=None)
+        again.wait_until_owned()
+        assert again.start.hosts == tuple({"pc1", "pc2"} - {name})
+        wait_until("a step beyond it", lambda: newest_step(run) > saved, PATIENCE_S)
+        engine.stop(run, save=False)
+        again.wait_for_end()
+        assert liveness.read_status(run).state == "stopped"
 
 
 def test_a_cable_that_was_pulled_leaves_no_rank_at_work(
