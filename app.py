@@ -73,9 +73,10 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--engine",
-        choices=("local", "slurm"),
+        choices=("local", "slurm", "ssh"),
         default="local",
-        help="where runs train: this machine, or the Slurm cluster of this login node (default: %(default)s)",
+        help="where runs train: this machine, the Slurm cluster of this login node, or the PCs of --site, "
+        "by SSH (default: %(default)s)",
     )
     parser.add_argument(
         "--site", type=Path, metavar="FILE",

@@ -12,6 +12,10 @@ has_slurm() {
     command -v slurmctld && command -v slurmd && command -v munged && command -v ip
 } >/dev/null 2>&1
 
+has_sshd() {
+    PATH="$PATH:/usr/sbin:/sbin" command -v sshd && command -v ssh && command -v flock && command -v ip
+} >/dev/null 2>&1
+
 # What packages, and what for.
 install_packages() {
     local what_for="$1" as_root=()
@@ -32,6 +36,9 @@ unset PYTHONDONTWRITEBYTECODE
 make_venv requirements.txt requirements-dev.txt
 has_browser || install_packages "the tests of the page" chromium || true
 has_slurm || install_packages "the tests on a cluster" slurm-wlm munge iproute2 || true
+
+# On a person's own machine it would begin to listen for everybody.
+[ -z "${CI:-}" ] || has_sshd || install_packages "the tests by SSH" openssh-server openssh-client iproute2 || true
 
 # What is broken on purpose comes by itself, two at a time: whole runs that train at full speed would be in its way.
 test_all() {
@@ -56,6 +63,11 @@ fi
 if ! has_slurm; then
     echo "NOT RUN: the tests on a Slurm cluster, because it is not installed here." >&2
     echo "Install it (Debian: apt install slurm-wlm munge iproute2), then run ./test.sh again." >&2
+    [ -z "${CI:-}" ] || status=1
+fi
+if ! has_sshd; then
+    echo "NOT RUN: the tests by SSH, because there is no sshd here." >&2
+    echo "Install it (Debian: apt install openssh-server iproute2), which also starts it; or run them in a container." >&2
     [ -z "${CI:-}" ] || status=1
 fi
 exit "$status"

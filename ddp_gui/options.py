@@ -11,6 +11,7 @@ from trainers.contract.status import LOCAL
 from trainers.machine import processor
 
 SLURM = "slurm"
+SSH = "ssh"
 # Fewer would not show several ranks at work.
 FEWEST_CPU_RANKS_OF_A_CLASS = 2
 
@@ -81,10 +82,20 @@ def check(options: Options) -> None:
             "--engine slurm submits every job in the name of whoever started the page, so it serves nobody "
             "else: leave out --auth-file and --insecure; each person starts a page of their own"
         )
+    if options.engine == SSH and (options.auth_file is not None or options.is_insecure):
+        raise ValueError(
+            "--engine ssh starts every run with the SSH keys of whoever started the page, so it serves "
+            "nobody else: leave out --auth-file and --insecure; each person starts a page of their own"
+        )
+    if options.engine == SSH and options.site_file is None:
+        raise ValueError(
+            "--engine ssh needs --site FILE, whose table [ssh] names the hosts, such as: "
+            'hosts = [{ name = "pc1" }, { name = "pc2" }]'
+        )
     if options.site_file is not None and options.engine == LOCAL:
         raise ValueError(
-            "--site describes a cluster, or several machines: add --engine slurm, or leave it out; runs on "
-            "this machine alone read nothing of it"
+            "--site describes a cluster, or several machines: add --engine slurm or --engine ssh, or leave "
+            "it out; runs on this machine alone read nothing of it"
         )
     if (options.ssl_certfile is None) != (options.ssl_keyfile is None):
         raise ValueError("--ssl-certfile and --ssl-keyfile go together: give both or none")

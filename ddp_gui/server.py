@@ -34,7 +34,7 @@ from ddp_gui.machine.communication import CommunicationChecks
 from ddp_gui.machine.machine_api import MachineApi
 from ddp_gui.machine.machine_check import MachineChecks
 from ddp_gui.machine.report import MachineReport
-from ddp_gui.options import SLURM, Options
+from ddp_gui.options import SLURM, SSH, Options
 from ddp_gui.plan.catalogue import CatalogueSource
 from ddp_gui.plan.package_install import PackageInstalls
 from ddp_gui.queue import queue_routes
@@ -56,6 +56,7 @@ from trainers.engines.base import Engine
 from trainers.engines.local.engine import LocalEngine
 from trainers.engines.local.warm_pool import WarmPool
 from trainers.engines.slurm.engine import SlurmEngine
+from trainers.engines.ssh.engine import SshEngine
 
 Lifespan = Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]
 
@@ -135,6 +136,14 @@ def _engine(options: Options) -> Engine:
         except OSError as error:
             raise ValueError(f"--engine slurm is for a login node where Slurm answers: {error}") from error
         return engine
+    if options.engine == SSH:
+        assert options.site_file is not None, "it was checked with the options"
+        hosts = SshEngine(options.site_file)
+        try:
+            hosts.capacity()
+        except OSError as error:
+            raise ValueError(f"--engine ssh needs a host that answers: {error}") from error
+        return hosts
     return LocalEngine(WarmPool(options.runs_dir, is_on=options.keeps_standby))
 
 

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.cluster import ssh_hosts as ssh_hosts_module
 from tests.cluster.slurm_cluster import WITH_GPUS, SlurmCluster, slurm_cluster, what_is_missing
+from tests.cluster.ssh_hosts import SshHosts
 from tests.harness import REPOSITORY, Launcher
 from trainers.contract.rundir import RunDirectory
 
@@ -105,6 +107,15 @@ def slurm_with_gpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmC
         (pytest.fail if "CI" in os.environ else pytest.skip)(f"NOT RUN: {missing}")
     with slurm_cluster(tmp_path_factory.mktemp("slurm"), WITH_GPUS) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="module")
+def ssh_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
+    """Start two hosts that are reached by SSH; in CI their absence is a failure."""
+    if missing := ssh_hosts_module.what_is_missing():
+        (pytest.fail if "CI" in os.environ else pytest.skip)(f"NOT RUN: {missing}")
+    with ssh_hosts_module.ssh_hosts(tmp_path_factory.mktemp("ssh")) as hosts:
+        yield hosts
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ STALE_AFTER_S = 10.0
 RUNS_EVERY_S = 5.0
 MISSING_EVERY_S = 30.0
 TAKEN_EVERY_S = 60.0
+HOSTS_EVERY_S = 15.0
 
 Report = dict[str, Any]
 
@@ -57,6 +59,8 @@ class MachineReport:
         self._runs = SlowReading(self._sample_runs, RUNS_EVERY_S)
         self._missing = SlowReading(self._find_missing, MISSING_EVERY_S)
         self._standby = SlowReading(engine.kept_ready, RUNS_EVERY_S)
+        self._has_hosts = engine.has_hosts
+        self._hosts = SlowReading(lambda: engine.host_reports(runs_dir), HOSTS_EVERY_S)
         self._taken_bytes = SlowReading(lambda: disk.taken_bytes(runs_dir), TAKEN_EVERY_S)
         self._versions: list[dict[str, str | None]] | None = None
 
@@ -88,6 +92,7 @@ class MachineReport:
             "memory": _memory(runs),
             "runs": runs,
             "standby": self._standby.value(),
+            "hosts": self._host_reports(),
             "disk": self._disk(),
             "versions": self._versions,
             "missing": self._missing.value(),
@@ -105,6 +110,12 @@ class MachineReport:
                 "newest_check_id": self._checks.newest_id,
             },
         }
+
+    def _host_reports(self) -> list[dict[str, Any]] | None:
+        """Return the other machines of an engine; none while they are asked for the first time."""
+        if not self._has_hosts:
+            return None
+        return [asdict(report) for report in self._hosts.value() or ()]
 
     def _cpu(self, num_cores: int, is_stale: bool) -> dict[str, Any]:
         percents = self._cores.read(afresh=is_stale)

@@ -17,7 +17,7 @@ from ddp_gui.runs.runs import RunStore
 
 _RANK = re.compile(r"\d{1,5}", re.ASCII)
 # torchrun_1 is that of the second machine; slurm is what the batch script said.
-_OTHER = re.compile(r"torchrun(_\d{1,5})?|supervisor|slurm", re.ASCII)
+_OTHER = re.compile(r"(torchrun|supervisor)(_\d{1,5})?|slurm", re.ASCII)
 
 
 def make_router(store: RunStore) -> Router:

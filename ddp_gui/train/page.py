@@ -147,7 +147,7 @@ class TrainPage:
         with gr.Accordion(
             "This job as a script",
             open=False,
-            visible=self.engine.has_queue,
+            visible=self.engine.has_scripts,
             elem_classes="ddp-fold",
             elem_id="fold-script",
         ):

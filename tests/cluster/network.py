@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import subprocess
 import time
@@ -92,7 +93,7 @@ def without_cable(host: Host) -> Iterator[None]:
 
 def _make(stack: contextlib.ExitStack, folder: Path, name: str, address: str, known: str) -> Host:
     """Make a host without a connection; it goes with the stack."""
-    namespace = f"ddp{os.getpid()}-{name}"
+    namespace = f"ddp{os.getpid()}-{name}-{secrets.token_hex(2)}"  # others have a host of this name
     _ip("netns", "add", namespace)
     stack.callback(_remove, namespace)
     _ip("-n", namespace, "link", "set", "lo", "up")

@@ -1,4 +1,4 @@
-"""What every engine promises: the local one, Slurm with two nodes, and one that knows no process here."""
+"""What every engine promises: local, Slurm and SSH with two nodes, and one that knows no process here."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.cluster.slurm_cluster import SlurmCluster
+from tests.cluster.ssh_hosts import SshHosts
 from tests.cluster.victims import launcher_of
 from tests.harness import create_run, processes_of, wait_until
 from tests.integration.cluster_engine import ClusterEngine
@@ -26,6 +27,7 @@ from trainers.engines.base import Engine, Launch
 from trainers.engines.local.engine import LocalEngine
 from trainers.engines.slurm.client import Slurm
 from trainers.engines.slurm.engine import SlurmEngine
+from trainers.engines.ssh.engine import SshEngine
 
 END_S = 180.0
 FOR_EVER = {"num_epochs": 100_000}
@@ -69,6 +71,15 @@ def place_of(name: str, runs_dir: Path, request: pytest.FixtureRequest) -> Place
     if name == "made_up_cluster":
         made_up = ClusterEngine()
         return Place(engine=made_up, lose=made_up.forget, runs_dir=runs_dir)
+    if name == "ssh":
+        hosts: SshHosts = request.getfixturevalue("ssh_hosts")
+        return Place(
+            engine=SshEngine(hosts.site_file, variables=hosts.environment),
+            lose=kill_head,
+            runs_dir=runs_dir,
+            program="trainers.engines.ssh.start",
+            shape={"num_nodes": 2, "nproc_per_node": 1},
+        )
     cluster: SlurmCluster = request.getfixturevalue("slurm")
 
     return Place(
@@ -80,7 +91,7 @@ def place_of(name: str, runs_dir: Path, request: pytest.FixtureRequest) -> Place
     )
 
 
-@pytest.fixture(params=["local", "made_up_cluster", "slurm"])
+@pytest.fixture(params=["local", "made_up_cluster", "slurm", "ssh"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     made = place_of(request.param, tmp_path, request)
     before = dict(registry._ENGINES)

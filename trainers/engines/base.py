@@ -7,8 +7,8 @@ through files: it starts `trainers.worker` on every rank with torchrun, and keep
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -111,6 +111,38 @@ class EngineQueue:
     silent_since_unix_s: float | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class HostReport:
+    """One of the machines of an engine; None where something is not known.
+
+    Attributes:
+        run_id: the run that it trains; empty: none.
+        gpu_users: names of those whose programs are on its GPUs now.
+        torch: its version there.
+        code: a sum of this project's code there.
+        clock_off_s: by how much its clock is at least ahead of this machine's.
+        sees_runs: whether it sees the folder of the runs.
+        problems: in words, with what to do.
+    """
+
+    name: str
+    is_reachable: bool
+    run_id: str = ""
+    num_cores: int | None = None
+    memory_bytes: int | None = None
+    gpu_names: tuple[str, ...] = ()
+    gpu_users: tuple[str, ...] = ()
+    torch: str | None = None
+    code: str | None = None
+    clock_off_s: float | None = None
+    sees_runs: bool | None = None
+    problems: tuple[str, ...] = ()
+
+    def with_problems(self, problems: Sequence[str]) -> HostReport:
+        """Return it with more problems."""
+        return replace(self, problems=(*self.problems, *problems))
+
+
 class Launch(ABC):
     """One start of a run, from the order to its end."""
 
@@ -131,8 +163,12 @@ class Engine(ABC):
     """One way to run jobs; safe to be called by several threads."""
 
     name: ClassVar[str]
-    # Its own queue decides when a run starts, so the page's hands it on at once.
+    # It decides by itself when a run starts, so the page's queue hands each on at once.
     has_queue: ClassVar[bool] = False
+    # A run is submitted as a script.
+    has_scripts: ClassVar[bool] = False
+    # It knows the machines of its runs by name, and reports on them.
+    has_hosts: ClassVar[bool] = False
 
     @abstractmethod
     def capacity(self) -> Capacity:
@@ -233,6 +269,15 @@ class Engine(ABC):
     def starts_at(self, handle: Handle) -> float | None:
         """Return when a run that waits will probably start; None where that is not known."""
         del handle
+        return None
+
+    def host_reports(self, runs_dir: Path) -> Sequence[HostReport] | None:
+        """Return what its machines have and whether they fit together, in seconds; None: it names none.
+
+        Raises:
+            OSError: when the folder of the runs takes no file.
+        """
+        del runs_dir
         return None
 
     # What an engine may keep ready, so that a run starts sooner. Most keep nothing.

@@ -2,6 +2,7 @@
 
 import { el, setText, show } from "../shared/dom.js";
 import { CommunicationCheck } from "./check.js";
+import { hostsSection } from "./hosts.js";
 import { Gpus } from "./gpus.js";
 import { missingSection, versionsSection } from "./missing.js";
 import { Disk, Memory, Processor } from "./parts.js";
@@ -39,6 +40,7 @@ export function mountMachine(root) {
 
 class MachineView {
   constructor(report) {
+    this.hosts = hostsSection();
     this.gpus = new Gpus();
     this.check = new CommunicationCheck(report.communication);
     this.selfCheck = new SelfCheck(report.machine_check);
@@ -46,6 +48,7 @@ class MachineView {
     this.missing = missingSection();
     this.versions = versionsSection();
     this.elements = [
+      this.hosts.element,
       this.gpus.element,
       el(
         "div",
@@ -59,7 +62,8 @@ class MachineView {
   }
 
   update(report) {
-    for (const part of [this.gpus, ...this.parts, this.selfCheck, this.check, this.missing, this.versions]) {
+    const own = [this.selfCheck, this.check, this.missing, this.versions];
+    for (const part of [this.hosts, this.gpus, ...this.parts, ...own]) {
       part.update(report);
     }
   }

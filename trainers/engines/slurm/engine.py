@@ -56,6 +56,7 @@ class SlurmEngine(Engine):
 
     name = NAME
     has_queue = True
+    has_scripts = True
 
     def __init__(self, slurm: Slurm | None = None, *, site_file: Path | None = None) -> None:
         self._slurm = slurm or Slurm()

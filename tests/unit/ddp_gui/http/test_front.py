@@ -33,6 +33,7 @@ from tests.unit.class_of import ANN, BOB, password_of
         "--host 0.0.0.0 --auth-file accounts.json",
         "--root-path /ddp",
         "--engine slurm",
+        "--engine ssh --site site.toml",
         "--proxy-from 127.0.0.1 --allow-host lab.example --auth-file accounts.json",
     ],
 )
@@ -51,6 +52,10 @@ def test_what_is_served(words: str) -> None:
         ("--ssl-keyfile key.pem", "go together"),
         ("--engine slurm --auth-file accounts.json", "in the name of whoever started the page"),
         ("--engine slurm --insecure --host 0.0.0.0", "in the name of whoever started the page"),
+        ("--engine ssh --site a.toml --auth-file b.json", "the SSH keys of whoever started the page"),
+        ("--engine ssh --site a.toml --insecure --host 0.0.0.0", "the SSH keys of whoever started the page"),
+        ("--engine ssh", "needs --site FILE, whose table .ssh. names the hosts"),
+        ("--site site.toml", "add --engine slurm or --engine ssh"),
         ("--ssl-keyfile key.pem --ssl-certfile cert.pem", "there is no file"),
         ("--root-path https://lab.example/ddp", "--root-path is"),
         ("--root-path /a/../b", "--root-path is"),

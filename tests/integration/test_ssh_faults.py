@@ -1,0 +1,250 @@
+"""What is killed on a host of a run by SSH, and hosts that are cut off: true states, no process left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.cluster.ssh_hosts import SshHosts
+from tests.cluster.victims import launcher_of, rank_of, torchrun_of
+from tests.harness import create_run, processes_of, wait_until
+from trainers.contract import events
+from trainers.contract.config import Config
+from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness, registry
+from trainers.engines.slurm.stop_watch import PATIENCE_OF_STOP_S
+from trainers.engines.ssh.client import SshError
+from trainers.engines.ssh.engine import SshEngine
+from trainers.engines.ssh.scripts import reap
+from trainers.engines.ssh.starts import Start
+from trainers.files import json_files
+
+TRUE_STATE_S = 30.0
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def engine(ssh_hosts: SshHosts) -> Iterator[SshEngine]:
+    before = dict(registry._ENGINES)
+    made = SshEngine(ssh_hosts.site_file, variables=ssh_hosts.environment)
+    registry.register(made)
+    yield made
+    wait_until("both hosts being free", lambda: set(made.hosts.users().values()) == {""}, PATIENCE_S)
+    registry._ENGINES.clear()
+    registry._ENGINES.update(before)
+
+
+@pytest.fixture
+def run(engine: SshEngine, tmp_path: Path) -> Iterator[RunDirectory]:
+    """A run of two hosts at work; whatever is left of it is ended."""
+    made = begun(engine, tmp_path)
+    yield made
+    if liveness.is_alive(made):
+        engine.kill(made)
+
+
+def begun(engine: SshEngine, runs_dir: Path, **values: Any) -> RunDirectory:
+    """Return a run that has done a step."""
+    shape = {"num_nodes": 2, "nproc_per_node": 1, "num_epochs": 100_000}
+    made = create_run(runs_dir, **shape | values)
+    engine.launch(made, None, token=None)
+    wait_until(
+        "a step", lambda: made.events.exists() and events.read(made.events, 0, ("step",))[0], PATIENCE_S
+    )
+    wait_until("its status saying so", lambda: liveness.read_status(made).state == "running", PATIENCE_S)
+    return made
+
+
+def wait_for_the_end(run: RunDirectory) -> None:
+    wait_until("a true state", lambda: liveness.read_status(run).state not in events.LIVE_STATES, PATIENCE_S)
+
+
+def newest_step(run: RunDirectory) -> int:
+    """Return the newest step of the newest start."""
+    steps: list[int] = []
+    for event in events.read_all(run.events):
+        if event["kind"] == "state" and event["state"] == "starting":
+            steps.clear()
+        if event["kind"] == "step":
+            steps.append(event["step"])
+    return max(steps, default=0)
+
+
+def assert_nothing_is_left(run: RunDirectory) -> None:
+    wait_until("no process being left", lambda: not processes_of(run), TRUE_STATE_S)
+    numbers = [event["seq"] for event in events.read_all(run.events)]
+    assert numbers == list(range(len(numbers))), "events without a gap"
+
+
+def fail_power_of(hosts: SshHosts, name: str, run: RunDirectory) -> None:
+    """Kill what a run has on a host whose cable was pulled: the others cannot hear of it."""
+    on_host = {process.pid for process in processes_of(run)}.intersection(hosts.processes_on(name))
+    assert len(on_host) >= 3, "its launcher, torchrun and rank"
+    for pid in on_host:
+        psutil.Process(pid).kill()
+
+
+@pytest.mark.parametrize(
+    ("victim", "state"),
+    [
+        pytest.param(lambda run: rank_of(run, 0), "failed", id="rank 0"),
+        pytest.param(lambda run: rank_of(run, 1), "failed", id="rank 1, on the other host"),
+        pytest.param(lambda run: torchrun_of(run, 0), "failed", id="torchrun of host 0"),
+        pytest.param(lambda run: torchrun_of(run, 1), "failed", id="torchrun of host 1"),
+        pytest.param(lambda run: launcher_of(run, 0), "lost", id="launcher of host 0"),
+        pytest.param(lambda run: launcher_of(run, 1), "failed", id="launcher of host 1"),
+    ],
+)
+def test_what_is_killed_ends_the_run_with_a_true_state_and_no_process_left(
+    run: RunDirectory, victim: Callable[[RunDirectory], psutil.Process], state: str
+) -> None:
+    killed_at = time.monotonic()
+    victim(run).kill()
+    wait_for_the_end(run)
+    status = liveness.read_status(run)
+    assert status.state == state and status.error, status
+    assert time.monotonic() - killed_at <= TRUE_STATE_S
+    assert_nothing_is_left(run)
+
+
+@pytest.mark.parametrize("name", ["pc1", "pc2"])
+def test_a_host_whose_power_fails_is_named_and_the_run_resumes_on_the_one_that_is_left(
+    engine: SshEngine, ssh_hosts: SshHosts, tmp_path: Path, name: str
+) -> None:
+    run = begun(engine, tmp_path, checkpoint_every_steps=20)
+    wait_until("a checkpoint", run.list_checkpoints, PATIENCE_S)
+    with ssh_hosts.without_cable(name):
+        fail_power_of(ssh_hosts, name, run)
+        failed_at = time.monotonic()
+        wait_for_the_end(run)
+        assert time.monotonic() - failed_at <= TRUE_STATE_S
+        assert_nothing_is_left(run)
+        status = liveness.read_status(run)
+        assert status.state == "failed" and status.error is not None and f"({name}" in status.error
+        (error,) = [event for event in events.read_all(run.events) if event["kind"] == "error"]
+        assert error["code"] == "node_lost" and f"({name}" in error["message"]
+        # Who starts it again meanwhile is told why that cannot be.
+        (problem,) = engine.check(Config(num_nodes=2))
+        assert problem.field == "num_nodes" and f"{name} " in problem.allowed
+        assert engine.check(Config(num_nodes=1)) == []
+        config = replace(run.read_config(), num_nodes=1, nproc_per_node=2)
+        json_files.write_json_atomically(run.config, config.to_json())
+        saved = run.list_checkpoints()[-1].step
+        again = engine.launch(run, saved, token=None)
+        again.wait_until_owned()
+        assert again.start.hosts == tuple({"pc1", "pc2"} - {name})
+        wait_until("a step beyond it", lambda: newest_step(run) > saved, PATIENCE_S)
+        engine.stop(run, save=False)
+        again.wait_for_end()
+        assert liveness.read_status(run).state == "stopped"
+
+
+def test_a_cable_that_was_pulled_leaves_no_rank_at_work(
+    run: RunDirectory, engine: SshEngine, ssh_hosts: SshHosts
+) -> None:
+    """All processes live on: what they wait for never comes."""
+    with ssh_hosts.without_cable("pc1"):
+        handle = liveness.read_status(run).handle
+        wait_until("no answer", lambda: engine.is_alive(run, handle) is None, PATIENCE_S)
+        assert liveness.read_status(run).state == "running", "no answer is no failure"
+    assert wait_until("an answer", lambda: engine.is_alive(run, handle), PATIENCE_S)
+    engine.kill(run)
+    assert liveness.read_status(run).state == "stopped"
+    assert_nothing_is_left(run)
+
+
+def test_a_launcher_that_is_suspended_is_ended_by_stop(run: RunDirectory, engine: SshEngine) -> None:
+    launcher_of(run, 0).suspend()
+    stopped_at = time.monotonic()
+    engine.stop(run, save=True)
+    wait_for_the_end(run)
+    assert time.monotonic() - stopped_at <= TRUE_STATE_S + PATIENCE_OF_STOP_S
+    assert liveness.read_status(run).state == "stopped"
+    assert_nothing_is_left(run)
+
+
+def test_the_reaper_ends_one_hosts_part_and_leaves_other_programs_alone(
+    run: RunDirectory, engine: SshEngine
+) -> None:
+    """Both hosts of the test have one table of processes, so only the tag tells their parts apart."""
+    start = Start.of(liveness.read_status(run).handle)
+    assert start is not None
+    head, other = launcher_of(run, 0), launcher_of(run, 1)
+    part = {other, *other.children(recursive=True)}
+    said = engine.hosts.on_each({"pc2": reap(engine.hosts.by_name["pc2"], start.tag, 1)}, PATIENCE_S)
+    assert int(str(said["pc2"])) >= len(part) >= 3
+    assert not part.intersection(left := processes_of(run)) and head in left
+    assert engine.hosts.on_each({"pc2": reap(engine.hosts.by_name["pc2"], "none", 1)}, PATIENCE_S) == {
+        "pc2": "0\n"
+    }
+    wait_for_the_end(run)
+    assert_nothing_is_left(run)
+
+
+def test_a_second_run_is_refused_with_the_name_of_the_first_and_one_host_is_enough_for_each(
+    engine: SshEngine, tmp_path: Path
+) -> None:
+    first = begun(engine, tmp_path, num_nodes=1)
+    (problem,) = engine.check(Config(num_nodes=2))
+    assert f"pc1 trains {first.run_id}" in problem.allowed
+    large = create_run(tmp_path, num_nodes=2, nproc_per_node=1)
+    with pytest.raises(SshError, match=f"1 are free: pc1 trains {first.run_id}"):
+        engine.launch(large, None, token=None)
+    assert not large.status.exists() and not large.is_locked()
+    second = begun(engine, tmp_path, num_nodes=1)
+    start = Start.of(liveness.read_status(second).handle)
+    assert start is not None and start.hosts == ("pc2",)
+    for run in (first, second):
+        engine.kill(run)
+        assert_nothing_is_left(run)
+    assert engine.check(Config(num_nodes=2)) == []
+
+
+def test_a_host_that_cannot_start_it_is_named_and_nothing_is_left_on_the_others(
+    ssh_hosts: SshHosts, tmp_path: Path
+) -> None:
+    site = tmp_path / "site.toml"
+    said = ssh_hosts.site_file.read_text().replace('"pc2"', '"pc2", project = "/is/not/there"')
+    site.write_text(said)
+    engine = SshEngine(site, variables=ssh_hosts.environment)
+    run = create_run(tmp_path, num_nodes=2, nproc_per_node=1)
+    with pytest.raises(SshError, match="pc2: there is no folder /is/not/there there"):
+        engine.launch(run, None, token=None)
+    assert not processes_of(run) and set(engine.hosts.users().values()) == {""}
+
+
+def test_values_with_signs_of_a_shell_start_no_command(engine: SshEngine, tmp_path: Path) -> None:
+    folder = tmp_path / "a 'b' $(touch boo) {run}; \"c\""
+    run = create_run(folder, num_nodes=2, nproc_per_node=1, max_steps=2)
+    launch = engine.launch(run, None, token=None)
+    launch.wait_until_owned()
+    launch.wait_for_end()
+    assert liveness.read_status(run).state == "finished"
+    assert not list(tmp_path.rglob("boo"))
+
+
+def test_what_does_not_fit_on_a_host_is_said_in_words(ssh_hosts: SshHosts, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    (other / "trainers").mkdir(parents=True)
+    (other / "trainers" / "__init__.py").write_text("# another version\n")
+    (runs := tmp_path / "runs").mkdir()
+    site = tmp_path / "site.toml"
+    said = ssh_hosts.site_file.read_text()
+    site.write_text(said.replace('"pc2"', f'"pc2", project = "{other}"'))
+    engine = SshEngine(site, variables=ssh_hosts.environment)
+    first, second = engine.host_reports(runs)
+    assert (first.name, first.run_id, first.problems) == ("pc1", "", ())
+    assert first.is_reachable and first.sees_runs and first.clock_off_s == 0.0 and first.num_cores
+    assert first.torch is not None and first.code is not None
+    (problem,) = second.problems
+    assert f"pc2 has this project's code {second.code}, and pc1 {first.code}" in problem
+    assert list(runs.iterdir()) == []
+    with ssh_hosts.without_cable("pc2"):
+        _, gone = engine.host_reports(runs)
+        assert not gone.is_reachable and "pc2" in gone.problems[0]

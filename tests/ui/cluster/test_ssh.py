@@ -1,0 +1,90 @@
+"""The page in front of two PCs: a run of both is started, followed, stopped and resumed by SSH."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.cluster.ssh_hosts import SshHosts
+from tests.harness import processes_of, run_to_end
+from tests.ui.conftest import Watched
+from tools import page_driver
+from trainers.contract.rundir import RunDirectory
+
+
+@pytest.fixture(autouse=True)
+def _own_ssh(ssh_hosts: SshHosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ssh_hosts.environment.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_a_run_of_two_hosts_is_started_stopped_and_resumed(
+    ssh_hosts: SshHosts, watched: Watched, tmp_path: Path
+) -> None:
+    page, runs_dir = watched.page, tmp_path / "runs"
+    options = ("--engine", "ssh", "--site", str(ssh_hosts.site_file))
+    with page_driver.serve(runs_dir, page_driver.NO_STANDBY, *options) as server:
+        page.goto(server.address)
+        expect(page.locator(".ddp-machine")).to_contain_text("A cluster of 2 machines, each with at least")
+        expect(page.locator("#fold-script")).to_have_count(0)
+        page.get_by_label("Machines", exact=True).fill("2")
+        ranks = page.get_by_label("CPU ranks (up to")
+        ranks.fill("1")
+        ranks.blur()
+        expect(page.locator(".ddp-equation")).to_contain_text("128")
+        expect(page.locator("#command")).to_contain_text("trainers.engines.ssh.start")
+        page.get_by_role("button", name="Start").click()
+        page.wait_for_url("**/run?id=*")
+        run = RunDirectory(runs_dir / page.url.partition("?id=")[2])
+        state = page.locator(".ddp-pill")
+        expect(state).to_have_text("running")
+        expect(page.locator(".ddp-ranks-list > li")).to_have_count(2)
+        # Both hosts are taken: a second run is not made, and told why.
+        page.goto(server.address)
+        page.get_by_label("Machines", exact=True).fill("2")
+        page.get_by_role("button", name="Start").click()
+        expect(page.locator("#problems")).to_contain_text(f"pc1 trains {run.run_id}")
+        page.goto(f"{server.address}/run?id={run.run_id}")
+        page.get_by_role("button", name="Stop", exact=True).click()
+        expect(state).to_have_text("stopped")
+        page.get_by_role("button", name="Resume", exact=True).click()
+        expect(state).to_have_text("running")
+        page.get_by_role("button", name="Stop", exact=True).click()
+        expect(state).to_have_text("stopped")
+        assert run.list_checkpoints() and [path.name for path in runs_dir.glob("*-*")] == [run.run_id]
+        assert watched.complaints == [] and watched.foreign_requests == []
+    assert processes_of(run) == []
+
+
+def test_without_a_host_that_answers_the_page_is_not_served_and_says_why(tmp_path: Path) -> None:
+    site = tmp_path / "site.toml"
+    site.write_text('[ssh]\nhosts = [{ name = "nowhere.invalid" }, { name = "pc9" }]\n')
+    options = ["--no-browser", "--engine", "ssh", "--site", str(site), "--runs-dir", str(tmp_path / "runs")]
+    code, said = run_to_end([sys.executable, "app.py", *options], 120.0)
+    assert code != 0 and "--engine ssh needs a host that answers: nowhere.invalid cannot be reached" in said
+
+
+def test_the_machine_page_shows_each_host_and_what_does_not_fit(
+    ssh_hosts: SshHosts, watched: Watched, tmp_path: Path
+) -> None:
+    page = watched.page
+    (tmp_path / "other" / "trainers").mkdir(parents=True)
+    site = tmp_path / "site.toml"
+    said = ssh_hosts.site_file.read_text()
+    site.write_text(said.replace('"pc2"', f'"pc2", project = "{tmp_path / "other"}"'))
+    options = ("--engine", "ssh", "--site", str(site))
+    with page_driver.serve(tmp_path / "runs", page_driver.NO_STANDBY, *options) as server:
+        page.goto(f"{server.address}/machine")
+        hosts = page.get_by_role("region", name="Hosts")
+        expect(hosts).to_contain_text("2 of 2 can take a run now. 1 needs attention.")
+        first, second = hosts.get_by_role("listitem").all()
+        for words in ("pc1 · free", "no GPU", "cores", "torch ", "clock agrees", "sees the runs"):
+            expect(first).to_contain_text(words)
+        expect(second).to_contain_text("pc2 has this project's code")
+        with ssh_hosts.without_cable("pc2"):
+            expect(hosts).to_contain_text("pc2 · not reached")
+            expect(hosts).to_contain_text("1 of 2 can take a run now.")
+        assert watched.complaints == []

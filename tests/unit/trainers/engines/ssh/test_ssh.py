@@ -1,0 +1,163 @@
+"""The hosts of a site file, scripts for their shells, remembered answers, processes that are found."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainers.engines.site_file import SiteError
+from trainers.engines.ssh import client, hosts, reap, scripts, site
+from trainers.engines.ssh.client import Ssh, SshError, UnreachableError
+from trainers.engines.ssh.hosts import Remembered
+from trainers.engines.ssh.site import SshHost
+from trainers.engines.ssh.starts import Start
+
+REPOSITORY = Path(__file__).resolve().parents[5]
+
+
+def site_of(folder: Path, text: str) -> site.SshSite:
+    file = folder / "site.toml"
+    file.write_text(text)
+    return site.read(file)
+
+
+def test_the_example_of_the_docs_is_read(tmp_path: Path) -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", (REPOSITORY / "docs/ssh.md").read_text(), re.DOTALL)
+    read = site_of(tmp_path, example)
+    assert [host.name for host in read.hosts] == ["pc1", "pc2"]
+    assert read.hosts[1].address == "10.0.0.2" and read.hosts[0].python_there == sys.executable
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("", "lacks ssh.hosts"),
+        ('[ssh]\nhosts = [{ name = "a" }]', r"hosts are 1, but allowed is: 2 to 8"),
+        ('[ssh]\nhosts = [{ name = "a" }, { name = "a" }]', "has a twice"),
+        ('[ssh]\nhosts = [{ name = "-oProxyCommand=x" }, { name = "b" }]', "name is '-oProxyCommand=x'"),
+        ('[ssh]\nhosts = [{ name = "a", address = "-x" }, { name = "b" }]', "address is '-x'"),
+        ('[ssh]\nhosts = [{ name = "a", project = "~/x" }, { name = "b" }]', "project of a is '~/x'"),
+        (
+            '[ssh]\nhosts = [{ name = "a", prot = 1 }, { name = "b" }]',
+            "'prot' in .ssh.hosts.1.., but allowed",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused_in_words(tmp_path: Path, said: str, words: str) -> None:
+    with pytest.raises(SiteError, match=words):
+        site_of(tmp_path, said)
+
+
+@given(st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1))
+def test_whatever_a_value_is_a_script_gives_it_on_as_it_is(value: str) -> None:
+    host = SshHost(name="pc1", python=sys.executable, project="/")
+    script = scripts.start(host, Path("/runs/x-1"), "tag", 0, ["-c", value], {"MORE": value})
+    shown = script.partition("setsid ")[2].partition(" </dev/null")[0]
+    exported = next(line for line in script.split("export ") if line.startswith("MORE=")).rstrip("\n")
+    out = subprocess.run(
+        ["sh"],
+        input=f"export {exported}\nprintf '%s\\0' \"$MORE\" {shown}".encode(),
+        capture_output=True,
+        check=True,
+    ).stdout
+    assert out.split(b"\0")[:-1] == [value.encode(), sys.executable.encode(), b"-c", value.encode()]
+
+
+def test_what_a_host_has_is_read() -> None:
+    said = "cores 8\nmemory_kib 1024\ngpu 81559, NVIDIA H100, 80GB\ngpu [N/A], broken\n"
+    read = scripts.read_capacity(said)
+    assert (read.num_cores, read.memory_bytes) == (8, 2**20)
+    assert [(gpu.name, gpu.memory_bytes) for gpu in read.gpus] == [("NVIDIA H100, 80GB", 81559 * 2**20)]
+    for wrong in ("", "cores x\nmemory_kib 1", "cores 4\n"):
+        with pytest.raises(ValueError, match="of its cores and memory"):
+            scripts.read_capacity(wrong)
+
+
+def test_a_host_says_what_it_has_and_trains_nothing(tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    said = [
+        subprocess.run(["sh"], input=text, env=environment, capture_output=True, text=True, check=True).stdout
+        for text in (scripts.capacity(), scripts.state())
+    ]
+    assert scripts.read_capacity(said[0]).num_cores >= 1 and said[1] == ""
+
+
+def test_an_answer_is_remembered_until_something_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter([1, 2, SshError("gone"), 3])
+    now = [100.0]
+    monkeypatch.setattr(hosts.time, "monotonic", lambda: now[0])
+
+    def ask() -> int:
+        found = next(answers)
+        if isinstance(found, SshError):
+            raise found
+        return found
+
+    asked = Remembered(ask, 2.0)
+    assert asked.get() == asked.get() == 1
+    asked.forget()
+    assert asked.get() == asked.get() == 2
+    now[0] += 2.0
+    for _ in range(3):
+        with pytest.raises(SshError, match="gone"):
+            asked.get()
+        asked.forget()  # it does not answer all the same
+    now[0] += hosts.RETRY_S
+    assert asked.get() == 3
+
+
+def test_no_answer_is_told_from_a_failure(tmp_path: Path) -> None:
+    ssh = Ssh(variables={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    program, pc1 = tmp_path / "ssh", SshHost(name="pc1")
+    for script, kind, words in (
+        ("echo refused >&2; exit 255", UnreachableError, "pc1 cannot be reached: refused"),
+        ("echo wrong >&2; exit 1", SshError, "^pc1: wrong$"),
+        ("exec sleep 60", UnreachableError, "pc1 gave no answer in 0 s"),
+    ):
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        with pytest.raises(kind, match=words) as caught:
+            ssh.ask(pc1, "true", limit_s=0.4)
+        assert type(caught.value) is kind
+    with pytest.raises(SshError, match="install OpenSSH"):
+        Ssh(variables={"PATH": str(tmp_path / "empty")}).ask(pc1, "true")
+    assert client.CONNECT_WITHIN_S < client.ANSWER_WITHIN_S
+
+
+@pytest.fixture
+def tagged() -> Iterator[subprocess.Popen[bytes]]:
+    words = ["sh", "-c", "env -u DDP_SSH_START sleep 100 & echo up; wait"]
+    process = subprocess.Popen(words, env={**os.environ, scripts.TAG: "t:0"}, stdout=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == b"up\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_what_has_a_tag_is_killed_with_all_below_it(
+    tagged: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reap.tagged("t:1") == set() and len(found := reap.tagged("t:0")) == 2
+    monkeypatch.setattr(sys, "argv", ["reap", "t:0"])
+    reap.main()
+    assert capsys.readouterr().out == "2\n" and tagged.wait(10) == -9
+    assert not any(reap._is_living(each) for each in found)
+
+
+@pytest.mark.parametrize("handle", [None, "x", {}, {"tag": "", "hosts": ["a"]}, {"tag": "t", "hosts": [1]}])
+def test_a_handle_that_names_no_start(handle: object) -> None:
+    assert Start.of(handle) is None  # type: ignore[arg-type]
+
+
+def test_a_handle_names_its_start() -> None:
+    start = Start(tag="t", hosts=("a", "b"))
+    assert Start.of(start.handle) == start

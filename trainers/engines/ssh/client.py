@@ -1,0 +1,90 @@
+"""OpenSSH's own program, as the person would type it: their keys, their ~/.ssh/config, their jump hosts."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+
+from trainers.engines.ssh.site import SshHost
+from trainers.machine import environment
+
+CONNECT_WITHIN_S = 5
+ANSWER_WITHIN_S = 8.0
+# So ssh ends when it could not connect, or lost the connection.
+_NO_CONNECTION = 255
+
+
+class SshError(OSError):
+    """A host that did what it was told to not, or not in time; the text names it."""
+
+
+class UnreachableError(SshError):
+    """A host that did not answer: what has become of what runs there is not known."""
+
+
+class Ssh:
+    """Runs scripts on hosts; safe to be used by several threads.
+
+    Args:
+        config: a file in place of ~/.ssh/config; empty: that one.
+        variables: of ssh's environment, in addition to this process's.
+    """
+
+    def __init__(self, config: str = "", variables: Mapping[str, str] | None = None) -> None:
+        self._options = ["-F", config] if config else []
+        self._variables = dict(variables or {})
+
+    def ask(self, host: SshHost, script: str, *, limit_s: float = ANSWER_WITHIN_S) -> str:
+        """Run a shell script on a host and return what it prints.
+
+        It is sent on standard input: neither a login shell nor a list of processes there sees it.
+
+        Raises:
+            UnreachableError: when the host does not answer in time.
+            SshError: when the script fails; with its last line on standard error.
+        """
+        asked = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_WITHIN_S}"]
+        alive = ["-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=3"]
+        done = self._run([*asked, *alive, "-T", "--", host.name, "sh"], host, script, limit_s)
+        if done.returncode == _NO_CONNECTION:
+            raise UnreachableError(f"{host.name} cannot be reached: {_last_line(done.stderr) or 'no answer'}")
+        if done.returncode:
+            words = _last_line(done.stderr) or f"its shell ended with {done.returncode}"
+            raise SshError(f"{host.name}: {words}")
+        return done.stdout
+
+    def address_of(self, host: SshHost) -> str:
+        """Return by what name or address ssh reaches a host; nothing is sent.
+
+        Raises:
+            SshError: when ssh's configuration cannot be used.
+        """
+        done = self._run(["-G", "--", host.name], host, "", ANSWER_WITHIN_S)
+        if done.returncode:
+            raise SshError(f"{host.name}: {_last_line(done.stderr) or 'ssh -G has failed'}")
+        pairs = (line.partition(" ") for line in done.stdout.splitlines())
+        return next((value for key, _, value in pairs if key == "hostname"), host.name)
+
+    def _run(
+        self, arguments: Sequence[str], host: SshHost, given: str, limit_s: float
+    ) -> subprocess.CompletedProcess[str]:
+        try:
+            return subprocess.run(
+                ["ssh", *self._options, *arguments],
+                env=environment.for_a_child(self._variables, keep=("SSH_AUTH_SOCK",)),
+                input=given,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=limit_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise UnreachableError(f"{host.name} gave no answer in {limit_s:.0f} s") from error
+        except FileNotFoundError as error:
+            raise SshError("there is no ssh here: install OpenSSH's client") from error
+
+
+def _last_line(text: str) -> str:
+    lines = text.strip().splitlines()
+    return lines[-1].strip() if lines else ""

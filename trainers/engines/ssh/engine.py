@@ -1,0 +1,306 @@
+"""Runs on a few PCs by SSH: a launcher on each of a run's hosts, one run at a time on each host.
+
+The hosts share the folder of the runs, so what becomes of a run is read there; by SSH its launchers are
+started, asked for and ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from trainers.contract import events, tickets
+from trainers.contract import status as status_file
+from trainers.contract.config import Config, Problem
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import Handle, Status
+from trainers.contract.tickets import Ticket
+from trainers.engines.base import Capacity, Engine, HostReport, Launch, StartError
+from trainers.engines.local import final_events
+from trainers.engines.slurm import stop_watch
+from trainers.engines.ssh import scripts, site
+from trainers.engines.ssh.client import Ssh, SshError
+from trainers.engines.ssh.hosts import Hosts
+from trainers.engines.ssh.lost_hosts import LostHosts
+from trainers.engines.ssh.starts import Start
+from trainers.engines.true_status import true_status
+from trainers.machine import environment
+from trainers.machine.clock import now_unix_s
+
+NAME = "ssh"
+POLL_S = 0.2
+START_LIMIT_S = 20.0
+OWNED_WITHIN_S = 60.0
+REAP_LIMIT_S = 20.0
+# Below those that Linux gives to whoever asks for any port, gloo among them: 32768 and up.
+FIRST_PORT, NUM_PORTS = 29_600, 3_000
+DEAF_MESSAGE = "The first host of this run did not react to Stop, so all its processes were killed."
+KILLED_MESSAGE = "The run was killed with all its processes."
+
+
+class SshLaunch(Launch):
+    """Launchers that were started."""
+
+    def __init__(self, engine: SshEngine, run: RunDirectory, start: Start) -> None:
+        self._engine = engine
+        self._run = run
+        self.start = start
+
+    def wait_until_owned(self) -> None:
+        """Wait until the first host's launcher has written its own status."""
+        deadline = time.monotonic() + OWNED_WITHIN_S
+        while not _is_owned(self._run):
+            is_gone = self._engine.is_alive(self._run, self.start.handle) is False
+            if is_gone and _is_owned(self._run):
+                return
+            if is_gone or time.monotonic() > deadline:
+                self._engine.reap(self.start)
+                words = _last_words(self._run) or "its launcher said nothing"
+                raise StartError(
+                    f"run {self._run.run_id} could not be started on {self.start.hosts[0]}: {words}"
+                )
+            time.sleep(POLL_S)
+
+    def wait_for_end(self) -> None:
+        """Wait until no host has a launcher of it; one that does not answer is asked again and again."""
+        while self._engine.is_anywhere(self.start):
+            time.sleep(POLL_S)
+
+
+class SshEngine(Engine):
+    """The hosts of one site file, as the person who started this program reaches them.
+
+    Args:
+        site_file: its table [ssh] names the hosts.
+
+    Raises:
+        SiteError: when it cannot be used.
+    """
+
+    name = NAME
+    # None that runs wait in: one that finds too few free hosts is refused.
+    has_queue = True
+    has_hosts = True
+
+    def __init__(self, site_file: Path, *, variables: Mapping[str, str] | None = None) -> None:
+        self._site_file = site_file
+        read = site.read(site_file)
+        self.hosts = Hosts(read.hosts, Ssh(read.config, variables))
+        self._lost = LostHosts(self.hosts, self._status_of, self.reap)
+
+    def capacity(self) -> Capacity:
+        """Return what each host has at least, of those that answer.
+
+        Raises:
+            SshError: when none does.
+        """
+        said = self.hosts.capacities()
+        known = [each for each in said.values() if not isinstance(each, SshError)]
+        if not known:
+            raise SshError("; ".join(str(each) for each in said.values()))
+        num_gpus = min(len(each.gpus) for each in known)
+        gpus = [gpu for each in known for gpu in each.gpus[:num_gpus]]
+        return Capacity(
+            num_nodes=len(said),
+            num_gpus=num_gpus,
+            num_cores=min(each.num_cores for each in known),
+            gpu_names=tuple(gpu.name for gpu in gpus),
+            gpu_memory_bytes=min((gpu.memory_bytes for gpu in gpus), default=None),
+            memory_bytes=min(each.memory_bytes for each in known),
+            place="each host",
+        )
+
+    def check(self, config: Config) -> list[Problem]:
+        """Return what the hosts cannot do now: a host trains one run at a time."""
+        most = len(self.hosts.by_name)
+        if config.num_nodes > most:
+            allowed = f"1 to {most}: as many hosts there are"
+            return [Problem(field="num_nodes", value=config.num_nodes, allowed=allowed)]
+        users = self.hosts.users()
+        free = _free(users)
+        if config.num_nodes <= len(free):
+            return []
+        allowed = f"{'1 to ' if len(free) > 1 else ''}{len(free)} now: {_why_not(users)}"
+        return [Problem(field="num_nodes", value=config.num_nodes, allowed=allowed)]
+
+    def start(self, run: RunDirectory, ticket: Ticket) -> Launch:
+        """Start a run on as many hosts as it needs."""
+        assert ticket.grant is not None, "a run is started when it was given what it needs"
+        return self.launch(run, ticket.resume_step, token=ticket.grant.token)
+
+    def launch(self, run: RunDirectory, resume_step: int | None, *, token: str | None) -> SshLaunch:
+        """Start a run on the first hosts that are free.
+
+        Args:
+            token: of the ticket that it is started with; None: by hand.
+
+        Raises:
+            OSError: when too few hosts are free, one cannot start it, or its files cannot be written.
+            ValueError: when it may not be started.
+        """
+        lock = run.acquire_lock()
+        try:
+            tickets.claim(run, token)
+            config = run.read_config()
+            run.logs.mkdir(exist_ok=True)
+            start = Start(
+                tag=f"{run.run_id[:40]}-{secrets.token_hex(6)}", hosts=tuple(self._take(config.num_nodes))
+            )
+            self._start_on_all(run, start, resume_step)
+            status = Status(state="starting", engine=NAME, handle=start.handle)
+            run.write_status(replace(status, last_seen_unix_s=now_unix_s()))
+            tickets.leave_line(run)
+            return SshLaunch(self, run, start)
+        finally:
+            os.close(lock)
+
+    def is_alive(self, run: RunDirectory, handle: Handle) -> bool | None:
+        """Ask the first host; None while it does not answer."""
+        start = Start.of(handle)
+        if start is None:
+            return False
+        has_it = self.hosts.has_start(start.hosts[0], start.tag)
+        if has_it is None:
+            self._lost.watch(run, start)
+        return has_it
+
+    def is_anywhere(self, start: Start) -> bool:
+        """Tell whether a host may still have a launcher of a start: has it, or does not answer."""
+        return any(self.hosts.has_start(name, start.tag) is not False for name in start.hosts)
+
+    def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
+        """Have a run end by a command in its folder, as by the page's button."""
+        command_id = run.append_command("stop", save=save, **({"why": why} if why else {}))
+        stop_watch.watch(
+            run, lambda: self._status_of(run), lambda status: self._end(run, status, DEAF_MESSAGE)
+        )
+        return command_id
+
+    def kill(self, run: RunDirectory) -> None:
+        """Kill all processes of a run on all its hosts, and say what they cannot say any more."""
+        status = self._status_of(run)
+        if status.state in events.LIVE_STATES:
+            self._end(run, status, KILLED_MESSAGE)
+
+    def reap(self, start: Start) -> Sequence[str]:
+        """Kill all processes of a start; return the hosts that did not answer, or could not, and why."""
+        wanted = {
+            name: scripts.reap(self.hosts.by_name[name], start.tag, node)
+            for node, name in enumerate(start.hosts)
+            if name in self.hosts.by_name
+        }
+        said = self.hosts.on_each(wanted, REAP_LIMIT_S)
+        self.hosts.forget()
+        return [str(each) for each in said.values() if isinstance(each, SshError)]
+
+    def logs(self, run: RunDirectory) -> list[Path]:
+        """Return the ranks' logs, then the torchruns' and the launchers'."""
+        return [
+            path
+            for kind in ("rank_*.log", "torchrun*.log", "supervisor*.log")
+            for path in sorted(run.logs.glob(kind), key=lambda path: (len(path.name), path.name))
+        ]
+
+    def command(self, config: Config, run_dir: Path | str, resume_step: int | None = None) -> list[str]:
+        """Return the command that starts the same run by hand."""
+        what = (
+            ["--config", json.dumps(config.changed())]
+            if resume_step is None
+            else ["--resume", str(resume_step)]
+        )
+        module = [sys.executable, "-m", "trainers.engines.ssh.start"]
+        return [*module, str(run_dir), "--site", str(self._site_file), *what]
+
+    def host_reports(self, runs_dir: Path) -> Sequence[HostReport]:
+        """Ask all hosts at once."""
+        return self.hosts.report(runs_dir)
+
+    def _take(self, num_hosts: int) -> list[str]:
+        self.hosts.forget()
+        users = self.hosts.users()
+        free = _free(users)
+        if len(free) < num_hosts:
+            raise SshError(f"it needs {num_hosts} hosts, and {len(free)} are free: {_why_not(users)}")
+        return free[:num_hosts]
+
+    def _start_on_all(self, run: RunDirectory, start: Start, resume_step: int | None) -> None:
+        """Start a launcher on each host; where one cannot, end the others.
+
+        Raises:
+            SshError: naming the host.
+        """
+        head, port = self.hosts.address_of(start.hosts[0]), FIRST_PORT + secrets.randbelow(NUM_PORTS)
+        wanted = {}
+        for node, name in enumerate(start.hosts):
+            command = [
+                *("-m", "trainers.engines.several_nodes.node", str(run.path.resolve())),
+                *("--engine", NAME, "--handle", json.dumps(start.handle), "--start", start.tag),
+                *("--node-rank", str(node), "--num-nodes", str(len(start.hosts))),
+                *("--head", head, "--port", str(port)),
+                *([] if resume_step is None else ["--resume", str(resume_step)]),
+            ]
+            variables = _for_notifying() if node == 0 else {}
+            host = self.hosts.by_name[name]
+            wanted[name] = scripts.start(host, run.path.resolve(), start.tag, node, command, variables)
+        said = self.hosts.on_each(wanted, START_LIMIT_S)
+        self.hosts.forget()
+        if failed := [str(each) for each in said.values() if isinstance(each, SshError)]:
+            self.reap(start)
+            raise SshError("; ".join(failed))
+
+    def _status_of(self, run: RunDirectory) -> Status:
+        return true_status(run, lambda run, status: self.is_alive(run, status.handle))
+
+    def _end(self, run: RunDirectory, status: Status, message: str) -> None:
+        """Kill a run's processes, and write its final events and status."""
+        start = Start.of(status.handle)
+        assert start is not None, "a live run of this engine has a start"
+        if silent := self.reap(start):
+            message += f" {'; '.join(silent)}: what is left there ends by itself, when it hears no other."
+        lock = run.acquire_lock()
+        try:
+            recorded = status_file.read(run.status) or status
+            if recorded.ended_unix_s is not None:
+                return  # the run had its last word
+            final_events.say(run, [("state", {"state": "stopped", "reason": message})])
+            run.write_status(replace(recorded, state="stopped", error=None, ended_unix_s=now_unix_s()))
+        finally:
+            os.close(lock)
+
+
+def _free(users: Mapping[str, str | SshError]) -> list[str]:
+    return [name for name, run_id in users.items() if run_id == ""]
+
+
+def _why_not(users: Mapping[str, str | SshError]) -> str:
+    """Say what the hosts do that are not free."""
+    words = [
+        str(user) if isinstance(user, SshError) else f"{name} trains {user}"
+        for name, user in users.items()
+        if user != ""
+    ]
+    return "; ".join(words) or "the others were taken a moment ago"
+
+
+def _for_notifying() -> Mapping[str, str]:
+    return {name: os.environ[name] for name in sorted(environment.FOR_NOTIFYING) if name in os.environ}
+
+
+def _is_owned(run: RunDirectory) -> bool:
+    recorded = status_file.read(run.status)
+    return recorded is not None and recorded.started_unix_s is not None
+
+
+def _last_words(run: RunDirectory) -> str:
+    """Return the last line that the first host's launcher has printed."""
+    try:
+        lines = (run.logs / "supervisor.log").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return lines[-1][:500] if lines else ""

@@ -1,0 +1,106 @@
+"""Sees to it that a run whose first host is gone is said to have failed.
+
+That host keeps the run's status, so nobody else would say so. It is gone when two things say so for a while:
+it does not answer by SSH, and its launcher reports nothing in the run's folder. One of them alone may be a
+network that is down for a moment. When it is back, what is left there is killed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from trainers.contract import events
+from trainers.contract import status as status_file
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import Status
+from trainers.engines.local import final_events
+from trainers.engines.local.diagnosis.autopsy import Cause
+from trainers.engines.local.stopping.run_guard import NODE_LOST
+from trainers.engines.several_nodes.reports import NodesFolder
+from trainers.engines.ssh.hosts import Hosts
+from trainers.engines.ssh.starts import Start
+from trainers.machine.clock import now_unix_s
+
+log = logging.getLogger(__name__)
+
+POLL_S = 1.0
+# A launcher reports each second. Two signs agree, so it need not be as long as where there is but one.
+SILENT_FOR_S = 15.0
+HINT = "See to that host: its power, its network, its sshd. The other hosts have ended their part."
+
+
+class LostHosts:
+    """Watches the runs whose first host did not answer.
+
+    Args:
+        read_status: returns a run's true state.
+        reap: kills all processes of a start.
+    """
+
+    def __init__(
+        self, hosts: Hosts, read_status: Callable[[RunDirectory], Status], reap: Callable[[Start], object]
+    ) -> None:
+        self._hosts = hosts
+        self._read_status = read_status
+        self._reap = reap
+        self._watched: set[str] = set()
+        self._lock = threading.Lock()
+
+    def watch(self, run: RunDirectory, start: Start) -> None:
+        """Watch a run whose first host did not answer; returns at once."""
+        with self._lock:
+            if start.tag in self._watched:
+                return
+            self._watched.add(start.tag)
+        name = f"lost-{run.run_id}"
+        threading.Thread(target=self._watch, args=(run, start), name=name, daemon=True).start()
+
+    def _watch(self, run: RunDirectory, start: Start) -> None:
+        try:
+            if self._is_lost(run, start):
+                self._conclude(run, start)
+                while self._hosts.has_start(start.hosts[0], start.tag) is None:
+                    time.sleep(POLL_S)
+                self._reap(start)
+        except (OSError, ValueError) as error:
+            log.warning("what has become of %s cannot be found out: %s", run.run_id, error)
+        finally:
+            with self._lock:
+                self._watched.discard(start.tag)
+
+    def _is_lost(self, run: RunDirectory, start: Start) -> bool:
+        """Wait until the host answers, the run has ended, or all is silent for too long."""
+        folder = NodesFolder(run, start.tag)
+        newest, heard_at = folder.read("0"), time.monotonic()
+        while self._hosts.has_start(start.hosts[0], start.tag) is None:
+            report = folder.read("0")
+            if report != newest:
+                newest, heard_at = report, time.monotonic()
+            if self._read_status(run).state not in events.LIVE_STATES:
+                return False
+            if time.monotonic() - heard_at > SILENT_FOR_S:
+                return True
+            time.sleep(POLL_S)
+        return False
+
+    def _conclude(self, run: RunDirectory, start: Start) -> None:
+        """Write the final events and status of a run, in place of its first host."""
+        lock = run.acquire_lock()  # its holder would be alive
+        try:
+            recorded = status_file.read(run.status)
+            if recorded is None or recorded.ended_unix_s is not None or recorded.handle != start.handle:
+                return
+            name = start.hosts[0]
+            message = f"Node 0 ({name}) is lost: it does not answer by SSH, and reports nothing any more."
+            hint = f"{HINT} {final_events.what_is_kept(run, None)}"
+            cause = Cause(code=NODE_LOST, message=message, hint=hint)
+            final_events.say(run, final_events.of_an_end("failed", message, cause, (), is_said=False))
+            status = replace(recorded, state="failed", error=f"{message} {hint}")
+            run.write_status(replace(status, ended_unix_s=now_unix_s()))
+        finally:
+            os.close(lock)

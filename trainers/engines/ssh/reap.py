@@ -1,0 +1,60 @@
+"""Kills all that is left of a start of a run on this host; prints how many processes that were.
+
+python -m trainers.engines.ssh.reap TAG
+
+They are found by the tag in their environment, and below those that have it: a rank that gave itself another
+title may not show its own environment any more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+
+import psutil
+
+from trainers.engines.ssh.scripts import TAG
+
+GIVES_UP_AFTER_S = 10.0
+POLL_S = 0.05
+
+
+def main() -> None:
+    """Kill until none is left; exit with 1 where some cannot be killed."""
+    parser = argparse.ArgumentParser(description="End all processes of a start of a run on this host.")
+    parser.add_argument("tag")
+    tag = parser.parse_args().tag
+    killed: set[psutil.Process] = set()
+    deadline = time.monotonic() + GIVES_UP_AFTER_S
+    while found := tagged(tag):
+        if time.monotonic() > deadline:
+            sys.exit(f"processes that cannot be ended: {', '.join(str(each.pid) for each in found)}")
+        for process in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        killed |= found
+        time.sleep(POLL_S)
+    print(len(killed))
+
+
+def tagged(tag: str) -> set[psutil.Process]:
+    """Return the living processes of this person that have a tag, and all below them."""
+    found: set[psutil.Process] = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(TAG) == tag:
+                found |= {process, *process.children(recursive=True)}
+    return {process for process in found if _is_living(process)}
+
+
+def _is_living(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+if __name__ == "__main__":
+    main()

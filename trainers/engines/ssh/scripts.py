@@ -1,0 +1,143 @@
+"""What is done on a host, as scripts for its `sh`; every value in them is quoted.
+
+A launcher holds a lock of its host for as long as it lives, whatever ends it: the kernel lets go of it. In
+that file stands which start of which run has it. So a host has one run at a time, and whether a launcher
+lives is never told by a process number, which another process may have by now.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainers.engines.ssh.site import SshHost
+
+# In the environment of a launcher, and so of all below it.
+TAG = "DDP_SSH_START"
+
+_LOCK = """\
+folder=${XDG_CACHE_HOME:-$HOME/.cache}/ddp-web
+lock=$folder/$(uname -n).lock
+"""
+_START = """\
+set -u
+umask 077
+say() { echo "$1" >&2; exit 1; }
+{lock}
+mkdir -p "$folder" || say "its cache folder cannot be written"
+cd {project} || say {no_project}
+[ -x {python} ] || say {no_python}
+[ -d {run} ] || say {no_run}
+exec 9>>"$lock"
+flock -w 2 9 || say "it trains $(cut -d ' ' -f 2 "$lock"): one run at a time"
+printf '%s %s\\n' {tag} {run_id} >"$lock"
+{exports}
+setsid {command} </dev/null >>{log} 2>&1 &
+sed 's/.*) //' "/proc/$!/stat" | cut -d ' ' -f 20 | sed "s/^/$! /"
+"""
+_STATE = """\
+{lock}
+[ -e "$lock" ] || exit 0
+flock -n -s "$lock" true || cat "$lock"
+"""
+_CAPACITY = """\
+unset OMP_NUM_THREADS
+echo "cores $(nproc)"
+sed -n 's/^MemTotal: *\\([0-9]*\\) kB/memory_kib \\1/p' /proc/meminfo
+if command -v nvidia-smi >/dev/null; then
+  nvidia-smi --query-gpu=memory.total,name --format=csv,noheader,nounits | sed 's/^/gpu /'
+fi
+"""
+_REAP = """\
+cd {project} || exit 1
+exec {command}
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One GPU of a host."""
+
+    name: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostCapacity:
+    """What a host has."""
+
+    num_cores: int
+    memory_bytes: int
+    gpus: tuple[Gpu, ...]
+
+
+def start(
+    host: SshHost, run_dir: Path, tag: str, node: int, command: Sequence[str], variables: Mapping[str, str]
+) -> str:
+    """Return the script that starts a launcher in a session of its own, and prints its number and start time.
+
+    Args:
+        command: arguments of Python.
+    """
+    ending = f"_{node}" if node else ""
+    exports = {**variables, TAG: f"{tag}:{node}"}
+    return filled(
+        _START,
+        lock=_LOCK,
+        project=shlex.quote(host.project_there),
+        no_project=shlex.quote(f"there is no folder {host.project_there} there: this project must be there"),
+        python=shlex.quote(host.python_there),
+        no_python=shlex.quote(f"there is no {host.python_there} there"),
+        run=shlex.quote(str(run_dir)),
+        no_run=shlex.quote(f"it does not see the run's folder {run_dir}: is it shared?"),
+        tag=shlex.quote(tag),
+        run_id=shlex.quote(run_dir.name),
+        exports="\n".join(f"export {name}={shlex.quote(value)}" for name, value in exports.items()),
+        command=shlex.join([host.python_there, *command]),
+        log=shlex.quote(str(run_dir / "logs" / f"supervisor{ending}.log")),
+    )
+
+
+def state() -> str:
+    """Return the script that prints the tag and the run of the launcher that lives, or nothing."""
+    return filled(_STATE, lock=_LOCK)
+
+
+def capacity() -> str:
+    """Return the script that prints what a host has."""
+    return _CAPACITY
+
+
+def read_capacity(said: str) -> HostCapacity:
+    """Return what a host has said of itself.
+
+    Raises:
+        ValueError: when that makes no sense.
+    """
+    rows = [line.partition(" ") for line in said.splitlines()]
+    values = {key: value for key, _, value in rows if key in ("cores", "memory_kib")}
+    if not values.get("cores", "").isdecimal() or not values.get("memory_kib", "").isdecimal():
+        raise ValueError(f"it says {json.dumps(said[:200])} of its cores and memory")
+    gpus = []
+    for key, _, value in rows:
+        memory, _, name = value.partition(", ")
+        if key == "gpu" and memory.strip().isdecimal():
+            gpus.append(Gpu(name=name.strip(), memory_bytes=int(memory) * 2**20))
+    return HostCapacity(
+        num_cores=int(values["cores"]), memory_bytes=int(values["memory_kib"]) * 2**10, gpus=tuple(gpus)
+    )
+
+
+def reap(host: SshHost, tag: str, node: int) -> str:
+    """Return the script that kills all processes of a start on a host, and prints how many they were."""
+    command = [host.python_there, "-m", "trainers.engines.ssh.reap", f"{tag}:{node}"]
+    return filled(_REAP, project=shlex.quote(host.project_there), command=shlex.join(command))
+
+
+def filled(script: str, **values: str) -> str:
+    """Return a script with its values; the braces of the shell's own stay what they are."""
+    return re.sub(rf"\{{({'|'.join(values)})\}}", lambda found: values[found[1]], script)
