@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from ddp_gui.events import event_reader
+from ddp_gui.events import event_reader, node_rows
 from ddp_gui.events.analysis import pace as pace_of
 from ddp_gui.events.run_view import RunView
 from ddp_gui.events.series import Series
@@ -34,6 +34,7 @@ def message_for(
     """Return what a client with the cursor `since` has not seen; a whole snapshot if necessary."""
     with view.lock:
         series = view.series
+        series.ranks_a_node = ranks_a_node = max(1, view.config.world_size // view.config.num_nodes)
         behind = series.next_seq - since
         is_snapshot = since < 0 or behind > MAX_DELTA_EVENTS or behind < 0 or since <= series.rewound_at_seq
         first = 0 if is_snapshot else since
@@ -47,10 +48,12 @@ def message_for(
         for kind in ("ranks", "devices", "sample"):
             newest = series.latest.get(kind)
             if newest is not None and newest["seq"] >= first:
-                message[kind] = newest if kind == "sample" else newest[kind]
+                message[kind] = newest if kind == "sample" else _shown(newest[kind], chart_view, ranks_a_node)
+        if view.config.num_nodes > 1 and ("ranks" in message or "devices" in message):
+            message["nodes"] = node_rows.of_run(series.latest, view.config.num_nodes, view.config.world_size)
         now = Known(view)
         if is_snapshot or known is None or now.rank_history is not known.rank_history:
-            message["rank_history"] = now.rank_history
+            message["rank_history"] = _shown(now.rank_history, chart_view, ranks_a_node)
         if is_snapshot or known is None or now.checkpoints is not known.checkpoints:
             message["checkpoints"] = now.checkpoints
         if is_snapshot or known is None or now.insights is not known.insights:
@@ -63,6 +66,11 @@ def message_for(
                 "class_names": series.plan.get("class_names"),
             }
         return message
+
+
+def _shown(entries: list[Payload], chart_view: ChartView, ranks_a_node: int) -> list[Payload]:
+    """Return the entries of ranks that a viewer looks at one by one."""
+    return [entry for entry in entries if chart_view.shows(entry["rank"], ranks_a_node)]
 
 
 class Known:

@@ -68,6 +68,7 @@ class Series:
 
     Attributes:
         planned_at_step: from here on the newest plan's global batch holds.
+        ranks_a_node: how many ranks each machine has.
     """
 
     def __init__(self) -> None:
@@ -89,6 +90,7 @@ class Series:
         self._fold = Fold()
         self._recent: list[tuple[float, int]] = []
         self.planned_at_step = 0
+        self.ranks_a_node = 1
 
     def feed(self, batch: Iterable[Event]) -> None:
         """Add new events, in the order of the file."""
@@ -126,7 +128,8 @@ class Series:
             evaluated, 0, evaluated.length, {name: name for name in evaluated.fields}, chart_view
         )
         for rank, table in self.devices.items():
-            traces |= _all_of(table, 0, table.length, _of_rank(rank), ChartView(axis="time"))
+            if chart_view.shows(rank, self.ranks_a_node):
+                traces |= _all_of(table, 0, table.length, _of_rank(rank), ChartView(axis="time"))
         return traces
 
     def delta(self, since_seq: int, chart_view: ChartView = PLAIN_VIEW) -> dict[str, Trace]:
@@ -141,8 +144,9 @@ class Series:
             evaluated, first, evaluated.length, {name: name for name in evaluated.fields}, chart_view
         )
         for rank, table in self.devices.items():
-            first = table.since(since_seq)
-            traces |= _all_of(table, first, table.length, _of_rank(rank), ChartView(axis="time"), most)
+            if chart_view.shows(rank, self.ranks_a_node):
+                first = table.since(since_seq)
+                traces |= _all_of(table, first, table.length, _of_rank(rank), ChartView(axis="time"), most)
         return traces
 
     def range(self, low: float, high: float, chart_view: ChartView = PLAIN_VIEW) -> dict[str, Trace]:

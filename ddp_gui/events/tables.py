@@ -31,11 +31,17 @@ class ChartView:
         axis: the x axis: the optimizer step, or the seconds since the start.
         smoothing: the span, in steps, of the exponential moving averages; 0: none.
         smoothed: the columns with a moving average, of the steps themselves and not of the points drawn.
+        nodes: of a run on several machines, those whose ranks are shown one by one; None: all.
     """
 
     axis: Axis = "step"
     smoothing: int = 0
     smoothed: tuple[str, ...] = ("loss",)
+    nodes: frozenset[int] | None = None
+
+    def shows(self, rank: int, ranks_a_node: int) -> bool:
+        """Tell whether a rank is shown by itself."""
+        return self.nodes is None or rank // ranks_a_node in self.nodes
 
 
 PLAIN_VIEW = ChartView()

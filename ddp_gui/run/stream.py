@@ -35,10 +35,18 @@ def view_or_404(store: RunStore, run_id: str) -> RunView:
         raise HTTPException(status_code=404, detail=str(error)) from error
 
 
-def view_from(axis: Axis = "step", smoothing: int = 0, smooth_throughput: bool = False) -> ChartView:
+# The machines whose ranks are asked for one by one, such as 0,3; nothing: all.
+Nodes = Annotated[str | None, Query(pattern=r"^[\d,]*$", max_length=5_000)]
+
+
+def view_from(
+    axis: Axis = "step", smoothing: int = 0, smooth_throughput: bool = False, nodes: Nodes = None
+) -> ChartView:
     """Return the chart settings in a request's query."""
     smoothed = ("loss", "throughput") if smooth_throughput else ("loss",)
-    return ChartView(axis=axis, smoothing=min(max(0, smoothing), MAX_SMOOTHING), smoothed=smoothed)
+    shown = None if nodes is None else frozenset(int(node[:5]) for node in nodes.split(",") if node)
+    smoothing = min(max(0, smoothing), MAX_SMOOTHING)
+    return ChartView(axis=axis, smoothing=smoothing, smoothed=smoothed, nodes=shown)
 
 
 # The client's position in a file or in a run's events; -1: none yet.

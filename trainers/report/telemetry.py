@@ -88,9 +88,7 @@ class Telemetry:
         self._board: SampleBoard | None = None
         self._file: MemoryFile | None = None
         self._is_first_read = True
-        # One rank of each machine says its name, where there are several.
-        is_named = world.local_rank == 0 and not is_one_machine()
-        self._host = {"host": socket.gethostname()} if is_named else {}
+        self._host: dict[str, str] = {}
         self.thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
     def start(self) -> None:
@@ -103,6 +101,8 @@ class Telemetry:
         if world.local_rank == 0:
             # torchrun numbers the ranks of one machine without gaps.
             self._board, self._file = sample_board.make(int(os.environ["LOCAL_WORLD_SIZE"]))
+            # One rank of each machine says its name, where there are several.
+            self._host = {} if is_one_machine() else {"host": socket.gethostname()}
         mine = None if self._file is None else self._file.address
         address = gather_json(mine, world.slow_group)[world.rank - world.local_rank]
         if self._board is None:

@@ -1,6 +1,6 @@
 // Every GPU or CPU rank as small multiples: the same few curves for each, with their values now.
 
-import { byNode, NodeGroups, outstanding } from "./nodes.js";
+import { NodeGroups } from "./nodes.js";
 import { dropBeyond } from "./rank_cards.js";
 import { el, section, setAttribute, setText, svg } from "../shared/dom.js";
 import { bytes, LIVE_STATES, UNKNOWN } from "../shared/format.js";
@@ -26,12 +26,13 @@ const MEASURES = {
 };
 
 export class DevicesPanel {
-  constructor() {
+  /** @param {() => void} onToggle is told when a machine's row is opened or closed */
+  constructor(onToggle = () => {}) {
     this.cards = new Map();
     this.devices = new Map();
     this.drawnAt = -Infinity;
     this.list = el("div", { class: "ddp-devices-list" });
-    this.groups = new NodeGroups(this.list, this.cards, () => this.draw());
+    this.groups = new NodeGroups(this.list, this.cards, onToggle);
     this.empty = el(
       "p",
       { class: "ddp-empty" },
@@ -41,11 +42,11 @@ export class DevicesPanel {
     this.title = this.element.querySelector("h2");
   }
 
-  update(traces, devices, isSnapshot, head) {
+  update(traces, devices, nodes, isSnapshot, head) {
     const numRanks = head.num_ranks;
     const isOver = !LIVE_STATES.has(head.state);
     this.groups.resize(numRanks, head.num_nodes);
-    this.groups.noteHosts(devices);
+    if (nodes) this.sayNodes(nodes);
     dropBeyond(this.devices, numRanks);
     for (const device of devices ?? []) if (device.rank < numRanks) this.devices.set(device.rank, device);
     const now = performance.now();
@@ -60,20 +61,12 @@ export class DevicesPanel {
     this.empty.hidden = ranks.length > 0;
     const isCuda = [...this.devices.values()].some((device) => device.kind === "cuda");
     setText(this.title, isCuda ? "Every GPU" : "Every CPU rank");
-    this.drawn = { traces, ranks };
-    this.draw();
-  }
-
-  draw() {
-    if (this.drawn === undefined) return;
-    const { traces, ranks } = this.drawn;
     if (ranks.some((rank) => !this.cards.has(rank))) this.addCards(ranks);
     const open = ranks.filter((rank) => this.groups.isOpen(rank));
     const highest = this.highest(traces, open);
     for (const rank of open) {
-      this.cards.get(rank).update(traces, this.devices.get(rank), highest, this.isOver);
+      this.cards.get(rank).update(traces, this.devices.get(rank), highest, isOver);
     }
-    this.sayNodes();
   }
 
   addCards(ranks) {
@@ -82,27 +75,19 @@ export class DevicesPanel {
   }
 
   /** How busy each machine is, and its rank that is least so: the others wait for one that is slow, or idles. */
-  sayNodes() {
-    const words = new Map();
-    const idle = new Map();
-    for (const [node, entries] of byNode(this.devices, (rank) => this.groups.nodeOf(rank))) {
-      const known = entries.filter(([, device]) => device.utilization_percent !== null);
-      const memory = entries.reduce((sum, [, device]) => sum + (device.memory_used_bytes ?? 0), 0);
-      const held = `${entries.length} rank${entries.length === 1 ? "" : "s"}, memory ${bytes(memory)}`;
-      if (known.length === 0) {
-        words.set(node, held);
-        continue;
-      }
-      const [rank, least] = known.reduce((a, b) =>
-        b[1].utilization_percent < a[1].utilization_percent ? b : a,
-      );
-      const mean = known.reduce((sum, [, device]) => sum + device.utilization_percent, 0) / known.length;
-      const lowest = least.utilization_percent;
-      words.set(node, `${held}, busy ${percent(mean)}, least rank ${rank}: ${percent(lowest)}`);
-      idle.set(node, 100 - lowest);
-    }
-    const worst = outstanding(idle, (most, next) => most - next >= LESS_BUSY_PERCENT);
-    this.groups.say(words, worst, "least busy");
+  sayNodes(rows) {
+    this.groups.say(
+      rows,
+      ({ num_ranks: ranks, memory_bytes: memory, busy_percent: busy, idlest, idlest_percent: least }) => {
+        const held = `${ranks} rank${ranks === 1 ? "" : "s"}, memory ${bytes(memory)}`;
+        return busy === null
+          ? held
+          : `${held}, busy ${percent(busy)}, least rank ${idlest}: ${percent(least)}`;
+      },
+      ({ idlest_percent: least }) => (least === null ? null : 100 - least),
+      (most, next) => most - next >= LESS_BUSY_PERCENT,
+      "least busy",
+    );
   }
 
   /** The highest value of each measure over all ranks: the cards share their scales. */

@@ -42,9 +42,11 @@ export class MemoryPanel {
     if (memory) this.draw(null);
   }
 
-  update(ranks, deviceKind) {
+  /** Of a run on several machines the ranks may not all be here, but what is known of each machine is. */
+  update(ranks, deviceKind, nodes) {
     if (!this.predicted || !ranks) return;
-    const grown = ranks.map((rank) => growth(rank)).filter((value) => value !== null);
+    const all = nodes ? nodes.map(({ grown_bytes: most }) => most) : ranks.map((rank) => growth(rank));
+    const grown = all.filter((value) => value !== null);
     const most = Math.max(0, ...grown);
     const total = this.draw(most);
     if (grown.length === 0) {

@@ -3,8 +3,28 @@
 import { dropBeyond } from "./rank_cards.js";
 import { el, setText } from "../shared/dom.js";
 
-/** With more ranks in all, every machine is closed at first. */
+/**
+ * What the server says of a machine.
+ * @typedef {object} NodeRow
+ * @property {number} node
+ * @property {string | null} host
+ * @property {number} num_ranks
+ * @property {number} memory_bytes
+ * @property {number | null} busy_percent
+ * @property {number | null} idlest a rank
+ * @property {number | null} idlest_percent
+ * @property {number | null} slowest a rank
+ * @property {number | null} slowest_s without waiting
+ * @property {number | null} grown_bytes
+ */
+
+/** With more ranks in all, only the first machine is open at first, and ranks of closed ones are not sent. */
 const OPEN_UP_TO_RANKS = 16;
+
+/** The machines that are open at first; undefined: all are. */
+export function openAtFirst(numRanks, numNodes) {
+  return numNodes > 1 && numRanks > OPEN_UP_TO_RANKS ? [0] : undefined;
+}
 
 /**
  * Lays cards of ranks out in a list; those of one machine without a group.
@@ -21,7 +41,6 @@ export class NodeGroups {
     this.cards = cards;
     this.onToggle = onToggle;
     this.groups = new Map();
-    this.hosts = new Map();
     this.numRanks = 0;
     this.numNodes = 1;
   }
@@ -42,7 +61,7 @@ export class NodeGroups {
       this.list.replaceChildren(...this.elements(inOrder));
       return;
     }
-    const nodes = [...new Set(inOrder.map((rank) => this.nodeOf(rank)))];
+    const nodes = [...Array(this.numNodes).keys()];
     for (const node of nodes) {
       const ofNode = inOrder.filter((rank) => this.nodeOf(rank) === node);
       this.group(node).inside.replaceChildren(...this.elements(ofNode));
@@ -64,38 +83,37 @@ export class NodeGroups {
     return this.numNodes === 1 || this.group(this.nodeOf(rank)).element.open;
   }
 
-  noteHosts(devices) {
-    for (const { node, host } of devices ?? []) if (host) this.hosts.set(node, host);
-  }
-
-  name(node) {
-    const host = this.hosts.get(node);
-    return host === undefined ? `node ${node}` : `node ${node} (${host})`;
+  /** The machines whose ranks somebody can see. */
+  open() {
+    return [...this.groups].filter(([, { element }]) => element.open).map(([node]) => node);
   }
 
   /**
-   * Says in the row of each machine how its ranks do, and which of all is the worst.
-   * @param {Map<number, string>} words by machine
-   * @param {number | undefined} worst that machine
-   * @param {string} mark what it is called
+   * Says in the row of each machine how its ranks do, and which of all stands out.
+   * @param {NodeRow[]} rows
+   * @param {(row: NodeRow) => string} words
+   * @param {(row: NodeRow) => number | null} badness
+   * @param {(most: number, next: number) => boolean} standsOut whether the worst does, beside the next
+   * @param {string} mark what it is called then
    */
-  say(words, worst, mark) {
+  say(rows, words, badness, standsOut, mark) {
     if (this.numNodes === 1) return;
-    for (const [node, said] of words) {
-      const group = this.group(node);
-      setText(group.name, this.name(node));
-      setText(group.words, said);
-      setText(group.mark, node === worst ? mark : "");
+    const worst = outstanding(rows, badness, standsOut);
+    for (const row of rows.filter(({ node }) => node < this.numNodes)) {
+      const group = this.group(row.node);
+      setText(group.name, row.host ? `node ${row.node} (${row.host})` : `node ${row.node}`);
+      setText(group.words, words(row));
+      setText(group.mark, row.node === worst ? mark : "");
     }
   }
 
   group(node) {
     if (!this.groups.has(node)) {
-      const [name, words, mark] = [el("strong", {}, this.name(node)), el("span", {}), el("em", {})];
+      const [name, words, mark] = [el("strong", {}, `node ${node}`), el("span", {}), el("em", {})];
       const inside = el("div", { class: `${this.list.classList[0]}-inside` });
       const row = el("summary", {}, name, words, mark);
       const element = el("details", { class: "ddp-node", "data-node": node }, row, inside);
-      element.open = this.numRanks <= OPEN_UP_TO_RANKS;
+      element.open = openAtFirst(this.numRanks, this.numNodes)?.includes(node) ?? true;
       element.addEventListener("toggle", this.onToggle);
       this.groups.set(node, { element, inside, name, words, mark });
     }
@@ -105,28 +123,14 @@ export class NodeGroups {
 
 /**
  * Returns the machine whose value stands out from all others; undefined where none does.
- * @param {Map<number, number>} values by machine
- * @param {(value: number, next: number) => boolean} standsOut whether the highest does, beside the next
+ * @param {NodeRow[]} rows
+ * @param {(row: NodeRow) => number | null} badness
+ * @param {(most: number, next: number) => boolean} standsOut
  * @returns {number | undefined}
  */
-export function outstanding(values, standsOut) {
-  const [first, second] = [...values].sort((a, b) => b[1] - a[1]);
-  return first && second && standsOut(first[1], second[1]) ? first[0] : undefined;
-}
-
-/**
- * Returns values by machine.
- * @template Value
- * @param {Map<number, Value>} byRank
- * @param {(rank: number) => number} nodeOf
- * @returns {Map<number, [number, Value][]>} pairs of rank and value
- */
-export function byNode(byRank, nodeOf) {
-  const found = new Map();
-  for (const [rank, value] of byRank) {
-    const node = nodeOf(rank);
-    if (!found.has(node)) found.set(node, []);
-    found.get(node).push([rank, value]);
-  }
-  return found;
+function outstanding(rows, badness, standsOut) {
+  const [first, second] = rows
+    .map((row) => ({ node: row.node, value: badness(row) ?? -Infinity }))
+    .sort((a, b) => b.value - a.value);
+  return first && second && standsOut(first.value, second.value) ? first.node : undefined;
 }

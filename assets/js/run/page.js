@@ -12,9 +12,10 @@ import { Header } from "./head/header.js";
 import { CheckpointTable, EventList } from "./history.js";
 import { InsightStrip } from "./insights.js";
 import { LogPanel } from "./logs.js";
+import { openAtFirst } from "./nodes.js";
 import { MemoryPanel } from "./memory.js";
 import { address, fetchJson, runAddress } from "../shared/net.js";
-import { LIVE_STATES } from "../shared/format.js";
+import { LIVE_STATES, worldSize } from "../shared/format.js";
 import { Progress, Tiles } from "./head/progress.js";
 import { projector } from "./head/projector.js";
 import { QueuedPanel } from "./head/queued.js";
@@ -96,8 +97,10 @@ class RunPage {
       onResume: summary.may_change ? look : null,
     });
     this.axis = this.board.look.axis;
-    this.devices = new DevicesPanel();
-    this.ranksPanel = new RanksPanel(summary);
+    const onToggle = () => this.noteOpenNodes();
+    this.devices = new DevicesPanel(onToggle);
+    this.ranksPanel = new RanksPanel(summary, onToggle);
+    this.openNodes = openAtFirst(worldSize(summary.config), summary.config.num_nodes ?? 1);
     this.memory = new MemoryPanel(summary);
     this.sample = new SamplePanel();
     this.confusion = new ConfusionPanel();
@@ -117,7 +120,7 @@ class RunPage {
       : () => {};
     this.stream = new RunStream(
       runId,
-      this.board.look,
+      { ...this.board.look, nodes: this.openNodes },
       (payload, bytes) => this.take(payload, bytes),
       (error) => this.noteConnection(error),
     );
@@ -163,13 +166,23 @@ class RunPage {
     // On another axis the places of a zoom mean nothing.
     if (look.axis !== this.axis) this.board.unzoomAll();
     this.axis = look.axis;
-    this.stream.setLook(look);
+    this.stream.setLook({ ...look, nodes: this.openNodes });
+  }
+
+  /** Of many ranks only those are sent whose machine is open. */
+  noteOpenNodes() {
+    if (this.openNodes === undefined) return;
+    const open = [...new Set([...this.devices.groups.open(), ...this.ranksPanel.groups.open()])];
+    open.sort((a, b) => a - b);
+    if (open.join() === this.openNodes.join()) return;
+    this.openNodes = open;
+    this.stream.setLook({ ...this.board.look, nodes: open });
   }
 
   take(payload, bytes) {
     this.noteLoading(payload.loading);
     if (payload.type === "loading") return;
-    const { head, ranks, devices } = payload;
+    const { head, ranks, devices, nodes } = payload;
     this.element.classList.remove("ddp-awaits-all");
     const letTake = (card, update) => guarded(card.element, () => update(card));
     letTake(this.queued, (card) => card.update(head.state));
@@ -188,10 +201,10 @@ class RunPage {
     letTake(this.insights, (card) => card.update(payload.insights, head));
     this.noteHead(head);
     letTake(this.devices, (card) =>
-      card.update(this.board.traces, devices, payload.type === "snapshot", head),
+      card.update(this.board.traces, devices, nodes, payload.type === "snapshot", head),
     );
     letTake(this.ranksPanel, (card) => card.update(payload));
-    letTake(this.memory, (card) => card.update(ranks, this.deviceKind));
+    letTake(this.memory, (card) => card.update(ranks, this.deviceKind, nodes));
     letTake(this.sample, (card) => card.update(payload.sample));
     letTake(this.confusion, (card) => card.update(payload.confusion));
     letTake(this.checkpoints, (card) => card.update(payload.checkpoints, head.state, best));

@@ -1,6 +1,6 @@
 // How each rank's step divides: data, forward, backward with its all-reduce, optimizer, waiting for other ranks.
 
-import { byNode, NodeGroups, outstanding } from "./nodes.js";
+import { NodeGroups } from "./nodes.js";
 import { divide, HistoryStrip } from "./rank_history.js";
 import { el, section, setAttribute, setText, show } from "../shared/dom.js";
 import { bytes, count, LIVE_STATES, shortTime } from "../shared/format.js";
@@ -30,11 +30,14 @@ const TERMS = {
 const SLOWER = 1.2;
 
 export class RanksPanel {
-  /** `summary` says how the ranks share the work. */
-  constructor(summary) {
+  /**
+   * `summary` says how the ranks share the work.
+   * @param {() => void} onToggle is told when a machine's row is opened or closed
+   */
+  constructor(summary, onToggle = () => {}) {
     this.rows = new Map();
     this.list = el("ol", { class: "ddp-ranks-list" });
-    this.groups = new NodeGroups(this.list, this.rows);
+    this.groups = new NodeGroups(this.list, this.rows, onToggle);
     this.empty = el("p", { class: "ddp-empty" }, "Appears with the first steps: one bar for each rank.");
     this.slow = el("p", { class: "ddp-slowest", role: "status" }, "\u00a0");
     this.legend = el("p", { class: "ddp-legend" });
@@ -55,11 +58,11 @@ export class RanksPanel {
     );
   }
 
-  update({ ranks, devices, insights, rank_history: history, head }) {
+  update({ ranks, nodes, insights, rank_history: history, head }) {
     setText(this.communication, head.communication);
     show(this.communication, Boolean(head.communication));
     this.groups.resize(head.num_ranks, head.num_nodes);
-    this.groups.noteHosts(devices);
+    if (nodes) this.sayNodes(nodes);
     if (insights) {
       setText(this.slow, insights.find((insight) => insight.code === "slow_rank")?.message ?? "\u00a0");
     }
@@ -75,26 +78,20 @@ export class RanksPanel {
       for (const part of this.row(rank.rank).update(rank, longest, head)) shown.add(part);
     }
     this.explain(shown);
-    this.sayNodes(new Map(present.map((entry) => [entry.rank, entry])));
   }
 
   /** Which rank of each machine takes longest by itself: all others wait for it. */
-  sayNodes(entries) {
-    const words = new Map();
-    const longest = new Map();
-    for (const [node, ofNode] of byNode(entries, (rank) => this.groups.nodeOf(rank))) {
-      const measured = ofNode.filter(([, entry]) => entry.step_time_s !== null);
-      if (measured.length === 0) {
-        words.set(node, "no step measured yet");
-        continue;
-      }
-      const alone = ({ step_time_s: whole, wait_time_s: wait }) => whole - (wait ?? 0);
-      const [rank, slowest] = measured.reduce((a, b) => (alone(b[1]) > alone(a[1]) ? b : a));
-      words.set(node, `longest without waiting: rank ${rank}, ${shortTime(alone(slowest))} a step`);
-      longest.set(node, alone(slowest));
-    }
-    const worst = outstanding(longest, (most, next) => most > SLOWER * next);
-    this.groups.say(words, worst, "slowest");
+  sayNodes(rows) {
+    this.groups.say(
+      rows,
+      ({ slowest, slowest_s: seconds }) =>
+        seconds === null
+          ? "no step measured yet"
+          : `longest without waiting: rank ${slowest}, ${shortTime(seconds)} a step`,
+      ({ slowest_s: seconds }) => seconds,
+      (most, next) => most > SLOWER * next,
+      "slowest",
+    );
   }
 
   /** Names the parts that occur. */

@@ -14,7 +14,7 @@ window.ddpStats ??= { opens: 0, messages: 0, bytes: 0 };
 
 export class RunStream {
   /**
-   * `look` is the axis and the smoothing of the curves. `onPayload(payload, bytes)` gets snapshots and deltas in order; `onConnection(error | null)` says
+   * `look` is the axis and the smoothing of the curves, and where there are many ranks the `nodes` that are open. `onPayload(payload, bytes)` gets snapshots and deltas in order; `onConnection(error | null)` says
    * whether the server answers.
    */
   constructor(runId, look, onPayload, onConnection) {
@@ -198,4 +198,8 @@ async function takeSlot() {
   return null;
 }
 
-const queryOf = ({ axis, smoothing }) => ({ axis, smoothing });
+const queryOf = ({ axis, smoothing, nodes }) => ({
+  axis,
+  smoothing,
+  ...(nodes === undefined ? {} : { nodes: nodes.join(",") }),
+});

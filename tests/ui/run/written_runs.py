@@ -91,16 +91,16 @@ def _step(number: int, loss: float, num_finite: int) -> dict[str, Any]:
 NUM_NODES, RANKS_A_NODE = 3, 8
 
 
-def run_of_nodes(path: Path) -> RunDirectory:
-    """Write a finished run of three machines; on the second the third rank is slow and often idle."""
+def run_of_nodes(path: Path, num_nodes: int = NUM_NODES) -> RunDirectory:
+    """Write a finished run of some machines; on the second the third rank is slow and often idle."""
     run = RunDirectory(path)
     for folder in (run.path, run.logs, run.checkpoints):
         folder.mkdir(parents=True)
     values = {"dataset": "digits", "model": "mlp", "device": "cpu"}
-    values |= {"num_nodes": NUM_NODES, "nproc_per_node": RANKS_A_NODE}  # type: ignore[dict-item]
+    values |= {"num_nodes": num_nodes, "nproc_per_node": RANKS_A_NODE}  # type: ignore[dict-item]
     json_files.write_json_atomically(run.config, config.parse(values).to_json())
     slow = RANKS_A_NODE + 2
-    ranks = range(NUM_NODES * RANKS_A_NODE)
+    ranks = range(num_nodes * RANKS_A_NODE)
     devices = [
         {
             "rank": rank,

@@ -125,11 +125,11 @@ export class Header {
     return button;
   }
 
-  /** `gpus` are the indices of those it has, on the machine. */
+  /** `gpus` are the indices of those it has, on its machine: over several machines they say nothing. */
   update(head, checkpoints, deviceKind, best, gpus) {
     this.state = head.state;
     this.pill.update(head.state, isLossNaN(head));
-    const which = gpus.length > 0 ? ` (GPU ${gpus.join(", ")})` : "";
+    const which = gpus.length > 0 && head.num_nodes === 1 ? ` (GPU ${gpus.join(", ")})` : "";
     setText(this.ranks, ranks(worldSize(this.summary.config), deviceKind) + which);
     if (checkpoints || best !== this.best) this.setCheckpoints(checkpoints ?? this.checkpoints, best);
     this.refresh();
