@@ -18,6 +18,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +36,24 @@ UPDATES_PER_S = 4.0
 # The pauses between updates vary by this share: no phase of a reader's own clock is favoured.
 JITTER = 0.3
 NUM_EVALUATIONS = 40
-NUM_RANKS = 2
 BATCH_SIZE = 32
 STEPS_PER_EPOCH = 23
 REASON = "Made up by a benchmark: none of these numbers was trained."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """How many machines the run is on, and the ranks of each."""
+
+    num_nodes: int = 1
+    ranks_a_node: int = 2
+
+    @property
+    def num_ranks(self) -> int:
+        return self.num_nodes * self.ranks_a_node
+
+
+PLAIN = Shape()
 
 
 def main() -> None:
@@ -51,21 +66,24 @@ def main() -> None:
     parser.add_argument("--live", action="store_true", help="stay and append")
     parser.add_argument("--flat", action="store_true", help="a loss that does not fall: noise around 1")
     parser.add_argument("--per-second", type=float, default=UPDATES_PER_S, help="step events, when live")
+    parser.add_argument("--nodes", type=int, default=1, help="machines, each with as many ranks")
+    parser.add_argument("--ranks", type=int, default=2, help="ranks of each machine")
     options = parser.parse_args()
+    shape = Shape(num_nodes=options.nodes, ranks_a_node=options.ranks)
     # Before the long writing, so that an early end is one as well.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     run = RunDirectory(options.run_dir)
     if options.live:
-        go_on_live(run, options.steps, options.per_second, is_flat=options.flat)
+        go_on_live(run, options.steps, options.per_second, is_flat=options.flat, shape=shape)
     else:
-        make_finished(run, options.steps, is_flat=options.flat)
+        make_finished(run, options.steps, is_flat=options.flat, shape=shape)
 
 
-def make_finished(run: RunDirectory, num_steps: int, *, is_flat: bool = False) -> None:
+def make_finished(run: RunDirectory, num_steps: int, *, is_flat: bool = False, shape: Shape = PLAIN) -> None:
     """Write a run of so many steps that has come to its end now."""
     began = time.time() - num_steps / HISTORY_STEPS_PER_S
-    _create(run, num_steps)
-    _write_history(run, num_steps, num_steps, began, is_flat=is_flat)
+    _create(run, num_steps, shape)
+    _write_history(run, num_steps, num_steps, began, shape, is_flat=is_flat)
     file = EventFile(run.events)
     file.append([(time.time(), "state", {"state": "finished", "reason": REASON})])
     file.close()
@@ -73,19 +91,24 @@ def make_finished(run: RunDirectory, num_steps: int, *, is_flat: bool = False) -
 
 
 def go_on_live(
-    run: RunDirectory, num_steps: int, per_second: float = UPDATES_PER_S, *, is_flat: bool = False
+    run: RunDirectory,
+    num_steps: int,
+    per_second: float = UPDATES_PER_S,
+    *,
+    is_flat: bool = False,
+    shape: Shape = PLAIN,
 ) -> None:
     """Write a run of so many steps, then go on with it until this process is told to end."""
     began = time.time() - num_steps / HISTORY_STEPS_PER_S
     planned = num_steps + max(1_000, num_steps // 10)
-    _create(run, planned)
+    _create(run, planned, shape)
     lock = run.acquire_lock()
     run.write_status(_status("running", began))
-    _write_history(run, num_steps, planned, began, is_flat=is_flat)
+    _write_history(run, num_steps, planned, began, shape, is_flat=is_flat)
     file = EventFile(run.events)
     try:
         print("ready", flush=True)
-        _append_until_ended(file, num_steps, per_second)
+        _append_until_ended(file, num_steps, per_second, shape)
     finally:
         file.append([(time.time(), "state", {"state": "stopped", "reason": REASON})])
         file.close()
@@ -93,7 +116,7 @@ def go_on_live(
         os.close(lock)
 
 
-def _append_until_ended(file: EventFile, step: int, per_second: float) -> None:
+def _append_until_ended(file: EventFile, step: int, per_second: float, shape: Shape) -> None:
     """Append a step event at each update, devices and ranks once a second, each in a write of its own."""
     chance = random.Random(step)  # noqa: S311
     next_step_at = next_look_at = time.monotonic()
@@ -107,11 +130,12 @@ def _append_until_ended(file: EventFile, step: int, per_second: float) -> None:
             next_step_at += chance.uniform(1 - JITTER, 1 + JITTER) / per_second
         if now >= next_look_at:
             unix_s = time.time()
-            file.append([(unix_s, "devices", _devices(chance)), (unix_s, "ranks", _ranks(step, chance))])
+            look = [("devices", _devices(chance, shape)), ("ranks", _ranks(step, chance, shape))]
+            file.append((unix_s, kind, fields) for kind, fields in look)
             next_look_at += 1.0
 
 
-def _create(run: RunDirectory, planned_steps: int) -> None:
+def _create(run: RunDirectory, planned_steps: int, shape: Shape) -> None:
     """Make the directory and its configuration; never into one that holds a run."""
     run.path.mkdir(parents=True)
     run.logs.mkdir()
@@ -120,7 +144,8 @@ def _create(run: RunDirectory, planned_steps: int) -> None:
         "name": f"made up, {planned_steps} steps",
         "dataset": "digits",
         "model": "mlp",
-        "nproc_per_node": NUM_RANKS,
+        "num_nodes": shape.num_nodes,
+        "nproc_per_node": shape.ranks_a_node,
         "batch_size": BATCH_SIZE,
         "device": "cpu",
         "num_epochs": 100_000,
@@ -141,19 +166,21 @@ def _status(state: events.State, began_unix_s: float, exit_code: int | None = No
 
 
 def _write_history(
-    run: RunDirectory, num_steps: int, planned_steps: int, began_unix_s: float, *, is_flat: bool
+    run: RunDirectory, num_steps: int, planned_steps: int, began_unix_s: float, shape: Shape, *, is_flat: bool
 ) -> None:
     """Write the whole past in one go, as the lines that `EventFile` would have written."""
     with run.events.open("w", encoding="utf-8") as file:
-        lines = _history(num_steps, planned_steps, began_unix_s, is_flat=is_flat)
+        lines = _history(num_steps, planned_steps, began_unix_s, shape, is_flat=is_flat)
         file.writelines(f'{{"seq":{seq},"time_unix_s":{line}}}\n' for seq, line in enumerate(lines))
 
 
-def _history(num_steps: int, planned_steps: int, began_unix_s: float, *, is_flat: bool) -> Iterator[str]:
+def _history(
+    num_steps: int, planned_steps: int, began_unix_s: float, shape: Shape, *, is_flat: bool
+) -> Iterator[str]:
     """Yield each event from its time on: steps, each second devices and ranks, now and then an evaluation."""
     chance = random.Random(num_steps)  # noqa: S311
     yield _line(began_unix_s, "state", {"state": "starting", "reason": REASON})
-    yield _line(began_unix_s, "plan", _plan(planned_steps))
+    yield _line(began_unix_s, "plan", _plan(planned_steps, shape))
     yield _line(began_unix_s, "state", {"state": "running", "reason": REASON})
     steps_a_second = round(HISTORY_STEPS_PER_S)
     steps_an_evaluation = max(10, num_steps // NUM_EVALUATIONS)
@@ -161,8 +188,8 @@ def _history(num_steps: int, planned_steps: int, began_unix_s: float, *, is_flat
         yield line
         unix_s = began_unix_s + step / HISTORY_STEPS_PER_S
         if step % steps_a_second == 0:
-            yield _line(unix_s, "devices", _devices(chance))
-            yield _line(unix_s, "ranks", _ranks(step, chance))
+            yield _line(unix_s, "devices", _devices(chance, shape))
+            yield _line(unix_s, "ranks", _ranks(step, chance, shape))
         if step % steps_an_evaluation == 0:
             yield _line(unix_s, "eval", _evaluation(step, num_steps, chance))
             yield _line(unix_s, "checkpoint", _checkpoint(step))
@@ -210,12 +237,12 @@ def step_fields(step: int, loss: float, factor: float) -> dict[str, Any]:
     }
 
 
-def _plan(planned_steps: int) -> dict[str, Any]:
+def _plan(planned_steps: int, shape: Shape) -> dict[str, Any]:
     return {
         "num_train": 1_437,
         "num_validation": 360,
         "num_parameters": 9_000,
-        "global_batch": NUM_RANKS * BATCH_SIZE,
+        "global_batch": shape.num_ranks * BATCH_SIZE,
         "steps_per_epoch": STEPS_PER_EPOCH,
         "num_steps": planned_steps,
         "class_names": [str(digit) for digit in range(10)],
@@ -223,12 +250,12 @@ def _plan(planned_steps: int) -> dict[str, Any]:
     }
 
 
-def _devices(chance: random.Random) -> dict[str, Any]:
+def _devices(chance: random.Random, shape: Shape) -> dict[str, Any]:
     return {
         "devices": [
             {
                 "rank": rank,
-                "node": 0,
+                "node": rank // shape.ranks_a_node,
                 "kind": "cpu",
                 "index": rank,
                 "name": "made up",
@@ -238,14 +265,14 @@ def _devices(chance: random.Random) -> dict[str, Any]:
                 "temperature_celsius": None,
                 "power_watts": None,
             }
-            for rank in range(NUM_RANKS)
+            for rank in range(shape.num_ranks)
         ],
         "others_cpu_percent": round(chance.uniform(0, 9), 1),
         "idle_cpu_percent": round(chance.uniform(0, 5), 1),
     }
 
 
-def _ranks(step: int, chance: random.Random) -> dict[str, Any]:
+def _ranks(step: int, chance: random.Random, shape: Shape) -> dict[str, Any]:
     return {
         "ranks": [
             {
@@ -263,7 +290,7 @@ def _ranks(step: int, chance: random.Random) -> dict[str, Any]:
                 "base_memory_bytes": 320_000_000,
                 "peak_memory_bytes": 330_000_000,
             }
-            for rank in range(NUM_RANKS)
+            for rank in range(shape.num_ranks)
         ]
     }
 

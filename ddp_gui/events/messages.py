@@ -50,7 +50,9 @@ def message_for(
             if newest is not None and newest["seq"] >= first:
                 message[kind] = newest if kind == "sample" else _shown(newest[kind], chart_view, ranks_a_node)
         if view.config.num_nodes > 1 and ("ranks" in message or "devices" in message):
-            message["nodes"] = node_rows.of_run(series.latest, view.config.num_nodes, view.config.world_size)
+            rows = node_rows.of_run(series.latest, view.config.num_nodes, view.config.world_size)
+            # The names once: with many machines they would be most of the message.
+            message["nodes"] = {"fields": node_rows.FIELDS, "rows": [list(row.values()) for row in rows]}
         now = Known(view)
         if is_snapshot or known is None or now.rank_history is not known.rank_history:
             message["rank_history"] = _shown(now.rank_history, chart_view, ranks_a_node)

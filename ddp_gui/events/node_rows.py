@@ -7,9 +7,22 @@ from typing import Any
 
 from trainers.contract.events import Event
 
+FIELDS = (
+    "node",
+    "host",
+    "num_ranks",
+    "memory_bytes",
+    "busy_percent",
+    "idlest",
+    "idlest_percent",
+    "slowest",
+    "slowest_s",
+    "grown_bytes",
+)
+
 
 def of_run(latest: Mapping[str, Event], num_nodes: int, num_ranks: int) -> list[dict[str, Any]]:
-    """Return an entry for each machine of which something is known, by the newest events.
+    """Return an entry for each machine of which something is known, by the newest events, in this order.
 
     `idlest` is the rank that is least busy, `slowest` the one that takes longest without waiting for others.
     """

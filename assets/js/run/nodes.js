@@ -18,6 +18,17 @@ import { el, setText } from "../shared/dom.js";
  * @property {number | null} grown_bytes
  */
 
+/**
+ * @param {{ fields: string[], rows: any[][] } | undefined} sent
+ * @returns {NodeRow[] | undefined}
+ */
+export function nodeRows(sent) {
+  return sent?.rows.map((row) => {
+    const entries = sent.fields.map((field, index) => [field, row[index]]);
+    return /** @type {NodeRow} */ (/** @type {unknown} */ (Object.fromEntries(entries)));
+  });
+}
+
 /** With more ranks in all, only the first machine is open at first, and ranks of closed ones are not sent. */
 const OPEN_UP_TO_RANKS = 16;
 

@@ -12,7 +12,7 @@ import { Header } from "./head/header.js";
 import { CheckpointTable, EventList } from "./history.js";
 import { InsightStrip } from "./insights.js";
 import { LogPanel } from "./logs.js";
-import { openAtFirst } from "./nodes.js";
+import { nodeRows, openAtFirst } from "./nodes.js";
 import { MemoryPanel } from "./memory.js";
 import { address, fetchJson, runAddress } from "../shared/net.js";
 import { LIVE_STATES, worldSize } from "../shared/format.js";
@@ -182,7 +182,8 @@ class RunPage {
   take(payload, bytes) {
     this.noteLoading(payload.loading);
     if (payload.type === "loading") return;
-    const { head, ranks, devices, nodes } = payload;
+    const { head, ranks, devices } = payload;
+    const nodes = nodeRows(payload.nodes);
     this.element.classList.remove("ddp-awaits-all");
     const letTake = (card, update) => guarded(card.element, () => update(card));
     letTake(this.queued, (card) => card.update(head.state));
@@ -203,7 +204,7 @@ class RunPage {
     letTake(this.devices, (card) =>
       card.update(this.board.traces, devices, nodes, payload.type === "snapshot", head),
     );
-    letTake(this.ranksPanel, (card) => card.update(payload));
+    letTake(this.ranksPanel, (card) => card.update({ ...payload, nodes }));
     letTake(this.memory, (card) => card.update(ranks, this.deviceKind, nodes));
     letTake(this.sample, (card) => card.update(payload.sample));
     letTake(this.confusion, (card) => card.update(payload.confusion));

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,10 @@ def ranks_in(message: messages.Payload) -> dict[str, set[int]]:
     return found | {"traces": curves}
 
 
+def rows_in(message: messages.Payload) -> list[dict[str, Any]]:
+    return [dict(zip(message["nodes"]["fields"], row, strict=True)) for row in message["nodes"]["rows"]]
+
+
 @pytest.mark.parametrize(
     ("nodes", "ranks"),
     [
@@ -47,11 +52,12 @@ def test_only_ranks_of_open_machines_are_sent_and_a_row_of_each(
 ) -> None:
     message = messages.message_for(view, -1, ChartView(nodes=nodes))
     assert all(found == set(ranks) for found in ranks_in(message).values())
-    assert [row["node"] for row in message["nodes"]] == list(range(NUM_NODES))
-    row = message["nodes"][1]
+    rows = rows_in(message)
+    assert [row["node"] for row in rows] == list(range(NUM_NODES))
+    row = rows[1]
     assert (row["host"], row["num_ranks"], row["idlest"], row["idlest_percent"]) == ("pc1", 8, SLOW, 40)
     assert (row["slowest"], row["slowest_s"]) == (SLOW, 0.1)
-    assert message["nodes"][0]["slowest_s"] == pytest.approx(0.06)
+    assert rows[0]["slowest_s"] == pytest.approx(0.06)
 
 
 def test_a_machine_of_which_nothing_is_known_has_no_row_and_unknown_numbers_are_none() -> None:
@@ -70,5 +76,5 @@ def test_a_second_of_64_machines_is_small_for_a_viewer_with_one_open(tmp_path: P
     view.catch_up()
     newest = view.series.next_seq
     message = messages.message_for(view, newest - 3, ChartView(nodes=frozenset({0})), messages.Known(view))
-    assert len(message["nodes"]) == 64 and len(message["ranks"]) == len(message["devices"]) == 8
+    assert len(rows_in(message)) == 64 and len(message["ranks"]) == len(message["devices"]) == 8
     assert len(messages.encode(message)) < MOST_BYTES_A_SECOND
