@@ -17,9 +17,9 @@ from tests.harness import create_run, processes_of, wait_until
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness, registry
+from trainers.engines.several_nodes.stop_watch import PATIENCE_OF_STOP_S
 from trainers.engines.slurm.client import Slurm
 from trainers.engines.slurm.engine import SlurmEngine, job_of
-from trainers.engines.slurm.stop_watch import PATIENCE_OF_STOP_S
 
 TRUE_STATE_S = 30.0
 PATIENCE_S = 60.0

@@ -18,7 +18,7 @@ from trainers.contract import events
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness, registry
-from trainers.engines.slurm.stop_watch import PATIENCE_OF_STOP_S
+from trainers.engines.several_nodes.stop_watch import PATIENCE_OF_STOP_S
 from trainers.engines.ssh.client import SshError
 from trainers.engines.ssh.engine import SshEngine
 from trainers.engines.ssh.scripts import reap

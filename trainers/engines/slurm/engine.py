@@ -19,7 +19,8 @@ from trainers.contract.status import Handle, Status
 from trainers.contract.tickets import Ticket
 from trainers.engines.base import AskedField, Capacity, Choice, Engine, EngineJob, EngineQueue, Launch
 from trainers.engines.local import final_events
-from trainers.engines.slurm import jobs, reasons, script, site, stop_watch
+from trainers.engines.several_nodes import stop_watch
+from trainers.engines.slurm import jobs, reasons, script, site
 from trainers.engines.slurm.client import WAITING, Slurm
 from trainers.engines.slurm.jobs import ListedJob, Places
 from trainers.engines.slurm.remembered import SlurmError

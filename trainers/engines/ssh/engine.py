@@ -23,7 +23,7 @@ from trainers.contract.status import Handle, Status
 from trainers.contract.tickets import Ticket
 from trainers.engines.base import Capacity, Engine, HostReport, Launch, StartError
 from trainers.engines.local import final_events
-from trainers.engines.slurm import stop_watch
+from trainers.engines.several_nodes import stop_watch
 from trainers.engines.ssh import scripts, site
 from trainers.engines.ssh.client import Ssh, SshError
 from trainers.engines.ssh.hosts import Hosts
