@@ -46,7 +46,7 @@ def test_a_page_on_a_cluster_that_was_killed_finds_its_runs(
         wait_until("the other one's stop", lambda: recorded_state(long) == "stopped", PATIENCE_S)
     assert long.list_checkpoints()
     slurm.wait_until_idle()
-    assert processes_of(long) == []
+    wait_until("no process being left", lambda: not processes_of(long), PATIENCE_S)
 
 
 def has_a_step(run: RunDirectory) -> bool:
