@@ -92,6 +92,14 @@ def _add_class_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--auth-file", type=Path, help="who may log in; made by: python -m ddp_gui.accounts FILE add NAME"
     )
+    group.add_argument(
+        "--auth-header", metavar="HEADER",
+        help="the proxy of --proxy-from logs people in, and sends each one's name in this header",
+    )  # fmt: skip
+    group.add_argument(
+        "--teacher", action="append", default=[], metavar="NAME",
+        help="a teacher, of those named by --auth-header; all others are students; can be repeated",
+    )  # fmt: skip
     group.add_argument("--insecure", action="store_true", help="others may do everything, without a login")
     group.add_argument(
         "--data-dir", type=Path, action="append", default=[], metavar="FOLDER",
@@ -117,6 +125,7 @@ def checked_options(arguments: argparse.Namespace) -> Options:
         ValueError: when they contradict each other; says what to do.
     """
     from ddp_gui import options
+    from ddp_gui.auth.account_file import checked_name
 
     found = options.Options(
         host=arguments.host,
@@ -124,6 +133,8 @@ def checked_options(arguments: argparse.Namespace) -> Options:
         runs_dir=arguments.runs_dir.resolve(),
         open_browser=not arguments.no_browser,
         auth_file=arguments.auth_file and arguments.auth_file.resolve(),
+        auth_header=arguments.auth_header,
+        teachers=frozenset(map(checked_name, arguments.teacher)),
         is_insecure=arguments.insecure,
         root_path=options.root_path(arguments.root_path),
         allowed_hosts=tuple(arguments.allow_host),

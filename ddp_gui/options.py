@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ SLURM = "slurm"
 SSH = "ssh"
 # Fewer would not show several ranks at work.
 FEWEST_CPU_RANKS_OF_A_CLASS = 2
+# Not one that browsers, proxies or this page use for something else.
+_HEADER = re.compile(r"(?!x-(?:forwarded|gradio)-)(?:x-|remote-)[a-z0-9-]*[a-z0-9]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +29,10 @@ class Options:
     open_browser: bool
     # The accounts file; None: no login.
     auth_file: Path | None = None
+    # The header by which the proxy says who is asking; None: it does not.
+    auth_header: str | None = None
+    # Who is a teacher of those whom the proxy names.
+    teachers: frozenset[str] = frozenset()
     # Serve others without a login.
     is_insecure: bool = False
     # The path prefix of a reverse proxy, such as /ddp; empty: the root.
@@ -48,16 +55,21 @@ class Options:
     site_file: Path | None = None
 
     @property
+    def has_login(self) -> bool:
+        """Everybody has a name: by an account of this page, or by the proxy's header."""
+        return self.auth_file is not None or self.auth_header is not None
+
+    @property
     def handed_out_cpu_ranks(self) -> int | None:
         """How many CPU ranks the queue allocates at once: with a login at most the number of cores."""
-        if self.cpu_ranks is not None or self.auth_file is None:
+        if self.cpu_ranks is not None or not self.has_login:
             return self.cpu_ranks
         return max(FEWEST_CPU_RANKS_OF_A_CLASS, processor.num_cores())
 
     @property
     def is_one_users(self) -> bool:
         """Without a login only the user who started the page may use it."""
-        return self.auth_file is None and not self.is_insecure
+        return not self.has_login and not self.is_insecure
 
     @property
     def is_tls(self) -> bool:
@@ -71,21 +83,23 @@ def check(options: Options) -> None:
         ValueError: saying what to do instead.
     """
     reached_by = _reached_by(options)
-    if reached_by and options.auth_file is None and not options.is_insecure:
+    _check_header(options)
+    if reached_by and options.is_one_users:
         raise ValueError(
             f"{reached_by}, and without a login anybody who reaches this page can start jobs here. Either "
             "make accounts (python -m ddp_gui.accounts accounts.json add YOUR-NAME --role teacher) and add "
             "--auth-file accounts.json, or add --insecure if everybody there may do everything"
         )
-    if options.engine == SLURM and (options.auth_file is not None or options.is_insecure):
+    if options.engine == SLURM and not options.is_one_users:
         raise ValueError(
             "--engine slurm submits every job in the name of whoever started the page, so it serves nobody "
-            "else: leave out --auth-file and --insecure; each person starts a page of their own"
+            "else: leave out --auth-file, --auth-header and --insecure; each person starts their own page"
         )
-    if options.engine == SSH and (options.auth_file is not None or options.is_insecure):
+    if options.engine == SSH and not options.is_one_users:
         raise ValueError(
             "--engine ssh starts every run with the SSH keys of whoever started the page, so it serves "
-            "nobody else: leave out --auth-file and --insecure; each person starts a page of their own"
+            "nobody else: leave out --auth-file, --auth-header and --insecure; each person starts their own "
+            "page"
         )
     if options.engine == SSH and options.site_file is None:
         raise ValueError(
@@ -104,6 +118,38 @@ def check(options: Options) -> None:
             raise ValueError(f"there is no file {file}")
     if (key := options.ssl_keyfile) is not None and key.stat().st_mode & stat.S_IROTH:
         raise ValueError(f"every user of this machine can read the private key {key}: chmod o-r {key}")
+
+
+def _check_header(options: Options) -> None:
+    if options.auth_header is None:
+        if options.teachers:
+            raise ValueError(
+                "--teacher goes with --auth-header: in a file of accounts each account has a role (python -m "
+                "ddp_gui.accounts FILE add NAME --role teacher)"
+            )
+        return
+    if not _HEADER.fullmatch(options.auth_header):
+        raise ValueError(
+            f"--auth-header is {options.auth_header!r}, but allowed is: a header that only your proxy sets, "
+            "such as X-Remote-User (letters, digits and dashes; not X-Forwarded-…)"
+        )
+    if options.auth_file is not None or options.is_insecure:
+        raise ValueError(
+            "--auth-header leaves the login to your proxy: leave out --auth-file and --insecure; "
+            "--teacher NAME says who is a teacher"
+        )
+    if not options.trusted_proxies or not all(map(_is_address, options.trusted_proxies.split(","))):
+        raise ValueError(
+            "--auth-header believes whatever name the proxy sends, so it needs --proxy-from with the "
+            "addresses of the proxy and of nobody else, such as 127.0.0.1 (no *, no network, no name)"
+        )
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return not ipaddress.ip_address(text.strip()).is_unspecified
+    except ValueError:
+        return False
 
 
 def root_path(text: str) -> str:

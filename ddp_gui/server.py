@@ -19,6 +19,7 @@ from fastapi import FastAPI
 from ddp_gui.auth import current_user, login_routes
 from ddp_gui.auth.account_file import AccountFile
 from ddp_gui.auth.data_access import DataAccess
+from ddp_gui.auth.header_gate import HeaderGate
 from ddp_gui.auth.login import Login
 from ddp_gui.auth.session_gate import SessionGate
 from ddp_gui.gradio_routes import allowlist, light, sessions, uploads
@@ -107,24 +108,29 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
 
 
 def _login(options: Options) -> Login | None:
-    """Return who may log in; None where nobody has to.
+    """Return who may log in here; None where nobody has to, or a proxy does that.
 
     Raises:
         ValueError: when the accounts cannot be read, or there is none.
     """
+    if options.has_login:
+        # Work that no request asked for is nobody's, unless it says otherwise.
+        current_user.nobody_by_default()
     if options.auth_file is None:
         return None
     accounts = AccountFile(options.auth_file)
     if not accounts.read():
         raise ValueError(f"there is no account in {options.auth_file}, so nobody could log in")
-    # Work that no request asked for is nobody's, unless it says otherwise.
-    current_user.nobody_by_default()
     return Login(accounts, f"ddp_session_{options.port}")
 
 
 def guarded(app: FastAPI, options: Options, login: Login | None) -> App:
     """Return the app behind its gates."""
-    inside: App = app if login is None else SessionGate(app, login)
+    inside: App = app
+    if options.auth_header is not None:
+        inside = HeaderGate(app, options.auth_header, options.teachers)
+    elif login is not None:
+        inside = SessionGate(app, login)
     return Front(Gate(inside, options.host, options.allowed_hosts), options.root_path)
 
 
@@ -177,7 +183,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     app.include_router(static.make_router())
     app.include_router(glossary.make_router())
     static.mount_assets(app)
-    app.include_router(login_routes.make_router(login))
+    app.include_router(login_routes.make_router(login, has_header=options.auth_header is not None))
     app.include_router(list_routes.make_router(store, view.places))
     app.include_router(export_routes.make_router(store))
     app.include_router(stream.make_router(store))
@@ -284,7 +290,12 @@ def _keep_list(store: RunStore) -> None:
 def _listen(options: Options) -> Listener:
     host, port = options.host, options.port
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = Listener(family, options.trusted_proxies, is_one_users=options.is_one_users)
+    listening = Listener(
+        family,
+        options.trusted_proxies,
+        is_one_users=options.is_one_users,
+        believes_names=options.auth_header is not None,
+    )
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         # Every connection has it from here: one that takes nothing any more is ended by the system.

@@ -25,6 +25,14 @@ def has_done(*command: str | Path, gid: int = UID) -> bool:
     return ended.returncode == 0
 
 
+def told(*command: str | Path) -> str:
+    """Let the other user run a command that works, and return what it printed."""
+    ended = subprocess.run(
+        command, user=UID, group=UID, extra_groups=[], capture_output=True, timeout=60, check=True
+    )
+    return ended.stdout.decode()
+
+
 @contextlib.contextmanager
 def holding(path: Path) -> Iterator[None]:
     """Let the other user hold a lock meanwhile, as far as he can open the file."""

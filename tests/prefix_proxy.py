@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 NOT_PASSED_ON = ("connection", "keep-alive", "transfer-encoding", "host")
@@ -17,8 +17,13 @@ def is_passed_on(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def in_front_of(port: int, prefix: str) -> Iterator[str]:
-    """Serve what listens on a port below a prefix, which is taken away; return the address."""
+def in_front_of(port: int, prefix: str, names: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Serve what listens on a port below a prefix, which is taken away; return the address.
+
+    Args:
+        names: the people it knows, by what they send as `X-Password`: their names it sends as
+            `X-Remote-User`, and lets no client send that itself.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -28,6 +33,10 @@ def in_front_of(port: int, prefix: str) -> Iterator[str]:
             body = self.rfile.read(int(self.headers.get("content-length", 0)))
             headers = {name: value for name, value in self.headers.items() if is_passed_on(name)}
             headers |= {"Host": self.headers["host"], "X-Forwarded-For": self.client_address[0]}
+            if names is not None:
+                headers = {name: value for name, value in headers.items() if name.lower() != "x-remote-user"}
+                if name := names.get(headers.pop("X-Password", "")):
+                    headers["X-Remote-User"] = name
             upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=180)
             # Whoever asked may be gone before the answer is.
             with contextlib.closing(upstream), contextlib.suppress(ConnectionError):

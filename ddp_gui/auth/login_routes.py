@@ -18,14 +18,23 @@ NO_STORE = {"Cache-Control": "no-store"}
 PAGE = NO_STORE | {policies.POLICY_HEADER.decode(): policies.own_page()}
 
 
-def make_router(login: Login | None) -> APIRouter:
-    """Return the routes; without a login only `/live/me`."""
+def make_router(login: Login | None, *, has_header: bool = False) -> APIRouter:
+    """Return the routes; without accounts of this page only `/live/me`.
+
+    Args:
+        has_header: a proxy logs people in, so there is no log out here.
+    """
     router = APIRouter()
 
     @router.get("/live/me")
     def me() -> JSONResponse:
         person = current_user()
-        about = {"has_login": login is not None, "name": person.name, "role": person.role}
+        about = {
+            "has_login": has_header or login is not None,
+            "has_logout": login is not None,
+            "name": person.name,
+            "role": person.role,
+        }
         return JSONResponse(about, headers=NO_STORE)
 
     if login is not None:

@@ -81,7 +81,7 @@ class _Answer:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = _not_kept(list(message.get("headers", [])))
+            message["headers"] = not_kept(list(message.get("headers", [])))
             self._is_open = True
         elif not message.get("more_body", False):
             self._is_open = False
@@ -92,7 +92,7 @@ class _Answer:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def _not_kept(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+def not_kept(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Forbid caching: the next person at this computer must not see these pages with the back button."""
     if not any(name.lower() == b"content-type" and value.startswith(b"text/html") for name, value in headers):
         return headers

@@ -21,6 +21,7 @@ NOT_YOURS = (
     "This page belongs to another user of this machine and has no login. Start your own page, "
     "on another port."
 )
+PAST_PROXY = "This page is reached through a proxy, which says who you are. Use the proxy's address."
 _LENGTHS = re.compile(rb"^content-length[ \t]*:(.*)$", re.IGNORECASE | re.MULTILINE)
 
 
@@ -45,6 +46,9 @@ class BoundedProtocol(H11Protocol):
         """Process received bytes, and set the timeout for the rest."""
         if self._listener is not None and self._listener.is_foreign(self._number()):
             self._refuse(403, b"Forbidden", NOT_YOURS)
+            return
+        if self._listener is not None and self._listener.is_past_proxy(self._number()):
+            self._refuse(403, b"Forbidden", PAST_PROXY)
             return
         before = self.conn.their_state
         super().data_received(data)

@@ -34,6 +34,8 @@ class Connection(socket.socket):
     is_ending = False
     # Made by another user of this machine, on a page without a login.
     is_foreign = False
+    # Made by anybody but the proxy, where the proxy says who is asking.
+    is_past_proxy = False
 
     def close(self) -> None:
         """Close it and free its slot."""
@@ -44,16 +46,25 @@ class Connection(socket.socket):
 class Listener(socket.socket):
     """Accepts connections; at the limit it closes the one that has waited longest."""
 
-    def __init__(self, family: int, trusted_proxies: str = "", *, is_one_users: bool = False) -> None:
+    def __init__(
+        self,
+        family: int,
+        trusted_proxies: str = "",
+        *,
+        is_one_users: bool = False,
+        believes_names: bool = False,
+    ) -> None:
         """Create a socket of this family.
 
         Args:
             trusted_proxies: addresses and networks, as `--proxy-from` has them: many people are behind each,
                 so only the total limit applies there.
             is_one_users: identify connections of other users of this machine.
+            believes_names: the proxies say who is asking, so identify connections of anybody else.
         """
         super().__init__(family, socket.SOCK_STREAM)
         self._is_one_users = is_one_users
+        self._believes_names = believes_names
         self._proxies = _networks(trusted_proxies)
         # By file descriptor: the event loop wraps the sockets that it was given.
         self._open: dict[int, Connection] = {}
@@ -73,6 +84,8 @@ class Listener(socket.socket):
         if self._is_one_users and not local_users.is_own(address[:2], connection.getsockname()[:2]):
             # A separate share: they must not cause ours to be closed.
             connection.is_foreign, connection.network = True, "other users"
+        if self._believes_names and not self._is_proxys(connection, address[:2]):
+            connection.is_past_proxy, connection.network = True, "past the proxy"
         self._open[connection.fileno()] = connection
         if not self._make_room(connection.network):
             connection.close()
@@ -92,6 +105,11 @@ class Listener(socket.socket):
         """Tell whether a connection belongs to another user of this machine, who has no access."""
         connection = self._open.get(number)
         return connection is not None and connection.is_foreign
+
+    def is_past_proxy(self, number: int) -> bool:
+        """Tell whether somebody else than the proxy made a connection, who must not name a person."""
+        connection = self._open.get(number)
+        return self._believes_names and (connection is None or connection.is_past_proxy)
 
     def forget(self, number: int) -> None:
         """Forget a connection that is being closed."""
@@ -121,9 +139,27 @@ class Listener(socket.socket):
             longest.shutdown(socket.SHUT_RDWR)
         return True
 
+    def _is_proxys(self, connection: Connection, client: tuple[str, int]) -> bool:
+        """Tell whether a proxy made a connection; one on this machine is told by its system account."""
+        if not self._is_proxy(client[0]):
+            return False
+        if local_users.is_of_this_machine(client[0]):
+            is_proxys = local_users.is_a_services(client, connection.getsockname()[:2])
+            # Had it been closed meanwhile, the row might be another one's from the same port.
+            return is_proxys and _is_connected(connection)
+        return True
+
     def _is_proxy(self, address: str) -> bool:
         number = ipaddress.ip_address(address.partition("%")[0])
         return any(number in network for network in self._proxies)
+
+
+def _is_connected(connection: socket.socket) -> bool:
+    try:
+        connection.getpeername()
+    except OSError:
+        return False
+    return True
 
 
 def _networks(proxies: str) -> Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import socket
@@ -12,20 +13,44 @@ _TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ESTABLISHED = "01"
 # Closed connections have no owner in the table, and would read as root's.
 _NO_INODE = "0"
+# The accounts of services, such as a web server's, come before those of people.
+_FIRST_PERSONS_UID = 1000
 
 
 def is_own(client: tuple[str, int], server: tuple[str, int]) -> bool:
     """Tell whether this user or root made a connection; True if the system has no such table."""
+    if not _knows_every_client() or not any(table.exists() for table in _TABLES):
+        return True
+    return owner(client, server) in (0, os.geteuid())
+
+
+def is_a_services(client: tuple[str, int], server: tuple[str, int]) -> bool:
+    """Tell whether root, a system account or this user made a connection; False if that cannot be told."""
+    uid = owner(client, server)
+    return uid is not None and (uid < _FIRST_PERSONS_UID or uid == os.geteuid())
+
+
+def owner(client: tuple[str, int], server: tuple[str, int]) -> int | None:
+    """Return the user id of whoever made a connection; None if nobody here holds it, or there is no table."""
     wanted = [_written(client), _written(server)]
-    tables = [table for table in _TABLES if table.exists()] if _knows_every_client() else []
-    for table in tables:
+    for table in (table for table in _TABLES if table.exists()):
         with table.open(encoding="ascii") as rows:
             for row in rows:
                 fields = row.split()
                 if fields[1:3] == wanted:
                     is_open = fields[3] == _ESTABLISHED and fields[9] != _NO_INODE
-                    return is_open and int(fields[7]) in (0, os.geteuid())
-    return not tables
+                    return int(fields[7]) if is_open else None
+    return None
+
+
+def is_of_this_machine(host: str) -> bool:
+    """Tell whether an address is this machine's own, so that any local user can connect from it."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError as error:
+            return error.errno != errno.EADDRNOTAVAIL
+    return True
 
 
 def _knows_every_client() -> bool:
@@ -35,7 +60,7 @@ def _knows_every_client() -> bool:
 
 def _written(address: tuple[str, int]) -> str:
     """Return an address as the table has it: 32-bit words in host byte order."""
-    host, port = address
+    host, port = address[0].partition("%")[0], address[1]
     packed = socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
     words = struct.unpack(f"={len(packed) // 4}I", packed)
     return "".join(f"{word:08X}" for word in words) + f":{port:04X}"

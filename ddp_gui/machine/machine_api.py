@@ -6,7 +6,7 @@ from typing import Any
 
 from ddp_gui.auth import rights
 from ddp_gui.auth.current_user import current_user
-from ddp_gui.auth.rate_limit import RateLimit
+from ddp_gui.background.rate_limit import RateLimit
 from ddp_gui.devices import capacity
 from ddp_gui.gradio_routes.endpoints import register
 from ddp_gui.launch.user_errors import in_plain_words

@@ -8,7 +8,7 @@ from typing import Any
 
 from ddp_gui.auth import current_user, owners
 from ddp_gui.auth.data_access import DataAccess
-from ddp_gui.auth.rate_limit import RateLimit
+from ddp_gui.background.rate_limit import RateLimit
 from ddp_gui.background.workers import CLICKS, STARTS
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.gradio_routes.endpoints import Function, register

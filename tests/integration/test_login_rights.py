@@ -188,6 +188,27 @@ def test_without_a_session_nothing_answers(page: Page) -> None:
         assert stranger.get(path).status_code == 401
 
 
+def test_without_a_name_from_the_proxy_nothing_answers(page: Page) -> None:
+    options = Options(
+        host="127.0.0.1",
+        port=7860,
+        runs_dir=page.runs_dir,
+        open_browser=False,
+        auth_header="X-Remote-User",
+        teachers=frozenset({"eve"}),
+    )
+    asking = TestClient(guarded(page.app, options, None), base_url="http://localhost", follow_redirects=False)
+    for template, methods in routes_of(page.app) + routes_of(gradio_of(page.app)):
+        path = re.sub(r"\{[^}]*\}", "x", template)
+        for method in methods:
+            assert asking.request(method, path).status_code == 401, (method, path)
+            forged = {"x-remote-user": "a,b"}
+            assert asking.request(method, path, headers=forged).status_code == 400, (method, path)
+    for name, role in (("ann", "student"), ("eve", "teacher")):
+        about = asking.get("/live/me", headers={"x-remote-user": name}).json()
+        assert (about["name"], about["role"]) == (name, role)
+
+
 @pytest.mark.parametrize("path", [path for path, (rule, _) in ROUTES.items() if rule == "see"])
 def test_a_route_about_a_run_hides_what_is_not_shown(page: Page, path: str) -> None:
     def get(person: Person, run_id: str) -> Any:

@@ -28,7 +28,7 @@ export function mountNav(place) {
   return onThemeChange(name);
 }
 
-function personTools({ name, role }) {
+function personTools({ name, role, has_logout: hasLogout }) {
   const isTeacher = role === "teacher";
   return [
     isTeacher
@@ -44,11 +44,13 @@ function personTools({ name, role }) {
       el("strong", {}, name),
       el("small", {}, role),
     ),
-    // A form, so that the browser itself follows to the page to log in.
-    el(
-      "form",
-      { method: "post", action: address("logout") },
-      el("button", { type: "submit", class: "ddp-tool" }, "Log out"),
-    ),
+    // A form, so that the browser itself follows to the page to log in. Whom a proxy logs in, it logs out.
+    hasLogout
+      ? el(
+          "form",
+          { method: "post", action: address("logout") },
+          el("button", { type: "submit", class: "ddp-tool" }, "Log out"),
+        )
+      : null,
   ].filter(Boolean);
 }

@@ -3,10 +3,10 @@
 import { address, fetchJson } from "../shared/net.js";
 
 // Where nobody logs in, and until it is known.
-const EVERYBODY = { has_login: false, name: "", role: "teacher" };
+const EVERYBODY = { has_login: false, has_logout: false, name: "", role: "teacher" };
 let asked = null;
 
-/** Resolves to {has_login, name, role} of who looks. */
+/** Resolves to {has_login, has_logout, name, role} of who looks. */
 export function person() {
   asked ??= fetchJson(address("live/me")).catch(() => {
     asked = null;

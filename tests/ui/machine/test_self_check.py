@@ -143,7 +143,7 @@ def test_a_check_that_was_ended_with_the_page_is_asked_for_no_more(server: Serve
 
 def test_who_may_not_check_reads_why(server: Server, watched: Watched) -> None:
     FakeServer(watched.page)
-    student = {"has_login": True, "name": "bob", "role": "student"}
+    student = {"has_login": True, "has_logout": True, "name": "bob", "role": "student"}
     watched.page.route("**/live/me", lambda route: route.fulfill(json=student))
     page = open_card(watched, server)
     expect(page.get_by_role("button", name=START)).to_be_disabled()

@@ -9,7 +9,7 @@ import pytest
 from ddp_gui.auth import current_user
 from ddp_gui.auth.current_user import EVERYBODY, NOBODY
 from ddp_gui.auth.data_access import DataAccess
-from ddp_gui.auth.rate_limit import RateLimit
+from ddp_gui.background.rate_limit import RateLimit
 from tests.unit.class_of import ANN, BOB, EVE
 from trainers.contract import config
 from trainers.contract.config import ConfigError

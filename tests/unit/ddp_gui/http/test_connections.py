@@ -41,10 +41,16 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 @contextlib.contextmanager
 def served(
-    proxies: str = "", *, application: Any = None, is_one_users: bool = False, **tls: Any
+    proxies: str = "",
+    *,
+    application: Any = None,
+    is_one_users: bool = False,
+    believes_names: bool = False,
+    **tls: Any,
 ) -> Iterator[tuple[str, int]]:
     """Serve `app` as the page is served and return its address."""
-    with Listener(socket.AF_INET, proxies, is_one_users=is_one_users) as listener:
+    listener = Listener(socket.AF_INET, proxies, is_one_users=is_one_users, believes_names=believes_names)
+    with listener:
         listener.bind(("127.0.0.1", 0))
         http = functools.partial(BoundedProtocol, listener=listener)
         config = uvicorn.Config(
@@ -268,10 +274,10 @@ def test_another_user_of_this_machine_asks_for_nothing_where_nobody_logs_in() ->
         assert student.recv(100).startswith(b"HTTP/1.1 200"), "where people log in he may"
 
 
-def begin_as_other_user(address: tuple[str, int], words: bytes) -> socket.socket:
+def begin_as_other_user(address: tuple[str, int], words: bytes, uid: int = UID) -> socket.socket:
     """Ask over a connection that belongs to the other user."""
     sender = socket.socket()
-    os.fchown(sender.fileno(), UID, UID)
+    os.fchown(sender.fileno(), uid, uid)
     sender.connect(address)
     sender.sendall(words)
     return sender
@@ -297,3 +303,50 @@ def test_under_wsl_a_browser_of_windows_gets_in(monkeypatch: pytest.MonkeyPatch)
         assert not local_users.is_own(("127.0.0.1", 1), here), "nobody holds such a connection"
         monkeypatch.setattr("platform.release", lambda: "6.6.87.2-microsoft-standard-WSL2")
         assert local_users.is_own(("127.0.0.1", 1), here)
+
+
+@needs_a_second_user
+@pytest.mark.parametrize(
+    ("uid", "is_proxy"), [(0, True), (33, True), (999, True), (1000, False), (UID, False)]
+)
+def test_over_loopback_only_a_system_account_is_the_proxy(uid: int, is_proxy: bool) -> None:
+    with served("127.0.0.1", believes_names=True) as address:
+        with begin_as_other_user(address, GET, uid) as sender:
+            sender.settimeout(60)
+            told = sender.recv(4096)
+            while not is_proxy and (more := sender.recv(4096)):
+                told += more
+        # Who is gone before he is looked at has left no owner.
+        begin_as_other_user(address, GET, UID).close()
+    assert told.startswith(b"HTTP/1.1 200" if is_proxy else b"HTTP/1.1 403")
+    assert (b"reached through a proxy" in told) is not is_proxy
+
+
+def test_over_loopback_the_pages_own_user_is_the_proxy() -> None:
+    with served("127.0.0.1", believes_names=True) as address:
+        assert answered(address)
+
+
+def test_who_is_not_at_the_proxys_address_is_refused_whoever_he_is() -> None:
+    with served("127.0.0.1", believes_names=True) as address, socket.socket() as sender:
+        sender.bind(("127.0.0.2", 0))
+        sender.connect(address)
+        sender.settimeout(60)
+        sender.sendall(GET)
+        assert sender.recv(100).startswith(b"HTTP/1.1 403")
+
+
+def test_without_a_table_of_connections_nobody_on_this_machine_is_the_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(local_users, "_TABLES", ())
+    with served("127.0.0.1", believes_names=True) as address, socket.create_connection(address) as sender:
+        sender.settimeout(60)
+        sender.sendall(GET)
+        assert sender.recv(100).startswith(b"HTTP/1.1 403")
+
+
+def test_an_address_of_this_machine_is_known() -> None:
+    assert all(map(local_users.is_of_this_machine, ("127.0.0.1", "127.9.9.9", "::1")))
+    # Of documentation: no machine has them.
+    assert not any(map(local_users.is_of_this_machine, ("192.0.2.7", "2001:db8::7")))

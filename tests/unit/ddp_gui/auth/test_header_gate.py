@@ -1,0 +1,160 @@
+"""A name that a proxy sends is taken only as exactly one plain name, and only from the proxy."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import app as program
+from ddp_gui.auth import current_user, header_gate
+from ddp_gui.auth.current_user import Person
+from ddp_gui.auth.header_gate import HeaderGate
+from ddp_gui.http.asgi import Refused
+
+HEADER = "X-Remote-User"
+NAME = HEADER.lower().encode()
+TEACHERS = frozenset({"eve"})
+PROXY = "--auth-header X-Remote-User --proxy-from 127.0.0.1"
+
+Headers = list[tuple[bytes, bytes]]
+
+
+async def seen(headers: Headers) -> tuple[Person, dict[str, Any], Headers]:
+    """Return who asks behind the gate, the scope there, and the headers of the answer."""
+    found: list[Any] = []
+
+    async def inside(scope: Any, receive: Any, send: Any) -> None:
+        found.append((current_user.current_user(), scope))
+        html = [(b"content-type", b"text/html"), (b"cache-control", b"max-age=9")]
+        await send({"type": "http.response.start", "status": 200, "headers": html})
+
+    async def send(message: Any) -> None:
+        found.append(message["headers"])
+
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": headers}
+    await HeaderGate(inside, HEADER, TEACHERS)(scope, None, send)  # type: ignore[arg-type]
+    (person, scope), answered = found
+    return person, scope, answered
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "role"),
+    [
+        (b"ann", "ann", "student"),
+        (b" Ann ", "ann", "student"),
+        (b"eve", "eve", "teacher"),
+        (b"EVE", "eve", "teacher"),
+    ],
+)
+def test_the_proxys_name_is_who_asks(value: bytes, name: str, role: str) -> None:
+    person, scope, answered = asyncio.run(seen([(b"host", b"a"), (NAME, value)]))
+    assert (person.name, person.role) == (name, role)
+    assert scope[current_user.SCOPE_KEY] is person
+    assert scope["headers"] == [(b"host", b"a")], "nothing behind reads it"
+    assert dict(answered)[b"cache-control"] == b"no-store"
+    assert current_user.current_user() is current_user.EVERYBODY, "only while it is served"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "said"),
+    [
+        ([], 401, "sent no name in X-Remote-User"),
+        ([(NAME, b"")], 401, "sent no name"),
+        ([(NAME, b""), (NAME, b"")], 401, "sent no name"),
+        ([(b"x_remote_user", b"eve")], 401, "sent no name"),
+        ([(b"remote-user", b"eve"), (b"cookie", b"x-remote-user=eve")], 401, "sent no name"),
+        ([(NAME, b"ann"), (NAME, b"ann")], 400, "exactly one name"),
+        ([(NAME, b""), (NAME, b"eve")], 400, "exactly one name"),
+        ([(NAME, b"ann"), (b"X-Remote-USER", b"eve")], 400, "exactly one name"),
+        ([(NAME, b"ann,eve")], 400, "exactly one name"),
+        ([(NAME, "änn".encode())], 400, "other than ASCII"),
+        # Its small letter is k.
+        ([(NAME, "\u212aate".encode())], 400, "other than ASCII"),
+        ([(NAME, b"eve\x1f")], 400, "other than ASCII"),
+        ([(NAME, b"eve\x00")], 400, "other than ASCII"),
+        ([(NAME, b"jane@uni.edu")], 403, "should send the part before the @"),
+        ([(NAME, b"..")], 403, "cannot be the name of an account"),
+        ([(NAME, b"e ve")], 403, "cannot be the name of an account"),
+        ([(NAME, b"(null)")], 403, "cannot be the name of an account"),
+        ([(NAME, b"a" * 33)], 403, "cannot be the name of an account"),
+    ],
+)
+def test_what_is_not_exactly_one_name_is_refused(headers: Headers, status: int, said: str) -> None:
+    with pytest.raises(Refused, match=said) as refused:
+        asyncio.run(seen(headers))
+    assert refused.value.status == status
+
+
+def test_one_person_does_not_use_up_what_others_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(header_gate, "MAX_AT_ONCE_OF_ONE", 2)
+    opened: list[str] = []
+
+    async def endless(scope: Any, receive: Any, send: Any) -> None:
+        opened.append(current_user.current_user().name)
+        await asyncio.Event().wait()
+
+    async def ask() -> None:
+        gate = HeaderGate(endless, HEADER, TEACHERS)
+
+        def open_one(name: bytes) -> Any:
+            scope = {"type": "http", "method": "GET", "path": "/", "headers": [(NAME, name)]}
+            return gate(scope, None, None)  # type: ignore[arg-type]
+
+        held = [asyncio.create_task(open_one(b"bob")) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(Refused, match="Too many requests at once from you"):
+            await asyncio.wait_for(open_one(b"BOB"), 30)
+        held.append(asyncio.create_task(open_one(b"ann")))
+        await asyncio.sleep(0)
+        for each in held:
+            each.cancel()
+        await asyncio.gather(*held, return_exceptions=True)
+
+    asyncio.run(ask())
+    assert opened == ["bob", "bob", "ann"]
+
+
+def test_the_names_options() -> None:
+    words = f"{PROXY},10.0.0.7 --teacher Eve --teacher max --host 0.0.0.0"
+    options = program.checked_options(program.parse_options(words.split()))
+    assert options.has_login and not options.is_one_users
+    assert options.teachers == {"eve", "max"}
+    assert options.handed_out_cpu_ranks is not None, "as with accounts"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--auth-header X-Remote-User", "needs --proxy-from with the addresses of the proxy"),
+        ("--auth-header X-Remote-User --proxy-from *", "no \\*, no network, no name"),
+        ("--auth-header X-Remote-User --proxy-from 127.0.0.1,*", "no \\*, no network, no name"),
+        ("--auth-header X-Remote-User --proxy-from 10.0.0.0/8", "no \\*, no network, no name"),
+        ("--auth-header X-Remote-User --proxy-from 0.0.0.0", "no \\*, no network, no name"),
+        ("--auth-header X-Remote-User --proxy-from proxy.example", "no \\*, no network, no name"),
+        ("--auth-header X-Remote-User --proxy-from 127.0.0.1,", "no \\*, no network, no name"),
+        (f"{PROXY} --auth-file accounts.json", "leave out --auth-file and --insecure"),
+        (f"{PROXY} --insecure", "leave out --auth-file and --insecure"),
+        (f"{PROXY} --engine slurm", "in the name of whoever started the page"),
+        (f"{PROXY} --engine ssh --site a.toml", "the SSH keys of whoever started the page"),
+        (f"{PROXY} --teacher jane@uni.edu", "cannot be the name of an account"),
+        ("--teacher eve", "--teacher goes with --auth-header"),
+        ("--teacher eve --auth-file accounts.json", "--teacher goes with --auth-header"),
+        *(
+            (f"--auth-header {header} --proxy-from 127.0.0.1", "a header that only your proxy sets")
+            for header in (
+                "Cookie",
+                "Host",
+                "X_Remote_User",
+                "X-Forwarded-User",
+                "X-",
+                "X-Ä",
+                "Authorization",
+            )
+        ),
+    ],
+)
+def test_a_header_without_a_proxy_to_believe_is_refused_in_words(words: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        program.checked_options(program.parse_options(words.split()))
