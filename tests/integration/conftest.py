@@ -1,10 +1,16 @@
-"""Runs that several integration tests look at; each is done once a session."""
+"""Runs that several integration tests look at, each done once a session; the engine of a real cluster."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from tests.cluster.slurm_cluster import SlurmCluster
 from tests.harness import Launcher, LiveRun
+from trainers.engines import registry
+from trainers.engines.slurm.client import Slurm
+from trainers.engines.slurm.engine import SlurmEngine
 
 REFERENCE_STEPS = 600
 REFERENCE = {
@@ -21,3 +27,15 @@ def finished_run(shared_launcher: Launcher) -> LiveRun:
     live = shared_launcher.start(**REFERENCE)
     live.wait_for_end()
     return live
+
+
+@pytest.fixture
+def engine(slurm: SlurmCluster) -> Iterator[SlurmEngine]:
+    """Return the engine of a real cluster, known by its name while a test runs; all is idle afterwards."""
+    before = dict(registry._ENGINES)
+    made = SlurmEngine(Slurm(slurm.environment))
+    registry.register(made)
+    yield made
+    registry._ENGINES.clear()
+    registry._ENGINES.update(before)
+    slurm.wait_until_idle()

@@ -16,24 +16,13 @@ from tests.cluster.victims import launcher_of, rank_of, torchrun_of
 from tests.harness import create_run, processes_of, wait_until
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
-from trainers.engines import liveness, registry
+from trainers.engines import liveness
 from trainers.engines.several_nodes.stop_watch import PATIENCE_OF_STOP_S
-from trainers.engines.slurm.client import Slurm
 from trainers.engines.slurm.engine import SlurmEngine, job_of
 
 TRUE_STATE_S = 30.0
 PATIENCE_S = 60.0
 DOWN_S = 30.0
-
-
-@pytest.fixture
-def engine(slurm: SlurmCluster) -> Iterator[SlurmEngine]:
-    before = dict(registry._ENGINES)
-    made = SlurmEngine(Slurm(slurm.environment))
-    registry.register(made)
-    yield made
-    registry._ENGINES.clear()
-    registry._ENGINES.update(before)
 
 
 @pytest.fixture

@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from tests.cluster.slurm_cluster import SlurmCluster
 from tests.harness import create_run, processes_of, wait_until
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
-from trainers.engines import liveness, registry
+from trainers.engines import liveness
 from trainers.engines.several_nodes.ranks_of_nodes import LOST_AFTER_S
-from trainers.engines.slurm.client import Slurm
 from trainers.engines.slurm.engine import SlurmEngine
 from trainers.files import json_files
 
 PATIENCE_S = 60.0
-
-
-@pytest.fixture
-def engine(slurm: SlurmCluster) -> Iterator[SlurmEngine]:
-    before = dict(registry._ENGINES)
-    made = SlurmEngine(Slurm(slurm.environment))
-    registry.register(made)
-    yield made
-    registry._ENGINES.clear()
-    registry._ENGINES.update(before)
-    slurm.wait_until_idle()
 
 
 def losses(run: RunDirectory) -> dict[int, float]:

@@ -1,7 +1,8 @@
-"""A run that its engine starts again by itself: a time limit, a job of higher priority, a node that failed.
+"""How a start of a run on several machines ends, and whether its engine starts it again.
 
-Whoever learns of it first writes down why, in the folder of that start. When the start is over, and it was to
-go on, a file there asks the engine for the next one, which resumes from the newest whole checkpoint.
+That is so after a time limit, a job of higher priority, or a node that failed. Whoever learns of it first
+writes down why, in the folder of that start. When the start is over, and it was to go on, a file there asks
+the engine for the next one, which resumes from the newest whole checkpoint.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from pathlib import Path
 from trainers.contract import events, manifests
 from trainers.contract import status as status_file
 from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import Status
 from trainers.engines.local import final_events
 from trainers.engines.local.diagnosis.autopsy import Cause
 from trainers.engines.local.stopping.run_guard import NODE_LOST
 from trainers.engines.several_nodes.reports import NodesFolder
+from trainers.machine.clock import now_unix_s
 
 LEAVING = "leaving"
 TOLD_TO_END = "told-to-end"
@@ -74,6 +77,26 @@ def close_start(
         _touch(folder.path / AGAIN)
     folder.order_end(within_s=others_end_within_s)
     _touch(folder.path / OVER, f"{others_end_within_s:.0f}\n")
+
+
+def say_stopped(run: RunDirectory, status: Status, message: str) -> None:
+    """Write the last words of a run that was ended by force, unless it had them; nobody must own it any more.
+
+    Args:
+        status: what was known of it before.
+
+    Raises:
+        ValueError: when somebody owns it.
+    """
+    lock = run.acquire_lock()
+    try:
+        recorded = status_file.read(run.status) or status
+        if recorded.ended_unix_s is not None:
+            return
+        final_events.say(run, [("state", {"state": "stopped", "reason": message})])
+        run.write_status(replace(recorded, state="stopped", error=None, ended_unix_s=now_unix_s()))
+    finally:
+        os.close(lock)
 
 
 def step_to_resume_from(run: RunDirectory) -> int | None:

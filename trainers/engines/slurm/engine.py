@@ -8,18 +8,15 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
-from trainers.contract import status as status_file
 from trainers.contract import tickets
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status
 from trainers.contract.tickets import Ticket
 from trainers.engines.base import AskedField, Capacity, Choice, Engine, EngineJob, EngineQueue, Launch
-from trainers.engines.local import final_events
-from trainers.engines.several_nodes import stop_watch
+from trainers.engines.several_nodes import restarts, stop_watch
 from trainers.engines.slurm import jobs, reasons, script, site
 from trainers.engines.slurm.client import WAITING, Slurm
 from trainers.engines.slurm.jobs import ListedJob, Places
@@ -237,15 +234,7 @@ class SlurmEngine(Engine):
             if time.monotonic() > deadline:
                 raise SlurmError(f"job {job_id} has not ended {KILLED_WITHIN_S:.0f} s after it was cancelled")
             time.sleep(POLL_S)
-        lock = run.acquire_lock()
-        try:
-            recorded = status_file.read(run.status) or status
-            if recorded.ended_unix_s is not None:
-                return  # the run had its last word
-            final_events.say(run, [("state", {"state": "stopped", "reason": message})])
-            run.write_status(replace(recorded, state="stopped", error=None, ended_unix_s=now_unix_s()))
-        finally:
-            os.close(lock)
+        restarts.say_stopped(run, status, message)
 
 
 def _listed(job: ListedJob, places: Places) -> EngineJob:

@@ -22,8 +22,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status
 from trainers.contract.tickets import Ticket
 from trainers.engines.base import Capacity, Engine, HostReport, Launch, StartError
-from trainers.engines.local import final_events
-from trainers.engines.several_nodes import stop_watch
+from trainers.engines.several_nodes import restarts, stop_watch
 from trainers.engines.ssh import scripts, site
 from trainers.engines.ssh.client import Ssh, SshError
 from trainers.engines.ssh.hosts import Hosts
@@ -263,15 +262,7 @@ class SshEngine(Engine):
         assert start is not None, "a live run of this engine has a start"
         if silent := self.reap(start):
             message += f" {'; '.join(silent)}: what is left there ends by itself, when it hears no other."
-        lock = run.acquire_lock()
-        try:
-            recorded = status_file.read(run.status) or status
-            if recorded.ended_unix_s is not None:
-                return  # the run had its last word
-            final_events.say(run, [("state", {"state": "stopped", "reason": message})])
-            run.write_status(replace(recorded, state="stopped", error=None, ended_unix_s=now_unix_s()))
-        finally:
-            os.close(lock)
+        restarts.say_stopped(run, status, message)
 
 
 def _free(users: Mapping[str, str | SshError]) -> list[str]:
