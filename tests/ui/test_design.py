@@ -26,8 +26,9 @@ CONTENT = {
     "runs": ".ddp-list-tools",
     "run": ".ddp-bar",
     "live": ".ddp-bar",
-    "machine": ".ddp-card",
-    "queue": ".ddp-card",
+    # The first ones are of engines that this page does not have.
+    "machine": ".ddp-card:visible",
+    "queue": ".ddp-card:visible",
 }
 NUM_LINES_OF_NAVIGATION = """() => {
   const parts = [...document.querySelectorAll(".ddp-nav a, .ddp-nav .ddp-tool")];

@@ -41,7 +41,7 @@ def test_a_run_of_two_hosts_is_started_stopped_and_resumed(
         run = RunDirectory(runs_dir / page.url.partition("?id=")[2])
         state = page.locator(".ddp-pill")
         expect(state).to_have_text("running")
-        expect(page.locator(".ddp-ranks-list > li")).to_have_count(2)
+        expect(page.locator(".ddp-ranks-list li")).to_have_count(2)
         # Both hosts are taken: a second run is not made, and told why.
         page.goto(server.address)
         page.get_by_label("Machines", exact=True).fill("2")

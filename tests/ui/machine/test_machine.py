@@ -69,8 +69,9 @@ def test_the_page_shows_this_machine(server: Server, watched: Watched, runs_dir:
     expect(page.locator(".ddp-disk")).to_contain_text("No run is live")
     for entry in report["versions"]:
         expect(page.locator(".ddp-versions")).to_contain_text(entry["version"] or "none here")
+    missing = page.get_by_role("region", name="What is missing")
     for item in report["missing"]:
-        expect(page.locator(".ddp-missing-list")).to_contain_text(item["what"])
+        expect(missing.get_by_role("list")).to_contain_text(item["what"])
     page.wait_for_function("() => document.querySelector('.ddp-meter').getAttribute('aria-valuetext')")
     assert watched.foreign_requests == []
     assert watched.complaints == []
