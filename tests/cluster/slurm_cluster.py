@@ -24,6 +24,8 @@ NODES = ("node1", "node2")
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "ip", "nsenter")
 COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "srun")
 UP_S = 30.0
+# A controller that stood still asks nodes again after up to a minute.
+IDLE_S = 90.0
 END_S = 10.0
 CORES_A_NODE = 4
 SMALL_DISK, SMALL_DISK_MB = "small_disk", 64
@@ -117,7 +119,7 @@ class SlurmCluster:
 
     def wait_until_idle(self) -> None:
         """Wait until no job is on any node."""
-        wait_until("both nodes being idle", lambda: _num_idle(self) == len(NODES), UP_S)
+        wait_until("both nodes being idle", lambda: _num_idle(self) == len(NODES), IDLE_S)
 
     def processes_on(self, node: str) -> list[int]:
         """Return the numbers of all processes on a node."""
