@@ -50,14 +50,15 @@ def wait_until_restarted(run: RunDirectory, slurm: SlurmCluster) -> dict[str, An
     """Return the mark of a restart, for which Slurm would otherwise take two minutes."""
     job_id = job_of(liveness.read_status(run).handle) or ""
 
-    def is_at_work() -> bool:
-        # While the old start is being cleaned up, Slurm may set the time once more.
-        reason = slurm.ask("squeue", "--noheader", f"--jobs={job_id}", "--format=%T %r").split()
-        if reason == ["PENDING", "BeginTime"]:
-            slurm.ask("scontrol", "update", f"JobId={job_id}", "StartTime=now")
-        return liveness.read_status(run).state == "running"
+    def waits() -> bool:
+        return (
+            slurm.ask("squeue", "--noheader", f"--jobs={job_id}", "--format=%T %r") == "PENDING BeginTime\n"
+        )
 
-    wait_until("the run at work again", is_at_work, PATIENCE_S)
+    wait_until("the job waiting", waits, PATIENCE_S)
+    # A job that starts again in the same second is refused by the nodes ("Job credential revoked").
+    slurm.ask("scontrol", "update", f"JobId={job_id}", "StartTime=now+4")
+    wait_until("the run at work again", lambda: liveness.read_status(run).state == "running", PATIENCE_S)
     (mark,) = [event for event in events.read_all(run.events) if event.get("code") == "restarted"]
     return mark
 
