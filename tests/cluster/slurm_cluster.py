@@ -24,8 +24,7 @@ NODES = ("node1", "node2")
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "ip", "nsenter")
 COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "srun")
 UP_S = 30.0
-# A controller that stood still asks nodes again after up to a minute.
-IDLE_S = 90.0
+IDLE_S = 60.0
 END_S = 10.0
 CORES_A_NODE = 4
 SMALL_DISK, SMALL_DISK_MB = "small_disk", 64

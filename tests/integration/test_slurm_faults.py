@@ -112,32 +112,6 @@ def test_a_rank_that_is_suspended_on_another_node_is_found_and_named_with_its_ho
     wait_until("no process being left", lambda: not processes_of(run), TRUE_STATE_S)
 
 
-def test_a_node_whose_power_fails_is_named_and_the_run_waits_for_slurm_to_start_it_again(
-    slurm: SlurmCluster, engine: SlurmEngine, tmp_path: Path
-) -> None:
-    """Its cable is pulled first, so that the others cannot hear of the end of its processes."""
-    run = begun(engine, tmp_path, checkpoint_every_steps=20)
-    there = {process.pid for process in processes_of(run)}
-    with slurm.without_cable("node2"):
-        on_node = there.intersection(slurm.processes_on("node2"))
-        assert len(on_node) >= 3, "its launcher, torchrun and rank"
-        for pid in on_node:
-            psutil.Process(pid).kill()
-        failed_at = time.monotonic()
-        wait_until("a true state", lambda: liveness.read_status(run).state == "queued", PATIENCE_S)
-        assert time.monotonic() - failed_at <= TRUE_STATE_S
-        wait_until("no process being left", lambda: not processes_of(run), TRUE_STATE_S)
-        # As the controller does by itself after some minutes.
-        slurm.ask("scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=power")
-    slurm.ask("scontrol", "update", "NodeName=node2", "State=RESUME")
-    slurm.wait_until_idle()
-    (error,) = [event for event in events.read_all(run.events) if event["kind"] == "error"]
-    assert error["code"] == "node_lost"
-    assert "Node 1 (node2, rank 1) has not been heard for" in error["message"]
-    engine.stop(run, save=False)
-    assert liveness.read_status(run).state == "stopped"
-
-
 def test_a_head_that_is_suspended_is_ended_by_stop_and_nothing_is_left(
     engine: SlurmEngine, slurm: SlurmCluster, tmp_path: Path
 ) -> None:
