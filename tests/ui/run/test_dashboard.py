@@ -288,6 +288,12 @@ def test_run_again_fills_the_form_in_as_the_run_was(
     expect(page.locator("#command")).to_contain_text('"name": "the ended one"')
 
 
+# Faster than a browser fills its screen and leaves it again.
+SEVEN_TIMES_F = """() => {
+  for (let i = 0; i < 7; i++) document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "f", bubbles: true}));
+}"""
+
+
 def test_projector_and_the_page_for_those_who_only_watch(
     server: Server, watched: Watched, ended: RunDirectory
 ) -> None:
@@ -300,6 +306,12 @@ def test_projector_and_the_page_for_those_who_only_watch(
     page.keyboard.press("Escape")
     expect(page.locator(".ddp-logs")).to_be_visible()
     page.keyboard.press("f")
+    expect(page.locator(".ddp-logs")).to_be_hidden()
+    page.evaluate(SEVEN_TIMES_F)
+    expect(page.locator(".ddp-logs")).to_be_visible()
+    page.wait_for_function("() => document.fullscreenElement === null")
+    page.evaluate(SEVEN_TIMES_F)
+    page.wait_for_function("() => document.fullscreenElement !== null")
     expect(page.locator(".ddp-logs")).to_be_hidden()
     open_run(watched, server, ended, watch="1")
     for name in ("Stop", "Resume", "Resume from here"):

@@ -19,20 +19,26 @@ export function projector(button, onChange) {
     window.history.replaceState(null, "", url);
     onChange();
   };
-  const leave = () => {
-    if (!isOn()) return;
-    set(false);
-    if (document.fullscreenElement) document.exitFullscreen();
+  let isSettling = false;
+  // Brings the browser's screen to what was pressed last, one request at a time: keys are faster than browsers.
+  const settle = async () => {
+    if (isSettling) return;
+    isSettling = true;
+    while (isOn() !== isFull()) {
+      if (!isOn()) await document.exitFullscreen();
+      else if (!(await fillScreen())) break;
+    }
+    isSettling = false;
   };
-  const enter = async () => {
-    set(true);
-    await fillScreen();
-    // Left again before the browser had done it.
-    if (!isOn() && document.fullscreenElement) document.exitFullscreen();
+  const turn = (isWanted) => {
+    if (isOn() === isWanted) return;
+    set(isWanted);
+    settle();
   };
-  const toggle = () => (isOn() ? leave() : enter());
+  const toggle = () => turn(!isOn());
+  const leave = () => turn(false);
   // Escape ends the browser's full screen without a key that the page could hear.
-  const onFullScreen = () => document.fullscreenElement === null && leave();
+  const onFullScreen = () => !isSettling && !isFull() && leave();
   button.addEventListener("click", toggle);
   document.addEventListener("fullscreenchange", onFullScreen);
   const endKeys = onKeys({ f: toggle, Escape: leave });
@@ -48,7 +54,7 @@ export function projector(button, onChange) {
 
 /** Large as long as the page is open: a button and the key F fill the screen; returns a function that ends it. */
 export function alwaysLarge(button) {
-  const toggle = () => (document.fullscreenElement ? document.exitFullscreen() : fillScreen());
+  const toggle = () => (isFull() ? document.exitFullscreen() : fillScreen());
   page.classList.add(LARGE);
   button.addEventListener("click", toggle);
   const endKeys = onKeys({ f: toggle });
@@ -58,11 +64,18 @@ export function alwaysLarge(button) {
   };
 }
 
+function isFull() {
+  return document.fullscreenElement !== null;
+}
+
+/** Returns whether the browser did it. */
 async function fillScreen() {
   try {
     await page.requestFullscreen();
+    return true;
   } catch {
     inform("This browser does not let a page fill the screen: its own key for that is often F11.");
+    return false;
   }
 }
 
