@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.cluster.disk import SMALL_DISK, mount_small_disk
 from tests.cluster.network import Host, Network, network, processes_on, without_cable
 from tests.harness import wait_until
 
@@ -27,7 +28,6 @@ UP_S = 30.0
 IDLE_S = 60.0
 END_S = 10.0
 CORES_A_NODE = 4
-SMALL_DISK, SMALL_DISK_MB = "small_disk", 64
 
 _CONFIGURATION = """\
 ClusterName=test
@@ -146,13 +146,7 @@ def what_is_missing() -> str:
 def slurm_cluster(folder: Path, shape: Shape | None = None) -> Iterator[SlurmCluster]:
     """Start the daemons; when the block ends, each is ended and waited for."""
     with contextlib.ExitStack() as stack:
-        small_disk = folder / SMALL_DISK
-        small_disk.mkdir()
-        # Before the hosts are made: they see what is mounted here then.
-        subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK_MB}m", "tmpfs", small_disk], check=True
-        )
-        stack.callback(subprocess.run, ["umount", "--lazy", small_disk], check=True)
+        mount_small_disk(stack, folder)
         made = stack.enter_context(network(folder, NODES))
         socket = _start_munge(stack, folder)
         configuration = _write_configuration(folder, made, socket, shape or Shape())

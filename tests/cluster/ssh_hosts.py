@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.cluster.disk import SMALL_DISK, mount_small_disk
 from tests.cluster.network import Host, Network, network, processes_on, without_cable
 from tests.harness import wait_until
 
@@ -66,6 +67,11 @@ class SshHosts:
     site_file: Path
     folder: Path
 
+    @property
+    def small_disk(self) -> Path:
+        """A folder of 64 MB that all hosts share."""
+        return self.folder / SMALL_DISK
+
     def processes_on(self, name: str) -> list[int]:
         """Return the numbers of all processes on a host."""
         return processes_on(self._host(name))
@@ -92,6 +98,7 @@ def what_is_missing() -> str:
 def ssh_hosts(folder: Path) -> Iterator[SshHosts]:
     """Start the daemons; when the block ends, each is ended and waited for."""
     with contextlib.ExitStack() as stack:
+        mount_small_disk(stack, folder)
         made = stack.enter_context(network(folder, PCS))
         _make_key(folder / "key")
         (folder / "authorized_keys").write_text((folder / "key.pub").read_text())

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
+from tests.cluster import slurm_cluster
+from tests.cluster import ssh_hosts as ssh_hosts_module
 from tests.cluster.slurm_cluster import SlurmCluster
-from tests.harness import Launcher, LiveRun
+from tests.cluster.ssh_hosts import SshHosts
+from tests.harness import Launcher, LiveRun, wait_until
+from trainers.contract.rundir import RunDirectory
 from trainers.engines import registry
 from trainers.engines.slurm.client import Slurm
 from trainers.engines.slurm.engine import SlurmEngine
+from trainers.engines.ssh.engine import SshEngine
 
+FREE_S = 60.0
 REFERENCE_STEPS = 600
 REFERENCE = {
     "num_epochs": 1000,
@@ -39,3 +47,64 @@ def engine(slurm: SlurmCluster) -> Iterator[SlurmEngine]:
     registry._ENGINES.clear()
     registry._ENGINES.update(before)
     slurm.wait_until_idle()
+
+
+@pytest.fixture
+def ssh_engine(ssh_hosts: SshHosts) -> Iterator[SshEngine]:
+    """Return the engine of two PCs, known by its name while a test runs; both are free afterwards."""
+    before = dict(registry._ENGINES)
+    made = SshEngine(ssh_hosts.site_file, variables=ssh_hosts.environment)
+    registry.register(made)
+    yield made
+    wait_until("both hosts being free", lambda: set(made.hosts.users().values()) == {""}, FREE_S)
+    registry._ENGINES.clear()
+    registry._ENGINES.update(before)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoNodes:
+    """What an engine of several machines promises is the same on each.
+
+    Attributes:
+        variables: with which a page finds the cluster, and what it is started with.
+        names: of the nodes.
+        num_runs_at_once: of two nodes each.
+    """
+
+    engine: SlurmEngine | SshEngine
+    names: tuple[str, ...]
+    small_disk: Path
+    variables: Mapping[str, str]
+    arguments: tuple[str, ...]
+    num_runs_at_once: int
+
+    def launch(self, run: RunDirectory, resume_step: int | None = None) -> None:
+        """Start a run, or hand it to what starts it."""
+        if isinstance(self.engine, SshEngine):
+            self.engine.launch(run, resume_step, token=None)
+        else:
+            self.engine.submit(run, resume_step, token=None)
+
+
+@pytest.fixture(params=["slurm", "ssh"])
+def two_nodes(request: pytest.FixtureRequest) -> TwoNodes:
+    """Return each engine of several machines in turn, with two that are real but for their cables."""
+    if request.param == "ssh":
+        hosts: SshHosts = request.getfixturevalue("ssh_hosts")
+        return TwoNodes(
+            engine=request.getfixturevalue("ssh_engine"),
+            names=ssh_hosts_module.PCS,
+            small_disk=hosts.small_disk,
+            variables=hosts.environment,
+            arguments=("--engine", "ssh", "--site", str(hosts.site_file)),
+            num_runs_at_once=1,
+        )
+    cluster: SlurmCluster = request.getfixturevalue("slurm")
+    return TwoNodes(
+        engine=request.getfixturevalue("engine"),
+        names=slurm_cluster.NODES,
+        small_disk=cluster.small_disk,
+        variables=cluster.environment,
+        arguments=("--engine", "slurm"),
+        num_runs_at_once=2,
+    )

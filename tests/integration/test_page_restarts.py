@@ -7,23 +7,23 @@ from pathlib import Path
 import pytest
 from gradio_client import Client
 
-from tests.cluster.slurm_cluster import SlurmCluster
 from tests.harness import processes_of, wait_until
+from tests.integration.conftest import TwoNodes
 from tools import page_driver
 from trainers.contract import events
 from trainers.contract import status as status_file
 from trainers.contract.rundir import RunDirectory
 
 PATIENCE_S = 90.0
-SMALL = {"dataset": "digits", "model": "mlp", "device": "cpu", "num_nodes": 2, "nproc_per_node": 1}
+SMALL = {"dataset": "digits", "model": "mlp", "device": "cpu", "num_nodes": 1, "nproc_per_node": 2}
 
 
 def test_a_page_on_a_cluster_that_was_killed_finds_its_runs(
-    slurm: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    two_nodes: TwoNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in slurm.environment.items():
+    for name, value in two_nodes.variables.items():
         monkeypatch.setenv(name, value)
-    arguments = (page_driver.NO_STANDBY, "--engine", "slurm")
+    arguments = (page_driver.NO_STANDBY, *two_nodes.arguments)
     with page_driver.serve(tmp_path, *arguments) as server:
         client = Client(server.address, verbose=False)
         short, long = (
@@ -45,7 +45,6 @@ def test_a_page_on_a_cluster_that_was_killed_finds_its_runs(
         client.predict(long.run_id, True, api_name="/stop_run")
         wait_until("the other one's stop", lambda: recorded_state(long) == "stopped", PATIENCE_S)
     assert long.list_checkpoints()
-    slurm.wait_until_idle()
     wait_until("no process being left", lambda: not processes_of(long), PATIENCE_S)
 
 

@@ -1,10 +1,10 @@
-"""What is killed on a node of a Slurm run, and a controller that is down: true states, no process left."""
+"""What only Slurm does to a run: its time is over, it is started again, the controller is down."""
 
 from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,12 @@ import psutil
 import pytest
 
 from tests.cluster.slurm_cluster import SlurmCluster
-from tests.cluster.victims import launcher_of, rank_of, torchrun_of
-from tests.harness import create_run, processes_of, wait_until
+from tests.harness import create_run, wait_until
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
-from trainers.engines.several_nodes.stop_watch import PATIENCE_OF_STOP_S
 from trainers.engines.slurm.engine import SlurmEngine, job_of
 
-TRUE_STATE_S = 30.0
 PATIENCE_S = 60.0
 DOWN_S = 30.0
 
@@ -69,61 +66,6 @@ def newest_step(run: RunDirectory) -> int:
 
 def wait_for_the_end(run: RunDirectory) -> None:
     wait_until("a true state", lambda: liveness.read_status(run).state not in events.LIVE_STATES, PATIENCE_S)
-
-
-@pytest.mark.parametrize(
-    "victim",
-    [
-        pytest.param(lambda run: rank_of(run, 0), id="rank 0"),
-        pytest.param(lambda run: rank_of(run, 1), id="rank 1, on the other node"),
-        pytest.param(lambda run: torchrun_of(run, 0), id="torchrun of node 0"),
-        pytest.param(lambda run: torchrun_of(run, 1), id="torchrun of node 1"),
-        pytest.param(lambda run: launcher_of(run, 1), id="launcher of node 1"),
-    ],
-)
-def test_what_is_killed_ends_the_run_with_a_true_state_and_no_process_left(
-    run: RunDirectory, victim: Callable[[RunDirectory], psutil.Process]
-) -> None:
-    killed_at = time.monotonic()
-    victim(run).kill()
-    wait_for_the_end(run)
-    after_s = time.monotonic() - killed_at
-    status = liveness.read_status(run)
-    assert status.state == "failed" and status.error, status
-    assert after_s <= TRUE_STATE_S
-    wait_until("no process being left", lambda: not processes_of(run), TRUE_STATE_S)
-    numbers = [event["seq"] for event in events.read_all(run.events)]
-    assert numbers == list(range(len(numbers))), "events without a gap"
-
-
-def test_a_rank_that_is_suspended_on_another_node_is_found_and_named_with_its_host(
-    engine: SlurmEngine, tmp_path: Path
-) -> None:
-    run = begun(engine, tmp_path, hang_timeout_s=5)
-    rank_of(run, 1).suspend()
-    suspended_at = time.monotonic()
-    wait_for_the_end(run)
-    status = liveness.read_status(run)
-    assert status.state == "failed" and status.error
-    assert "rank 1 was suspended from outside" in status.error and "rank 1 (node2) is at step" in status.error
-    assert time.monotonic() - suspended_at <= TRUE_STATE_S
-    (dump,) = run.logs.glob("hang_*.txt")
-    assert dump.read_text().count("MainThread") == 2, "the stacks of both nodes"
-    wait_until("no process being left", lambda: not processes_of(run), TRUE_STATE_S)
-
-
-def test_a_head_that_is_suspended_is_ended_by_stop_and_nothing_is_left(
-    engine: SlurmEngine, slurm: SlurmCluster, tmp_path: Path
-) -> None:
-    run = begun(engine, tmp_path)
-    launcher_of(run, 0).suspend()
-    stopped_at = time.monotonic()
-    engine.stop(run, save=True)
-    wait_for_the_end(run)
-    assert time.monotonic() - stopped_at <= TRUE_STATE_S + PATIENCE_OF_STOP_S
-    assert liveness.read_status(run).state == "stopped"
-    wait_until("no process being left", lambda: not processes_of(run), TRUE_STATE_S)
-    slurm.wait_until_idle()
 
 
 def test_before_its_time_is_over_a_run_is_saved_queued_again_and_resumed(

@@ -1,9 +1,9 @@
-"""What is killed on a host of a run by SSH, and hosts that are cut off: true states, no process left."""
+"""Hosts of a run by SSH that are cut off or cannot start it: true states, no process left."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,12 @@ import psutil
 import pytest
 
 from tests.cluster.ssh_hosts import SshHosts
-from tests.cluster.victims import launcher_of, rank_of, torchrun_of
+from tests.cluster.victims import launcher_of
 from tests.harness import create_run, processes_of, wait_until
 from trainers.contract import events
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
-from trainers.engines import liveness, registry
-from trainers.engines.several_nodes.stop_watch import PATIENCE_OF_STOP_S
+from trainers.engines import liveness
 from trainers.engines.ssh.client import SshError
 from trainers.engines.ssh.engine import SshEngine
 from trainers.engines.ssh.scripts import reap
@@ -30,14 +29,8 @@ PATIENCE_S = 60.0
 
 
 @pytest.fixture
-def engine(ssh_hosts: SshHosts) -> Iterator[SshEngine]:
-    before = dict(registry._ENGINES)
-    made = SshEngine(ssh_hosts.site_file, variables=ssh_hosts.environment)
-    registry.register(made)
-    yield made
-    wait_until("both hosts being free", lambda: set(made.hosts.users().values()) == {""}, PATIENCE_S)
-    registry._ENGINES.clear()
-    registry._ENGINES.update(before)
+def engine(ssh_engine: SshEngine) -> SshEngine:
+    return ssh_engine
 
 
 @pytest.fixture
@@ -90,29 +83,6 @@ def fail_power_of(hosts: SshHosts, name: str, run: RunDirectory) -> None:
         psutil.Process(pid).kill()
 
 
-@pytest.mark.parametrize(
-    ("victim", "state"),
-    [
-        pytest.param(lambda run: rank_of(run, 0), "failed", id="rank 0"),
-        pytest.param(lambda run: rank_of(run, 1), "failed", id="rank 1, on the other host"),
-        pytest.param(lambda run: torchrun_of(run, 0), "failed", id="torchrun of host 0"),
-        pytest.param(lambda run: torchrun_of(run, 1), "failed", id="torchrun of host 1"),
-        pytest.param(lambda run: launcher_of(run, 0), "lost", id="launcher of host 0"),
-        pytest.param(lambda run: launcher_of(run, 1), "failed", id="launcher of host 1"),
-    ],
-)
-def test_what_is_killed_ends_the_run_with_a_true_state_and_no_process_left(
-    run: RunDirectory, victim: Callable[[RunDirectory], psutil.Process], state: str
-) -> None:
-    killed_at = time.monotonic()
-    victim(run).kill()
-    wait_for_the_end(run)
-    status = liveness.read_status(run)
-    assert status.state == state and status.error, status
-    assert time.monotonic() - killed_at <= TRUE_STATE_S
-    assert_nothing_is_left(run)
-
-
 @pytest.mark.parametrize("name", ["pc1", "pc2"])
 def test_a_host_whose_power_fails_is_named_and_the_run_resumes_on_the_one_that_is_left(
     engine: SshEngine, ssh_hosts: SshHosts, tmp_path: Path, name: str
@@ -155,16 +125,6 @@ def test_a_cable_that_was_pulled_leaves_no_rank_at_work(
         assert liveness.read_status(run).state == "running", "no answer is no failure"
     assert wait_until("an answer", lambda: engine.is_alive(run, handle), PATIENCE_S)
     engine.kill(run)
-    assert liveness.read_status(run).state == "stopped"
-    assert_nothing_is_left(run)
-
-
-def test_a_launcher_that_is_suspended_is_ended_by_stop(run: RunDirectory, engine: SshEngine) -> None:
-    launcher_of(run, 0).suspend()
-    stopped_at = time.monotonic()
-    engine.stop(run, save=True)
-    wait_for_the_end(run)
-    assert time.monotonic() - stopped_at <= TRUE_STATE_S + PATIENCE_OF_STOP_S
     assert liveness.read_status(run).state == "stopped"
     assert_nothing_is_left(run)
 

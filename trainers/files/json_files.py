@@ -95,6 +95,20 @@ def write_json_atomically(path: Path, value: Mapping[str, Any], *, mode: int = 0
     sync_directory(path.parent)
 
 
+def overwrite_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Overwrite a JSON file in place: on a full disk, too, but a reader may see a part of it.
+
+    Raises:
+        OSError: when there is none, or the disk does not take what is longer.
+        TypeError: when the value cannot be written as JSON.
+    """
+    text = json.dumps(value, indent=2).encode() + b"\n"
+    descriptor = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
+    with os.fdopen(descriptor, "wb", buffering=0) as file:
+        file.write(text)
+        file.truncate(len(text))
+
+
 def remove_half_written(path: Path) -> None:
     """Remove what was left beside a file by writers that were killed; none may be at it now."""
     for leftover in path.parent.glob(f".{path.name}.*.tmp"):

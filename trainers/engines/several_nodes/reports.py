@@ -7,6 +7,7 @@ counts by a clock of its own; a file is opened anew for each look, because that 
 
 from __future__ import annotations
 
+import errno
 import shutil
 import threading
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats.heartbeat_board import Beat
 from trainers.engines.local.diagnosis.ranks import Ranks
 from trainers.engines.local.diagnosis.stacks import Frame, Stacks, Thread
-from trainers.files.json_files import read_json, write_json_atomically
+from trainers.files.json_files import overwrite_json, read_json, write_json_atomically
 from trainers.machine.effort import Effort
 
 REPORT_EVERY_S = 1.0
@@ -71,9 +72,19 @@ class NodesFolder:
         return float(within_s) if isinstance(within_s, int | float) else None
 
     def write(self, name: str, values: Mapping[str, Any]) -> bool:
-        """Write a file; False where the disk does not take it."""
+        """Write a file; False where the disk does not take it.
+
+        Where it is full, what is there is overwritten, which needs no more of it. Who reads that half-written
+        finds no JSON, and looks again.
+        """
+        path = self.path / f"{name}.json"
         try:
-            write_json_atomically(self.path / f"{name}.json", values, mode=0o600)
+            try:
+                write_json_atomically(path, values, mode=0o600)
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                overwrite_json(path, values)
         except OSError as error:
             print(f"{name}.json could not be written for the other nodes: {error}", flush=True)
             return False

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.disk import filled
 from tests.harness import create_run, wait_until
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats.heartbeat_board import COMPUTING, Beat, Board, Place
@@ -171,3 +172,15 @@ def test_a_node_is_heard_by_counts_not_by_clocks() -> None:
     assert node.is_lost
     node.update(NodeReport(count=1, host="pc2", ranks={}), 1.0)
     assert not node.is_lost, "it was started again"
+
+
+def test_a_node_reports_on_while_the_disk_is_full(small_disk: Path) -> None:
+    folder = NodesFolder(create_run(small_disk, num_nodes=2, nproc_per_node=1), "1-0")
+    folder.make()
+    assert folder.write("1", {"count": 1, "said": "x" * 200})
+    with filled(small_disk):
+        for count in (2, 3):
+            assert folder.write("1", {"count": count})
+            assert folder.read("1") == {"count": count}
+        assert not folder.write("question", {"number": 1}), "there is none yet to overwrite"
+    assert folder.write("question", {"number": 1}) and folder.read("question") == {"number": 1}

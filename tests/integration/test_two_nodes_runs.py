@@ -1,4 +1,4 @@
-"""Runs on a cluster beside each other, on a full disk, and resumed on another number of nodes."""
+"""Runs over two nodes on every engine: at once, on a full disk, resumed on another number of nodes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.slurm_cluster import SlurmCluster
+from tests.cluster.disk import filled
 from tests.harness import create_run, processes_of, wait_until
+from tests.integration.conftest import TwoNodes
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 from trainers.engines.several_nodes.ranks_of_nodes import LOST_AFTER_S
-from trainers.engines.slurm.engine import SlurmEngine
 from trainers.files import json_files
 
 PATIENCE_S = 60.0
@@ -32,11 +32,13 @@ def make(folder: Path, num_nodes: int, nproc_per_node: int, **values: Any) -> Ru
     return create_run(folder, num_nodes=num_nodes, nproc_per_node=nproc_per_node, **values)
 
 
-def test_a_run_of_two_nodes_goes_on_with_the_same_losses_on_one(engine: SlurmEngine, tmp_path: Path) -> None:
+def test_a_run_of_two_nodes_goes_on_with_the_same_losses_on_one(two_nodes: TwoNodes, tmp_path: Path) -> None:
     whole, parts = (make(tmp_path, 2, 1, max_steps=30, checkpoint_every_steps=10) for _ in range(2))
+    two_nodes.launch(whole)
+    if two_nodes.num_runs_at_once == 1:
+        wait_for(whole, "finished")
+    two_nodes.launch(parts)
     for run in (whole, parts):
-        engine.submit(run, None, token=None)
-    for run in (whole, parts):  # two at once
         wait_for(run, "finished")
     assert losses(whole) == losses(parts), "and they do not disturb each other"
     numbers = [event["seq"] for event in events.read_all(parts.events)]
@@ -44,41 +46,37 @@ def test_a_run_of_two_nodes_goes_on_with_the_same_losses_on_one(engine: SlurmEng
     config = replace(parts.read_config(), num_nodes=1, nproc_per_node=2)
     json_files.write_json_atomically(parts.config, config.to_json())
     parts.events.unlink()
-    engine.submit(parts, 20, token=None)
+    two_nodes.launch(parts, 20)
     wait_for(parts, "finished")
     assert list(losses(parts)) == list(range(21, 31))
     assert losses(parts) == {step: loss for step, loss in losses(whole).items() if step > 20}
 
 
-def test_a_shared_disk_that_is_full_loses_no_node_and_nothing_that_was_done(
-    engine: SlurmEngine, slurm: SlurmCluster
+def test_two_runs_of_one_node_each_at_once_do_not_disturb_each_other(
+    two_nodes: TwoNodes, tmp_path: Path
 ) -> None:
-    run = make(slurm.small_disk, 2, 1, num_epochs=100_000, eval_every_steps=10**6)
-    engine.submit(run, None, token=None)
+    pair = [make(tmp_path, 1, 1, max_steps=200) for _ in range(2)]
+    for run in pair:
+        two_nodes.launch(run)
+    for run in pair:
+        wait_for(run, "finished")
+    assert losses(pair[0]) == losses(pair[1]) and len(losses(pair[0])) == 200
+
+
+def test_a_shared_disk_that_is_full_loses_no_node_and_nothing_that_was_done(two_nodes: TwoNodes) -> None:
+    run = make(two_nodes.small_disk, 2, 1, num_epochs=100_000, eval_every_steps=10**6)
+    two_nodes.launch(run)
     wait_for(run, "running")
-    ballast = slurm.small_disk / "ballast"
-    with ballast.open("wb", buffering=0) as file:
-        fill(file)
+    with filled(two_nodes.small_disk):
         full_until = time.monotonic() + LOST_AFTER_S + 5
         while time.monotonic() < full_until:
             assert liveness.read_status(run).state == "running"
             time.sleep(0.5)
-    ballast.unlink()
     newest = max(losses(run))
     wait_until("steps being written again", lambda: max(losses(run)) > newest, PATIENCE_S)
-    engine.stop(run, save=True)
+    two_nodes.engine.stop(run, save=True)
     wait_for(run, "stopped")
     assert run.list_checkpoints()
     numbers = [event["seq"] for event in events.read_all(run.events)]
     assert numbers == list(range(len(numbers))), "events without a gap"
     wait_until("no process being left", lambda: not processes_of(run), PATIENCE_S)
-
-
-def fill(file: Any) -> None:
-    """Write until nothing fits any more."""
-    size = 2**20
-    while size:
-        try:
-            file.write(b"x" * size)
-        except OSError:
-            size //= 2

@@ -1,0 +1,106 @@
+"""What is killed or suspended on one of two nodes, on every engine: true states, no process left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.cluster.victims import launcher_of, rank_of, torchrun_of
+from tests.harness import create_run, processes_of, wait_until
+from tests.integration.conftest import TwoNodes
+from trainers.contract import events
+from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
+from trainers.engines.several_nodes.stop_watch import PATIENCE_OF_STOP_S
+
+TRUE_STATE_S = 30.0
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def begin(two_nodes: TwoNodes, tmp_path: Path) -> Iterator[Callable[..., RunDirectory]]:
+    """Start a run and wait until it has done a step; whatever is left of it is ended."""
+    begun: list[RunDirectory] = []
+
+    def make(**values: Any) -> RunDirectory:
+        run = create_run(tmp_path, num_nodes=2, nproc_per_node=1, num_epochs=100_000, **values)
+        begun.append(run)
+        two_nodes.launch(run)
+        wait_until(
+            "a step", lambda: run.events.exists() and events.read(run.events, 0, ("step",))[0], PATIENCE_S
+        )
+        wait_until("its status saying so", lambda: liveness.read_status(run).state == "running", PATIENCE_S)
+        return run
+
+    yield make
+    for run in begun:
+        if liveness.is_alive(run):
+            two_nodes.engine.kill(run)
+
+
+def wait_for_the_end(run: RunDirectory) -> None:
+    wait_until("a true state", lambda: liveness.read_status(run).state not in events.LIVE_STATES, PATIENCE_S)
+
+
+def assert_nothing_is_left(run: RunDirectory) -> None:
+    wait_until("no process being left", lambda: not processes_of(run), TRUE_STATE_S)
+    numbers = [event["seq"] for event in events.read_all(run.events)]
+    assert numbers == list(range(len(numbers))), "events without a gap"
+
+
+@pytest.mark.parametrize(
+    "victim",
+    [
+        pytest.param(lambda run: rank_of(run, 0), id="rank 0"),
+        pytest.param(lambda run: rank_of(run, 1), id="rank 1, on the other node"),
+        pytest.param(lambda run: torchrun_of(run, 0), id="torchrun of node 0"),
+        pytest.param(lambda run: torchrun_of(run, 1), id="torchrun of node 1"),
+        pytest.param(lambda run: launcher_of(run, 1), id="launcher of node 1"),
+    ],
+)
+def test_what_is_killed_ends_the_run_with_a_true_state_and_no_process_left(
+    begin: Callable[..., RunDirectory], victim: Callable[[RunDirectory], psutil.Process]
+) -> None:
+    run = begin()
+    victim(run).kill()
+    killed_at = time.monotonic()
+    wait_for_the_end(run)
+    status = liveness.read_status(run)
+    assert time.monotonic() - killed_at <= TRUE_STATE_S
+    assert status.state == "failed" and status.error, status
+    assert_nothing_is_left(run)
+
+
+def test_a_rank_that_is_suspended_on_another_node_is_found_and_named_with_its_host(
+    begin: Callable[..., RunDirectory], two_nodes: TwoNodes
+) -> None:
+    run = begin(hang_timeout_s=5)
+    rank_of(run, 1).suspend()
+    suspended_at = time.monotonic()
+    wait_for_the_end(run)
+    status = liveness.read_status(run)
+    assert time.monotonic() - suspended_at <= TRUE_STATE_S
+    assert status.state == "failed" and status.error
+    assert "rank 1 was suspended from outside" in status.error
+    assert f"rank 1 ({two_nodes.names[1]}) is at step" in status.error
+    (dump,) = run.logs.glob("hang_*.txt")
+    assert dump.read_text().count("MainThread") == 2, "the stacks of both nodes"
+    assert_nothing_is_left(run)
+
+
+def test_a_first_launcher_that_is_suspended_is_ended_by_stop(
+    begin: Callable[..., RunDirectory], two_nodes: TwoNodes
+) -> None:
+    run = begin()
+    launcher_of(run, 0).suspend()
+    stopped_at = time.monotonic()
+    two_nodes.engine.stop(run, save=True)
+    wait_for_the_end(run)
+    assert time.monotonic() - stopped_at <= TRUE_STATE_S + PATIENCE_OF_STOP_S
+    assert liveness.read_status(run).state == "stopped"
+    assert_nothing_is_left(run)
