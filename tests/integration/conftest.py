@@ -38,27 +38,21 @@ def finished_run(shared_launcher: Launcher) -> LiveRun:
 
 
 @pytest.fixture
-def engine(slurm: SlurmCluster) -> Iterator[SlurmEngine]:
+def engine(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmEngine]:
     """Return the engine of a real cluster, known by its name while a test runs; all is idle afterwards."""
-    before = dict(registry._ENGINES)
     made = SlurmEngine(Slurm(slurm.environment))
-    registry.register(made)
+    monkeypatch.setitem(registry._ENGINES, made.name, made)
     yield made
-    registry._ENGINES.clear()
-    registry._ENGINES.update(before)
     slurm.wait_until_idle()
 
 
 @pytest.fixture
-def ssh_engine(ssh_hosts: SshHosts) -> Iterator[SshEngine]:
+def ssh_engine(ssh_hosts: SshHosts, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshEngine]:
     """Return the engine of two PCs, known by its name while a test runs; both are free afterwards."""
-    before = dict(registry._ENGINES)
     made = SshEngine(ssh_hosts.site_file, variables=ssh_hosts.environment)
-    registry.register(made)
+    monkeypatch.setitem(registry._ENGINES, made.name, made)
     yield made
     wait_until("both hosts being free", lambda: set(made.hosts.users().values()) == {""}, FREE_S)
-    registry._ENGINES.clear()
-    registry._ENGINES.update(before)
 
 
 @dataclass(frozen=True, kw_only=True)

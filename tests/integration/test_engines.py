@@ -92,16 +92,15 @@ def place_of(name: str, runs_dir: Path, request: pytest.FixtureRequest) -> Place
 
 
 @pytest.fixture(params=["local", "made_up_cluster", "slurm", "ssh"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Place]:
     made = place_of(request.param, tmp_path, request)
-    before = dict(registry._ENGINES)
-    registry.register(made.engine)
+    monkeypatch.setitem(registry._ENGINES, made.engine.name, made.engine)
     yield made
     for path in tmp_path.iterdir():
         for process in processes_of(RunDirectory(path)) if path.is_dir() else []:
             process.kill()
-    registry._ENGINES.clear()
-    registry._ENGINES.update(before)
 
 
 def kinds_of(run: RunDirectory, kind: str) -> list[dict[str, Any]]:

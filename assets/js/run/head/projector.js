@@ -24,11 +24,14 @@ export function projector(button, onChange) {
   const settle = async () => {
     if (isSettling) return;
     isSettling = true;
-    while (isOn() !== isFull()) {
-      if (!isOn()) await document.exitFullscreen();
-      else if (!(await fillScreen())) break;
+    try {
+      while (isOn() !== isFull()) {
+        if (!isOn()) await document.exitFullscreen();
+        else if (!(await fillScreen())) break;
+      }
+    } finally {
+      isSettling = false;
     }
-    isSettling = false;
   };
   const turn = (isWanted) => {
     if (isOn() === isWanted) return;
