@@ -92,9 +92,7 @@ def place_of(name: str, runs_dir: Path, request: pytest.FixtureRequest) -> Place
 
 
 @pytest.fixture(params=["local", "made_up_cluster", "slurm", "ssh"])
-def place(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     made = place_of(request.param, tmp_path, request)
     monkeypatch.setitem(registry._ENGINES, made.engine.name, made.engine)
     yield made
