@@ -104,7 +104,7 @@ def check(options: Options) -> None:
     if options.engine == SSH and options.site_file is None:
         raise ValueError(
             "--engine ssh needs --site FILE, whose table [ssh] names the hosts, such as: "
-            'hosts = [{ name = "pc1" }, { name = "pc2" }]'
+            'hosts = ["pc1", "pc2"]'
         )
     if options.site_file is not None and options.engine == LOCAL:
         raise ValueError(

@@ -32,6 +32,7 @@ from ddp_gui.http.front import Front
 from ddp_gui.http.listening import Listener
 from ddp_gui.machine import machine_routes
 from ddp_gui.machine.communication import CommunicationChecks
+from ddp_gui.machine.link_check import LinkChecks
 from ddp_gui.machine.machine_api import MachineApi
 from ddp_gui.machine.machine_check import MachineChecks
 from ddp_gui.machine.report import MachineReport
@@ -163,7 +164,8 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     installs = PackageInstalls(catalogue)
     engine = _engine(options)
     registry.register(engine)
-    report = MachineReport(options.runs_dir, catalogue, checks, machine_checks, engine)
+    links = LinkChecks(engine)
+    report = MachineReport(options.runs_dir, catalogue, checks, machine_checks, engine, links)
     devices = Devices(
         options.runs_dir,
         options.handed_out_cpu_ranks,
@@ -199,7 +201,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         RunAdminApi(store).register()
         ClassApi(store).register()
         QueueApi(store, line, view).register()
-        MachineApi(checks, machine_checks, installs, report, store, line).register()
+        MachineApi(checks, machine_checks, links, installs, report, store, line).register()
         train_page.build(api, store, uploaded, catalogue, line.capacity(), engine)
     # Anybody may name new ones; before it comes to this, `forget_oldest` takes those of whoever has most.
     demo.state_session_capacity = 2 * sessions.MAX_SESSIONS

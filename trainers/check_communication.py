@@ -32,12 +32,15 @@ def main() -> None:
     parser.add_argument(
         "--seconds-per-size", type=float, default=TIME_PER_SIZE_S, help="how long to measure each size, about"
     )
+    parser.add_argument(
+        "--up-to-bytes", type=int, help="leave out tensors that are larger: on a slow link they take minutes"
+    )
     options = parser.parse_args()
     if "RANK" not in os.environ:
         parser.error(f"start it with torchrun: {by_hand('trainers.check_communication')}")
     die_with_parent(parent_by_name())
     try:
-        measure_all(options.device, options.seconds_per_size)
+        measure_all(options.device, options.seconds_per_size, options.up_to_bytes)
     except BaseException as error:  # noqa: BLE001 - a rank's main: whatever it was is said, and the job ends
         words = f"{type(error).__name__}: {in_words(error)}"[:MAX_ERROR_LENGTH]
         say({"error": words, "rank": int(os.environ["RANK"])})
@@ -45,7 +48,7 @@ def main() -> None:
         os._exit(1)
 
 
-def measure_all(wanted_device: str, time_per_size_s: float) -> None:
+def measure_all(wanted_device: str, time_per_size_s: float, up_to_bytes: int | None = None) -> None:
     """Measure every size, the smallest first; rank 0 prints each as soon as it is known."""
     # The import takes seconds; the death of torchrun must be noticed meanwhile.
     from trainers.parallel import bandwidth, process_group
@@ -53,6 +56,8 @@ def measure_all(wanted_device: str, time_per_size_s: float) -> None:
     world = process_group.join(wanted_device)
     bandwidth.warm_up(world)
     for size_bytes in bandwidth.SIZES_BYTES:
+        if up_to_bytes is not None and size_bytes > up_to_bytes:
+            break
         measurement = bandwidth.measure(size_bytes, world, time_per_size_s)
         if world.is_main:
             say(asdict(measurement))

@@ -11,6 +11,7 @@ from ddp_gui.devices import capacity
 from ddp_gui.gradio_routes.endpoints import register
 from ddp_gui.launch.user_errors import in_plain_words
 from ddp_gui.machine.communication import MAX_REMEMBERED, Check, CommunicationChecks
+from ddp_gui.machine.link_check import LinkChecks
 from ddp_gui.machine.machine_check import MachineChecks
 from ddp_gui.machine.report import MachineReport
 from ddp_gui.machine.shown_runs import HIDDEN_RUN
@@ -30,6 +31,7 @@ class MachineApi:
         self,
         checks: CommunicationChecks,
         machine_checks: MachineChecks,
+        links: LinkChecks,
         installs: PackageInstalls,
         report: MachineReport,
         store: RunStore,
@@ -37,6 +39,7 @@ class MachineApi:
     ) -> None:
         self._checks = checks
         self._machine_checks = machine_checks
+        self._links = links
         self._installs = installs
         self._report = report
         self._store = store
@@ -74,6 +77,17 @@ class MachineApi:
             return self._shown(self._checks.stop(check.check_id))
 
         return in_plain_words(stop)
+
+    def measure_links(self) -> dict[str, Any]:
+        """Measure all-reduces between the hosts that runs train on, pair by pair; one check at a time."""
+
+        def start() -> dict[str, Any]:
+            rights.require_teacher("measure between the hosts: no run can use them meanwhile")
+            self._starts.count()
+            self._links.start()
+            return self._links.to_json()
+
+        return in_plain_words(start)
 
     def check_machine(self) -> dict[str, Any]:
         """Start short real jobs that show whether this machine trains correctly; one check at a time."""
@@ -120,6 +134,7 @@ class MachineApi:
             self.check_communication,
             self.communication_check,
             self.stop_communication_check,
+            self.measure_links,
             self.install_data_set,
             self.data_set_install,
         )

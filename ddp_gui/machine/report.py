@@ -15,6 +15,7 @@ from ddp_gui.devices.disk import DiskForecast
 from ddp_gui.devices.process_owners import Owners
 from ddp_gui.machine import communication
 from ddp_gui.machine.communication import CommunicationChecks
+from ddp_gui.machine.link_check import LinkChecks
 from ddp_gui.machine.machine_check import COMMAND, MachineChecks
 from ddp_gui.machine.missing import list_missing
 from ddp_gui.machine.slow_reading import SlowReading
@@ -45,11 +46,13 @@ class MachineReport:
         checks: CommunicationChecks,
         machine_checks: MachineChecks,
         engine: Engine,
+        links: LinkChecks,
     ) -> None:
         self._runs_dir = runs_dir
         self._catalogue = catalogue
         self._checks = checks
         self._machine_checks = machine_checks
+        self._links = links
         self._owners = Owners(runs_dir)
         self._forecast = DiskForecast()
         self._cores = CoreReader()
@@ -93,6 +96,7 @@ class MachineReport:
             "runs": runs,
             "standby": self._standby.value(),
             "hosts": self._host_reports(),
+            "links": self._links.to_json() if self._has_hosts else None,
             "disk": self._disk(),
             "versions": self._versions,
             "missing": self._missing.value(),

@@ -113,8 +113,8 @@ def ssh_hosts(folder: Path) -> Iterator[SshHosts]:
         config.write_text(_PERSON.format(names=" ".join(PCS), port=PORT, folder=folder))
         path = f"{_command_on(made.login, folder)}{os.pathsep}{os.environ['PATH']}"
         site_file = folder / "site.toml"
-        tables = ", ".join(f'{{ name = "{name}" }}' for name in PCS)
-        site_file.write_text(f'[ssh]\nhosts = [{tables}]\nconfig = "{config}"\n')
+        names = ", ".join(f'"{name}"' for name in PCS)
+        site_file.write_text(f'[ssh]\nhosts = [{names}]\nconfig = "{config}"\n')
         hosts = SshHosts(
             network=made, environment={"PATH": path}, config=config, site_file=site_file, folder=folder
         )

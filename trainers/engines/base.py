@@ -143,6 +143,24 @@ class HostReport:
         return replace(self, problems=(*self.problems, *problems))
 
 
+@dataclass(frozen=True, kw_only=True)
+class LinkReport:
+    """What an all-reduce between two machines of an engine was measured to take.
+
+    Attributes:
+        hosts: the names of the two.
+        bytes_per_s: gradients that pass, those of the largest tensor; None: it was not measured.
+        latency_s: the smallest tensor's time.
+        problem: in words, with what to do; empty: all is as it should be.
+    """
+
+    hosts: tuple[str, str]
+    backend: str = ""
+    bytes_per_s: float | None = None
+    latency_s: float | None = None
+    problem: str = ""
+
+
 class Launch(ABC):
     """One start of a run, from the order to its end."""
 
@@ -279,6 +297,14 @@ class Engine(ABC):
         """
         del runs_dir
         return None
+
+    def links(self) -> Sequence[tuple[str, str]]:
+        """Return the pairs of machines between which it can measure; none: it names no machines."""
+        return ()
+
+    def measure_link(self, first: str, second: str) -> LinkReport:
+        """Measure real all-reduces between two of its machines, which takes some seconds."""
+        raise NotImplementedError(f"{self.name} has no machines: {first}, {second}")
 
     # What an engine may keep ready, so that a run starts sooner. Most keep nothing.
 

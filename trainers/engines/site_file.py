@@ -2,7 +2,8 @@
 
 Each engine reads a table of its own name, whose keys are the fields of a dataclass. The type of a field says
 what is allowed: `bool`, `int`, `float`, `str`, `tuple[T, ...]` for a list, another dataclass for a table, and
-`T | None` for what may be left out, as may everything with a default.
+`T | None` for what may be left out, as may everything with a default. A dataclass whose `SHORT` names one of
+its fields may also be written as that field's text alone.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, TypeVar
 TABLES = ("slurm", "ssh")
 MAX_BYTES = 1_000_000
 MAX_SHOWN = 80
+SHORT = "SHORT"
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text in quotes"}
 
 Shape = TypeVar("Shape")
@@ -73,7 +75,7 @@ class _Reader:
             key: where the table is, as it is written in the file.
         """
         if not isinstance(value, Mapping):
-            raise self._wrong(key, value, "a table")
+            raise self._wrong(key, value, _allowed(shape))
         hints = typing.get_type_hints(shape)
         fields = {field.name: field for field in dataclasses.fields(shape)}
         for name in value:
@@ -97,6 +99,8 @@ class _Reader:
         """Return a value as its field's type."""
         kind = _without_none(hint)
         if dataclasses.is_dataclass(kind):
+            if isinstance(value, str) and hasattr(kind, SHORT):
+                value = {getattr(kind, SHORT): value}
             return self.table(key, value, typing.cast("type[Any]", kind))
         if typing.get_origin(kind) is tuple:
             if not isinstance(value, list):
@@ -130,7 +134,7 @@ def _allowed(hint: Any) -> str:
     """Say in words what a field of this type accepts."""
     kind = _without_none(hint)
     if dataclasses.is_dataclass(kind):
-        return "a table"
+        return f"{_KINDS[str]} or a table" if hasattr(kind, SHORT) else "a table"
     if typing.get_origin(kind) is tuple:
         return f"a list in brackets, each {_allowed(typing.get_args(kind)[0])}"
     return _KINDS[kind]

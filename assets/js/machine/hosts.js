@@ -2,19 +2,22 @@
 
 import { el, icon, section, setText, show } from "../shared/dom.js";
 import { bytes, count } from "../shared/format.js";
+import { Links } from "./links.js";
 import { keepRows, runLink } from "./parts.js";
 
 /** The section of the hosts; it is not there where runs train on this machine. */
 export function hostsSection() {
   const lead = el("p", { class: "ddp-caption" });
   const list = el("ul", { class: "ddp-missing-list" });
-  const element = section("Hosts", "hosts", lead, list);
+  const links = new Links();
+  const element = section("Hosts", "hosts", lead, list, links.element);
   show(element, false);
   return {
     element,
-    update({ hosts }) {
+    update({ hosts, links: measured }) {
       show(element, hosts !== null);
       if (hosts === null) return;
+      links.update(measured);
       setText(lead, leadWords(hosts));
       keepRows(list, hosts, JSON.stringify, newHost, () => {});
     },

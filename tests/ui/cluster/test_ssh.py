@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def test_the_machine_page_shows_each_host_and_what_does_not_fit(
     (tmp_path / "other" / "trainers").mkdir(parents=True)
     site = tmp_path / "site.toml"
     said = ssh_hosts.site_file.read_text()
-    site.write_text(said.replace('"pc2"', f'"pc2", project = "{tmp_path / "other"}"'))
+    site.write_text(said.replace('"pc2"', f'{{ name = "pc2", project = "{tmp_path / "other"}" }}'))
     options = ("--engine", "ssh", "--site", str(site))
     with page_driver.serve(tmp_path / "runs", page_driver.NO_STANDBY, *options) as server:
         page.goto(f"{server.address}/machine")
@@ -84,7 +85,33 @@ def test_the_machine_page_shows_each_host_and_what_does_not_fit(
         for words in ("pc1 · free", "no GPU", "cores", "torch ", "clock agrees", "sees the runs"):
             expect(first).to_contain_text(words)
         expect(second).to_contain_text("pc2 has this project's code")
+        # The other folder has nothing that could measure.
+        hosts.get_by_role("button", name="Measure between hosts").click()
+        expect(hosts).to_contain_text("No module named 'trainers.engines'")
         with ssh_hosts.without_cable("pc2"):
             expect(hosts).to_contain_text("pc2 · not reached")
             expect(hosts).to_contain_text("1 of 2 can take a run now.")
+        assert watched.complaints == []
+
+
+def test_all_reduces_between_the_hosts_are_measured_and_a_pulled_cable_is_named(
+    ssh_hosts: SshHosts, watched: Watched, tmp_path: Path
+) -> None:
+    page = watched.page
+    options = ("--engine", "ssh", "--site", str(ssh_hosts.site_file))
+    with page_driver.serve(tmp_path / "runs", page_driver.NO_STANDBY, *options) as server:
+        page.goto(f"{server.address}/machine")
+        hosts = page.get_by_role("region", name="Hosts")
+        button = hosts.get_by_role("button", name="Measure between hosts")
+        button.click()
+        expect(hosts).to_contain_text("Measuring: 0 of 1 done")
+        expect(button).to_be_disabled()
+        link = hosts.get_by_role("listitem").filter(has_text="pc1 – pc2")
+        expect(link).to_contain_text(
+            re.compile(r"[MG]B/s · .* for a small message · .* · gloo"), timeout=60_000
+        )
+        expect(hosts).to_contain_text("Measured ")
+        with ssh_hosts.without_cable("pc2"):
+            button.click()
+            expect(hosts).to_contain_text("Not measured: pc2 ", timeout=60_000)
         assert watched.complaints == []

@@ -41,10 +41,20 @@ class Node:
         """Return torchrun's arguments on this node."""
         resume = [] if resume_step is None else ["--resume", str(resume_step)]
         return [
+            *self.meeting_arguments(config.nproc_per_node),
+            *("-m", "trainers.worker", str(run_dir), *resume),
+        ]
+
+    def meeting_arguments(self, num_ranks: int) -> list[str]:
+        """Return those of torchrun's arguments that say where all meet.
+
+        Args:
+            num_ranks: on each node.
+        """
+        return [
             *("--nnodes", str(self.num_nodes), "--node-rank", str(self.rank)),
             *("--master-addr", self.head, "--master-port", str(self.port)),
-            *("--nproc-per-node", str(config.nproc_per_node)),
-            *("-m", "trainers.worker", str(run_dir), *resume),
+            *("--nproc-per-node", str(num_ranks)),
         ]
 
     def environment(self) -> Mapping[str, str]:

@@ -21,9 +21,9 @@ from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status
 from trainers.contract.tickets import Ticket
-from trainers.engines.base import Capacity, Engine, HostReport, Launch, StartError
+from trainers.engines.base import Capacity, Engine, HostReport, Launch, LinkReport, StartError
 from trainers.engines.several_nodes import restarts, stop_watch
-from trainers.engines.ssh import scripts, site
+from trainers.engines.ssh import links, scripts, site
 from trainers.engines.ssh.client import Ssh, SshError
 from trainers.engines.ssh.hosts import Hosts
 from trainers.engines.ssh.lost_hosts import LostHosts
@@ -220,6 +220,14 @@ class SshEngine(Engine):
         """Ask all hosts at once."""
         return self.hosts.report(runs_dir)
 
+    def links(self) -> Sequence[tuple[str, str]]:
+        """Return the neighbours in a ring."""
+        return links.pairs(list(self.hosts.by_name))
+
+    def measure_link(self, first: str, second: str) -> LinkReport:
+        """Measure between two hosts that are free."""
+        return links.measure(self.hosts, first, second, _any_port())
+
     def _take(self, num_hosts: int) -> list[str]:
         self.hosts.forget()
         users = self.hosts.users()
@@ -234,7 +242,7 @@ class SshEngine(Engine):
         Raises:
             SshError: naming the host.
         """
-        head, port = self.hosts.address_of(start.hosts[0]), FIRST_PORT + secrets.randbelow(NUM_PORTS)
+        head, port = self.hosts.address_of(start.hosts[0]), _any_port()
         wanted = {}
         for node, name in enumerate(start.hosts):
             command = [
@@ -267,6 +275,10 @@ class SshEngine(Engine):
 
 def _free(users: Mapping[str, str | SshError]) -> list[str]:
     return [name for name, run_id in users.items() if run_id == ""]
+
+
+def _any_port() -> int:
+    return FIRST_PORT + secrets.randbelow(NUM_PORTS)
 
 
 def _why_not(users: Mapping[str, str | SshError]) -> str:

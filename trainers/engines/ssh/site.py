@@ -6,6 +6,7 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from trainers.engines import site_file
 from trainers.files.paths import REPOSITORY
@@ -24,6 +25,9 @@ class SshHost:
         address: by which the other hosts reach it; empty: the host name that ssh itself connects to.
         python, project: of this project there; empty: the same paths as here.
     """
+
+    # `"pc1"` for `{ name = "pc1" }`
+    SHORT: ClassVar[str] = "name"
 
     name: str
     address: str = ""

@@ -20,6 +20,7 @@ from ddp_gui.devices.disk import DiskForecast
 from ddp_gui.devices.process_owners import Owners
 from ddp_gui.machine import missing
 from ddp_gui.machine.communication import CommunicationChecks
+from ddp_gui.machine.link_check import LinkChecks
 from ddp_gui.machine.machine_check import MachineChecks
 from ddp_gui.machine.report import MachineReport
 from ddp_gui.machine.slow_reading import SlowReading
@@ -304,7 +305,9 @@ def make_report(runs_dir: Path) -> MachineReport:
         raise CatalogueError("no answer")
 
     catalogue: Any = SimpleNamespace(get=fail)
-    return MachineReport(runs_dir, catalogue, CommunicationChecks(), MachineChecks(runs_dir), LocalEngine())
+    engine = LocalEngine()
+    checks = (CommunicationChecks(), MachineChecks(runs_dir))
+    return MachineReport(runs_dir, catalogue, *checks, engine, LinkChecks(engine))
 
 
 def _with_runs(report: MachineReport) -> dict[str, object] | None:

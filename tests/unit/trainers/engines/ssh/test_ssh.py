@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -14,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainers.engines.site_file import SiteError
-from trainers.engines.ssh import client, hosts, reap, scripts, site
+from trainers.engines.ssh import client, hosts, links, reap, scripts, site
 from trainers.engines.ssh.client import Ssh, SshError, UnreachableError
 from trainers.engines.ssh.hosts import Remembered
 from trainers.engines.ssh.site import SshHost
@@ -40,6 +41,7 @@ def test_the_example_of_the_docs_is_read(tmp_path: Path) -> None:
     ("said", "words"),
     [
         ("", "lacks ssh.hosts"),
+        ('[ssh]\nhosts = ["a", 7]', r"hosts.2. is 7, but allowed is: a text in quotes or a table"),
         ('[ssh]\nhosts = [{ name = "a" }]', r"hosts are 1, but allowed is: 2 to 8"),
         ('[ssh]\nhosts = [{ name = "a" }, { name = "a" }]', "has a twice"),
         ('[ssh]\nhosts = [{ name = "-oProxyCommand=x" }, { name = "b" }]', "name is '-oProxyCommand=x'"),
@@ -161,3 +163,42 @@ def test_a_handle_that_names_no_start(handle: object) -> None:
 def test_a_handle_names_its_start() -> None:
     start = Start(tag="t", hosts=("a", "b"))
     assert Start.of(start.handle) == start
+
+
+def test_neighbours_in_a_ring_are_measured_each_once() -> None:
+    assert links.pairs(["a"]) == [] and links.pairs(["a", "b"]) == [("a", "b")]
+    assert links.pairs(["a", "b", "c"]) == [("a", "b"), ("b", "c"), ("c", "a")]
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_s", "latency_s", "words"),
+    [(11e6, 3e-4, "100 Mbit/s"), (110e6, 2e-4, ""), (40e6, 6e-3, "wireless"), (1e9, 1e-4, "")],
+)
+def test_a_slow_link_is_named_and_what_to_do_about_it(
+    bytes_per_s: float, latency_s: float, words: str
+) -> None:
+    first = {"backend": "gloo", "bus_bytes_per_s": 1e6, "time_s": latency_s}
+    last = {"backend": "gloo", "bus_bytes_per_s": bytes_per_s, "time_s": 1.0}
+    said = f"{json.dumps(first)}\nnoise\n{json.dumps(last)}\n"
+    report = links.read(("a", "b"), {"a": said, "b": ""})
+    assert (report.bytes_per_s, report.latency_s) == (bytes_per_s, latency_s)
+    assert words in report.problem and bool(words) == bool(report.problem)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ("", "", "a said nothing"),
+        ("Killed\nended with 137\n", "", "Not measured: a: Killed."),
+        ('{"error": "a wrong sum", "rank": 0}\nnoise\nended with 1', "", "Not measured: a: a wrong sum."),
+        ("noise\nended with 124", "ended with 2", "a was not done after 80 s; b: ended with 2. If they do"),
+        (
+            "ended with 1",
+            UnreachableError("b cannot be reached"),
+            "b cannot be reached. If they do not reach",
+        ),
+    ],
+)
+def test_what_was_not_measured_says_why(first: str, second: str | SshError, words: str) -> None:
+    report = links.read(("a", "b"), {"a": first, "b": second})
+    assert report.bytes_per_s is None and words in report.problem

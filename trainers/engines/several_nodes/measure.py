@@ -1,0 +1,48 @@
+"""Measures all-reduces between two machines, one rank on each: this machine's part of it.
+
+python -m trainers.engines.several_nodes.measure --node-rank K --head HOST --port PORT
+
+Node 0 prints what `trainers.check_communication` prints.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from trainers.engines.several_nodes.meeting import Node
+from trainers.machine import environment
+
+NUM_NODES = 2
+# A tensor of 4 MB fills a link of 10 Gbit/s for milliseconds, and one of 100 Mbit/s for half a second.
+UP_TO_BYTES = 4_096_000
+SECONDS_PER_SIZE = 0.3
+# torch warns where a host's address has no name.
+QUIET = {"TORCH_CPP_LOG_LEVEL": "ERROR"}
+
+
+def main() -> None:
+    """Become torchrun."""
+    parser = argparse.ArgumentParser(description="Measure all-reduces between two machines.")
+    parser.add_argument("--node-rank", required=True, type=int)
+    parser.add_argument("--head", required=True, metavar="HOST")
+    parser.add_argument("--port", required=True, type=int)
+    options = parser.parse_args()
+    node = Node(rank=options.node_rank, num_nodes=NUM_NODES, head=options.head, port=options.port)
+    try:
+        variables = node.environment()
+    except OSError as error:
+        sys.exit(str(error))
+    what = ("--up-to-bytes", str(UP_TO_BYTES), "--seconds-per-size", str(SECONDS_PER_SIZE))
+    torchrun = [sys.executable, "-m", "torch.distributed.run"]
+    meeting = node.meeting_arguments(num_ranks=1)
+    os.execve(
+        sys.executable,
+        [*torchrun, *meeting, "-m", "trainers.check_communication", *what],
+        environment.for_a_child({**QUIET, **variables}),
+    )
+
+
+if __name__ == "__main__":
+    main()
