@@ -20,8 +20,9 @@ from tests.cluster.network import Host, Network, network, processes_on, without_
 from tests.harness import wait_until
 
 PCS = ("pc1", "pc2")
-PROGRAMS = ("sshd", "ssh", "ssh-keygen", "flock", "setsid", "ip", "nsenter")
+PROGRAMS = ("sshd", "ssh", "ssh-keygen", "rsync", "flock", "setsid", "ip", "nsenter")
 PORT = 2222
+BROUGHT = "home/brought here"
 UP_S = 30.0
 END_S = 10.0
 
@@ -59,13 +60,20 @@ class SshHosts:
         environment: in which `ssh` is run as on the person's own machine.
         config: the file for ssh's `-F`.
         site_file: names the hosts, for the engine.
+        unshared_site_file: the same, as if they shared no folder.
     """
 
     network: Network
     environment: Mapping[str, str]
     config: Path
     site_file: Path
+    unshared_site_file: Path
     folder: Path
+
+    @property
+    def brought(self) -> Path:
+        """The hosts' folder for what is brought there; no page looks into it."""
+        return self.folder / BROUGHT
 
     @property
     def small_disk(self) -> Path:
@@ -90,7 +98,8 @@ def what_is_missing() -> str:
     """Return why no hosts can be made here; empty where they can."""
     missing = [name for name in PROGRAMS if shutil.which(name, path=_search_path()) is None]
     if missing:
-        return f"{', '.join(missing)} not installed: apt-get install openssh-server openssh-client util-linux"
+        packages = "openssh-server openssh-client rsync util-linux"
+        return f"{', '.join(missing)} not installed: apt-get install {packages}"
     return "" if os.geteuid() == 0 else "network namespaces and sshd need root"
 
 
@@ -115,8 +124,15 @@ def ssh_hosts(folder: Path) -> Iterator[SshHosts]:
         site_file = folder / "site.toml"
         names = ", ".join(f'"{name}"' for name in PCS)
         site_file.write_text(f'[ssh]\nhosts = [{names}]\nconfig = "{config}"\n')
+        unshared = folder / "unshared.toml"
+        unshared.write_text(f'{site_file.read_text()}shared = false\nfolder = "{folder / BROUGHT}"\n')
         hosts = SshHosts(
-            network=made, environment={"PATH": path}, config=config, site_file=site_file, folder=folder
+            network=made,
+            environment={"PATH": path},
+            config=config,
+            site_file=site_file,
+            unshared_site_file=unshared,
+            folder=folder,
         )
         for host in made.hosts:
             wait_until(f"sshd on {host.name}", lambda host=host: _answers(hosts, host), UP_S)

@@ -40,6 +40,8 @@ class Place:
     engine: Engine
     lose: Callable[[RunDirectory], None]
     runs_dir: Path
+    # Where its processes know the run's folder, where that is not here.
+    run_there: Callable[[RunDirectory], RunDirectory] = lambda run: run
     program: str = "torchrun"
     shape: Mapping[str, int] = field(default_factory=dict)
 
@@ -71,6 +73,19 @@ def place_of(name: str, runs_dir: Path, request: pytest.FixtureRequest) -> Place
     if name == "made_up_cluster":
         made_up = ClusterEngine()
         return Place(engine=made_up, lose=made_up.forget, runs_dir=runs_dir)
+    if name == "ssh_unshared":
+        unshared: SshHosts = request.getfixturevalue("ssh_hosts")
+
+        def there(run: RunDirectory) -> RunDirectory:
+            return RunDirectory(unshared.brought / "runs" / run.run_id)
+
+        return Place(
+            engine=SshEngine(unshared.unshared_site_file, variables=unshared.environment),
+            lose=lambda run: kill_head(there(run)),
+            runs_dir=runs_dir,
+            run_there=there,
+            program="trainers.engines.ssh.start",
+        )
     if name == "ssh":
         hosts: SshHosts = request.getfixturevalue("ssh_hosts")
         return Place(
@@ -91,7 +106,7 @@ def place_of(name: str, runs_dir: Path, request: pytest.FixtureRequest) -> Place
     )
 
 
-@pytest.fixture(params=["local", "made_up_cluster", "slurm", "ssh"])
+@pytest.fixture(params=["local", "made_up_cluster", "slurm", "ssh", "ssh_unshared"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     made = place_of(request.param, tmp_path, request)
     monkeypatch.setitem(registry._ENGINES, made.engine.name, made.engine)
@@ -110,9 +125,9 @@ def wait_for_a_step(run: RunDirectory) -> None:
     wait_until("its status saying so", lambda: liveness.read_status(run).state == "running", END_S)
 
 
-def state_at_the_end(run: RunDirectory, launch: Launch) -> str:
+def state_at_the_end(place: Place, run: RunDirectory, launch: Launch) -> str:
     launch.wait_for_end()
-    wait_until("no process being left", lambda: not processes_of(run), END_S)
+    wait_until("no process being left", lambda: not processes_of(place.run_there(run)), END_S)
     return liveness.read_status(run).state
 
 
@@ -126,7 +141,7 @@ def test_a_run_is_started_followed_and_stopped_with_a_save(place: Place) -> None
     assert place.engine.is_alive(run, recorded.handle) and liveness.is_alive(run)
     assert liveness.engine_of(run) is place.engine
     command_id = place.engine.stop(run, save=True, why="The lesson is over.")
-    assert state_at_the_end(run, launch) == "stopped"
+    assert state_at_the_end(place, run, launch) == "stopped"
     assert command_id in {event["id"] for event in kinds_of(run, "command")}
     assert run.list_checkpoints() and not place.engine.is_alive(run, recorded.handle)
     assert not run.queued.exists()
@@ -134,7 +149,7 @@ def test_a_run_is_started_followed_and_stopped_with_a_save(place: Place) -> None
 
 def test_a_run_is_trained_to_its_end(place: Place) -> None:
     run, launch = place.start(max_steps=5)
-    assert state_at_the_end(run, launch) == "finished"
+    assert state_at_the_end(place, run, launch) == "finished"
     status = liveness.read_status(run)
     assert status.exit_code == 0 and status.error is None and status.ended_unix_s is not None
 
@@ -144,12 +159,12 @@ def test_a_run_is_killed_and_its_status_says_so_at_once(place: Place) -> None:
     wait_for_a_step(run)
     place.engine.kill(run)
     assert liveness.read_status(run).state == "stopped"
-    assert state_at_the_end(run, launch) == "stopped"
+    assert state_at_the_end(place, run, launch) == "stopped"
 
 
 def test_a_rank_that_raises_fails_the_run_and_its_log_says_why(place: Place) -> None:
     run, launch = place.start(dataset="own", data_path=str(place.runs_dir / "is not there.csv"))
-    assert state_at_the_end(run, launch) == "failed"
+    assert state_at_the_end(place, run, launch) == "failed"
     status = liveness.read_status(run)
     assert status.error and status.exit_code not in (0, None)
     assert any("is not there.csv" in path.read_text() for path in place.engine.logs(run))
@@ -159,13 +174,13 @@ def test_a_run_whose_engine_has_lost_it_is_lost(place: Place) -> None:
     run, launch = place.start(**FOR_EVER)
     wait_for_a_step(run)
     place.lose(run)
-    assert state_at_the_end(run, launch) == "lost"
+    assert state_at_the_end(place, run, launch) == "lost"
     assert liveness.read_status(run).error
 
 
 def test_logs_are_those_of_the_ranks_rank_0_first(place: Place) -> None:
     run, launch = place.start(max_steps=1)
-    assert state_at_the_end(run, launch) == "finished"
+    assert state_at_the_end(place, run, launch) == "finished"
     names = [path.name for path in place.engine.logs(run)]
     assert names[:2] == ["rank_0.log", "rank_1.log"] and "torchrun.log" in names
     assert all(path.exists() for path in place.engine.logs(run))

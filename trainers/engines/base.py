@@ -121,7 +121,7 @@ class HostReport:
         torch: its version there.
         code: a sum of this project's code there.
         clock_off_s: by how much its clock is at least ahead of this machine's.
-        sees_runs: whether it sees the folder of the runs.
+        sees_runs: whether it sees the folder of the runs; None also where it is not to.
         problems: in words, with what to do.
     """
 

@@ -56,10 +56,16 @@ function facts(host) {
     `${count(host.num_cores)} cores`,
     `${bytes(host.memory_bytes)} memory`,
     host.torch === null ? "no torch" : `torch ${host.torch}`,
-    host.code === null ? "this project is not there" : `code ${host.code}`,
+    ...codeWords(host),
     ...clock,
-    host.sees_runs ? "sees the runs" : "does not see the runs",
+    ...(host.sees_runs === null ? [] : [host.sees_runs ? "sees the runs" : "does not see the runs"]),
   ];
+}
+
+/** Where no folder is shared the code is brought with each run. */
+function codeWords({ code, sees_runs: seesRuns }) {
+  if (code !== null) return [`code ${code}`];
+  return seesRuns === null ? [] : ["this project is not there"];
 }
 
 function clockWords(offS) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 
@@ -12,6 +13,11 @@ CONNECT_WITHIN_S = 5
 ANSWER_WITHIN_S = 8.0
 # So ssh ends when it could not connect, or lost the connection.
 _NO_CONNECTION = 255
+# Nobody is asked for a password, and a connection that broke is noticed.
+_UNATTENDED = (
+    *("-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_WITHIN_S}"),
+    *("-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=3"),
+)
 
 
 class SshError(OSError):
@@ -43,15 +49,21 @@ class Ssh:
             UnreachableError: when the host does not answer in time.
             SshError: when the script fails; with its last line on standard error.
         """
-        asked = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_WITHIN_S}"]
-        alive = ["-o", "ServerAliveInterval=3", "-o", "ServerAliveCountMax=3"]
-        done = self._run([*asked, *alive, "-T", "--", host.name, "sh"], host, script, limit_s)
+        done = self._run([*_UNATTENDED, "-T", "--", host.name, "sh"], host, script, limit_s)
         if done.returncode == _NO_CONNECTION:
             raise UnreachableError(f"{host.name} cannot be reached: {_last_line(done.stderr) or 'no answer'}")
         if done.returncode:
             words = _last_line(done.stderr) or f"its shell ended with {done.returncode}"
             raise SshError(f"{host.name}: {words}")
         return done.stdout
+
+    def remote_shell(self) -> str:
+        """Return the command by which another program reaches hosts, as `ask` does."""
+        return shlex.join(["ssh", *self._options, *_UNATTENDED])
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of ssh, and of what starts it."""
+        return environment.for_a_child(self._variables, keep=("SSH_AUTH_SOCK",))
 
     def address_of(self, host: SshHost) -> str:
         """Return by what name or address ssh reaches a host; nothing is sent.

@@ -1,7 +1,7 @@
 """Runs on a few PCs by SSH: a launcher on each of a run's hosts, one run at a time on each host.
 
 The hosts share the folder of the runs, so what becomes of a run is read there; by SSH its launchers are
-started, asked for and ended.
+started, asked for and ended. Where they share none, `unshared` brings a run to one host, and back.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from trainers.engines.ssh.client import Ssh, SshError
 from trainers.engines.ssh.hosts import Hosts
 from trainers.engines.ssh.lost_hosts import LostHosts
 from trainers.engines.ssh.starts import Start
+from trainers.engines.ssh.unshared.bring import Layout
+from trainers.engines.ssh.unshared.copies import CopiedLaunch, Copies
 from trainers.engines.true_status import true_status
 from trainers.machine import environment
 from trainers.machine.clock import now_unix_s
@@ -90,7 +92,12 @@ class SshEngine(Engine):
     def __init__(self, site_file: Path, *, variables: Mapping[str, str] | None = None) -> None:
         self._site_file = site_file
         read = site.read(site_file)
-        self.hosts = Hosts(read.hosts, Ssh(read.config, variables))
+        ssh = Ssh(read.config, variables)
+        layout = None if read.shared else Layout(folder=read.folder)
+        # Where no folder is shared, the code is brought.
+        hosts = [host if layout is None else replace(host, project=layout.code) for host in read.hosts]
+        self.hosts = Hosts(hosts, ssh, is_shared=read.shared)
+        self._copies = None if layout is None else Copies(ssh, self.hosts.by_name, layout)
         self._lost = LostHosts(self.hosts, self._status_of, self.reap)
 
     def capacity(self) -> Capacity:
@@ -106,7 +113,7 @@ class SshEngine(Engine):
         num_gpus = min(len(each.gpus) for each in known)
         gpus = [gpu for each in known for gpu in each.gpus[:num_gpus]]
         return Capacity(
-            num_nodes=len(said),
+            num_nodes=self._most_hosts,
             num_gpus=num_gpus,
             num_cores=min(each.num_cores for each in known),
             gpu_names=tuple(gpu.name for gpu in gpus),
@@ -117,11 +124,11 @@ class SshEngine(Engine):
 
     def check(self, config: Config) -> list[Problem]:
         """Return what the hosts cannot do now: a host trains one run at a time."""
-        most = len(self.hosts.by_name)
-        if config.num_nodes > most:
-            allowed = f"1 to {most}: as many hosts there are"
+        if config.num_nodes > self._most_hosts:
+            why = "as many hosts there are" if self._copies is None else "the hosts share no folder"
+            allowed = f"{'1 to ' if self._most_hosts > 1 else ''}{self._most_hosts}: {why}"
             return [Problem(field="num_nodes", value=config.num_nodes, allowed=allowed)]
-        users = self.hosts.users()
+        users = self._users()
         free = _free(users)
         if config.num_nodes <= len(free):
             return []
@@ -133,7 +140,9 @@ class SshEngine(Engine):
         assert ticket.grant is not None, "a run is started when it was given what it needs"
         return self.launch(run, ticket.resume_step, token=ticket.grant.token)
 
-    def launch(self, run: RunDirectory, resume_step: int | None, *, token: str | None) -> SshLaunch:
+    def launch(
+        self, run: RunDirectory, resume_step: int | None, *, token: str | None
+    ) -> SshLaunch | CopiedLaunch:
         """Start a run on the first hosts that are free.
 
         Args:
@@ -149,8 +158,12 @@ class SshEngine(Engine):
             config = run.read_config()
             run.logs.mkdir(exist_ok=True)
             start = Start(
-                tag=f"{run.run_id[:40]}-{secrets.token_hex(6)}", hosts=tuple(self._take(config.num_nodes))
+                tag=f"{run.run_id[:40]}-{secrets.token_hex(6)}",
+                hosts=tuple(self._take(config.num_nodes)),
+                run_dir="" if self._copies is None else self._copies.layout.run(run.run_id),
             )
+            if self._copies is not None:
+                return self._send(self._copies, run, start, resume_step)
             self._start_on_all(run, start, resume_step)
             status = Status(state="starting", engine=NAME, handle=start.handle)
             run.write_status(replace(status, last_seen_unix_s=now_unix_s()))
@@ -162,8 +175,10 @@ class SshEngine(Engine):
     def is_alive(self, run: RunDirectory, handle: Handle) -> bool | None:
         """Ask the first host; None while it does not answer."""
         start = Start.of(handle)
-        if start is None:
+        if start is None or bool(start.run_dir) != (self._copies is not None):
             return False
+        if self._copies is not None:
+            return self._copies.is_alive(run, start)
         has_it = self.hosts.has_start(start.hosts[0], start.tag)
         if has_it is None:
             self._lost.watch(run, start)
@@ -175,6 +190,8 @@ class SshEngine(Engine):
 
     def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
         """Have a run end by a command in its folder, as by the page's button."""
+        if self._copies is not None:
+            return self._stop_copied(self._copies, run, save=save, why=why)
         command_id = run.append_command("stop", save=save, **({"why": why} if why else {}))
         stop_watch.watch(
             run, lambda: self._status_of(run), lambda status: self._end(run, status, DEAF_MESSAGE)
@@ -220,6 +237,14 @@ class SshEngine(Engine):
         """Ask all hosts at once."""
         return self.hosts.report(runs_dir)
 
+    def is_waiting(self, handle: Handle) -> bool:
+        """Tell whether a run is being brought to its host."""
+        return self._copies is not None and self._copies.words(handle) is not None
+
+    def why_it_waits(self, handle: Handle) -> str | None:
+        """Return what is being brought to its host, and how far that is."""
+        return None if self._copies is None else self._copies.words(handle)
+
     def links(self) -> Sequence[tuple[str, str]]:
         """Return the neighbours in a ring."""
         return links.pairs(list(self.hosts.by_name))
@@ -228,9 +253,33 @@ class SshEngine(Engine):
         """Measure between two hosts that are free."""
         return links.measure(self.hosts, first, second, _any_port())
 
+    @property
+    def _most_hosts(self) -> int:
+        """Of one run: ranks of several hosts write their checkpoints into one folder."""
+        return len(self.hosts.by_name) if self._copies is None else 1
+
+    def _users(self) -> Mapping[str, str | SshError]:
+        """Return the run of each host, those on their way there included."""
+        on_their_way = {} if self._copies is None else self._copies.taken_hosts()
+        return {**self.hosts.users(), **on_their_way}
+
+    def _send(self, copies: Copies, run: RunDirectory, start: Start, resume_step: int | None) -> CopiedLaunch:
+        """Have a run brought to its host and started there."""
+        waiting = Status(state="queued", engine=NAME, handle=start.handle, last_seen_unix_s=now_unix_s())
+        run.write_status(waiting)
+        tickets.leave_line(run)
+        copies.send(run, start, lambda: self._start_on_all(run, start, resume_step))
+        return CopiedLaunch(copies, run, start)
+
+    def _stop_copied(self, copies: Copies, run: RunDirectory, *, save: bool, why: str) -> str:
+        start = Start.of(self._status_of(run).handle)
+        if start is not None and copies.cancel(start):
+            return ""
+        return run.append_command("stop", save=save, **({"why": why} if why else {}))
+
     def _take(self, num_hosts: int) -> list[str]:
         self.hosts.forget()
-        users = self.hosts.users()
+        users = self._users()
         free = _free(users)
         if len(free) < num_hosts:
             raise SshError(f"it needs {num_hosts} hosts, and {len(free)} are free: {_why_not(users)}")
@@ -243,10 +292,11 @@ class SshEngine(Engine):
             SshError: naming the host.
         """
         head, port = self.hosts.address_of(start.hosts[0]), _any_port()
+        run_dir = Path(start.run_dir) if start.run_dir else run.path.resolve()
         wanted = {}
         for node, name in enumerate(start.hosts):
             command = [
-                *("-m", "trainers.engines.several_nodes.node", str(run.path.resolve())),
+                *("-m", "trainers.engines.several_nodes.node", str(run_dir)),
                 *("--engine", NAME, "--handle", json.dumps(start.handle), "--start", start.tag),
                 *("--node-rank", str(node), "--num-nodes", str(len(start.hosts))),
                 *("--head", head, "--port", str(port)),
@@ -254,7 +304,7 @@ class SshEngine(Engine):
             ]
             variables = _for_notifying() if node == 0 else {}
             host = self.hosts.by_name[name]
-            wanted[name] = scripts.start(host, run.path.resolve(), start.tag, node, command, variables)
+            wanted[name] = scripts.start(host, run_dir, start.tag, node, command, variables)
         said = self.hosts.on_each(wanted, START_LIMIT_S)
         self.hosts.forget()
         if failed := [str(each) for each in said.values() if isinstance(each, SshError)]:
@@ -268,7 +318,14 @@ class SshEngine(Engine):
         """Kill a run's processes, and write its final events and status."""
         start = Start.of(status.handle)
         assert start is not None, "a live run of this engine has a start"
-        if silent := self.reap(start):
+        if self._copies is not None and self._copies.cancel(start):
+            return
+        silent = self.reap(start)
+        if self._copies is not None:
+            if silent:  # then it may go on there for hours
+                raise SshError(f"run {run.run_id} cannot be killed now: {'; '.join(silent)}")
+            self._copies.wait_until_back(run, start)
+        elif silent:
             message += f" {'; '.join(silent)}: what is left there ends by itself, when it hears no other."
         restarts.say_stopped(run, status, message)
 

@@ -28,18 +28,22 @@ if command -v nvidia-smi >/dev/null; then
   done
 fi
 echo "sees $(cat {token} 2>/dev/null)"
-cd {project} || exit 0
+command -v rsync >/dev/null && echo "rsync yes"
 echo "torch $({python} -c 'import importlib.metadata as m; print(m.version("torch"))' 2>/dev/null)"
+cd {project} 2>/dev/null || exit 0
 echo "code $(find trainers -name '*.py' | LC_ALL=C sort | xargs cat | sha256sum | cut -c 1-{code_shown})"
 """
 
 
-def ask(ssh: Ssh, host: SshHost, user: str | SshError, token_file: Path, token: str) -> HostReport:
+def ask(
+    ssh: Ssh, host: SshHost, user: str | SshError, token_file: Path, token: str, *, is_shared: bool
+) -> HostReport:
     """Return what a host says of itself.
 
     Args:
         user: the run that it trains, or why that is not known.
         token_file: in the folder of the runs; a host that sees it prints the token.
+        is_shared: it is to see that folder, and to have this project; else both are brought.
     """
     script = scripts.filled(
         _FACTS,
@@ -68,9 +72,12 @@ def ask(ssh: Ssh, host: SshHost, user: str | SshError, token_file: Path, token: 
         torch=values.get("torch") or None,
         code=values.get("code") or None,
         clock_off_s=_clock_off_s(values.get("clock", ""), asked_at, time.time()),
-        sees_runs=values.get("sees") == token,
+        sees_runs=values.get("sees") == token if is_shared else None,
     )
-    return report.with_problems(_own_problems(host, report))
+    of_all = _clock_problems(host, report)
+    if is_shared:
+        return report.with_problems([*_own_problems(host, report), *of_all])
+    return report.with_problems([*_problems_unshared(host, report, has_rsync="rsync" in values), *of_all])
 
 
 def compare(reports: list[HostReport]) -> list[HostReport]:
@@ -120,6 +127,23 @@ def _own_problems(host: SshHost, report: HostReport) -> list[str]:
             f"{host.name} does not see the folder of the runs: mount the shared folder there, at the same "
             "path."
         )
+    return found
+
+
+def _problems_unshared(host: SshHost, report: HostReport, *, has_rsync: bool) -> list[str]:
+    found = []
+    if report.torch is None:
+        found.append(
+            f"{host.name}: {host.python_there} has no torch: name a Python that has torch, psutil and "
+            "nvidia-ml-py with python in the site file."
+        )
+    if not has_rsync:
+        found.append(f"{host.name} has no rsync: install it there.")
+    return found
+
+
+def _clock_problems(host: SshHost, report: HostReport) -> list[str]:
+    found = []
     if report.clock_off_s is not None and abs(report.clock_off_s) > CLOCK_MAY_DIFFER_S:
         side = "ahead of" if report.clock_off_s > 0 else "behind"
         found.append(

@@ -67,10 +67,14 @@ class Remembered(Generic[Answer]):
 
 
 class Hosts:
-    """All hosts of a site; safe to be used by several threads."""
+    """All hosts of a site; safe to be used by several threads.
 
-    def __init__(self, hosts: Sequence[SshHost], ssh: Ssh) -> None:
-        self._ssh = ssh
+    Args:
+        is_shared: they see the folder of the runs, and have this project.
+    """
+
+    def __init__(self, hosts: Sequence[SshHost], ssh: Ssh, *, is_shared: bool = True) -> None:
+        self._ssh, self._is_shared = ssh, is_shared
         self.by_name: Mapping[str, SshHost] = {host.name: host for host in hosts}
         self._states = {host.name: Remembered(partial(_state_of, ssh, host), STATE_FRESH_S) for host in hosts}
         self._capacities = {
@@ -95,11 +99,14 @@ class Hosts:
         path, token = facts.make_token(runs_dir.resolve())
         try:
             found = self._of_all(
-                lambda name: facts.ask(self._ssh, self.by_name[name], users[name], path, token)
+                lambda name: facts.ask(
+                    self._ssh, self.by_name[name], users[name], path, token, is_shared=self._is_shared
+                )
             )
         finally:
             path.unlink(missing_ok=True)
-        return facts.compare([report for report in found.values() if not isinstance(report, SshError)])
+        reports = [report for report in found.values() if not isinstance(report, SshError)]
+        return facts.compare(reports) if self._is_shared else reports
 
     def has_start(self, name: str, tag: str) -> bool | None:
         """Tell whether a host has the launcher of a start; None where it does not answer."""

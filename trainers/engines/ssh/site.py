@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import sys
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
 from trainers.engines import site_file
 from trainers.files.paths import REPOSITORY
 
 FEWEST_HOSTS, MOST_HOSTS = 2, 8
+# Of the folder for what is brought: never the root of a disk, or everybody's home.
+FEWEST_PARTS = 3
 # Of a host, or of an entry in ~/.ssh/config; never an option of ssh.
 _NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_][A-Za-z0-9_.:-]*")
 
@@ -57,20 +59,37 @@ class SshSite:
 
     Attributes:
         config: a file for ssh to read in place of ~/.ssh/config; empty: that one.
+        shared: all of them see the folder of the runs. Where not, runs are brought to one of them.
+        folder: on each host, for what is brought there.
     """
 
     hosts: tuple[SshHost, ...]
     config: str = ""
+    shared: bool = True
+    folder: str = ""
 
     def __post_init__(self) -> None:
-        if not FEWEST_HOSTS <= len(self.hosts) <= MOST_HOSTS:
+        fewest = FEWEST_HOSTS if self.shared else 1
+        if not fewest <= len(self.hosts) <= MOST_HOSTS:
             raise ValueError(
-                f"hosts are {len(self.hosts)}, but allowed is: {FEWEST_HOSTS} to {MOST_HOSTS}; for more, "
+                f"hosts are {len(self.hosts)}, but allowed is: {fewest} to {MOST_HOSTS}; for more, "
                 "make a Slurm cluster of them"
             )
+        if self.shared and self.folder:
+            raise ValueError("folder is for hosts that share none: shared = false")
+        if not self.shared:
+            self._check_folder()
         names = [host.name for host in self.hosts]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"hosts has {twice[0]} twice")
+
+    def _check_folder(self) -> None:
+        is_whole_path = self.folder.startswith("/") and self.folder.isprintable()
+        if not is_whole_path or len(PurePosixPath(self.folder).parts) < FEWEST_PARTS:
+            allowed = 'a whole path on the hosts for what is brought there, such as "/home/ann/ddp-web"'
+            raise ValueError(f"folder is {self.folder[:80]!r}, but allowed with shared = false is: {allowed}")
+        if named := [host.name for host in self.hosts if host.project]:
+            raise ValueError(f"project of {named[0]} is not used with shared = false: the code is brought")
 
 
 def read(file: Path) -> SshSite:

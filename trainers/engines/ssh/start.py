@@ -14,6 +14,7 @@ from trainers.contract import rundir
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.base import StartError
 from trainers.engines.ssh.engine import SshEngine
+from trainers.engines.ssh.unshared.copies import CopiedLaunch
 from trainers.files import private_files
 from trainers.files.json_files import parse_json
 
@@ -35,7 +36,10 @@ def main() -> None:
         if options.config is not None:
             rundir.make(run, config_module.parse(parse_json(options.config.encode())))
         launch = engine.launch(run, options.resume, token=None)
-        launch.wait_until_owned()
+        if isinstance(launch, CopiedLaunch):
+            launch.wait_until_at_work()
+        else:
+            launch.wait_until_owned()
     except (OSError, ValueError, StartError) as error:
         sys.exit(f"{run.path} was not started: {error}")
     print(" ".join(launch.start.hosts))

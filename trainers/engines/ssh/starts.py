@@ -9,14 +9,20 @@ from trainers.contract.status import Handle
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
-    """One start; the first host is node 0, whose launcher keeps the status."""
+    """One start; the first host is node 0, whose launcher keeps the status.
+
+    Attributes:
+        run_dir: the run's folder on its host, where it was brought there; empty: the hosts share it.
+    """
 
     tag: str
     hosts: tuple[str, ...]
+    run_dir: str = ""
 
     @property
     def handle(self) -> Handle:
-        return {"tag": self.tag, "hosts": list(self.hosts)}
+        brought = {"run_dir": self.run_dir} if self.run_dir else {}
+        return {"tag": self.tag, "hosts": list(self.hosts), **brought}
 
     @classmethod
     def of(cls, handle: Handle) -> Start | None:
@@ -28,4 +34,5 @@ class Start:
             return None
         if not all(isinstance(name, str) for name in hosts):
             return None
-        return cls(tag=tag, hosts=tuple(hosts))
+        run_dir = handle.get("run_dir", "")
+        return cls(tag=tag, hosts=tuple(hosts), run_dir=run_dir if isinstance(run_dir, str) else "")

@@ -20,6 +20,7 @@ from trainers.engines.ssh.client import Ssh, SshError, UnreachableError
 from trainers.engines.ssh.hosts import Remembered
 from trainers.engines.ssh.site import SshHost
 from trainers.engines.ssh.starts import Start
+from trainers.engines.ssh.unshared import rsync
 
 REPOSITORY = Path(__file__).resolve().parents[5]
 
@@ -41,6 +42,14 @@ def test_the_example_of_the_docs_is_read(tmp_path: Path) -> None:
     ("said", "words"),
     [
         ("", "lacks ssh.hosts"),
+        ('[ssh]\nhosts = ["a", "b"]\nfolder = "/home/x"', "folder is for hosts that share none"),
+        ('[ssh]\nhosts = ["a"]\nshared = false', "folder is '', but allowed with shared = false is: a whole"),
+        ('[ssh]\nhosts = ["a"]\nshared = false\nfolder = "/home"', "folder is '/home', but allowed"),
+        (
+            '[ssh]\nhosts = [{ name = "a", project = "/x" }]\nshared = false\nfolder = "/home/x"',
+            "project of a is not used",
+        ),
+        ('[ssh]\nhosts = []\nshared = false\nfolder = "/home/x"', "hosts are 0, but allowed is: 1 to 8"),
         ('[ssh]\nhosts = ["a", 7]', r"hosts.2. is 7, but allowed is: a text in quotes or a table"),
         ('[ssh]\nhosts = [{ name = "a" }]', r"hosts are 1, but allowed is: 2 to 8"),
         ('[ssh]\nhosts = [{ name = "a" }, { name = "a" }]', "has a twice"),
@@ -202,3 +211,33 @@ def test_a_slow_link_is_named_and_what_to_do_about_it(
 def test_what_was_not_measured_says_why(first: str, second: str | SshError, words: str) -> None:
     report = links.read(("a", "b"), {"a": first, "b": second})
     assert report.bytes_per_s is None and words in report.problem
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "kind", "words"),
+    [
+        (12, "bash: line 1: rsync: command not found\nrsync error: x (code 12)", SshError, "a has no rsync"),
+        (255, "Connection timed out", UnreachableError, "the connection to a is lost: Connection timed out"),
+        (
+            11,
+            "rsync: write failed: No space left on device (28)\nrsync error: y",
+            SshError,
+            "a: rsync: write fai",
+        ),
+        (23, "rsync error: some files", SshError, "a: rsync ended with 23"),
+    ],
+)
+def test_what_rsync_says_is_told_in_words(code: int, said: str, kind: type[SshError], words: str) -> None:
+    error = rsync._error(SshHost(name="a"), code, said)
+    assert type(error) is kind and str(error).startswith(words)
+
+
+def test_an_address_with_colons_stands_in_brackets_for_rsync() -> None:
+    assert rsync._name(SshHost(name="ann@fe80::1")) == "ann@[fe80::1]"
+    assert rsync._name(SshHost(name="ann@pc1")) == "ann@pc1"
+
+
+def test_a_start_says_where_its_run_was_brought() -> None:
+    start = Start(tag="t", hosts=("a",), run_dir="/home/x/runs/r-1")
+    assert Start.of(start.handle) == start
+    assert Start.of({"tag": "t", "hosts": ["a"], "run_dir": 7}) == Start(tag="t", hosts=("a",))
