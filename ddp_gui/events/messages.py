@@ -14,6 +14,7 @@ from ddp_gui.events.run_view import RunView
 from ddp_gui.events.series import Series
 from ddp_gui.events.tables import PLAIN_VIEW, ChartView
 from trainers.contract import events
+from trainers.engines import liveness
 
 MAX_MARKS = 200
 MAX_DELTA_EVENTS = 2_000
@@ -116,6 +117,7 @@ def head(view: RunView, series: Series) -> Payload:
         "state": status.state,
         "reason": series.state.get("reason", ""),
         "doing": _doing(series) if status.state == "running" else None,
+        "silence": liveness.silence(status),
         "error": series.problem.get("message") or status.error,
         "hint": series.problem.get("hint"),
         "rank": series.problem.get("rank"),

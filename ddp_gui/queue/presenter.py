@@ -30,7 +30,6 @@ from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import DeviceKind
 from trainers.engines import liveness
 
-WAITS_ELSEWHERE = "in the cluster's queue"
 # Viewers share one snapshot for this long.
 REFRESH_EVERY_S = 0.5
 
@@ -313,7 +312,7 @@ def _place_elsewhere(run: RunDirectory, num_waiting: int) -> dict[str, Any]:
     starts_unix_s = None if why is None else engine.starts_at(status.handle)
     starts_in_s = None if starts_unix_s is None else max(0.0, starts_unix_s - time.time())
     place = None if why is None else engine.place_of(status.handle)
-    words = WAITS_ELSEWHERE if place is None else f"{WAITS_ELSEWHERE}: {place}"
+    words = engine.waits_where if place is None else f"{engine.waits_where}: {place}"
     if starts_in_s is not None:
         words += f", starts in {about(starts_in_s)}"
     return {

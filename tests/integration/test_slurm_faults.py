@@ -115,6 +115,7 @@ def test_a_controller_that_is_down_changes_nothing_about_a_run(
         while time.monotonic() < until:
             states.add(liveness.read_status(run).state)
         assert states == {"running"}
+        assert "Slurm has not answered since " in str(liveness.silence(liveness.read_status(run)))
         assert engine.is_alive(run, liveness.read_status(run).handle) is None
         # Stop needs no controller: the command goes through the run's folder.
         engine.stop(run, save=True)

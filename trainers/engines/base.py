@@ -185,6 +185,8 @@ class Engine(ABC):
     has_queue: ClassVar[bool] = False
     # A run is submitted as a script.
     has_scripts: ClassVar[bool] = False
+    # Where a run waits that it has taken, in words.
+    waits_where: ClassVar[str] = "in the cluster's queue"
     # It knows the machines of its runs by name, and reports on them.
     has_hosts: ClassVar[bool] = False
 
@@ -272,6 +274,11 @@ class Engine(ABC):
 
     def why_it_waits(self, handle: Handle) -> str | None:
         """Return in words why a run that it has taken waits; None where no run waits for it."""
+        del handle
+        return None
+
+    def silence(self, handle: Handle) -> str | None:
+        """Return in words since when nothing is known of a live run's processes; None: they are known of."""
         del handle
         return None
 

@@ -48,6 +48,13 @@ def read_status(run: RunDirectory) -> Status:
     return status
 
 
+def silence(status: Status) -> str | None:
+    """Return in words since when a live run's engine knows nothing of its processes; None: it does."""
+    if status.state not in events.LIVE_STATES or not registry.is_known(status.engine):
+        return None
+    return registry.named(status.engine).silence(status.handle)
+
+
 def is_alive(run: RunDirectory) -> bool:
     """Tell whether somebody looks after a run, or trains it by hand."""
     if run.is_locked():

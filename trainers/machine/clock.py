@@ -11,6 +11,11 @@ def _elapsed_s() -> float:
     return time.clock_gettime(clock_id)
 
 
+def hour_and_minute(unix_s: float) -> str:
+    """Return a time of day as this machine's people write it: 14:05."""
+    return time.strftime("%H:%M", time.localtime(unix_s))
+
+
 _OFFSET_S = time.time() - _elapsed_s()
 
 

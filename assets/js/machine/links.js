@@ -46,6 +46,7 @@ export class Links {
 
   /** Shows what the report says of the newest check. */
   update(check) {
+    show(this.element, check.num_links > 0);
     this.isRunning = check.is_running;
     this.setButton();
     setText(this.now, wordsOf(check));

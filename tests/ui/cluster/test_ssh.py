@@ -94,6 +94,34 @@ def test_the_machine_page_shows_each_host_and_what_does_not_fit(
         assert watched.complaints == []
 
 
+def test_a_run_is_brought_to_a_host_that_shares_no_folder_and_goes_on_while_that_is_silent(
+    ssh_hosts: SshHosts, watched: Watched, tmp_path: Path
+) -> None:
+    page, runs_dir = watched.page, tmp_path / "runs"
+    options = ("--engine", "ssh", "--site", str(ssh_hosts.unshared_site_file))
+    with page_driver.serve(runs_dir, page_driver.NO_STANDBY, *options) as server:
+        page.goto(server.address)
+        page.get_by_role("button", name="Start").click()
+        page.wait_for_url("**/run?id=*")
+        run = RunDirectory(runs_dir / page.url.partition("?id=")[2])
+        state = page.locator(".ddp-pill")
+        expect(state).to_have_text("running")
+        expect(page.locator(".ddp-ranks-list li")).to_have_count(2)
+        with ssh_hosts.without_cable("pc1"):
+            expect(page.locator("main, body").first).to_contain_text("pc1 has not answered since")
+            expect(state).to_have_text("running")
+        expect(page.get_by_text("pc1 has not answered since")).to_have_count(0)
+        page.get_by_role("button", name="Stop", exact=True).click()
+        expect(state).to_have_text("stopped")
+        assert run.list_checkpoints()
+        page.goto(f"{server.address}/machine")
+        hosts = page.get_by_role("region", name="Hosts")
+        expect(hosts).to_contain_text("2 of 2 can take a run now.")
+        expect(hosts.get_by_role("button", name="Measure between hosts")).to_be_hidden()
+        expect(hosts).not_to_contain_text("sees the runs")
+        assert watched.complaints == []
+
+
 def test_all_reduces_between_the_hosts_are_measured_and_a_pulled_cable_is_named(
     ssh_hosts: SshHosts, watched: Watched, tmp_path: Path
 ) -> None:

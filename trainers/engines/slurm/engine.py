@@ -24,7 +24,7 @@ from trainers.engines.slurm.remembered import SlurmError
 from trainers.engines.slurm.where import Where
 from trainers.engines.true_status import true_status
 from trainers.files import plain_files
-from trainers.machine.clock import now_unix_s
+from trainers.machine.clock import hour_and_minute, now_unix_s
 
 NAME = "slurm"
 POLL_S = 0.5
@@ -189,9 +189,19 @@ class SlurmEngine(Engine):
             found = None if job_id is None else self._slurm.find(job_id)
         except SlurmError as error:
             since_s = self._slurm.silent_since_unix_s()
-            since = "" if since_s is None else f" since {time.strftime('%H:%M', time.localtime(since_s))}"
+            since = "" if since_s is None else f" since {hour_and_minute(since_s)}"
             return f"What it waits for is not known{since}, because Slurm does not answer: {error}."
         return None if found is None else reasons.in_words(found.reason)
+
+    def silence(self, handle: Handle) -> str | None:
+        """Return since when the controller has not answered."""
+        since_s = self._slurm.silent_since_unix_s()
+        if job_of(handle) is None or since_s is None:
+            return None
+        return (
+            f"Slurm has not answered since {hour_and_minute(since_s)}. The job goes on without it; what is "
+            "shown here is what the run itself writes."
+        )
 
     def place_of(self, handle: Handle) -> str | None:
         """Return the job's number, and its place among those that wait for the same partition."""

@@ -87,6 +87,7 @@ class SshEngine(Engine):
     name = NAME
     # None that runs wait in: one that finds too few free hosts is refused.
     has_queue = True
+    waits_where = "on its way to its host"
     has_hosts = True
 
     def __init__(self, site_file: Path, *, variables: Mapping[str, str] | None = None) -> None:
@@ -245,8 +246,14 @@ class SshEngine(Engine):
         """Return what is being brought to its host, and how far that is."""
         return None if self._copies is None else self._copies.words(handle)
 
+    def silence(self, handle: Handle) -> str | None:
+        """Return since when the host that a run was brought to has not answered."""
+        return None if self._copies is None else self._copies.silence(handle)
+
     def links(self) -> Sequence[tuple[str, str]]:
-        """Return the neighbours in a ring."""
+        """Return the neighbours in a ring; none where no run has more than one host."""
+        if self._copies is not None:
+            return ()
         return links.pairs(list(self.hosts.by_name))
 
     def measure_link(self, first: str, second: str) -> LinkReport:

@@ -83,6 +83,7 @@ export class Progress {
   }
 
   words(head) {
+    if (head.silence) return head.silence;
     if (head.state === "queued") return "It starts by itself when its turn comes. You can close this page.";
     if (head.state === "starting") {
       return `Starting: ${head.reason || "importing torch on every rank takes a few seconds."}`;

@@ -24,7 +24,7 @@ from trainers.engines.ssh.unshared import bring
 from trainers.engines.ssh.unshared.bring import CancelledError, Layout
 from trainers.engines.ssh.unshared.mirror import Mirror
 from trainers.engines.ssh.unshared.rsync import Rsync
-from trainers.machine.clock import now_unix_s
+from trainers.machine.clock import hour_and_minute, now_unix_s
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +77,17 @@ class Copies:
         start = Start.of(handle)
         journey = None if start is None else self._journeys.get(start.tag)
         return None if journey is None else journey.words
+
+    def silence(self, handle: Handle) -> str | None:
+        """Return in words since when a run's host has not answered; None: it does."""
+        start = Start.of(handle)
+        mirror = None if start is None else self._mirrors.get(start.tag)
+        if start is None or mirror is None or mirror.silent_since_unix_s is None:
+            return None
+        return (
+            f"{start.hosts[0]} has not answered since {hour_and_minute(mirror.silent_since_unix_s)}. What is "
+            "shown here is from then; the run may well go on there, and what it does meanwhile will come."
+        )
 
     def taken_hosts(self) -> Mapping[str, str]:
         """Return the hosts that runs are being brought to, and the start of each."""

@@ -31,11 +31,14 @@ def site_of(folder: Path, text: str) -> site.SshSite:
     return site.read(file)
 
 
-def test_the_example_of_the_docs_is_read(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```toml\n(.*?)```", (REPOSITORY / "docs/ssh.md").read_text(), re.DOTALL)
+def test_the_examples_of_the_docs_are_read(tmp_path: Path) -> None:
+    example, unshared = re.findall(r"```toml\n(.*?)```", (REPOSITORY / "docs/ssh.md").read_text(), re.DOTALL)
     read = site_of(tmp_path, example)
     assert [host.name for host in read.hosts] == ["pc1", "pc2"]
     assert read.hosts[1].address == "10.0.0.2" and read.hosts[0].python_there == sys.executable
+    assert read.shared
+    read = site_of(tmp_path, unshared)
+    assert not read.shared and read.folder == "/home/ann/ddp-web" and len(read.hosts) == 2
 
 
 @pytest.mark.parametrize(
