@@ -133,6 +133,7 @@ def checked_options(arguments: argparse.Namespace) -> Options:
         runs_dir=arguments.runs_dir.resolve(),
         open_browser=not arguments.no_browser,
         auth_file=arguments.auth_file and arguments.auth_file.resolve(),
+        num_accounts=_num_accounts(arguments),
         auth_header=arguments.auth_header,
         teachers=frozenset(map(checked_name, arguments.teacher)),
         is_insecure=arguments.insecure,
@@ -149,6 +150,19 @@ def checked_options(arguments: argparse.Namespace) -> Options:
     )
     options.check(found)
     return found
+
+
+def _num_accounts(arguments: argparse.Namespace) -> int | None:
+    """Return how many accounts there are, where an engine allows but one.
+
+    Raises:
+        AccountError: when the file of accounts cannot be read.
+    """
+    from ddp_gui.auth.account_file import AccountFile
+
+    if arguments.auth_file is None or arguments.engine == "local":
+        return None
+    return len(AccountFile(arguments.auth_file.resolve()).read())
 
 
 def _count(text: str) -> int:

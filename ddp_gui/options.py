@@ -29,6 +29,8 @@ class Options:
     open_browser: bool
     # The accounts file; None: no login.
     auth_file: Path | None = None
+    # How many accounts are in it; None: nobody has looked, which only an engine for one person needs.
+    num_accounts: int | None = None
     # The header by which the proxy says who is asking; None: it does not.
     auth_header: str | None = None
     # Who is a teacher of those whom the proxy names.
@@ -90,17 +92,7 @@ def check(options: Options) -> None:
             "make accounts (python -m ddp_gui.accounts accounts.json add YOUR-NAME --role teacher) and add "
             "--auth-file accounts.json, or add --insecure if everybody there may do everything"
         )
-    if options.engine == SLURM and not options.is_one_users:
-        raise ValueError(
-            "--engine slurm submits every job in the name of whoever started the page, so it serves nobody "
-            "else: leave out --auth-file, --auth-header and --insecure; each person starts their own page"
-        )
-    if options.engine == SSH and not options.is_one_users:
-        raise ValueError(
-            "--engine ssh starts every run with the SSH keys of whoever started the page, so it serves "
-            "nobody else: leave out --auth-file, --auth-header and --insecure; each person starts their own "
-            "page"
-        )
+    _check_one_person(options)
     if options.engine == SSH and options.site_file is None:
         raise ValueError(
             "--engine ssh needs --site FILE, whose table [ssh] names the hosts, such as: "
@@ -118,6 +110,22 @@ def check(options: Options) -> None:
             raise ValueError(f"there is no file {file}")
     if (key := options.ssl_keyfile) is not None and key.stat().st_mode & stat.S_IROTH:
         raise ValueError(f"every user of this machine can read the private key {key}: chmod o-r {key}")
+
+
+def _check_one_person(options: Options) -> None:
+    """Refuse to serve others where runs are started in the name of whoever started the page."""
+    has_one_account = options.num_accounts == 1 and options.auth_header is None and not options.is_insecure
+    if options.engine == LOCAL or options.is_one_users or has_one_account:
+        return
+    what = (
+        "submits every job in the name of whoever started the page"
+        if options.engine == SLURM
+        else "starts every run with the SSH keys of whoever started the page"
+    )
+    raise ValueError(
+        f"--engine {options.engine} {what}, so it serves nobody else: leave out --auth-header and "
+        "--insecure, and let --auth-file name one account, your own; each person starts their own page"
+    )
 
 
 def _check_header(options: Options) -> None:

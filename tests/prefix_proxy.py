@@ -17,10 +17,13 @@ def is_passed_on(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def in_front_of(port: int, prefix: str, names: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Serve what listens on a port below a prefix, which is taken away; return the address.
+def in_front_of(
+    port: int, prefix: str, names: Mapping[str, str] | None = None, *, keeps_prefix: bool = False
+) -> Iterator[str]:
+    """Serve what listens on a port below a prefix; return the address.
 
     Args:
+        keeps_prefix: the whole path is passed on; else the prefix is taken away.
         names: the people it knows, by what they send as `X-Password`: their names it sends as
             `X-Remote-User`, and lets no client send that itself.
     """
@@ -40,7 +43,8 @@ def in_front_of(port: int, prefix: str, names: Mapping[str, str] | None = None) 
             upstream = http.client.HTTPConnection("127.0.0.1", port, timeout=180)
             # Whoever asked may be gone before the answer is.
             with contextlib.closing(upstream), contextlib.suppress(ConnectionError):
-                upstream.request(self.command, self.path.removeprefix(prefix), body or None, headers)
+                path = self.path if keeps_prefix else self.path.removeprefix(prefix)
+                upstream.request(self.command, path, body or None, headers)
                 self.pass_on(upstream.getresponse())
 
         do_POST = do_GET  # noqa: N815 - the base class's word

@@ -50,9 +50,8 @@ def test_what_is_served(words: str) -> None:
         ("--allow-host lab.example", "others reach the page by that name"),
         ("--proxy-from 127.0.0.1", "through a proxy"),
         ("--ssl-keyfile key.pem", "go together"),
-        ("--engine slurm --auth-file accounts.json", "in the name of whoever started the page"),
+        ("--engine slurm --auth-file accounts.json", "there is no file"),
         ("--engine slurm --insecure --host 0.0.0.0", "in the name of whoever started the page"),
-        ("--engine ssh --site a.toml --auth-file b.json", "the SSH keys of whoever started the page"),
         ("--engine ssh --site a.toml --insecure --host 0.0.0.0", "the SSH keys of whoever started the page"),
         ("--engine ssh", "needs --site FILE, whose table .ssh. names the hosts"),
         ("--site site.toml", "add --engine slurm or --engine ssh"),
@@ -64,6 +63,18 @@ def test_what_is_served(words: str) -> None:
 def test_what_is_not_served_says_what_to_do(words: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         program.checked_options(program.parse_options(words.split()))
+
+
+def test_an_engine_that_acts_in_one_name_takes_a_file_of_accounts_with_one(tmp_path: Path) -> None:
+    one, several = tmp_path / "one.json", tmp_path / "several.json"
+    class_of.make(one, ANN)
+    class_of.make(several)
+    for engine in ("--engine slurm", "--engine ssh --site a.toml"):
+        words = f"{engine} --host 0.0.0.0 --auth-file"
+        found = program.checked_options(program.parse_options([*words.split(), str(one)]))
+        assert found.has_login and found.num_accounts == 1
+        with pytest.raises(ValueError, match="let --auth-file name one account, your own"):
+            program.checked_options(program.parse_options([*words.split(), str(several)]))
 
 
 @pytest.mark.parametrize("text", ["/ddp", "ddp", "/ddp/", "//ddp//"])
