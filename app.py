@@ -4,23 +4,49 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ddp_gui.gradio_routes import uploads
+from ddp_gui.login_node import command as login_node
+from ddp_gui.login_node import lifeline
 from trainers.files import private_files
+from trainers.files.paths import REPOSITORY
 
 if TYPE_CHECKING:
     from ddp_gui.options import Options
     from ddp_gui.plan.catalogue import CatalogueSource
 
 
+# Options that mean nothing with --ssh, and what they are when nobody gives them.
+_NOT_WITH_SSH: Mapping[str, object] = {
+    "host": "127.0.0.1",
+    "auth_file": None,
+    "auth_header": None,
+    "teacher": [],
+    "insecure": False,
+    "data_dir": [],
+    "root_path": "",
+    "allow_host": [],
+    "proxy_from": "",
+    "ssl_certfile": None,
+    "ssl_keyfile": None,
+}
+
+
 def main() -> None:
     """Parse the options and serve the page."""
     try:
-        options = checked_options(parse_options(sys.argv[1:]))
+        arguments = parse_options(sys.argv[1:])
+        if arguments.ssh is not None:
+            sys.exit(_show_login_node(arguments))
+        options = checked_options(arguments)
+        if arguments.until_silence:
+            lifeline.end_without(sys.stdin.fileno(), lambda: os.kill(os.getpid(), signal.SIGTERM))
         private_files.close_runs(options.runs_dir)
         private_files.begin(options.runs_dir)
         # Gradio reads it at import; its default is a folder that all users of this machine share.
@@ -82,6 +108,16 @@ def parse_options(arguments: list[str]) -> argparse.Namespace:
         "--site", type=Path, metavar="FILE",
         help="what runs there have by default, and may have (docs/site.md); not for this machine alone",
     )  # fmt: skip
+    parser.add_argument(
+        "--ssh", metavar="LOGIN-NODE",
+        help="with --engine slurm, from your own machine: run the page on that login node and show it here",
+    )  # fmt: skip
+    parser.add_argument(
+        "--project",
+        metavar="FOLDER",
+        help="with --ssh: this project's folder there (default: the same as here)",
+    )
+    parser.add_argument("--until-silence", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--no-browser", action="store_true", help="do not open a browser window")
     _add_class_options(parser)
     return parser.parse_args(arguments)
@@ -116,6 +152,46 @@ def _add_class_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument("--ssl-certfile", type=Path, help="certificate, to serve https without a proxy")
     group.add_argument("--ssl-keyfile", type=Path, help="the certificate's private key")
+
+
+def _show_login_node(arguments: argparse.Namespace) -> str | None:
+    """Show the page of a login node; return why that ended, None after Ctrl+C.
+
+    Raises:
+        ValueError: when other options do not go with it.
+        OSError: when the port cannot be used, or there is no ssh.
+    """
+    options = _for_login_node(arguments)
+    try:
+        return "The page is not shown any more: " + login_node.serve(
+            arguments.ssh,
+            project=arguments.project or str(REPOSITORY),
+            options=options,
+            port=arguments.port,
+            open_browser=not arguments.no_browser,
+        )
+    except KeyboardInterrupt:
+        return None
+
+
+def _for_login_node(arguments: argparse.Namespace) -> list[str]:
+    """Return the options of the page there.
+
+    Raises:
+        ValueError: naming an option that means nothing with --ssh.
+    """
+    if arguments.engine != "slurm":
+        raise ValueError("--ssh is for the login node of a cluster: add --engine slurm")
+    if not arguments.ssh or arguments.ssh.startswith("-"):
+        raise ValueError(f"--ssh is {arguments.ssh!r}, but allowed is: a host, as you type it behind ssh")
+    given = vars(arguments)
+    not_there = [name for name, usual in _NOT_WITH_SSH.items() if given[name] != usual]
+    if not_there:
+        option = f"--{not_there[0].replace('_', '-')}"
+        raise ValueError(f"{option} does not go with --ssh, which shows the page to you alone: leave it out")
+    said = {"--runs-dir": arguments.runs_dir, "--site": arguments.site, "--cpu-ranks": arguments.cpu_ranks}
+    options = [word for name, value in said.items() if value is not None for word in (name, str(value))]
+    return [*options, *(["--no-standby"] if arguments.no_standby else [])]
 
 
 def checked_options(arguments: argparse.Namespace) -> Options:

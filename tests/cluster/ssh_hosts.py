@@ -11,7 +11,7 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,17 +109,7 @@ def ssh_hosts(folder: Path) -> Iterator[SshHosts]:
     with contextlib.ExitStack() as stack:
         mount_small_disk(stack, folder)
         made = stack.enter_context(network(folder, PCS))
-        _make_key(folder / "key")
-        (folder / "authorized_keys").write_text((folder / "key.pub").read_text())
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd gives up its rights there
-        known = []
-        for host in made.hosts:
-            _start_daemon(stack, folder, host)
-            kind, key, *_ = (folder / f"host_key-{host.name}.pub").read_text().split()
-            known.append(f"[{host.name}]:{PORT} {kind} {key}\n")
-        (folder / "known_hosts").write_text("".join(known))
-        config = folder / "ssh_config"
-        config.write_text(_PERSON.format(names=" ".join(PCS), port=PORT, folder=folder))
+        config = _start_daemons(stack, folder, made.hosts)
         path = f"{_command_on(made.login, folder)}{os.pathsep}{os.environ['PATH']}"
         site_file = folder / "site.toml"
         names = ", ".join(f'"{name}"' for name in PCS)
@@ -137,6 +127,42 @@ def ssh_hosts(folder: Path) -> Iterator[SshHosts]:
         for host in made.hosts:
             wait_until(f"sshd on {host.name}", lambda host=host: _answers(hosts, host), UP_S)
         yield hosts
+
+
+@contextlib.contextmanager
+def login_by_ssh(folder: Path, host: Host) -> Iterator[str]:
+    """Have sshd on a cluster's login node; yield a path for programs whose ssh is that of who may log in."""
+    with contextlib.ExitStack() as stack:
+        config = _start_daemons(stack, folder, [host])
+        commands = _command_on(host, folder, "-F", str(config))
+        path = f"{commands}{os.pathsep}{os.environ['PATH']}"
+        command = ["ssh", host.name, "true"]
+        environment = {**os.environ, "PATH": path}
+        wait_until(
+            "sshd of the login node",
+            lambda: (
+                subprocess.run(command, env=environment, capture_output=True, check=False).returncode == 0
+            ),
+            UP_S,
+        )
+        yield path
+
+
+def _start_daemons(stack: contextlib.ExitStack, folder: Path, hosts: Sequence[Host]) -> Path:
+    """Start sshd on hosts; return the configuration of ssh for who may log in there."""
+    _make_key(folder / "key")
+    (folder / "authorized_keys").write_text((folder / "key.pub").read_text())
+    Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd gives up its rights there
+    known = []
+    for host in hosts:
+        _start_daemon(stack, folder, host)
+        kind, key, *_ = (folder / f"host_key-{host.name}.pub").read_text().split()
+        known.append(f"[{host.name}]:{PORT} {kind} {key}\n")
+    (folder / "known_hosts").write_text("".join(known))
+    config = folder / "ssh_config"
+    names = " ".join(host.name for host in hosts)
+    config.write_text(_PERSON.format(names=names, port=PORT, folder=folder))
+    return config
 
 
 def _start_daemon(stack: contextlib.ExitStack, folder: Path, host: Host) -> None:
@@ -165,12 +191,13 @@ def _make_key(path: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
 
 
-def _command_on(host: Host, folder: Path) -> Path:
-    """Return a folder with an `ssh` that runs on a host."""
+def _command_on(host: Host, folder: Path, *options: str) -> Path:
+    """Return a folder with an `ssh` that runs on a host, with these options before all others."""
     commands = folder / "bin"
     commands.mkdir()
     script = commands / "ssh"
-    script.write_text(f'#!/bin/sh\nexec {shlex.join(host.inside([shutil.which("ssh") or "ssh"]))} "$@"\n')
+    command = host.inside([shutil.which("ssh") or "ssh", *options])
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
     script.chmod(0o755)
     return commands
 

@@ -1,0 +1,175 @@
+"""`app.py --engine slurm --ssh LOGIN-NODE`: starts the page there, and shows it here, until Ctrl+C.
+
+The page runs on the login node as the person, with their runs in a folder there; here runs nothing but ssh.
+When the connection is lost the page there ends by itself, jobs go on, and it is started anew as soon as ssh
+gets through again. The browser keeps its address, and catches up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shlex
+import subprocess
+import tempfile
+import threading
+import time
+import webbrowser
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from ddp_gui.login_node.doorway import HOST, Doorway
+from ddp_gui.login_node.lifeline import BEAT, BEAT_EVERY_S
+from trainers.machine import environment
+
+# So ssh ends when it could not connect, or lost the connection.
+NO_CONNECTION = 255
+# What the page says when it answers.
+READY = "The page is at "
+# Above what services use, below those that Linux gives to whoever asks for any port.
+FIRST_PORT, NUM_PORTS = 20_000, 12_000
+WAITS_S = (1.0, 2.0, 5.0, 10.0, 15.0)
+END_WITHIN_S = 5.0
+MOST_LINES = 20
+
+_PYTHON = ".venv/bin/python"
+
+
+def serve(
+    name: str,
+    *,
+    project: str,
+    options: Sequence[str],
+    port: int,
+    open_browser: bool,
+    say: Callable[[str], None] = print,
+) -> str:
+    """Show the page of a login node on this machine until it ends; return why it did.
+
+    Args:
+        name: as one types it behind `ssh`.
+        project: this project's folder there.
+        options: of the page there.
+
+    Raises:
+        OSError: when the port here cannot be used.
+    """
+    with tempfile.TemporaryDirectory(prefix="ddp-ssh-") as folder:
+        behind = Path(folder) / "page"
+        doorway = Doorway(port, behind)
+        doorway.open()
+        was_ready, num_failures = False, 0
+        while True:
+            connection = Connection(name, project, options, behind)
+            if connection.wait_until_ready(say):
+                doorway.leads_on.set()
+                if not was_ready:
+                    address = f"http://{HOST}:{doorway.port}"
+                    say(f"The page of {name} is at {address} (Ctrl-C ends the page, not the jobs)")
+                    if open_browser:
+                        webbrowser.open(address)
+                else:
+                    say(f"Connected to {name} again.")
+                was_ready, num_failures = True, 0
+            why = connection.wait_for_end()
+            doorway.leads_on.clear()
+            if not was_ready or not connection.is_lost:
+                return why
+            wait_s = WAITS_S[min(num_failures, len(WAITS_S) - 1)]
+            num_failures += 1
+            say(f"The connection to {name} is lost ({why}). Jobs go on; trying again in {wait_s:.0f} s.")
+            time.sleep(wait_s)
+
+
+class Connection:
+    """One ssh, with the page that it has started."""
+
+    def __init__(self, name: str, project: str, options: Sequence[str], behind: Path) -> None:
+        there = FIRST_PORT + secrets.randbelow(NUM_PORTS)
+        behind.unlink(missing_ok=True)
+        self._said: list[str] = []
+        try:
+            self._ssh = subprocess.Popen(
+                [
+                    *("ssh", "-T", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"),
+                    *("-o", "ExitOnForwardFailure=yes", "-L", f"{behind}:{HOST}:{there}"),
+                    *("--", name, _remote_command(project, there, options)),
+                ],
+                env=environment.for_a_child(keep=("SSH_AUTH_SOCK",)),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+            )
+        except FileNotFoundError as error:
+            raise OSError("there is no ssh here: install OpenSSH's client") from error
+        threading.Thread(target=self._beat, name="beat", daemon=True).start()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether ssh has ended, not the page."""
+        return self._ssh.returncode == NO_CONNECTION or self._ssh.returncode < 0
+
+    def wait_until_ready(self, say: Callable[[str], None]) -> bool:
+        """Pass on what ssh and the page say until the page answers; tell whether it does."""
+        for line in self._lines():
+            if line.startswith(READY):
+                threading.Thread(target=self._go_on_saying, args=(say,), daemon=True).start()
+                return True
+            say(line)
+        return False
+
+    def wait_for_end(self) -> str:
+        """Wait until ssh has ended; return its last words."""
+        try:
+            self._ssh.wait()
+        finally:
+            self._end()
+        return self._said[-1] if self._said else f"ssh ended with {self._ssh.returncode}"
+
+    def _lines(self) -> Iterator[str]:
+        assert self._ssh.stdout is not None
+        for line in self._ssh.stdout:
+            words = line.decode("utf-8", "replace").rstrip()
+            if words:
+                self._said.append(words)
+                del self._said[:-MOST_LINES]
+                yield words
+
+    def _go_on_saying(self, say: Callable[[str], None]) -> None:
+        for line in self._lines():
+            say(line)
+
+    def _beat(self) -> None:
+        assert self._ssh.stdin is not None
+        with contextlib.suppress(OSError, ValueError):
+            while self._ssh.poll() is None:
+                self._ssh.stdin.write(BEAT)
+                self._ssh.stdin.flush()
+                time.sleep(BEAT_EVERY_S)
+
+    def _end(self) -> None:
+        """End ssh; the page hears that nothing comes any more."""
+        with contextlib.suppress(OSError):
+            if self._ssh.stdin is not None:
+                self._ssh.stdin.close()
+        try:
+            self._ssh.wait(END_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._ssh.kill()
+            self._ssh.wait()
+
+
+def _remote_command(project: str, port: int, options: Sequence[str]) -> str:
+    """Return what the shell of the login node is to do; every value in it is quoted."""
+    page = [_PYTHON, "app.py", "--no-browser", "--engine", "slurm", "--until-silence", "--port", str(port)]
+    no_folder = (
+        f"there is no folder {project} on the login node: put this project there, or name it with --project"
+    )
+    no_python = f"{project} has no .venv on the login node: run ./run.sh --help there once"
+    script = (
+        f"cd {shlex.quote(project)} || {{ echo {shlex.quote(no_folder)} >&2; exit 1; }}\n"
+        f"[ -x {_PYTHON} ] || {{ echo {shlex.quote(no_python)} >&2; exit 1; }}\n"
+        f"exec {shlex.join([*page, *options])}"
+    )
+    # Whatever shell the person has there.
+    return f"exec sh -c {shlex.quote(script)}"

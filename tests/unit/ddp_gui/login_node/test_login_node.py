@@ -1,0 +1,136 @@
+"""What `--ssh` takes and refuses; who is let in at the port here; when the page there ends."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import app as program
+from ddp_gui.http import local_users
+from ddp_gui.login_node import command, lifeline
+from ddp_gui.login_node.doorway import HOST, Doorway
+
+PATIENCE_S = 20.0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--ssh hpc", "add --engine slurm"),
+        ("--ssh -oProxyCommand=x --engine slurm", "expected one argument"),
+        ("--ssh= --engine slurm", "--ssh is '', but allowed is: a host"),
+        ("--ssh hpc --engine slurm --host 0.0.0.0", "--host does not go with --ssh"),
+        ("--ssh hpc --engine slurm --auth-file a.json", "--auth-file does not go with --ssh"),
+        ("--ssh hpc --engine slurm --insecure", "--insecure does not go with --ssh"),
+        ("--ssh hpc --engine slurm --root-path /x", "--root-path does not go with --ssh"),
+    ],
+)
+def test_what_does_not_go_with_a_login_node_is_refused_in_words(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises((ValueError, SystemExit)) as refused:
+        program._for_login_node(program.parse_options(words.split()))
+    assert said in str(refused.value) + capsys.readouterr().err
+
+
+def test_the_page_there_gets_the_options_that_mean_something_there() -> None:
+    words = "--ssh hpc --engine slurm --runs-dir /x/my-runs --site s.toml --no-standby --port 9"
+    options = program._for_login_node(program.parse_options(words.split()))
+    assert options == ["--runs-dir", "/x/my-runs", "--site", "s.toml", "--no-standby"]
+
+
+def test_whatever_a_folder_is_called_the_shell_there_takes_it_as_one_word(tmp_path: Path) -> None:
+    folder = tmp_path / "it's; touch broken"
+    (folder / ".venv" / "bin").mkdir(parents=True)
+    python = folder / ".venv" / "bin" / "python"
+    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    python.chmod(0o755)
+    words = command._remote_command(str(folder), 7, ["--runs-dir", "a b'c"])
+    done = subprocess.run(["sh", "-c", words], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.stdout.splitlines()[-2:] == ["--runs-dir", "a b'c"] and "--until-silence" in done.stdout
+    words = command._remote_command(str(tmp_path / "none"), 7, [])
+    done = subprocess.run(["sh", "-c", words], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 1 and "put this project there" in done.stderr
+    assert not (tmp_path / "broken").exists()
+
+
+@pytest.fixture
+def behind(tmp_path: Path) -> Iterator[Path]:
+    """Return a socket on which whoever connects is answered with what he sent, in capitals."""
+    path = tmp_path / "page"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+
+        def answer() -> None:
+            while True:
+                try:
+                    connection, _ = listening.accept()
+                except OSError:
+                    return
+                with connection:
+                    while piece := connection.recv(4096):
+                        connection.sendall(piece.upper())
+
+        threading.Thread(target=answer, daemon=True).start()
+        yield path
+        listening.shutdown(socket.SHUT_RDWR)
+
+
+def said_at(port: int, words: bytes) -> bytes:
+    """Return what is answered at a port of this machine: as much as was said, or what came before its end."""
+    found = b""
+    with socket.create_connection((HOST, port), PATIENCE_S) as connection:
+        try:
+            connection.sendall(words)
+            while len(found) < len(words) and (piece := connection.recv(4096)):
+                found += piece
+        except ConnectionError:
+            return b""
+    return found
+
+
+def test_only_the_user_of_this_machine_comes_through(behind: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    doorway = Doorway(0, behind)
+    doorway.open()
+    assert said_at(doorway.port, b"hello") == b"", "no page answers yet"
+    doorway.leads_on.set()
+    assert said_at(doorway.port, b"hello" * 100_000) == b"HELLO" * 100_000
+    asked: list[tuple[str, int]] = []
+
+    def is_own(client: tuple[str, int], server: tuple[str, int]) -> bool:
+        asked.append(server)
+        return False
+
+    monkeypatch.setattr(local_users, "is_own", is_own)
+    assert said_at(doorway.port, b"hello") == b"" and asked == [(HOST, doorway.port)]
+
+
+def test_while_nothing_is_behind_it_a_connection_ends_at_once_and_the_port_stays(tmp_path: Path) -> None:
+    doorway = Doorway(0, tmp_path / "page")
+    doorway.open()
+    doorway.leads_on.set()
+    assert said_at(doorway.port, b"hello") == b""
+    with pytest.raises(OSError, match="in use"):
+        Doorway(doorway.port, tmp_path / "page")
+
+
+def test_the_page_there_ends_when_nothing_comes_any_more_or_all_is_over() -> None:
+    for silent_for_s, is_closed in ((0.3, False), (PATIENCE_S * 5, True)):
+        ended = threading.Event()
+        reading, writing = os.pipe()
+        lifeline.end_without(reading, ended.set, silent_for_s)
+        os.write(writing, lifeline.BEAT)
+        assert not ended.is_set()
+        if is_closed:
+            os.close(writing)
+        assert ended.wait(PATIENCE_S)
+        if not is_closed:
+            os.close(writing)
+        os.close(reading)
