@@ -13,7 +13,11 @@ has_slurm() {
 } >/dev/null 2>&1
 
 has_sshd() {
-    PATH="$PATH:/usr/sbin:/sbin" command -v sshd && command -v ssh && command -v flock && command -v ip
+    PATH="$PATH:/usr/sbin:/sbin" command -v sshd && command -v ssh && command -v rsync && command -v flock && command -v ip
+} >/dev/null 2>&1
+
+has_ruby() {
+    command -v ruby
 } >/dev/null 2>&1
 
 # What packages, and what for.
@@ -38,7 +42,8 @@ has_browser || install_packages "the tests of the page" chromium || true
 has_slurm || install_packages "the tests on a cluster" slurm-wlm munge iproute2 || true
 
 # On a person's own machine it would begin to listen for everybody.
-[ -z "${CI:-}" ] || has_sshd || install_packages "the tests by SSH" openssh-server openssh-client iproute2 || true
+[ -z "${CI:-}" ] || has_sshd || install_packages "the tests by SSH" openssh-server openssh-client rsync iproute2 || true
+has_ruby || install_packages "the test of the app for Open OnDemand" ruby || true
 
 # What is broken on purpose comes by itself, two at a time: whole runs that train at full speed would be in its way.
 test_all() {
@@ -66,8 +71,13 @@ if ! has_slurm; then
     [ -z "${CI:-}" ] || status=1
 fi
 if ! has_sshd; then
-    echo "NOT RUN: the tests by SSH, because there is no sshd here." >&2
-    echo "Install it (Debian: apt install openssh-server iproute2), which also starts it; or run them in a container." >&2
+    echo "NOT RUN: the tests by SSH, because there is no sshd or rsync here." >&2
+    echo "Install them (Debian: apt install openssh-server rsync iproute2), which also starts sshd; or run them in a container." >&2
+    [ -z "${CI:-}" ] || status=1
+fi
+if ! has_ruby; then
+    echo "NOT RUN: the test of the app for Open OnDemand, because there is no ruby here." >&2
+    echo "Install it (Debian: apt install ruby), then run ./test.sh again." >&2
     [ -z "${CI:-}" ] || status=1
 fi
 exit "$status"

@@ -148,15 +148,15 @@ def slurm_cluster(folder: Path, shape: Shape | None = None) -> Iterator[SlurmClu
     with contextlib.ExitStack() as stack:
         mount_small_disk(stack, folder)
         made = stack.enter_context(network(folder, NODES))
-        socket = _start_munge(stack, folder)
+        socket = start_munge(stack, folder)
         configuration = _write_configuration(folder, made, socket, shape or Shape())
         for name in ("state", *(f"spool-{node}" for node in NODES)):
             (folder / name).mkdir()
         environment = {"SLURM_CONF": str(configuration)}
-        _start(stack, folder, "slurmctld", made.login.inside(["slurmctld", "-D"]), environment)
+        start_daemon(stack, folder, "slurmctld", made.login.inside(["slurmctld", "-D"]), environment)
         for host in made.hosts:
             command = host.inside(["slurmd", "-D", "-N", host.name])
-            _start(stack, folder, f"slurmd-{host.name}", command, environment)
+            start_daemon(stack, folder, f"slurmd-{host.name}", command, environment)
         path = f"{_commands_on(made.login, folder)}{os.pathsep}{os.environ['PATH']}"
         cluster = SlurmCluster(network=made, environment={**environment, "PATH": path}, folder=folder)
         cluster.wait_until_idle()
@@ -175,7 +175,7 @@ def _commands_on(host: Host, folder: Path) -> Path:
     return commands
 
 
-def _start_munge(stack: contextlib.ExitStack, folder: Path) -> Path:
+def start_munge(stack: contextlib.ExitStack, folder: Path) -> Path:
     """Start an authentication daemon with a key of its own; return its socket."""
     # It refuses folders that others may write to, such as /tmp above ours: a run of its own lies in /run.
     place = Path("/run") / f"ddp-munge-{os.getpid()}-{secrets.token_hex(4)}"
@@ -193,7 +193,7 @@ def _start_munge(stack: contextlib.ExitStack, folder: Path) -> Path:
         "seed-file": place / "seed",
     }
     arguments = [f"--{name}={value}" for name, value in options.items()]
-    _start(stack, folder, "munged", ["munged", "--foreground", *arguments], {})
+    start_daemon(stack, folder, "munged", ["munged", "--foreground", *arguments], {})
     wait_until("munge's socket", (place / "socket").exists, UP_S)
     return place / "socket"
 
@@ -238,7 +238,7 @@ def _write_gres(folder: Path, gpus: Mapping[str, Mapping[str, int]]) -> None:
     (folder / "gres.conf").write_text("\n".join(lines) + "\n")
 
 
-def _start(
+def start_daemon(
     stack: contextlib.ExitStack,
     folder: Path,
     name: str,

@@ -84,7 +84,7 @@ DDP_RUNS={runs}
 def rendered(template: str, **values: Any) -> str:
     """Return what ruby makes of one of the app's templates."""
     if (ruby := shutil.which("ruby")) is None:
-        pytest.fail("ruby is not installed: apt-get install ruby")
+        pytest.skip("NOT RUN: ruby is not installed: apt-get install ruby")
     done = subprocess.run(
         [ruby, "-e", RENDER, str(APP / template)],
         input=json.dumps(FORM | values),

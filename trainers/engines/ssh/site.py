@@ -73,7 +73,7 @@ class SshSite:
         if not fewest <= len(self.hosts) <= MOST_HOSTS:
             raise ValueError(
                 f"hosts are {len(self.hosts)}, but allowed is: {fewest} to {MOST_HOSTS}; for more, "
-                "make a Slurm cluster of them"
+                "make a Slurm cluster of them (docs/make-slurm.md)"
             )
         if self.shared and self.folder:
             raise ValueError("folder is for hosts that share none: shared = false")

@@ -1,0 +1,172 @@
+"""Writes the configuration of a Slurm cluster out of a few PCs; each is asked by ssh what it has.
+
+python -m trainers.engines.slurm.make_conf FOLDER HOST… [--controller HOST] [--name NAME]
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainers.engines.ssh.client import Ssh, SshError
+from trainers.engines.ssh.site import SshHost
+
+# For the system; a job that asks for all memory of a node is never started otherwise.
+KEPT_BACK = 0.05
+ASKED_WITHIN_S = 20.0
+_ASK = """\
+PATH=$PATH:/usr/sbin:/sbin
+command -v slurmd >/dev/null || { echo "there is no slurmd: sudo apt install slurmd" >&2; exit 1; }
+slurmd -C
+if command -v nvidia-smi >/dev/null; then
+  nvidia-smi --query-gpu=index --format=csv,noheader | sed 's/^/gpu /'
+fi
+"""
+_SHAPE = re.compile(r"^NodeName=(?P<name>\S+) (?P<cores>CPUs=.*) RealMemory=(?P<memory>\d+)", re.MULTILINE)
+_CONF = """\
+# Made by trainers.engines.slurm.make_conf; the same file on every PC, /etc/slurm/slurm.conf.
+ClusterName={name}
+SlurmctldHost={controller}
+SlurmUser=slurm
+AuthType=auth/munge
+StateSaveLocation=/var/lib/slurm/slurmctld
+SlurmdSpoolDir=/var/lib/slurm/slurmd
+SlurmctldLogFile=/var/log/slurm/slurmctld.log
+SlurmdLogFile=/var/log/slurm/slurmd.log
+# What a job leaves behind is found and ended; it has only the cores and GPUs that it was given.
+ProctrackType=proctrack/cgroup
+TaskPlugin=task/cgroup,task/affinity
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU={memory_a_core}
+# A PC that was switched off is used again when it is back; its job is put back into the queue.
+ReturnToService=2
+JobRequeue=1
+# For how long a PC may be silent before it counts as lost.
+SlurmdTimeout=60
+{gpus}{nodes}
+PartitionName={name} Nodes={names} Default=YES MaxTime=1-00:00:00 State=UP
+"""
+_CGROUP = """\
+ConstrainCores=yes
+ConstrainDevices=yes
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What a PC has.
+
+    Attributes:
+        cores: as slurm.conf says it.
+        memory_mb: for jobs.
+        num_gpus: NVIDIA's.
+    """
+
+    name: str
+    cores: str
+    memory_mb: int
+    num_gpus: int
+
+    @property
+    def num_cpus(self) -> int:
+        return int(self.cores.partition("CPUs=")[2].partition(" ")[0])
+
+
+def main() -> None:
+    """Ask all PCs and write the files."""
+    parser = argparse.ArgumentParser(
+        description="Write the configuration of a Slurm cluster out of a few PCs."
+    )
+    parser.add_argument("folder", type=Path, help="where the files are written to")
+    parser.add_argument("hosts", nargs="+", metavar="HOST", help="as one types it behind ssh")
+    parser.add_argument("--controller", metavar="HOST", help="the one that decides (default: the first)")
+    parser.add_argument(
+        "--name", default="lab", help="of the cluster and its partition (default: %(default)s)"
+    )
+    parser.add_argument("--ssh-config", default="", metavar="FILE", help="in place of ~/.ssh/config")
+    options = parser.parse_args()
+    try:
+        ssh = Ssh(options.ssh_config)
+        shapes = [ask(ssh, SshHost(name=name)) for name in options.hosts]
+        files = written(shapes, options.controller or shapes[0].name, options.name)
+        options.folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (options.folder / name).write_text(text)
+    except (OSError, ValueError) as error:
+        sys.exit(f"Nothing was written: {error}")
+    print(
+        f"{', '.join(files)} for {len(shapes)} PCs are in {options.folder}: copy them to /etc/slurm of each."
+    )
+
+
+def ask(ssh: Ssh, host: SshHost) -> Shape:
+    """Return what a PC has.
+
+    Raises:
+        SshError: when it does not say.
+    """
+    return read(host.name, ssh.ask(host, _ASK, limit_s=ASKED_WITHIN_S))
+
+
+def read(host: str, said: str) -> Shape:
+    """Return what `slurmd -C` and nvidia-smi have printed on a PC.
+
+    Raises:
+        SshError: when that makes no sense.
+    """
+    if (found := _SHAPE.search(said)) is None:
+        raise SshError(f"{host}: slurmd says {said[:200]!r} of what it has")
+    return Shape(
+        name=found["name"],
+        cores=found["cores"],
+        memory_mb=int(int(found["memory"]) * (1 - KEPT_BACK)),
+        num_gpus=len(re.findall(r"^gpu \d+$", said, re.MULTILINE)),
+    )
+
+
+def written(shapes: Sequence[Shape], controller: str, name: str) -> dict[str, str]:
+    """Return the files by name.
+
+    Raises:
+        ValueError: when two PCs have one name, or the cluster's is none.
+    """
+    names = [shape.name for shape in shapes]
+    if twice := sorted({each for each in names if names.count(each) > 1}):
+        raise ValueError(f"two PCs call themselves {twice[0]}: give each a name of its own (hostnamectl)")
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,30}", name):
+        raise ValueError(f"--name is {name[:80]!r}, but allowed is: letters, digits, dashes")
+    has_gpus = any(shape.num_gpus for shape in shapes)
+    conf = _CONF.format(
+        name=name,
+        controller=controller,
+        memory_a_core=min(shape.memory_mb // shape.num_cpus for shape in shapes),
+        gpus="GresTypes=gpu\n" if has_gpus else "",
+        nodes="\n".join(map(_node, shapes)),
+        names=",".join(names),
+    )
+    gres = [_gpu_files(shape) for shape in shapes if shape.num_gpus]
+    return {
+        "slurm.conf": conf,
+        "cgroup.conf": _CGROUP,
+        **({"gres.conf": "\n".join(gres) + "\n"} if has_gpus else {}),
+    }
+
+
+def _node(shape: Shape) -> str:
+    gpus = f" Gres=gpu:{shape.num_gpus}" if shape.num_gpus else ""
+    return f"NodeName={shape.name} {shape.cores} RealMemory={shape.memory_mb}{gpus} State=UNKNOWN"
+
+
+def _gpu_files(shape: Shape) -> str:
+    last = shape.num_gpus - 1
+    which = f"[0-{last}]" if last else "0"
+    return f"NodeName={shape.name} Name=gpu File=/dev/nvidia{which}"
+
+
+if __name__ == "__main__":
+    main()
