@@ -162,6 +162,9 @@ def _show_login_node(arguments: argparse.Namespace) -> str | None:
         OSError: when the port cannot be used, or there is no ssh.
     """
     options = _for_login_node(arguments)
+    # Also where whoever started this has it take no notice of Ctrl+C, as shells do in the background.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     try:
         return "The page is not shown any more: " + login_node.serve(
             arguments.ssh,

@@ -28,8 +28,9 @@ NAMES = {
     "secret-of-eve": "eve",
     "secret-of-jane": "jane@uni.edu",
 }
-# Sends to a port what it is given, and prints what it is told. Others may not run this interpreter.
-ASK = 'exec 3<>"/dev/tcp/127.0.0.1/$0"; printf %s "$1" >&3; cat <&3'
+# Sends to a port what it is given, and prints what it is told, also where that comes before all is sent.
+# Others may not run this interpreter.
+ASK = 'trap "" PIPE; exec 3<>"/dev/tcp/127.0.0.1/$0"; printf %s "$1" >&3; cat <&3'
 
 
 @dataclass

@@ -43,6 +43,7 @@ ENDPOINTS: dict[str, tuple[str, Any]] = {
     "check_communication": ("anybody", None),
     "communication_check": ("anybody", None),
     "stop_communication_check": ("anybody", None),
+    "measure_links": ("teacher", []),
     "check_machine": ("teacher", []),
     "machine_check": ("anybody", None),
     "install_data_set": ("teacher", ["names"]),

@@ -19,6 +19,9 @@ from trainers.engines import liveness
 from trainers.engines.slurm.engine import SlurmEngine, job_of
 
 PATIENCE_S = 60.0
+# Longer than a job that was told to start waits.
+AGAIN_AFTER_S = 15.0
+RESTARTED_S = 120.0
 DOWN_S = 30.0
 
 
@@ -53,9 +56,17 @@ def wait_until_restarted(run: RunDirectory, slurm: SlurmCluster) -> dict[str, An
         )
 
     wait_until("the job waiting", waits, PATIENCE_S)
-    # A job that starts again in the same second is refused by the nodes ("Job credential revoked").
-    slurm.ask("scontrol", "update", f"JobId={job_id}", "StartTime=now+4")
-    wait_until("the run at work again", lambda: liveness.read_status(run).state == "running", PATIENCE_S)
+    # A job that starts again too soon is refused by the nodes ("Job credential revoked"), and waits anew.
+    told_at = float("-inf")
+
+    def is_at_work() -> bool:
+        nonlocal told_at
+        if waits() and time.monotonic() - told_at > AGAIN_AFTER_S:
+            slurm.ask("scontrol", "update", f"JobId={job_id}", "StartTime=now+4")
+            told_at = time.monotonic()
+        return liveness.read_status(run).state == "running"
+
+    wait_until("the run at work again", is_at_work, RESTARTED_S)
     (mark,) = [event for event in events.read_all(run.events) if event.get("code") == "restarted"]
     return mark
 

@@ -170,7 +170,7 @@ def test_a_host_that_cannot_start_it_is_named_and_nothing_is_left_on_the_others(
     ssh_hosts: SshHosts, tmp_path: Path
 ) -> None:
     site = tmp_path / "site.toml"
-    said = ssh_hosts.site_file.read_text().replace('"pc2"', '"pc2", project = "/is/not/there"')
+    said = ssh_hosts.site_file.read_text().replace('"pc2"', '{ name = "pc2", project = "/is/not/there" }')
     site.write_text(said)
     engine = SshEngine(site, variables=ssh_hosts.environment)
     run = create_run(tmp_path, num_nodes=2, nproc_per_node=1)
@@ -196,7 +196,7 @@ def test_what_does_not_fit_on_a_host_is_said_in_words(ssh_hosts: SshHosts, tmp_p
     (runs := tmp_path / "runs").mkdir()
     site = tmp_path / "site.toml"
     said = ssh_hosts.site_file.read_text()
-    site.write_text(said.replace('"pc2"', f'"pc2", project = "{other}"'))
+    site.write_text(said.replace('"pc2"', f'{{ name = "pc2", project = "{other}" }}'))
     engine = SshEngine(site, variables=ssh_hosts.environment)
     first, second = engine.host_reports(runs)
     assert (first.name, first.run_id, first.problems) == ("pc1", "", ())

@@ -38,7 +38,7 @@ class Ssh:
 
     def __init__(self, config: str = "", variables: Mapping[str, str] | None = None) -> None:
         self._options = ["-F", config] if config else []
-        self._variables = dict(variables or {})
+        self.variables = dict(variables or {})
 
     def ask(self, host: SshHost, script: str, *, limit_s: float = ANSWER_WITHIN_S) -> str:
         """Run a shell script on a host and return what it prints.
@@ -61,10 +61,6 @@ class Ssh:
         """Return the command by which another program reaches hosts, as `ask` does."""
         return shlex.join(["ssh", *self._options, *_UNATTENDED])
 
-    def environment(self) -> dict[str, str]:
-        """Return the environment of ssh, and of what starts it."""
-        return environment.for_a_child(self._variables, keep=("SSH_AUTH_SOCK",))
-
     def address_of(self, host: SshHost) -> str:
         """Return by what name or address ssh reaches a host; nothing is sent.
 
@@ -83,7 +79,7 @@ class Ssh:
         try:
             return subprocess.run(
                 ["ssh", *self._options, *arguments],
-                env=environment.for_a_child(self._variables, keep=("SSH_AUTH_SOCK",)),
+                env=environment.for_a_child(self.variables, keep=("SSH_AUTH_SOCK",)),
                 input=given,
                 capture_output=True,
                 text=True,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from trainers.engines.ssh.client import Ssh, SshError, UnreachableError
 from trainers.engines.ssh.site import SshHost
+from trainers.machine import environment
 
 NOTHING_FOR_S = 20
 READ_BYTES = 4096
@@ -75,7 +76,7 @@ class Rsync:
             try:
                 process = subprocess.Popen(
                     ["rsync", "-rt", "--protect-args", *shell, *arguments],
-                    env=self._ssh.environment(),
+                    env=environment.for_a_child(self._ssh.variables, keep=("SSH_AUTH_SOCK",)),
                     cwd=here,
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
