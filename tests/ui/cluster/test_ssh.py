@@ -48,7 +48,7 @@ def test_a_run_of_two_hosts_is_started_stopped_and_resumed(
         page.get_by_label("Machines", exact=True).fill("2")
         page.get_by_role("button", name="Start").click()
         expect(page.locator("#problems")).to_contain_text(f"pc1 trains {run.run_id}")
-        page.wait_for_load_state("networkidle")  # Gradio complains of what is asked for when one leaves
+        watched.wait_until_answered()  # Gradio complains of what is asked for when one leaves
         page.goto(f"{server.address}/run?id={run.run_id}")
         page.get_by_role("button", name="Stop", exact=True).click()
         expect(state).to_have_text("stopped")
