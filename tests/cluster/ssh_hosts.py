@@ -38,7 +38,7 @@ KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
 StrictModes no
 MaxStartups 100
-SetEnv XDG_CACHE_HOME={folder}/cache-{name}
+SetEnv XDG_CACHE_HOME={folder}/cache-{name} HOME={folder}/home-{name}
 """
 _PERSON = """\
 Host {names}
@@ -168,6 +168,8 @@ def _start_daemons(stack: contextlib.ExitStack, folder: Path, hosts: Sequence[Ho
 def _start_daemon(stack: contextlib.ExitStack, folder: Path, host: Host) -> None:
     """Start sshd on a host; it is ended with the stack."""
     _make_key(folder / f"host_key-{host.name}")
+    # The shell of whoever runs the tests may do much when it starts, and keep locks when it is killed.
+    (folder / f"home-{host.name}").mkdir()
     config = folder / f"sshd_config-{host.name}"
     config.write_text(_DAEMON.format(port=PORT, address=host.address, folder=folder, name=host.name))
     sshd = shutil.which("sshd", path=_search_path())
