@@ -113,6 +113,7 @@ def test_a_connection_that_breaks_loses_nothing_and_the_run_resumes_where_it_was
     run = create_run(tmp_path / "runs", num_epochs=100_000)
     engine.launch(run, None, token=None)
     wait_until("a step", lambda: steps_of(run), PATIENCE_S)
+    wait_until("its status saying so", lambda: liveness.read_status(run).state == "running", PATIENCE_S)
     start = status_file.read(run.status)
     assert start is not None and isinstance(start.handle, dict)
     name = str(start.handle["hosts"][0])

@@ -92,7 +92,7 @@ def test_a_partition_with_gpus_is_chosen_and_what_it_lacks_is_refused(
             fill(page, name, HOSTILE)
             expect(problems).to_contain_text("a name of letters, digits")
             fill(page, name, "")
-        expect(problems).to_be_empty()
+            expect(problems).to_be_empty()
         page.get_by_role("button", name="Start", exact=True).click()
         page.wait_for_url("**/run?id=*")
         run = RunDirectory(runs_dir / page.url.partition("?id=")[2])
