@@ -310,8 +310,12 @@ class Engine(ABC):
         return ()
 
     def measure_link(self, first: str, second: str) -> LinkReport:
-        """Measure real all-reduces between two of its machines, which takes some seconds."""
-        raise NotImplementedError(f"{self.name} has no machines: {first}, {second}")
+        """Measure real all-reduces between two of its machines, which takes some seconds.
+
+        Raises:
+            ValueError: when it has no such machines.
+        """
+        raise ValueError(f"{self.name} names no machines, so none that are {first} and {second}")
 
     # What an engine may keep ready, so that a run starts sooner. Most keep nothing.
 
