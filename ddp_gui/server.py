@@ -58,7 +58,7 @@ from trainers.engines.base import Engine
 from trainers.engines.local.engine import LocalEngine
 from trainers.engines.local.warm_pool import WarmPool
 from trainers.engines.slurm.engine import SlurmEngine
-from trainers.engines.ssh.engine import SshEngine
+from trainers.engines.ssh.of_site import engine_of
 
 Lifespan = Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]
 
@@ -145,7 +145,7 @@ def _engine(options: Options) -> Engine:
         return engine
     if options.engine == SSH:
         assert options.site_file is not None, "it was checked with the options"
-        hosts = SshEngine(options.site_file)
+        hosts = engine_of(options.site_file)
         try:
             hosts.capacity()
         except OSError as error:

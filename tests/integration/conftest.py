@@ -18,6 +18,7 @@ from trainers.engines import registry
 from trainers.engines.slurm.client import Slurm
 from trainers.engines.slurm.engine import SlurmEngine
 from trainers.engines.ssh.engine import SshEngine
+from trainers.engines.ssh.of_site import engine_of
 
 FREE_S = 60.0
 REFERENCE_STEPS = 600
@@ -49,7 +50,7 @@ def engine(slurm: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slu
 @pytest.fixture
 def ssh_engine(ssh_hosts: SshHosts, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshEngine]:
     """Return the engine of two PCs, known by its name while a test runs; both are free afterwards."""
-    made = SshEngine(ssh_hosts.site_file, variables=ssh_hosts.environment)
+    made = engine_of(ssh_hosts.site_file, variables=ssh_hosts.environment)
     monkeypatch.setitem(registry._ENGINES, made.name, made)
     yield made
     wait_until("both hosts being free", lambda: set(made.hosts.users().values()) == {""}, FREE_S)

@@ -27,7 +27,7 @@ from trainers.engines.base import Engine, Launch
 from trainers.engines.local.engine import LocalEngine
 from trainers.engines.slurm.client import Slurm
 from trainers.engines.slurm.engine import SlurmEngine
-from trainers.engines.ssh.engine import SshEngine
+from trainers.engines.ssh.of_site import engine_of
 
 END_S = 180.0
 FOR_EVER = {"num_epochs": 100_000}
@@ -80,7 +80,7 @@ def place_of(name: str, runs_dir: Path, request: pytest.FixtureRequest) -> Place
             return RunDirectory(unshared.brought / "runs" / run.run_id)
 
         return Place(
-            engine=SshEngine(unshared.unshared_site_file, variables=unshared.environment),
+            engine=engine_of(unshared.unshared_site_file, variables=unshared.environment),
             lose=lambda run: kill_head(there(run)),
             runs_dir=runs_dir,
             run_there=there,
@@ -89,7 +89,7 @@ def place_of(name: str, runs_dir: Path, request: pytest.FixtureRequest) -> Place
     if name == "ssh":
         hosts: SshHosts = request.getfixturevalue("ssh_hosts")
         return Place(
-            engine=SshEngine(hosts.site_file, variables=hosts.environment),
+            engine=engine_of(hosts.site_file, variables=hosts.environment),
             lose=kill_head,
             runs_dir=runs_dir,
             program="trainers.engines.ssh.start",

@@ -20,6 +20,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 from trainers.engines.ssh.client import SshError
 from trainers.engines.ssh.engine import SshEngine
+from trainers.engines.ssh.of_site import engine_of
 from trainers.engines.ssh.scripts import reap
 from trainers.engines.ssh.starts import Start
 from trainers.files import json_files
@@ -172,7 +173,7 @@ def test_a_host_that_cannot_start_it_is_named_and_nothing_is_left_on_the_others(
     site = tmp_path / "site.toml"
     said = ssh_hosts.site_file.read_text().replace('"pc2"', '{ name = "pc2", project = "/is/not/there" }')
     site.write_text(said)
-    engine = SshEngine(site, variables=ssh_hosts.environment)
+    engine = engine_of(site, variables=ssh_hosts.environment)
     run = create_run(tmp_path, num_nodes=2, nproc_per_node=1)
     with pytest.raises(SshError, match="pc2: there is no folder /is/not/there there"):
         engine.launch(run, None, token=None)
@@ -197,7 +198,7 @@ def test_what_does_not_fit_on_a_host_is_said_in_words(ssh_hosts: SshHosts, tmp_p
     site = tmp_path / "site.toml"
     said = ssh_hosts.site_file.read_text()
     site.write_text(said.replace('"pc2"', f'{{ name = "pc2", project = "{other}" }}'))
-    engine = SshEngine(site, variables=ssh_hosts.environment)
+    engine = engine_of(site, variables=ssh_hosts.environment)
     first, second = engine.host_reports(runs)
     assert (first.name, first.run_id, first.problems) == ("pc1", "", ())
     assert first.is_reachable and first.sees_runs and first.clock_off_s == 0.0 and first.num_cores

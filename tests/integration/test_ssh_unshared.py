@@ -23,6 +23,8 @@ from trainers.contract.status import Status
 from trainers.engines import liveness, registry
 from trainers.engines.ssh.client import SshError
 from trainers.engines.ssh.engine import SshEngine
+from trainers.engines.ssh.of_site import engine_of
+from trainers.engines.ssh.unshared.engine import UnsharedSshEngine
 from trainers.files.paths import REPOSITORY
 
 PATIENCE_S = 60.0
@@ -40,7 +42,7 @@ def engine(ssh_hosts: SshHosts, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ssh
 
 def made_anew(ssh_hosts: SshHosts, monkeypatch: pytest.MonkeyPatch) -> SshEngine:
     """Return the engine of a page that was started now: it knows no run yet."""
-    made = SshEngine(ssh_hosts.unshared_site_file, variables=ssh_hosts.environment)
+    made = engine_of(ssh_hosts.unshared_site_file, variables=ssh_hosts.environment)
     monkeypatch.setitem(registry._ENGINES, made.name, made)
     return made
 
@@ -167,9 +169,9 @@ def test_a_run_on_its_way_says_how_far_it_is_holds_its_host_and_can_be_stopped(
 ) -> None:
     run = create_run(tmp_path / "runs")
     other = create_run(tmp_path / "runs", num_nodes=1)
-    before = engine._copies
-    assert before is not None
-    rsync, send = before._rsync, before._rsync.send
+    assert isinstance(engine, UnsharedSshEngine)
+    rsync = engine.copies._rsync
+    send = rsync.send
 
     def slowly(*arguments: Any, **options: Any) -> None:
         send(*arguments[:3], "--bwlimit=300", *arguments[3:], **options)
@@ -195,7 +197,7 @@ def test_a_host_without_what_is_needed_fails_the_run_with_its_name(
     site = tmp_path / "site.toml"
     text = ssh_hosts.unshared_site_file.read_text()
     site.write_text(text.replace('"pc1", "pc2"', '{ name = "pc1", python = "/opt/none" }'))
-    engine = SshEngine(site, variables=ssh_hosts.environment)
+    engine = engine_of(site, variables=ssh_hosts.environment)
     monkeypatch.setitem(registry._ENGINES, engine.name, engine)
     run = create_run(tmp_path / "runs")
     engine.launch(run, None, token=None)

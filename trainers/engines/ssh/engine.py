@@ -1,7 +1,7 @@
 """Runs on a few PCs by SSH: a launcher on each of a run's hosts, one run at a time on each host.
 
 The hosts share the folder of the runs, so what becomes of a run is read there; by SSH its launchers are
-started, asked for and ended. Where they share none, `unshared` brings a run to one host, and back.
+started, asked for and ended. Where they share none, it is `unshared.engine` that has them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,11 @@ from trainers.contract.status import Handle, Status
 from trainers.contract.tickets import Ticket
 from trainers.engines.base import Capacity, Engine, HostReport, Launch, LinkReport, StartError
 from trainers.engines.several_nodes import restarts, stop_watch
-from trainers.engines.ssh import links, scripts, site
-from trainers.engines.ssh.client import Ssh, SshError
+from trainers.engines.ssh import links, scripts
+from trainers.engines.ssh.client import SshError
 from trainers.engines.ssh.hosts import Hosts
 from trainers.engines.ssh.lost_hosts import LostHosts
 from trainers.engines.ssh.starts import Start
-from trainers.engines.ssh.unshared.bring import Layout
-from trainers.engines.ssh.unshared.copies import CopiedLaunch, Copies
 from trainers.engines.true_status import true_status
 from trainers.machine import environment
 from trainers.machine.clock import now_unix_s
@@ -68,6 +66,14 @@ class SshLaunch(Launch):
                 )
             time.sleep(POLL_S)
 
+    def wait_until_at_work(self) -> None:
+        """Wait until it has begun on its hosts.
+
+        Raises:
+            StartError: when it does not.
+        """
+        self.wait_until_owned()
+
     def wait_for_end(self) -> None:
         """Wait until no host has a launcher of it; one that does not answer is asked again and again."""
         while self._engine.is_anywhere(self.start):
@@ -78,27 +84,17 @@ class SshEngine(Engine):
     """The hosts of one site file, as the person who started this program reaches them.
 
     Args:
-        site_file: its table [ssh] names the hosts.
-
-    Raises:
-        SiteError: when it cannot be used.
+        site_file: for the command that does the same by hand.
     """
 
     name = NAME
     # None that runs wait in: one that finds too few free hosts is refused.
     has_queue = True
-    waits_where = "on its way to its host"
     has_hosts = True
 
-    def __init__(self, site_file: Path, *, variables: Mapping[str, str] | None = None) -> None:
+    def __init__(self, site_file: Path, hosts: Hosts) -> None:
         self._site_file = site_file
-        read = site.read(site_file)
-        ssh = Ssh(read.config, variables)
-        layout = None if read.shared else Layout(folder=read.folder)
-        # Where no folder is shared, the code is brought.
-        hosts = [host if layout is None else replace(host, project=layout.code) for host in read.hosts]
-        self.hosts = Hosts(hosts, ssh, is_shared=read.shared)
-        self._copies = None if layout is None else Copies(ssh, self.hosts.by_name, layout)
+        self.hosts = hosts
         self._lost = LostHosts(self.hosts, self._status_of, self.reap)
 
     def capacity(self) -> Capacity:
@@ -114,7 +110,7 @@ class SshEngine(Engine):
         num_gpus = min(len(each.gpus) for each in known)
         gpus = [gpu for each in known for gpu in each.gpus[:num_gpus]]
         return Capacity(
-            num_nodes=self._most_hosts,
+            num_nodes=self._most_hosts(),
             num_gpus=num_gpus,
             num_cores=min(each.num_cores for each in known),
             gpu_names=tuple(gpu.name for gpu in gpus),
@@ -125,9 +121,9 @@ class SshEngine(Engine):
 
     def check(self, config: Config) -> list[Problem]:
         """Return what the hosts cannot do now: a host trains one run at a time."""
-        if config.num_nodes > self._most_hosts:
-            why = "as many hosts there are" if self._copies is None else "the hosts share no folder"
-            allowed = f"{'1 to ' if self._most_hosts > 1 else ''}{self._most_hosts}: {why}"
+        most = self._most_hosts()
+        if config.num_nodes > most:
+            allowed = f"{'1 to ' if most > 1 else ''}{most}: {self._why_no_more}"
             return [Problem(field="num_nodes", value=config.num_nodes, allowed=allowed)]
         users = self._users()
         free = _free(users)
@@ -141,9 +137,7 @@ class SshEngine(Engine):
         assert ticket.grant is not None, "a run is started when it was given what it needs"
         return self.launch(run, ticket.resume_step, token=ticket.grant.token)
 
-    def launch(
-        self, run: RunDirectory, resume_step: int | None, *, token: str | None
-    ) -> SshLaunch | CopiedLaunch:
+    def launch(self, run: RunDirectory, resume_step: int | None, *, token: str | None) -> SshLaunch:
         """Start a run on the first hosts that are free.
 
         Args:
@@ -159,27 +153,17 @@ class SshEngine(Engine):
             config = run.read_config()
             run.logs.mkdir(exist_ok=True)
             start = Start(
-                tag=f"{run.run_id[:40]}-{secrets.token_hex(6)}",
-                hosts=tuple(self._take(config.num_nodes)),
-                run_dir="" if self._copies is None else self._copies.layout.run(run.run_id),
+                tag=f"{run.run_id[:40]}-{secrets.token_hex(6)}", hosts=tuple(self._take(config.num_nodes))
             )
-            if self._copies is not None:
-                return self._send(self._copies, run, start, resume_step)
-            self._start_on_all(run, start, resume_step)
-            status = Status(state="starting", engine=NAME, handle=start.handle)
-            run.write_status(replace(status, last_seen_unix_s=now_unix_s()))
-            tickets.leave_line(run)
-            return SshLaunch(self, run, start)
+            return self._begin(run, start, resume_step)
         finally:
             os.close(lock)
 
     def is_alive(self, run: RunDirectory, handle: Handle) -> bool | None:
         """Ask the first host; None while it does not answer."""
         start = Start.of(handle)
-        if start is None or bool(start.run_dir) != (self._copies is not None):
-            return False
-        if self._copies is not None:
-            return self._copies.is_alive(run, start)
+        if start is None or start.run_dir:
+            return False  # or of a site file of other times
         has_it = self.hosts.has_start(start.hosts[0], start.tag)
         if has_it is None:
             self._lost.watch(run, start)
@@ -191,8 +175,6 @@ class SshEngine(Engine):
 
     def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
         """Have a run end by a command in its folder, as by the page's button."""
-        if self._copies is not None:
-            return self._stop_copied(self._copies, run, save=save, why=why)
         command_id = run.append_command("stop", save=save, **({"why": why} if why else {}))
         stop_watch.watch(
             run, lambda: self._status_of(run), lambda status: self._end(run, status, DEAF_MESSAGE)
@@ -238,51 +220,41 @@ class SshEngine(Engine):
         """Ask all hosts at once."""
         return self.hosts.report(runs_dir)
 
-    def is_waiting(self, handle: Handle) -> bool:
-        """Tell whether a run is being brought to its host."""
-        return self._copies is not None and self._copies.words(handle) is not None
-
-    def why_it_waits(self, handle: Handle) -> str | None:
-        """Return what is being brought to its host, and how far that is."""
-        return None if self._copies is None else self._copies.words(handle)
-
-    def silence(self, handle: Handle) -> str | None:
-        """Return since when the host that a run was brought to has not answered."""
-        return None if self._copies is None else self._copies.silence(handle)
-
     def links(self) -> Sequence[tuple[str, str]]:
-        """Return the neighbours in a ring; none where no run has more than one host."""
-        if self._copies is not None:
-            return ()
+        """Return the neighbours in a ring."""
         return links.pairs(list(self.hosts.by_name))
 
     def measure_link(self, first: str, second: str) -> LinkReport:
         """Measure between two hosts that are free."""
         return links.measure(self.hosts, first, second, _any_port())
 
-    @property
+    # What one that brings its runs to the hosts does in another way.
+
+    _why_no_more = "as many hosts there are"
+
     def _most_hosts(self) -> int:
-        """Of one run: ranks of several hosts write their checkpoints into one folder."""
-        return len(self.hosts.by_name) if self._copies is None else 1
+        """Return how many hosts one run can have."""
+        return len(self.hosts.by_name)
 
     def _users(self) -> Mapping[str, str | SshError]:
-        """Return the run of each host, those on their way there included."""
-        on_their_way = {} if self._copies is None else self._copies.taken_hosts()
-        return {**self.hosts.users(), **on_their_way}
+        """Return which run has each host, or why that is not known."""
+        return self.hosts.users()
 
-    def _send(self, copies: Copies, run: RunDirectory, start: Start, resume_step: int | None) -> CopiedLaunch:
-        """Have a run brought to its host and started there."""
-        waiting = Status(state="queued", engine=NAME, handle=start.handle, last_seen_unix_s=now_unix_s())
-        run.write_status(waiting)
+    def _begin(self, run: RunDirectory, start: Start, resume_step: int | None) -> SshLaunch:
+        """Start a run on the hosts it was given, and write that down; the caller has its lock."""
+        self._start_on_all(run, start, resume_step)
+        status = Status(state="starting", engine=NAME, handle=start.handle)
+        run.write_status(replace(status, last_seen_unix_s=now_unix_s()))
         tickets.leave_line(run)
-        copies.send(run, start, lambda: self._start_on_all(run, start, resume_step))
-        return CopiedLaunch(copies, run, start)
+        return SshLaunch(self, run, start)
 
-    def _stop_copied(self, copies: Copies, run: RunDirectory, *, save: bool, why: str) -> str:
-        start = Start.of(self._status_of(run).handle)
-        if start is not None and copies.cancel(start):
-            return ""
-        return run.append_command("stop", save=save, **({"why": why} if why else {}))
+    def _end(self, run: RunDirectory, status: Status, message: str) -> None:
+        """Kill a run's processes, and write its final events and status."""
+        start = Start.of(status.handle)
+        assert start is not None, "a live run of this engine has a start"
+        if silent := self.reap(start):
+            message += f" {'; '.join(silent)}: what is left there ends by itself, when it hears no other."
+        restarts.say_stopped(run, status, message)
 
     def _take(self, num_hosts: int) -> list[str]:
         self.hosts.forget()
@@ -320,21 +292,6 @@ class SshEngine(Engine):
 
     def _status_of(self, run: RunDirectory) -> Status:
         return true_status(run, lambda run, status: self.is_alive(run, status.handle))
-
-    def _end(self, run: RunDirectory, status: Status, message: str) -> None:
-        """Kill a run's processes, and write its final events and status."""
-        start = Start.of(status.handle)
-        assert start is not None, "a live run of this engine has a start"
-        if self._copies is not None and self._copies.cancel(start):
-            return
-        silent = self.reap(start)
-        if self._copies is not None:
-            if silent:  # then it may go on there for hours
-                raise SshError(f"run {run.run_id} cannot be killed now: {'; '.join(silent)}")
-            self._copies.wait_until_back(run, start)
-        elif silent:
-            message += f" {'; '.join(silent)}: what is left there ends by itself, when it hears no other."
-        restarts.say_stopped(run, status, message)
 
 
 def _free(users: Mapping[str, str | SshError]) -> list[str]:

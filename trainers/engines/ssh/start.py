@@ -13,8 +13,7 @@ from trainers.contract import config as config_module
 from trainers.contract import rundir
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.base import StartError
-from trainers.engines.ssh.engine import SshEngine
-from trainers.engines.ssh.unshared.copies import CopiedLaunch
+from trainers.engines.ssh.of_site import engine_of
 from trainers.files import private_files
 from trainers.files.json_files import parse_json
 
@@ -32,14 +31,11 @@ def main() -> None:
     run = RunDirectory(options.run_dir.resolve())
     private_files.begin(run.path.parent)
     try:
-        engine = SshEngine(options.site)
+        engine = engine_of(options.site)
         if options.config is not None:
             rundir.make(run, config_module.parse(parse_json(options.config.encode())))
         launch = engine.launch(run, options.resume, token=None)
-        if isinstance(launch, CopiedLaunch):
-            launch.wait_until_at_work()
-        else:
-            launch.wait_until_owned()
+        launch.wait_until_at_work()
     except (OSError, ValueError, StartError) as error:
         sys.exit(f"{run.path} was not started: {error}")
     print(" ".join(launch.start.hosts))

@@ -15,7 +15,6 @@ from trainers.contract import events
 from trainers.contract import status as status_file
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status
-from trainers.engines.base import Launch, StartError
 from trainers.engines.local import final_events
 from trainers.engines.ssh.client import Ssh, SshError
 from trainers.engines.ssh.site import SshHost
@@ -29,7 +28,6 @@ from trainers.machine.clock import hour_and_minute, now_unix_s
 log = logging.getLogger(__name__)
 
 POLL_S = 0.2
-OWNED_WITHIN_S = 60.0
 BACK_WITHIN_S = 120.0
 STOPPED_BEFORE = "Stopped before it began."
 
@@ -126,6 +124,11 @@ class Copies:
                 mirror.begin()
             return mirror
 
+    def wait_until_sent(self, start: Start) -> None:
+        """Wait until a run is on its way no more: it was started, or its status says why not."""
+        while start.tag in self._journeys:
+            time.sleep(POLL_S)
+
     def wait_until_back(self, run: RunDirectory, start: Start) -> None:
         """Wait until all that an ended run has written is here.
 
@@ -164,40 +167,6 @@ class Copies:
         finally:
             with self._lock:
                 del self._journeys[start.tag]
-
-
-class CopiedLaunch(Launch):
-    """A start of a run that was brought to its host."""
-
-    def __init__(self, copies: Copies, run: RunDirectory, start: Start) -> None:
-        self._copies, self._run, self.start = copies, run, start
-
-    def wait_until_owned(self) -> None:
-        """Return at once: its status says that it waits, and then what becomes of it."""
-
-    def wait_until_at_work(self) -> None:
-        """Wait until its launcher has written its own status.
-
-        Raises:
-            StartError: when it does not begin.
-        """
-        while self._copies.words(self.start.handle) is not None:
-            time.sleep(POLL_S)
-        deadline = time.monotonic() + OWNED_WITHIN_S
-        while True:
-            recorded = status_file.read(self._run.status)
-            if recorded is not None and recorded.state not in events.LIVE_STATES and recorded.error:
-                raise StartError(recorded.error)
-            if recorded is not None and recorded.started_unix_s is not None:
-                return
-            if time.monotonic() > deadline:
-                raise StartError(f"{self.start.hosts[0]} said nothing for {OWNED_WITHIN_S:.0f} s")
-            time.sleep(POLL_S)
-
-    def wait_for_end(self) -> None:
-        """Wait until it has ended, and all it has written is here."""
-        while self._copies.is_alive(self._run, self.start) is not False:
-            time.sleep(POLL_S)
 
 
 def _note(run: RunDirectory, start: Start, state: events.State, error: str | None = None) -> None:
