@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ from tests.cluster.ssh_hosts import SshHosts
 from tests.cluster.victims import launcher_of
 from tests.harness import create_run, processes_of, wait_until
 from trainers.contract import events
+from trainers.contract import status as status_file
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
@@ -27,6 +29,7 @@ from trainers.files import json_files
 
 TRUE_STATE_S = 30.0
 PATIENCE_S = 60.0
+SLOW_S = 2.0
 
 
 @pytest.fixture
@@ -57,6 +60,11 @@ def begun(engine: SshEngine, runs_dir: Path, **values: Any) -> RunDirectory:
 
 def wait_for_the_end(run: RunDirectory) -> None:
     wait_until("a true state", lambda: liveness.read_status(run).state not in events.LIVE_STATES, PATIENCE_S)
+
+
+def has_ended(run: RunDirectory) -> bool:
+    recorded = status_file.read(run.status)
+    return recorded is not None and recorded.state not in events.LIVE_STATES
 
 
 def newest_step(run: RunDirectory) -> int:
@@ -165,6 +173,27 @@ def test_a_second_run_is_refused_with_the_name_of_the_first_and_one_host_is_enou
         engine.kill(run)
         assert_nothing_is_left(run)
     assert engine.check(Config(num_nodes=2)) == []
+
+
+def test_a_run_is_resumed_in_the_moment_it_has_ended(run: RunDirectory, engine: SshEngine) -> None:
+    """A launcher lives a moment longer than its run: here it is suspended, so that the moment is long."""
+    slow = launcher_of(run, 1)
+    slow.suspend()
+    timer = threading.Timer(SLOW_S, slow.resume)
+    try:
+        engine.stop(run, save=True)
+        while not has_ended(run):
+            assert engine.hosts.users()["pc2"] == run.run_id, "as it is remembered for a while"
+        assert engine.check(run.read_config()) == [], "its hosts are promised to it"
+        timer.start()
+        again = engine.launch(run, run.list_checkpoints()[-1].step, token=None)
+        assert not timer.is_alive(), "it has waited for the launcher"
+    finally:
+        timer.cancel()
+        slow.resume()
+    again.wait_until_owned()
+    engine.kill(run)
+    assert_nothing_is_left(run)
 
 
 def test_a_host_that_cannot_start_it_is_named_and_nothing_is_left_on_the_others(

@@ -23,7 +23,7 @@ from trainers.contract.status import Handle, Status
 from trainers.contract.tickets import Ticket
 from trainers.engines.base import Capacity, Engine, HostReport, Launch, LinkReport, StartError
 from trainers.engines.several_nodes import restarts, stop_watch
-from trainers.engines.ssh import links, scripts
+from trainers.engines.ssh import free_hosts, links, scripts
 from trainers.engines.ssh.client import SshError
 from trainers.engines.ssh.hosts import Hosts
 from trainers.engines.ssh.lost_hosts import LostHosts
@@ -125,11 +125,12 @@ class SshEngine(Engine):
         if config.num_nodes > most:
             allowed = f"{'1 to ' if most > 1 else ''}{most}: {self._why_no_more}"
             return [Problem(field="num_nodes", value=config.num_nodes, allowed=allowed)]
+        self.hosts.forget()
         users = self._users()
-        free = _free(users)
+        free = free_hosts.free(users)
         if config.num_nodes <= len(free):
             return []
-        allowed = f"{'1 to ' if len(free) > 1 else ''}{len(free)} now: {_why_not(users)}"
+        allowed = f"{'1 to ' if len(free) > 1 else ''}{len(free)} now: {free_hosts.why_not(users)}"
         return [Problem(field="num_nodes", value=config.num_nodes, allowed=allowed)]
 
     def start(self, run: RunDirectory, ticket: Ticket) -> Launch:
@@ -237,8 +238,8 @@ class SshEngine(Engine):
         return len(self.hosts.by_name)
 
     def _users(self) -> Mapping[str, str | SshError]:
-        """Return which run has each host, or why that is not known."""
-        return self.hosts.users()
+        """Return which run has each host, or why that is not known; one that has ended soon leaves it."""
+        return free_hosts.users_of(self.hosts)
 
     def _begin(self, run: RunDirectory, start: Start, resume_step: int | None) -> SshLaunch:
         """Start a run on the hosts it was given, and write that down; the caller has its lock."""
@@ -259,9 +260,12 @@ class SshEngine(Engine):
     def _take(self, num_hosts: int) -> list[str]:
         self.hosts.forget()
         users = self._users()
-        free = _free(users)
+        free = free_hosts.free(users)
         if len(free) < num_hosts:
-            raise SshError(f"it needs {num_hosts} hosts, and {len(free)} are free: {_why_not(users)}")
+            raise SshError(
+                f"it needs {num_hosts} hosts, and {len(free)} are free: {free_hosts.why_not(users)}"
+            )
+        free_hosts.wait_until_left(self.hosts, free[:num_hosts])
         return free[:num_hosts]
 
     def _start_on_all(self, run: RunDirectory, start: Start, resume_step: int | None) -> None:
@@ -294,22 +298,8 @@ class SshEngine(Engine):
         return true_status(run, lambda run, status: self.is_alive(run, status.handle))
 
 
-def _free(users: Mapping[str, str | SshError]) -> list[str]:
-    return [name for name, run_id in users.items() if run_id == ""]
-
-
 def _any_port() -> int:
     return FIRST_PORT + secrets.randbelow(NUM_PORTS)
-
-
-def _why_not(users: Mapping[str, str | SshError]) -> str:
-    """Say what the hosts do that are not free."""
-    words = [
-        str(user) if isinstance(user, SshError) else f"{name} trains {user}"
-        for name, user in users.items()
-        if user != ""
-    ]
-    return "; ".join(words) or "the others were taken a moment ago"
 
 
 def _for_notifying() -> Mapping[str, str]:

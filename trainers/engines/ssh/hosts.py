@@ -87,7 +87,11 @@ class Hosts:
 
     def users(self) -> Mapping[str, str | SshError]:
         """Return which run each host trains, empty where none, or why that is not known."""
-        return self._of_all(lambda name: self._states[name].get()[1])
+        return self._of_all(lambda name: Path(self._states[name].get()[1]).name)
+
+    def launchers(self) -> Mapping[str, tuple[str, str] | SshError]:
+        """Return the tag and the run's folder of each host's launcher, both empty where none lives."""
+        return self._of_all(lambda name: self._states[name].get())
 
     def report(self, runs_dir: Path) -> Sequence[HostReport]:
         """Return what each host has, and what does not fit together.
@@ -153,9 +157,9 @@ class Hosts:
 
 
 def _state_of(ssh: Ssh, host: SshHost) -> tuple[str, str]:
-    """Return the tag and the run of a host's launcher, both empty where none lives."""
-    tag, _, run_id = ssh.ask(host, scripts.state()).strip().partition(" ")
-    return tag, run_id
+    """Return the tag and the run's folder of a host's launcher, both empty where none lives."""
+    tag, _, run_dir = ssh.ask(host, scripts.state()).strip().partition(" ")
+    return tag, run_dir
 
 
 def _capacity_of(ssh: Ssh, host: SshHost) -> HostCapacity:

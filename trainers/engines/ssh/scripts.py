@@ -33,8 +33,8 @@ cd {project} || say {no_project}
 [ -x {python} ] || say {no_python}
 [ -d {run} ] || say {no_run}
 exec 9>>"$lock"
-flock -w 2 9 || say "it trains $(cut -d ' ' -f 2 "$lock"): one run at a time"
-printf '%s %s\\n' {tag} {run_id} >"$lock"
+flock -w 2 9 || say "it trains $(basename "$(cut -d ' ' -f 2- "$lock")"): one run at a time"
+printf '%s %s\\n' {tag} {run} >"$lock"
 {exports}
 setsid {command} </dev/null >>{log} 2>&1 &
 sed 's/.*) //' "/proc/$!/stat" | cut -d ' ' -f 20 | sed "s/^/$! /"
@@ -95,7 +95,6 @@ def start(
         run=shlex.quote(str(run_dir)),
         no_run=shlex.quote(f"it does not see the run's folder {run_dir}: is it shared?"),
         tag=shlex.quote(tag),
-        run_id=shlex.quote(run_dir.name),
         exports="\n".join(f"export {name}={shlex.quote(value)}" for name, value in exports.items()),
         command=shlex.join([host.python_there, *command]),
         log=shlex.quote(str(run_dir / "logs" / f"supervisor{ending}.log")),
@@ -103,7 +102,7 @@ def start(
 
 
 def state() -> str:
-    """Return the script that prints the tag and the run of the launcher that lives, or nothing."""
+    """Return the script that prints the tag and the run's folder of the launcher that lives, or nothing."""
     return filled(_STATE, lock=_LOCK)
 
 
