@@ -21,7 +21,8 @@ from trainers.engines.slurm.engine import SlurmEngine, job_of
 PATIENCE_S = 60.0
 # Longer than a job that was told to start waits.
 AGAIN_AFTER_S = 15.0
-RESTARTED_S = 120.0
+# Slurm's own two minutes, should it not take the earlier time, and the start.
+RESTARTED_S = 180.0
 DOWN_S = 30.0
 
 
@@ -66,7 +67,10 @@ def wait_until_restarted(run: RunDirectory, slurm: SlurmCluster) -> dict[str, An
             told_at = time.monotonic()
         return liveness.read_status(run).state == "running"
 
-    wait_until("the run at work again", is_at_work, RESTARTED_S)
+    try:
+        wait_until("the run at work again", is_at_work, RESTARTED_S)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; {slurm.ask('scontrol', 'show', 'job', job_id)}") from error
     (mark,) = [event for event in events.read_all(run.events) if event.get("code") == "restarted"]
     return mark
 

@@ -23,6 +23,7 @@ from trainers.contract.run_ids import RUN_ID_PATTERN, Numbering, next_run_ids
 from trainers.contract.status import Status
 from trainers.files import plain_files, private_files
 from trainers.files.json_files import read_json, remove_half_written, write_json_atomically
+from trainers.machine import folders
 
 __all__ = ["Checkpoint", "RunDirectory", "Status"]
 
@@ -78,9 +79,12 @@ class RunDirectory:
     def bytes_being_saved(self) -> int:
         """Return the size of the checkpoint that is being written, if one is."""
         found = 0
-        for path in self.checkpoints.glob(".step_*.partial/**/*"):
-            with contextlib.suppress(FileNotFoundError):  # it got its name a moment ago
-                found += path.stat().st_size
+        for name in folders.names_in(self.checkpoints):
+            if not (name.startswith(".step_") and name.endswith(".partial")):
+                continue
+            for path in folders.files_below(self.checkpoints / name):
+                with contextlib.suppress(FileNotFoundError):  # it got its name a moment ago
+                    found += path.stat().st_size
         return found
 
     def remove_half_written_status(self) -> None:

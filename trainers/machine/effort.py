@@ -8,6 +8,8 @@ from pathlib import Path
 
 import psutil
 
+from trainers.machine import folders
+
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
@@ -60,16 +62,17 @@ def _io_bytes(process: psutil.Process) -> int:
 def _wanted_s(pid: int) -> float:
     """Return how long its threads have run and waited for a core (proc(5), schedstat); 0 where hidden."""
     wanted_ns = 0
-    for schedstat in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+    for task in folders.names_in(f"/proc/{pid}/task"):
         with contextlib.suppress(OSError, ValueError):
-            ran_ns, waited_ns, _ = map(int, schedstat.read_text().split())
+            ran_ns, waited_ns, _ = map(int, Path(f"/proc/{pid}/task/{task}/schedstat").read_text().split())
             wanted_ns += ran_ns + waited_ns
     return wanted_ns / 1e9
 
 
 def _waits_for_disk(pid: int) -> bool:
     """Tell whether one of its threads stands in the kernel where only a device can wake it."""
-    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+    for task in folders.names_in(f"/proc/{pid}/task"):
+        stat = Path(f"/proc/{pid}/task/{task}/stat")
         with contextlib.suppress(OSError, IndexError):
             # The name before it may hold any character; the state is the first word after it.
             if stat.read_text(errors="replace").rpartition(")")[2].split()[0] == "D":

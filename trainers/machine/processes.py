@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from trainers.machine import process_title
+from trainers.machine import folders, process_title
 
 UPDATE_EVERY_S = 0.5
 KILL_WAIT_S = 3.0
@@ -100,9 +100,9 @@ def output_of(pid: int) -> Path | None:
 
 def holds_gpu(pid: int) -> bool:
     """Tell whether a process has a GPU's driver open; no where that is hidden, or it ends already."""
-    for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
+    for descriptor in folders.names_in(f"/proc/{pid}/fd"):
         with contextlib.suppress(OSError):  # closed meanwhile
-            if str(descriptor.readlink()).startswith(_GPU_FILES):
+            if str(Path(f"/proc/{pid}/fd/{descriptor}").readlink()).startswith(_GPU_FILES):
                 return True
     return False
 

@@ -7,6 +7,7 @@ counts by a clock of its own; a file is opened anew for each look, because that 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import shutil
 import threading
@@ -19,6 +20,7 @@ from trainers.engines.heartbeats.heartbeat_board import Beat
 from trainers.engines.local.diagnosis.ranks import Ranks
 from trainers.engines.local.diagnosis.stacks import Frame, Stacks, Thread
 from trainers.files.json_files import overwrite_json, read_json, write_json_atomically
+from trainers.machine import folders
 from trainers.machine.effort import Effort
 
 REPORT_EVERY_S = 1.0
@@ -39,8 +41,11 @@ class NodesFolder:
     @classmethod
     def of_run(cls, run: RunDirectory) -> list[NodesFolder]:
         """Return those that are there, the oldest first."""
-        found = [path for path in run.path.glob("nodes/*") if path.is_dir()]
-        return [cls(run, path.name) for path in sorted(found, key=lambda path: path.stat().st_mtime)]
+        began = {}
+        for name in folders.names_in(run.path / "nodes"):
+            with contextlib.suppress(OSError):  # another start begins
+                began[name] = (run.path / "nodes" / name).stat().st_mtime
+        return [cls(run, name) for name in sorted(began, key=lambda name: began[name])]
 
     def make(self) -> None:
         """Make it, and remove those of earlier starts.

@@ -363,3 +363,27 @@ def test_command_after_one_that_a_full_disk_cut_short_is_a_line_of_its_own(run: 
     command_id = run.append_command("stop")
     lines = run.commands.read_text().splitlines()
     assert len(lines) == 2 and json.loads(lines[1])["id"] == command_id
+
+
+def test_what_is_being_saved_is_counted_also_in_the_moment_it_gets_its_name(run: RunDirectory) -> None:
+    """A supervisor asks while a run stops: an error there would end it, and the run would be lost."""
+    aside, final = run.checkpoints / ".step_5.partial", run.checkpoints / "step_5"
+    (aside / "shards").mkdir(parents=True)
+    (aside / "shards" / "0.bin").write_bytes(b"x" * 10)
+    (aside / "state.json").write_bytes(b"{}")
+    assert run.bytes_being_saved() == 12
+    is_over = threading.Event()
+
+    def rename() -> None:
+        while not is_over.is_set():
+            aside.rename(final)
+            final.rename(aside)
+
+    renaming = threading.Thread(target=rename)
+    renaming.start()
+    try:
+        assert {run.bytes_being_saved() for _ in range(2_000)} <= {0, 2, 10, 12}
+    finally:
+        is_over.set()
+        renaming.join()
+    assert RunDirectory(run.path / "gone").bytes_being_saved() == 0
