@@ -30,6 +30,7 @@ _NOT_WITH_SSH: Mapping[str, object] = {
     "teacher": [],
     "insecure": False,
     "data_dir": [],
+    "lessons": None,
     "root_path": "",
     "allow_host": [],
     "proxy_from": "",
@@ -141,6 +142,12 @@ def _add_class_options(parser: argparse.ArgumentParser) -> None:
         "--data-dir", type=Path, action="append", default=[], metavar="FOLDER",
         help="students may train on the files below it, beside what they upload; can be repeated",
     )  # fmt: skip
+    group.add_argument(
+        "--lessons",
+        type=Path,
+        metavar="DIR",
+        help="a folder of lessons of your own (docs/lessons.md), beside ours",
+    )
     group.add_argument("--root-path", default="", metavar="/PREFIX", help="where a proxy puts the page")
     group.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME",
@@ -222,6 +229,7 @@ def checked_options(arguments: argparse.Namespace) -> Options:
         ssl_certfile=arguments.ssl_certfile,
         ssl_keyfile=arguments.ssl_keyfile,
         data_dirs=tuple(folder.resolve() for folder in arguments.data_dir),
+        lessons=arguments.lessons and arguments.lessons.resolve(),
         cpu_ranks=arguments.cpu_ranks,
         keeps_standby=not arguments.no_standby,
         engine=arguments.engine,

@@ -51,6 +51,8 @@ class Options:
     cpu_ranks: int | None = None
     # Keep a warm pool of ranks, so that Start needs no imports.
     keeps_standby: bool = True
+    # A folder of lessons, beside ours.
+    lessons: Path | None = None
     # Where runs train, by the name of an engine.
     engine: str = LOCAL
     # What an administrator says of the place where runs train (trainers.engines.site_file).
@@ -105,6 +107,8 @@ def check(options: Options) -> None:
         )
     if (options.ssl_certfile is None) != (options.ssl_keyfile is None):
         raise ValueError("--ssl-certfile and --ssl-keyfile go together: give both or none")
+    if options.lessons is not None and not options.lessons.is_dir():
+        raise ValueError(f"--lessons: there is no folder {options.lessons}")
     for file in (options.ssl_certfile, options.ssl_keyfile):
         if file is not None and not file.is_file():
             raise ValueError(f"there is no file {file}")

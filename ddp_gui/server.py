@@ -30,6 +30,9 @@ from ddp_gui.http.asgi import App
 from ddp_gui.http.connections import BoundedProtocol
 from ddp_gui.http.front import Front
 from ddp_gui.http.listening import Listener
+from ddp_gui.learn import learn_routes
+from ddp_gui.learn.learn_api import LearnApi
+from ddp_gui.learn.library import Library
 from ddp_gui.machine import machine_routes
 from ddp_gui.machine.communication import CommunicationChecks
 from ddp_gui.machine.link_check import LinkChecks
@@ -59,12 +62,14 @@ from trainers.engines.local.engine import LocalEngine
 from trainers.engines.local.warm_pool import WarmPool
 from trainers.engines.slurm.engine import SlurmEngine
 from trainers.engines.ssh.of_site import engine_of
+from trainers.files.paths import ASSETS
 
 Lifespan = Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]
 
 # Python's own is 5 ms, for which the loop that answers waits at each of its reads and writes behind each
 # thread that computes.
 SWITCH_INTERVAL_S = 0.0005
+LESSONS = ASSETS / "lessons"
 TIDY_EVERY_S = 30.0
 QUEUE_POLL_EVERY_S = 0.02
 DEAD_CONNECTION_MS = 20_000
@@ -178,6 +183,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     access = DataAccess(folder, options.data_dirs)
     uploaded = Uploads(folder, access)
     api = Api(store, line, view, access)
+    library = Library([LESSONS, *([options.lessons] if options.lessons else [])])
     # Gradio reads it when it is set up; its own choice is a folder of all users of this machine.
     os.environ["GRADIO_TEMP_DIR"] = str(uploaded.incoming)
     lifespan = _tidying(store, uploaded, (checks, machine_checks, installs), line, engine)
@@ -194,6 +200,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     app.include_router(elsewhere_routes.make_router(store))
     app.include_router(machine_routes.make_router(report, store, machine_checks))
     app.include_router(queue_routes.make_router(view, store))
+    app.include_router(learn_routes.make_router(library, api))
     app.include_router(shell.make_router())
     with gr.Blocks(title=shell.TITLE, analytics_enabled=False) as demo:
         # First, so that no handler of a page can take an endpoint's name.
@@ -202,6 +209,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         ClassApi(store).register()
         QueueApi(store, line, view).register()
         MachineApi(checks, machine_checks, links, installs, report, store, line).register()
+        LearnApi(library, api, store).register()
         train_page.build(api, store, uploaded, catalogue, line.capacity(), engine)
     # Anybody may name new ones; before it comes to this, `forget_oldest` takes those of whoever has most.
     demo.state_session_capacity = 2 * sessions.MAX_SESSIONS

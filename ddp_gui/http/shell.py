@@ -37,12 +37,17 @@ STYLES = (
     "machine/page",
     "runs/page",
     "queue/page",
+    "learn/page",
     "auth/person",
     "train/terms",
     "shared/print",
 )
 # Each page: its address, its name in the navigation, and the element that a script fills.
-PAGES = (("runs", "Runs", "ddp-runs"), ("machine", "Machine", "ddp-machine"))
+PAGES = (
+    ("runs", "Runs", "ddp-runs"),
+    ("machine", "Machine", "ddp-machine"),
+    ("learn", "Learn", "ddp-learn"),
+)
 # Its link is shown if runs are queued or there is a login: a script checks that.
 QUEUE_PAGE = ("queue", "Queue", "ddp-queue")
 # Fetched with the page, not after all of its scripts: the list may be long.

@@ -38,6 +38,7 @@ ABSENT = "not-there-1"
 ENDPOINTS: dict[str, tuple[str, Any]] = {
     "catalog": ("anybody", None),
     "start_run": ("anybody", None),
+    "start_lesson_run": ("anybody", None),
     "list_runs": ("anybody", None),
     "list_bin": ("anybody", None),
     "check_communication": ("anybody", None),
@@ -76,6 +77,9 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/runs": ("anybody", ""),
     "/run": ("anybody", ""),
     "/machine": ("anybody", ""),
+    "/learn": ("anybody", ""),
+    "/live/learn": ("anybody", ""),
+    "/live/learn/lesson": ("anybody", "?name=global-batch"),
     "/queue": ("anybody", ""),
     "/live/queue": ("anybody", ""),
     "/live/queue/brief": ("anybody", ""),

@@ -18,10 +18,17 @@ from tools import page_driver
 pytestmark = pytest.mark.ui
 
 SIZES = {"1440": (1440, 900), "1920": (1920, 1080)}
-CARDS = {"train": "#command", "run": ".ddp-tile", "machine": ".ddp-card", "queue": ".ddp-card"}
+CARDS = {
+    "train": "#command",
+    "run": ".ddp-tile",
+    "machine": ".ddp-card",
+    "queue": ".ddp-card",
+    "learn": ".ddp-card",
+}
 CONTROLS = {"train": "#field-batch_size input", "runs": ".ddp-search", "run": ".ddp-actions .ddp-button"}
 # What each page is about begins here.
 CONTENT = {
+    "learn": ".ddp-lessons",
     "train": ".ddp-presets",
     "runs": ".ddp-list-tools",
     "run": ".ddp-bar",
@@ -102,6 +109,7 @@ class Site:
             "run": f"{self.address}/run?id={self.ended_run_id}",
             "machine": f"{self.address}/machine",
             "queue": f"{self.address}/queue",
+            "learn": f"{self.address}/learn",
         }
 
 

@@ -23,7 +23,6 @@ from trainers.contract.run_ids import RUN_ID_PATTERN, Numbering, next_run_ids
 from trainers.contract.status import Status
 from trainers.files import plain_files, private_files
 from trainers.files.json_files import read_json, remove_half_written, write_json_atomically
-from trainers.machine import folders
 
 __all__ = ["Checkpoint", "RunDirectory", "Status"]
 
@@ -79,12 +78,14 @@ class RunDirectory:
     def bytes_being_saved(self) -> int:
         """Return the size of the checkpoint that is being written, if one is."""
         found = 0
-        for name in folders.names_in(self.checkpoints):
-            if not (name.startswith(".step_") and name.endswith(".partial")):
+        # Not by a pattern: that raises where a folder goes while it is read, as this one does at the end.
+        for folder, _, names in os.walk(self.checkpoints):
+            aside = Path(folder).relative_to(self.checkpoints).parts[:1]
+            if not aside or not (aside[0].startswith(".step_") and aside[0].endswith(".partial")):
                 continue
-            for path in folders.files_below(self.checkpoints / name):
+            for name in names:
                 with contextlib.suppress(FileNotFoundError):  # it got its name a moment ago
-                    found += path.stat().st_size
+                    found += Path(folder, name).stat().st_size
         return found
 
     def remove_half_written_status(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from trainers.machine import folders
+from trainers.machine import processes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ def _io_bytes(process: psutil.Process) -> int:
 def _wanted_s(pid: int) -> float:
     """Return how long its threads have run and waited for a core (proc(5), schedstat); 0 where hidden."""
     wanted_ns = 0
-    for task in folders.names_in(f"/proc/{pid}/task"):
+    for task in processes.names_in(f"/proc/{pid}/task"):
         with contextlib.suppress(OSError, ValueError):
             ran_ns, waited_ns, _ = map(int, Path(f"/proc/{pid}/task/{task}/schedstat").read_text().split())
             wanted_ns += ran_ns + waited_ns
@@ -71,7 +71,7 @@ def _wanted_s(pid: int) -> float:
 
 def _waits_for_disk(pid: int) -> bool:
     """Tell whether one of its threads stands in the kernel where only a device can wake it."""
-    for task in folders.names_in(f"/proc/{pid}/task"):
+    for task in processes.names_in(f"/proc/{pid}/task"):
         stat = Path(f"/proc/{pid}/task/{task}/stat")
         with contextlib.suppress(OSError, IndexError):
             # The name before it may hold any character; the state is the first word after it.

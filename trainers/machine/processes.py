@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from trainers.machine import folders, process_title
+from trainers.machine import process_title
 
 UPDATE_EVERY_S = 0.5
 KILL_WAIT_S = 3.0
@@ -40,6 +41,18 @@ class ProcessFacts:
 def all_pids() -> list[int]:
     """Return the ids of all processes that can be seen from here."""
     return psutil.pids()
+
+
+def names_in(folder: str) -> list[str]:
+    """Return the names in a folder of /proc; none where its process has gone, or it is hidden.
+
+    `Path.glob` raises where it goes between two of its steps (until Python 3.13), and whoever asks in a loop
+    meets that moment in the end.
+    """
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def inspect(pid: int) -> ProcessFacts | None:
@@ -100,7 +113,7 @@ def output_of(pid: int) -> Path | None:
 
 def holds_gpu(pid: int) -> bool:
     """Tell whether a process has a GPU's driver open; no where that is hidden, or it ends already."""
-    for descriptor in folders.names_in(f"/proc/{pid}/fd"):
+    for descriptor in names_in(f"/proc/{pid}/fd"):
         with contextlib.suppress(OSError):  # closed meanwhile
             if str(Path(f"/proc/{pid}/fd/{descriptor}").readlink()).startswith(_GPU_FILES):
                 return True

@@ -89,7 +89,7 @@ export class MemoryPanel {
 }
 
 /** What a rank holds beyond its start; null where that was not measured. */
-function growth(rank) {
+export function growth(rank) {
   const { peak_memory_bytes: peak, base_memory_bytes: base } = rank;
   return typeof peak === "number" && typeof base === "number" ? Math.max(0, peak - base) : null;
 }

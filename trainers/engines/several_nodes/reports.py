@@ -20,7 +20,6 @@ from trainers.engines.heartbeats.heartbeat_board import Beat
 from trainers.engines.local.diagnosis.ranks import Ranks
 from trainers.engines.local.diagnosis.stacks import Frame, Stacks, Thread
 from trainers.files.json_files import overwrite_json, read_json, write_json_atomically
-from trainers.machine import folders
 from trainers.machine.effort import Effort
 
 REPORT_EVERY_S = 1.0
@@ -42,9 +41,9 @@ class NodesFolder:
     def of_run(cls, run: RunDirectory) -> list[NodesFolder]:
         """Return those that are there, the oldest first."""
         began = {}
-        for name in folders.names_in(run.path / "nodes"):
-            with contextlib.suppress(OSError):  # another start begins
-                began[name] = (run.path / "nodes" / name).stat().st_mtime
+        for path in run.path.glob("nodes/*"):
+            with contextlib.suppress(FileNotFoundError):  # another start begins
+                began[path.name] = path.stat().st_mtime
         return [cls(run, name) for name in sorted(began, key=lambda name: began[name])]
 
     def make(self) -> None:

@@ -1,6 +1,6 @@
 // The table below the curves: the results of the runs, and the settings in which they differ.
 
-import { el, section, svg } from "../../shared/dom.js";
+import { el, section } from "../../shared/dom.js";
 import {
   count,
   dateTime,
@@ -18,9 +18,7 @@ import { StatePill } from "../../shared/state_pill.js";
 import { runPage } from "../../shared/net.js";
 import { term } from "../../shared/terms.js";
 import { runAgainPage } from "../actions.js";
-import { line } from "../../shared/theme.js";
-
-const DASHES = { solid: null, dash: "8 5", dot: "2 4", dashdot: "8 4 2 4", longdash: "14 5" };
+import { lineSample } from "../../charts/line_sample.js";
 
 export class CompareTable {
   constructor() {
@@ -87,20 +85,10 @@ export class CompareTable {
 }
 
 function headCell(run, index) {
-  const { color, dash } = line(index);
-  const sample = svg("line", {
-    x1: 0,
-    y1: 4,
-    x2: 44,
-    y2: 4,
-    stroke: color,
-    "stroke-width": 3,
-    ...(DASHES[dash] ? { "stroke-dasharray": DASHES[dash] } : {}),
-  });
   return el(
     "th",
     { scope: "col" },
-    svg("svg", { viewBox: "0 0 44 8", class: "ddp-line-sample", "aria-hidden": "true" }, sample),
+    lineSample(index),
     el("a", { href: runPage(run.run_id) }, run.name),
     el("a", { href: runAgainPage(run.run_id), class: "ddp-again" }, "Run again with changes"),
   );

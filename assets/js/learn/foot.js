@@ -1,0 +1,42 @@
+// What comes behind a lesson: the next one, or the same once more.
+
+import { el, show } from "../shared/dom.js";
+import { address } from "../shared/net.js";
+
+/** The page of a lesson. */
+export function lessonPage(name) {
+  return address(`learn?lesson=${encodeURIComponent(name)}`);
+}
+
+export class Foot {
+  /**
+   * @param {string | null} next the name of the next lesson
+   * @param {(withRuns: boolean) => void} onReset
+   */
+  constructor(next, onReset) {
+    const again = (words, withRuns) =>
+      el("button", { type: "button", class: "ddp-button", onclick: () => onReset(withRuns) }, words);
+    this.done = el("p", { class: "ddp-lesson-done", role: "status" }, "You have done this lesson.");
+    this.next = el("a", { class: "ddp-button", href: next && lessonPage(next) }, "Next lesson");
+    this.hasNext = next !== null;
+    this.resets = [again("Do it again", false), again("Do it again, delete its runs", true)];
+    this.element = el(
+      "footer",
+      { class: "ddp-lesson-foot" },
+      this.done,
+      el("div", { class: "ddp-buttons" }, this.next, this.resets),
+    );
+  }
+
+  /**
+   * @param {{ isDone: boolean, hasBegun: boolean, isRunning: boolean }} lesson
+   */
+  update({ isDone, hasBegun, isRunning }) {
+    show(this.done, isDone);
+    show(this.next, isDone && this.hasNext);
+    for (const button of this.resets) {
+      show(button, hasBegun);
+      button.disabled = isRunning;
+    }
+  }
+}

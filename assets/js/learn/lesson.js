@@ -1,0 +1,280 @@
+// One lesson: predict, run, see, explain, check. Each part opens when the one before it is done.
+
+import { loadPlotly } from "../charts/chart.js";
+import { el, section, setText, show } from "../shared/dom.js";
+import { address, callEndpoint } from "../shared/net.js";
+import { askEvery } from "../shared/polling.js";
+import { onThemeChange } from "../shared/theme.js";
+import { complain } from "../shared/toast.js";
+import { LessonRun } from "./lesson_run.js";
+import { CurvePicture, NumberPicture } from "./pictures.js";
+import { Prediction } from "./prediction.js";
+import { forgetProgress, keepProgress, progressOf } from "./progress.js";
+import { Foot } from "./foot.js";
+import { Question } from "./questions.js";
+import { blocks } from "./text.js";
+import { STAGES, Way } from "./way.js";
+
+const READ_EVERY_MS = 700;
+// Of the five parts so many are open at a stage.
+const HOW_MANY = ["", "the run", "both runs", "all three runs", "all four runs"];
+const NUM_OPEN = { predict: 1, run: 2 };
+
+export class LessonView {
+  /** @param {any} lesson as the server describes it */
+  constructor(lesson) {
+    document.title = `${lesson.title} · DDP, live`;
+    this.lesson = lesson;
+    this.progress = progressOf(lesson.name);
+    this.runs = lesson.runs.map(({ name }, index) => new LessonRun(name, index, this.progress.runs[index] ?? null));
+    /** @type {Map<number, LessonRun[]>} by question */
+    this.attempts = new Map();
+    this.prediction = new Prediction(lesson.prediction, this.progress, () => this.keep(), () => this.lock());
+    this.pictures = lesson.pictures.map((about) =>
+      about.curve
+        ? new CurvePicture(about, this.prediction, (chart) => this.drawOne(chart))
+        : new NumberPicture(about),
+    );
+    this.questions = lesson.questions.map((about, number) => this.question(about, number));
+    for (const [number, made] of Object.entries(this.progress.attempts)) {
+      for (const { choice, runId } of made) this.addAttempt(Number(number), choice, runId);
+    }
+    this.start = el("button", { type: "button", class: "ddp-button ddp-button-main", onclick: () => this.wantRuns() });
+    this.startNote = el("p", { class: "ddp-hint" });
+    this.way = new Way();
+    this.foot = new Foot(lesson.next, (withRuns) => this.reset(withRuns));
+    this.sections = this.makeSections();
+    this.element = el("div", { class: "ddp ddp-learn-page ddp-lesson" }, this.head(), ...Object.values(this.sections), this.foot.element);
+    this.endTheme = onThemeChange(() => {
+      for (const run of this.allRuns) run.redraw();
+      this.draw();
+    });
+    loadPlotly().then(
+      (plotly) => {
+        this.plotly = plotly;
+        this.draw();
+      },
+      () => complain("The charts could not be loaded: plotly.min.js did not arrive. Reload the page."),
+    );
+    this.update();
+    this.endReading = askEvery(READ_EVERY_MS, () => this.read(), (error) => this.heard(error));
+  } // prettier-ignore
+
+  get allRuns() {
+    return [...this.runs, ...[...this.attempts.values()].flat()];
+  }
+
+  /** All of the lesson's own runs have ended. */
+  get isRevealed() {
+    return this.runs.every((run) => run.isOver);
+  }
+
+  get stage() {
+    if (!this.progress.isLocked) return "predict";
+    if (!this.isRevealed) return "run";
+    return this.progress.isDone ? "done" : "check";
+  }
+
+  head() {
+    const { number, title, minutes, summary } = this.lesson;
+    return el(
+      "header",
+      { class: "ddp-lesson-head" },
+      el("a", { href: address("learn"), class: "ddp-lesson-back" }, "← All lessons"),
+      el("h1", {}, `${number}. ${title}`),
+      el("p", { class: "ddp-caption" }, `${summary} About ${minutes} minutes.`),
+      this.way.element,
+    );
+  }
+
+  makeSections() {
+    const { before, see, explain, obstacles } = this.lesson;
+    this.runList = el(
+      "ul",
+      { class: "ddp-lesson-runs" },
+      this.runs.map((run) => run.element),
+    );
+    this.note = el("p", { class: "ddp-connection", role: "status", hidden: true });
+    const hindered =
+      obstacles.length > 0
+        ? el(
+            "div",
+            { class: "ddp-connection", role: "status" },
+            el("p", {}, "This lesson cannot be run on this machine now:"),
+            el(
+              "ul",
+              {},
+              obstacles.map((words) => el("li", {}, words)),
+            ),
+            el("p", {}, "You can still predict, and read how it goes on, when it has what is missing."),
+          )
+        : null;
+    return {
+      predict: section(
+        "1. Predict",
+        "lesson-predict",
+        hindered,
+        el("div", { class: "ddp-lesson-text" }, blocks(before)),
+        this.prediction.element,
+      ),
+      run: section(
+        "2. Run",
+        "lesson-run",
+        el("div", { class: "ddp-buttons" }, this.start, this.startNote),
+        this.note,
+        this.runList,
+        el("div", { class: "ddp-lesson-pictures" }, this.pictures.map((picture) => picture.element)),
+      ),
+      see: section("3. See", "lesson-see", el("div", { class: "ddp-lesson-text" }, blocks(see))),
+      explain: section("4. Explain", "lesson-explain", el("div", { class: "ddp-lesson-text" }, blocks(explain))),
+      check: section("5. Check", "lesson-check", this.questions.map((question) => question.element)),
+    }; // prettier-ignore
+  }
+
+  question(about, number) {
+    return new Question(about, number, this.progress, {
+      onAnswer: () => {
+        this.progress.isDone = this.questions.every((each) => each.number in this.progress.answers);
+        this.keep();
+        this.update();
+      },
+      onAttempt: async (which, choice) => {
+        try {
+          const { run_id: runId } = await callEndpoint("start_lesson_run", this.lesson.name, about.attempt.run, which, choice);
+          (this.progress.attempts[which] ??= []).push({ choice, runId });
+          this.keep();
+          this.addAttempt(which, choice, runId);
+          this.update();
+        } catch (error) {
+          complain(error.message);
+        }
+      },
+    }); // prettier-ignore
+  }
+
+  addAttempt(number, choice, runId) {
+    const run = new LessonRun(choice, this.allRuns.length, runId);
+    this.attempts.set(number, [...(this.attempts.get(number) ?? []), run]);
+    this.questions[number]?.runs.append(run.element);
+  }
+
+  lock() {
+    this.progress.isLocked = true;
+    this.prediction.lock();
+    this.keep();
+    this.update();
+    this.start.focus();
+  }
+
+  wantRuns() {
+    this.progress.isStarted = true;
+    for (const run of this.runs) {
+      if (run.isGone) run.started(null);
+    }
+    this.progress.runs = this.runs.map(({ runId }) => runId);
+    this.keep();
+    this.update();
+    this.read().catch((error) => complain(error.message));
+  }
+
+  /** Reads all runs, and starts the next when the one before it has ended: none disturbs another. */
+  async read() {
+    await Promise.all(this.allRuns.map((run) => run.read()));
+    const next = this.runs.find(({ runId }) => runId === null);
+    const isFree = this.runs.every((run) => run.runId === null || run.isOver);
+    if (this.progress.isStarted && next && isFree && !this.isStarting) await this.startOne(next);
+    if (!this.isClosed) this.update();
+  }
+
+  async startOne(run) {
+    this.isStarting = true;
+    try {
+      const { run_id: runId } = await callEndpoint(
+        "start_lesson_run",
+        this.lesson.name,
+        run.index,
+        null,
+        null,
+      );
+      run.started(runId);
+      this.progress.runs = this.runs.map((each) => each.runId);
+    } catch (error) {
+      this.progress.isStarted = false;
+      complain(error.message);
+    }
+    this.isStarting = false;
+    this.keep();
+  }
+
+  heard(error) {
+    show(this.note, error !== null);
+    if (error) setText(this.note, `${error.message} Trying again …`);
+  }
+
+  update() {
+    const { stage } = this;
+    const numOpen = NUM_OPEN[stage] ?? STAGES.length;
+    Object.values(this.sections).forEach((part, index) => show(part, index < numOpen));
+    this.way.update(stage, stage === "done" ? STAGES.length : numOpen - 1);
+    this.updateStart();
+    if (this.isRevealed) this.reveal();
+    for (const question of this.questions) question.update(this.attempts.get(question.number) ?? []);
+    this.foot.update({
+      isDone: stage === "done",
+      hasBegun: this.progress.isStarted,
+      isRunning: this.allRuns.some((run) => run.runId !== null && !run.isOver),
+    });
+    for (const picture of this.pictures) picture.update(this.allRuns, this.isRevealed);
+    this.draw();
+  }
+
+  updateStart() {
+    const isGone = this.runs.some((run) => run.isGone);
+    const isWanted = this.progress.isStarted && !isGone;
+    show(this.start, !isWanted);
+    setText(this.start, isGone ? "Run again what was deleted" : `Start ${HOW_MANY[this.runs.length]}`);
+    setText(this.startNote, isWanted ? "" : "Real training on this machine, one run after the other.");
+    this.start.disabled = this.lesson.obstacles.length > 0;
+  }
+
+  /** Says once how the prediction did. */
+  reveal() {
+    if (this.hasRevealed) return;
+    this.hasRevealed = true;
+    const { run, curve } = this.lesson.prediction;
+    const { traces } = this.runs[run ?? 0];
+    this.prediction.reveal(traces.get(curve === "loss" ? "loss_smooth" : (curve ?? "")));
+  }
+
+  draw() {
+    for (const { chart } of this.pictures) if (chart) this.drawOne(chart);
+  }
+
+  drawOne(chart) {
+    if (this.plotly && chart.element.isConnected && chart.isDue) chart.draw(this.plotly);
+  }
+
+  /** Begins the lesson anew; its runs stay among all others unless they are not wanted any more. */
+  async reset(withRuns) {
+    const runIds = this.allRuns.filter((run) => run.runId !== null && !run.isGone).map((run) => run.runId);
+    try {
+      if (withRuns && runIds.length > 0) await callEndpoint("delete_runs", runIds);
+    } catch (error) {
+      complain(error.message);
+      return;
+    }
+    forgetProgress(this.lesson.name);
+    window.location.reload();
+  }
+
+  keep() {
+    keepProgress(this.lesson.name, this.progress);
+  }
+
+  close() {
+    this.isClosed = true;
+    this.endReading();
+    this.endTheme();
+    for (const picture of this.pictures) picture.close();
+  }
+}

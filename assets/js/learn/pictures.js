@@ -1,0 +1,181 @@
+// What was measured of a lesson's runs: charts with the prediction over them, and tables of numbers.
+
+import { Chart } from "../charts/chart.js";
+import { compareFigure, curveWords } from "../runs/compare/figure.js";
+import { meanThroughput, samplesAt } from "../runs/compare/scaling.js";
+import { growth } from "../run/memory.js";
+import { el } from "../shared/dom.js";
+import { bytes, count, loss, metric, metricLabel, number, shortTime, UNKNOWN } from "../shared/format.js";
+import { chartColors } from "../shared/theme.js";
+import { lineSample } from "../charts/line_sample.js";
+import { term } from "../shared/terms.js";
+import { inlines } from "./text.js";
+
+const TOO_SHORT = "too short to measure";
+
+/** A chart of one curve of all runs. */
+export class CurvePicture {
+  /**
+   * @param {any} about
+   * @param {import("./prediction.js").Prediction} prediction
+   * @param {(chart: Chart) => void} onVisible
+   */
+  constructor(about, prediction, onVisible) {
+    this.about = about;
+    this.prediction = prediction;
+    this.runs = [];
+    this.isRevealed = false;
+    this.chart = new Chart({
+      name: `lesson-${about.curve.replace(":", "-")}-${about.axis}`,
+      title: curveWords(about.curve),
+      empty: "The curves appear as soon as the first run trains.",
+      figure: () => this.figure(),
+      onVisible: () => onVisible(this.chart),
+    });
+    this.element = el(
+      "div",
+      { class: "ddp-lesson-picture" },
+      this.chart.element,
+      el("p", { class: "ddp-hint" }, inlines(about.caption)),
+    );
+  }
+
+  update(runs, isRevealed) {
+    this.runs = runs.filter(({ runId }) => runId !== null);
+    this.isRevealed = isRevealed;
+    this.chart.isDirty = true;
+    this.chart.fullAt = -Infinity;
+  }
+
+  figure() {
+    const { curve, axis, smoothing, is_logarithmic: isLogarithmic, marks } = this.about;
+    const runs = this.runs.map(({ runId, name }) => ({ run_id: runId, name }));
+    const traces = new Map(this.runs.map((run) => [run.runId, run.traces]));
+    const figure = compareFigure(runs, traces, { axis, smoothing, isLogarithmic }, curve);
+    const expected = this.expected();
+    if (expected) figure.data.push(expected);
+    if (this.isRevealed) figure.layout = { ...figure.layout, ...marked(marks) };
+    return figure;
+  }
+
+  /** The drawn prediction, where it is of this chart. */
+  expected() {
+    const { about, isDrawn, progress } = this.prediction;
+    const isOfThis = about.curve === this.about.curve && about.axis === this.about.axis;
+    if (!isDrawn || !progress.isLocked || !isOfThis) return null;
+    const points = this.prediction.points();
+    return {
+      type: "scatter",
+      mode: "lines",
+      name: "your prediction",
+      x: points.map(([x]) => x),
+      y: points.map(([, y]) => y),
+      line: { color: chartColors().faint, width: 5, dash: "dot", shape: "spline" },
+      opacity: 0.6,
+    };
+  }
+
+  close() {
+    this.chart.close();
+  }
+}
+
+/** Lines and words at the places to look at. */
+function marked(marks) {
+  const { faint, text } = chartColors();
+  return {
+    shapes: marks.map(({ x }) => ({
+      type: "line",
+      xref: "x",
+      yref: "paper",
+      x0: x,
+      x1: x,
+      y0: 0,
+      y1: 1,
+      line: { color: faint, width: 1.5, dash: "dot" },
+    })),
+    annotations: marks.map(({ x, words }, index) => ({
+      x,
+      y: 0.98 - 0.12 * (index % 3),
+      xref: "x",
+      yref: "paper",
+      xanchor: "left",
+      xshift: 6,
+      showarrow: false,
+      align: "left",
+      text: words.replaceAll("<", "‹"),
+      font: { color: text },
+    })),
+  };
+}
+
+/** What can be a row of a table: its title, and what it is of a run. */
+const ROWS = {
+  loss: [() => term("loss", "Training loss, last"), ({ head }) => loss(head.loss)],
+  validation: [() => term("evaluation", "Validation"), ({ head }) => validation(head)],
+  num_steps: ["Optimizer steps", ({ head }) => count(head.step)],
+  global_batch: [() => term("global batch", "Global batch"), ({ head }) => count(head.global_batch)],
+  samples: ["Samples trained with", ({ head }) => count(samplesAt(head, head.step))],
+  step_time: ["Time of a step, median", ({ head }) => (head.pace ? shortTime(head.pace.step_time_s) : TOO_SHORT)],
+  throughput: [() => term("throughput", "Samples per second, mean"), ({ head }) => (head.pace ? number(meanThroughput(head), 3) : TOO_SHORT)],
+  speed_up: [() => term("speed-up", "Speed-up"), (run, runs) => speedUp(run.head, runs[0].head)],
+  memory: ["Memory of a rank, for model and training", ({ ranks }) => mostMemory(ranks)],
+  took: ["Took", ({ head }) => shortTime(head.elapsed_s)],
+}; // prettier-ignore
+
+/** A table of what was measured: a row a number, a column a run. */
+export class NumberPicture {
+  constructor(about) {
+    this.about = about;
+    this.box = el("div", {
+      class: "ddp-compare-scroll",
+      tabindex: 0,
+      role: "group",
+      "aria-label": "Measured",
+    });
+    this.element = el(
+      "div",
+      { class: "ddp-card ddp-lesson-picture" },
+      this.box,
+      el("p", { class: "ddp-hint" }, inlines(about.caption)),
+    );
+  }
+
+  update(runs) {
+    const known = runs.filter(({ head }) => head !== null);
+    const heads = known.map((run) => el("th", { scope: "col" }, lineSample(run.index), run.name));
+    const rows = this.about.numbers.map((name) => {
+      const [title, words] = ROWS[name];
+      return el(
+        "tr",
+        {},
+        el("th", { scope: "row" }, typeof title === "string" ? title : title()),
+        known.map((run) => el("td", {}, words(run, known))),
+      );
+    });
+    const table = el(
+      "table",
+      { class: "ddp-table" },
+      el("thead", {}, el("tr", {}, el("td", {}), heads)),
+      el("tbody", {}, rows),
+    );
+    this.box.replaceChildren(table);
+  }
+
+  close() {}
+}
+
+function validation({ metrics }) {
+  const [found] = Object.entries(metrics ?? {});
+  return found ? `${metric(...found)} ${metricLabel(found[0])}` : UNKNOWN;
+}
+
+function speedUp(head, first) {
+  const [mine, theirs] = [meanThroughput(head), meanThroughput(first)];
+  return mine && theirs ? `${number(mine / theirs, 3)} ×` : TOO_SHORT;
+}
+
+function mostMemory(ranks) {
+  const grown = ranks.map(growth).filter((value) => value !== null);
+  return grown.length > 0 ? bytes(Math.max(...grown)) : TOO_SHORT;
+}

@@ -1,0 +1,170 @@
+// What somebody expects before anything runs: chosen or drawn, then locked.
+
+import { el, freeId, setText, show } from "../shared/dom.js";
+import { number } from "../shared/format.js";
+import { valueAt } from "../charts/traces.js";
+import { AXES } from "../runs/compare/figure.js";
+import { DrawnCurve, NUM_POINTS } from "./drawn_curve.js";
+import { inlines } from "./text.js";
+
+// By whether a choice is the right one, and whether it was chosen.
+const OUTCOMES = {
+  "true, true": "your answer, right",
+  "true, false": "the right answer",
+  "false, true": "your answer",
+};
+// By how far a drawn curve is away on average, as a share of the axis.
+/** @type {[number, string][]} */
+const CLOSENESS = [
+  [0.06, "Very close"],
+  [0.15, "The right shape"],
+  [Infinity, "It went another way"],
+];
+
+/** Buttons of which one can be chosen; `element` is a group with the question as its name. */
+export class Choices {
+  /**
+   * @param {{ question: any[], choices: any[][] }} about
+   * @param {number | null} chosen
+   * @param {(index: number) => void} onChoose
+   * @param {HTMLElement[]} before what stands between the question and the choices
+   */
+  constructor({ question, choices }, chosen, onChoose, before = []) {
+    const name = freeId("ddp-choice");
+    this.inputs = choices.map((_, index) =>
+      el("input", {
+        type: "radio",
+        name,
+        value: index,
+        checked: index === chosen,
+        onchange: () => onChoose(index),
+      }),
+    );
+    this.labels = choices.map((words, index) =>
+      el("label", { class: "ddp-choice" }, this.inputs[index], el("span", {}, inlines(words))),
+    );
+    this.element = el(
+      "fieldset",
+      { class: "ddp-choices" },
+      el("legend", {}, inlines(question)),
+      before,
+      this.labels,
+    );
+  }
+
+  setDisabled(isDisabled) {
+    for (const input of this.inputs) input.disabled = isDisabled;
+  }
+
+  /** Says which was right; in words, too, for who sees no colours. */
+  reveal(right, chosen) {
+    this.setDisabled(true);
+    this.labels.forEach((label, index) => {
+      if (index === right) label.dataset.outcome = "right";
+      else if (index === chosen) label.dataset.outcome = "wrong";
+      if (index !== right && index !== chosen) return;
+      const words = OUTCOMES[`${index === right}, ${index === chosen}`];
+      if (!label.querySelector(".ddp-outcome")) label.append(el("span", { class: "ddp-outcome" }, words));
+    });
+  }
+}
+
+export class Prediction {
+  /**
+   * @param {any} about
+   * @param {import("./progress.js").Progress} progress
+   * @param {() => void} onChange
+   * @param {() => void} onLock
+   */
+  constructor(about, progress, onChange, onLock) {
+    this.about = about;
+    this.progress = progress;
+    this.isDrawn = about.kind === "curve";
+    const take = (prediction) => {
+      progress.prediction = prediction;
+      this.button.disabled = false;
+      onChange();
+    };
+    this.drawn = this.isDrawn
+      ? new DrawnCurve(
+          { ...about, curve: curveWords(about.curve), axisWords: AXES[about.axis] },
+          progress.prediction,
+          take,
+        )
+      : null;
+    this.choices = this.isDrawn ? null : new Choices(about, progress.prediction, take);
+    this.button = el(
+      "button",
+      {
+        type: "button",
+        class: "ddp-button ddp-button-main",
+        disabled: progress.prediction === null,
+        onclick: onLock,
+      },
+      "Lock my prediction",
+    );
+    this.note = el(
+      "p",
+      { class: "ddp-hint" },
+      "It cannot be changed afterwards: that is what makes it count.",
+    );
+    this.outcome = el("p", { class: "ddp-lesson-outcome", role: "status", hidden: true });
+    this.because = el("p", { hidden: true }, this.isDrawn ? [] : inlines(about.because));
+    this.element = el(
+      "div",
+      { class: "ddp-lesson-prediction" },
+      this.isDrawn ? el("p", { class: "ddp-lesson-question" }, inlines(about.question)) : null,
+      (this.drawn ?? this.choices)?.element,
+      el("div", { class: "ddp-buttons" }, this.button, this.note),
+      this.outcome,
+      this.because,
+    );
+    if (progress.isLocked) this.lock();
+  }
+
+  lock() {
+    this.drawn?.lock();
+    this.choices?.setDisabled(true);
+    show(this.button, false);
+    setText(this.note, "Your prediction is locked.");
+  }
+
+  /** Says how what came differs from it; `trace` is what was measured of the drawn curve. */
+  reveal(trace) {
+    show(this.note, false);
+    show(this.outcome, true);
+    if (this.choices) {
+      const isRight = this.progress.prediction === this.about.right;
+      this.choices.reveal(this.about.right, this.progress.prediction);
+      setText(
+        this.outcome,
+        isRight ? "You predicted what happened." : "Something else happened than you predicted.",
+      );
+      show(this.because, true);
+      return;
+    }
+    const pairs = this.points()
+      .map(([x, y]) => [y, valueAt(trace, x)])
+      .filter(([, measured]) => measured !== null);
+    const distance = pairs.reduce((sum, [y, measured]) => sum + Math.abs(y - measured), 0) / pairs.length;
+    const share = distance / (this.about.high - this.about.low);
+    const [, words] = CLOSENESS.find(([most]) => share < most) ?? [];
+    setText(
+      this.outcome,
+      pairs.length === 0
+        ? "Nothing was measured to compare it with."
+        : `${words}: your curve is ${number(distance, 2)} away on average.`,
+    );
+  }
+
+  /** The points of the drawn curve, as pairs of a place and a value. */
+  points() {
+    const { until } = this.about;
+    return this.progress.prediction.map((value, index) => [(index / (NUM_POINTS - 1)) * until, value]);
+  }
+}
+
+/** What a curve is called where it is drawn. */
+function curveWords(curve) {
+  return curve === "loss" ? "training loss" : curve.replace("metric:", "validation ").replaceAll("_", " ");
+}

@@ -1,0 +1,76 @@
+// The questions at a lesson's end; some can be answered only when a setting was changed and run again.
+
+import { select } from "../charts/controls.js";
+import { el, show } from "../shared/dom.js";
+import { Choices } from "./prediction.js";
+import { inlines } from "./text.js";
+
+export class Question {
+  /**
+   * @param {any} about
+   * @param {number} number counted from 0
+   * @param {import("./progress.js").Progress} progress
+   * @param {{ onAnswer: () => void, onAttempt: (number: number, choice: string) => Promise<void> }} does
+   */
+  constructor(about, number, progress, { onAnswer, onAttempt }) {
+    this.about = about;
+    this.number = number;
+    this.progress = progress;
+    this.because = el(
+      "p",
+      { class: "ddp-lesson-because", role: "status", hidden: true },
+      inlines(about.because),
+    );
+    this.runs = el("ul", { class: "ddp-lesson-runs" });
+    const attempt = about.attempt ? [this.attemptBox(about.attempt, onAttempt), this.runs] : [];
+    const answer = (index) => {
+      progress.answers[number] = index;
+      this.reveal();
+      onAnswer();
+    };
+    this.choices = new Choices(about, progress.answers[number] ?? null, answer, attempt);
+    this.element = el(
+      "div",
+      { class: "ddp-card ddp-lesson-one-question" },
+      this.choices.element,
+      this.because,
+    );
+    if (number in progress.answers) this.reveal();
+  }
+
+  attemptBox({ label, choices }, onAttempt) {
+    const names = Object.keys(choices);
+    let chosen = names[0];
+    this.start = el("button", { type: "button", class: "ddp-button ddp-button-main" }, "Run it");
+    this.start.addEventListener("click", async () => {
+      this.start.disabled = true;
+      await onAttempt(this.number, chosen);
+      this.start.disabled = false;
+    });
+    const choice = select(
+      label,
+      names.map((name) => [name, name]),
+      chosen,
+      (name) => (chosen = name),
+    );
+    return el(
+      "div",
+      { class: "ddp-lesson-attempt" },
+      el("label", {}, el("span", {}, label), choice),
+      this.start,
+    );
+  }
+
+  /** `runs`: those that were started here; with an attempt one must have ended before there is an answer. */
+  update(runs) {
+    const isAnswered = this.number in this.progress.answers;
+    const isOpen = !this.about.attempt || runs.some(({ isOver, isGone }) => isOver && !isGone);
+    if (!isAnswered) this.choices.setDisabled(!isOpen);
+    if (this.start && !this.start.dataset.busy) this.start.disabled = runs.some(({ isOver }) => !isOver);
+  }
+
+  reveal() {
+    this.choices.reveal(this.about.right, this.progress.answers[this.number]);
+    show(this.because, true);
+  }
+}

@@ -1,0 +1,60 @@
+// Lesson text as the server sends it: a tree of plain values. Elements are made of it here, never HTML.
+
+import { el } from "../shared/dom.js";
+import { term } from "../shared/terms.js";
+
+/** @typedef {string | any[]} Inline a text, or its kind and what is in it */
+
+/**
+ * The elements of some blocks.
+ * @param {any[][]} trees
+ * @returns {HTMLElement[]}
+ */
+export function blocks(trees) {
+  return trees.map(block);
+}
+
+/** @param {any[]} tree */
+function block([kind, inside]) {
+  if (kind === "h3") return el("h3", {}, inlines(inside));
+  if (kind === "pre") return el("pre", { class: "ddp-lesson-code", tabindex: 0 }, inside);
+  if (kind === "quote") return el("blockquote", {}, blocks(inside));
+  if (kind === "ul" || kind === "ol") {
+    return el(
+      kind,
+      {},
+      inside.map((item) => el("li", {}, blocks(item))),
+    );
+  }
+  return el("p", {}, inlines(inside));
+}
+
+/**
+ * The nodes of a paragraph's inside.
+ * @param {Inline[]} tree
+ * @returns {(string | HTMLElement)[]}
+ */
+export function inlines(tree) {
+  return tree.map(inline);
+}
+
+/** @param {Inline} tree */
+function inline(tree) {
+  if (typeof tree === "string") return tree;
+  const [kind, ...rest] = tree;
+  if (kind === "code") return el("code", {}, rest[0]);
+  if (kind === "term") return term(rest[0], words(rest[1]));
+  if (kind === "link") {
+    return el("a", { href: rest[0], rel: "noreferrer", target: "_blank" }, inlines(rest[1]));
+  }
+  return el(kind === "b" ? "strong" : "em", {}, inlines(rest[0]));
+}
+
+/**
+ * The text alone.
+ * @param {Inline[]} tree
+ * @returns {string}
+ */
+export function words(tree) {
+  return tree.map((part) => (typeof part === "string" ? part : words([part.at(-1)].flat()))).join("");
+}

@@ -1,0 +1,220 @@
+"""Reads a lesson's file: a head in TOML between two lines `+++`, and text in Markdown behind it.
+
+Whatever is wrong is said with its line, for the person who wrote it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ddp_gui.learn import markdown
+from ddp_gui.learn.head import MAX_CHOICES, Head, LessonError, Table, is_term
+from ddp_gui.learn.lesson import (
+    AXES,
+    NUMBERS,
+    Attempt,
+    Choice,
+    DrawnCurve,
+    Lesson,
+    LessonRun,
+    Mark,
+    Picture,
+    Question,
+)
+from ddp_gui.learn.markdown import MarkdownError, Tree
+from trainers.contract import config as config_module
+from trainers.contract.config import ConfigError
+
+MAX_BYTES = 200_000
+MAX_RUNS = 4
+MAX_MINUTES = 240
+MAX_SMOOTHING = 10_000
+PARTS = ("Before", "See", "Explain")
+_FENCE = "+++"
+_NUMBER = re.compile(r"^\d+[-_ ]*")
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,59}")
+
+
+def read(path: Path) -> Lesson:
+    """Return the lesson of a file.
+
+    Raises:
+        LessonError: naming the line.
+        OSError: when it cannot be read.
+    """
+    with path.open("rb") as file:
+        raw = file.read(MAX_BYTES + 1)
+    if len(raw) > MAX_BYTES:
+        raise LessonError(f"the file has more than {MAX_BYTES:,} bytes", 1)
+    try:
+        return parse(name_of(path), raw.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise LessonError("the file is no text in UTF-8", raw[: error.start].count(b"\n") + 1) from error
+
+
+def name_of(path: Path) -> str:
+    """Return a lesson's name: that of its file, without the number that sorts it."""
+    return _NUMBER.sub("", path.stem)
+
+
+def parse(name: str, text: str) -> Lesson:
+    """Return the lesson of a file's text.
+
+    Raises:
+        LessonError: naming the line.
+    """
+    if not _NAME.fullmatch(name):
+        raise LessonError(f"the file is called {name!r}, but allowed are: small letters, digits, dashes", 1)
+    lines = text.splitlines()
+    fences = [number for number, line in enumerate(lines) if line.strip() == _FENCE]
+    if len(fences) < 2 or fences[0] != 0:
+        raise LessonError(f"the file must begin with a head between two lines {_FENCE}", 1)
+    top = Head(lines[1 : fences[1]]).top
+    texts = _texts(lines, fences[1] + 1)
+    runs = tuple(_run(table) for table in top.tables("runs", least=1, most=MAX_RUNS))
+    lesson = Lesson(
+        name=name,
+        title=top.text("title"),
+        minutes=top.whole("minutes", 1, MAX_MINUTES),
+        summary=top.text("summary"),
+        runs=runs,
+        prediction=_prediction(top.table("prediction"), len(runs)),
+        pictures=tuple(map(_picture, top.tables("pictures", least=1))),
+        questions=tuple(_question(table, runs) for table in top.tables("questions", least=1)),
+        before=texts["Before"],
+        see=texts["See"],
+        explain=texts["Explain"],
+    )
+    top.require_nothing_else()
+    return lesson
+
+
+def _texts(lines: list[str], first: int) -> Mapping[str, Tree]:
+    """Return the parts of the text behind the head, each below its heading."""
+    begins: dict[str, int] = {}
+    for number in range(first, len(lines)):
+        line = lines[number]
+        if not line.startswith("## "):
+            if line.strip() and not begins:
+                raise LessonError(f"text stands before the heading ## {PARTS[0]}", number + 1)
+            continue
+        title = line.removeprefix("## ").strip()
+        if title not in PARTS or title in begins:
+            allowed = ", ".join(f"## {part}" for part in PARTS)
+            raise LessonError(f"a heading is {line!r}, but allowed are, once each: {allowed}", number + 1)
+        begins[title] = number
+    if missing := [part for part in PARTS if part not in begins]:
+        raise LessonError(f"the part ## {missing[0]} is missing", max(begins.values(), default=first - 1) + 1)
+    edges = [*sorted(begins.values()), len(lines)]
+    return {
+        part: _blocks(lines[begin + 1 : edges[edges.index(begin) + 1]], begin + 1)
+        for part, begin in begins.items()
+    }
+
+
+def _blocks(lines: list[str], num_before: int) -> Tree:
+    try:
+        return markdown.blocks("\n".join(lines), is_term)
+    except MarkdownError as error:
+        raise LessonError(str(error), num_before + error.line) from error
+
+
+def _run(table: Table) -> LessonRun:
+    made = LessonRun(name=table.text("name"), config=table.mapping("config"))
+    table.require_nothing_else()
+    _check_config(made.config, table, "config")
+    return made
+
+
+def _prediction(table: Table, num_runs: int) -> Choice | DrawnCurve:
+    if "choices" not in table.raw:
+        return _drawn_curve(table, num_runs)
+    choices = table.choices()
+    made = Choice(
+        question=table.inlines("question"),
+        choices=choices,
+        right=table.whole("right", 0, len(choices) - 1),
+        because=table.inlines("because"),
+    )
+    table.require_nothing_else()
+    return made
+
+
+def _drawn_curve(table: Table, num_runs: int) -> DrawnCurve:
+    made = DrawnCurve(
+        question=table.inlines("question"),
+        curve=table.text("curve"),
+        axis=table.one_of("axis", AXES),
+        run=table.whole("run", 0, num_runs - 1),
+        until=table.number("until"),
+        low=table.number("low"),
+        high=table.number("high"),
+    )
+    table.require_nothing_else()
+    if made.until <= 0:
+        table.refuse("until", "it must be above 0")
+    if made.low >= made.high:
+        table.refuse("high", "it must be above low")
+    return made
+
+
+def _picture(table: Table) -> Picture:
+    caption = table.inlines("caption")
+    if "numbers" in table.raw:
+        made = Picture(caption=caption, numbers=table.names("numbers", NUMBERS))
+    else:
+        made = Picture(
+            caption=caption,
+            curve=table.text("curve"),
+            axis=table.one_of("axis", AXES),
+            smoothing=table.whole("smoothing", 0, MAX_SMOOTHING) if "smoothing" in table.raw else 0,
+            is_logarithmic=table.flag("logarithmic"),
+            marks=tuple(map(_mark, table.tables("marks"))),
+        )
+    table.require_nothing_else()
+    return made
+
+
+def _mark(table: Table) -> Mark:
+    made = Mark(x=table.number("x"), words=table.text("words"))
+    table.require_nothing_else()
+    return made
+
+
+def _question(table: Table, runs: tuple[LessonRun, ...]) -> Question:
+    choices = table.choices()
+    made = Question(
+        question=table.inlines("question"),
+        choices=choices,
+        right=table.whole("right", 0, len(choices) - 1),
+        because=table.inlines("because"),
+        attempt=_attempt(table.table("attempt"), runs) if "attempt" in table.raw else None,
+    )
+    table.require_nothing_else()
+    return made
+
+
+def _attempt(table: Table, runs: tuple[LessonRun, ...]) -> Attempt:
+    made = Attempt(
+        run=table.whole("run", 0, len(runs) - 1),
+        label=table.text("label"),
+        choices=table.mapping("choices"),
+    )
+    table.require_nothing_else()
+    each = made.choices.values()
+    if not 1 <= len(each) <= MAX_CHOICES or not all(isinstance(changes, dict) for changes in each):
+        words = f"it must name 1 to {MAX_CHOICES} choices, each with the fields that it changes"
+        table.refuse("choices", words)
+    for changes in each:
+        _check_config({**runs[made.run].config, **changes}, table, "choices")
+    return made
+
+
+def _check_config(raw: Mapping[str, Any], table: Table, key: str) -> None:
+    try:
+        config_module.parse(raw)
+    except ConfigError as error:
+        table.refuse(key, str(error))

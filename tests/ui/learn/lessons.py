@@ -1,0 +1,86 @@
+"""Short lessons for the tests: one with a choice, one with a curve to draw, one that is broken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+CHOICE = """\
+[prediction]
+question = "Which loss is lower?"
+choices = ["the first", "**neither**"]
+right = 1
+because = "Both see the same."
+"""
+CURVE = """\
+[prediction]
+question = "Draw the loss of the first run."
+curve = "loss"
+axis = "step"
+run = 0
+until = 80
+low = 0
+high = 4
+"""
+LESSON = """\
++++
+title = "TITLE"
+minutes = 1
+summary = "A test."
+
+[[runs]]
+name = "first"
+config = { model = "mlp", dataset = "digits", nproc_per_node = RANKS, device = "cpu", max_steps = 80 }
+
+[[runs]]
+name = "second"
+config = { model = "mlp", dataset = "digits", nproc_per_node = 1, device = "cpu", max_steps = 80 }
+
+PREDICTION
+[[pictures]]
+caption = "The losses."
+curve = "loss"
+marks = [{ x = 40, words = "half way" }]
+
+[[pictures]]
+caption = "Measured."
+numbers = ["num_steps", "global_batch", "samples", "loss", "validation", "took", "memory"]
+
+[[questions]]
+question = "Why?"
+choices = ["so", "not so"]
+right = 0
+because = "That is why."
+
+[[questions]]
+question = "And with another seed?"
+choices = ["the same", "another"]
+right = 1
+because = "It draws others."
+
+[questions.attempt]
+run = 1
+label = "Seed"
+choices = { "seed 1" = { seed = 1 } }
++++
+## Before
+Each [rank](term:rank) has a copy. <EVIL>
+
+## See
+- Look *here*.
+
+## Explain
+Because of `loss.backward()`.
+"""
+
+
+def write(folder: Path) -> Path:
+    """Write the lessons into a folder, and return it."""
+    folder.mkdir()
+    whole = LESSON.replace("<EVIL>", "2 < 3 & `<b>no tag</b>`")
+    chosen = whole.replace("PREDICTION", CHOICE).replace("RANKS", "2")
+    drawn = whole.replace("PREDICTION", CURVE)
+    (folder / "90-chosen.md").write_text(chosen.replace("TITLE", "To choose"))
+    (folder / "91-drawn.md").write_text(drawn.replace("TITLE", "To draw").replace("RANKS", "1"))
+    (folder / "92-large.md").write_text(drawn.replace("TITLE", "Too large").replace("RANKS", "900"))
+    (folder / "93-broken.md").write_text(chosen.replace("minutes = 1", "minutes = 0"))
+    return folder

@@ -1,0 +1,190 @@
+"""Lessons in a real browser, with real runs: predict, run, see, explain, check."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from tests.ui.conftest import Watched, kill_runs
+from tests.ui.learn import lessons
+from tools import page_driver
+from tools.page_driver import Server
+from trainers.contract.rundir import RunDirectory
+
+LOOKS = {"light": (1440, False), "dark": (1440, True), "phone": (390, False), "phone, dark": (390, True)}
+NAMES = """(chart) => {
+  const plot = chart.querySelector(".js-plotly-plot");
+  return plot && plot.data ? plot.data.map((trace) => `${trace.name}: ${trace.x.length > 1}`) : [];
+}"""
+
+
+@pytest.fixture(scope="module")
+def learn_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    runs_dir = tmp_path_factory.mktemp("learn") / "runs"
+    yield runs_dir
+    kill_runs(runs_dir)
+
+
+@pytest.fixture(scope="module")
+def server(learn_runs: Path) -> Iterator[Server]:
+    folder = lessons.write(learn_runs.parent / "lessons")
+    options = (page_driver.NO_STANDBY, "--lessons", str(folder))
+    with page_driver.serve(learn_runs, *options) as served:
+        yield served
+
+
+def part(page: Page, name: str) -> Locator:
+    return page.get_by_role("region", name=name)
+
+
+def expect_curves(page: Page, *names: str) -> None:
+    chart = page.locator('[data-chart="lesson-loss-step"]')
+    expect(chart.locator(".js-plotly-plot")).to_be_visible()
+    page.wait_for_function(
+        f"([chart, names]) => String(({NAMES})(chart)) === String(names)",
+        arg=[chart.element_handle(), [f"{name}: true" for name in names]],
+    )
+
+
+def runs_of(page: Page, name: str) -> Locator:
+    return part(page, name).locator(".ddp-lesson-run-row")
+
+
+def test_a_lesson_from_the_prediction_to_the_last_question(
+    server: Server, watched: Watched, learn_runs: Path
+) -> None:
+    page = watched.page
+    page.goto(f"{server.address}/learn")
+    faults = part(page, "Files that are no lesson")
+    expect(faults).to_contain_text("93-broken.md, line 3: minutes: it is 0, but allowed is")
+    page.get_by_role("link", name="To choose").click()
+    predict = part(page, "1. Predict")
+    expect(predict).to_contain_text("2 < 3 & <b>no tag</b>")
+    expect(part(page, "2. Run")).to_be_hidden()
+    lock = page.get_by_role("button", name="Lock my prediction")
+    expect(lock).to_be_disabled()
+    predict.get_by_label("the first").check()
+    lock.click()
+    expect(predict.get_by_label("neither")).to_be_disabled()
+    page.get_by_role("button", name="Start both runs").click()
+    expect(runs_of(page, "2. Run").first).to_contain_text(re.compile("running|finished"))
+    # Whoever leaves in the middle finds it where it was: the second run is started then.
+    page.reload()
+    expect(predict.get_by_label("the first")).to_be_checked()
+    for row in runs_of(page, "2. Run").all():
+        expect(row).to_contain_text("finished")
+        expect(row).to_contain_text("step 80 of 80")
+    expect(predict).to_contain_text("Something else happened than you predicted.")
+    expect(predict).to_contain_text("Both see the same.")
+    expect_curves(page, "first", "second")
+    expect(part(page, "2. Run").get_by_text("half way")).to_be_visible()
+    table = part(page, "2. Run").get_by_role("table")
+    expect(table.get_by_role("row", name="Global batch")).to_contain_text("12864")
+    expect(table).not_to_contain_text("–")
+    expect(part(page, "4. Explain")).to_contain_text("Because of loss.backward().")
+    check = part(page, "5. Check")
+    check.get_by_label("not so").check()
+    expect(check).to_contain_text("That is why.")
+    expect(check.get_by_role("radio", name="so the right answer", exact=True)).to_be_disabled()
+    # The other question waits for a run of one's own.
+    expect(check.get_by_label("another", exact=True)).to_be_disabled()
+    check.get_by_role("button", name="Run it").click()
+    expect(check.locator(".ddp-lesson-run-row")).to_contain_text("finished")
+    expect_curves(page, "first", "second", "seed 1")
+    check.get_by_label("another", exact=True).check()
+    expect(page.get_by_text("You have done this lesson.")).to_be_visible()
+    expect(page.get_by_role("link", name="Next lesson")).to_have_attribute(
+        "href", re.compile("lesson=drawn$")
+    )
+    runs = [RunDirectory(path) for path in sorted(learn_runs.glob("*/config.json"), key=str)]
+    assert len(runs) == 3
+    configs = [RunDirectory(run.path.parent).read_config() for run in runs]
+    assert sorted(config.name for config in configs) == [
+        "To choose: first",
+        "To choose: second",
+        "To choose: seed 1",
+    ]
+    page.get_by_role("link", name="All lessons").click()
+    expect(page.get_by_role("listitem").filter(has_text="To choose")).to_contain_text("1 min · done")
+    page.goto(f"{server.address}/runs")
+    expect(page.get_by_role("row").filter(has_text="To choose: seed 1")).to_contain_text("lesson")
+    page.goto(f"{server.address}/learn?lesson=chosen")
+    page.get_by_role("button", name="Do it again, delete its runs").click()
+    expect(page.get_by_role("button", name="Lock my prediction")).to_be_disabled()
+    assert not list(learn_runs.glob("*/config.json"))
+    assert watched.complaints == [] and watched.foreign_requests == []
+
+
+def test_a_curve_is_drawn_by_pointer_by_keys_and_as_numbers(server: Server, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{server.address}/learn?lesson=drawn")
+    lock = page.get_by_role("button", name="Lock my prediction")
+    expect(lock).to_be_disabled()
+    points = page.get_by_role("slider")
+    expect(points).to_have_count(9)
+    expect(points.first).to_have_attribute("aria-valuenow", "2")
+    first, last = points.first.bounding_box(), points.last.bounding_box()
+    assert first is not None and last is not None
+    # From the left edge down to the right one: what is passed lies on the line.
+    page.mouse.move(first["x"] + first["width"] / 2, first["y"] - 40)
+    page.mouse.down()
+    page.mouse.move(last["x"] + last["width"] / 2, last["y"] + 60)
+    page.mouse.up()
+    drawn = [float(point.get_attribute("aria-valuenow") or "nan") for point in points.all()]
+    assert drawn == sorted(drawn, reverse=True) and drawn[0] > 2.3 and drawn[-1] < 1.7
+    points.nth(8).focus()
+    page.keyboard.press("Home")
+    expect(points.nth(8)).to_have_attribute("aria-valuenow", "0")
+    page.keyboard.press("ArrowUp")
+    expect(points.nth(8)).to_have_attribute("aria-valuenow", "0.1")
+    page.get_by_text("As numbers").click()
+    field = page.get_by_role("spinbutton", name="training loss at optimizer step 0")
+    field.fill("17")
+    field.press("Tab")
+    expect(points.first).to_have_attribute("aria-valuenow", "4")
+    lock.click()
+    expect(field).to_be_disabled()
+    points.first.dispatch_event("keydown", {"key": "ArrowDown"})
+    expect(points.first).to_have_attribute("aria-valuenow", "4")
+    page.get_by_role("button", name="Start both runs").click()
+    expect(part(page, "1. Predict")).to_contain_text(re.compile(r"your curve is [\d.]+ away on average"))
+    expect_curves(page, "first", "second", "your prediction")
+    assert watched.complaints == []
+
+
+def test_what_cannot_be_run_here_is_said_before_the_prediction(server: Server, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{server.address}/learn?lesson=large")
+    expect(part(page, "1. Predict")).to_contain_text("This lesson cannot be run on this machine now:")
+    expect(part(page, "1. Predict")).to_contain_text("first: nproc_per_node is 900")
+    page.get_by_role("slider").first.focus()
+    page.keyboard.press("ArrowUp")
+    page.get_by_role("button", name="Lock my prediction").click()
+    expect(page.get_by_role("button", name="Start both runs")).to_be_disabled()
+    assert watched.complaints == []
+
+
+def test_a_lesson_that_is_not_there_is_named(server: Server, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{server.address}/learn?lesson=nonsense")
+    expect(page.get_by_text("there is no lesson 'nonsense'")).to_be_visible()
+    page.get_by_role("link", name="All lessons").click()
+    expect(page.get_by_role("link", name="To draw")).to_be_visible()
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_everybody_can_use_it(browser: Browser, server: Server, look: str) -> None:
+    width, dark = LOOKS[look]
+    page = page_driver.open_page(browser, f"{server.address}/learn", width=width, dark=dark)
+    for address in ("learn", "learn?lesson=global-batch", "learn?lesson=drawn"):
+        page.goto(f"{server.address}/{address}")
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        found = Axe().run(page).response["violations"]
+        assert [each["id"] for each in found] == [], address
+        assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), address
+    page.close()

@@ -1,0 +1,167 @@
+"""A lesson's file becomes a lesson, or its fault is said with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ddp_gui.learn import lesson_file
+from ddp_gui.learn.head import LessonError
+from ddp_gui.learn.lesson import Choice, DrawnCurve
+from tests.unit.ddp_gui.learn.lessons import LESSON, changed, line_of
+
+pytestmark = pytest.mark.unit
+DRAWN = """\
+[prediction]
+question = "Draw it."
+curve = "loss"
+axis = "samples"
+run = 1
+until = 1000
+low = 0
+high = 2.5
+"""
+CHOSEN = LESSON[LESSON.index("[prediction]") : LESSON.index("\n[[pictures]]")]
+
+
+def test_a_whole_lesson_is_read() -> None:
+    lesson = lesson_file.parse("one-and-two", LESSON)
+    assert (lesson.title, lesson.minutes, [run.name for run in lesson.runs]) == (
+        "One and two",
+        5,
+        ["one rank", "two ranks"],
+    )
+    assert lesson.runs[1].config["nproc_per_node"] == 2
+    assert isinstance(lesson.prediction, Choice) and lesson.prediction.right == 1
+    assert lesson.prediction.choices == (["the first"], [["b", ["neither"]]])
+    first, second = lesson.pictures
+    assert (first.curve, first.axis, first.marks[0].words) == ("loss", "samples", "here they part")
+    assert second.numbers == ("loss", "took")
+    assert lesson.questions[0].attempt is None
+    assert lesson.questions[0].because == ["The ", ["term", "all-reduce", ["all-reduce"]], " averages."]
+    attempt = lesson.questions[1].attempt
+    assert attempt is not None and attempt.choices["seed 2"] == {"seed": 2}
+    assert lesson.before == [["p", ["Two ranks share a ", ["term", "global batch", ["batch"]], "."]]]
+    assert lesson.see == [["ul", [[["p", ["Look here."]]]]]]
+    assert lesson.explain == [["p", ["Because of ", ["code", "loss.backward()"], "."]]]
+
+
+def test_a_curve_can_be_predicted() -> None:
+    lesson = lesson_file.parse("drawn", changed(CHOSEN, DRAWN))
+    assert isinstance(lesson.prediction, DrawnCurve)
+    assert (lesson.prediction.run, lesson.prediction.until, lesson.prediction.high) == (1, 1000.0, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "at", "words"),
+    [
+        ('title = "One and two"\n', "", "+++", "title: it is missing"),
+        ("minutes = 5", "minutes = 0", "minutes", "minutes: it is 0, but allowed is: a whole number from 1"),
+        ("minutes = 5", "minutes = true", "minutes", "minutes: it is True"),
+        ("minutes = 5", "minutes = ", "minutes", "the head is no TOML"),
+        ("minutes = 5", "minuets = 5", "+++", "minutes: it is missing"),
+        ('summary = "', 'sumary = "a"\nsummary = "', "sumary", "sumary: there is no such key here"),
+        ('name = "two ranks"', 'name = ""', 'name = ""', "name: it is '', but allowed is: a text"),
+        (
+            "nproc_per_node = 2",
+            "nproc_per_nod = 2",
+            'config = { model = "mlp", dataset = "digits", nproc_per_nod ',
+            "config: nproc_per_nod is 2, but allowed is: no field of this name",
+        ),
+        (
+            'right = 1\nbecause = "Both',
+            'right = 2\nbecause = "Both',
+            "right = 2",
+            "right: it is 2, but allowed is: a whole number from 0 to 1",
+        ),
+        (
+            'choices = ["so", "not so"]',
+            'choices = ["so"]',
+            'choices = ["so"]',
+            "choices: there must be 2 to 6 texts",
+        ),
+        (
+            '"The [all-reduce](term:all-reduce) averages."',
+            '"The [sum](term:nonsense) averages."',
+            'because = "The [sum]',
+            "because: the glossary has no term 'nonsense'",
+        ),
+        (
+            '"It draws others."',
+            '"<b>bold</b>"',
+            'because = "<b>',
+            "because: there is a part of the kind 'html inline'",
+        ),
+        (
+            'numbers = ["loss", "took"]',
+            'numbers = ["luck"]',
+            "numbers",
+            "numbers: it is ['luck'], but allowed is: some of loss",
+        ),
+        (
+            'axis = "samples"',
+            'axis = "colour"',
+            "axis",
+            "axis: it is 'colour', but allowed is: one of step, samples, time",
+        ),
+        ("x = 100", 'x = "a"', 'x = "a"', "x: it is 'a', but allowed is: a number"),
+        ("{ seed = 1 }", "{ seed = -1 }", 'choices = { "seed 1"', "choices: seed is -1"),
+        ("run = 1\n", "run = 2\n", "run = 2", "run: it is 2, but allowed is: a whole number from 0 to 1"),
+        ("## See\n", "## Look\n", "## Look", "a heading is '## Look', but allowed are, once each: ## Before"),
+        ("## Explain\n\nBecause of `loss.backward()`.\n", "", "## See", "the part ## Explain is missing"),
+        ("## Before\n", "Hello.\n\n## Before\n", "Hello.", "text stands before the heading ## Before"),
+        (
+            "Two ranks share",
+            "<script>alert(1)</script>\n\nTwo ranks share",
+            "<script>",
+            "there is a part of the kind 'html block'",
+        ),
+        (
+            "Two ranks share",
+            "![](http://x.org/a.png) share",
+            "![](http",
+            "there is a part of the kind 'image'",
+        ),
+        (
+            "- Look here.",
+            "- Look [here](term:global batch).",
+            "- Look [",
+            "a link is written wrongly",
+        ),
+        (
+            "- Look here.",
+            "- Look.\n- [there](javascript:alert(1))",
+            "- [there]",
+            "a link goes to 'javascript:alert(1)'",
+        ),
+    ],
+)
+def test_whatever_is_wrong_is_said_with_its_line(old: str, new: str, at: str, words: str) -> None:
+    text = changed(old, new)
+    with pytest.raises(LessonError) as refused:
+        lesson_file.parse("broken", text)
+    assert words in str(refused.value)
+    assert refused.value.line == line_of(at, text), str(refused.value)
+
+
+def test_the_line_of_a_file_that_is_no_text_is_said_and_a_huge_one_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "01-bytes.md"
+    path.write_bytes(b"+++\ntitle = '\xff'\n+++\n")
+    with pytest.raises(LessonError, match=r"line 2: the file is no text in UTF-8"):
+        lesson_file.read(path)
+    path.write_bytes(b"+++\n" + b"#" * lesson_file.MAX_BYTES)
+    with pytest.raises(LessonError, match=r"line 1: the file has more than 200,000 bytes"):
+        lesson_file.read(path)
+
+
+@pytest.mark.parametrize(
+    ("file", "name"), [("04-global-batch.md", "global-batch"), ("mine.md", "mine"), ("7 seeds.md", "seeds")]
+)
+def test_a_lesson_is_called_as_its_file_without_the_number(file: str, name: str) -> None:
+    assert lesson_file.name_of(Path(file)) == name
+
+
+def test_a_name_that_is_no_part_of_an_address_is_refused() -> None:
+    with pytest.raises(LessonError, match="allowed are: small letters"):
+        lesson_file.parse("What? Why!", LESSON)
