@@ -15,7 +15,7 @@ def mount_small_disk(stack: contextlib.ExitStack, folder: Path) -> None:
     place = folder / SMALL_DISK
     place.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK_MB}m", "tmpfs", place], check=True)
-    stack.callback(subprocess.run, ["umount", "--lazy", place], check=True)
+    stack.callback(lambda: subprocess.run(["umount", "--lazy", place], check=True))
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.cluster.disk import SMALL_DISK, mount_small_disk
@@ -125,7 +126,7 @@ def ssh_hosts(folder: Path) -> Iterator[SshHosts]:
             folder=folder,
         )
         for host in made.hosts:
-            wait_until(f"sshd on {host.name}", lambda host=host: _answers(hosts, host), UP_S)
+            wait_until(f"sshd on {host.name}", partial(_answers, hosts, host), UP_S)
         yield hosts
 
 
