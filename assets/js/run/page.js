@@ -12,6 +12,7 @@ import { Header } from "./head/header.js";
 import { CheckpointTable, EventList } from "./history.js";
 import { InsightStrip } from "./insights.js";
 import { LogPanel } from "./logs.js";
+import { LookCloser } from "./closer/look_closer.js";
 import { nodeRows, openAtFirst } from "./nodes.js";
 import { MemoryPanel } from "./memory.js";
 import { address, fetchJson, runAddress } from "../shared/net.js";
@@ -106,6 +107,7 @@ class RunPage {
     this.confusion = new ConfusionPanel();
     this.checkpoints = new CheckpointTable(runId, summary, look);
     this.events = new EventList();
+    this.closer = new LookCloser(runId, summary);
     this.logs = new LogPanel(runId, summary);
     this.command = new CommandPanel(summary);
     this.command.element.append(new ElsewherePanel(runId).element);
@@ -156,6 +158,7 @@ class RunPage {
         ),
       ),
       el("div", { class: "ddp-pair" }, this.checkpoints.element, this.events.element),
+      this.closer.element,
       this.logs.element,
       new ConfigurationPanel(runId).element,
       this.command.element,
@@ -211,6 +214,7 @@ class RunPage {
     letTake(this.checkpoints, (card) => card.update(payload.checkpoints, head.state, best));
     letTake(this.events, (card) => card.update(payload.marks, payload.type === "snapshot"));
     letTake(this.command, (card) => card.update(payload.checkpoints, head));
+    letTake(this.closer, (card) => card.update(payload));
     letTake(this.logs, (card) => card.noteMarks(payload.marks));
     if (this.board.traces.isTooLong()) this.stream.refresh();
   }
@@ -253,6 +257,7 @@ class RunPage {
     this.tab?.close();
     this.stream.close();
     this.board.close();
+    this.closer.close();
     this.logs.close();
   }
 }
