@@ -123,6 +123,7 @@ def build_job(
             _rehearse(config, strategy, objective, train, world)
         progress = checkpointer.load(resume_step)
     return Job(
+        run=run,
         config=config,
         world=world,
         spec=spec,

@@ -14,6 +14,7 @@ from trainers.checkpoint.save_and_restore import Checkpointer, CheckpointError, 
 from trainers.checkpoint.step_start import StepStart
 from trainers.contract.commands import Command
 from trainers.contract.config import Config
+from trainers.contract.rundir import RunDirectory
 from trainers.data.dataset import DataSpec, Split
 from trainers.data.loading import Batch, Loader
 from trainers.engines.heartbeats import beats
@@ -39,6 +40,7 @@ LONGEST_CLASS_NAME = 40
 class Job:
     """One rank's part of a run."""
 
+    run: RunDirectory
     config: Config
     world: World
     spec: DataSpec

@@ -107,6 +107,7 @@ _ESSENTIAL: Mapping[str, Mapping[str, Check]] = {
     "warning": _WORDS,
     "error": _WORDS,
     "sample": {"step": _is_count},
+    "recording": {"step": _is_step, "num_steps": _is_count},
 }
 # Not every version writes these; where one is there, it is of this kind, whatever the event's.
 _FURTHER: Mapping[str, Check] = {

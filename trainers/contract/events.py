@@ -54,6 +54,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "warning": ("code", "message", "hint", "rank", "traceback"),
     "error": ("code", "message", "hint", "rank", "traceback"),
     "sample": ("step", "type", "content"),
+    "recording": ("step", "num_steps", "path", "size_bytes", "duration_s"),
 }
 DEVICE_FIELDS = (
     "rank", "node", "kind", "index", "name", "utilization_percent", "memory_used_bytes",
