@@ -1,6 +1,8 @@
 // "Look closer": instruments that show what happens inside a step, each in a fold of its own.
 
 import { el, guarded, section, show } from "../../shared/dom.js";
+import { makeAllReduceTheatre } from "./all_reduce_theatre.js";
+import { makeStepTheatre } from "./step_theatre.js";
 
 /**
  * One instrument of a run.
@@ -15,7 +17,7 @@ import { el, guarded, section, show } from "../../shared/dom.js";
  */
 
 /** @type {((runId: string, summary: any) => Instrument)[]} in the order of the page */
-const MAKERS = [];
+const MAKERS = [makeStepTheatre, makeAllReduceTheatre];
 
 export class LookCloser {
   constructor(runId, summary) {
