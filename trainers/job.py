@@ -14,6 +14,7 @@ from trainers.checkpoint.save_and_restore import Checkpointer, CheckpointError, 
 from trainers.checkpoint.step_start import StepStart
 from trainers.contract.commands import Command
 from trainers.contract.config import Config
+from trainers.contract.rundir import RunDirectory
 from trainers.data.dataset import DataSpec, Split
 from trainers.data.loading import Batch, Loader
 from trainers.engines.heartbeats import beats
@@ -44,6 +45,7 @@ class Job:
         num_shards: over how many replicas each epoch's samples are dealt.
     """
 
+    run: RunDirectory
     config: Config
     world: World
     spec: DataSpec

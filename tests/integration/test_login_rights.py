@@ -61,6 +61,7 @@ ENDPOINTS: dict[str, tuple[str, Any]] = {
     "run_status": ("see", lambda run_id: [run_id]),
     "stop_run": ("change", lambda run_id: [run_id, True]),
     "checkpoint_run": ("change", lambda run_id: [run_id]),
+    "record_steps": ("change", lambda run_id: [run_id, 3]),
     "pause_run": ("change", lambda run_id: [run_id]),
     "set_learning_rate": ("change", lambda run_id: [run_id, 0.1]),
     "resume_run": ("change", lambda run_id: [run_id, None, None, "keep"]),
@@ -103,6 +104,9 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/live/runs/{run_id}/log/{source}": ("see", ""),
     "/live/runs/{run_id}/log/{source}/search": ("see", "?words=a"),
     "/live/runs/{run_id}/checkpoints/{step}/download": ("see", ""),
+    "/live/runs/{run_id}/recordings": ("see", ""),
+    "/live/runs/{run_id}/recordings/{step}": ("see", ""),
+    "/live/runs/{run_id}/recordings/{step}/trace.json": ("see", ""),
     "/live/runs/{run_id}/elsewhere": ("see", ""),
     "/live/runs/{run_id}/elsewhere/{target}": ("see", ""),
 }
@@ -223,7 +227,7 @@ def test_a_route_about_a_run_hides_what_is_not_shown(page: Page, path: str) -> N
         return page.browsers[person.name].get(whole)
 
     page.see_all(True)
-    expected = 404 if "checkpoints" in path else 200  # the run has no checkpoint
+    expected = 404 if "{step}" in path else 200  # the run has no checkpoint and no recording
     assert get(BOB, page.anns.run_id).status_code == expected
     page.see_all(False)
     for person in (ANN, EVE):

@@ -12,6 +12,8 @@ from typing import Any, ClassVar
 
 from trainers.contract import config
 
+MOST_RECORDED_STEPS = 20
+
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
@@ -23,6 +25,7 @@ class Command:
     name: str
     save: bool = True
     learning_rate: float = 0.0
+    num_steps: int = 0
     id: str = ""
     why: str = ""
 
@@ -63,7 +66,30 @@ class PositiveNumber:
         return float(getattr(config.parse({self.name: value}), self.name))
 
 
-Argument = Switch | PositiveNumber
+@dataclass(frozen=True, kw_only=True)
+class WholeNumber:
+    """An argument that counts something, from 1 to `most`."""
+
+    name: str
+    default: int
+    most: int
+    kind: ClassVar[type] = int
+
+    def read(self, raw: Mapping[str, Any]) -> int:
+        return self.checked(raw.get(self.name, self.default))
+
+    def checked(self, value: Any) -> int:
+        is_whole = (
+            isinstance(value, int | float) and not isinstance(value, bool) and float(value).is_integer()
+        )
+        if not is_whole or not 1 <= value <= self.most:
+            raise ValueError(
+                f"{self.name} is {value!r}, but allowed is: a whole number from 1 to {self.most}"
+            )
+        return int(value)
+
+
+Argument = Switch | PositiveNumber | WholeNumber
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +139,14 @@ COMMANDS: dict[str, Definition] = {
             answer="Setting the learning rate to {learning_rate:g}.",
         ),
     ),
+    "record": Definition(
+        arguments=(WholeNumber(name="num_steps", default=3, most=MOST_RECORDED_STEPS),),
+        endpoint=Endpoint(
+            name="record_steps",
+            help="Ask a run to record some of its steps on all ranks, part by part.",
+            answer="Recording starts at the next step that all ranks agree on; steps asked for: {num_steps}.",
+        ),
+    ),
 }
 COMMAND_NAMES: tuple[str, ...] = tuple(COMMANDS)
 _ARGUMENTS = {argument.name: argument for each in COMMANDS.values() for argument in each.arguments}
@@ -146,6 +180,5 @@ def from_numbers(numbers: Sequence[float]) -> Command | None:
     if number == 0:
         return None
     given = dict(zip(_ARGUMENTS, values, strict=True))
-    switches = {name: bool(given[name]) for name, each in _ARGUMENTS.items() if isinstance(each, Switch)}
-    arguments: dict[str, Any] = given | switches
+    arguments: dict[str, Any] = {name: each.kind(given[name]) for name, each in _ARGUMENTS.items()}
     return Command(name=COMMAND_NAMES[int(number) - 1], **arguments)

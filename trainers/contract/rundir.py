@@ -54,6 +54,7 @@ class RunDirectory:
         self.commands = path / "commands.jsonl"
         self.logs = path / "logs"
         self.checkpoints = path / "checkpoints"
+        self.recordings = path / "recordings"
         self.lock = path / "run.lock"
         self.queued = path / "queued.json"
         self.granted = path / "granted.json"

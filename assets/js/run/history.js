@@ -185,6 +185,17 @@ function describe(mark) {
     const saved = `Checkpoint at step ${count(mark.step)}, ${why}: ${bytes(mark.size_bytes)}, training paused for ${shortTime(mark.stall_s)}.`;
     return ["save", `${saved}${removedWords(mark.removed ?? [])}`];
   }
+  if (mark.kind === "recording") {
+    const last = mark.step + mark.num_steps - 1;
+    const which =
+      mark.num_steps === 1
+        ? `Step ${count(mark.step)} was`
+        : `Steps ${count(mark.step)} to ${count(last)} were`;
+    return [
+      "flag",
+      `${which} recorded: ${bytes(mark.size_bytes)}, in ${shortTime(mark.duration_s)}. See Look closer.`,
+    ];
+  }
   if (mark.kind === "command") {
     return [
       mark.accepted ? "flag" : "cross",

@@ -2,6 +2,8 @@
 
 import { fingerprints } from "./fingerprints.js";
 import { el, guarded, section, show } from "../../shared/dom.js";
+import { makeAllReduceTheatre } from "./all_reduce_theatre.js";
+import { makeStepTheatre } from "./step_theatre.js";
 
 /**
  * One instrument of a run.
@@ -16,7 +18,7 @@ import { el, guarded, section, show } from "../../shared/dom.js";
  */
 
 /** @type {((runId: string, summary: any) => Instrument)[]} in the order of the page */
-const MAKERS = [fingerprints];
+const MAKERS = [makeStepTheatre, makeAllReduceTheatre, fingerprints];
 
 export class LookCloser {
   constructor(runId, summary) {
