@@ -78,6 +78,14 @@ class Job:
             ),
             "class_names": self._class_names(),
             "all_reduce": self.strategy.all_reduce,
+            "dealing": {
+                "step": progress.step,
+                "epoch": progress.epoch,
+                "samples_in_epoch": progress.samples_in_epoch,
+                "batch_size": self.config.batch_size,
+                "num_accumulated": self.config.gradient_accumulation_steps,
+                "num_replicas": self.strategy.num_replicas,
+            },
         }
 
     def _class_names(self) -> list[str] | None:
