@@ -31,7 +31,7 @@ def spans(marks: Iterable[Event]) -> list[Slowed]:
         found = [_ended(each, step) if each.rank == rank else each for each in found]
         if isinstance(rank, int) and delay_ms:
             found.append(Slowed(rank=rank, delay_ms=int(delay_ms), after_step=step))
-    return found
+    return [each for each in found if each.until_step is None or each.until_step > each.after_step]
 
 
 def _ended(span: Slowed, step: int) -> Slowed:
