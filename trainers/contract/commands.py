@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 from trainers.contract import config
 
 MOST_RECORDED_STEPS = 20
+MOST_RANKS = 2**20
+MOST_DELAY_MS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +28,8 @@ class Command:
     save: bool = True
     learning_rate: float = 0.0
     num_steps: int = 0
+    rank: int = 0
+    delay_ms: int = 0
     id: str = ""
     why: str = ""
 
@@ -68,24 +72,22 @@ class PositiveNumber:
 
 @dataclass(frozen=True, kw_only=True)
 class WholeNumber:
-    """An argument that counts something, from 1 to `most`."""
+    """An argument that is a whole number from `least` to `most`; without a default it must be given."""
 
     name: str
-    default: int
     most: int
+    least: int = 1
+    default: int | None = None
     kind: ClassVar[type] = int
 
     def read(self, raw: Mapping[str, Any]) -> int:
         return self.checked(raw.get(self.name, self.default))
 
     def checked(self, value: Any) -> int:
-        is_whole = (
-            isinstance(value, int | float) and not isinstance(value, bool) and float(value).is_integer()
-        )
-        if not is_whole or not 1 <= value <= self.most:
-            raise ValueError(
-                f"{self.name} is {value!r}, but allowed is: a whole number from 1 to {self.most}"
-            )
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not float(value).is_integer() or not self.least <= value <= self.most:
+            allowed = f"a whole number from {self.least:,} to {self.most:,}"
+            raise ValueError(f"{self.name} is {value!r}, but allowed is: {allowed}")
         return int(value)
 
 
@@ -147,6 +149,17 @@ COMMANDS: dict[str, Definition] = {
             answer="Recording starts at the next step that all ranks agree on; steps asked for: {num_steps}.",
         ),
     ),
+    "slow_rank": Definition(
+        arguments=(
+            WholeNumber(name="rank", least=0, most=MOST_RANKS),
+            WholeNumber(name="delay_ms", least=0, most=MOST_DELAY_MS),
+        ),
+        endpoint=Endpoint(
+            name="slow_rank",
+            help="Let a rank of a live run sleep so long in each step, to see who waits; 0 takes it back.",
+            answer="Rank {rank} is to sleep {delay_ms} ms in each step.",
+        ),
+    ),
 }
 COMMAND_NAMES: tuple[str, ...] = tuple(COMMANDS)
 _ARGUMENTS = {argument.name: argument for each in COMMANDS.values() for argument in each.arguments}
@@ -164,6 +177,11 @@ def parse(raw: Any) -> Command:
         raise ValueError(f"no command is called {name!r}; there are {', '.join(COMMAND_NAMES)}")
     arguments: dict[str, Any] = {each.name: each.read(raw) for each in COMMANDS[name].arguments}
     return Command(name=name, id=str(raw["id"]), why=str(raw.get("why", "")), **arguments)
+
+
+def arguments_of(command: Command) -> dict[str, Any]:
+    """Return what a command was given, by the names of its arguments."""
+    return {each.name: getattr(command, each.name) for each in COMMANDS[command.name].arguments}
 
 
 def to_numbers(command: Command | None) -> list[float]:
