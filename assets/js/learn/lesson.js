@@ -10,7 +10,7 @@ import { LessonRun } from "./lesson_run.js";
 import { CurvePicture, NumberPicture } from "./pictures.js";
 import { Prediction } from "./prediction.js";
 import { forgetProgress, keepProgress, progressOf } from "./progress.js";
-import { Foot } from "./foot.js";
+import { Foot, lessonPage } from "./foot.js";
 import { Question } from "./questions.js";
 import { blocks } from "./text.js";
 import { STAGES, Way } from "./way.js";
@@ -186,7 +186,16 @@ export class LessonView {
     if (!this.isClosed) this.update();
   }
 
+  /** Takes the runs that another page of the same person has started; tells whether there were any. */
+  adopt() {
+    const news = this.runs.filter(({ runId, index }) => runId === null && this.progress.runs[index]);
+    for (const run of news) run.started(this.progress.runs[run.index]);
+    return news.length > 0;
+  }
+
   async startOne(run) {
+    this.keep();
+    if (this.adopt()) return;
     this.isStarting = true;
     try {
       const { run_id: runId } = await callEndpoint(
@@ -259,12 +268,12 @@ export class LessonView {
     const runIds = this.allRuns.filter((run) => run.runId !== null && !run.isGone).map((run) => run.runId);
     try {
       if (withRuns && runIds.length > 0) await callEndpoint("delete_runs", runIds);
+      await forgetProgress(this.lesson.name);
     } catch (error) {
       complain(error.message);
       return;
     }
-    forgetProgress(this.lesson.name);
-    window.location.reload();
+    window.location.assign(lessonPage(this.lesson.name));
   }
 
   keep() {
