@@ -29,6 +29,17 @@ export function nothing() {
 }
 
 /**
+ * Whether one page knows of something that another does not: a start, a lock, an answer, a lesson begun anew.
+ * @param {Progress} one
+ * @param {Progress} other
+ */
+export function isAhead(one, other) {
+  if (one.round !== other.round) return one.round > other.round;
+  const numAnswers = Object.keys(one.answers).length - Object.keys(other.answers).length;
+  return (one.isLocked && !other.isLocked) || (one.isStarted && !other.isStarted) || numAnswers > 0;
+}
+
+/**
  * What holds after a page has told: the newer wins, and no started run is lost. What is told of an earlier round is
  * out of date.
  * @param {Progress} known

@@ -9,7 +9,7 @@ import { complain } from "../shared/toast.js";
 import { LessonRun } from "./lesson_run.js";
 import { CurvePicture, NumberPicture } from "./pictures.js";
 import { Prediction } from "./prediction.js";
-import { forgetProgress, keepProgress, progressOf } from "./progress.js";
+import { forgetProgress, keepProgress, oneAtATime, progressOf } from "./progress.js";
 import { Foot, lessonPage } from "./foot.js";
 import { Question } from "./questions.js";
 import { blocks } from "./text.js";
@@ -194,9 +194,15 @@ export class LessonView {
   }
 
   async startOne(run) {
+    this.isStarting = true;
+    await oneAtATime(() => this.startUnlessStarted(run));
+    this.isStarting = false;
+    this.keep();
+  }
+
+  async startUnlessStarted(run) {
     this.keep();
     if (this.adopt()) return;
-    this.isStarting = true;
     try {
       const { run_id: runId } = await callEndpoint(
         "start_lesson_run",
@@ -211,7 +217,6 @@ export class LessonView {
       this.progress.isStarted = false;
       complain(error.message);
     }
-    this.isStarting = false;
     this.keep();
   }
 

@@ -8,7 +8,7 @@ import { joinedPoll } from "./polls/followed.js";
 import { LessonTogether } from "./polls/together.js";
 import { PollTools } from "./polls/tools.js";
 import { PollView } from "./polls/view.js";
-import { progressOf, progressWords, readProgress } from "./progress.js";
+import { progressOf, progressWords, readProgress, watchProgress } from "./progress.js";
 
 /** Fills an element with the lessons; returns a function that ends it. */
 export function mountLearn(root) {
@@ -45,15 +45,28 @@ async function viewOf(name, pollId, isProjector) {
   const [found] = await Promise.all([fetchJson(address(where)), readProgress()]);
   if (name === null) return new ListView(found);
   const poll = await joinedPoll(name, pollId);
-  return poll ? new LessonTogether(found, poll) : withPolls(new LessonView(found), name);
+  const view = poll ? new LessonTogether(found, poll) : withPolls(new LessonView(found), name);
+  return withNews(view, name);
 }
 
 /** Adds to a lesson the polls on it. */
 function withPolls(view, name) {
   const tools = new PollTools(name);
   view.element.firstElementChild.append(tools.element);
+  return alsoClosing(view, () => tools.close());
+}
+
+/** Reads a lesson anew when the same person has gone on with it elsewhere. */
+function withNews(view, name) {
+  return alsoClosing(
+    view,
+    watchProgress(name, view.progress, () => window.location.reload()),
+  );
+}
+
+function alsoClosing(view, end) {
   const close = () => view.close();
-  return { element: view.element, close: () => [tools.close(), close()] };
+  return { element: view.element, progress: view.progress, close: () => [end(), close()] };
 }
 
 class ListView {

@@ -4,7 +4,7 @@
 import { person } from "../auth/person.js";
 import { prefer, preference } from "../shared/prefs.js";
 import { forgetOfAccount, keepWithAccount, ofAccount } from "./account.js";
-import { joined, nothing } from "./joining.js";
+import { isAhead, joined, nothing } from "./joining.js";
 
 /** @typedef {import("./joining.js").Progress} Progress */
 
@@ -55,6 +55,39 @@ export async function forgetProgress(name, poll = null) {
     known[name] = anew;
   } else prefer(key(name), anew);
   return structuredClone(anew);
+}
+
+/**
+ * Does something that the other pages of this browser do not do at the same time, where browsers can tell.
+ * @param {() => Promise<void>} action
+ */
+export async function oneAtATime(action) {
+  await (navigator.locks ? navigator.locks.request("ddp-lesson", action) : action());
+}
+
+/**
+ * Calls `onNews` when another page, or another device, is ahead of this one; returns a function that ends it.
+ * @param {string} name
+ * @param {Progress} progress as this page knows it
+ * @param {() => void} onNews
+ */
+export function watchProgress(name, progress, onNews) {
+  const look = () => isAhead(progressOf(name), progress) && onNews();
+  const inBrowser = (event) => event.key?.endsWith(key(name)) && look();
+  const onVisible = async () => {
+    if (document.visibilityState !== "visible" || !known) return;
+    // What this page has not told yet is the newer.
+    const found = (await ofAccount())[name];
+    if (found && known) known[name] = joined(found, progressOf(name));
+    look();
+  };
+  const seen = () => onVisible().catch(() => {}); // it is asked again when the page is seen the next time
+  window.addEventListener("storage", inBrowser);
+  document.addEventListener("visibilitychange", seen);
+  return () => {
+    window.removeEventListener("storage", inBrowser);
+    document.removeEventListener("visibilitychange", seen);
+  };
 }
 
 /**

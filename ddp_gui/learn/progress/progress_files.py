@@ -18,9 +18,9 @@ from trainers.files import private_files
 from trainers.files.json_files import read_json, write_json_atomically
 
 FOLDER = "progress"
-# Of what lessons somebody's file may tell; those that they have been at least recently are forgotten first.
+# Of what lessons somebody's file may tell; what was touched least recently is forgotten first.
 MAX_LESSONS = 300
-# Whoever draws a curve is told of once a second.
+# A page tells of a curve that is drawn once a second.
 MOST_CHANGES = 120
 # When each of these was first so, for the teacher's table; the page's clock, not the browser's.
 TIMES = {"isLocked": "predicted_unix_s", "isStarted": "started_unix_s", "isDone": "done_unix_s"}
@@ -58,7 +58,7 @@ class ProgressFiles:
             known = lessons.pop(lesson, {"progress": record.nothing(), "times": {}})
             joined = record.joined(known["progress"], checked)
             lessons[lesson] = {"progress": joined, "times": _times(known, joined)}
-            for oldest in list(lessons)[: len(lessons) - MAX_LESSONS]:
+            for oldest in list(lessons)[: max(0, len(lessons) - MAX_LESSONS)]:
                 del lessons[oldest]
             private_files.make_folder(self._folder.parent)
             private_files.make_folder(self._folder)

@@ -7,6 +7,7 @@ import { complain } from "../../shared/toast.js";
 import { forgetProgress, keepProgress, progressOf } from "../progress.js";
 import { PollFeed, pollAddress } from "./feed.js";
 
+const SENT = "Your prediction is in. The poll is still open for the others.";
 const WORDS = {
   open: "Predict, then lock your prediction: the class predicts together.",
   closed: "The poll is closed. The runs are started for everybody in a moment.",
@@ -82,6 +83,7 @@ export class FollowedPoll {
     if (this.state.state !== "open") return true;
     try {
       await callEndpoint("answer_poll", this.about.poll_id, prediction, "");
+      this.update({ mine: prediction });
       return true;
     } catch (error) {
       complain(error.message);
@@ -91,8 +93,9 @@ export class FollowedPoll {
 
   update(state) {
     this.state = { ...this.state, ...state };
-    const { num_answers: count, trouble } = this.state;
-    setText(this.words, WORDS[this.state.state]);
+    const { num_answers: count, trouble, mine } = this.state;
+    const isIn = this.state.state === "open" && mine !== null;
+    setText(this.words, isIn ? SENT : WORDS[this.state.state]);
     setText(this.count, `${count} ${count === 1 ? "prediction" : "predictions"}`);
     setText(this.trouble, trouble);
     show(this.trouble, Boolean(trouble));

@@ -96,7 +96,7 @@ class PhoneView {
     const { question } = await fetchJson(pollAddress(this.poll.poll_id));
     this.prediction.about.right = question.right;
     if (this.kept.isLocked) this.prediction.reveal(null);
-    else this.prediction.choices.reveal(question.right, null);
+    else this.prediction.choices?.reveal(question.right, null);
   }
 
   heard(error) {

@@ -1,27 +1,33 @@
 // The address of a poll for phones, as a QR code and in letters; or why phones cannot reach it.
 
 import { el, svg } from "../../shared/dom.js";
-import { fetchJson } from "../../shared/net.js";
+import { address, fetchJson } from "../../shared/net.js";
 import { pollAddress } from "./feed.js";
 
 // What readers need around a code, in modules.
 const QUIET = 4;
 
-/** Returns an element that fills itself. */
-export function joinCard(pollId) {
-  const box = el("div", { class: "ddp-poll-join" }, el("p", { class: "ddp-hint" }, "Making the code …"));
+/** Returns an element that fills itself; a class that logs in needs no code. */
+export function joinCard(pollId, { hasLogin, isProjector }) {
+  const box = el("div", { class: "ddp-poll-join" });
+  const here = hasLogin
+    ? el("p", {}, "Log in, open Learn, and press Join.")
+    : el("a", { href: address(`poll?id=${encodeURIComponent(pollId)}`) }, "Answer in this browser");
+  if (hasLogin) box.append(here);
   fetchJson(pollAddress(pollId, "qr")).then(
-    ({ address, problem, rows }) => {
-      if (address === null) box.replaceChildren(el("p", { class: "ddp-connection" }, problem));
-      else {
-        box.replaceChildren(
-          ...(rows.length > 0 ? [code(rows)] : []),
-          el("p", {}, "Open this on your phone:"),
-          el("a", { href: address, class: "ddp-poll-address" }, address),
+    ({ address: url, problem, rows }) => {
+      if (url !== null) {
+        if (rows.length > 0) box.append(code(rows));
+        box.append(
+          el("p", {}, "On a phone, open"),
+          el("a", { href: url, class: "ddp-poll-address" }, url.replace(/^http:\/\//, "")),
         );
+      } else if (!hasLogin || !isProjector) {
+        box.append(el("p", { class: hasLogin ? "ddp-hint" : "ddp-connection" }, problem));
+        if (!hasLogin) box.append(here);
       }
     },
-    (error) => box.replaceChildren(el("p", { class: "ddp-connection" }, error.message)),
+    (error) => box.append(el("p", { class: "ddp-connection" }, error.message)),
   );
   return box;
 }

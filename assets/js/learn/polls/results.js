@@ -2,8 +2,10 @@
 
 import { el, setText, show, svg } from "../../shared/dom.js";
 import { count, number } from "../../shared/format.js";
-import { DrawnCurve, NUM_POINTS } from "../drawn_curve.js";
+import { AXES } from "../../runs/compare/figure.js";
+import { DrawnCurve } from "../drawn_curve.js";
 import { inlines } from "../text.js";
+import { medians } from "./medians.js";
 
 /** Returns the picture of a question's answers: `element`, and `update(results, right)`. */
 export function resultsOf(question) {
@@ -48,7 +50,7 @@ class ChoiceBars {
 class CurveHeap {
   constructor(question) {
     const curve = question.curve === "loss" ? "training loss" : question.curve.replace("metric:", "validation ");
-    this.about = { ...question, curve, axisWords: question.axis };
+    this.about = { ...question, curve, axisWords: AXES[question.axis] };
     this.frame = new DrawnCurve(this.about, null, () => {});
     this.curves = svg("g", { class: "ddp-poll-curves" });
     this.middle = svg("polyline", { class: "ddp-drawn-line" });
@@ -74,17 +76,4 @@ class CurveHeap {
   points(values) {
     return values.map((value, index) => `${this.frame.x(index)},${this.frame.y(value)}`).join(" ");
   }
-}
-
-/**
- * The median at each point; nothing where there is no curve.
- * @param {number[][]} curves
- */
-export function medians(curves) {
-  if (curves.length === 0) return [];
-  return Array.from({ length: NUM_POINTS }, (_, index) => {
-    const values = curves.map((curve) => curve[index]).toSorted((one, other) => one - other);
-    const half = values.length / 2;
-    return Number.isInteger(half) ? (values[half - 1] + values[half]) / 2 : values[Math.floor(half)];
-  });
 }

@@ -77,7 +77,8 @@ export class PollRuns {
 /** A chart with all predicted curves of a class in it. */
 class HeapPicture extends CurvePicture {
   constructor(about, question, onChart) {
-    super(about, { about: question, isDrawn: false, progress: {} }, onChart);
+    // There is no prediction of one person here, only the question.
+    super(about, /** @type {any} */ ({ about: question }), onChart);
     this.results = null;
   }
 
@@ -95,7 +96,7 @@ class HeapPicture extends CurvePicture {
       name: "predictions",
       x: curves.flatMap(() => [...places, null]),
       y: curves.flatMap((values) => [...values, null]),
-      line: { color: chartColors().faint, width: 2 },
+      line: { color: chartColors().faint, width: 2, dash: "solid", shape: "linear" },
       opacity: 0.5,
       connectgaps: false,
     };

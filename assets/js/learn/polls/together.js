@@ -12,6 +12,8 @@ export class LessonTogether extends LessonView {
     super(lesson);
     this.poll = poll;
     this.element.firstElementChild?.append(poll.element);
+    // They are the teacher's.
+    this.foot.resets[1].remove();
     poll.follow((runIds) => this.takeRuns(runIds));
     this.update();
   }

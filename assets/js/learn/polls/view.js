@@ -57,7 +57,7 @@ export class PollView {
       return { button, action, states };
     });
     this.full = el("button", { type: "button", class: "ddp-button" }, "Full screen");
-    this.join = section("Predict with us", "poll-join-card", joinCard(poll.poll_id));
+    this.join = section("Predict with us", "poll-join-card", joinCard(poll.poll_id, { hasLogin, isProjector }));
     this.hidden = el("p", { class: "ddp-hint" }, "What the class predicts is shown when the poll is closed.");
     this.element = el(
       "div",
@@ -71,6 +71,7 @@ export class PollView {
     this.endLarge = isProjector ? alwaysLarge(this.full) : () => {};
     this.endTheme = onThemeChange(() => this.runs.redraw());
     this.update(poll);
+    if (poll.state === "revealed") this.runs.reveal(poll.question);
     this.feed = new PollFeed(poll.poll_id, (state) => this.update(state), (error) => this.heard(error));
     this.endReading = askEvery(READ_EVERY_MS, () => this.runs.read(), (error) => this.heard(error));
     loadPlotly().then((plotly) => {
@@ -127,14 +128,14 @@ export class PollView {
     if (results) this.results.update(results, this.poll.question.right);
     this.runs.take(runIds ?? [], results);
     this.people?.update(this.poll);
-    if (now === "revealed" && (before !== now || this.poll.question.because === undefined)) this.reveal();
+    if (now === "revealed" && before !== now) this.reveal();
   } // prettier-ignore
 
   /** What came true is told by the server only now. */
   async reveal() {
     try {
       const { question } = await fetchJson(pollAddress(this.poll.poll_id));
-      this.poll.question = question;
+      Object.assign(this.poll, { question });
       if (this.poll.results) this.results.update(this.poll.results, question.right);
       this.runs.reveal(question);
     } catch (error) {
