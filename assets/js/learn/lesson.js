@@ -9,8 +9,8 @@ import { complain } from "../shared/toast.js";
 import { LessonRun } from "./lesson_run.js";
 import { CurvePicture, NumberPicture } from "./pictures.js";
 import { Prediction } from "./prediction.js";
-import { forgetProgress, keepProgress, progressOf } from "./progress.js";
-import { Foot } from "./foot.js";
+import { forgetProgress, keepProgress, oneAtATime, progressOf } from "./progress.js";
+import { Foot, lessonPage } from "./foot.js";
 import { Question } from "./questions.js";
 import { blocks } from "./text.js";
 import { STAGES, Way } from "./way.js";
@@ -186,8 +186,23 @@ export class LessonView {
     if (!this.isClosed) this.update();
   }
 
+  /** Takes the runs that another page of the same person has started; tells whether there were any. */
+  adopt() {
+    const news = this.runs.filter(({ runId, index }) => runId === null && this.progress.runs[index]);
+    for (const run of news) run.started(this.progress.runs[run.index]);
+    return news.length > 0;
+  }
+
   async startOne(run) {
     this.isStarting = true;
+    await oneAtATime(() => this.startUnlessStarted(run));
+    this.isStarting = false;
+    this.keep();
+  }
+
+  async startUnlessStarted(run) {
+    this.keep();
+    if (this.adopt()) return;
     try {
       const { run_id: runId } = await callEndpoint(
         "start_lesson_run",
@@ -202,7 +217,6 @@ export class LessonView {
       this.progress.isStarted = false;
       complain(error.message);
     }
-    this.isStarting = false;
     this.keep();
   }
 
@@ -259,12 +273,12 @@ export class LessonView {
     const runIds = this.allRuns.filter((run) => run.runId !== null && !run.isGone).map((run) => run.runId);
     try {
       if (withRuns && runIds.length > 0) await callEndpoint("delete_runs", runIds);
+      await forgetProgress(this.lesson.name);
     } catch (error) {
       complain(error.message);
       return;
     }
-    forgetProgress(this.lesson.name);
-    window.location.reload();
+    window.location.assign(lessonPage(this.lesson.name));
   }
 
   keep() {
