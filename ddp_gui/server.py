@@ -33,6 +33,7 @@ from ddp_gui.http.listening import Listener
 from ddp_gui.learn import learn_routes
 from ddp_gui.learn.learn_api import LearnApi
 from ddp_gui.learn.library import Library
+from ddp_gui.learn.report import report_routes
 from ddp_gui.machine import machine_routes
 from ddp_gui.machine.communication import CommunicationChecks
 from ddp_gui.machine.link_check import LinkChecks
@@ -201,6 +202,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     app.include_router(machine_routes.make_router(report, store, machine_checks))
     app.include_router(queue_routes.make_router(view, store))
     app.include_router(learn_routes.make_router(library, api))
+    app.include_router(report_routes.make_router(library, store))
     app.include_router(shell.make_router())
     with gr.Blocks(title=shell.TITLE, analytics_enabled=False) as demo:
         # First, so that no handler of a page can take an endpoint's name.

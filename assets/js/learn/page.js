@@ -5,6 +5,7 @@ import { address, fetchJson } from "../shared/net.js";
 import { lessonPage } from "./foot.js";
 import { LessonView } from "./lesson.js";
 import { progressOf, progressWords } from "./progress.js";
+import { reportButton } from "./report/report.js";
 
 /** Fills an element with the lessons; returns a function that ends it. */
 export function mountLearn(root) {
@@ -49,7 +50,7 @@ class ListView {
     this.element = el(
       "div",
       { class: "ddp ddp-learn-page" },
-      el("h1", {}, "Learn"),
+      el("div", { class: "ddp-learn-title" }, el("h1", {}, "Learn"), reportButton()),
       el(
         "p",
         { class: "ddp-caption" },
