@@ -39,6 +39,7 @@ from ddp_gui.learn.polls.rooms import Rooms
 from ddp_gui.learn.progress import progress_routes
 from ddp_gui.learn.progress.progress_api import ProgressApi
 from ddp_gui.learn.progress.progress_files import ProgressFiles
+from ddp_gui.learn.report import report_routes
 from ddp_gui.machine import machine_routes
 from ddp_gui.machine.communication import CommunicationChecks
 from ddp_gui.machine.link_check import LinkChecks
@@ -215,6 +216,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     app.include_router(learn_routes.make_router(library, api))
     app.include_router(progress_routes.make_router(progress, library, has_login=options.has_login))
     app.include_router(poll_routes.make_router(rooms, options))
+    app.include_router(report_routes.make_router(library, store))
     app.include_router(shell.make_router())
     with gr.Blocks(title=shell.TITLE, analytics_enabled=False) as demo:
         # First, so that no handler of a page can take an endpoint's name.

@@ -65,6 +65,11 @@ class RunView:
         """The steps of the whole run: as training reported at its start, before that an estimate."""
         return self.series.plan.get("num_steps", self._expected_steps)
 
+    @property
+    def num_missing_events(self) -> int:
+        """The events that could not be read, or are not in the file."""
+        return max(self._num_damaged, self.series.next_seq - self._num_events)
+
     def has_grown(self) -> bool:
         """Tell with one `stat` of the file whether `catch_up` would find something."""
         self.used_at = time.monotonic()
@@ -200,8 +205,7 @@ class RunView:
         found = insights.find(self.series, self.config, state)
         self._contended = [asdict(span) for span in contention.spans(self.series.load)]
         self._verdict = verdict.judge(self.series, state, found)
-        num_missing = max(self._num_damaged, self.series.next_seq - self._num_events)
-        found = insights.of_damage(num_missing) + found
+        found = insights.of_damage(self.num_missing_events) + found
         if is_live and now - self._grown_at > SILENCE_S:
             found = insights.of_disk(self.run.path) + found
         shown = self._kept_for_a_while(found, now) if is_live else found

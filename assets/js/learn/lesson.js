@@ -12,6 +12,7 @@ import { Prediction } from "./prediction.js";
 import { forgetProgress, keepProgress, oneAtATime, progressOf } from "./progress.js";
 import { Foot, lessonPage } from "./foot.js";
 import { Question } from "./questions.js";
+import { openReportDialog } from "./report/report.js";
 import { blocks } from "./text.js";
 import { STAGES, Way } from "./way.js";
 
@@ -42,7 +43,7 @@ export class LessonView {
     this.start = el("button", { type: "button", class: "ddp-button ddp-button-main", onclick: () => this.wantRuns() });
     this.startNote = el("p", { class: "ddp-hint" });
     this.way = new Way();
-    this.foot = new Foot(lesson.next, (withRuns) => this.reset(withRuns));
+    this.foot = new Foot(lesson.next, (withRuns) => this.reset(withRuns), () => openReportDialog(lesson.name));
     this.sections = this.makeSections();
     this.element = el("div", { class: "ddp ddp-learn-page ddp-lesson" }, this.head(), ...Object.values(this.sections), this.foot.element);
     this.endTheme = onThemeChange(() => {

@@ -9,6 +9,7 @@ import { LessonTogether } from "./polls/together.js";
 import { PollTools } from "./polls/tools.js";
 import { PollView } from "./polls/view.js";
 import { progressOf, progressWords, readProgress, watchProgress } from "./progress.js";
+import { reportButton } from "./report/report.js";
 
 /** Fills an element with the lessons; returns a function that ends it. */
 export function mountLearn(root) {
@@ -86,7 +87,7 @@ class ListView {
     this.element = el(
       "div",
       { class: "ddp ddp-learn-page" },
-      el("h1", {}, "Learn"),
+      el("div", { class: "ddp-learn-title" }, el("h1", {}, "Learn"), reportButton()),
       el(
         "p",
         { class: "ddp-caption" },
