@@ -112,6 +112,7 @@ function marked(marks) {
 /** What can be a row of a table: its title, and what it is of a run. */
 const ROWS = {
   loss: [() => term("loss", "Training loss, last"), ({ head }) => loss(head.loss)],
+  loss_exact: [() => term("loss", "Training loss, last, all digits"), ({ head }) => (head.loss === null ? UNKNOWN : String(head.loss))],
   validation: [() => term("evaluation", "Validation"), ({ head }) => validation(head)],
   num_steps: ["Optimizer steps", ({ head }) => count(head.step)],
   global_batch: [() => term("global batch", "Global batch"), ({ head }) => count(head.global_batch)],
@@ -120,6 +121,7 @@ const ROWS = {
   throughput: [() => term("throughput", "Samples per second, mean"), ({ head }) => (head.pace ? number(meanThroughput(head), 3) : TOO_SHORT)],
   speed_up: [() => term("speed-up", "Speed-up"), (run, runs) => speedUp(run.head, runs[0].head)],
   memory: ["Memory of a rank, for model and training", ({ ranks }) => mostMemory(ranks)],
+  learning_rate: [() => term("learning rate", "Learning rate, last"), ({ head }) => number(head.learning_rate, 4)],
   took: ["Took", ({ head }) => shortTime(head.elapsed_s)],
 }; // prettier-ignore
 
