@@ -135,7 +135,7 @@ def build_job(
         precision=bits,
         reporter=reporter,
         meter=StepMeter(world, reporter),
-        observer=Observer.of(strategy, pulse),
+        observer=Observer.of(strategy, optimizer, pulse),
         progress=progress,
         checkpointer=checkpointer,
         num_train=len(train),
