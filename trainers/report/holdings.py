@@ -13,11 +13,11 @@ from torch import Tensor, nn
 class Holdings:
     """Counts what one rank has of weights, gradients and optimizer state; each at its moment in a step.
 
-    A shard counts as what this rank has of it. Activations, buffers of collectives and the libraries' own memory are
-    not in these numbers.
+    Of a shard this rank's part counts. Activations, buffers of collectives and the libraries' own memory are not
+    in these numbers.
 
     Attributes:
-        parameter_bytes: the weights at the end of the first forward pass: what was gathered for it, and is kept.
+        parameter_bytes: the weights at the end of the first forward pass, with what is still gathered.
         gradient_bytes: the gradients at the end of the first backward pass.
         optimizer_bytes: the optimizer's state after its first step.
     """

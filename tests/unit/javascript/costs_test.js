@@ -4,10 +4,10 @@ import { partsOf, waterfall } from "../../../assets/js/learn/pictures/costs.js";
 
 // step, data, forward, backward, optimizer, wait, all_reduce, hidden
 const rank = (...slices) => ({ rank: 0, num_samples: slices.length, slices });
-const head = (num_ranks, global_batch, mean_step_time_s) => ({
+const head = (num_ranks, global_batch, step_time_s) => ({
   num_ranks,
   global_batch,
-  pace: { samples_per_s: 1, step_time_s: 1, mean_step_time_s },
+  pace: { samples_per_s: global_batch / step_time_s, step_time_s, mean_step_time_s: 1 },
 });
 const ALONE = {
   head: head(1, 32, 0.01),

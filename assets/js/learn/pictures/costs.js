@@ -1,6 +1,5 @@
 // From N times as fast to what came: what each part of a step costs with N ranks, beyond its N-th with one.
-
-import { meanThroughput } from "../../runs/compare/scaling.js";
+// All of it is of the median step: in a run of seconds a single step that was disturbed would count for hundreds.
 
 /** As the server sends the seconds of a slice of a rank's history. */
 const FIELDS = ["step", "data", "forward", "backward", "optimizer", "wait", "all_reduce", "hidden"];
@@ -9,7 +8,7 @@ const FIELDS = ["step", "data", "forward", "backward", "optimizer", "wait", "all
 export const PARTS = ["data", "computing", "communicating", "waiting"];
 
 /**
- * The seconds of each part of a step: the mean over all samples of all ranks; null where nothing was sampled.
+ * The seconds of each part of a step: the median over all samples of all ranks; null where nothing was sampled.
  * @param {{ slices: (number | null)[][] }[]} history
  * @returns {Record<string, number> | null}
  */
@@ -18,9 +17,14 @@ export function partsOf(history) {
   const measured = slices.filter(({ forward, backward }) => forward !== null && backward !== null);
   if (measured.length === 0) return null;
   const divided = measured.map((slice) => divide(slice, history.length > 1));
-  return Object.fromEntries(
-    PARTS.map((part) => [part, divided.reduce((sum, each) => sum + each[part], 0) / divided.length]),
-  );
+  return Object.fromEntries(PARTS.map((part) => [part, median(divided.map((each) => each[part]))]));
+}
+
+/** @param {number[]} values */
+function median(values) {
+  const sorted = values.toSorted((one, other) => one - other);
+  const middle = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
 /** @returns {Record<string, any>} */
@@ -54,16 +58,15 @@ function divide(slice, hasOthers) {
  */
 export function waterfall(one, many) {
   const [before, after] = [partsOf(one.history), partsOf(many.history)];
-  const [slow, fast] = [meanThroughput(one.head), meanThroughput(many.head)];
-  if (!before || !after || !slow || !fast) return null;
+  if (!before || !after || !one.head.pace || !many.head.pace) return null;
   const best = many.head.num_ranks / one.head.num_ranks;
   // What a part would take if nothing but the number of ranks had an effect.
   const share = many.head.global_batch / one.head.global_batch / best;
-  const step_s = many.head.pace.mean_step_time_s;
+  const step_s = many.head.pace.step_time_s;
   const costs = Object.fromEntries(
     PARTS.map((part) => [part, (best * (after[part] - share * before[part])) / step_s]),
   );
-  const came = fast / slow;
+  const came = many.head.pace.samples_per_s / one.head.pace.samples_per_s;
   const explained = Object.values(costs).reduce((sum, cost) => sum + cost, 0);
   return { best, came, costs, unexplained: best - came - explained };
 }
