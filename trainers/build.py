@@ -24,13 +24,14 @@ from trainers.data.loading import Loader
 from trainers.data.sharding import ShardedBatches
 from trainers.job import Job, SaveAnswers
 from trainers.optimisation import compiling, optimizers
-from trainers.optimisation.objective import Objective
+from trainers.optimisation.objective import Evaluator, Objective
 from trainers.optimisation.optimizers import LearningRate
 from trainers.parallel import memory_format
 from trainers.parallel.precision import Precision
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
 from trainers.registry import ModelEntry, ModelOptions
+from trainers.report.fingerprints import Fingerprints
 from trainers.report.meter import StepMeter
 from trainers.report.observer import Observer
 from trainers.report.reporter import NullReporter
@@ -63,6 +64,7 @@ def build_job(
         )
     _say_what_is_wrong(config, world, reporter)
     set_seed(config)
+    registry.check_mistake(config)
     model_entry = pick(registry.models(), config.model, "model")
     options = ModelOptions(
         size=config.model_size, pretrained_path=config.pretrained_path, offline=config.hub_offline
@@ -100,7 +102,7 @@ def build_job(
     answers = SaveAnswers(reporter)
     if world.is_main:
         save_and_restore.remove_leftovers(run)
-    checkpointer = Checkpointer(
+    checkpointer = registry.part(config, Checkpointer)(
         run,
         world,
         strategy,
@@ -122,25 +124,34 @@ def build_job(
         if strategy.rehearses:
             _rehearse(config, strategy, objective, train, world)
         progress = checkpointer.load(resume_step)
+    batches = make_batches(config, strategy, len(train))
     return Job(
         config=config,
         world=world,
         spec=spec,
         validation=validation,
-        loader=make_loader(config, strategy, train, world),
+        loader=Loader(train, batches, config, world.device),
         strategy=strategy,
         objective=objective,
+        evaluator=registry.part(config, Evaluator)(strategy, objective, spec, world),
         optimizer=optimizer,
-        rate=LearningRate(config, num_replicas=strategy.num_replicas, num_train=len(train)),
+        rate=registry.part(config, LearningRate)(
+            config,
+            num_replicas=strategy.num_replicas,
+            num_shards=batches.num_replicas,
+            num_train=len(train),
+        ),
         precision=bits,
         reporter=reporter,
-        meter=StepMeter(world, reporter),
+        meter=registry.part(config, StepMeter)(world, reporter),
         observer=Observer.of(strategy, optimizer, pulse),
+        fingerprints=Fingerprints.of(config, strategy, reporter),
         progress=progress,
         checkpointer=checkpointer,
         num_train=len(train),
         num_parameters=size,
-        global_batch=config.global_batch(strategy.num_replicas),
+        num_shards=batches.num_replicas,
+        global_batch=config.global_batch(batches.num_replicas),
         answers=answers,
         step_start=StepStart(strategy.network, world.device),
     )
@@ -185,7 +196,7 @@ def make_strategy(config: Config, world: World) -> Strategy:
     Raises:
         ValueError: when it does not go with the rest of the configuration.
     """
-    kind = pick(registry.strategies(), config.strategy, "strategy")
+    kind = registry.part(config, pick(registry.strategies(), config.strategy, "strategy"))
     problem = kind.why_not_config(config)
     if problem:
         raise ValueError(f"strategy {config.strategy}: {problem}")
@@ -205,17 +216,16 @@ def data_device(config: Config, spec: DataSpec, device: torch.device) -> torch.d
     return device
 
 
-def make_loader(config: Config, strategy: Strategy, train: Split, world: World) -> Loader:
-    """Return the loader of this rank's share of the training samples."""
-    batches = ShardedBatches(
-        len(train),
+def make_batches(config: Config, strategy: Strategy, num_train: int) -> ShardedBatches:
+    """Return this rank's share of the training samples, batch by batch."""
+    return registry.part(config, ShardedBatches)(
+        num_train,
         config.batch_size,
         num_accumulated=config.gradient_accumulation_steps,
         seed=config.seed,
         replica=strategy.replica,
         num_replicas=strategy.num_replicas,
     )
-    return Loader(train, batches, config, world.device)
 
 
 def sync_batchnorm(network: nn.Module, config: Config, world: World, reporter: NullReporter) -> nn.Module:

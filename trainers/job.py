@@ -19,11 +19,12 @@ from trainers.data.loading import Batch, Loader
 from trainers.engines.heartbeats import beats
 from trainers.engines.heartbeats.heartbeat_board import EVALUATING, SAMPLING, SAVING
 from trainers.optimisation import compiling, objective
-from trainers.optimisation.objective import Objective
+from trainers.optimisation.objective import Evaluator, Objective
 from trainers.optimisation.optimizers import LearningRate
 from trainers.parallel.precision import Precision
 from trainers.parallel.process_group import World
 from trainers.parallel.strategy import Strategy
+from trainers.report.fingerprints import NullFingerprints
 from trainers.report.meter import StepMeter
 from trainers.report.observer import NullObserver
 from trainers.report.reporter import NullReporter
@@ -37,7 +38,11 @@ LONGEST_CLASS_NAME = 40
 
 @dataclass(kw_only=True)
 class Job:
-    """One rank's part of a run."""
+    """One rank's part of a run.
+
+    Attributes:
+        num_shards: over how many replicas each epoch's samples are dealt.
+    """
 
     config: Config
     world: World
@@ -46,16 +51,19 @@ class Job:
     loader: Loader
     strategy: Strategy
     objective: Objective
+    evaluator: Evaluator
     optimizer: torch.optim.Optimizer
     rate: LearningRate
     precision: Precision
     reporter: NullReporter
     meter: StepMeter
     observer: NullObserver
+    fingerprints: NullFingerprints
     progress: Progress
     checkpointer: Checkpointer
     num_train: int
     num_parameters: int
+    num_shards: int
     global_batch: int
     answers: SaveAnswers
     step_start: StepStart
@@ -71,7 +79,7 @@ class Job:
             "steps_per_epoch": self.rate.steps_per_epoch,
             "num_steps": self.config.num_steps(
                 self.num_train,
-                self.strategy.num_replicas,
+                self.num_shards,
                 step=progress.step,
                 epoch=progress.epoch,
                 samples_in_epoch=progress.samples_in_epoch,
@@ -111,7 +119,7 @@ class Job:
         progress.step += 1
         progress.samples_in_epoch += batch.num_global
         observer.end_step(progress.step)
-        return self.meter.step_done(
+        command = self.meter.step_done(
             step=progress.step,
             epoch=progress.epoch,
             lr=lr,
@@ -119,6 +127,9 @@ class Job:
             step_time_s=observer.step_time_s,
             data_time_s=observer.data_time_s,
         )
+        with observer.standing_still():
+            self.fingerprints.after_step(progress.step)
+        return command
 
     @property
     def has_reached_max_steps(self) -> bool:
@@ -184,13 +195,9 @@ def evaluate(job: Job) -> bool:
     with job.observer.standing_still():
         job.meter.finish_report()
         beats.beat(EVALUATING)
-        found = objective.evaluate(
-            job.strategy,
-            job.objective,
-            job.spec,
+        found = job.evaluator.evaluate(
             job.validation,
             batch_size=objective.evaluation_batch(job.spec, job.config.batch_size),
-            world=job.world,
             should_break_off=job.meter.should_break_off,
         )
         if found is None:

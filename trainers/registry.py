@@ -1,7 +1,7 @@
 """What can be picked: plugins register by decorator and are discovered by package.
 
-A new model, data set, strategy or task is one file with one decorator; nothing else is touched. A file that
-fails to import is reported by name and breaks nothing else.
+A new model, data set, strategy, task or mistake is one file with one decorator; nothing else is touched. A
+file that fails to import is reported by name and breaks nothing else.
 """
 
 from __future__ import annotations
@@ -13,9 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from trainers.contract.config import ConfigError
+from trainers.contract.config.formulas import Check
+from trainers.contract.config.settings import Problem
+
 if TYPE_CHECKING:
     from torch import nn
 
+    from trainers.contract.config import Config
     from trainers.data.dataset import DataOptions, Dataset, DataSpec, Tokenizer
     from trainers.parallel.strategy import Strategy
     from trainers.report.task import Task
@@ -78,6 +83,36 @@ class DatasetEntry:
     needs_path: bool = False
 
 
+_WITH_DDP = Check(
+    holds="strategy == 'ddp'",
+    field="strategy",
+    allowed="ddp where a run is broken on purpose: {mistake} is a mistake that people make with DDP",
+)
+_WITH_SEVERAL_RANKS = Check(
+    holds="all > 1",
+    field="nproc_per_node",
+    allowed="at least 2 where a run is broken on purpose: {mistake} does nothing on one rank",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MistakeEntry:
+    """One mistake of the catalogue: a class that stands in for a part of training and does it wrong.
+
+    Attributes:
+        part: a subclass of the part; all else of training is as it always is.
+        hangs: a run with it waits for ever, until the hang is found.
+        checks: what must hold of a configuration.
+    """
+
+    name: str
+    label: str
+    description: str
+    part: type
+    hangs: bool = False
+    checks: tuple[Check, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class BrokenPlugin:
     """A plugin file that could not be imported."""
@@ -91,11 +126,15 @@ Entry = TypeVar("Entry")
 Creator = TypeVar("Creator", bound="Callable[[DataOptions], Dataset]")
 StrategyType = TypeVar("StrategyType", bound="Strategy")
 TaskType = TypeVar("TaskType", bound="Task")
+Part = TypeVar("Part")
+
+_KINDS = ("models", "datasets", "strategies", "tasks", "mistakes")
 
 _models: dict[str, ModelEntry] = {}
 _datasets: dict[str, DatasetEntry] = {}
 _strategies: dict[str, type[Strategy]] = {}
 _tasks: dict[str, Task] = {}
+_mistakes: dict[str, MistakeEntry] = {}
 
 
 def register_model(
@@ -175,6 +214,51 @@ def register_task(name: str) -> Callable[[type[TaskType]], type[TaskType]]:
     return decorate
 
 
+def register_mistake(
+    name: str, *, label: str, description: str, hangs: bool = False, checks: tuple[Check, ...] = ()
+) -> Callable[[type[Part]], type[Part]]:
+    """Register a class that stands in for the part of training that it is a subclass of, and does it wrong.
+
+    Args:
+        checks: what must hold of a configuration, beside what must with every mistake.
+    """
+
+    def decorate(part: type[Part]) -> type[Part]:
+        entry = MistakeEntry(
+            name=name,
+            label=label,
+            description=description,
+            part=part,
+            hangs=hangs,
+            checks=(_WITH_DDP, _WITH_SEVERAL_RANKS, *checks),
+        )
+        _add(_mistakes, name, entry, "mistake")
+        return part
+
+    return decorate
+
+
+def check_mistake(config: Config) -> None:
+    """See that there is the mistake of a configuration, and that it can be made there.
+
+    Raises:
+        ConfigError: naming the field, its value and what is allowed.
+    """
+    if not config.is_broken_on_purpose:
+        return
+    if (entry := _mistakes.get(config.mistake)) is None:
+        allowed = f"none, or one of {', '.join(sorted(_mistakes))}"
+        raise ConfigError([Problem(field="mistake", value=config.mistake, allowed=allowed)])
+    if problems := [found for check in entry.checks if (found := check.problem(config.values()))]:
+        raise ConfigError(problems)
+
+
+def part(config: Config, usual: type[Part]) -> type[Part]:
+    """Return a part of training: the usual one, or what stands in for it in a run broken on purpose."""
+    entry = _mistakes.get(config.mistake)
+    return entry.part if entry is not None and issubclass(entry.part, usual) else usual
+
+
 def discover(package_name: str) -> list[BrokenPlugin]:
     """Import every file of a plugin package; return those that failed."""
     package = importlib.import_module(package_name)
@@ -189,9 +273,8 @@ def discover(package_name: str) -> list[BrokenPlugin]:
 
 
 def discover_all() -> list[BrokenPlugin]:
-    """Import all models, data sets, strategies and tasks; return the files that failed."""
-    packages = ("trainers.models", "trainers.datasets", "trainers.strategies", "trainers.tasks")
-    return [broken for package in packages for broken in discover(package)]
+    """Import all plug-ins; return the files that failed."""
+    return [broken for kind in _KINDS for broken in discover(f"trainers.{kind}")]
 
 
 def models() -> Mapping[str, ModelEntry]:
@@ -212,6 +295,11 @@ def strategies() -> Mapping[str, type[Strategy]]:
 def tasks() -> Mapping[str, Task]:
     """Return the tasks by name."""
     return _tasks
+
+
+def mistakes() -> Mapping[str, MistakeEntry]:
+    """Return the mistakes by name."""
+    return _mistakes
 
 
 def task(name: str) -> Task:

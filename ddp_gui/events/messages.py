@@ -54,6 +54,8 @@ def message_for(
             rows = node_rows.of_run(series.latest, view.config.num_nodes, view.config.world_size)
             # The names once: with many machines they would be most of the message.
             message["nodes"] = {"fields": node_rows.FIELDS, "rows": [list(row.values()) for row in rows]}
+        if series.fingerprints.newest_seq >= first:
+            message["fingerprints"] = series.fingerprints.shown()
         now = Known(view)
         if is_snapshot or known is None or now.rank_history is not known.rank_history:
             message["rank_history"] = _shown(now.rank_history, chart_view, ranks_a_node)

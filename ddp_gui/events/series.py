@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ddp_gui.events import charts, fold
 from ddp_gui.events.evaluations import Evaluations
+from ddp_gui.events.fingerprints import Fingerprints
 from ddp_gui.events.fold import Fold
 from ddp_gui.events.tables import (
     MAX_POINTS,
@@ -81,6 +82,7 @@ class Series:
         self.rewound_at_seq = -1
         self.last_step: Event = {}
         self.evaluations = Evaluations()
+        self.fingerprints = Fingerprints()
         self.plan: Event = {}
         self.state: Event = {}
         self.problem: Event = {}
@@ -190,12 +192,15 @@ class Series:
         is_start = fold.is_start(event)
         if is_start:
             self._recent.clear()
+            self.fingerprints.note_start(event["seq"])
         self._fold.take_time(event["time_unix_s"], is_start=is_start)
         kind = event["kind"]
         if kind == "eval":
             self._take_evaluation(event)
         elif kind == "devices":
             self._take_devices(event)
+        elif kind == "fingerprints":
+            self.fingerprints.add(event)
         elif kind == "plan":
             if self.plan and self.plan.get("global_batch") != event.get("global_batch"):
                 self.planned_at_step = self.last_step.get("step", 0) + 1
@@ -287,6 +292,7 @@ class Series:
         self.steps.cut_from(step)
         self.evaluation_table.cut_from(step)
         self.evaluations.cut_from(step)
+        self.fingerprints.cut_from(step)
         self.rewound_at_seq = seq
         self.planned_at_step = min(self.planned_at_step, step)
         self._recent.clear()

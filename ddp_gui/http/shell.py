@@ -29,6 +29,7 @@ STYLES = (
     "run/progress",
     "run/charts",
     "run/ranks",
+    "run/fingerprints",
     "run/sample",
     "run/logs",
     "run/page",

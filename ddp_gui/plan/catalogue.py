@@ -61,9 +61,21 @@ class Strategy:
     ranks_per_replica: RanksPerReplica
     memory_shares: Mapping[str, str] = field(default_factory=dict)
     gradient_copies: str = "1"
+    holds_replica: bool = False
     options: tuple[str, ...] = ()
     own_options: tuple[Option, ...] = ()
     checks: tuple[Check, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mistake:
+    """One mistake that can be built in; `trainers.registry.MistakeEntry` says what its fields mean."""
+
+    name: str
+    label: str
+    description: str
+    hangs: bool
+    checks: tuple[Check, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +103,13 @@ class Dataset:
 
 @dataclass(frozen=True, kw_only=True)
 class Catalogue:
-    """The models, data sets, strategies and tasks by name; `raw` is what the training process printed."""
+    """All that can be picked, by name; `raw` is what the training process printed."""
 
     models: Mapping[str, Model]
     datasets: Mapping[str, Dataset]
     strategies: Mapping[str, Strategy]
     tasks: Mapping[str, Task]
+    mistakes: Mapping[str, Mistake]
     unavailable: tuple[Mapping[str, str | None], ...]
     own_data: Mapping[str, str]
     errors: tuple[Mapping[str, str], ...]
@@ -237,6 +250,10 @@ def _parse_strategy(entry: Mapping[str, Any]) -> Strategy:
     )
 
 
+def _parse_mistake(entry: Mapping[str, Any]) -> Mistake:
+    return Mistake(**{**entry, "checks": tuple(Check(**check) for check in entry["checks"])})
+
+
 def _parse(raw: Mapping[str, Any]) -> Catalogue:
     models = [_parse_model(entry) for entry in raw["models"]]
     datasets = [Dataset(**entry) for entry in raw["datasets"]]
@@ -245,6 +262,7 @@ def _parse(raw: Mapping[str, Any]) -> Catalogue:
         datasets={dataset.name: dataset for dataset in datasets},
         strategies={entry["name"]: _parse_strategy(entry) for entry in raw["strategies"]},
         tasks={entry["name"]: Task(**entry) for entry in raw["tasks"]},
+        mistakes={entry["name"]: _parse_mistake(entry) for entry in raw["mistakes"]},
         unavailable=tuple(raw["unavailable"]),
         own_data={entry["name"]: entry["label"] for entry in raw["own_data"]},
         errors=tuple(raw["errors"]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,8 @@ from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan.catalogue import Catalogue, Dataset, Model, Size, Strategy
 from trainers.contract import config as config_module
 from trainers.contract.config import Config, ConfigError, Problem, plugin_options, schedule
+from trainers.contract.config.formulas import Check
+from trainers.contract.config.teaching import NO_MISTAKE
 from trainers.files.paths import REPOSITORY
 
 INSTALL_FINE_TUNING = "pip install -r requirements-finetune.txt"
@@ -101,7 +103,14 @@ def make(config: Config, catalogue: Catalogue, machine: Machine) -> Plan:
     config = replace(
         config, plugin_options=plugin_options.checked(strategy.own_options, config.plugin_options)
     )
-    _raise_if_any([*_model_problems(config, model), *_strategy_problems(config, model, strategy)])
+    mistake = catalogue.mistakes.get(config.mistake)
+    _raise_if_any(
+        [
+            *_model_problems(config, model),
+            *_strategy_problems(config, model, strategy),
+            *(_broken_checks(mistake.checks, config) if mistake else ()),
+        ]
+    )
     size = model.size(config.model_size)
     assert size is not None
     plan = Plan(
@@ -147,6 +156,7 @@ def _unknown_names(config: Config, catalogue: Catalogue) -> list[Problem]:
         "model": catalogue.models,
         "dataset": catalogue.datasets,
         "strategy": catalogue.strategies,
+        "mistake": {NO_MISTAKE: None, **catalogue.mistakes},
     }
     problems = []
     how_to_get = {entry["name"]: entry["how"] for entry in catalogue.unavailable}
@@ -181,8 +191,12 @@ def _strategy_problems(config: Config, model: Model, strategy: Strategy) -> list
     if config.strategy not in model.strategies:
         allowed = f"one that can train {model.name}: {', '.join(model.strategies)}"
         problems.append(Problem(field="strategy", value=config.strategy, allowed=allowed))
+    return [*problems, *_broken_checks(strategy.checks, config)]
+
+
+def _broken_checks(checks: Iterable[Check], config: Config) -> list[Problem]:
     values = config.values()
-    return [*problems, *(problem for check in strategy.checks if (problem := check.problem(values)))]
+    return [problem for check in checks if (problem := check.problem(values))]
 
 
 def _too_many_ranks(config: Config, machine: Machine) -> list[Problem]:

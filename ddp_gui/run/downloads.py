@@ -16,6 +16,10 @@ from ddp_gui.run.stream import view_or_404
 from ddp_gui.runs.runs import RunStore
 from trainers.files.plain_files import open_plain
 
+NO_MODEL = (
+    "run {run_id} was broken on purpose ({mistake}): what it has learnt is no good model, so its weights "
+    "are not given away. Its numbers can be exported."
+)
 PIECE_BYTES = 1024 * 1024
 # The valid file names of a checkpoint. A backslash or a drive's colon could escape the folder when unpacked.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.+=-]+")
@@ -28,7 +32,10 @@ def make_router(store: RunStore) -> Router:
     @router.get("/{step}/download")
     @SLOW.handler
     def download(run_id: str, step: int) -> MadeFile:
-        run = view_or_404(store, run_id).run
+        view = view_or_404(store, run_id)
+        run, mistake = view.run, view.config.mistake
+        if view.config.is_broken_on_purpose:
+            raise HTTPException(status_code=409, detail=NO_MODEL.format(run_id=run_id, mistake=mistake))
         found = next((item for item in run.list_checkpoints() if item.step == step), None)
         if found is None:
             raise HTTPException(status_code=404, detail=f"run {run_id} has no checkpoint of step {step}")

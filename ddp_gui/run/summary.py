@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -10,7 +11,7 @@ from ddp_gui.devices import capacity
 from ddp_gui.events import charts, event_reader
 from ddp_gui.events.run_view import RunView
 from ddp_gui.launch import commands, resume_changes
-from ddp_gui.plan.catalogue import Catalogue
+from ddp_gui.plan.catalogue import Catalogue, Strategy
 from ddp_gui.plan.plan import shown_run_dir
 from ddp_gui.runs import facts, notes
 from ddp_gui.runs.runs import RunStore
@@ -33,6 +34,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
     strategy = catalogue.strategies.get(config.strategy)
     task = catalogue.tasks.get(dataset.task) if dataset else None
     sample_unit = dataset.sample_unit if dataset else "samples"
+    mistake = facts.mistake_of(config, catalogue)
     size = model.size(config.model_size) if model else None
     num_replicas = config.num_replicas(strategy.ranks_per_replica if strategy else "one")
     run_dir = shown_run_dir(view.run.path)
@@ -55,13 +57,13 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "loss_words": task.loss_words if task else None,
         "first_metric": task.first_metric if task else None,
         "sample_unit": sample_unit,
+        "mistake": mistake,
+        "no_fingerprints": _no_fingerprints(config, strategy),
         "charts": charts.of_a_run(sample_unit, config),
         "num_train": num_train,
         "max_ranks": capacity.read(engine, config).max_ranks(config.device),
         "strategy_label": strategy.label if strategy else config.strategy,
-        "strategy_sharing": strategy.sharing
-        if strategy
-        else f"The strategy {config.strategy} is not installed here.",
+        "strategy_sharing": _sharing(config, strategy, mistake),
         "num_replicas": num_replicas,
         "global_batch": config.global_batch(num_replicas),
         "steps_per_epoch": config.steps_per_epoch(num_train, num_replicas) if num_train else None,
@@ -142,6 +144,23 @@ def _run_before(run: RunDirectory, store: RunStore) -> tuple[RunDirectory, Confi
             return other, other.read_config()
         except (OSError, ValueError):
             continue
+    return None
+
+
+def _sharing(config: Config, strategy: Strategy | None, mistake: Mapping[str, str] | None) -> str:
+    """Say what the ranks do together in a step, and what is wrong with that on purpose."""
+    said = strategy.sharing if strategy else f"The strategy {config.strategy} is not installed here."
+    return said if mistake is None else f"{said} But this run is broken on purpose: {mistake['description']}"
+
+
+def _no_fingerprints(config: Config, strategy: Strategy | None) -> str | None:
+    """Say why the ranks' replicas are not compared in a run; None: they are."""
+    if config.world_size == 1:
+        return "There is one rank: nothing to compare it with."
+    if strategy is not None and not strategy.holds_replica:
+        return f"With {strategy.label} no rank holds all weights: there are no whole replicas to compare."
+    if config.fingerprint_every_steps == 0:
+        return "Comparing replicas is off in this run (fingerprint_every_steps is 0)."
     return None
 
 

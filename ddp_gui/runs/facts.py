@@ -36,7 +36,20 @@ def facts_of(config: Config, catalogue: Catalogue) -> Facts:
         "strategy": config.strategy,
         "strategy_label": strategy.label if strategy else config.strategy,
         "nproc_per_node": config.nproc_per_node,
+        "mistake": mistake_of(config, catalogue),
         "expected_steps": total_steps(config, catalogue),
+    }
+
+
+def mistake_of(config: Config, catalogue: Catalogue) -> dict[str, str] | None:
+    """Return name, label and description of the mistake that is built into a run; None: there is none."""
+    if not config.is_broken_on_purpose:
+        return None
+    known = catalogue.mistakes.get(config.mistake)
+    return {
+        "name": config.mistake,
+        "label": known.label if known else config.mistake,
+        "description": known.description if known else "A mistake that is not installed here.",
     }
 
 

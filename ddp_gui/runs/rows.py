@@ -41,7 +41,7 @@ def unreadable_row(run: RunDirectory, created_unix_s: float, error: Exception) -
     """Return the row of a run with unreadable files; it says why."""
     unknown = (
         "took_s", "model", "model_label", "dataset", "dataset_label", "strategy", "strategy_label",
-        "nproc_per_node", "device", "num_steps", "loss", "best_metric", "curve",
+        "nproc_per_node", "mistake", "device", "num_steps", "loss", "best_metric", "curve",
     )  # fmt: skip
     return {
         "run_id": run.run_id,

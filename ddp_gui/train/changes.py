@@ -14,9 +14,11 @@ from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.train import presets
 from ddp_gui.train.form import FOLDED_WHERE, Form
 from trainers.contract import config as config_module
+from trainers.contract.config.teaching import NO_MISTAKE
 
 MOST_LISTED = 12
 MAX_SHOWN = 40
+LEFT_OUT = "That run was broken on purpose; the mistake was left out of the form."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,9 +95,11 @@ def _words(
         return f"Changed from the defaults: {_listed(from_defaults, catalogue)}" if from_defaults else ""
     name, before = filled_from
     changes = differences(form, catalogue, before, now)
+    was_left_out = before.get("mistake", NO_MISTAKE) != NO_MISTAKE and now.get("mistake") == NO_MISTAKE
+    note = " " + LEFT_OUT if was_left_out else ""
     if not changes:
         return f"The same settings as {as_html(name)}."
-    return f"As {as_html(name)}, but: {_listed(changes, catalogue)}"
+    return f"As {as_html(name)}, but: {_listed(changes, catalogue)}{note}"
 
 
 def _listed(changes: list[Change], catalogue: Catalogue) -> str:
@@ -118,6 +122,7 @@ def _value(value: Any, name: str, catalogue: Catalogue) -> str:
         "dataset": catalogue.datasets,
         "model": catalogue.models,
         "strategy": catalogue.strategies,
+        "mistake": catalogue.mistakes,
     }
     entry = entries.get(name, {}).get(str(value))
     text = f"{value:g}" if isinstance(value, float) else str(entry.label if entry else value)

@@ -12,6 +12,7 @@ from ddp_gui.train import presets
 from ddp_gui.train.form import Form
 from trainers.contract import config as config_module
 from trainers.contract.config import Config, plugin_options
+from trainers.contract.config.teaching import NO_MISTAKE
 
 
 def updates(form: Form, values: Mapping[str, Any]) -> list[Any]:
@@ -47,10 +48,13 @@ def without_preset(form: Form, raw: Mapping[str, Any]) -> dict[str, Any]:
 def as_a_run_was(store: RunStore, query: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields of the run an address names, with the changes it asks for.
 
+    A mistake that is built into that run is left out, unless the address asks for it: nobody makes it twice
+    unawares.
+
     Raises:
         ValueError: when there is no such run, or a change is not allowed; says which and why.
     """
-    before = store.open(query.get("from", "")).read_config().to_json()
+    before = store.open(query.get("from", "")).read_config().to_json() | {"mistake": NO_MISTAKE}
     known = config_module.settings()
     changes = {
         name: _from_text(name, value)

@@ -13,6 +13,7 @@ from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.train import presets
 from trainers.contract import config as config_module
 from trainers.contract.config import Setting
+from trainers.contract.config.teaching import NO_MISTAKE
 from trainers.engines.base import AskedField
 
 Control = gr.Dropdown | gr.Checkbox | gr.CheckboxGroup | gr.Number | gr.Textbox
@@ -28,6 +29,7 @@ FOLD_GROUPS = {
         "speed": "Speed",
         "reproduce": "Name, device, reproducibility",
     },
+    "For teaching": {"teaching": "A mistake on purpose, replicas compared"},
 }
 TOPIC_TITLES = {topic: title for topics in FOLD_GROUPS.values() for topic, title in topics.items()}
 # What a data set's samples are, by its task.
@@ -192,6 +194,9 @@ class Form:
             if model is None or strategy.name in model.strategies
         ]
 
+    def _mistake_choices(self) -> list[tuple[str, str]]:
+        return [(mistake.label, mistake.name) for mistake in self.catalogue.mistakes.values()]
+
     def _control(self, name: str, setting: Setting) -> Control:
         label, help_text = self._words(name, setting)
         common: dict[str, Any] = {
@@ -250,6 +255,8 @@ class Form:
             return self.size_choices(str(self._defaults["model"]), str(self._defaults["dataset"]))
         if setting.catalog == "strategies":
             return self.strategy_choices(str(self._defaults["model"]))
+        if setting.catalog == "mistakes":
+            return [("nothing: a run as it should be", NO_MISTAKE), *self._mistake_choices()]
         return [(choice, choice) for choice in setting.choices]
 
 

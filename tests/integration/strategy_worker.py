@@ -113,7 +113,8 @@ class Training:
     def run(self, until: int) -> None:
         """Train up to a step, as trainers.loop does."""
         strategy, world = self.strategy, self.strategy.world
-        loader = build.make_loader(self.config, strategy, self.split, world)
+        batches = build.make_batches(self.config, strategy, len(self.split))
+        loader = Loader(self.split, batches, self.config, world.device)
         steps_per_epoch = -(-NUM_SAMPLES // self.config.global_batch(strategy.num_replicas))
         while self.step < until:
             epoch, done = divmod(self.step, steps_per_epoch)

@@ -107,6 +107,11 @@ _ESSENTIAL: Mapping[str, Mapping[str, Check]] = {
     "warning": _WORDS,
     "error": _WORDS,
     "sample": {"step": _is_count},
+    "fingerprints": {
+        "step": _is_step,
+        "hashes": lambda value: _is_list_of(_is_text)(value) and len(value) > 0,
+        "distances": _is_list_of(_is_number_or_none),
+    },
 }
 # Not every version writes these; where one is there, it is of this kind, whatever the event's.
 _FURTHER: Mapping[str, Check] = {

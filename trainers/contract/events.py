@@ -54,6 +54,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "warning": ("code", "message", "hint", "rank", "traceback"),
     "error": ("code", "message", "hint", "rank", "traceback"),
     "sample": ("step", "type", "content"),
+    "fingerprints": ("step", "hashes", "distances"),
 }
 DEVICE_FIELDS = (
     "rank", "node", "kind", "index", "name", "utilization_percent", "memory_used_bytes",

@@ -53,6 +53,11 @@ class ShardedBatches:
         self._num_replicas = num_replicas
         self._order = torch.empty(0, dtype=torch.long)
 
+    @property
+    def num_replicas(self) -> int:
+        """Over how many replicas each global batch is dealt."""
+        return self._num_replicas
+
     def set_epoch(self, epoch: int) -> None:
         """Shuffle for this epoch (0-based); without it every epoch would see the same order."""
         generator = torch.Generator().manual_seed(self._seed + epoch)

@@ -105,6 +105,30 @@ def evaluate(
     return meter.result(world)
 
 
+class Evaluator:
+    """Evaluates a strategy's network, all ranks together."""
+
+    def __init__(self, strategy: Strategy, objective: Objective, spec: DataSpec, world: World) -> None:
+        self.strategy = strategy
+        self.objective = objective
+        self.spec = spec
+        self.world = world
+
+    def evaluate(
+        self, split: Split, *, batch_size: int, should_break_off: Callable[[], bool]
+    ) -> Evaluation | None:
+        """Return the mean loss and the metrics over a split; see `evaluate`."""
+        return evaluate(
+            self.strategy,
+            self.objective,
+            self.spec,
+            split,
+            batch_size=batch_size,
+            world=self.world,
+            should_break_off=should_break_off,
+        )
+
+
 def share_running_statistics(network: nn.Module) -> None:
     """Give every rank rank 0's buffers: DDP evens out running statistics only in its own forward."""
     if dist.is_initialized():

@@ -38,20 +38,32 @@ def parameter_groups(network: nn.Module, weight_decay: float) -> list[dict[str, 
 
 
 class LearningRate:
-    """Sets the rate of each step; `set_lr` replaces the peak and the schedule goes on from it."""
+    """Sets the rate of each step; `set_lr` replaces the peak and the schedule goes on from it.
 
-    def __init__(self, config: Config, *, num_replicas: int, num_train: int) -> None:
+    Args:
+        num_replicas: by which the peak is scaled.
+        num_shards: over how many replicas each epoch's samples are dealt; None: over all.
+
+    Attributes:
+        num_steps, steps_per_epoch: what the schedule is laid out over.
+    """
+
+    def __init__(
+        self, config: Config, *, num_replicas: int, num_train: int, num_shards: int | None = None
+    ) -> None:
+        num_shards = num_replicas if num_shards is None else num_shards
         self._config = config
         self._peak = config.peak_learning_rate(num_replicas)
-        self._num_steps = config.num_steps(num_train, num_replicas)
-        self._global_batch = config.global_batch(num_replicas)
-        self.steps_per_epoch = config.steps_per_epoch(num_train, num_replicas)
-        self._is_over_by_steps = self._num_steps < self.steps_per_epoch * config.num_epochs
+        self._global_batch = config.global_batch(num_shards)
+        self.num_replicas = num_replicas
+        self.num_steps = config.num_steps(num_train, num_shards)
+        self.steps_per_epoch = config.steps_per_epoch(num_train, num_shards)
+        self._is_over_by_steps = self.num_steps < self.steps_per_epoch * config.num_epochs
 
     def at(self, step: int, peak: float | None) -> float:
         """Return the rate of step `step` (1-based); `peak`: what somebody set during the run."""
         factor = schedule.factor_at(
-            self._config, step, num_steps=self._num_steps, steps_per_epoch=self.steps_per_epoch
+            self._config, step, num_steps=self.num_steps, steps_per_epoch=self.steps_per_epoch
         )
         return (self._peak if peak is None else peak) * factor
 

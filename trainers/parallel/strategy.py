@@ -100,6 +100,7 @@ class Strategy:
         gradient_copies: how often a rank holds its gradients, as a formula.
         libraries: what wrapping imports, some of it inside torch; imported before the model is built, so
             that nobody takes it for the model's memory.
+        holds_replica: between steps each rank holds all weights, whole, so that replicas can be compared.
         takes_any_layout: parameters may lie in memory in another order than that of their dimensions.
         keeps_copies_without_sync: parameters lie on several ranks whose gradients nobody averages: they stay
             alike only as long as all of those ranks compute the same bits.
@@ -125,6 +126,7 @@ class Strategy:
     measures_wait: ClassVar[bool] = False
     divides_passes: ClassVar[bool] = True
     rehearses: ClassVar[bool] = False
+    holds_replica: ClassVar[bool] = False
     takes_any_layout: ClassVar[bool] = False
     name: ClassVar[str] = ""
     label: ClassVar[str] = ""

@@ -22,7 +22,7 @@ from trainers import registry
 from trainers.contract.config import Config
 from trainers.data.dataset import DataOptions, DataSpec, NotInstalledError
 from trainers.parallel.strategy import Strategy
-from trainers.registry import ModelEntry, ModelOptions
+from trainers.registry import MistakeEntry, ModelEntry, ModelOptions
 
 Found = TypeVar("Found")
 
@@ -46,6 +46,7 @@ def describe() -> dict[str, Any]:
         ],
         "unavailable": unavailable,
         "strategies": [describe_strategy(strategy) for strategy in ordered_strategies()],
+        "mistakes": [describe_mistake(entry) for entry in registry.mistakes().values()],
         "tasks": [
             {"name": name, "loss_words": task.loss_words, "first_metric": task.first_metric}
             for name, task in registry.tasks().items()
@@ -65,9 +66,21 @@ def describe_strategy(strategy: type[Strategy]) -> dict[str, Any]:
         "ranks_per_replica": strategy.ranks_per_replica,
         "memory_shares": asdict(strategy.memory_shares),
         "gradient_copies": strategy.gradient_copies,
+        "holds_replica": strategy.holds_replica,
         "options": list(strategy.options),
         "own_options": [option.to_json() for option in strategy.own_options()],
         "checks": [asdict(check) for check in strategy.all_checks()],
+    }
+
+
+def describe_mistake(entry: MistakeEntry) -> dict[str, Any]:
+    """Return what the page knows of a mistake."""
+    return {
+        "name": entry.name,
+        "label": entry.label,
+        "description": entry.description,
+        "hangs": entry.hangs,
+        "checks": [asdict(check) for check in entry.checks],
     }
 
 

@@ -62,6 +62,7 @@ class DataParallel(Strategy):
     measures_wait: ClassVar[bool] = True
     libraries: ClassVar[tuple[str, ...]] = ("torch._dynamo.utils",)
     rehearses: ClassVar[bool] = True
+    holds_replica: ClassVar[bool] = True
     model: DistributedDataParallel
     _shared: shared_all_reduce.SharedSum | None = None
 

@@ -14,6 +14,8 @@ import {
 import { resumeFrom } from "./resume_from.js";
 import { runAddress } from "../shared/net.js";
 
+const NO_DOWNLOAD =
+  "No download: this run was broken on purpose, so what it has learnt is no good model. Its numbers can be exported.";
 const MAX_EVENTS = 200;
 const SAVED_BECAUSE = {
   button: "Checkpoint was pressed",
@@ -24,10 +26,11 @@ const SAVED_BECAUSE = {
 };
 
 export class CheckpointTable {
-  constructor(runId, { num_steps: numSteps, may_change: mayChange }, afterAction) {
+  constructor(runId, { num_steps: numSteps, may_change: mayChange, mistake }, afterAction) {
     this.runId = runId;
     this.numSteps = numSteps;
     this.mayChange = mayChange;
+    this.isBroken = Boolean(mistake);
     this.afterAction = afterAction;
     this.checkpoints = [];
     this.best = null;
@@ -59,6 +62,7 @@ export class CheckpointTable {
       "checkpoints",
       this.empty,
       el("div", { class: "ddp-scroll", tabindex: 0 }, this.table),
+      this.isBroken ? el("p", { class: "ddp-hint" }, NO_DOWNLOAD) : null,
     );
   }
 
@@ -108,18 +112,22 @@ export class CheckpointTable {
           "div",
           { class: "ddp-row-actions" },
           this.mayChange ? button : null,
-          el(
-            "a",
-            {
-              class: "ddp-button ddp-button-small",
-              download: "",
-              href: runAddress(this.runId, `checkpoints/${item.step}/download`),
-              "aria-label": `Download the checkpoint of step ${item.step}`,
-            },
-            "Download",
-          ),
+          this.isBroken ? null : this.download(item.step),
         ),
       ),
+    );
+  }
+
+  download(step) {
+    return el(
+      "a",
+      {
+        class: "ddp-button ddp-button-small",
+        download: "",
+        href: runAddress(this.runId, `checkpoints/${step}/download`),
+        "aria-label": `Download the checkpoint of step ${step}`,
+      },
+      "Download",
     );
   }
 

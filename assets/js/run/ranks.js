@@ -1,6 +1,7 @@
 // How each rank's step divides: data, forward, backward with its all-reduce, optimizer, waiting for other ranks.
 
 import { NodeGroups } from "./nodes.js";
+import { ReplicaBadge } from "./closer/replicas.js";
 import { divide, HistoryStrip } from "./rank_history.js";
 import { el, section, setAttribute, setText, show } from "../shared/dom.js";
 import { bytes, count, LIVE_STATES, shortTime } from "../shared/format.js";
@@ -41,6 +42,7 @@ export class RanksPanel {
     this.empty = el("p", { class: "ddp-empty" }, "Appears with the first steps: one bar for each rank.");
     this.slow = el("p", { class: "ddp-slowest", role: "status" }, "\u00a0");
     this.legend = el("p", { class: "ddp-legend" });
+    this.replicas = new ReplicaBadge(summary);
     this.communication = el("p", { class: "ddp-caption ddp-communication" });
     this.element = section(
       "What each rank does",
@@ -51,6 +53,7 @@ export class RanksPanel {
         `${summary.strategy_sharing} The bars show the newest measured step, the strips below them the whole run.`,
       ),
       this.communication,
+      this.replicas.element,
       this.legend,
       this.empty,
       this.list,
@@ -58,7 +61,8 @@ export class RanksPanel {
     );
   }
 
-  update({ ranks, nodes, insights, rank_history: history, head }) {
+  update({ ranks, nodes, insights, rank_history: history, head, fingerprints }) {
+    this.replicas.update({ fingerprints, head });
     setText(this.communication, head.communication);
     show(this.communication, Boolean(head.communication));
     this.groups.resize(head.num_ranks, head.num_nodes);

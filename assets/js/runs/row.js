@@ -1,5 +1,6 @@
 // One row of the list, on a phone a card.
 
+import { brokenBadge } from "../shared/broken.js";
 import { el, setAttribute, setText, show } from "../shared/dom.js";
 import { ordinal } from "../shared/format.js";
 import { StatePill } from "../shared/state_pill.js";
@@ -45,11 +46,15 @@ export class RunRow {
     setAttribute(this.menu, "aria-label", `What to do with ${row.name}`);
     setText(this.link, row.name);
     setAttribute(this.link, "title", row.name === row.run_id ? row.run_id : `${row.name} (${row.run_id})`);
-    this.tags.replaceChildren(...row.tags.map((tag) => el("span", { class: "ddp-tag" }, tag)));
+    const broken = brokenBadge(row.mistake, true);
+    this.tags.replaceChildren(
+      ...(broken ? [broken] : []),
+      ...row.tags.map((tag) => el("span", { class: "ddp-tag" }, tag)),
+    );
     const words = row.note.split("\n")[0] || (row.name === row.run_id ? "" : row.run_id);
     setText(this.note, words);
     setAttribute(this.note, "title", row.note || null);
-    show(this.tags, row.tags.length > 0);
+    show(this.tags, this.tags.childElementCount > 0);
     this.pill.update(row.state);
     show(this.place, row.state === "queued" && Boolean(row.place));
     setText(this.place, row.place ? `${ordinal(row.place)} in the queue` : "");

@@ -57,14 +57,17 @@ def _file(store: RunStore, run: RunDirectory, kind: Format) -> dict[str, Any]:
     if kind == "json":
         row = store.row(run.run_id)
         about = {name: row[name] for name in ("run_id", "name", "tags", "note", "state")}
+        about["broken_on_purpose"] = row.get("mistake")
         about["config"] = run.read_config().to_json()
     return {"name": _file_name(run, kind), "run": str(run.path.absolute()), "kind": kind, "about": about}
 
 
 def _file_name(run: RunDirectory, kind: Format) -> str:
+    """Return what a run's file is called; one of a run that is broken on purpose says so."""
+    mark = "broken-on-purpose." if run.read_config().is_broken_on_purpose else ""
     if kind == "tfevents":
-        return f"events.out.tfevents.{exports.began_unix_s(run)}.{run.run_id}"
-    return f"{run.run_id}.{kind}"
+        return f"events.out.tfevents.{exports.began_unix_s(run)}.{mark}{run.run_id}"
+    return f"{run.run_id}.{mark}{kind}"
 
 
 def _run_or_404(store: RunStore, run_id: str) -> RunDirectory:

@@ -137,6 +137,7 @@ def overview(rows: Iterable[Mapping[str, Any]]) -> bytes:
     columns = (
         "run_id", "name", "tags", "note", "state", "model", "dataset", "strategy", "nproc_per_node", "step",
         "num_steps", "loss", "best_metric", "best_value", "best_step", "created_unix_s", "took_s",
+        "broken_on_purpose",
     )  # fmt: skip
     table = [list(columns)]
     for row in rows:
@@ -146,6 +147,7 @@ def overview(rows: Iterable[Mapping[str, Any]]) -> bytes:
             "best_metric": best.get("name"),
             "best_value": best.get("value"),
             "best_step": best.get("step"),
+            "broken_on_purpose": (row.get("mistake") or {}).get("name"),
         }
         table.append([safe_cell(said[name]) for name in columns])
     return _csv_rows(table)

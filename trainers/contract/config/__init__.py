@@ -26,27 +26,27 @@ from trainers.contract.config.plugin_options import OptionValue
 from trainers.contract.config.reproduction import Reproduction
 from trainers.contract.config.settings import ConfigError, Problem, Setting
 from trainers.contract.config.speed import Speed
+from trainers.contract.config.teaching import Teaching
 from trainers.contract.config.where import Where
 
 __all__ = ["Config", "ConfigError", "Problem", "Setting", "parse"]
 
-SCHEMA_VERSION = 5
-READABLE_VERSIONS = (
-    1,
-    2,
-    3,
-    4,
-    5,
-)  # what later ones added has defaults, so older configurations mean the same
+SCHEMA_VERSION = 6
+# What later ones added has defaults, so older configurations mean the same.
+READABLE_VERSIONS = (1, 2, 3, 4, 5, 6)
 MAX_NAME_COMPARED = 100
 MAX_FIELDS = 200
+# Somebody waits to see a mistake's hang.
+MISTAKES_HANG_LIMIT_S = 5.0
 
 # How many ranks hold one copy of the model between them: a formula that every strategy gives.
 RanksPerReplica = str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Where, Reproduction, Speed, Parallelism, Duration, Optimisation, Network, Data, Basics):
+class Config(
+    Teaching, Where, Reproduction, Speed, Parallelism, Duration, Optimisation, Network, Data, Basics
+):
     """One run's whole configuration; frozen, every field with a default.
 
     A dataclass has the fields of its last base first: read from right to left, they are in the form's order.
@@ -61,6 +61,12 @@ class Config(Where, Reproduction, Speed, Parallelism, Duration, Optimisation, Ne
     def world_size(self) -> int:
         """How many ranks train together, on all machines."""
         return self.num_nodes * self.nproc_per_node
+
+    @property
+    def hang_limit_s(self) -> float:
+        """How long a silent, idle rank is waited for; less where the run is broken on purpose."""
+        limit_s = MISTAKES_HANG_LIMIT_S if self.is_broken_on_purpose else self.hang_timeout_s
+        return min(limit_s, self.hang_timeout_s)
 
     def values(self) -> dict[str, Any]:
         """Return what a plug-in's formulas know: the fields, its own options, `one` and `all`."""

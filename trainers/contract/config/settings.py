@@ -13,7 +13,9 @@ from typing import Any, Literal
 MAX_SHOWN = 80
 MAX_TOLD = 20
 
-Topic = Literal["main", "data", "model", "optimizer", "schedule", "parallel", "speed", "reproduce", "where"]
+Topic = Literal[
+    "main", "data", "model", "optimizer", "schedule", "parallel", "speed", "reproduce", "where", "teaching"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +36,7 @@ class Setting:
     maximum: float | None = None
     above: float | None = None
     choices: tuple[str, ...] = ()
-    catalog: Literal["models", "model_sizes", "datasets", "strategies", ""] = ""
+    catalog: Literal["models", "model_sizes", "datasets", "strategies", "mistakes", ""] = ""
     max_length: int = 200
     only_with: tuple[str, tuple[str, ...]] | None = None
     by_strategy: bool = False

@@ -46,7 +46,7 @@ def patience(config: Config) -> timedelta:
         return COMPILERS_PATIENCE if config.compile else UNWATCHED_PATIENCE
     if config.on_hang == "wait":
         return FOR_EVER
-    return timedelta(seconds=BUSY_FACTOR * config.hang_timeout_s) + UNWATCHED_PATIENCE
+    return timedelta(seconds=BUSY_FACTOR * config.hang_limit_s) + UNWATCHED_PATIENCE
 
 
 def beat(doing: int, step: int | None = None) -> None:

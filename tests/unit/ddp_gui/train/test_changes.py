@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -12,9 +13,11 @@ import pytest
 
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.plan.catalogue import Catalogue
-from ddp_gui.train import changes, presets
+from ddp_gui.train import changes, fill_in, presets
 from ddp_gui.train.form import TOPIC_TITLES, Form
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
+from tests.unit.ddp_gui.runs.test_runs import store_of
+from trainers.contract import config, rundir
 
 
 @pytest.fixture
@@ -91,3 +94,27 @@ def test_long_values_and_many_changes_are_cut(form: Form, catalogue: Catalogue) 
     assert "x" * 50 not in said(form, catalogue, {"name": "x" * 100})[0]
     run = ("a run", dict.fromkeys(form.names, "other"))
     assert "more" in said(form, catalogue, {}, filled_from=run)[0]
+
+
+def test_a_mistake_of_the_run_before_is_left_out_and_the_form_says_so(
+    form: Form,
+    catalogue: Catalogue,  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    broken = rundir.create(tmp_path, config.parse({"mistake": "no_sampler", "batch_size": 8}))
+    store = store_of(tmp_path, catalogue)
+    filled = fill_in.as_a_run_was(store, {"from": broken.run_id})
+    assert (filled["mistake"], filled["batch_size"]) == ("none", 8)
+    before = ("before", broken.read_config().to_json())
+    words, _, _ = said(form, catalogue, filled, filled_from=before)
+    assert words.startswith("As before, but: Broken on purpose No sampler → none")
+    assert words.endswith("the mistake was left out of the form.")
+    on_purpose = fill_in.as_a_run_was(store, {"from": broken.run_id, "mistake": "no_sampler"})
+    assert on_purpose["mistake"] == "no_sampler", "a link may ask for it"
+
+
+def test_a_mistake_is_in_the_last_fold_of_the_form(form: Form) -> None:
+    assert form.fields_of_topic(list(TOPIC_TITLES)[-1]) == ["mistake", "fingerprint_every_steps"]
+    assert form.usual_values()["mistake"] == "none"
+    offered = [name for _, name in form.controls["mistake"].choices]
+    assert offered[0] == "none" and "no_sampler" in offered

@@ -37,7 +37,7 @@ class HangWatch:
 
     def __init__(self, run: RunDirectory, config: Config, ranks: Ranks) -> None:
         self._run = run
-        self._limit_s = config.hang_timeout_s
+        self._limit_s = config.hang_limit_s
         self._ranks = ranks
         self._watches = [RankWatch(rank) for rank in range(ranks.num_ranks)]
         self._checked_at = time.monotonic()

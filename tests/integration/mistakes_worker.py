@@ -1,0 +1,103 @@
+"""Started by torchrun from a test: what two ranks compute with mistakes that need both, and without."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tests.unit.trainers.report.test_metrics import spec_of
+from trainers import registry
+from trainers.contract.config import Config
+from trainers.data.dataset import IMAGE_CLASSIFICATION, TensorSplit
+from trainers.optimisation.objective import Evaluator, Objective
+from trainers.parallel import process_group
+from trainers.parallel.process_group import World
+from trainers.report.fingerprints import Fingerprints
+from trainers.report.reporter import NullReporter
+from trainers.strategies.ddp import Ddp
+
+SPEC = spec_of(IMAGE_CLASSIFICATION, 3)
+NUM_SAMPLES = 5
+
+
+class Notebook(NullReporter):
+    """Keeps what is reported."""
+
+    def __init__(self) -> None:
+        self.written: list[dict[str, Any]] = []
+
+    def event(self, kind: str, **fields: Any) -> None:
+        self.written.append({"kind": kind, **fields})
+
+
+def wrapped(config: Config, world: World) -> Ddp:
+    torch.manual_seed(0)
+    strategy = registry.part(config, Ddp)(config, world)
+    strategy.wrap(nn.Linear(4, 3))
+    return strategy
+
+
+def gradients(name: str, world: World) -> list[float]:
+    """Return what this rank's optimizer would get after two micro-batches of its own."""
+    strategy = wrapped(Config(mistake=name), world)
+    generator = torch.Generator().manual_seed(world.rank)
+    for is_last in (False, True):
+        with strategy.gradient_sync(enabled=is_last):
+            strategy.model(torch.randn(2, 4, generator=generator)).square().mean().backward()
+    found: list[float] = strategy.network.weight.grad.flatten().tolist()
+    return found
+
+
+def evaluation(name: str, world: World) -> dict[str, Any]:
+    """Return what is measured of samples that do not divide by the ranks."""
+    config = Config(mistake=name)
+    strategy = wrapped(config, world)
+    generator = torch.Generator().manual_seed(7)
+    inputs = torch.randn(NUM_SAMPLES, 4, generator=generator)
+    split = TensorSplit(inputs, torch.tensor([0, 1, 2, 0, 1]), device=world.device)
+    evaluator = registry.part(config, Evaluator)(strategy, Objective(SPEC), SPEC, world)
+    found = evaluator.evaluate(split, batch_size=2, should_break_off=lambda: False)
+    assert found is not None
+    return {"confusion": found.confusion, "accuracy": found.metrics["accuracy"], "loss": found.loss}
+
+
+def compared(world: World) -> list[dict[str, Any]]:
+    """Return what is reported of replicas that are alike, and then are not on rank 1."""
+    strategy, notebook = wrapped(Config(), world), Notebook()
+    subject = Fingerprints.of(Config(fingerprint_every_steps=1), strategy, notebook)
+    subject.after_step(1)
+    with torch.no_grad():
+        strategy.network.weight.mul_(1.0 + 0.5 * world.rank)
+    subject.after_step(2)
+    return notebook.written
+
+
+def main() -> int:
+    """Play each scene on both ranks."""
+    registry.discover_all()
+    world = process_group.join("cpu")
+    answer = {
+        "gradients": {
+            name: gradients(name, world) for name in ("none", "no_gradient_averaging", "sum_instead_of_mean")
+        },
+        "evaluations": {
+            name: evaluation(name, world) for name in ("none", "rank0_metrics", "padded_validation")
+        },
+        "fingerprints": compared(world),
+        "weights": wrapped(Config(), world).network.weight.norm().item(),
+        "bias": wrapped(Config(), world).network.bias.norm().item(),
+    }
+    everybody = process_group.gather_json(answer, world.slow_group)
+    if world.is_main:
+        Path(sys.argv[1]).write_text(json.dumps(everybody), encoding="utf-8")
+    process_group.leave()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
