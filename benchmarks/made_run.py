@@ -289,6 +289,9 @@ def _ranks(step: int, chance: random.Random, shape: Shape) -> dict[str, Any]:
                 "doing": "in forward and backward",
                 "base_memory_bytes": 320_000_000,
                 "peak_memory_bytes": 330_000_000,
+                "parameter_bytes": 5_000_000,
+                "gradient_bytes": 5_000_000,
+                "optimizer_bytes": 10_000_000,
             }
             for rank in range(shape.num_ranks)
         ]

@@ -145,7 +145,7 @@ def build_job(
         precision=bits,
         reporter=reporter,
         meter=registry.part(config, StepMeter)(world, reporter),
-        observer=Observer.of(strategy, pulse),
+        observer=Observer.of(strategy, optimizer, pulse),
         fingerprints=Fingerprints.of(config, strategy, reporter),
         progress=progress,
         checkpointer=checkpointer,

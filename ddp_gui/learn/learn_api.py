@@ -7,6 +7,7 @@ from typing import Any
 from ddp_gui.background.workers import CLICKS
 from ddp_gui.gradio_routes.endpoints import register
 from ddp_gui.launch.user_errors import in_plain_words
+from ddp_gui.learn.fit import fit
 from ddp_gui.learn.library import Library
 from ddp_gui.runs import notes
 from ddp_gui.runs.runs import RunStore
@@ -41,15 +42,16 @@ class LearnApi:
 
     def _config(self, name: str, run: int, question: int | None, choice: str | None) -> dict[str, Any]:
         lesson = self._library.find(name)
+        fitted = fit(lesson, self._api.plan)
         if question is None:
             made = _nth(lesson.runs, "run", run)
-            return {**made.config, "name": f"{lesson.title}: {made.name}"}
+            return {**fitted.of(made.config), "name": f"{lesson.title}: {made.name}"}
         attempt = _nth(lesson.questions, "question", question).attempt
         if attempt is None or choice not in attempt.choices:
             allowed = ", ".join(attempt.choices) if attempt else "none, this question has nothing to run"
             raise ValueError(f"choice is {choice!r}, but allowed is: {allowed}")
         base = lesson.runs[attempt.run]
-        return {**base.config, **attempt.choices[choice], "name": f"{lesson.title}: {choice}"}
+        return {**fitted.of({**base.config, **attempt.choices[choice]}), "name": f"{lesson.title}: {choice}"}
 
     def _tag(self, run_id: str, lesson: str) -> None:
         run = self._store.open(run_id)

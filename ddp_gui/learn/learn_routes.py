@@ -8,10 +8,10 @@ from typing import Any
 from fastapi import HTTPException
 
 from ddp_gui.background.workers import Router
-from ddp_gui.learn.lesson import DrawnCurve, Lesson
+from ddp_gui.learn.fit import fit
+from ddp_gui.learn.lesson import DrawnCurve
 from ddp_gui.learn.library import Library
 from ddp_gui.train.api import Api
-from trainers.contract.config import ConfigError
 
 
 def make_router(library: Library, api: Api) -> Router:
@@ -35,23 +35,14 @@ def make_router(library: Library, api: Api) -> Router:
             raise HTTPException(status_code=404, detail=str(error)) from error
         names = [each.name for each in library.read()[0]]
         after = names[names.index(name) + 1 :] if name in names else []
+        fitted = fit(found, api.plan)
         kind = "curve" if isinstance(found.prediction, DrawnCurve) else "choice"
         return asdict(found) | {
             "number": names.index(name) + 1,
             "next": after[0] if after else None,
             "prediction": asdict(found.prediction) | {"kind": kind},
-            "obstacles": _obstacles(found, api),
+            "obstacles": fitted.obstacles,
+            "way": fitted.way,
         }
 
     return router
-
-
-def _obstacles(lesson: Lesson, api: Api) -> list[str]:
-    """Return why a lesson's runs cannot be started on this machine; usually there is nothing."""
-    found = []
-    for run in lesson.runs:
-        try:
-            api.plan(dict(run.config))
-        except ConfigError as error:
-            found.append(f"{run.name}: {error}")
-    return found

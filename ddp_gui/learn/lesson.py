@@ -13,6 +13,7 @@ AXES = ("step", "samples", "time")
 # What is measured of a run, and can be a row of a lesson's table.
 NUMBERS = (
     "loss",
+    "loss_exact",
     "validation",
     "num_steps",
     "global_batch",
@@ -21,16 +22,29 @@ NUMBERS = (
     "throughput",
     "speed_up",
     "memory",
+    "learning_rate",
     "took",
 )
+# What can be drawn as a curve; what evaluations measure is `metric:NAME`.
+CURVES = ("loss", "throughput", "learning_rate", "grad_norm", "validation_loss")
+METRIC = "metric:"
+# What can be drawn as a bar for each rank.
+BARS = ("memory", "wait")
+# How a run is meant to end.
+ENDS = ("finished", "failed")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LessonRun:
-    """One run: what it is called in the lesson, and its configuration; missing fields have their defaults."""
+    """One run: what it is called in the lesson, and its configuration; missing fields have their defaults.
+
+    Attributes:
+        expect: how it is meant to end; one that is to fail shows a hang or an error.
+    """
 
     name: str
     config: Mapping[str, Any]
+    expect: str = "finished"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,10 +89,15 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """A chart of all runs (`curve`), or a table of numbers of each (`numbers`).
+    """What is shown of the runs: one of `curve`, `numbers`, `bars`, `waterfall` and `instrument`.
 
     Attributes:
         caption: what it shows.
+        curve: a chart of all runs.
+        numbers: a table with a column for each run.
+        bars: a bar for each rank of each run.
+        waterfall: the run (counted from 0) whose speed-up over the first is divided into what it cost.
+        instrument: a part of "Look closer" on a run's page, for each run or for `run` alone.
     """
 
     caption: Tree
@@ -88,6 +107,10 @@ class Picture:
     is_logarithmic: bool = False
     marks: tuple[Mark, ...] = ()
     numbers: tuple[str, ...] = ()
+    bars: str = ""
+    waterfall: int | None = None
+    instrument: str = ""
+    run: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

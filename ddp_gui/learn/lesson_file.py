@@ -6,7 +6,7 @@ Whatever is wrong is said with its line, for the person who wrote it.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,10 @@ from ddp_gui.learn import markdown
 from ddp_gui.learn.head import MAX_CHOICES, Head, LessonError, Table, is_term
 from ddp_gui.learn.lesson import (
     AXES,
+    BARS,
+    CURVES,
+    ENDS,
+    METRIC,
     NUMBERS,
     Attempt,
     Choice,
@@ -26,10 +30,12 @@ from ddp_gui.learn.lesson import (
 )
 from ddp_gui.learn.markdown import MarkdownError, Tree
 from trainers.contract import config as config_module
-from trainers.contract.config import ConfigError
+from trainers.contract.config import Config, ConfigError
 
 MAX_BYTES = 200_000
-MAX_RUNS = 4
+MAX_RUNS = 6
+# A run that hangs on purpose must be found and ended while its learner waits.
+MAX_HANG_S = 10.0
 MAX_MINUTES = 240
 MAX_SMOOTHING = 10_000
 PARTS = ("Before", "See", "Explain")
@@ -82,7 +88,7 @@ def parse(name: str, text: str) -> Lesson:
         summary=top.text("summary"),
         runs=runs,
         prediction=_prediction(top.table("prediction"), len(runs)),
-        pictures=tuple(map(_picture, top.tables("pictures", least=1))),
+        pictures=tuple(_picture(table, len(runs)) for table in top.tables("pictures", least=1)),
         questions=tuple(_question(table, runs) for table in top.tables("questions", least=1)),
         before=texts["Before"],
         see=texts["See"],
@@ -123,9 +129,14 @@ def _blocks(lines: list[str], num_before: int) -> Tree:
 
 
 def _run(table: Table) -> LessonRun:
-    made = LessonRun(name=table.text("name"), config=table.mapping("config"))
+    made = LessonRun(
+        name=table.text("name"), config=table.mapping("config"), expect=table.one_of("expect", ENDS)
+    )
     table.require_nothing_else()
-    _check_config(made.config, table, "config")
+    config = _checked_config(made.config, table, "config")
+    if made.expect == "failed" and (config.on_hang != "end" or config.hang_timeout_s > MAX_HANG_S):
+        words = f"a run that is to fail must have on_hang end, and a hang_timeout_s of at most {MAX_HANG_S:g}"
+        table.refuse("config", words)
     return made
 
 
@@ -146,7 +157,7 @@ def _prediction(table: Table, num_runs: int) -> Choice | DrawnCurve:
 def _drawn_curve(table: Table, num_runs: int) -> DrawnCurve:
     made = DrawnCurve(
         question=table.inlines("question"),
-        curve=table.text("curve"),
+        curve=_curve(table),
         axis=table.one_of("axis", AXES),
         run=table.whole("run", 0, num_runs - 1),
         until=table.number("until"),
@@ -161,21 +172,45 @@ def _drawn_curve(table: Table, num_runs: int) -> DrawnCurve:
     return made
 
 
-def _picture(table: Table) -> Picture:
-    caption = table.inlines("caption")
-    if "numbers" in table.raw:
-        made = Picture(caption=caption, numbers=table.names("numbers", NUMBERS))
-    else:
-        made = Picture(
-            caption=caption,
-            curve=table.text("curve"),
-            axis=table.one_of("axis", AXES),
-            smoothing=table.whole("smoothing", 0, MAX_SMOOTHING) if "smoothing" in table.raw else 0,
-            is_logarithmic=table.flag("logarithmic"),
-            marks=tuple(map(_mark, table.tables("marks"))),
-        )
+def _picture(table: Table, num_runs: int) -> Picture:
+    kinds = [kind for kind in _PICTURES if kind in table.raw]
+    if len(kinds) != 1:
+        table.refuse("caption", f"a picture has one of {', '.join(_PICTURES)}")
+    made = Picture(caption=table.inlines("caption"), **_PICTURES[kinds[0]](table, num_runs))
     table.require_nothing_else()
     return made
+
+
+def _curve(table: Table) -> str:
+    curve = table.text("curve")
+    if curve not in CURVES and not curve.startswith(METRIC):
+        table.refuse("curve", f"it is {curve!r}, but allowed is: one of {', '.join(CURVES)}, {METRIC}NAME")
+    return curve
+
+
+def _chart(table: Table, num_runs: int) -> dict[str, Any]:  # noqa: ARG001 - all pictures are read alike
+    return {
+        "curve": _curve(table),
+        "axis": table.one_of("axis", AXES),
+        "smoothing": table.whole("smoothing", 0, MAX_SMOOTHING) if "smoothing" in table.raw else 0,
+        "is_logarithmic": table.flag("logarithmic"),
+        "marks": tuple(map(_mark, table.tables("marks"))),
+    }
+
+
+def _instrument(table: Table, num_runs: int) -> dict[str, Any]:
+    run = table.whole("run", 0, num_runs - 1) if "run" in table.raw else None
+    return {"instrument": table.text("instrument"), "run": run}
+
+
+# The kinds of pictures, and what reads each.
+_PICTURES: Mapping[str, Callable[[Table, int], dict[str, Any]]] = {
+    "curve": _chart,
+    "numbers": lambda table, _: {"numbers": table.names("numbers", NUMBERS)},
+    "bars": lambda table, _: {"bars": table.one_of("bars", BARS)},
+    "waterfall": lambda table, num_runs: {"waterfall": table.whole("waterfall", 1, num_runs - 1)},
+    "instrument": _instrument,
+}
 
 
 def _mark(table: Table) -> Mark:
@@ -209,12 +244,12 @@ def _attempt(table: Table, runs: tuple[LessonRun, ...]) -> Attempt:
         words = f"it must name 1 to {MAX_CHOICES} choices, each with the fields that it changes"
         table.refuse("choices", words)
     for changes in each:
-        _check_config({**runs[made.run].config, **changes}, table, "choices")
+        _checked_config({**runs[made.run].config, **changes}, table, "choices")
     return made
 
 
-def _check_config(raw: Mapping[str, Any], table: Table, key: str) -> None:
+def _checked_config(raw: Mapping[str, Any], table: Table, key: str) -> Config:
     try:
-        config_module.parse(raw)
+        return config_module.parse(raw)
     except ConfigError as error:
         table.refuse(key, str(error))

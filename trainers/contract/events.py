@@ -65,6 +65,7 @@ DEVICE_FIELDS = (
 RANK_FIELDS = (
     "rank", "step", "step_time_s", "data_time_s", "forward_time_s", "backward_time_s", "optimizer_time_s",
     "wait_time_s", "all_reduce_time_s", "hidden_time_s", "doing", "base_memory_bytes", "peak_memory_bytes",
+    "parameter_bytes", "gradient_bytes", "optimizer_bytes",
 )  # fmt: skip
 CHECKPOINT_REASONS = ("button", "schedule", "best", "stop", "end")
 # By which metric evaluations are compared: the first of these that is there; whether more of it is better.

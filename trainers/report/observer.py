@@ -6,9 +6,12 @@ import contextlib
 import time
 from collections.abc import Iterator
 
+import torch
+
 from trainers.engines.heartbeats import beats
 from trainers.engines.heartbeats.heartbeat_board import COMPUTING, FETCHING, STEPPING
 from trainers.parallel.strategy import Strategy
+from trainers.report.holdings import Holdings
 from trainers.report.step_clock import StepClock
 from trainers.report.telemetry import Pulse
 
@@ -66,14 +69,16 @@ class Observer(NullObserver):
         pulse: what the sampler reads.
     """
 
-    def __init__(self, clock: StepClock, pulse: Pulse) -> None:
+    def __init__(self, clock: StepClock, pulse: Pulse, holdings: Holdings | None = None) -> None:
         self._clock = clock
         self.pulse = pulse
+        # Counted in the first step, then let go.
+        self._holdings = holdings
         pulse.gradients_done = clock.gradients_done
         self._stood_still_s = 0.0
 
     @classmethod
-    def of(cls, strategy: Strategy, pulse: Pulse) -> Observer:
+    def of(cls, strategy: Strategy, optimizer: torch.optim.Optimizer, pulse: Pulse) -> Observer:
         """Return the observer of a wrapped network's training."""
         clock = StepClock(
             strategy.network,
@@ -82,7 +87,7 @@ class Observer(NullObserver):
             divides_passes=strategy.divides_passes,
             all_reduce_times=lambda: strategy.all_reduce_times,
         )
-        return cls(clock, pulse)
+        return cls(clock, pulse, Holdings(network=strategy.network, optimizer=optimizer))
 
     def begin_step(self, *, is_reported: bool, is_first_of_epoch: bool = False) -> None:
         beats.beat(FETCHING)
@@ -97,15 +102,22 @@ class Observer(NullObserver):
 
     def forward_done(self) -> None:
         self._clock.forward_done()
+        if self._holdings is not None:
+            self._holdings.forward_done()
 
     def backward_done(self, *, is_last: bool) -> None:
         self._clock.backward_done()
+        if self._holdings is not None:
+            self._holdings.backward_done()
         beats.beat(STEPPING if is_last else FETCHING)
 
     def optimizer_done(self) -> None:
         self._clock.optimizer_done()
 
     def end_step(self, step: int) -> None:
+        if self._holdings is not None:
+            self._holdings.step_done()
+            self.pulse.holdings, self._holdings = self._holdings, None
         self._clock.end_step()
         self.step_time_s, self.data_time_s = self._clock.step_time_s, self._clock.data_time_s
         self.pulse.beat(step, self._clock.newest)

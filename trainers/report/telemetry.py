@@ -34,12 +34,14 @@ from trainers.machine.other_load import OtherLoad, OtherLoadReader, own_cpu_s
 from trainers.parallel import flight_recorder
 from trainers.parallel.process_group import World, gather_json, is_one_machine
 from trainers.report import sample_board
+from trainers.report.holdings import Holdings
 from trainers.report.reporter import NullReporter
 from trainers.report.sample_board import SampleBoard
 from trainers.report.step_clock import StepTimes
 
 log = logging.getLogger(__name__)
 
+HOLDINGS = ("parameter_bytes", "gradient_bytes", "optimizer_bytes")
 SAMPLE_EVERY_S = 1.0
 GATHER_AFTER_S = 0.05
 STORE_TIMEOUT = timedelta(seconds=10)
@@ -52,11 +54,13 @@ class Pulse:
     Attributes:
         newest: the newest step, and what gives how the newest measured one divides.
         base_memory_bytes: what the rank held before its model was built; None until then.
+        holdings: what the rank holds of the model; None before the first step is done.
         gradients_done: see `StepClock`.
     """
 
     newest: tuple[int, Callable[[], StepTimes]] = (0, StepTimes)
     base_memory_bytes: int | None = None
+    holdings: Holdings | None = None
     gradients_done: Callable[[], int | None] = field(default=lambda: None)
 
     def beat(self, step: int, times: Callable[[], StepTimes]) -> None:
@@ -178,6 +182,7 @@ class Telemetry:
                 "doing": beats.doing(),
                 "base_memory_bytes": self._pulse.base_memory_bytes,
                 "peak_memory_bytes": peak_memory_bytes(device),
+                **{name: getattr(self._pulse.holdings, name, None) for name in HOLDINGS},
             },
             "cpu_s": round(own_cpu_s(), 3),
         }

@@ -7,7 +7,8 @@ import { askEvery } from "../shared/polling.js";
 import { onThemeChange } from "../shared/theme.js";
 import { complain } from "../shared/toast.js";
 import { LessonRun } from "./lesson_run.js";
-import { CurvePicture, NumberPicture } from "./pictures.js";
+import { obstacleBox } from "./obstacles.js";
+import { makePicture } from "./pictures/make.js";
 import { Prediction } from "./prediction.js";
 import { forgetProgress, keepProgress, oneAtATime, progressOf } from "./progress.js";
 import { Foot, lessonPage } from "./foot.js";
@@ -18,7 +19,15 @@ import { STAGES, Way } from "./way.js";
 
 const READ_EVERY_MS = 700;
 // Of the five parts so many are open at a stage.
-const HOW_MANY = ["", "the run", "both runs", "all three runs", "all four runs"];
+const HOW_MANY = [
+  "",
+  "the run",
+  "both runs",
+  "all three runs",
+  "all four runs",
+  "all five runs",
+  "all six runs",
+];
 const NUM_OPEN = { predict: 1, run: 2 };
 
 export class LessonView {
@@ -27,15 +36,13 @@ export class LessonView {
     document.title = `${lesson.title} · DDP, live`;
     this.lesson = lesson;
     this.progress = progressOf(lesson.name);
-    this.runs = lesson.runs.map(({ name }, index) => new LessonRun(name, index, this.progress.runs[index] ?? null));
+    this.runs = lesson.runs.map(
+      ({ name, expect }, index) => new LessonRun(name, index, this.progress.runs[index] ?? null, expect),
+    );
     /** @type {Map<number, LessonRun[]>} by question */
     this.attempts = new Map();
     this.prediction = new Prediction(lesson.prediction, this.progress, () => this.keep(), () => this.lock());
-    this.pictures = lesson.pictures.map((about) =>
-      about.curve
-        ? new CurvePicture(about, this.prediction, (chart) => this.drawOne(chart))
-        : new NumberPicture(about),
-    );
+    this.pictures = lesson.pictures.map((about) => makePicture(about, this.prediction, (chart) => this.drawOne(chart)));
     this.questions = lesson.questions.map((about, number) => this.question(about, number));
     for (const [number, made] of Object.entries(this.progress.attempts)) {
       for (const { choice, runId } of made) this.addAttempt(Number(number), choice, runId);
@@ -65,9 +72,9 @@ export class LessonView {
     return [...this.runs, ...[...this.attempts.values()].flat()];
   }
 
-  /** All of the lesson's own runs have ended. */
+  /** All of the lesson's own runs have ended as they were meant to. */
   get isRevealed() {
-    return this.runs.every((run) => run.isOver);
+    return this.runs.every((run) => run.isOver && !run.isSpoilt);
   }
 
   get stage() {
@@ -89,27 +96,14 @@ export class LessonView {
   }
 
   makeSections() {
-    const { before, see, explain, obstacles } = this.lesson;
+    const { before, see, explain, obstacles, way } = this.lesson;
     this.runList = el(
       "ul",
       { class: "ddp-lesson-runs" },
       this.runs.map((run) => run.element),
     );
     this.note = el("p", { class: "ddp-connection", role: "status", hidden: true });
-    const hindered =
-      obstacles.length > 0
-        ? el(
-            "div",
-            { class: "ddp-connection", role: "status" },
-            el("p", {}, "This lesson cannot be run on this machine now:"),
-            el(
-              "ul",
-              {},
-              obstacles.map((words) => el("li", {}, words)),
-            ),
-            el("p", {}, "You can still predict, and read how it goes on, when it has what is missing."),
-          )
-        : null;
+    const hindered = obstacles.length > 0 ? obstacleBox(obstacles, way) : null;
     return {
       predict: section(
         "1. Predict",
@@ -170,7 +164,7 @@ export class LessonView {
   wantRuns() {
     this.progress.isStarted = true;
     for (const run of this.runs) {
-      if (run.isGone) run.started(null);
+      if (run.isGone || run.isSpoilt) run.started(null);
     }
     this.progress.runs = this.runs.map(({ runId }) => runId);
     this.keep();
@@ -244,12 +238,20 @@ export class LessonView {
   }
 
   updateStart() {
-    const isGone = this.runs.some((run) => run.isGone);
-    const isWanted = this.progress.isStarted && !isGone;
+    const again = this.againWords();
+    const isWanted = this.progress.isStarted && !again;
     show(this.start, !isWanted);
-    setText(this.start, isGone ? "Run again what was deleted" : `Start ${HOW_MANY[this.runs.length]}`);
+    setText(this.start, again || `Start ${HOW_MANY[this.runs.length]}`);
     setText(this.startNote, isWanted ? "" : "Real training on this machine, one run after the other.");
-    this.start.disabled = this.lesson.obstacles.length > 0;
+    const { obstacles, way } = this.lesson;
+    this.start.disabled = obstacles.length > 0 && !way;
+  }
+
+  /** What can be run once more; empty where nothing needs it. */
+  againWords() {
+    if (this.runs.some((run) => run.isGone)) return "Run again what was deleted";
+    const isOver = this.runs.every((run) => run.runId === null || run.isOver);
+    return isOver && this.runs.some((run) => run.isSpoilt) ? "Run again what did not end as it should" : "";
   }
 
   /** Says once how the prediction did. */

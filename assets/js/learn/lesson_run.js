@@ -3,7 +3,7 @@
 import { Traces } from "../charts/traces.js";
 import { lineSample } from "../charts/line_sample.js";
 import { el, setText, show } from "../shared/dom.js";
-import { count, LIVE_STATES, ordinal } from "../shared/format.js";
+import { count, LIVE_STATES } from "../shared/format.js";
 import { address, fetchJson, runAddress, runPage } from "../shared/net.js";
 import { StatePill } from "../shared/state_pill.js";
 
@@ -12,9 +12,11 @@ export class LessonRun {
    * @param {string} name in the lesson
    * @param {number} index of its line in the charts
    * @param {string | null} runId null until it was started
+   * @param {string} expect how it is meant to end
    */
-  constructor(name, index, runId) {
+  constructor(name, index, runId, expect = "finished") {
     this.name = name;
+    this.expect = expect;
     this.index = index;
     this.runId = runId;
     this.traces = new Traces();
@@ -22,6 +24,10 @@ export class LessonRun {
     this.head = null;
     /** @type {any[]} */
     this.ranks = [];
+    /** @type {any[]} How each rank's step divided over the run. */
+    this.history = [];
+    /** @type {any} The newest message about it. */
+    this.payload = null;
     this.isGone = false;
     this.smoothing = null;
     this.pill = new StatePill();
@@ -46,10 +52,19 @@ export class LessonRun {
     return this.isGone || (this.head !== null && !LIVE_STATES.has(this.head.state));
   }
 
+  /** It ended otherwise than it was meant to, so that it shows nothing. */
+  get isSpoilt() {
+    if (this.isGone || !this.isOver) return false;
+    return this.head.state !== "finished" && this.head.state !== this.expect;
+  }
+
   /** It has been started. */
   started(runId) {
     this.runId = runId;
     this.head = null;
+    this.ranks = [];
+    this.history = [];
+    this.traces = new Traces();
     this.isGone = false;
     this.update();
   }
@@ -64,9 +79,11 @@ export class LessonRun {
       this.head = payload.head;
       this.traces.head = payload.head;
       this.ranks = payload.ranks ?? this.ranks;
+      this.history = payload.rank_history ?? this.history;
+      this.payload = payload;
       if (payload.head.state === "queued") {
-        const { place } = await fetchJson(address(`live/queue/run?id=${encodeURIComponent(this.runId)}`));
-        this.place = place;
+        const { words } = await fetchJson(address(`live/queue/run?id=${encodeURIComponent(this.runId)}`));
+        this.placeWords = words;
       }
     } catch (error) {
       if (error.status !== 404) throw error;
@@ -89,9 +106,14 @@ export class LessonRun {
     if (this.runId === null) return "not started yet";
     if (this.isGone) return "was deleted";
     if (head === null) return "starting …";
-    if (head.state === "queued") return this.place ? `${ordinal(this.place)} in the queue` : "in the queue";
-    if (head.state === "failed") return head.error ?? "";
+    if (head.state === "queued") return this.placeWords || "in the queue";
+    if (head.state === "failed") return this.failedWords(head.error ?? "");
+    if (head.state === "finished" && this.expect === "failed") return "It did not fail, as it was meant to.";
     return head.num_steps ? `step ${count(head.step)} of ${count(head.num_steps)}` : "";
+  }
+
+  failedWords(error) {
+    return this.expect === "failed" ? `It failed, as it was meant to. ${error}` : error;
   }
 
   /** The colours have changed. */

@@ -2,7 +2,7 @@
 
 import { Chart } from "../charts/chart.js";
 import { compareFigure, curveWords } from "../runs/compare/figure.js";
-import { meanThroughput, samplesAt } from "../runs/compare/scaling.js";
+import { samplesAt } from "../runs/compare/scaling.js";
 import { growth } from "../run/memory.js";
 import { el } from "../shared/dom.js";
 import { bytes, count, loss, metric, metricLabel, number, shortTime, UNKNOWN } from "../shared/format.js";
@@ -112,14 +112,16 @@ function marked(marks) {
 /** What can be a row of a table: its title, and what it is of a run. */
 const ROWS = {
   loss: [() => term("loss", "Training loss, last"), ({ head }) => loss(head.loss)],
+  loss_exact: [() => term("loss", "Training loss, last, all digits"), ({ head }) => (head.loss === null ? UNKNOWN : String(head.loss))],
   validation: [() => term("evaluation", "Validation"), ({ head }) => validation(head)],
   num_steps: ["Optimizer steps", ({ head }) => count(head.step)],
   global_batch: [() => term("global batch", "Global batch"), ({ head }) => count(head.global_batch)],
   samples: ["Samples trained with", ({ head }) => count(samplesAt(head, head.step))],
   step_time: ["Time of a step, median", ({ head }) => (head.pace ? shortTime(head.pace.step_time_s) : TOO_SHORT)],
-  throughput: [() => term("throughput", "Samples per second, mean"), ({ head }) => (head.pace ? number(meanThroughput(head), 3) : TOO_SHORT)],
+  throughput: [() => term("throughput", "Samples per second, at the median step"), ({ head }) => (head.pace ? number(head.pace.samples_per_s, 3) : TOO_SHORT)],
   speed_up: [() => term("speed-up", "Speed-up"), (run, runs) => speedUp(run.head, runs[0].head)],
   memory: ["Memory of a rank, for model and training", ({ ranks }) => mostMemory(ranks)],
+  learning_rate: [() => term("learning rate", "Learning rate, last"), ({ head }) => number(head.learning_rate, 4)],
   took: ["Took", ({ head }) => shortTime(head.elapsed_s)],
 }; // prettier-ignore
 
@@ -171,7 +173,7 @@ function validation({ metrics }) {
 }
 
 function speedUp(head, first) {
-  const [mine, theirs] = [meanThroughput(head), meanThroughput(first)];
+  const [mine, theirs] = [head.pace?.samples_per_s, first.pace?.samples_per_s];
   return mine && theirs ? `${number(mine / theirs, 3)} ×` : TOO_SHORT;
 }
 

@@ -25,6 +25,16 @@ import { afterPaint } from "../../shared/throttle.js";
 const MAKERS = [makeStepTheatre, makeAllReduceTheatre, whoSawWhat, fingerprints, slowRank];
 const PREFIX = "#closer-";
 
+/**
+ * The instrument of a name, for a page other than the run's own; null where there is none.
+ * @returns {Instrument | null}
+ */
+export function instrumentOf(name, runId, summary) {
+  const made = MAKERS.map((make) => make(runId, summary));
+  for (const other of made) if (other.name !== name) other.close();
+  return made.find((instrument) => instrument.name === name) ?? null;
+}
+
 export class LookCloser {
   constructor(runId, summary) {
     this.instruments = MAKERS.map((make) => make(runId, summary));

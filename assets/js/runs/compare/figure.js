@@ -30,10 +30,17 @@ export function curveNames(held) {
   return [...found];
 }
 
+/** What is measured of each step, and what it is called. */
+const OF_STEPS = {
+  loss: "training loss",
+  throughput: "throughput",
+  learning_rate: "learning rate",
+  grad_norm: "gradient norm",
+};
+
 /** What a curve is called. */
 export function curveWords(name) {
-  if (name === "loss") return "training loss";
-  if (name === "throughput") return "throughput";
+  if (name in OF_STEPS) return OF_STEPS[name];
   return name === "validation_loss"
     ? "validation loss"
     : `validation ${metricLabel(name.slice("metric:".length))}`;
@@ -41,8 +48,9 @@ export function curveWords(name) {
 
 /** The figure of one kind of curve of all runs. */
 export function compareFigure(runs, traces, { axis, smoothing, isLogarithmic }, curve) {
-  const isOfSteps = curve === "loss" || curve === "throughput";
-  const trace = isOfSteps && smoothing > 1 ? `${curve}_smooth` : curve;
+  const isOfSteps = curve in OF_STEPS;
+  const canBeSmooth = curve === "loss" || curve === "throughput";
+  const trace = canBeSmooth && smoothing > 1 ? `${curve}_smooth` : curve;
   const data = runs.map((run, index) => {
     const { x, y } = traces.get(run.run_id)?.get(trace) ?? { x: [], y: [] };
     return {

@@ -53,6 +53,23 @@ def test_a_curve_can_be_predicted() -> None:
     assert (lesson.prediction.run, lesson.prediction.until, lesson.prediction.high) == (1, 1000.0, 2.5)
 
 
+def test_pictures_of_each_kind_are_read() -> None:
+    kinds = 'bars = "wait"\n\n[[pictures]]\ncaption = "b"\nwaterfall = 1\n\n[[pictures]]\ncaption = "c"\n'
+    lesson = lesson_file.parse(
+        "pictures", changed('numbers = ["loss", "took"]', f'{kinds}instrument = "some"\nrun = 1')
+    )
+    _, bars, waterfall, instrument = lesson.pictures
+    assert (bars.bars, waterfall.waterfall, instrument.instrument, instrument.run) == ("wait", 1, "some", 1)
+
+
+def test_a_run_may_be_meant_to_fail() -> None:
+    hangs = 'name = "two ranks"\nexpect = "failed"'
+    text = changed('name = "two ranks"', hangs).replace(
+        "nproc_per_node = 2,", "nproc_per_node = 2, hang_timeout_s = 4,"
+    )
+    assert [run.expect for run in lesson_file.parse("hang", text).runs] == ["finished", "failed"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "at", "words"),
     [
@@ -104,6 +121,25 @@ def test_a_curve_can_be_predicted() -> None:
             'axis = "colour"',
             "axis",
             "axis: it is 'colour', but allowed is: one of step, samples, time",
+        ),
+        ('curve = "loss"', 'curve = "luck"', "curve", "curve: it is 'luck', but allowed is: one of loss"),
+        (
+            'numbers = ["loss", "took"]',
+            'numbers = ["loss"]\nbars = "memory"',
+            'caption = "What was',
+            "caption: a picture has one of curve, numbers, bars, waterfall, instrument",
+        ),
+        (
+            'numbers = ["loss", "took"]',
+            "waterfall = 0",
+            "waterfall",
+            "waterfall: it is 0, but allowed is: a whole number from 1 to 1",
+        ),
+        (
+            'name = "two ranks"',
+            'name = "two ranks"\nexpect = "failed"',
+            'config = { model = "mlp", dataset = "digits", nproc_per_node = 2',
+            "config: a run that is to fail must have on_hang end, and a hang_timeout_s of at most 10",
         ),
         ("x = 100", 'x = "a"', 'x = "a"', "x: it is 'a', but allowed is: a number"),
         ("{ seed = 1 }", "{ seed = -1 }", 'choices = { "seed 1"', "choices: seed is -1"),
