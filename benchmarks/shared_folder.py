@@ -63,19 +63,20 @@ def _of_events(here: Path, there: Path, quiet_s: float) -> None:
 
 
 def _of_new_files(here: Path, there: Path) -> None:
-    run, seen = _run_in(here, there)
-    looks: dict[str, Callable[[], object]] = {
-        "the first events of a run, by stat": seen.events.exists,
-        "the first events of a run, by the page": RunView(seen, 1).catch_up,
-        "the folder of a start, by another node": NodesFolder(seen, "1-0").is_there,
-    }
-    for look in looks.values():
+    for how in ("stat", "the page"):
+        run, seen = _run_in(here, there)
+        look = RunView(seen, 1).catch_up if how == "the page" else seen.events.exists
         _look_in_vain(look, 5.0)
-    EventFile(run.events).close()
+        file = EventFile(run.events)
+        file.append([(time.time(), *WORDS)])
+        file.close()
+        _say(f"the first event of a run, by {how}", _seen_after(look))
+    run, seen = _run_in(here, there)
+    start = NodesFolder(seen, "1-0")
+    _look_in_vain(start.is_there, 5.0)
     NodesFolder(run, "1-0").make()
-    for words, look in sorted(looks.items(), key=lambda each: "stat" in each[0]):
-        _say(words, _seen_after(look))
-    # As it is on several machines: who waits for commands has made their file.
+    _say("the folder of a start, by another node", _seen_after(start.is_there))
+    # Who waits for commands has made their file.
     seen.expect_commands()
     requests = StopRequests(seen.commands)
     _look_in_vain(requests.read, 5.0)
