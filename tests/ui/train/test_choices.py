@@ -126,7 +126,7 @@ def test_own_table_by_path_is_looked_at_and_trained_on(
     write_table(tmp_path / "flowers.csv")
     page.get_by_role("button", name="Inspect").click()
     expect(seen).to_contain_text("96 rows to train, 24 to validate")
-    expect(page.get_by_label("Model", exact=True)).to_have_value("Linear")
+    expect(page.get_by_label("Model", exact=True)).to_have_value("MLP for tables")
     page.get_by_label("Batch per rank").fill("8")
     page.get_by_label("Batch per rank").blur()
     expect(page.locator(".ddp-equation")).to_contain_text("16")
