@@ -1,6 +1,6 @@
 // The run page's head: what runs, in which state, and the buttons.
 
-import { brokenBadge } from "../../shared/broken.js";
+import { brokenBadge } from "../../runs/broken.js";
 import { el, setAttribute, setText, show } from "../../shared/dom.js";
 import { count, isLossNaN, LIVE_STATES, ranks, worldSize } from "../../shared/format.js";
 import { resumeOptions } from "./resume_options.js";
