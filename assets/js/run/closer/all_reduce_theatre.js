@@ -8,6 +8,7 @@ import { Recordings } from "./theatre/recordings.js";
 import { MOST_RANKS, RoundPicture } from "./theatre/round_picture.js";
 import { allReduceOf, measuredRounds, ringEnd, ringRounds } from "./theatre/rounds.js";
 import {
+  memoryNotes,
   memoryWords,
   ringTable,
   ringWords,
@@ -19,6 +20,7 @@ import {
 const SECONDS_A_ROUND = 2.5;
 const LONGEST_S = 30;
 const PHASES = 3;
+const MOST_WIDTH = 46;
 
 /**
  * Makes the instrument for a run.
@@ -67,14 +69,14 @@ class AllReduceTheatre {
     this.shown = el(
       "div",
       { class: "ddp-theatre-shown", hidden: true },
+      this.way,
       el(
         "div",
         { class: "ddp-theatre-bar" },
         el("label", { class: "ddp-from", for: id }, "Bucket"),
         this.bucketSelect,
+        this.player.element,
       ),
-      this.way,
-      this.player.element,
       this.stage,
       this.now,
       this.whole,
@@ -176,7 +178,7 @@ class AllReduceTheatre {
     const width = this.stage.clientWidth;
     if (!this.scene || width === 0) return;
     const rem = Number.parseFloat(getComputedStyle(this.stage).fontSize);
-    this.scene.draw(this.picture, this.player.share, Math.min(width, 62 * rem), rem);
+    this.scene.draw(this.picture, this.player.share, Math.min(width, MOST_WIDTH * rem), rem);
   }
 }
 
@@ -239,9 +241,12 @@ function memoryScene(reduced) {
         : memoryWords({ round, phase, rounds });
     },
     draw: (picture, share, width, rem) => {
-      const { phase, progress, isOver } = place(share);
+      const { round, phase, progress, isOver } = place(share);
       const label = `Memory that ${count(reduced.ranks.length)} ranks share; the words below say the round`;
-      picture.drawMemory({ num: numRanks, phase: isOver ? PHASES : phase, progress }, width, rem, label);
+      const state = isOver
+        ? { num: numRanks, phase: PHASES, progress: 0, notes: [] }
+        : { num: numRanks, phase, progress, notes: memoryNotes({ round, phase, rounds }) };
+      picture.drawMemory(state, width, rem, label);
     },
   };
 }

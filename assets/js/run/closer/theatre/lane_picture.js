@@ -1,7 +1,7 @@
 // Draws the lanes of one step: for each rank what it computes and what it communicates, over one axis of time.
 
 import { svg } from "../../../shared/dom.js";
-import { shortTime } from "../../../shared/format.js";
+import { bytes, shortTime } from "../../../shared/format.js";
 
 const LABEL_WIDTH = 4.6;
 const LANE_HEIGHT = 1.7;
@@ -93,7 +93,7 @@ function drawPiece(piece, y, height, place, rem) {
   const x = place(piece.began);
   // What is too short to be seen is drawn as a line, not left out.
   const width = Math.max(1, place(piece.ended) - x);
-  const words = wordsOn(piece);
+  const words = wordsOn(piece, (some) => some.length * LETTER * TEXT * rem + 8 < width);
   const title = svg("title", {}, `${piece.words}, ${shortTime(piece.ended - piece.began)}`);
   const block = svg("rect", {
     x,
@@ -105,18 +105,18 @@ function drawPiece(piece, y, height, place, rem) {
     ...(piece.kind === "wait" ? { fill: `url(#${PATTERN})` } : {}),
   });
   const group = svg("g", {}, title, block);
-  const fits = words.length * LETTER * TEXT * rem + 8 < width;
-  if (words && fits) {
+  if (words) {
     const high = piece.kind === "reduce" ? 0.46 : 0.66;
     group.append(text(words, x + 5, y + height * high, rem, `ddp-theatre-on ddp-theatre-on-${piece.kind}`));
   }
   return group;
 }
 
-/** What is written into a piece. */
-function wordsOn({ kind, bucket, words }) {
+/** What is written into a piece: the longest that fits, or nothing. */
+function wordsOn({ kind, bucket, words, size }, fits) {
   if (kind === "wait") return "";
-  return kind === "reduce" ? `bucket ${bucket}` : words;
+  const all = kind === "reduce" ? [`bucket ${bucket}, ${bytes(size)}`, `bucket ${bucket}`, bucket] : [words];
+  return all.map(String).find(fits) ?? "";
 }
 
 function text(words, x, y, rem, className) {

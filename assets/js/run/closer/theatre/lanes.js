@@ -2,7 +2,7 @@
 
 /**
  * A piece of a lane: `kind` is a part of the step, "reduce", "wait" or "collective".
- * @typedef {{ kind: string, words: string, began: number, ended: number, bucket?: number }} Piece
+ * @typedef {{ kind: string, words: string, began: number, ended: number, bucket?: number, size?: number }} Piece
  */
 /**
  * @typedef {{ rank: number, host: string, compute: Piece[], collectives: Piece[] }} RankLanes
@@ -34,7 +34,7 @@ export function lanesOf(recording, index) {
       rank: rank.rank,
       host: rank.host,
       compute: computing(step, origin, recording.is_blocking),
-      collectives: communicating(step, origin),
+      collectives: communicating(step, origin, recording.buckets),
     })),
   };
 }
@@ -71,12 +71,13 @@ export function without(began, ended, others) {
   return left;
 }
 
-function communicating(step, origin) {
+function communicating(step, origin, buckets) {
   const reduces = step.all_reduces.flatMap((each) => {
     const whole = {
       kind: "reduce",
       words: `all-reduce of bucket ${each.bucket}`,
       bucket: each.bucket,
+      size: buckets[each.bucket]?.bytes,
       began: each.began_s - origin,
       ended: each.ended_s - origin,
     };

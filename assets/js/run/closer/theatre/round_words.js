@@ -50,6 +50,14 @@ export function memoryWords({ round, phase, rounds }) {
   return `Round ${round + 1} of ${rounds.length}, ${bytes(measured.bytes)}: ${words}. Measured: ${times}.`;
 }
 
+const DOES = ["writes", "waits", "adds up"];
+
+/** What a phase took on each rank, short enough to stand beside it in the picture. */
+export function memoryNotes({ round, phase, rounds }) {
+  const name = PHASES[phase][0];
+  return rounds[round].ranks.map((each) => `${DOES[phase]}: ${shortTime(each[name])}`);
+}
+
 /** All measured rounds, a row a round and rank. */
 export function roundsTable(rounds) {
   const head = el(
@@ -93,7 +101,8 @@ export function ringTable({ num, chunkBytes, total, roundSeconds }) {
   const head = el(
     "tr",
     {},
-    ["", "", "from where"].map((words) => el("th", { scope: "col" }, words)),
+    ["what", "value"].map((words) => el("th", { scope: "col" }, words)),
+    el("th", { scope: "col", class: "ddp-theatre-names" }, "from where"),
   );
   return table("Numbers of the ring", "ddp-theatre-table ddp-theatre-ring-table", head, rows);
 }
