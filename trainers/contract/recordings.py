@@ -147,6 +147,7 @@ _RECORDING: Mapping[str, Check] = {
     "strategy": _is_text,
     "device": _is_text,
     "all_reduce": _is_text_or_none,
+    "algorithm": _is_text_or_none,
     "is_blocking": _is_yes_or_no,
     "ended_early": _is_text_or_none,
     "not_measured": _each(_is_text),

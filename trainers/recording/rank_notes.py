@@ -31,6 +31,9 @@ def of(
     known = list(dict.fromkeys(each.bucket for each in averaged)) or list(buckets)
     return {
         "steps": [_step(step, moments, averaged, collectives, known) for step in steps],
+        "algorithms": sorted(
+            {each.algorithm for each in collectives if each.is_all_reduce and each.algorithm}
+        ),
         "buckets": [[list(parameter) for parameter in bucket.parameters] for bucket in known],
     }
 

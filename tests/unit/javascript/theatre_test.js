@@ -14,6 +14,7 @@ import {
   measuredRounds,
   ringEnd,
   ringRounds,
+  treeRounds,
 } from "../../../assets/js/run/closer/theatre/rounds.js";
 import golden from "../../golden/recording_digits_mlp.json" with { type: "json" };
 
@@ -104,6 +105,20 @@ for (const num of [2, 3, 4, 7]) {
       const isWhole = sends.every(({ from, chunk }) => counts[from][chunk] === num);
       assert.equal(isWhole, phase === "all-gather");
     }
+  });
+}
+
+for (const num of [2, 3, 5, 8]) {
+  Deno.test(`along a tree of ${num} the whole sum comes down to every rank`, () => {
+    const rounds = treeRounds(num);
+    assert.equal(rounds.length, 2 * Math.ceil(Math.log2(num)));
+    const { counts, sends } = rounds.at(-1);
+    const after = counts.map((row) => [...row]);
+    for (const { from, to } of sends) after[to][0] = counts[from][0];
+    assert.deepEqual(
+      after,
+      Array.from({ length: num }, () => [num]),
+    );
   });
 }
 

@@ -6,13 +6,14 @@ import { term } from "../../shared/terms.js";
 import { Player } from "./theatre/player.js";
 import { Recordings } from "./theatre/recordings.js";
 import { MOST_RANKS, RoundPicture } from "./theatre/round_picture.js";
-import { allReduceOf, measuredRounds, ringEnd, ringRounds } from "./theatre/rounds.js";
+import { allReduceOf, measuredRounds, ringEnd, ringRounds, treeRounds } from "./theatre/rounds.js";
 import {
   memoryNotes,
   memoryWords,
   ringTable,
   ringWords,
   roundsTable,
+  treeWords,
   wayWords,
   wholeWords,
 } from "./theatre/round_words.js";
@@ -135,14 +136,14 @@ class AllReduceTheatre {
   }
 
   showRecording() {
-    const { buckets, all_reduce: allReduce, world_size: num } = this.recording;
+    const { buckets, all_reduce: allReduce, algorithm, world_size: num } = this.recording;
     this.bucketSelect.replaceChildren(
       ...buckets.map((bucket, number) =>
         el("option", { value: number }, `${number} (${bytes(bucket.bytes)})`),
       ),
     );
     const tooMany = num > MOST_RANKS ? ` Drawn are ${MOST_RANKS} ranks; this run has ${count(num)}.` : "";
-    setText(this.way, wayWords(allReduce, num) + tooMany);
+    setText(this.way, wayWords(allReduce, algorithm, num) + tooMany);
     this.chooseBucket(0);
   }
 
@@ -182,6 +183,8 @@ class AllReduceTheatre {
   }
 }
 
+const OVER =
+  "Every rank has the whole sum: the average, for each had divided its gradients by the number of ranks.";
 const NO_BUCKETS =
   "The recorded steps have no bucket of gradients: this strategy averages them in other collectives, which the step theatre draws.";
 
@@ -192,32 +195,37 @@ function actOf(share, num) {
 }
 
 function sceneOf(recording, reduced, bucket) {
-  return recording.is_blocking ? memoryScene(reduced) : ringScene(recording, reduced, bucket);
+  return recording.is_blocking ? memoryScene(reduced) : ruledScene(recording, reduced, bucket);
 }
 
-function ringScene({ world_size: worldSize, buckets }, reduced, bucket) {
+/** Along a ring, or a tree where that was used: what is drawn follows the rule. */
+function ruledScene({ world_size: worldSize, buckets, algorithm }, reduced, bucket) {
   const total = buckets[bucket].bytes;
-  const rounds = ringRounds(worldSize);
-  const chunkBytes = total / worldSize;
-  const roundSeconds = (reduced.ended - reduced.lastBegan) / rounds.length;
-  const drawn = worldSize > MOST_RANKS ? ringRounds(MOST_RANKS) : rounds;
-  const end = ringEnd(Math.min(worldSize, MOST_RANKS));
+  const isTree = algorithm === "tree";
+  const roundsOf = isTree ? treeRounds : ringRounds;
+  const numRounds = roundsOf(worldSize).length;
+  const numDrawn = Math.min(worldSize, MOST_RANKS);
+  const drawn = roundsOf(numDrawn);
+  const chunkBytes = isTree ? null : total / worldSize;
+  const roundSeconds = (reduced.ended - reduced.lastBegan) / numRounds;
+  const end = isTree ? ringEnd(numDrawn).map((row) => row.slice(0, 1)) : ringEnd(numDrawn);
   return {
     num: drawn.length,
-    table: () => ringTable({ num: worldSize, chunkBytes, total, roundSeconds }),
+    table: () => ringTable({ num: worldSize, numRounds, chunkBytes, total, roundSeconds }),
     words: (share) => {
       const { act } = actOf(share, drawn.length);
-      return act === drawn.length
-        ? "Every rank has the sum of every chunk: the average, for each had divided its gradients by the number of ranks."
-        : ringWords({ round: act, rounds: drawn, chunkBytes, roundSeconds });
+      if (act === drawn.length) return OVER;
+      const about = { round: act, rounds: drawn, roundSeconds };
+      return isTree ? treeWords({ ...about, total }) : ringWords({ ...about, chunkBytes });
     },
     draw: (picture, share, width, rem) => {
       const { act, progress } = actOf(share, drawn.length);
       const round = drawn[act];
+      const isAdding = round?.phase === "reduce-scatter" || round?.phase === "up";
       const state = round
-        ? { counts: round.counts, sends: round.sends, progress, isAdding: round.phase === "reduce-scatter" }
+        ? { counts: round.counts, sends: round.sends, progress, isAdding }
         : { counts: end, sends: [], progress: 0, isAdding: false };
-      picture.drawRing(state, width, rem, `Ring of ${count(worldSize)} ranks; the words below say the round`);
+      picture.drawRing(state, width, rem, `${count(worldSize)} ranks; the words below say the round`);
     },
   };
 }
@@ -236,9 +244,7 @@ function memoryScene(reduced) {
     table: () => roundsTable(rounds),
     words: (share) => {
       const { round, phase, isOver } = place(share);
-      return isOver
-        ? "Every rank has the sum of all parts: the average, for each had divided its gradients by the number of ranks."
-        : memoryWords({ round, phase, rounds });
+      return isOver ? OVER : memoryWords({ round, phase, rounds });
     },
     draw: (picture, share, width, rem) => {
       const { round, phase, progress, isOver } = place(share);

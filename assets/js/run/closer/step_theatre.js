@@ -3,7 +3,7 @@
 import { el, freeId, guarded, setText, show } from "../../shared/dom.js";
 import { count, shortTime } from "../../shared/format.js";
 import { term } from "../../shared/terms.js";
-import { bordersOf, doingAt, lanesOf } from "./theatre/lanes.js";
+import { bordersOf, doingAt, lanesOf, PART_WORDS } from "./theatre/lanes.js";
 import { LanePicture, MOST_RANKS } from "./theatre/lane_picture.js";
 import { Player } from "./theatre/player.js";
 import { Recordings } from "./theatre/recordings.js";
@@ -16,7 +16,8 @@ const LEGEND = [
   ["backward", "backward"],
   ["optimizer", "optimizer"],
   ["reduce", "all-reduce of a bucket"],
-  ["wait", "waiting in it"],
+  ["collective", "collective"],
+  ["wait", "waiting for other ranks"],
 ];
 
 /**
@@ -59,6 +60,7 @@ class StepTheatre {
       class: "ddp-theatre-step",
       onchange: () => this.chooseStep(Number(this.stepSelect.value)),
     });
+    this.legend = el("p", { class: "ddp-legend" });
     this.now = el("dl", { class: "ddp-theatre-now" });
     this.moment = el("p", { class: "ddp-theatre-moment" });
     this.overlap = el("strong", {});
@@ -76,7 +78,7 @@ class StepTheatre {
         this.stepSelect,
         this.player.element,
       ),
-      legend(),
+      this.legend,
       this.stage,
       this.moment,
       this.now,
@@ -150,6 +152,7 @@ class StepTheatre {
       rankTable(recording),
       ...(recording.buckets.length > 0 ? [bucketTable(recording)] : []),
     );
+    this.legend.replaceChildren(...legend(recording));
     // The first one has begun in the middle of whatever was before.
     this.chooseStep(Math.min(1, steps.length - 1));
   }
@@ -175,7 +178,7 @@ class StepTheatre {
     const rem = Number.parseFloat(getComputedStyle(this.stage).fontSize);
     const { ranks, length } = this.lanes;
     const label = `Lanes of ${count(ranks.length)} ranks over ${shortTime(length)}; the tables below have the same numbers`;
-    this.picture.draw(ranks, length, width, rem, label);
+    this.picture.draw(this.lanes, width, rem, label);
     this.moveTo(this.player.share, this.player.isPlaying);
   }
 
@@ -206,12 +209,19 @@ function notShown(recording) {
   return said;
 }
 
-function legend() {
-  return el(
-    "p",
-    { class: "ddp-legend" },
-    LEGEND.map(([kind, words]) =>
-      el("span", {}, el("i", { class: `ddp-part ddp-theatre-sample-${kind}`, "aria-hidden": "true" }), words),
+/** A sample of each kind of piece that is drawn. */
+function legend(recording) {
+  const { ranks } = lanesOf(recording, 0);
+  const drawn = new Set(
+    ranks.flatMap(({ compute, collectives }) => [...compute, ...collectives].map(({ kind }) => kind)),
+  );
+  if (drawn.has("both")) drawn.add("backward");
+  return LEGEND.filter(([kind]) => drawn.has(kind)).map(([kind, words]) =>
+    el(
+      "span",
+      {},
+      el("i", { class: `ddp-part ddp-theatre-sample-${kind}`, "aria-hidden": "true" }),
+      kind === "backward" && drawn.has("both") ? PART_WORDS.both : words,
     ),
   );
 }

@@ -166,3 +166,13 @@ def test_what_a_strategy_notes_itself_has_its_rounds() -> None:
         {"bucket": 0, "began": 305, "ended": 340, "rounds": [[310, 315, 330, 335, 440]]},
         {"bucket": 1, "began": 350, "ended": 390, "rounds": []},
     ]
+
+
+def test_names_of_the_profiler_say_what_goes_round_and_on_which_way() -> None:
+    ring = collective("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 0)
+    tree = collective("ncclDevKernel_AllReduce_Sum_bf16_TREE_LL", 0)
+    assert (ring.algorithm, tree.algorithm) == ("ring", "tree")
+    assert ring.is_all_reduce and tree.is_all_reduce and collective("gloo:all_reduce", 0).is_all_reduce
+    for other in ("gloo:all_gather", "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", "gloo:broadcast"):
+        assert not collective(other, 0).is_all_reduce
+    assert collective("gloo:all_reduce", 0).algorithm is None

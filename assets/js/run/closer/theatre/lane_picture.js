@@ -23,13 +23,12 @@ export class LanePicture {
 
   /**
    * Draws anew.
-   * @param {import("./lanes.js").RankLanes[]} ranks
-   * @param {number} length seconds
+   * @param {{ ranks: import("./lanes.js").RankLanes[], length: number }} lanes `length` in seconds
    * @param {number} width pixels
    * @param {number} rem pixels
    * @param {string} label
    */
-  draw(ranks, length, width, rem, label) {
+  draw({ ranks, length }, width, rem, label) {
     const shown = ranks.slice(0, MOST_RANKS);
     const left = LABEL_WIDTH * rem;
     const room = Math.max(40, width - left - 0.2 * rem);
@@ -83,7 +82,13 @@ function drawRank({ rank, compute, collectives }, top, place, rem, { left, room 
     ground(top),
     ground(second),
     text(`rank ${rank}`, 0, top + high * 0.68, rem, "ddp-theatre-rank"),
-    text("all-reduce", 0, second + high * 0.68, rem * 0.92, "ddp-theatre-soft"),
+    text(
+      collectives.some(({ kind }) => kind === "collective") ? "collectives" : "all-reduce",
+      0,
+      second + high * 0.68,
+      rem * 0.92,
+      "ddp-theatre-soft",
+    ),
     ...compute.map((piece) => drawPiece(piece, top, high, place, rem)),
     ...collectives.map((piece) => drawPiece(piece, second, high, place, rem)),
   ];

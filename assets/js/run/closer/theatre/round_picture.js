@@ -28,16 +28,16 @@ export class RoundPicture {
   }
 
   /**
-   * A ring's state, and what is on its way.
+   * The state of a ring or a tree, and what is on its way.
    * @param {{ counts: number[][], sends: any[], progress: number, isAdding: boolean }} state
    * @param {number} width
    * @param {number} rem
    * @param {string} label
    */
   drawRing({ counts, sends, progress, isAdding }, width, rem, label) {
-    const num = counts.length;
-    const cell = Math.min(CELL * rem, (width / Math.ceil(num / 2) - 2.5 * rem) / num);
-    const boxWidth = num * cell + 2 * BOX_PADDING * rem;
+    const [num, numChunks] = [counts.length, counts[0].length];
+    const cell = Math.min(CELL * rem, (width / Math.ceil(num / 2) - 2.5 * rem) / numChunks);
+    const boxWidth = Math.max(4 * rem, numChunks * cell + 2 * BOX_PADDING * rem);
     const boxHeight = (NAME_HEIGHT + 2 * BOX_PADDING) * rem + cell;
     const places = placesOf(num, width, boxWidth, boxHeight, rem);
     const height = Math.max(...places.map(({ y }) => y)) + boxHeight + (num <= 2 ? 3 * rem : 0.2 * rem);

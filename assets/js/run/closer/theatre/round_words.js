@@ -5,13 +5,19 @@ import { bytes, count, shortTime } from "../../../shared/format.js";
 import { table } from "./step_numbers.js";
 
 /** How gradients were averaged, in words; null where there is no rule to draw. */
-export function wayWords(allReduce, num) {
+export function wayWords(allReduce, algorithm, num) {
   if (allReduce === "shared_memory") {
     return "Through shared memory: each rank writes a piece of its gradients into memory that all can read, waits until everybody has, and adds all parts up in the order of the ranks. Every round was measured.";
   }
   const rule = `${count(2 * (num - 1))} rounds of one chunk each`;
   if (allReduce === "gloo") {
     return `Over gloo, which uses a ring unless it is told otherwise: ${rule}. The whole was measured; the rounds are computed from the ring's rule.`;
+  }
+  if (algorithm === "tree") {
+    return "Over NCCL, whose kernels say that they used a tree: the sums go up to one rank and come down again. The whole was measured; the rounds are computed from the rule of one binary tree, where NCCL has two, and sends in small pieces.";
+  }
+  if (algorithm === "ring") {
+    return `Over NCCL, whose kernels say that they used a ring: ${rule}. The whole was measured; the rounds are computed from the ring's rule.`;
   }
   return `Over NCCL, which chooses between rings and trees for each size and does not say which: what is drawn is a ring, ${rule}, computed from its rule. Only the whole was measured.`;
 }
@@ -41,6 +47,14 @@ const PHASES = [
   ["wait", "every rank waits until the pieces of all are there"],
   ["add", "every rank adds the pieces of all up, in the order of the ranks"],
 ];
+
+/** One round of the tree. */
+export function treeWords({ round, rounds, total, roundSeconds }) {
+  const { phase, sends } = rounds[round];
+  const what = phase === "up" ? "which adds it to its own" : "which keeps it: it is the sum of all";
+  const who = sends.map(({ from, to }) => `rank ${from} to rank ${to}`).join(", ");
+  return `Round ${round + 1} of ${rounds.length} (${phase}): ${bytes(total)} go from ${who}, ${what}. About ${shortTime(roundSeconds)}, computed: an even share of the averaging.`;
+}
 
 /** One phase of a round through shared memory. */
 export function memoryWords({ round, phase, rounds }) {
@@ -80,14 +94,21 @@ export function roundsTable(rounds) {
   return table("The rounds, measured", "ddp-theatre-table", head, rows);
 }
 
-/** What the ring's rule gives, as a table. */
-export function ringTable({ num, chunkBytes, total, roundSeconds }) {
+/** What the rule of the ring or the tree gives, as a table; `chunkBytes` is null for a tree. */
+export function ringTable({ num, numRounds, chunkBytes, total, roundSeconds }) {
+  const isRing = chunkBytes !== null;
+  const rule = isRing
+    ? "computed from the ring's rule: 2 × (ranks − 1)"
+    : "computed from the tree's rule: its levels twice";
+  const ofRing = [
+    ["bytes of a chunk", bytes(chunkBytes), "computed: the bucket by the ranks"],
+    ["bytes each rank sends", bytes(numRounds * chunkBytes), "computed: rounds × chunk"],
+  ];
   const rows = [
     ["bytes of the bucket", bytes(total), "measured"],
     ["ranks", count(num), "measured"],
-    ["bytes of a chunk", bytes(chunkBytes), "computed: the bucket by the ranks"],
-    ["rounds", count(2 * (num - 1)), "computed from the ring's rule: 2 × (ranks − 1)"],
-    ["bytes each rank sends", bytes(2 * (num - 1) * chunkBytes), "computed: rounds × chunk"],
+    ["rounds", count(numRounds), rule],
+    ...(isRing ? ofRing : []),
     ["time of a round", shortTime(roundSeconds), "computed: an even share of the averaging"],
   ].map(([words, value, how]) =>
     el(
@@ -104,5 +125,5 @@ export function ringTable({ num, chunkBytes, total, roundSeconds }) {
     ["what", "value"].map((words) => el("th", { scope: "col" }, words)),
     el("th", { scope: "col", class: "ddp-theatre-names" }, "from where"),
   );
-  return table("Numbers of the ring", "ddp-theatre-table ddp-theatre-ring-table", head, rows);
+  return table("Measured and computed", "ddp-theatre-table ddp-theatre-ring-table", head, rows);
 }
