@@ -39,9 +39,9 @@ def test_a_run_is_recorded_looked_at_and_downloaded(
     page.goto(f"{server.address}/run?id={run_id}")
     steps = unfold(watched, "step-theatre")
     expect(steps.get_by_text("No step has been recorded yet.")).to_be_visible()
-    expect(steps.get_by_role("button", name="Record")).to_be_enabled()
+    expect(steps.get_by_role("button", name="Record", exact=True)).to_be_enabled()
     steps.get_by_label("steps to record").fill("2")
-    steps.get_by_role("button", name="Record").click()
+    steps.get_by_role("button", name="Record", exact=True).click()
 
     # The lanes, and the same in a table.
     lanes = steps.locator("svg.ddp-theatre-lanes")
@@ -107,5 +107,5 @@ def test_a_run_is_recorded_looked_at_and_downloaded(
     page.reload()
     steps = unfold(watched, "step-theatre")
     expect(steps.locator("svg.ddp-theatre-lanes").get_by_text("rank 1", exact=True)).to_be_visible()
-    expect(steps.get_by_role("button", name="Record")).to_be_hidden()
+    expect(steps.get_by_role("button", name="Record", exact=True)).to_be_hidden()
     assert watched.complaints == [] and watched.foreign_requests == []
