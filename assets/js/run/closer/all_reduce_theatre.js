@@ -38,6 +38,7 @@ class AllReduceTheatre {
     this.title = "All-reduce theatre: how a bucket is averaged";
     this.isOffered = summary.config.num_nodes * summary.config.nproc_per_node > 1;
     this.recording = null;
+    this.problem = "";
     this.scene = null;
     this.recordings = new Recordings(runId, summary, {
       name: "All-reduce theatre",
@@ -109,7 +110,7 @@ class AllReduceTheatre {
 
   update(payload) {
     this.recordings.update(payload);
-    if (!this.recording && this.recordings.isOpen) this.sayNothing("");
+    if (!this.recording && this.recordings.isOpen) this.sayNothing();
   }
 
   close() {
@@ -123,15 +124,15 @@ class AllReduceTheatre {
       steps.some((step) => step.all_reduces.length > 0),
     );
     this.recording = hasBuckets ? recording : null;
+    this.problem = recording && !hasBuckets ? NO_BUCKETS : problem;
     this.scene = null;
     show(this.shown, Boolean(hasBuckets));
     show(this.nothing, !hasBuckets);
     if (hasBuckets) guarded(this.element, () => this.showRecording());
-    else this.sayNothing(recording ? NO_BUCKETS : problem);
+    else this.sayNothing();
   }
 
-  sayNothing(problem) {
-    if (problem) this.problem = problem;
+  sayNothing() {
     setText(this.nothing, this.problem || this.recordings.howTo());
   }
 

@@ -35,6 +35,7 @@ class StepTheatre {
     this.title = "Step theatre: what every rank does in one step";
     this.isOffered = true;
     this.recording = null;
+    this.problem = "";
     this.step = 0;
     this.recordings = new Recordings(runId, summary, {
       name: "Step theatre",
@@ -115,7 +116,7 @@ class StepTheatre {
 
   update(payload) {
     this.recordings.update(payload);
-    if (!this.recording && this.recordings.isOpen) this.sayNothing("");
+    if (!this.recording && this.recordings.isOpen) this.sayNothing();
   }
 
   close() {
@@ -128,12 +129,12 @@ class StepTheatre {
     this.recording = recording;
     show(this.shown, recording !== null);
     show(this.nothing, recording === null);
-    if (recording === null) this.sayNothing(problem);
+    this.problem = problem;
+    if (recording === null) this.sayNothing();
     else guarded(this.element, () => this.showRecording());
   }
 
-  sayNothing(problem) {
-    if (problem) this.problem = problem;
+  sayNothing() {
     setText(this.nothing, this.problem || this.recordings.howTo());
   }
 

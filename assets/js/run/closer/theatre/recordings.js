@@ -25,7 +25,6 @@ export class Recordings {
     this.mayChange = summary.may_change;
     /** @type {{ step: number, size_bytes: number, recorded_unix_s: number }[]} */
     this.list = [];
-    this.chosen = null;
     this.newestSeq = -1;
     this.isOpen = false;
     this.isWaiting = false;
@@ -146,13 +145,15 @@ export class Recordings {
   async choose(step) {
     this.select.value = String(step);
     this.trace.href = runAddress(this.runId, `recordings/${step}/trace.json`);
-    show(this.trace, true);
+    let recording = null;
+    let problem = "";
     try {
-      this.chosen = await fetchJson(runAddress(this.runId, `recordings/${step}`));
-      this.onChange(this.chosen, "");
+      recording = await fetchJson(runAddress(this.runId, `recordings/${step}`));
     } catch (error) {
-      this.onChange(null, error.message);
+      problem = error.message;
     }
+    show(this.trace, recording !== null);
+    this.onChange(recording, problem);
   }
 
   say(words) {
