@@ -8,6 +8,9 @@
  * @typedef {{ rank: number, host: string, compute: Piece[], collectives: Piece[] }} RankLanes
  */
 
+/** Moments that are nearer, as a share of the whole, are one: nobody could tell them apart. */
+export const TOO_NEAR = 1 / 500;
+
 /** @type {Record<string, string>} */
 export const PART_WORDS = {
   data: "data",
@@ -116,13 +119,14 @@ export function bordersOf({ length, ranks }) {
   const all = ranks
     .flatMap(({ compute, collectives }) => [...compute, ...collectives])
     .flatMap(({ began, ended }) => [began, ended]);
-  const apart = length / 2000;
+  const apart = length * TOO_NEAR;
   /** @type {number[]} */
   const found = [];
-  for (const moment of [0, ...all, length].sort((a, b) => a - b)) {
+  for (const moment of [0, ...all].toSorted((a, b) => a - b)) {
     const isNew = moment - (found.at(-1) ?? -1) > apart;
-    if (isNew && moment >= 0 && moment <= length) found.push(moment);
+    if (isNew && moment >= 0 && moment < length - apart) found.push(moment);
   }
+  found.push(length);
   return found;
 }
 
