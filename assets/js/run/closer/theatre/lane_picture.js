@@ -90,8 +90,27 @@ function drawRank({ rank, compute, collectives }, top, place, rem, { left, room 
       "ddp-theatre-soft",
     ),
     ...compute.map((piece) => drawPiece(piece, top, high, place, rem)),
-    ...collectives.map((piece) => drawPiece(piece, second, high, place, rem)),
+    ...besideEachOther(collectives, second, high).map(({ piece, y, height }) =>
+      drawPiece(piece, y, height, place, rem),
+    ),
   ];
+}
+
+/** Where each piece of a lane lies: in two halves where some run at the same time. */
+function besideEachOther(pieces, y, high) {
+  const half = high / 2;
+  let [upperEnded, isHalved] = [-1, false];
+  const placed = pieces.map((piece) => {
+    const isLower = piece.kind !== "wait" && piece.began < upperEnded;
+    if (piece.kind !== "wait" && !isLower) upperEnded = piece.ended;
+    isHalved ||= isLower;
+    return { piece, isLower };
+  });
+  return placed.map(({ piece, isLower }) => ({
+    piece,
+    y: isLower ? y + half : y,
+    height: isHalved ? half : high,
+  }));
 }
 
 function drawPiece(piece, y, height, place, rem) {
@@ -111,7 +130,8 @@ function drawPiece(piece, y, height, place, rem) {
   });
   const group = svg("g", {}, title, block);
   if (words) {
-    const high = piece.kind === "reduce" ? 0.46 : 0.66;
+    // Above the waiting, where there is some.
+    const high = piece.kind === "reduce" && height > 1.2 * rem ? 0.46 : 0.7;
     group.append(text(words, x + 5, y + height * high, rem, `ddp-theatre-on ddp-theatre-on-${piece.kind}`));
   }
   return group;

@@ -99,7 +99,7 @@ function communicating(step, origin, buckets) {
     began: each.began_s - origin,
     ended: each.ended_s - origin,
   }));
-  return [...reduces, ...others];
+  return [...reduces, ...others].toSorted((a, b) => a.began - b.began);
 }
 
 /**

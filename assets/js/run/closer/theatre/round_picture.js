@@ -92,10 +92,10 @@ export class RoundPicture {
     const boxHeight = (NAME_HEIGHT + 2 * BOX_PADDING) * rem + cell;
     const gap = (width - num * boxWidth) / (num + 1);
     const memoryY = boxHeight + 4 * rem;
-    this.size(width, memoryY + cell + 2.6 * rem, label);
+    this.size(width, memoryY + cell + 2.8 * rem, label);
     const x = (rank) => gap + rank * (boxWidth + gap) + BOX_PADDING * rem;
     const y = (NAME_HEIGHT + BOX_PADDING) * rem;
-    const slotY = memoryY + 1.7 * rem;
+    const slotY = memoryY + 0.5 * rem;
     const memory = [
       svg("rect", {
         x: 1,
@@ -108,7 +108,7 @@ export class RoundPicture {
       text(
         "memory that all ranks of this machine share",
         0.7 * rem,
-        memoryY + 1.2 * rem,
+        slotY + cell + 1.3 * rem,
         rem,
         "ddp-theatre-soft",
       ),

@@ -30,7 +30,7 @@ export function overlapWords({ numbers, is_blocking: isBlocking, world_size: wor
   }
   return [
     percent(numbers.overlap, 0),
-    "So much of the all-reduces' time lay behind computing: it ran while backward went on. By the rest the step is longer.",
+    "So much of the all-reduces' time lay behind computing: it ran while backward went on. The rest makes the step longer.",
   ];
 }
 
