@@ -10,12 +10,11 @@ import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
 from ddp_gui.run import chrome_trace, recording_routes
-from ddp_gui.runs.runs import RunStore
 from tests.harness import REPOSITORY
 from tests.stray_entries import ENTRIES, put
-from tests.unit.ddp_gui.runs.test_runs import make_run
+from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
+from tests.unit.ddp_gui.runs.test_runs import make_run, store_of
 from trainers.contract import recordings
 from trainers.contract.rundir import RunDirectory
 
@@ -38,10 +37,9 @@ def recorded(tmp_path: Path, golden: dict[str, Any]) -> RunDirectory:
 
 
 @pytest.fixture
-def client(recorded: RunDirectory) -> TestClient:
+def client(recorded: RunDirectory, catalogue) -> TestClient:  # noqa: F811
     app = FastAPI()
-    store = RunStore(recorded.path.parent, CatalogueSource(default_cache_file()))
-    app.include_router(recording_routes.make_router(store))
+    app.include_router(recording_routes.make_router(store_of(recorded.path.parent, catalogue)))
     return TestClient(app)
 
 
