@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from trainers import registry
 from trainers.checkpoint.save_and_restore import Checkpointer, CheckpointError, Outcome, Progress
@@ -42,6 +43,7 @@ class Job:
 
     Attributes:
         num_shards: over how many replicas each epoch's samples are dealt.
+        slowed: the hook by which this rank sleeps in each step, while somebody wants that.
     """
 
     config: Config
@@ -67,6 +69,7 @@ class Job:
     global_batch: int
     answers: SaveAnswers
     step_start: StepStart
+    slowed: RemovableHandle | None = None
 
     def plan(self) -> dict[str, Any]:
         """Return how long the run is, counted on the data and the model that are really there."""
@@ -86,6 +89,14 @@ class Job:
             ),
             "class_names": self._class_names(),
             "all_reduce": self.strategy.all_reduce,
+            "dealing": {
+                "step": progress.step,
+                "epoch": progress.epoch,
+                "samples_in_epoch": progress.samples_in_epoch,
+                "batch_size": self.config.batch_size,
+                "num_accumulated": self.config.gradient_accumulation_steps,
+                "num_replicas": self.strategy.num_replicas,
+            },
         }
 
     def _class_names(self) -> list[str] | None:

@@ -69,6 +69,7 @@ class Series:
 
     Attributes:
         planned_at_step: from here on the newest plan's global batch holds.
+        plans: the `plan` event of each start.
         ranks_a_node: how many ranks each machine has.
     """
 
@@ -84,6 +85,7 @@ class Series:
         self.evaluations = Evaluations()
         self.fingerprints = Fingerprints()
         self.plan: Event = {}
+        self.plans: list[Event] = []
         self.state: Event = {}
         self.problem: Event = {}
         self.marks: list[Event] = []
@@ -205,6 +207,7 @@ class Series:
             if self.plan and self.plan.get("global_batch") != event.get("global_batch"):
                 self.planned_at_step = self.last_step.get("step", 0) + 1
             self.plan = event
+            self.plans.append(event)
         elif kind in ("ranks", "sample"):
             self.latest[kind] = event
             if kind == "ranks":

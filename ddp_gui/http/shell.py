@@ -33,6 +33,7 @@ STYLES = (
     "run/sample",
     "run/logs",
     "run/page",
+    "run/closer",
     "run/projector",
     "runs/live_strip",
     "machine/page",

@@ -75,6 +75,11 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, str | bool) or _is_number_or_none(value)
 
 
+def _is_dealing(value: Any) -> bool:
+    counts = dict.fromkeys(("step", "epoch", "samples_in_epoch"), _is_count)
+    return _has(value, counts | dict.fromkeys(("batch_size", "num_accumulated", "num_replicas"), _is_step))
+
+
 def _is_count_or_none(value: Any) -> bool:
     return value is None or _is_count(value)
 
@@ -125,6 +130,8 @@ _FURTHER: Mapping[str, Check] = {
     **dict.fromkeys(
         ("reason", "message", "path", "hint", "traceback", "type", "all_reduce"), _is_text_or_none
     ),
+    "arguments": _or_none(lambda value: isinstance(value, dict) and all(map(_is_plain, value.values()))),
+    "dealing": _or_none(_is_dealing),
     "class_names": _or_none(_is_list_of(_is_text)),
     "confusion": _or_none(_is_list_of(_is_list_of(_is_number))),
     "removed": _or_none(_is_list_of(_is_count)),

@@ -17,6 +17,10 @@ import { runAddress } from "../shared/net.js";
 const NO_DOWNLOAD =
   "No download: this run was broken on purpose, so what it has learnt is no good model. Its numbers can be exported.";
 const MAX_EVENTS = 200;
+const COMMAND_WORDS = new Map([
+  ["set_lr", "learning rate"],
+  ["slow_rank", "slow a rank down"],
+]);
 const SAVED_BECAUSE = {
   button: "Checkpoint was pressed",
   schedule: "as planned",
@@ -188,7 +192,7 @@ function describe(mark) {
   if (mark.kind === "command") {
     return [
       mark.accepted ? "flag" : "cross",
-      `${capital(mark.name === "set_lr" ? "learning rate" : mark.name)}: ${mark.message}`,
+      `${capital(COMMAND_WORDS.get(mark.name) ?? mark.name)}: ${mark.message}`,
     ];
   }
   return [mark.kind === "error" ? "cross" : "warning", `${mark.message}${hint}`];

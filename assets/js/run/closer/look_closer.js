@@ -1,13 +1,17 @@
 // "Look closer": instruments that show what happens inside a step, each in a fold of its own.
 
 import { fingerprints } from "./fingerprints.js";
-import { el, guarded, section, show } from "../../shared/dom.js";
+import { slowRank } from "./slow_rank.js";
+import { whoSawWhat } from "./who_saw_what.js";
+import { el, freeId, guarded, section, show } from "../../shared/dom.js";
+import { afterPaint } from "../../shared/throttle.js";
 
 /**
  * One instrument of a run.
  * @typedef {object} Instrument
  * @property {string} name as in its address, `#closer-NAME`
  * @property {string} title
+ * @property {string} [about] what it shows, in a few words beside the title
  * @property {HTMLElement} element
  * @property {boolean} isOffered whether it has something to show for this run
  * @property {() => void} open called each time its fold is opened
@@ -16,7 +20,8 @@ import { el, guarded, section, show } from "../../shared/dom.js";
  */
 
 /** @type {((runId: string, summary: any) => Instrument)[]} in the order of the page */
-const MAKERS = [fingerprints];
+const MAKERS = [whoSawWhat, fingerprints, slowRank];
+const PREFIX = "#closer-";
 
 /**
  * The instrument of a name, for a page other than the run's own; null where there is none.
@@ -32,13 +37,30 @@ export class LookCloser {
   constructor(runId, summary) {
     this.instruments = MAKERS.map((make) => make(runId, summary));
     this.folds = this.instruments.map((instrument) => fold(instrument));
-    this.element = section("Look closer", "look-closer", this.folds);
+    this.element = section(
+      "Look closer",
+      "look-closer",
+      el(
+        "p",
+        { class: "ddp-caption" },
+        "What happens inside this run. Each part says what in it is measured and what is computed.",
+      ),
+      this.folds,
+    );
+    /** The fold that the address names, until it has been shown. */
+    this.wanted = wantedName();
+    this.onAddress = () => {
+      this.wanted = wantedName();
+      this.showWanted();
+    };
+    window.addEventListener("hashchange", this.onAddress);
     this.showOffered();
   }
 
   update(payload) {
     for (const instrument of this.instruments) guarded(instrument.element, () => instrument.update(payload));
     this.showOffered();
+    this.showWanted();
   }
 
   showOffered() {
@@ -49,17 +71,35 @@ export class LookCloser {
     );
   }
 
+  /** Opens the fold that the address names and scrolls to it, as soon as it is offered. */
+  showWanted() {
+    const index = this.instruments.findIndex(({ name, isOffered }) => isOffered && name === this.wanted);
+    if (index === -1) return;
+    this.wanted = null;
+    const box = this.folds[index];
+    box.open = true;
+    // After its content is there: only then is it known where it stands.
+    afterPaint(() => box.scrollIntoView({ block: "start" }));
+  }
+
   close() {
+    window.removeEventListener("hashchange", this.onAddress);
     for (const instrument of this.instruments) instrument.close();
   }
 }
 
+function wantedName() {
+  const { hash } = window.location;
+  return hash.startsWith(PREFIX) ? decodeURIComponent(hash.slice(PREFIX.length)) : null;
+}
+
 function fold(instrument) {
+  const { name, title, about, element } = instrument;
   const box = el(
     "details",
-    { class: "ddp-fold ddp-card", id: `closer-${instrument.name}` },
-    el("summary", {}, instrument.title),
-    instrument.element,
+    { class: "ddp-closer", id: freeId(`closer-${name}`) },
+    el("summary", {}, el("h3", {}, title), about ? el("span", { class: "ddp-closer-about" }, about) : null),
+    el("div", { class: "ddp-closer-inside" }, element),
   );
   box.addEventListener("toggle", () => box.open && instrument.open());
   return box;
