@@ -3,8 +3,8 @@
     python -m benchmarks.lessons [--seeds 10] [--only seeds-and-bits,speed-up] [--json FILE]
 
 Serves a page, starts the runs of a lesson one after the other by its endpoint, as the Learn page does, and
-reads them as often. Prints a Markdown table: in how many seeds the effect shows, and the seconds from the click to
-the reveal.
+reads them as often. Prints a Markdown table: in how many seeds the effect shows, and the seconds from the click
+to the reveal.
 """
 
 from __future__ import annotations
