@@ -31,6 +31,7 @@ _NOT_WITH_SSH: Mapping[str, object] = {
     "insecure": False,
     "data_dir": [],
     "lessons": None,
+    "polls": False,
     "root_path": "",
     "allow_host": [],
     "proxy_from": "",
@@ -148,6 +149,11 @@ def _add_class_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="a folder of lessons of your own (docs/lessons.md), beside ours",
     )
+    group.add_argument(
+        "--polls",
+        action="store_true",
+        help="without logins: open lessons as polls that phones answer by a QR code, without names",
+    )
     group.add_argument("--root-path", default="", metavar="/PREFIX", help="where a proxy puts the page")
     group.add_argument(
         "--allow-host", action="append", default=[], metavar="NAME",
@@ -230,6 +236,7 @@ def checked_options(arguments: argparse.Namespace) -> Options:
         ssl_keyfile=arguments.ssl_keyfile,
         data_dirs=tuple(folder.resolve() for folder in arguments.data_dir),
         lessons=arguments.lessons and arguments.lessons.resolve(),
+        has_anonymous_polls=arguments.polls,
         cpu_ranks=arguments.cpu_ranks,
         keeps_standby=not arguments.no_standby,
         engine=arguments.engine,

@@ -69,6 +69,8 @@ SCRIPTS = {
     "first-page": _dashboard("first-page"),
     "many-runs": Script(module="many_runs"),
     "classroom": Script(module="classroom"),
+    "polls": Script(module="polls"),
+    "polls-anonymous": Script(module="polls", arguments=("--anonymous",)),
     "kill-each": Script(module="kill_each"),
     "exits": Script(module="exits"),
     "catalogue": Script(module="catalogue", arguments=("--json",)),

@@ -1,10 +1,11 @@
-"""From the start to the first step on two machines: an engine, and the same job by hand.
+"""From Start to the first step on two machines: the page, its engine alone, and the same job by hand.
 
     python -m benchmarks.clusters slurm|ssh [--rounds 5]
 
-Slurm: the engine submits, and `sbatch` submits a script that starts torchrun by `srun`. SSH: the engine
-starts its launchers, and `ssh` starts torchrun on each host. The machines are namespaces of this one, so its
-cores do all of the work. In turns: seconds of each, and the engine's as a share of those by hand.
+The page is asked as its Start button asks it. The engine alone submits, or starts its launchers. By hand
+`sbatch` submits a script that starts torchrun by `srun`, or `ssh` starts torchrun on each host. The machines
+are namespaces of this one, so its cores do all of the work. In turns: seconds of each, and as a share of
+those by hand.
 """
 
 from __future__ import annotations
@@ -15,25 +16,29 @@ import shlex
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+
+from gradio_client import Client
 
 from benchmarks.machine import Conditions
 from benchmarks.pairs import Figures, column, in_turns, parser_of, ratios, tell
 from tests.cluster.slurm_cluster import slurm_cluster
-from tests.cluster.ssh_hosts import ssh_hosts
-from tests.harness import REPOSITORY, TORCHRUN, create_run, wait_until
+from tests.cluster.ssh_hosts import SshHosts, ssh_hosts
+from tests.harness import REPOSITORY, SMALL, TORCHRUN, create_run, wait_until
+from tools import page_driver
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
 from trainers.engines import registry
 from trainers.engines.slurm.client import Slurm
 from trainers.engines.slurm.engine import SlurmEngine
-from trainers.engines.ssh.engine import SshEngine
 from trainers.engines.ssh.of_site import engine_of
 
 FIRST_STEP_S = 120.0
+ENDED_S = 120.0
 NUM_STEPS = 60
 SHAPE = {"num_nodes": 2, "nproc_per_node": 1, "max_steps": NUM_STEPS}
+FIRST_PORT = 29_900
 WORKER = "--nproc-per-node 1 -m trainers.worker"
 SCRIPT = """#!/bin/bash
 #SBATCH --nodes=2 --ntasks-per-node=1 --cpus-per-task=1 --output={log}
@@ -46,8 +51,8 @@ BY_HAND = (
     "cd {project} && GLOO_SOCKET_IFNAME={interface} {torchrun} --nnodes 2 --node-rank {node} "
     "--master-addr {head} --master-port {port} --local-addr {address} {worker} {run}"
 )
-# Starts a run, waits for its first step and then for its end; returns the seconds to the first step.
-Way = Callable[[RunDirectory, int], float]
+# Starts a run, the how manieth that is, and returns it.
+Start = Callable[[Path, int], RunDirectory]
 
 
 def main() -> None:
@@ -56,113 +61,142 @@ def main() -> None:
     parser.add_argument("engine", choices=("slurm", "ssh"))
     options = parser.parse_args()
     conditions = Conditions.note()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
         cluster = _slurm if options.engine == "slurm" else _ssh
-        with cluster(Path(folder)) as (by_engine, by_hand):
-            ways = {"engine": _timed(by_engine, Path(folder)), "by hand": _timed(by_hand, Path(folder))}
+        with cluster(folder) as (starts, wait_until_free):
+            ways = {name: _timed(start, wait_until_free, folder / "runs") for name, start in starts.items()}
             found = in_turns(ways, options.rounds)
-    engine, hand = column(found["engine"], "seconds"), column(found["by hand"], "seconds")
-    figures = {"engine, s": engine, "by hand, s": hand, "engine as a share": ratios(engine, hand)}
-    tell(figures, conditions, options.json)
+    seconds = {name: column(found[name], "seconds") for name in found}
+    shares = {f"{name} ÷ by hand": ratios(seconds[name], seconds["by hand"]) for name in ("page", "engine")}
+    tell({f"{name}, s": values for name, values in seconds.items()} | shares, conditions, options.json)
 
 
-def _timed(way: Way, folder: Path) -> Callable[[], Figures]:
+def _timed(start: Start, wait_until_free: Callable[[], None], runs_dir: Path) -> Callable[[], Figures]:
     numbers = iter(range(1_000))
 
     def once() -> Figures:
-        run = create_run(folder / "runs", **SHAPE)
-        return {"seconds": round(way(run, next(numbers)), 3)}
+        began = time.monotonic()
+        run = start(runs_dir, next(numbers))
+        wait_until("a step", lambda: _has_step(run), FIRST_STEP_S)
+        took_s = time.monotonic() - began
+        wait_until_free()
+        return {"seconds": round(took_s, 3)}
 
     return once
 
 
-def _until_first_step(run: RunDirectory, started_at: float) -> float:
-    wait_until(
-        "a step", lambda: run.events.exists() and events.read(run.events, 0, ("step",))[0], FIRST_STEP_S
-    )
-    return time.monotonic() - started_at
+def _has_step(run: RunDirectory) -> bool:
+    return run.events.exists() and bool(events.read(run.events, 0, ("step",))[0])
 
 
 @contextlib.contextmanager
-def _slurm(folder: Path) -> Iterator[tuple[Way, Way]]:
+def _page(runs_dir: Path, variables: Mapping[str, str], *options: str) -> Iterator[Start]:
+    with (
+        page_driver.variables_set(variables),
+        page_driver.serve(runs_dir, page_driver.NO_STANDBY, *options) as server,
+    ):
+        client = Client(server.address, verbose=False)
+
+        def start(runs_dir: Path, number: int) -> RunDirectory:
+            del number
+            return RunDirectory(
+                runs_dir / client.predict({**SMALL, **SHAPE}, api_name="/start_run")["run_id"]
+            )
+
+        yield start
+
+
+@contextlib.contextmanager
+def _slurm(folder: Path) -> Iterator[tuple[Mapping[str, Start], Callable[[], None]]]:
     (folder / "cluster").mkdir()
-    with slurm_cluster(folder / "cluster") as cluster:
+    with (
+        slurm_cluster(folder / "cluster") as cluster,
+        _page(folder / "runs", cluster.environment, "--engine", "slurm") as by_page,
+    ):
         engine = SlurmEngine(Slurm(cluster.environment))
         registry.register(engine)
 
-        def by_engine(run: RunDirectory, number: int) -> float:
+        def by_engine(runs_dir: Path, number: int) -> RunDirectory:
             del number
-            started_at = time.monotonic()
+            run = create_run(runs_dir, **SHAPE)
             engine.submit(run, None, token=None)
-            took_s = _until_first_step(run, started_at)
-            cluster.wait_until_idle()
-            return took_s
+            return run
 
-        def by_hand(run: RunDirectory, number: int) -> float:
+        def by_hand(runs_dir: Path, number: int) -> RunDirectory:
+            run = create_run(runs_dir, **SHAPE)
             script = folder / f"job{number}.sh"
             text = SCRIPT.format(
                 log=folder / f"job{number}.log",
                 project=REPOSITORY,
                 torchrun=shlex.join(TORCHRUN),
-                port=29_900 + number,
+                port=FIRST_PORT + number,
                 worker=WORKER,
                 run=run.path,
             )
             script.write_text(text)
-            started_at = time.monotonic()
             cluster.ask("sbatch", "--parsable", str(script))
-            took_s = _until_first_step(run, started_at)
-            cluster.wait_until_idle()
-            return took_s
+            return run
 
-        yield by_engine, by_hand
+        yield {"page": by_page, "engine": by_engine, "by hand": by_hand}, cluster.wait_until_idle
 
 
 @contextlib.contextmanager
-def _ssh(folder: Path) -> Iterator[tuple[Way, Way]]:
+def _ssh(folder: Path) -> Iterator[tuple[Mapping[str, Start], Callable[[], None]]]:
     (folder / "hosts").mkdir()
-    with ssh_hosts(folder / "hosts") as hosts:
+    with (
+        ssh_hosts(folder / "hosts") as hosts,
+        _page(
+            folder / "runs", hosts.environment, "--engine", "ssh", "--site", str(hosts.site_file)
+        ) as by_page,
+    ):
         engine = engine_of(hosts.site_file, variables=hosts.environment)
-        assert isinstance(engine, SshEngine)
         registry.register(engine)
+        by_hand: list[subprocess.Popen[bytes]] = []
 
-        def by_engine(run: RunDirectory, number: int) -> float:
+        def by_engine(runs_dir: Path, number: int) -> RunDirectory:
             del number
-            started_at = time.monotonic()
-            launch = engine.launch(run, None, token=None)
-            took_s = _until_first_step(run, started_at)
-            launch.wait_for_end()
-            return took_s
+            run = create_run(runs_dir, **SHAPE)
+            engine.launch(run, None, token=None)
+            return run
 
-        def by_hand(run: RunDirectory, number: int) -> float:
-            started_at = time.monotonic()
-            started = []
-            for node, host in enumerate(hosts.network.hosts):
-                command = BY_HAND.format(
-                    project=REPOSITORY,
-                    interface="eth0",
-                    torchrun=shlex.join(TORCHRUN),
-                    node=node,
-                    head=hosts.network.hosts[0].address,
-                    port=29_900 + number,
-                    address=host.address,
-                    worker=WORKER,
-                    run=run.path,
-                )
-                with (folder / f"by_hand{node}.log").open("ab") as log:
-                    asked = ["ssh", "-F", str(hosts.config), host.name, command]
-                    variables = {**os.environ, **hosts.environment}
-                    started.append(
-                        subprocess.Popen(
-                            asked, env=variables, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-                        )
-                    )
-            took_s = _until_first_step(run, started_at)
-            for process in started:
-                process.wait(FIRST_STEP_S)
-            return took_s
+        def with_ssh(runs_dir: Path, number: int) -> RunDirectory:
+            run = create_run(runs_dir, **SHAPE)
+            by_hand.extend(_started_by_hand(hosts, run, number, folder))
+            return run
 
-        yield by_engine, by_hand
+        def wait_until_free() -> None:
+            while by_hand:
+                by_hand.pop().wait(ENDED_S)
+            engine.hosts.forget()
+            wait_until("free hosts", lambda: set(engine.hosts.users().values()) == {""}, ENDED_S)
+
+        yield {"page": by_page, "engine": by_engine, "by hand": with_ssh}, wait_until_free
+
+
+def _started_by_hand(
+    hosts: SshHosts, run: RunDirectory, number: int, folder: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    for node, host in enumerate(hosts.network.hosts):
+        command = BY_HAND.format(
+            project=REPOSITORY,
+            interface="eth0",
+            torchrun=shlex.join(TORCHRUN),
+            node=node,
+            head=hosts.network.hosts[0].address,
+            port=FIRST_PORT + number,
+            address=host.address,
+            worker=WORKER,
+            run=run.path,
+        )
+        with (folder / f"by_hand{node}.log").open("ab") as log:
+            yield subprocess.Popen(
+                ["ssh", "-F", str(hosts.config), host.name, command],
+                env={**os.environ, **hosts.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
 
 
 if __name__ == "__main__":

@@ -53,6 +53,8 @@ class Options:
     keeps_standby: bool = True
     # A folder of lessons, beside ours.
     lessons: Path | None = None
+    # Without a login: polls whose answers have no name.
+    has_anonymous_polls: bool = False
     # Where runs train, by the name of an engine.
     engine: str = LOCAL
     # What an administrator says of the place where runs train (trainers.engines.site_file).
@@ -107,6 +109,11 @@ def check(options: Options) -> None:
         )
     if (options.ssl_certfile is None) != (options.ssl_keyfile is None):
         raise ValueError("--ssl-certfile and --ssl-keyfile go together: give both or none")
+    if options.has_anonymous_polls and options.has_login:
+        raise ValueError(
+            "--polls is for a page without logins: with logins, teachers open polls and everybody answers in "
+            "their own name, so leave it out"
+        )
     if options.lessons is not None and not options.lessons.is_dir():
         raise ValueError(f"--lessons: there is no folder {options.lessons}")
     for file in (options.ssl_certfile, options.ssl_keyfile):

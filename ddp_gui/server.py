@@ -33,6 +33,13 @@ from ddp_gui.http.listening import Listener
 from ddp_gui.learn import learn_routes
 from ddp_gui.learn.learn_api import LearnApi
 from ddp_gui.learn.library import Library
+from ddp_gui.learn.polls import poll_routes
+from ddp_gui.learn.polls.polls_api import PollsApi, starting_by
+from ddp_gui.learn.polls.rooms import Rooms
+from ddp_gui.learn.progress import progress_routes
+from ddp_gui.learn.progress.progress_api import ProgressApi
+from ddp_gui.learn.progress.progress_files import ProgressFiles
+from ddp_gui.learn.report import report_routes
 from ddp_gui.machine import machine_routes
 from ddp_gui.machine.communication import CommunicationChecks
 from ddp_gui.machine.link_check import LinkChecks
@@ -47,7 +54,7 @@ from ddp_gui.queue.devices import Devices
 from ddp_gui.queue.presenter import QueuePresenter
 from ddp_gui.queue.queue_api import QueueApi
 from ddp_gui.queue.scheduler import Scheduler
-from ddp_gui.run import downloads, elsewhere_routes, log_routes, sample_routes, stream
+from ddp_gui.run import downloads, elsewhere_routes, log_routes, recording_routes, sample_routes, stream
 from ddp_gui.runs import list_routes
 from ddp_gui.runs.class_api import ClassApi
 from ddp_gui.runs.exports import export_routes
@@ -184,6 +191,10 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     uploaded = Uploads(folder, access)
     api = Api(store, line, view, access)
     library = Library([LESSONS, *([options.lessons] if options.lessons else [])])
+    lessons, progress = LearnApi(library, api, store), ProgressFiles(options.runs_dir)
+    rooms = Rooms(
+        store, starting_by(lessons), has_login=options.has_login, is_anonymous=options.has_anonymous_polls
+    )
     # Gradio reads it when it is set up; its own choice is a folder of all users of this machine.
     os.environ["GRADIO_TEMP_DIR"] = str(uploaded.incoming)
     lifespan = _tidying(store, uploaded, (checks, machine_checks, installs), line, engine)
@@ -198,10 +209,14 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     app.include_router(log_routes.make_router(store))
     app.include_router(downloads.make_router(store))
     app.include_router(elsewhere_routes.make_router(store))
+    app.include_router(recording_routes.make_router(store))
     app.include_router(sample_routes.make_router(store))
     app.include_router(machine_routes.make_router(report, store, machine_checks))
     app.include_router(queue_routes.make_router(view, store))
     app.include_router(learn_routes.make_router(library, api))
+    app.include_router(progress_routes.make_router(progress, library, has_login=options.has_login))
+    app.include_router(poll_routes.make_router(rooms, options))
+    app.include_router(report_routes.make_router(library, store))
     app.include_router(shell.make_router())
     with gr.Blocks(title=shell.TITLE, analytics_enabled=False) as demo:
         # First, so that no handler of a page can take an endpoint's name.
@@ -210,7 +225,9 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         ClassApi(store).register()
         QueueApi(store, line, view).register()
         MachineApi(checks, machine_checks, links, installs, report, store, line).register()
-        LearnApi(library, api, store).register()
+        lessons.register()
+        ProgressApi(progress, library).register()
+        PollsApi(rooms, library).register()
         train_page.build(api, store, uploaded, catalogue, line.capacity(), engine)
     # Anybody may name new ones; before it comes to this, `forget_oldest` takes those of whoever has most.
     demo.state_session_capacity = 2 * sessions.MAX_SESSIONS

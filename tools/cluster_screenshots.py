@@ -7,11 +7,8 @@ Without a folder the pictures in docs/images are replaced; with one, dark ones a
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from playwright.sync_api import Browser, expect
@@ -78,13 +75,13 @@ def _of_slurm(camera: Camera, browser: Browser, scratch: Path) -> None:
     options = (page_driver.NO_STANDBY, "--engine", "slurm")
     with (
         slurm_cluster(scratch / "partitions", WITH_GPUS) as cluster,
-        _found_by(cluster.environment),
+        page_driver.variables_set(cluster.environment),
         page_driver.serve(scratch / "none", *options) as server,
     ):
         camera.take("where", server.address, "Partition")
     with (
         slurm_cluster(scratch / "nodes") as cluster,
-        _found_by(cluster.environment),
+        page_driver.variables_set(cluster.environment),
         page_driver.serve(scratch / "slurm", *options) as server,
     ):
         page = page_driver.open_page(browser, server.address)
@@ -108,22 +105,13 @@ def _of_hosts(camera: Camera, browser: Browser, scratch: Path) -> None:
     (scratch / "hosts").mkdir()
     with ssh_hosts(scratch / "hosts") as hosts:
         options = (page_driver.NO_STANDBY, "--engine", "ssh", "--site", str(hosts.site_file))
-        with _found_by(hosts.environment), page_driver.serve(scratch / "ssh", *options) as server:
+        with (
+            page_driver.variables_set(hosts.environment),
+            page_driver.serve(scratch / "ssh", *options) as server,
+        ):
             page = page_driver.open_page(browser, f"{server.address}/machine")
             page.get_by_role("button", name="Measure between hosts").click()
             camera.take("hosts", f"{server.address}/machine", "Measured ")
-
-
-@contextlib.contextmanager
-def _found_by(variables: Mapping[str, str]) -> Iterator[None]:
-    """Let a page that is started here find a cluster."""
-    before = dict(os.environ)
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 if __name__ == "__main__":

@@ -126,6 +126,7 @@ def build_job(
         progress = checkpointer.load(resume_step)
     batches = make_batches(config, strategy, len(train))
     return Job(
+        run=run,
         config=config,
         world=world,
         spec=spec,

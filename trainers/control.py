@@ -11,6 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from trainers.contract.commands import COMMANDS, Command
 from trainers.job import Job, evaluate, save, save_and_wait
+from trainers.recording.recorder import Recorder
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ def obey_within_step(job: Job) -> None:
 
 def finish(job: Job) -> None:
     """Report what is left, evaluate, save; a stop that comes meanwhile is obeyed."""
+    job.observer.end_recording("The run came to its end.")
     command = job.meter.report()  # the steps since the last report, when `max_steps` ended an epoch early
     if command is not None:
         obey(job, command)
@@ -115,13 +117,14 @@ def _next_command(job: Job) -> Command:
 @handles("stop")
 def _stop(job: Job, command: Command) -> None:
     step, reporter = job.progress.step, job.reporter
+    job.observer.end_recording("The run was stopped.")
     reporter.state("stopping", command.why or "Stop was asked for.")
     if command.save and not save_and_wait(job, "stop"):
         message = "Nothing could be saved, so the run continues. Free some space, or stop without saving."
         reporter.answer(command, step=step, accepted=False, message=message)
         reporter.state("running", message)
         return
-    reporter.answer(command, step=step, accepted=True, message=f"Stopping after step {step}.")
+    reporter.answer(command, step=step, accepted=True, message=f"Stopping after step {step:,}.")
     raise Stopped(command.why)
 
 
@@ -132,12 +135,13 @@ def _checkpoint(job: Job, command: Command) -> None:
     job.answers.asked[step] = command
     save(job, "button")
     if job.checkpointer.is_saved(step) and job.answers.asked.pop(step, None) is not None:
-        job.reporter.answer(command, step=step, accepted=True, message=f"Step {step} is already saved.")
+        job.reporter.answer(command, step=step, accepted=True, message=f"Step {step:,} is already saved.")
 
 
 @handles("pause")
 def _pause(job: Job, command: Command) -> None:
-    message = f"Paused after step {job.progress.step}."
+    job.observer.end_recording("The run was paused.")
+    message = f"Paused after step {job.progress.step:,}."
     job.reporter.answer(command, step=job.progress.step, accepted=True, message=message)
     stay_paused(job, message)
 
@@ -155,6 +159,38 @@ def _set_learning_rate(job: Job, command: Command) -> None:
     message = f"Learning rate is {rate:g} from step {step + 1} on."
     if job.config.lr_schedule != "constant":
         message = f"The schedule continues from a full rate of {rate:g} at step {step + 1}."
+    job.reporter.answer(command, step=step, accepted=True, message=message)
+
+
+@handles("record")
+def _record(job: Job, command: Command) -> None:
+    """Let another observer be told of the next steps, which puts the usual one back when it has them."""
+    step, usual = job.progress.step, job.observer
+    refusal = (
+        "Steps are being recorded already."
+        if usual.is_recording
+        else "The run is at its end: there is no step left to record."
+        if job.has_ended()
+        else None
+    )
+    if refusal is not None:
+        job.reporter.answer(command, step=step, accepted=False, message=refusal)
+        return
+
+    def put_back() -> None:
+        job.observer = usual
+
+    recorder = Recorder(
+        run=job.run,
+        world=job.world,
+        strategy=job.strategy,
+        reporter=job.reporter,
+        usual=usual,
+        num_steps=command.num_steps,
+        put_back=put_back,
+    )
+    job.observer = recorder.observer
+    message = f"Recording from step {step + 1} on; number of steps: {command.num_steps}."
     job.reporter.answer(command, step=step, accepted=True, message=message)
 
 

@@ -15,6 +15,7 @@ from trainers.checkpoint.save_and_restore import Checkpointer, CheckpointError, 
 from trainers.checkpoint.step_start import StepStart
 from trainers.contract.commands import Command
 from trainers.contract.config import Config
+from trainers.contract.rundir import RunDirectory
 from trainers.data.dataset import DataSpec, Split
 from trainers.data.loading import Batch, Loader
 from trainers.engines.heartbeats import beats
@@ -46,6 +47,7 @@ class Job:
         slowed: the hook by which this rank sleeps in each step, while somebody wants that.
     """
 
+    run: RunDirectory
     config: Config
     world: World
     spec: DataSpec
@@ -213,7 +215,8 @@ def evaluate(job: Job) -> bool:
         )
         if found is None:
             return False
-        log.info("validation at step %d: loss %.4f, %s", progress.step, found.loss, found.metrics)
+        metrics = ", ".join(f"{name} {value:.4g}" for name, value in found.metrics.items())
+        log.info("validation at step %d: loss %.4f, %s", progress.step, found.loss, metrics)
         job.reporter.event("eval", step=progress.step, epoch=progress.epoch, **vars(found))
         is_best = progress.note_evaluation(found.metrics)
         take_sample(job)

@@ -18,7 +18,7 @@ def train(job: Job) -> None:
     Raises:
         Stopped: somebody wanted that; all ranks have agreed on the step.
     """
-    config, progress, precision, observer = job.config, job.progress, job.precision, job.observer
+    config, progress, precision = job.config, job.progress, job.precision
     strategy, loader, optimizer = job.strategy, job.loader, job.optimizer
     model, criterion = strategy.model, strategy.criterion(job.objective)  # `model`: for DDP the wrapped one
     model.train()
@@ -27,14 +27,14 @@ def train(job: Job) -> None:
         job.begin_step(is_first_of_epoch=True)
         loader.set_epoch(progress.epoch)  # shuffles anew, alike on all ranks
         for batch in loader.starting_at(progress.samples_in_epoch):
-            observer.data_fetched()
+            job.observer.data_fetched()
             with strategy.gradient_sync(enabled=batch.is_last):  # no_sync() before; then backward averages
                 with precision.autocast():
                     loss = criterion(model(batch.inputs), batch.targets, batch.weight)
-                observer.forward_done()
+                job.observer.forward_done()
                 loss.backward(precision.loss_scale())  # begins with 1, but for fp16
             job.meter.add_loss(loss.detach())
-            observer.backward_done(is_last=batch.is_last)
+            job.observer.backward_done(is_last=batch.is_last)
             if not batch.is_last:  # gradients add up over several batches before a step
                 obey_within_step(job)
                 continue
@@ -43,7 +43,7 @@ def train(job: Job) -> None:
             lr = job.rate.apply(optimizer, progress)
             precision.step(optimizer)  # optimizer.step(); with fp16 only if all gradients are finite
             optimizer.zero_grad()
-            observer.optimizer_done()
+            job.observer.optimizer_done()
 
             command = job.end_step(batch, lr)  # what the page asks: all ranks hear it at the same step
             if _is_due(progress.step, config.eval_every_steps):

@@ -21,6 +21,7 @@ const VIEWS = {
   "start-button": async () => (await import("./train/expected_wait.js")).mountExpectedWait,
   "ddp-machine": async () => (await import("./machine/page.js")).mountMachine,
   "ddp-learn": async () => (await import("./learn/page.js")).mountLearn,
+  "ddp-poll": async () => (await import("./learn/polls/page.js")).mountPoll,
   "ddp-queue": async () => (await import("./queue/page.js")).mountQueue,
   "ddp-nav-queue": async () => (await import("./queue/nav.js")).mountNavQueue,
   "ddp-nav-end": async () => mountNav,

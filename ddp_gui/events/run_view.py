@@ -16,6 +16,7 @@ from trainers.contract import events
 from trainers.contract.events import Event
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.engines import liveness
+from trainers.files.shared_folders import stat_anew
 
 STATUS_EVERY_S = 0.5
 JUDGED_EVERY_S = 1.0
@@ -65,18 +66,23 @@ class RunView:
         """The steps of the whole run: as training reported at its start, before that an estimate."""
         return self.series.plan.get("num_steps", self._expected_steps)
 
+    @property
+    def num_missing_events(self) -> int:
+        """The events that could not be read, or are not in the file."""
+        return max(self._num_damaged, self.series.next_seq - self._num_events)
+
     def has_grown(self) -> bool:
-        """Tell with one `stat` of the file whether `catch_up` would find something."""
+        """Tell from the file's size whether `catch_up` would find something."""
         self.used_at = time.monotonic()
         try:
-            return self.run.events.stat().st_size != self._seen_bytes
+            return stat_anew(self.run.events).st_size != self._seen_bytes
         except FileNotFoundError:
             return False
 
     def unread(self) -> tuple[int, int]:
         """Return the bytes of the events not read yet, and of all."""
         try:
-            size = self.run.events.stat().st_size
+            size = stat_anew(self.run.events).st_size
         except FileNotFoundError:
             return 0, 0
         return max(0, size - self._offset), size
@@ -100,7 +106,7 @@ class RunView:
     def _take_batch(self) -> bool:
         with self.lock:
             try:
-                about = self.run.events.stat()
+                about = stat_anew(self.run.events)
             except FileNotFoundError:
                 return False
             if about.st_size != self._seen_bytes:
@@ -200,8 +206,7 @@ class RunView:
         found = insights.find(self.series, self.config, state)
         self._contended = [asdict(span) for span in contention.spans(self.series.load)]
         self._verdict = verdict.judge(self.series, state, found)
-        num_missing = max(self._num_damaged, self.series.next_seq - self._num_events)
-        found = insights.of_damage(num_missing) + found
+        found = insights.of_damage(self.num_missing_events) + found
         if is_live and now - self._grown_at > SILENCE_S:
             found = insights.of_disk(self.run.path) + found
         shown = self._kept_for_a_while(found, now) if is_live else found

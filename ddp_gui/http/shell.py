@@ -34,12 +34,14 @@ STYLES = (
     "run/logs",
     "run/page",
     "run/closer",
+    "run/theatre",
     "run/projector",
     "runs/live_strip",
     "machine/page",
     "runs/page",
     "queue/page",
     "learn/page",
+    "learn/polls",
     "auth/person",
     "train/terms",
     "shared/print",
@@ -69,6 +71,10 @@ window.ddpEarlySummary = (() => {
 """,
 }
 RUN_PAGE = ("run", "Run", "ddp-run")
+# What phones see of a poll: the question, and no way to other pages.
+POLL_PAGE = ("poll", "Poll", "ddp-poll")
+# Where a page's own module is not PATH/page.js.
+MODULES = {POLL_PAGE[0]: "learn/polls/page.js"}
 _INLINE = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 _IMPORTED = re.compile(r'from "(\.[\w./]+)"')
 NAVIGATION = (("", "Train"), *((path, name) for path, name, _ in PAGES))
@@ -77,7 +83,7 @@ NAVIGATION = (("", "Train"), *((path, name) for path, name, _ in PAGES))
 def make_router() -> APIRouter:
     """Return the routes of the pages."""
     router = APIRouter()
-    for path, name, place in (*PAGES, QUEUE_PAGE, RUN_PAGE):
+    for path, name, place in (*PAGES, QUEUE_PAGE, RUN_PAGE, POLL_PAGE):
         # The query has no effect here: the page is always the same.
         policy = policies.own_page(_INLINE.findall(EARLY.get(path, "")))
         router.add_api_route(f"/{path}", _always(page(name, path, place), policy), include_in_schema=False)
@@ -110,7 +116,7 @@ def typeface_preload() -> str:
 
 def preloads(path: str) -> str:
     """Return preload links for all of a page's modules, which otherwise load one import after the other."""
-    wanted, found = ["main.js", f"{path}/page.js"], dict[str, None]()
+    wanted, found = ["main.js", MODULES.get(path, f"{path}/page.js")], dict[str, None]()
     while wanted:
         name = wanted.pop()
         script = ASSETS / "js" / name
@@ -147,7 +153,7 @@ def page(name: str, path: str, place: str) -> str:
 </head>
 <body class="ddp-own-page">
 <a class="ddp-skip" href="#{place}">Skip to the page</a>
-{navigation(path)}
+{navigation(path) if path != POLL_PAGE[0] else ""}
 <main><div id="{place}" tabindex="-1"></div>
 <noscript>This page is drawn by a script: please allow scripts for it.</noscript></main>
 </body>

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -116,13 +116,13 @@ class Catalogue:
     raw: Mapping[str, Any]
 
     def models_for(self, dataset: str) -> list[Model]:
-        """Return the models that can learn from a data set, the usable ones first."""
-        fitting = [
-            model
-            for model in self.models.values()
-            if dataset not in self.datasets or self.datasets[dataset].task in model.tasks
-        ]
-        return sorted(fitting, key=lambda model: model.may_have_path)
+        """Return the models that can learn from a data set, the one to begin with first."""
+        known = self.datasets.get(dataset)
+        return _as_offered(self.models.values()) if known is None else self.models_for_task(known.task)
+
+    def models_for_task(self, task: str) -> list[Model]:
+        """Return the models that can do a task, the one to begin with first."""
+        return _as_offered(model for model in self.models.values() if task in model.tasks)
 
     def own_options(self) -> dict[str, Option]:
         """Return the strategies' own options, by name."""
@@ -166,6 +166,14 @@ class Catalogue:
             for name, model in self.models.items()
         }
         return replace(self, models=models, datasets={**self.datasets, dataset.name: dataset})
+
+
+def _as_offered(models: Iterable[Model]) -> list[Model]:
+    """Sort models: what needs a path or a package comes last, what is made for few tasks first.
+
+    "Linear" does every task on images and tables: a yardstick, not what to begin with.
+    """
+    return sorted(models, key=lambda model: (model.may_have_path, len(model.tasks)))
 
 
 def _count_of(dataset: str, count: int | None) -> dict[str, int]:

@@ -88,7 +88,7 @@ def describe_configuration(run: RunDirectory, store: RunStore) -> dict[str, Any]
     config = run.read_config()
     before = _run_before(run, store)
     return {
-        "fields": _fields(config, store.catalogue.get()),
+        "fields": fields_of(config, store.catalogue.get()),
         "before": None
         if before is None
         else {"run_id": before[0].run_id, "changes": differences(before[1], config)},
@@ -107,7 +107,8 @@ def differences(before: Config, now: Config) -> list[dict[str, Any]]:
     ]
 
 
-def _fields(config: Config, catalogue: Catalogue) -> list[dict[str, Any]]:
+def fields_of(config: Config, catalogue: Catalogue) -> list[dict[str, Any]]:
+    """Return every field of a configuration that means something in it, in words."""
     own = {name: option for name, option in catalogue.own_options().items() if name in config.plugin_options}
     settings = config_module.settings() | {name: option.setting for name, option in own.items()}
     defaults = config_module.default_values() | {name: option.default for name, option in own.items()}

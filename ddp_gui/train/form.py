@@ -170,8 +170,7 @@ class Form:
 
     def model_choices_for_task(self, task: str) -> list[tuple[str, str]]:
         """Return (label, name) of the models that can do a task."""
-        fitting = [model for model in self.catalogue.models.values() if task in model.tasks]
-        return [(model.label, model.name) for model in sorted(fitting, key=lambda model: model.may_have_path)]
+        return [(model.label, model.name) for model in self.catalogue.models_for_task(task)]
 
     def size_choices(self, model_name: str, dataset: str) -> list[tuple[str, str]]:
         """Return (label, name) of a model's sizes, with their parameters for this data set."""

@@ -68,11 +68,12 @@ def add_controls(form: Form) -> Controls:
     )
 
 
-def said_beside_start(error: ConfigError) -> str:
+def said_beside_start(error: ConfigError, form: Form) -> str:
     """Return what a data error says beside Start, in short: its details are in the inspection's result."""
     if isinstance(error, NotInspectedError):
         return words.NOT_YET
-    return words.FAULTY if isinstance(error, FaultyDataError) else ""
+    is_faulty = isinstance(error, FaultyDataError)
+    return words.faulty(str(form.controls["data_path"].label)) if is_faulty else ""
 
 
 def connect(

@@ -29,11 +29,17 @@ NOT_YET = _BESIDE_START.format(
     "not inspected yet. That happens when you leave the field of its path, or press “Inspect”.</span>"
     '<span class="ddp-being-inspected">Your data is being inspected…</span></li>'
 )
-FAULTY = _BESIDE_START.format(
+# No span: the field is marked without words, which stand below it in full.
+_FAULTY = _BESIDE_START.format(
     '<li class="ddp-wrong" data-field="data_path">'
-    '<button type="button" data-go-to="data_path">Path</button>: '
-    "<span>This data cannot be used as it is. What is wrong is listed below the path.</span></li>"
+    '<button type="button" data-go-to="data_path">{}</button>: '
+    "the data cannot be used as it is. What is wrong is listed there.</li>"
 )
+
+
+def faulty(label: str) -> str:
+    """Say beside Start that data has faults, and lead to the field of its path, which has this label."""
+    return _FAULTY.format(as_html(label))
 
 
 def failed(error: Exception) -> str:
@@ -78,7 +84,10 @@ def own_data(inspection: Inspection, note: str = "") -> str:
 def _taken_for(inspection: Inspection) -> str:
     if inspection.task is None:
         return "<b>This data cannot be used as it is.</b>"
-    return f"Recognised as <b>{as_html(inspection.task.replace('_', ' '))}</b>. {_sizes(inspection)}"
+    task = f"<b>{as_html(inspection.task.replace('_', ' '))}</b>"
+    if any(problem["is_fatal"] for problem in inspection.problems):
+        return f"Recognised as {task}. Before it can be used, mend this:"
+    return f"Recognised as {task}. {_sizes(inspection)}"
 
 
 def _leave_out(inspection: Inspection) -> str:

@@ -177,7 +177,7 @@ class TrainPage:
         try:
             planned = self.api.plan(raw)
         except ConfigError as error:
-            listed = own_data_page.said_beside_start(error) or problems.in_html(error, self.form)
+            listed = own_data_page.said_beside_start(error, self.form) or problems.in_html(error, self.form)
             about = words.pick(self.form.catalogue, raw)
             return gr.skip(), "", "", "", listed, NO_COMMAND, NO_COMMAND, about, changed
         self.engine.expect(planned.config.world_size)

@@ -51,6 +51,8 @@ def _words(problem: Problem) -> str:
         return f"not filled in yet. It must be {problem.allowed}."
     value = str(problem.value)
     shown = value if len(value) <= MAX_SHOWN else value[: MAX_SHOWN - 1] + "…"
+    if value[:1].isalpha():
+        shown = f"“{shown}”"  # a sentence would begin with it in capitals
     return f"{shown} is not possible. It must be {problem.allowed}."
 
 

@@ -39,6 +39,10 @@ ENDPOINTS: dict[str, tuple[str, Any]] = {
     "catalog": ("anybody", None),
     "start_run": ("anybody", None),
     "start_lesson_run": ("anybody", None),
+    "keep_progress": ("anybody", None),
+    "open_poll": ("teacher", ["global-batch"]),
+    "answer_poll": ("anybody", None),
+    "change_poll": ("teacher", ["a2b3c4d5", "close"]),
     "list_runs": ("anybody", None),
     "list_bin": ("anybody", None),
     "check_communication": ("anybody", None),
@@ -61,6 +65,7 @@ ENDPOINTS: dict[str, tuple[str, Any]] = {
     "run_status": ("see", lambda run_id: [run_id]),
     "stop_run": ("change", lambda run_id: [run_id, True]),
     "checkpoint_run": ("change", lambda run_id: [run_id]),
+    "record_steps": ("change", lambda run_id: [run_id, 3]),
     "pause_run": ("change", lambda run_id: [run_id]),
     "set_learning_rate": ("change", lambda run_id: [run_id, 0.1]),
     "resume_run": ("change", lambda run_id: [run_id, None, None, "keep"]),
@@ -80,6 +85,14 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/learn": ("anybody", ""),
     "/live/learn": ("anybody", ""),
     "/live/learn/lesson": ("anybody", "?name=global-batch"),
+    "/live/learn/progress": ("anybody", ""),
+    "/live/learn/class.csv": ("anybody", ""),  # a teacher: test_polls.py
+    "/poll": ("anybody", ""),
+    "/live/polls": ("anybody", ""),
+    "/live/polls/{poll_id}": ("anybody", ""),
+    "/live/polls/{poll_id}/stream": ("anybody", ""),
+    "/live/polls/{poll_id}/people": ("anybody", ""),  # a teacher: test_polls.py
+    "/live/polls/{poll_id}/qr": ("anybody", ""),
     "/queue": ("anybody", ""),
     "/live/queue": ("anybody", ""),
     "/live/queue/brief": ("anybody", ""),
@@ -103,6 +116,9 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/live/runs/{run_id}/log/{source}": ("see", ""),
     "/live/runs/{run_id}/log/{source}/search": ("see", "?words=a"),
     "/live/runs/{run_id}/checkpoints/{step}/download": ("see", ""),
+    "/live/runs/{run_id}/recordings": ("see", ""),
+    "/live/runs/{run_id}/recordings/{step}": ("see", ""),
+    "/live/runs/{run_id}/recordings/{step}/trace.json": ("see", ""),
     "/live/runs/{run_id}/elsewhere": ("see", ""),
     "/live/runs/{run_id}/elsewhere/{target}": ("see", ""),
 }
@@ -223,7 +239,7 @@ def test_a_route_about_a_run_hides_what_is_not_shown(page: Page, path: str) -> N
         return page.browsers[person.name].get(whole)
 
     page.see_all(True)
-    expected = 404 if "checkpoints" in path else 200  # the run has no checkpoint
+    expected = 404 if "{step}" in path else 200  # the run has no checkpoint and no recording
     assert get(BOB, page.anns.run_id).status_code == expected
     page.see_all(False)
     for person in (ANN, EVE):

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from trainers.contract import config
 
+MOST_RECORDED_STEPS = 20
 MOST_RANKS = 2**20
 MOST_DELAY_MS = 1000
 
@@ -26,6 +27,7 @@ class Command:
     name: str
     save: bool = True
     learning_rate: float = 0.0
+    num_steps: int = 0
     rank: int = 0
     delay_ms: int = 0
     id: str = ""
@@ -137,6 +139,14 @@ COMMANDS: dict[str, Definition] = {
             name="set_learning_rate",
             help="Change the rate of a run that is going on; a schedule goes on from it as its full rate.",
             answer="Setting the learning rate to {learning_rate:g}.",
+        ),
+    ),
+    "record": Definition(
+        arguments=(WholeNumber(name="num_steps", default=3, most=MOST_RECORDED_STEPS),),
+        endpoint=Endpoint(
+            name="record_steps",
+            help="Ask a run to record some of its steps on all ranks, part by part.",
+            answer="Recording starts at the next step that all ranks agree on; steps asked for: {num_steps}.",
         ),
     ),
     "slow_rank": Definition(

@@ -117,6 +117,7 @@ _ESSENTIAL: Mapping[str, Mapping[str, Check]] = {
         "hashes": lambda value: _is_list_of(_is_text)(value) and len(value) > 0,
         "distances": _is_list_of(_is_number_or_none),
     },
+    "recording": {"step": _is_step, "num_steps": _is_count},
 }
 # Not every version writes these; where one is there, it is of this kind, whatever the event's.
 _FURTHER: Mapping[str, Check] = {

@@ -56,6 +56,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "error": ("code", "message", "hint", "rank", "traceback"),
     "sample": ("step", "type", "content"),
     "fingerprints": ("step", "hashes", "distances"),
+    "recording": ("step", "num_steps", "path", "size_bytes", "duration_s"),
 }
 DEVICE_FIELDS = (
     "rank", "node", "kind", "index", "name", "utilization_percent", "memory_used_bytes",

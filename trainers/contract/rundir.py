@@ -54,6 +54,7 @@ class RunDirectory:
         self.commands = path / "commands.jsonl"
         self.logs = path / "logs"
         self.checkpoints = path / "checkpoints"
+        self.recordings = path / "recordings"
         self.lock = path / "run.lock"
         self.queued = path / "queued.json"
         self.granted = path / "granted.json"
@@ -143,6 +144,15 @@ class RunDirectory:
                     os.close(fd)
                     raise ValueError(f"run {self.run_id} is already being run by another process") from None
                 time.sleep(0.01)
+
+    def expect_commands(self) -> None:
+        """Make the file of commands where there is none, so that one from another machine is seen at once.
+
+        Raises:
+            OSError: when it cannot be written.
+            ForeignFileError: when it is another user's.
+        """
+        os.close(private_files.open_descriptor(self.commands, os.O_RDWR | os.O_CREAT | os.O_APPEND))
 
     def append_command(self, name: str, **arguments: Any) -> str:
         """Ask the run for something and return the command's id.

@@ -73,7 +73,9 @@ def read_json_lines(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def write_json_atomically(path: Path, value: Mapping[str, Any], *, mode: int = 0o666) -> None:
+def write_json_atomically(
+    path: Path, value: Mapping[str, Any], *, mode: int = 0o666, indent: int | None = 2
+) -> None:
     """Replace a JSON file so that a reader sees the old or the new one, never a part.
 
     Raises:
@@ -85,7 +87,7 @@ def write_json_atomically(path: Path, value: Mapping[str, Any], *, mode: int = 0
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(value, file, indent=2)
+            json.dump(value, file, indent=indent)
             file.write("\n")
             file.flush()
             os.fsync(file.fileno())

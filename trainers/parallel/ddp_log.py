@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch.distributed as dist
@@ -49,6 +50,18 @@ class DdpLog:
             self._spent_ns += data["backward_comm_time"]
             self._hidden_ns += data["backward_compute_comm_overlap_time"]
         return AllReduceTimes(spent_s=self._spent_ns / _NANOSECONDS, hidden_s=self._hidden_ns / _NANOSECONDS)
+
+    def bucket_places(self) -> list[list[int]]:
+        """Return for each bucket the places of its parameters among those trained; empty where unknown.
+
+        DDP lays its buckets out anew after the first backward pass.
+        """
+        if self._update is None or self._read is None:
+            return []
+        places = str(self._newest_step().get("rebuilt_per_bucket_param_indices", ""))
+        if not re.fullmatch(r"\d+( \d+)*(, \d+( \d+)*)*", places):
+            return []
+        return [[int(place) for place in bucket.split()] for bucket in places.split(",")]
 
     def _newest_step(self) -> dict[str, Any]:
         assert self._read is not None

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from trainers.machine import memory_file
 from trainers.machine.memory_file import MemoryFile
+from trainers.parallel.gradient_buckets import Round
 from trainers.parallel.process_group import World, gather_json
 
 # Large buckets go in pieces: what is shared stays small, and in the processor's cache.
@@ -93,17 +94,34 @@ class SharedSum:
             RuntimeError: when another rank has gone, or does not come in time.
         """
         began = time.perf_counter()
-        size = PIECE_BYTES // values.element_size()
-        for piece in values.split(size):
-            # In turns: who still reads the one half is not disturbed by who writes the other.
-            shared = [region[self._turn].view(values.dtype)[: len(piece)] for region in self._regions]
-            self._turn = (self._turn + 1) % _HALVES
-            shared[self._rank].copy_(piece)
+        for piece in values.split(PIECE_BYTES // values.element_size()):
+            shared = self._write(piece)
             self._meet()
-            torch.add(shared[0], shared[1], out=piece)
-            for other in shared[2:]:
-                piece.add_(other)
+            _add_up(shared, piece)
         self.spent_s += time.perf_counter() - began
+
+    def add_timed(self, values: Tensor) -> list[Round]:
+        """Do what `add` does, and return when each piece came how far."""
+        began = time.perf_counter()
+        now, rounds = time.monotonic_ns, []
+        for piece in values.split(PIECE_BYTES // values.element_size()):
+            began_ns = now()
+            shared = self._write(piece)
+            written_ns = now()
+            self._meet()
+            met_ns = now()
+            _add_up(shared, piece)
+            rounds.append(
+                Round(
+                    num_bytes=piece.nbytes,
+                    began_ns=began_ns,
+                    written_ns=written_ns,
+                    met_ns=met_ns,
+                    ended_ns=now(),
+                )
+            )
+        self.spent_s += time.perf_counter() - began
+        return rounds
 
     def close(self) -> None:
         """Give the pipes back: whoever waits for this rank hears that it has gone."""
@@ -111,6 +129,14 @@ class SharedSum:
         for descriptor in (*self._to.values(), *self._from.values()):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
+
+    def _write(self, piece: Tensor) -> list[Tensor]:
+        """Write this rank's part, and return where those of all ranks lie."""
+        # In turns: who still reads the one half is not disturbed by who writes the other.
+        shared = [region[self._turn].view(piece.dtype)[: len(piece)] for region in self._regions]
+        self._turn = (self._turn + 1) % _HALVES
+        shared[self._rank].copy_(piece)
+        return shared
 
     def _meet(self) -> None:
         """Say that this rank's part is written, and wait until everybody's is."""
@@ -135,6 +161,12 @@ class SharedSum:
             if os.read(self._from[rank], 1):
                 return
             raise RuntimeError(f"connection closed by peer: rank {rank} has gone")
+
+
+def _add_up(shared: list[Tensor], piece: Tensor) -> None:
+    torch.add(shared[0], shared[1], out=piece)
+    for other in shared[2:]:
+        piece.add_(other)
 
 
 def create(world: World, timeout_s: float) -> SharedSum | None:

@@ -16,6 +16,7 @@ from trainers.contract.config import Config, ConfigError, RanksPerReplica, formu
 from trainers.contract.config.formulas import Check
 from trainers.contract.config.plugin_options import Option
 from trainers.parallel import memory_format
+from trainers.parallel.gradient_buckets import Bucket, BucketNotes
 from trainers.parallel.process_group import World
 
 
@@ -219,6 +220,18 @@ class Strategy:
         `model` is what training calls; `network` holds the parameters the optimizer gets.
         """
         self.network = self.model = network
+
+    def note_buckets(self, notes: BucketNotes | None) -> bool:
+        """From now on note each gradient bucket that is averaged; None: no longer.
+
+        False where that cannot be told from here; then nothing is noted.
+        """
+        del notes
+        return False
+
+    def gradient_buckets(self) -> tuple[Bucket, ...]:
+        """Return the groups in which gradients are averaged, in their order; none where that is unknown."""
+        return ()
 
     def inside_model(self) -> contextlib.AbstractContextManager[object]:
         """Return the context in which `network` is compiled as it is where `model` calls it."""

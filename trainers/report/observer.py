@@ -21,10 +21,12 @@ class NullObserver:
 
     Attributes:
         step_time_s, data_time_s: what the host spent on the last step, and in it on fetching data.
+        is_recording: the steps are being recorded; then another observer is in the usual one's place.
     """
 
     step_time_s = 0.0
     data_time_s = 0.0
+    is_recording = False
 
     def begin_step(self, *, is_reported: bool, is_first_of_epoch: bool = False) -> None:
         """Note that the first batch of a step is fetched now.
@@ -55,6 +57,9 @@ class NullObserver:
 
     def go_on_within_step(self) -> None:
         """Note that the next micro-batch is fetched from now on: what was done meanwhile is no fetching."""
+
+    def end_recording(self, why: str) -> None:
+        """End a recording that is under way with the steps it has; every rank must call it."""
 
 
 class Observer(NullObserver):

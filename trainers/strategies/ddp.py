@@ -3,6 +3,9 @@
 # No `from __future__ import annotations` here: DDP compares a hook's annotations with the classes themselves.
 
 import contextlib
+import time
+from collections.abc import Callable
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -15,6 +18,7 @@ from trainers.contract.config.formulas import Check
 from trainers.engines.heartbeats import beats
 from trainers.parallel import shared_all_reduce
 from trainers.parallel.ddp_log import DdpLog
+from trainers.parallel.gradient_buckets import Averaged, Bucket, BucketNotes
 from trainers.parallel.sharded import has_only_running_statistics
 from trainers.parallel.strategy import AllReduceTimes, Strategy
 from trainers.registry import register_strategy
@@ -25,13 +29,18 @@ def _send_as_bf16(group: dist.ProcessGroup, bucket: dist.GradBucket) -> torch.fu
     return default_hooks.bf16_compress_hook(group, bucket)
 
 
-def _average_in_shared_memory(
-    shared: shared_all_reduce.SharedSum, bucket: dist.GradBucket
-) -> torch.futures.Future[Tensor]:
+class _Averaging:
+    """What DDP's hook calls for each bucket; while steps are recorded another function is put here."""
+
+    def __init__(self, add: Callable[[dist.GradBucket], object]) -> None:
+        self.add = add
+
+
+def _average_in_shared_memory(averaging: _Averaging, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     # As DDP does it: each gradient divided first, then added up.
     gradients = bucket.buffer()
     gradients.div_(dist.get_world_size())
-    shared.add(gradients)
+    averaging.add(bucket)
     done: torch.futures.Future[Tensor] = torch.futures.Future()
     done.set_result(gradients)
     return done
@@ -65,6 +74,7 @@ class DataParallel(Strategy):
     holds_replica: ClassVar[bool] = True
     model: DistributedDataParallel
     _shared: shared_all_reduce.SharedSum | None = None
+    _averaging: _Averaging
 
     def wrap(self, network: nn.Module) -> None:
         config, device = self.config, self.world.device
@@ -113,7 +123,50 @@ class DataParallel(Strategy):
         patience_s = beats.patience(self.config).total_seconds()
         self._shared = shared_all_reduce.create(self.world, patience_s)
         if self._shared is not None:
-            self.model.register_comm_hook(self._shared, _average_in_shared_memory)
+            self._averaging = _Averaging(self._add)
+            self.model.register_comm_hook(self._averaging, _average_in_shared_memory)
+
+    def _add(self, bucket: dist.GradBucket) -> None:
+        assert self._shared is not None
+        self._shared.add(bucket.buffer())
+
+    def note_buckets(self, notes: BucketNotes | None) -> bool:
+        """Only shared memory tells of each bucket: its hook runs here, where gloo and NCCL have none."""
+        if self._shared is None:
+            return False
+        self._averaging.add = (
+            self._add if notes is None else partial(self._add_and_note, notes, self._names())
+        )
+        return True
+
+    def _names(self) -> dict[Tensor, str]:
+        return {parameter: name for name, parameter in self.network.named_parameters()}
+
+    def _add_and_note(self, notes: BucketNotes, names: dict[Tensor, str], bucket: dist.GradBucket) -> None:
+        assert self._shared is not None
+        began_ns = time.monotonic_ns()
+        rounds = self._shared.add_timed(bucket.buffer())
+        ended_ns = time.monotonic_ns()
+        parameters = tuple((names[parameter], parameter.nbytes) for parameter in bucket.parameters())
+        notes.averaged.append(
+            Averaged(
+                began_ns=began_ns,
+                ended_ns=ended_ns,
+                bucket=Bucket(parameters=parameters),
+                rounds=tuple(rounds),
+            )
+        )
+
+    def gradient_buckets(self) -> tuple[Bucket, ...]:
+        """Return DDP's buckets in the order in which backward completes them; none where it does not say."""
+        parameters = [(name, each) for name, each in self.network.named_parameters() if each.requires_grad]
+        places = self._log.bucket_places()
+        if sorted(place for bucket in places for place in bucket) != list(range(len(parameters))):
+            return ()
+        return tuple(
+            Bucket(parameters=tuple((parameters[place][0], parameters[place][1].nbytes) for place in bucket))
+            for bucket in places
+        )
 
     def gradient_sync(self, *, enabled: bool) -> contextlib.AbstractContextManager[None]:
         """Leave the all-reduce out on the steps that only accumulate (`no_sync`)."""

@@ -50,6 +50,8 @@ export function baseLayout(dataRevision, yRevision, zoomRevision) {
     color: colors.faint,
     title: { font: { size, color: colors.faint }, standoff: 8 },
     nticks: 6,
+    separatethousands: true,
+    minexponent: 5, // below a million the thousands are apart, as everywhere else
   };
   return {
     autosize: true,

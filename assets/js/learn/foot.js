@@ -12,19 +12,21 @@ export class Foot {
   /**
    * @param {string | null} next the name of the next lesson
    * @param {(withRuns: boolean) => void} onReset
+   * @param {() => void} onReport
    */
-  constructor(next, onReset) {
+  constructor(next, onReset, onReport) {
     const again = (words, withRuns) =>
       el("button", { type: "button", class: "ddp-button", onclick: () => onReset(withRuns) }, words);
     this.done = el("p", { class: "ddp-lesson-done", role: "status" }, "You have done this lesson.");
     this.next = el("a", { class: "ddp-button", href: next && lessonPage(next) }, "Next lesson");
     this.hasNext = next !== null;
+    this.report = el("button", { type: "button", class: "ddp-button", onclick: onReport }, "Lab report");
     this.resets = [again("Do it again", false), again("Do it again, delete its runs", true)];
     this.element = el(
       "footer",
       { class: "ddp-lesson-foot" },
       this.done,
-      el("div", { class: "ddp-buttons" }, this.next, this.resets),
+      el("div", { class: "ddp-buttons" }, this.next, this.report, this.resets),
     );
   }
 
@@ -34,6 +36,7 @@ export class Foot {
   update({ isDone, hasBegun, isRunning }) {
     show(this.done, isDone);
     show(this.next, isDone && this.hasNext);
+    show(this.report, hasBegun);
     for (const button of this.resets) {
       show(button, hasBegun);
       button.disabled = isRunning;

@@ -10,9 +10,10 @@ import { LessonRun } from "./lesson_run.js";
 import { obstacleBox } from "./obstacles.js";
 import { makePicture } from "./pictures/make.js";
 import { Prediction } from "./prediction.js";
-import { forgetProgress, keepProgress, progressOf } from "./progress.js";
-import { Foot } from "./foot.js";
+import { forgetProgress, keepProgress, oneAtATime, progressOf } from "./progress.js";
+import { Foot, lessonPage } from "./foot.js";
 import { Question } from "./questions.js";
+import { openReportDialog } from "./report/report.js";
 import { blocks } from "./text.js";
 import { STAGES, Way } from "./way.js";
 
@@ -49,7 +50,7 @@ export class LessonView {
     this.start = el("button", { type: "button", class: "ddp-button ddp-button-main", onclick: () => this.wantRuns() });
     this.startNote = el("p", { class: "ddp-hint" });
     this.way = new Way();
-    this.foot = new Foot(lesson.next, (withRuns) => this.reset(withRuns));
+    this.foot = new Foot(lesson.next, (withRuns) => this.reset(withRuns), () => openReportDialog(lesson.name));
     this.sections = this.makeSections();
     this.element = el("div", { class: "ddp ddp-learn-page ddp-lesson" }, this.head(), ...Object.values(this.sections), this.foot.element);
     this.endTheme = onThemeChange(() => {
@@ -180,8 +181,23 @@ export class LessonView {
     if (!this.isClosed) this.update();
   }
 
+  /** Takes the runs that another page of the same person has started; tells whether there were any. */
+  adopt() {
+    const news = this.runs.filter(({ runId, index }) => runId === null && this.progress.runs[index]);
+    for (const run of news) run.started(this.progress.runs[run.index]);
+    return news.length > 0;
+  }
+
   async startOne(run) {
     this.isStarting = true;
+    await oneAtATime(() => this.startUnlessStarted(run));
+    this.isStarting = false;
+    this.keep();
+  }
+
+  async startUnlessStarted(run) {
+    this.keep();
+    if (this.adopt()) return;
     try {
       const { run_id: runId } = await callEndpoint(
         "start_lesson_run",
@@ -196,7 +212,6 @@ export class LessonView {
       this.progress.isStarted = false;
       complain(error.message);
     }
-    this.isStarting = false;
     this.keep();
   }
 
@@ -261,12 +276,12 @@ export class LessonView {
     const runIds = this.allRuns.filter((run) => run.runId !== null && !run.isGone).map((run) => run.runId);
     try {
       if (withRuns && runIds.length > 0) await callEndpoint("delete_runs", runIds);
+      await forgetProgress(this.lesson.name);
     } catch (error) {
       complain(error.message);
       return;
     }
-    forgetProgress(this.lesson.name);
-    window.location.reload();
+    window.location.assign(lessonPage(this.lesson.name));
   }
 
   keep() {

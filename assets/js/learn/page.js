@@ -4,11 +4,17 @@ import { el, section, setText, show } from "../shared/dom.js";
 import { address, fetchJson } from "../shared/net.js";
 import { lessonPage } from "./foot.js";
 import { LessonView } from "./lesson.js";
-import { progressOf, progressWords } from "./progress.js";
+import { joinedPoll } from "./polls/followed.js";
+import { LessonTogether } from "./polls/together.js";
+import { PollTools } from "./polls/tools.js";
+import { PollView } from "./polls/view.js";
+import { progressOf, progressWords, readProgress, watchProgress } from "./progress.js";
+import { reportButton } from "./report/report.js";
 
 /** Fills an element with the lessons; returns a function that ends it. */
 export function mountLearn(root) {
-  const name = new URLSearchParams(window.location.search).get("lesson");
+  const query = new URLSearchParams(window.location.search);
+  const [name, pollId] = [query.get("lesson"), query.get("poll")];
   document.title = "Learn · DDP, live";
   const waiting = el("p", { class: "ddp-loading", role: "status" }, "Reading the lessons …");
   const page = el("div", { class: "ddp ddp-learn-page" }, waiting);
@@ -16,9 +22,9 @@ export function mountLearn(root) {
   let view = null;
   let isOver = false;
   const load = async () => {
-    const found = await fetchJson(address(name === null ? "live/learn" : `live/learn/lesson?name=${encodeURIComponent(name)}`));
-    if (isOver) return;
-    view = name === null ? new ListView(found) : new LessonView(found);
+    const made = await viewOf(name, pollId, query.has("projector"));
+    if (isOver) return made.close();
+    view = made;
     root.replaceChildren(view.element);
   }; // prettier-ignore
   load().catch((error) => {
@@ -33,8 +39,40 @@ export function mountLearn(root) {
   };
 }
 
+/** The lessons, one of them, one together with others, or the teacher's view of a poll. */
+async function viewOf(name, pollId, isProjector) {
+  if (name === null && pollId !== null) return PollView.of(pollId, isProjector);
+  const where = name === null ? "live/learn" : `live/learn/lesson?name=${encodeURIComponent(name)}`;
+  const [found] = await Promise.all([fetchJson(address(where)), readProgress()]);
+  if (name === null) return new ListView(found);
+  const poll = await joinedPoll(name, pollId);
+  const view = poll ? new LessonTogether(found, poll) : withPolls(new LessonView(found), name);
+  return withNews(view, name);
+}
+
+/** Adds to a lesson the polls on it. */
+function withPolls(view, name) {
+  const tools = new PollTools(name);
+  view.element.firstElementChild.append(tools.element);
+  return alsoClosing(view, () => tools.close());
+}
+
+/** Reads a lesson anew when the same person has gone on with it elsewhere. */
+function withNews(view, name) {
+  return alsoClosing(
+    view,
+    watchProgress(name, view.progress, () => window.location.reload()),
+  );
+}
+
+function alsoClosing(view, end) {
+  const close = () => view.close();
+  return { element: view.element, progress: view.progress, close: () => [end(), close()] };
+}
+
 class ListView {
   constructor({ lessons, broken }) {
+    this.pollTools = new PollTools(null);
     const cards = lessons.map((lesson, index) => card(lesson, index + 1));
     const faults = section(
       "Files that are no lesson",
@@ -49,18 +87,21 @@ class ListView {
     this.element = el(
       "div",
       { class: "ddp ddp-learn-page" },
-      el("h1", {}, "Learn"),
+      el("div", { class: "ddp-learn-title" }, el("h1", {}, "Learn"), reportButton()),
       el(
         "p",
         { class: "ddp-caption" },
         "Say what you expect, start real runs on this machine, and see what happens and why.",
       ),
+      this.pollTools.element,
       el("ol", { class: "ddp-lessons" }, cards),
       faults,
     );
   }
 
-  close() {}
+  close() {
+    this.pollTools.close();
+  }
 }
 
 function card({ name, title, summary, minutes }, number) {

@@ -142,7 +142,7 @@ export class CheckpointTable {
     button.disabled = isLive || isEnd;
     const words = isEnd
       ? "This is the last step: nothing is left to train."
-      : `Starts torchrun again from step ${step}. The curve continues from there.`;
+      : `Starts torchrun again from step ${count(step)}. The curve continues from there.`;
     button.title = isLive ? "Available when the run has ended: press Stop first." : words;
   }
 }
@@ -188,6 +188,17 @@ function describe(mark) {
     const why = SAVED_BECAUSE[mark.reason] ?? mark.reason;
     const saved = `Checkpoint at step ${count(mark.step)}, ${why}: ${bytes(mark.size_bytes)}, training paused for ${shortTime(mark.stall_s)}.`;
     return ["save", `${saved}${removedWords(mark.removed ?? [])}`];
+  }
+  if (mark.kind === "recording") {
+    const last = mark.step + mark.num_steps - 1;
+    const which =
+      mark.num_steps === 1
+        ? `Step ${count(mark.step)} was`
+        : `Steps ${count(mark.step)} to ${count(last)} were`;
+    return [
+      "flag",
+      `${which} recorded: ${bytes(mark.size_bytes)}, in ${shortTime(mark.duration_s)}. See Look closer.`,
+    ];
   }
   if (mark.kind === "command") {
     return [

@@ -5,6 +5,7 @@ import { count, shortTime } from "../shared/format.js";
 
 const WIDTH = 400;
 const HEIGHT = 36;
+const LEAST_SAMPLES = 3;
 /** The parts from below, as the bar has them from the left. */
 const STACKED = ["data", "forward", "backward", "mixed", "reduce", "optimizer", "compute", "wait", "rest"];
 /** As the server sends the seconds of a slice. */
@@ -76,6 +77,18 @@ export function outlines(slices) {
   return found;
 }
 
+/**
+ * How long a rank's steps took over the run; too few samples have no median worth the name.
+ * @param {number} numSamples
+ * @param {number | null} medianS
+ * @param {number | null} p95S
+ */
+export function stepWords(numSamples, medianS, p95S) {
+  const samples = `${count(numSamples)} sample${numSamples === 1 ? "" : "s"}`;
+  if (numSamples < LEAST_SAMPLES) return `the run: ${samples}, too few for a median`;
+  return `the run: median step ${shortTime(medianS)}, 95th percentile ${shortTime(p95S)} (${samples})`;
+}
+
 export class HistoryStrip {
   constructor() {
     this.paths = new Map();
@@ -93,8 +106,7 @@ export class HistoryStrip {
     const named = slices.map((slice) => Object.fromEntries(FIELDS.map((field, at) => [field, slice[at]])));
     const shapes = outlines(named.map(divide));
     for (const name of STACKED) this.path(name).setAttribute("d", shapes[name] ?? "");
-    const samples = `${count(numSamples)} sample${numSamples === 1 ? "" : "s"}`;
-    const words = `the run: median step ${shortTime(median)}, 95th percentile ${shortTime(p95)} (${samples})`;
+    const words = stepWords(numSamples, median, p95);
     setText(this.words, words);
     setAttribute(this.picture, "aria-label", words);
   }

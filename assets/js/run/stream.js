@@ -178,7 +178,7 @@ export class RunStream {
  * One of the connections that pages of this browser may keep open; null when all are taken. A browser has six for
  * one server, and a seventh window would wait for ever. Where it cannot be told (plain http), the stream is opened.
  */
-async function takeSlot() {
+export async function takeSlot() {
   if (!navigator.locks) return { free() {} };
   for (let number = 0; number < MAX_STREAMS; number += 1) {
     const slot = await new Promise((resolve) => {

@@ -9,6 +9,7 @@ import { complain, offerUndo } from "../shared/toast.js";
 
 export const MAX_COMPARED = 8;
 export const MAX_EXPORTED = 200;
+const MAX_REPORTED = 120;
 const FORMATS = [
   ["csv", "CSV, for a spreadsheet"],
   ["json", "JSON, for a script"],
@@ -20,15 +21,23 @@ export function runAgainPage(runId) {
   return address(`?from=${encodeURIComponent(runId)}`);
 }
 
-/** Links that download the numbers of some runs. */
+/** The lab report of some runs, as a file. */
+export function reportAddress(runIds) {
+  return address(`live/learn/report?runs=${runIds.map(encodeURIComponent).join(",")}`);
+}
+
+/** Links that download the numbers of some runs, and a report of them. */
 export function exportLinks(runIds) {
-  return FORMATS.map(([kind, words]) => {
+  const ids = runIds.map(encodeURIComponent).join(",");
+  const numbers = FORMATS.map(([kind, words]) => {
     const href =
       runIds.length === 1
         ? runAddress(runIds[0], `export.${kind}`)
-        : address(`live/runs/export.zip?kind=${kind}&ids=${runIds.map(encodeURIComponent).join(",")}`);
+        : address(`live/runs/export.zip?kind=${kind}&ids=${ids}`);
     return el("a", { href, download: "" }, words);
   });
+  const report = el("a", { href: reportAddress(runIds), download: "" }, "Lab report, to read and print");
+  return runIds.length > MAX_REPORTED ? numbers : [...numbers, report];
 }
 
 /** Asks for a run's name, tags and note; resolves to true when they were saved. */

@@ -126,7 +126,8 @@ class ListView {
     const numShown = this.table.order.length;
     this.tools.update(this.filter, rows, numShown);
     show(this.tools.element, rows.size > 0);
-    show(this.none, rows.size === 0 && !this.feed.numUnread);
+    // Until the list has come, nobody knows that there is none.
+    show(this.none, this.waiting.hidden && rows.size === 0 && !this.feed.numUnread);
     show(this.noMatch, rows.size > 0 && numShown === 0);
     this.table.show(numShown > 0);
   }

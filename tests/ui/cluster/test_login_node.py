@@ -54,14 +54,14 @@ def own_ssh(slurm: SlurmCluster, tmp_path: Path) -> Iterator[str]:
 
 
 def pages_on(slurm: SlurmCluster) -> list[psutil.Process]:
-    """Return the pages on the login node."""
-    found = []
+    """Return the pages on the login node, not what they start: that has their words for a moment."""
+    found = {}
     for pid in processes_on(slurm.network.login):
         with contextlib.suppress(psutil.NoSuchProcess):
             process = psutil.Process(pid)
             if "--until-silence" in process.cmdline() and process.name().startswith("python"):
-                found.append(process)
-    return found
+                found[pid] = process, process.ppid()
+    return [process for process, parent in found.values() if parent not in found]
 
 
 def ssh_of(process: subprocess.Popen[str]) -> psutil.Process:

@@ -131,6 +131,14 @@ def test_a_run_whose_loss_is_nan_says_so_in_its_state_and_in_each_empty_chart(
     assert watched.complaints == []
 
 
+def test_a_chart_that_is_not_drawn_yet_claims_nothing(site: Site, watched: Watched) -> None:
+    page = watched.page
+    page.route("**/live/plotly.min.js*", lambda _: None)  # what draws is still on its way
+    page.goto(f"{site.address}/run?id={site.ended}")
+    expect(page.locator(".ddp-pill")).to_have_text("finished")
+    expect(page.locator("[data-chart=metric] .ddp-plot-empty")).to_have_text("")
+
+
 def test_a_chart_of_evaluations_says_when_the_first_one_comes(site: Site, watched: Watched) -> None:
     page = watched.page
     page.goto(f"{site.address}/run?id={site.live}")

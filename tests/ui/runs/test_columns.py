@@ -106,3 +106,11 @@ def test_the_page_is_as_wide_as_the_window_whatever_is_chosen(page: Page) -> Non
     took = page.locator(".ddp-list-row .ddp-cell-took").first
     took.scroll_into_view_if_needed()
     expect(took).to_be_in_viewport()
+
+
+def test_a_card_on_a_phone_is_no_wider_than_the_screen(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    expect(page.locator(".ddp-list-row .ddp-cell-menu").first).to_be_in_viewport(ratio=1)
+    for column in ("dataset", "curve", "loss", "best"):
+        cells = page.locator(f".ddp-list-row .ddp-cell-{column}")
+        assert cells.evaluate_all("(all) => all.every((cell) => cell.getBoundingClientRect().right < 390)")

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from benchmarks import made_up_runs
 from tests.harness import ANSWER_TIMEOUT_S, wait_until
@@ -352,6 +352,20 @@ def test_a_new_run_does_not_move_what_is_in_sight(page: Page, shelf: Path) -> No
     assert page.evaluate(middle) == before
     page.evaluate("() => window.scrollTo(0, 0)")
     expect(rows(page).first).to_have_attribute("data-run", made)
+
+
+def test_a_list_that_has_not_come_yet_is_not_said_to_be_empty(page: Page, page_server: Server) -> None:
+    held: list[Route] = []
+    page.route("**/live/runs*", held.append)
+    with page.expect_response("**/live/me") as who:
+        page.goto(f"{page_server.address}/runs")
+    who.value.finished()  # it is known now who looks, and not yet at what
+    expect(page.get_by_text("Reading the list …")).to_be_visible()
+    expect(page.get_by_text("No run yet.")).to_be_hidden()
+    page.unroute("**/live/runs*")
+    for route in held:
+        route.continue_()
+    expect(page.locator(".ddp-list-row").first).to_be_visible()
 
 
 def test_an_empty_page_says_what_to_do(watched: Watched, tmp_path: Path) -> None:

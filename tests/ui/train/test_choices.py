@@ -121,12 +121,16 @@ def test_own_table_by_path_is_looked_at_and_trained_on(
     expect(seen).to_contain_text("tabular classification")
     expect(seen).to_contain_text("rows; to be predicted:")
     expect(seen).to_contain_text("'long' in line 7")
-    expect(page.locator("#problems")).to_contain_text("This data cannot be used as it is.")
+    expect(seen).to_contain_text("Before it can be used, mend this:")
+    # Beside Start it says where to look; the field is marked, and the faults are told once.
+    expect(page.locator("#problems")).to_contain_text("Path of your data: the data cannot be used as it is.")
+    expect(page.locator("#field-data_path")).to_have_attribute("data-is-wrong", "yes")
+    expect(page.locator("#field-data_path")).not_to_have_attribute("data-problem", re.compile("."))
 
     write_table(tmp_path / "flowers.csv")
     page.get_by_role("button", name="Inspect").click()
     expect(seen).to_contain_text("96 rows to train, 24 to validate")
-    expect(page.get_by_label("Model", exact=True)).to_have_value("Linear")
+    expect(page.get_by_label("Model", exact=True)).to_have_value("MLP for tables")
     page.get_by_label("Batch per rank").fill("8")
     page.get_by_label("Batch per rank").blur()
     expect(page.locator(".ddp-equation")).to_contain_text("16")
@@ -299,7 +303,7 @@ def test_a_mistyped_path_is_mended_by_a_click(server: Server, watched: Watched, 
     expect(seen).to_contain_text("This data cannot be used as it is.")
     expect(seen).not_to_contain_text("Recognised as")
     # Told once in full; beside Start it is said where.
-    expect(problems).to_contain_text("Path: This data cannot be used as it is. What is wrong is listed below")
+    expect(problems).to_contain_text("Path of your data: the data cannot be used as it is.")
     expect(problems).not_to_contain_text("my-petal.csv")
     seen.get_by_role("button", name="Use my_petals.csv").click()
     expect(problems.get_by_text("Your data is being inspected…")).to_be_visible()

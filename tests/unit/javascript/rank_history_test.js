@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 
-import { divide, outlines } from "../../../assets/js/run/rank_history.js";
+import { divide, outlines, stepWords } from "../../../assets/js/run/rank_history.js";
 
 const STEP = {
   step_time_s: 1.0,
@@ -51,4 +51,9 @@ Deno.test("the areas of the history lie on each other, and the highest slice fil
     drawn.backward,
     "M0.0,18.00L200.0,18.00L200.0,0.00L400.0,0.00L400.0,27.00L200.0,27.00L200.0,27.00L0.0,27.00Z",
   );
+});
+
+Deno.test("one or two samples have no median", () => {
+  assert.equal(stepWords(1, 0.01, 0.01), "the run: 1 sample, too few for a median");
+  assert.equal(stepWords(3, 0.01, 0.02), "the run: median step 10.0 ms, 95th percentile 20.0 ms (3 samples)");
 });

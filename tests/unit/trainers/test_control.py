@@ -36,6 +36,7 @@ def paused_job(monkeypatch: pytest.MonkeyPatch, *commands: Command | None) -> Si
         answers=SaveAnswers(NullReporter()),
         observer=Observer(StepClock(nn.Linear(1, 1), torch.device("cpu"), measures_wait=False), Pulse()),
         saves=[],
+        has_ended=lambda: True,
         world=SimpleNamespace(rank=1, world_size=2),
         strategy=SimpleNamespace(model=nn.Linear(1, 1)),
         slowed=None,
@@ -102,6 +103,15 @@ def test_learning_rate_can_be_set_during_a_pause_without_ending_it(monkeypatch: 
     job = paused_job(monkeypatch, *commands)
     control.stay_paused(job, "Paused.")
     assert job.progress.learning_rate == 0.5
+
+
+def test_at_the_end_of_a_run_there_is_nothing_left_to_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    job, usual = (made := paused_job(monkeypatch)), made.observer
+    answers = []
+    job.reporter.answer = lambda _, *, accepted, message, **__: answers.append((accepted, message))
+    control.obey(job, Command(name="record", num_steps=3))
+    assert answers == [(False, "The run is at its end: there is no step left to record.")]
+    assert job.observer is usual
 
 
 @pytest.fixture

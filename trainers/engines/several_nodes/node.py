@@ -104,6 +104,7 @@ def supervise(
             why, resume_step = restarts.why_started_again(run), restarts.step_to_resume_from(run)
             restarts.say_started_again(run, restart, why, resume_step)
         folder.make()
+        run.expect_commands()
 
         def start(run: RunDirectory, config: Config, step: int | None, offset: int) -> TorchrunProcess:
             return start_torchrun(run, config, node, folder, step, offset, stack)[0]
@@ -223,7 +224,7 @@ def _wait_for_folder(folder: NodesFolder) -> None:
         OSError: when it does not, or this node does not see its files.
     """
     deadline = time.monotonic() + COMES_WITHIN_S
-    while not folder.path.is_dir():
+    while not folder.is_there():
         if time.monotonic() > deadline:
             raise OSError(
                 f"node 0 has made no {folder.path} that can be seen here within {COMES_WITHIN_S:.0f} s"

@@ -20,6 +20,7 @@ from trainers.engines.heartbeats.heartbeat_board import Beat
 from trainers.engines.local.diagnosis.ranks import Ranks
 from trainers.engines.local.diagnosis.stacks import Frame, Stacks, Thread
 from trainers.files.json_files import overwrite_json, read_json, write_json_atomically
+from trainers.files.shared_folders import ask_anew
 from trainers.machine.effort import Effort
 
 REPORT_EVERY_S = 1.0
@@ -57,10 +58,19 @@ class NodesFolder:
             if other != self.path:
                 shutil.rmtree(other, ignore_errors=True)
 
+    def is_there(self) -> bool:
+        """Tell whether it was made, by this machine or by another."""
+        for above in (self._all.parent, self._all):
+            ask_anew(above)
+        return self.path.is_dir()
+
     def read(self, name: str) -> Mapping[str, Any] | None:
         """Return a file's values; None while there is none that can be read."""
         try:
             found = read_json(self.path / f"{name}.json", must_be_ours=True)
+        except FileNotFoundError:
+            ask_anew(self.path)  # for the next look
+            return None
         except (OSError, ValueError):
             return None
         return found if isinstance(found, dict) else None

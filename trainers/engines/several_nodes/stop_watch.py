@@ -15,6 +15,7 @@ from pathlib import Path
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Status
+from trainers.engines.several_nodes.reports import NodesFolder
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +45,7 @@ def watch(run: RunDirectory, read_status: Callable[[], Status], end: Callable[[S
 def _watch(run: RunDirectory, read_status: Callable[[], Status], end: Callable[[Status], None]) -> None:
     try:
         began = heard_at = time.monotonic()
-        newest: tuple[float, ...] = ()
+        newest: list[object] = []
         while time.monotonic() - began < WATCHED_S:
             status = read_status()
             if status.state not in events.LIVE_STATES:
@@ -64,12 +65,6 @@ def _watch(run: RunDirectory, read_status: Callable[[], Status], end: Callable[[
             _watched.discard(run.path)
 
 
-def _signs_of_life(run: RunDirectory) -> tuple[float, ...]:
-    """Return when the first node has reported last; nothing while there is no report."""
-    found = []
-    for path in run.path.glob("nodes/*/0.json"):
-        try:
-            found.append(path.stat().st_mtime)
-        except FileNotFoundError:
-            continue
-    return tuple(sorted(found))
+def _signs_of_life(run: RunDirectory) -> list[object]:
+    """Return what the first node has reported last in each start; nothing while there is no report."""
+    return [folder.read("0") for folder in NodesFolder.of_run(run)]

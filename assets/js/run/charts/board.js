@@ -87,6 +87,8 @@ export class Board {
       const made = new Chart({
         fetchRange,
         onVisible,
+        // Until the run's values have come nobody knows whether there is something to draw.
+        empty: "",
         everyMs: CALM_MS,
         figure: (fine, room) => ({ empty: this.head && emptyWords(this.head), ...figure(fine, room) }),
         ...options,
@@ -99,7 +101,6 @@ export class Board {
         name: about.column,
         title: about.title,
         term: about.term,
-        empty: about.empty,
         emptyWords: (head) => stepWords(head, about),
         watches: (name) => name === about.column,
         figure: (fine) => stepFigure(this.traces, fine, this.look, about, this.head),
@@ -110,7 +111,6 @@ export class Board {
         name: "loss",
         title: "Loss",
         term: "loss",
-        empty: "The training loss appears with the first steps.",
         emptyWords: lossWords,
         watches: (name) => LOSS_TRACES.has(name),
         figure: (fine, { isNarrow }) =>
@@ -122,7 +122,6 @@ export class Board {
         name: "metric",
         title: `Validation ${summary.first_metric ?? ""}`.trim(),
         term: "evaluation",
-        empty: "Appears after the first evaluation.",
         emptyWords: (head) => firstEvaluationWords(head, summary.config.eval_every_steps),
         watches: (name) => name.startsWith("metric:"),
         figure: (fine) => {

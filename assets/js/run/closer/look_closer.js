@@ -1,7 +1,9 @@
 // "Look closer": instruments that show what happens inside a step, each in a fold of its own.
 
+import { makeAllReduceTheatre } from "./all_reduce_theatre.js";
 import { fingerprints } from "./fingerprints.js";
 import { slowRank } from "./slow_rank.js";
+import { makeStepTheatre } from "./step_theatre.js";
 import { whoSawWhat } from "./who_saw_what.js";
 import { el, freeId, guarded, section, show } from "../../shared/dom.js";
 import { afterPaint } from "../../shared/throttle.js";
@@ -20,7 +22,7 @@ import { afterPaint } from "../../shared/throttle.js";
  */
 
 /** @type {((runId: string, summary: any) => Instrument)[]} in the order of the page */
-const MAKERS = [whoSawWhat, fingerprints, slowRank];
+const MAKERS = [makeStepTheatre, makeAllReduceTheatre, whoSawWhat, fingerprints, slowRank];
 const PREFIX = "#closer-";
 
 /**

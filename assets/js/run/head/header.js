@@ -115,7 +115,9 @@ export class Header {
 
   button(word, className, call) {
     const button = el("button", { type: "button", class: `ddp-button ${className}` }, word);
-    button.addEventListener("click", async () => {
+    button.addEventListener("click", async (event) => {
+      // By a key: a click of the mouse says how often.
+      this.keyed = event.detail === 0 ? button : null;
       const changesRun =
         button === this.buttons.resume && (this.chosenRanks()[0] !== null || this.moreEpochs() !== null);
       const worked = await act(button, ...call());
@@ -152,7 +154,7 @@ export class Header {
     const chosen = this.select.value;
     const words = (item, index) => {
       const praise = item.step === best ? ", best" : "";
-      return index === 0 ? `newest (step ${item.step}${praise})` : `step ${item.step}${praise}`;
+      return index === 0 ? `newest (step ${count(item.step)}${praise})` : `step ${count(item.step)}${praise}`;
     };
     const options = checkpoints.map((item, index) =>
       el("option", { value: index === 0 ? "" : item.step }, words(item, index)),
@@ -207,6 +209,7 @@ export class Header {
       setAttribute(select, "title", isLive ? "Can be chosen when the run has ended." : null);
     }
     this.enableButtons(isLive);
+    this.keepFocus();
     setText(this.hint, this.hintWords(isLive));
   }
 
@@ -237,6 +240,16 @@ export class Header {
       state === "paused" ? "Goes on training." : "Starts torchrun again from the chosen checkpoint.",
       this.whyNoResume(),
     );
+  }
+
+  /** A button pressed by a key that does nothing any more loses the focus: what is likely next takes it. */
+  keepFocus() {
+    if (!this.keyed?.disabled || document.activeElement !== document.body) return;
+    const { resume, pause, checkpoint, stop } = this.buttons;
+    const next = [resume, pause, checkpoint, stop].find((button) => !button.disabled);
+    if (!next) return;
+    this.keyed = null;
+    next.focus({ preventScroll: true });
   }
 
   stopTitle() {

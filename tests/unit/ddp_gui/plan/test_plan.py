@@ -79,6 +79,16 @@ def make(raw: dict[str, Any], catalogue: Catalogue, machine: Machine) -> plan.Pl
     return plan.make(plan.parse(raw, machine), catalogue, machine)
 
 
+def test_what_does_every_task_is_not_what_to_begin_with(catalogue: Catalogue) -> None:
+    models = {
+        "linear": replace(catalogue.models["cnn"], name="linear", tasks=("images", "tables", "numbers")),
+        "of_tables": replace(catalogue.models["cnn"], name="of_tables", tasks=("tables", "numbers")),
+        "tuned": replace(catalogue.models["tuned"], tasks=("tables",), may_have_path=True),
+    }
+    offered = replace(catalogue, models=models).models_for_task("tables")
+    assert [model.name for model in offered] == ["of_tables", "linear", "tuned"]
+
+
 def test_the_equation_follows_from_batch_ranks_and_samples(catalogue: Catalogue) -> None:
     planned = make({"batch_size": 100, "nproc_per_node": 3, "num_epochs": 2}, catalogue, LAPTOP)
     assert (planned.global_batch, planned.steps_per_epoch, planned.num_steps) == (300, 27, 54)

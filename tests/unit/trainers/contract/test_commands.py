@@ -14,7 +14,7 @@ from trainers.contract.config import ConfigError
 
 @pytest.mark.parametrize("name", COMMAND_NAMES)
 def test_every_command_travels_between_the_ranks_as_it_is(name: str) -> None:
-    given = {"save": False, "learning_rate": 0.125, "rank": 3, "delay_ms": 250}
+    given = {"save": False, "learning_rate": 0.125, "num_steps": 7, "rank": 3, "delay_ms": 250}
     arguments: dict[str, Any] = {each.name: given[each.name] for each in COMMANDS[name].arguments}
     asked = Command(name=name, **arguments)
     assert commands.from_numbers(commands.to_numbers(asked)) == asked
@@ -42,6 +42,20 @@ def test_a_person_is_told_the_range_of_the_field() -> None:
     assert rate.checked(0.5) == 0.5
     with pytest.raises(ConfigError, match="learning_rate is 'fast'"):
         rate.checked("fast")
+
+
+@pytest.mark.parametrize("number", [0, -1, 21, 2.5, math.inf, math.nan, True, "3", None, [3]])
+def test_a_number_of_steps_that_cannot_be_recorded_says_so(number: Any) -> None:
+    with pytest.raises(ValueError, match=r"num_steps is .*, but allowed is: a whole number from 1 to 20"):
+        commands.parse({"name": "record", "id": "a", "num_steps": number})
+
+
+def test_steps_are_recorded_as_many_as_were_asked_for_or_three() -> None:
+    assert commands.parse({"name": "record", "id": "a"}).num_steps == 3
+    asked = commands.parse({"name": "record", "id": "a", "num_steps": 5.0})
+    assert asked.num_steps == 5 and isinstance(
+        commands.from_numbers(commands.to_numbers(asked)).num_steps, int
+    )  # type: ignore[union-attr]
 
 
 def test_a_rank_to_slow_down_must_be_named_and_the_delay_has_an_end() -> None:

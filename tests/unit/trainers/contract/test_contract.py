@@ -49,6 +49,7 @@ def contract() -> dict[str, Any]:
                 "commands",
                 "logs",
                 "checkpoints",
+                "recordings",
                 "lock",
                 "queued",
                 "granted",

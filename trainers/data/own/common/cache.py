@@ -28,6 +28,7 @@ from trainers.data.own.common.store import META, Prepared, sealed
 from trainers.files import private_files
 from trainers.files.json_files import sync_directory
 from trainers.files.paths import REPOSITORY
+from trainers.files.shared_folders import ask_anew
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +100,7 @@ def find_or_make(name: str, make: Callable[[Path], Meta]) -> Prepared:
     if there is not None:
         return there
     with _locked(cache / f"{name}.lock"):
+        ask_anew(cache)  # another machine may have made it meanwhile
         there = _open(cache / name)
         return there if there is not None else _make(cache, name, make)
 

@@ -33,7 +33,15 @@ CHECKPOINTS_EVERY_S = 5.0
 
 # Written here, or meant for that side only.
 NOT_FETCHED = (*bring.NOT_BROUGHT, "commands.jsonl", "notes.json", "owner.json", "data.json", "checkpoints")
-_GROWING = ("--include=/events.jsonl", "--include=/logs/", "--include=/logs/**", "--exclude=*", "--append")
+_GROWING = (
+    "--include=/events.jsonl",
+    "--include=/logs/",
+    "--include=/logs/**",
+    "--include=/recordings/",
+    "--include=/recordings/step_*.json",
+    "--exclude=*",
+    "--append",
+)
 
 _LOOK = """\
 {state}

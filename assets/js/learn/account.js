@@ -1,0 +1,63 @@
+// Keeps progress with the account: at most once a second, one request at a time, and never lost by closing the page.
+
+import { address, callEndpoint, fetchJson } from "../shared/net.js";
+import { complain } from "../shared/toast.js";
+
+const KEEP_EVERY_MS = 1000;
+const TRY_AGAIN_MS = 5000;
+/** What is still to be told, by lesson. */
+const waiting = new Map();
+let timer = null;
+let isTelling = false;
+let hasComplained = false;
+
+/** The progress of whoever is logged in, by lesson. */
+export async function ofAccount() {
+  return (await fetchJson(address("live/learn/progress"))).progress;
+}
+
+/**
+ * @param {string} name of a lesson
+ * @param {object} progress as it is when it is told
+ * @param {(known: any) => void} onAnswer what holds, joined with what other pages have told
+ */
+export function keepWithAccount(name, progress, onAnswer) {
+  waiting.set(name, { progress, onAnswer });
+  timer ??= setTimeout(tell, KEEP_EVERY_MS);
+}
+
+/** Forgets a lesson's progress: `anew` holds from now on. */
+export async function forgetOfAccount(name, anew) {
+  waiting.delete(name);
+  await callEndpoint("keep_progress", name, anew);
+}
+
+async function tell() {
+  timer = null;
+  if (isTelling) return;
+  isTelling = true;
+  let isRefused = false;
+  for (const [name, { progress, onAnswer }] of Array.from(waiting)) {
+    waiting.delete(name);
+    try {
+      onAnswer(await callEndpoint("keep_progress", name, progress));
+      hasComplained = false;
+    } catch (error) {
+      isRefused = true;
+      if (!waiting.has(name)) waiting.set(name, { progress, onAnswer });
+      if (!hasComplained) complain(`Your progress is not kept yet: ${error.message}`);
+      hasComplained = true;
+    }
+  }
+  isTelling = false;
+  if (waiting.size > 0) timer ??= setTimeout(tell, isRefused ? TRY_AGAIN_MS : KEEP_EVERY_MS);
+}
+
+// The page may be closed at any moment: what waits is sent on its way out.
+window.addEventListener("pagehide", () => {
+  for (const [name, { progress }] of waiting) {
+    const body = JSON.stringify({ data: [name, progress] });
+    const headers = { "Content-Type": "application/json" };
+    fetch(address("gradio_api/run/keep_progress"), { method: "POST", headers, body, keepalive: true });
+  }
+});

@@ -1,0 +1,97 @@
+// The news of a poll: Server-Sent Events while the page can be seen, asking again where they do not get through.
+
+import { address, fetchJson } from "../../shared/net.js";
+import { takeSlot } from "../../run/stream.js";
+
+const ASK_EVERY_MS = 1000;
+
+/** The address of one of a poll's live routes. */
+export function pollAddress(pollId, route = "") {
+  return address(`live/polls/${encodeURIComponent(pollId)}${route && `/${route}`}`);
+}
+
+/** The teacher's page of a poll, or what is shown on the projector. */
+export function pollPage(pollId, isProjector = false) {
+  return address(`learn?poll=${encodeURIComponent(pollId)}${isProjector ? "&projector=1" : ""}`);
+}
+
+export class PollFeed {
+  /**
+   * @param {string} pollId
+   * @param {(state: any) => void} onState at each change; the last one has the state "ended"
+   * @param {(error: Error | null) => void} onConnection
+   */
+  constructor(pollId, onState, onConnection) {
+    this.pollId = pollId;
+    this.onState = onState;
+    this.onConnection = onConnection;
+    this.isOver = false;
+    this.source = null;
+    this.slot = null;
+    this.timer = undefined;
+    /** @type {object | null} which opening is the newest */
+    this.turn = null;
+    this.follow = () => this.begin();
+    document.addEventListener("visibilitychange", this.follow);
+    this.begin();
+  }
+
+  async begin() {
+    this.stop();
+    if (this.isOver || document.visibilityState !== "visible") return;
+    const turn = {};
+    this.turn = turn;
+    const slot = await takeSlot();
+    if (turn !== this.turn || this.isOver) {
+      slot?.free();
+      return;
+    }
+    this.slot = slot;
+    if (slot === null) this.ask();
+    else this.stream();
+  }
+
+  stream() {
+    const source = new EventSource(pollAddress(this.pollId, "stream"));
+    this.source = source;
+    source.addEventListener("message", (event) => this.take(JSON.parse(event.data)));
+    source.addEventListener("error", () => {
+      if (source !== this.source) return;
+      this.stop();
+      this.ask();
+    });
+  }
+
+  /** Asks once; then streams if that went well. */
+  async ask() {
+    try {
+      this.take(await fetchJson(pollAddress(this.pollId)));
+    } catch (error) {
+      if (error.status === 404) this.take({ state: "ended" });
+      else this.onConnection(error);
+    }
+    if (!this.isOver) this.timer = setTimeout(this.follow, ASK_EVERY_MS);
+  }
+
+  take(state) {
+    if (this.isOver) return;
+    this.onConnection(null);
+    if (state.state === "ended") this.close();
+    this.onState(state);
+  }
+
+  stop() {
+    this.turn = null;
+    clearTimeout(this.timer);
+    this.source?.close();
+    this.source = null;
+    this.slot?.free();
+    this.slot = null;
+  }
+
+  close() {
+    this.isOver = true;
+    document.removeEventListener("visibilitychange", this.follow);
+    this.stop();
+  }
+}

@@ -1,0 +1,107 @@
+// A lesson that is done together with others: the prediction goes to the poll, and everybody watches the same runs.
+
+import { person } from "../../auth/person.js";
+import { el, setText, show } from "../../shared/dom.js";
+import { callEndpoint, fetchJson } from "../../shared/net.js";
+import { complain } from "../../shared/toast.js";
+import { forgetProgress, keepProgress, progressOf } from "../progress.js";
+import { PollFeed, pollAddress } from "./feed.js";
+
+const SENT = "Your prediction is in. The poll is still open for the others.";
+const WORDS = {
+  open: "Predict, then lock your prediction: the class predicts together.",
+  closed: "The poll is closed. The runs are started for everybody in a moment.",
+  running: "Everybody watches the same runs.",
+  revealed: "The runs have ended. The rest of the lesson is yours.",
+  ended: "The poll has ended. The lesson is yours.",
+};
+
+/**
+ * The poll that a lesson belongs to; null where it is done alone. Whoever joins one begins the lesson anew.
+ * @param {string} lesson
+ * @param {string | null} pollId as the address names it
+ */
+export async function joinedPoll(lesson, pollId) {
+  const before = progressOf(lesson);
+  const wanted = pollId ?? before.poll;
+  if (wanted === null || !(await person()).has_login) return null;
+  let about;
+  try {
+    about = await fetchJson(pollAddress(wanted));
+  } catch (error) {
+    if (error.status !== 404) throw error;
+    if (pollId !== null) complain(error.message);
+    return null;
+  }
+  if (about.lesson !== lesson) return null;
+  const progress = before.poll === wanted ? before : await forgetProgress(lesson, wanted);
+  if (about.mine !== null && !progress.isLocked) {
+    keepProgress(lesson, { ...progress, prediction: about.mine, isLocked: true });
+  }
+  return new FollowedPoll(about);
+}
+
+export class FollowedPoll {
+  /** @param {any} about as the server describes it */
+  constructor(about) {
+    this.about = about;
+    this.state = about;
+    this.words = el("strong", {});
+    this.count = el("span", { class: "ddp-hint" });
+    this.trouble = el("p", { hidden: true });
+    this.element = el(
+      "div",
+      { class: "ddp-poll-banner", role: "status" },
+      this.words,
+      this.count,
+      this.trouble,
+    );
+    this.update(about);
+  }
+
+  /** The poll decides when the runs begin. */
+  get isGoing() {
+    return this.state.state !== "ended" && this.state.state !== "revealed";
+  }
+
+  /**
+   * @param {(runIds: string[]) => void} onRuns
+   */
+  follow(onRuns) {
+    this.feed = new PollFeed(
+      this.about.poll_id,
+      (state) => {
+        this.update(state);
+        onRuns(state.run_ids ?? []);
+      },
+      () => {},
+    );
+  }
+
+  /** Sends a prediction; tells whether it may be locked. One that comes too late is only the learner's own. */
+  async send(prediction) {
+    if (this.state.state !== "open") return true;
+    try {
+      await callEndpoint("answer_poll", this.about.poll_id, prediction, "");
+      this.update({ mine: prediction });
+      return true;
+    } catch (error) {
+      complain(error.message);
+      return false;
+    }
+  }
+
+  update(state) {
+    this.state = { ...this.state, ...state };
+    const { num_answers: count, trouble, mine } = this.state;
+    const isIn = this.state.state === "open" && mine !== null;
+    setText(this.words, isIn ? SENT : WORDS[this.state.state]);
+    setText(this.count, `${count} ${count === 1 ? "prediction" : "predictions"}`);
+    setText(this.trouble, trouble);
+    show(this.trouble, Boolean(trouble));
+  }
+
+  close() {
+    this.feed?.close();
+  }
+}

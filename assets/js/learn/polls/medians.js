@@ -1,0 +1,14 @@
+// The middle of many drawn curves.
+
+/**
+ * The median at each point; nothing where there is no curve.
+ * @param {number[][]} curves
+ */
+export function medians(curves) {
+  if (curves.length === 0) return [];
+  return curves[0].map((_, index) => {
+    const values = curves.map((curve) => curve[index]).toSorted((one, other) => one - other);
+    const half = values.length / 2;
+    return Number.isInteger(half) ? (values[half - 1] + values[half]) / 2 : values[Math.floor(half)];
+  });
+}

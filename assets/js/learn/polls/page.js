@@ -1,0 +1,116 @@
+// A poll on a phone: the question, one answer, and what came of it. Whoever is logged in does the lesson instead.
+
+import { person } from "../../auth/person.js";
+import { el, setText, show } from "../../shared/dom.js";
+import { address, callEndpoint, fetchJson } from "../../shared/net.js";
+import { prefer, preference } from "../../shared/prefs.js";
+import { complain } from "../../shared/toast.js";
+import { Prediction } from "../prediction.js";
+import { PollFeed, pollAddress } from "./feed.js";
+
+const WORDS = {
+  open: "Thank you. Watch the projector: the poll is closed when everybody has answered.",
+  closed: "The poll is closed. Watch the projector: the runs begin in a moment.",
+  running: "The runs train. Watch the projector.",
+  revealed: "The runs have ended.",
+  ended: "The poll has ended.",
+};
+
+/** Fills an element with the question of a poll; returns a function that ends it. */
+export function mountPoll(root) {
+  const pollId = new URLSearchParams(window.location.search).get("id") ?? "";
+  document.title = "A poll";
+  const waiting = el("p", { class: "ddp-loading", role: "status" }, "Reading the poll …");
+  root.replaceChildren(el("div", { class: "ddp ddp-learn-page ddp-poll-phone" }, waiting));
+  let view = null;
+  let isOver = false;
+  const load = async () => {
+    const [poll, who] = await Promise.all([fetchJson(pollAddress(pollId)), person()]);
+    if (isOver) return;
+    if (who.has_login) {
+      const query = `lesson=${encodeURIComponent(poll.lesson)}&poll=${encodeURIComponent(pollId)}`;
+      window.location.replace(address(`learn?${query}`));
+      return;
+    }
+    view = new PhoneView(poll);
+    root.replaceChildren(view.element);
+  };
+  load().catch((error) => {
+    if (!isOver) setText(waiting, error.message);
+  });
+  return () => {
+    isOver = true;
+    view?.close();
+  };
+}
+
+class PhoneView {
+  constructor(poll) {
+    this.poll = poll;
+    this.key = `poll:${poll.poll_id}`;
+    this.kept = preference(this.key, null) ?? { token: token(), prediction: null, isLocked: false };
+    prefer(this.key, this.kept);
+    const about = { ...poll.question, because: [] };
+    this.prediction = new Prediction(about, this.kept, () => prefer(this.key, this.kept), () => this.send());
+    this.words = el("p", { class: "ddp-poll-state", role: "status" });
+    this.connection = el("p", { class: "ddp-connection", role: "status", hidden: true });
+    this.element = el(
+      "div",
+      { class: "ddp ddp-learn-page ddp-poll-phone" },
+      el("h1", {}, poll.title),
+      el("p", { class: "ddp-hint" }, "What do you expect? Your answer has no name."),
+      el("div", { class: "ddp-card" }, this.prediction.element),
+      this.words,
+      this.connection,
+    );
+    this.update(poll);
+    this.feed = new PollFeed(poll.poll_id, (state) => this.update(state), (error) => this.heard(error));
+  } // prettier-ignore
+
+  async send() {
+    this.prediction.button.disabled = true;
+    try {
+      await callEndpoint("answer_poll", this.poll.poll_id, this.kept.prediction, this.kept.token);
+      this.kept.isLocked = true;
+      prefer(this.key, this.kept);
+      this.prediction.lock();
+      this.update(this.poll);
+    } catch (error) {
+      this.prediction.button.disabled = false;
+      complain(error.message);
+    }
+  }
+
+  update(state) {
+    Object.assign(this.poll, { ...state, question: this.poll.question });
+    const { state: now } = this.poll;
+    if (now !== "open" && !this.kept.isLocked) this.prediction.lock();
+    setText(this.words, now === "open" && !this.kept.isLocked ? "" : WORDS[now]);
+    show(this.words, this.words.textContent !== "");
+    if (now === "revealed") this.reveal().catch((error) => this.heard(error));
+  }
+
+  async reveal() {
+    if (this.prediction.isDrawn || this.hasRevealed) return;
+    this.hasRevealed = true;
+    const { question } = await fetchJson(pollAddress(this.poll.poll_id));
+    this.prediction.about.right = question.right;
+    if (this.kept.isLocked) this.prediction.reveal(null);
+    else this.prediction.choices?.reveal(question.right, null);
+  }
+
+  heard(error) {
+    show(this.connection, error !== null);
+    if (error) setText(this.connection, `${error.message} Trying again …`);
+  }
+
+  close() {
+    this.feed.close();
+  }
+}
+
+/** Which browser answers, by chance alone: it says nothing about who that is. */
+function token() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

@@ -1,0 +1,104 @@
+// The runs of a poll as everybody watches them, with what the class predicted over the measured curves.
+
+import { el, section, show } from "../../shared/dom.js";
+import { chartColors } from "../../shared/theme.js";
+import { LessonRun } from "../lesson_run.js";
+import { CurvePicture, NumberPicture } from "../pictures.js";
+import { inlines } from "../text.js";
+
+export class PollRuns {
+  /**
+   * @param {any} lesson
+   * @param {any} question
+   * @param {(chart: any) => void} onChart draws a chart
+   */
+  constructor(lesson, question, onChart) {
+    this.onChart = onChart;
+    this.runs = lesson.runs.map(({ name }, index) => new LessonRun(name, index, null));
+    this.pictures = lesson.pictures
+      .filter(({ curve, numbers }) => curve || numbers?.length > 0)
+      .map((about) => (about.curve ? new HeapPicture(about, question, onChart) : new NumberPicture(about)));
+    this.because = el("p", { class: "ddp-lesson-because", hidden: true });
+    this.element = section(
+      "The runs",
+      "poll-runs",
+      el(
+        "ul",
+        { class: "ddp-lesson-runs" },
+        this.runs.map((run) => run.element),
+      ),
+      this.because,
+      el(
+        "div",
+        { class: "ddp-lesson-pictures" },
+        this.pictures.map((picture) => picture.element),
+      ),
+    );
+  }
+
+  get isOver() {
+    return this.runs.every((run) => run.isOver);
+  }
+
+  /** Follows the runs that the poll names; `results` are drawn over them. */
+  take(runIds, results) {
+    runIds.forEach((runId, index) => {
+      if (this.runs[index] && this.runs[index].runId !== runId) this.runs[index].started(runId);
+    });
+    for (const picture of this.pictures) if (picture instanceof HeapPicture) picture.results = results;
+    show(this.element, runIds.length > 0);
+    this.redraw();
+  }
+
+  async read() {
+    await Promise.all(this.runs.map((run) => run.read()));
+    this.redraw();
+  }
+
+  /** Says why it came so. */
+  reveal({ because }) {
+    this.because.replaceChildren(...inlines(because ?? []));
+    show(this.because, Boolean(because?.length));
+  }
+
+  redraw() {
+    if (this.element.hidden) return;
+    for (const picture of this.pictures) {
+      picture.update(this.runs, this.isOver);
+      if (picture.chart) this.onChart(picture.chart);
+    }
+  }
+
+  close() {
+    for (const picture of this.pictures) picture.close();
+  }
+}
+
+/** A chart with all predicted curves of a class in it. */
+class HeapPicture extends CurvePicture {
+  constructor(about, question, onChart) {
+    // There is no prediction of one person here, only the question.
+    super(about, /** @type {any} */ ({ about: question }), onChart);
+    this.results = null;
+  }
+
+  /** @override */
+  expected() {
+    const { about } = this.prediction;
+    const isOfThis = about.curve === this.about.curve && about.axis === this.about.axis;
+    const curves = this.results?.curves ?? [];
+    if (!isOfThis || curves.length === 0) return null;
+    // One trace for all, with gaps between them.
+    const places = curves[0].map((_, index) => (index / (curves[0].length - 1)) * about.until);
+    return {
+      type: "scatter",
+      mode: "lines",
+      name: "predictions",
+      x: curves.flatMap(() => [...places, null]),
+      y: curves.flatMap((values) => [...values, null]),
+      line: { color: chartColors().faint, width: 2, dash: "solid", shape: "linear" },
+      opacity: 0.5,
+      connectgaps: false,
+    };
+  }
+}

@@ -1,0 +1,162 @@
+// A poll as its teacher sees it, and as a projector shows it: what comes in, then the runs that everybody watches.
+
+import { loadPlotly } from "../../charts/chart.js";
+import { el, section, setText, show } from "../../shared/dom.js";
+import { address, callEndpoint, fetchJson } from "../../shared/net.js";
+import { askEvery } from "../../shared/polling.js";
+import { onThemeChange } from "../../shared/theme.js";
+import { complain } from "../../shared/toast.js";
+import { alwaysLarge } from "../../run/head/projector.js";
+import { lessonPage } from "../foot.js";
+import { inlines } from "../text.js";
+import { PollFeed, pollAddress, pollPage } from "./feed.js";
+import { People } from "./people.js";
+import { joinCard } from "./qr.js";
+import { resultsOf } from "./results.js";
+import { PollRuns } from "./runs.js";
+
+const READ_EVERY_MS = 700;
+const WORDS = {
+  open: "Open: predictions come in.",
+  closed: "Closed. The runs have not been started yet.",
+  running: "The runs train. Everybody watches these.",
+  revealed: "The runs have ended.",
+  ended: "The poll has ended.",
+};
+/** What a teacher can do in a state: the action, its words, and whether it is the usual next one. */
+/** @type {[string, string, boolean, string[]][]} */
+const BUTTONS = [
+  ["close", "Close the poll", true, ["open"]],
+  ["start", "Start the runs for everybody", true, ["closed"]],
+  ["reopen", "Open it again", false, ["closed"]],
+  ["end", "End the poll", false, ["open", "closed", "running", "revealed"]],
+];
+
+export class PollView {
+  /** Reads a poll and the lesson that it is on. */
+  static async of(pollId, isProjector) {
+    const poll = await fetchJson(pollAddress(pollId));
+    const lesson = await fetchJson(address(`live/learn/lesson?name=${encodeURIComponent(poll.lesson)}`));
+    const polls = await fetchJson(address("live/polls"));
+    return new PollView(poll, lesson, { isProjector, mayChange: polls.may_open, hasLogin: polls.has_login });
+  }
+
+  constructor(poll, lesson, { isProjector, mayChange, hasLogin }) {
+    document.title = `${poll.title} · a poll`;
+    this.poll = poll;
+    this.isProjector = isProjector;
+    this.results = resultsOf(poll.question);
+    this.runs = new PollRuns(lesson, poll.question, (chart) => this.drawOne(chart));
+    this.people = mayChange && hasLogin && !isProjector ? new People(poll) : null;
+    this.words = el("p", { class: "ddp-poll-state", role: "status" });
+    this.count = el("p", { class: "ddp-poll-number" });
+    this.trouble = el("p", { class: "ddp-connection", role: "alert", hidden: true });
+    this.connection = el("p", { class: "ddp-connection", role: "status", hidden: true });
+    this.buttons = BUTTONS.map(([action, words, isMain, states]) => {
+      const button = el("button", { type: "button", class: `ddp-button${isMain ? " ddp-button-main" : ""}`, onclick: () => this.act(action) }, words);
+      return { button, action, states };
+    });
+    this.full = el("button", { type: "button", class: "ddp-button" }, "Full screen");
+    this.join = section("Predict with us", "poll-join-card", joinCard(poll.poll_id, { hasLogin, isProjector }));
+    this.hidden = el("p", { class: "ddp-hint" }, "What the class predicts is shown when the poll is closed.");
+    this.element = el(
+      "div",
+      { class: `ddp ddp-learn-page ddp-poll-page${isProjector ? " ddp-poll-projector" : ""}` },
+      this.head(lesson, mayChange),
+      section("The prediction", "poll-question", el("p", { class: "ddp-lesson-question" }, inlines(poll.question.question)), this.results.element, this.hidden, this.count),
+      this.join,
+      this.runs.element,
+      this.people?.element,
+    );
+    this.endLarge = isProjector ? alwaysLarge(this.full) : () => {};
+    this.endTheme = onThemeChange(() => this.runs.redraw());
+    this.update(poll);
+    if (poll.state === "revealed") this.runs.reveal(poll.question);
+    this.feed = new PollFeed(poll.poll_id, (state) => this.update(state), (error) => this.heard(error));
+    this.endReading = askEvery(READ_EVERY_MS, () => this.runs.read(), (error) => this.heard(error));
+    loadPlotly().then((plotly) => {
+      this.plotly = plotly;
+      this.runs.redraw();
+    }, () => complain("The charts could not be loaded: plotly.min.js did not arrive. Reload the page."));
+  } // prettier-ignore
+
+  head(lesson, mayChange) {
+    const tools = this.isProjector
+      ? [this.full]
+      : [
+          ...this.buttons.map(({ button }) => button),
+          el("a", { class: "ddp-button", href: pollPage(this.poll.poll_id, true), target: "_blank" }, "For the projector"),
+        ]; // prettier-ignore
+    return el(
+      "header",
+      { class: "ddp-lesson-head" },
+      this.isProjector
+        ? null
+        : el("a", { href: lessonPage(lesson.name), class: "ddp-lesson-back" }, "← The lesson"),
+      el("h1", {}, this.poll.title),
+      this.words,
+      this.connection,
+      this.trouble,
+      el("div", { class: "ddp-buttons" }, mayChange ? tools : null),
+    );
+  }
+
+  async act(action) {
+    for (const { button } of this.buttons) button.disabled = true;
+    try {
+      await callEndpoint("change_poll", this.poll.poll_id, action);
+      if (action === "end") window.location.assign(lessonPage(this.poll.lesson));
+    } catch (error) {
+      complain(error.message);
+    }
+    for (const { button } of this.buttons) button.disabled = false;
+  }
+
+  update(state) {
+    const before = this.poll.state;
+    Object.assign(this.poll, state);
+    const { state: now, num_answers: count, results, run_ids: runIds, trouble } = this.poll;
+    setText(this.words, WORDS[now]);
+    setText(this.count, `${count} ${count === 1 ? "prediction" : "predictions"}`);
+    show(this.trouble, Boolean(trouble));
+    setText(this.trouble, trouble ? `The next run could not be started: ${trouble}. Press Start to try again.` : "");
+    for (const { button, action, states } of this.buttons) {
+      show(button, states.includes(now) || (action === "start" && Boolean(trouble)));
+    }
+    show(this.join, now === "open");
+    show(this.hidden, !results);
+    if (results) this.results.update(results, this.poll.question.right);
+    this.runs.take(runIds ?? [], results);
+    this.people?.update(this.poll);
+    if (now === "revealed" && before !== now) this.reveal();
+  } // prettier-ignore
+
+  /** What came true is told by the server only now. */
+  async reveal() {
+    try {
+      const { question } = await fetchJson(pollAddress(this.poll.poll_id));
+      Object.assign(this.poll, { question });
+      if (this.poll.results) this.results.update(this.poll.results, question.right);
+      this.runs.reveal(question);
+    } catch (error) {
+      this.heard(error);
+    }
+  }
+
+  drawOne(chart) {
+    if (this.plotly && chart.element.isConnected && chart.isDue) chart.draw(this.plotly);
+  }
+
+  heard(error) {
+    show(this.connection, error !== null);
+    if (error) setText(this.connection, `${error.message} Trying again …`);
+  }
+
+  close() {
+    this.feed.close();
+    this.endReading();
+    this.endTheme();
+    this.endLarge();
+    this.runs.close();
+  }
+}

@@ -1,0 +1,65 @@
+// The places at an axis of a report's chart and what is written there, as `ddp_gui/learn/report/axis.py` has them.
+
+const FACTORS = [1, 2, 5, 10];
+
+/**
+ * Places at an axis, and how far one is from the next; 0 on a logarithmic axis.
+ * @param {number} low
+ * @param {number} high of a logarithmic axis the logarithms
+ * @param {number} most
+ * @param {boolean} isLogarithmic
+ * @returns {{ place: number, step: number }[]}
+ */
+export function ticks(low, high, most, isLogarithmic) {
+  // Between two powers of ten that are seen at once the places are as on any other axis.
+  if (isLogarithmic && high - low > 0.7) return powers(low, high, most);
+  const wanted = (high - low) / most;
+  const power = 10 ** Math.floor(Math.log10(wanted));
+  const step = (FACTORS.find((factor) => factor * power >= wanted * (1 - 1e-9)) ?? 10) * power;
+  const first = Math.ceil(low / step - 1e-9);
+  const last = Math.floor(high / step + 1e-9);
+  return Array.from({ length: Math.max(0, last - first + 1) }, (_, index) => ({
+    place: (first + index) * step,
+    step,
+  }));
+}
+
+function powers(low, high, most) {
+  const factors = high - low < most / 3 ? [1, 2, 5] : [1];
+  const every = Math.max(1, Math.ceil((high - low) / most));
+  const found = [];
+  for (let power = Math.floor(low); power <= Math.ceil(high); power += every) {
+    found.push(...factors.map((factor) => ({ place: power + Math.log10(factor), step: 0 })));
+  }
+  return found.filter(({ place }) => place >= low && place <= high);
+}
+
+/**
+ * A number at an axis, with as many decimals as tell it from its neighbours.
+ * @param {number} value
+ * @param {number} step
+ * @param {boolean} isShare
+ */
+export function tickWords(value, step, isShare) {
+  if (isShare) return `${(value * 100).toFixed(decimals(step * 100))}%`;
+  if (Math.abs(value) >= 1e9 || (step > 0 && step < 1e-6)) return value.toExponential(2);
+  const digits = decimals(step);
+  return value.toLocaleString("en-GB", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+}
+
+function decimals(step) {
+  return step > 0 ? Math.min(9, Math.max(0, -Math.floor(Math.log10(step) + 1e-9))) : 0;
+}
+
+/**
+ * A value where it is read out: four digits.
+ * @param {number} value
+ * @param {boolean} isShare
+ */
+export function readWords(value, isShare) {
+  if (isShare) return `${(value * 100).toFixed(2)}%`;
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 1e-4 || size >= 1e9)) return value.toExponential(2);
+  if (size >= 1000) return Math.round(value).toLocaleString("en-GB");
+  return value.toLocaleString("en-GB", { maximumSignificantDigits: 4 });
+}

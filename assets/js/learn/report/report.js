@@ -1,0 +1,170 @@
+// The lab report: which lessons and runs it is of, whose it is, and its download.
+
+import { person } from "../../auth/person.js";
+import { openDialog } from "../../shared/dialog.js";
+import { el, setText, show } from "../../shared/dom.js";
+import { ago } from "../../shared/format.js";
+import { address, fetchJson, PlainError } from "../../shared/net.js";
+import { complain, inform } from "../../shared/toast.js";
+import { progressOf, progressWords } from "../progress.js";
+
+const MAX_NAME = 120;
+const MAX_RUNS_OFFERED = 100;
+// Of one question so many runs are reported: those that were started last.
+const MAX_ATTEMPTS = 6;
+
+/** The button on the page of all lessons. */
+export function reportButton() {
+  return el(
+    "button",
+    { type: "button", class: "ddp-button", onclick: () => openReportDialog(null) },
+    "Lab report",
+  );
+}
+
+/**
+ * Asks what the report is to hold, and downloads it.
+ * @param {string | null} lesson the one that is picked first; null: all that were begun
+ */
+export async function openReportDialog(lesson) {
+  try {
+    const [{ lessons }, { rows }, who] = await Promise.all([
+      fetchJson(address("live/learn")),
+      fetchJson(address("live/runs?since=-1")),
+      person(),
+    ]);
+    const choice = new ReportChoice(lessons, rows, lesson, who.name);
+    await openDialog({
+      title: "Lab report",
+      content: choice.element,
+      confirm: "Download the report",
+      onConfirm: () => choice.download(),
+    });
+  } catch (error) {
+    complain(error.message);
+  }
+}
+
+class ReportChoice {
+  constructor(lessons, rows, picked, name) {
+    this.name = el("input", { type: "text", maxlength: MAX_NAME, value: name, autocomplete: "off" });
+    const begun = lessons.filter(({ name: each }) => progressOf(each).isLocked);
+    this.lessons = begun.map(({ name: each, title }) =>
+      box(each, title, progressWords(progressOf(each)), picked === null || picked === each),
+    );
+    const ofLessons = new Set(begun.flatMap(({ name: each }) => runsOf(progressOf(each))));
+    const others = rows.filter(({ run_id: runId }) => !ofLessons.has(runId)).slice(0, MAX_RUNS_OFFERED);
+    this.runs = others.map((row) =>
+      box(row.run_id, row.name, `${row.state}, ${ago(row.created_unix_s)}`, false),
+    );
+    this.numRuns = el("span", {}, "");
+    const runs = el("div", { class: "ddp-report-runs" }, this.runs);
+    runs.addEventListener("change", () => this.count());
+    const fold = el(
+      "details",
+      { class: "ddp-report-others" },
+      el("summary", {}, "Other runs", this.numRuns),
+      runs,
+    );
+    show(fold, this.runs.length > 0);
+    this.element = el(
+      "div",
+      { class: "ddp-fields ddp-report" },
+      el(
+        "p",
+        { class: "ddp-hint" },
+        "One HTML file to read, print and hand in: what you predicted, what came, your answers, and the runs with their curves. It opens without a network.",
+      ),
+      el("label", { class: "ddp-field" }, el("span", {}, "Your name, if it should be on it"), this.name),
+      this.lessonPart(),
+      fold,
+    );
+  }
+
+  lessonPart() {
+    if (this.lessons.length === 0) {
+      return el("p", {}, "No lesson has been begun here yet: lock a prediction, and it can be reported.");
+    }
+    return el("fieldset", { class: "ddp-report-lessons" }, el("legend", {}, "Lessons"), this.lessons);
+  }
+
+  count() {
+    const num = chosen(this.runs).length;
+    setText(this.numRuns, num > 0 ? ` (${num})` : "");
+  }
+
+  async download() {
+    const lessons = chosen(this.lessons);
+    const runs = chosen(this.runs);
+    if (lessons.length + runs.length === 0) throw new PlainError("Choose a lesson or a run.");
+    const body = { name: this.name.value.trim(), lessons: lessons.map(doneIn), runs };
+    save(await made(body));
+    inform("The lab report is among your downloads.");
+  }
+}
+
+/** A box to tick, with its words; `dataset.value` is what it stands for. */
+function box(value, words, note, isChecked) {
+  return el(
+    "label",
+    { class: "ddp-report-box", "data-value": value },
+    el("input", { type: "checkbox", checked: isChecked }),
+    el("span", {}, words),
+    el("span", { class: "ddp-hint" }, note),
+  );
+}
+
+function chosen(boxes) {
+  return boxes.filter((each) => each.querySelector("input").checked).map((each) => each.dataset.value);
+}
+
+/** The runs of a lesson, attempts too. */
+function runsOf({ runs, attempts }) {
+  const tried = Object.values(attempts)
+    .flat()
+    .map(({ runId }) => runId);
+  return [...runs.filter(Boolean), ...tried];
+}
+
+/** What was done in a lesson, as the server takes it. */
+function doneIn(lesson) {
+  const { prediction, isLocked, runs, attempts, answers } = progressOf(lesson);
+  const numbers = Object.keys(answers).map(Number);
+  return {
+    lesson,
+    prediction: isLocked ? prediction : null,
+    runs,
+    attempts: Object.entries(attempts).flatMap(([question, tried]) =>
+      tried
+        .slice(-MAX_ATTEMPTS)
+        .map(({ choice, runId }) => ({ question: Number(question), choice, run_id: runId })),
+    ),
+    answers: Array.from({ length: Math.max(-1, ...numbers) + 1 }, (_, number) => answers[number] ?? null),
+  };
+}
+
+/** The report's file; rejects with a PlainError. */
+async function made(body) {
+  let response;
+  try {
+    response = await fetch(address("live/learn/report"), {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(body),
+    });
+    if (response.ok) {
+      const [, name] = /filename="([^"]+)"/.exec(response.headers.get("content-disposition") ?? "") ?? [];
+      return { blob: await response.blob(), name: name ?? "lab-report.html" };
+    }
+  } catch {
+    throw new PlainError("The report did not arrive whole: try again.");
+  }
+  const { detail } = await response.json().catch(() => ({}));
+  throw new PlainError(typeof detail === "string" ? detail : `The server answered ${response.status}.`);
+}
+
+function save({ blob, name }) {
+  const url = URL.createObjectURL(blob);
+  el("a", { href: url, download: name }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}

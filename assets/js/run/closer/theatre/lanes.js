@@ -1,0 +1,143 @@
+// What happens when in a recorded step: the pieces of each rank's lanes, and what each rank does at a moment.
+
+/**
+ * A piece of a lane: `kind` is a part of the step, "reduce", "wait" or "collective".
+ * @typedef {{ kind: string, words: string, began: number, ended: number, bucket?: number }} Piece
+ */
+/**
+ * @typedef {{ rank: number, host: string, compute: Piece[], collectives: Piece[] }} RankLanes
+ */
+
+/** @type {Record<string, string>} */
+export const PART_WORDS = {
+  data: "data",
+  forward: "forward",
+  backward: "backward",
+  both: "forward and backward",
+  optimizer: "optimizer",
+  other: "the rest of the step",
+};
+
+/**
+ * The lanes of all ranks in one step, in seconds from the moment at which the first of them began it.
+ * @param {any} recording
+ * @param {number} index
+ * @returns {{ length: number, ranks: RankLanes[] }}
+ */
+export function lanesOf(recording, index) {
+  const steps = recording.ranks.map((rank) => ({ rank, step: rank.steps[index] })).filter(({ step }) => step);
+  const origin = Math.min(...steps.map(({ step }) => step.began_s));
+  const length = Math.max(...steps.map(({ step }) => step.ended_s)) - origin;
+  return {
+    length: Math.max(length, 1e-9),
+    ranks: steps.map(({ rank, step }) => ({
+      rank: rank.rank,
+      host: rank.host,
+      compute: computing(step, origin, recording.is_blocking),
+      collectives: communicating(step, origin),
+    })),
+  };
+}
+
+/** Where the computing thread averages gradients itself, backward stands still meanwhile. */
+function computing(step, origin, isBlocking) {
+  const pauses = isBlocking ? step.all_reduces.map((each) => [each.began_s, each.ended_s]) : [];
+  return step.parts.flatMap(([name, began, ended]) =>
+    without(began, ended, name === "backward" ? pauses : []).map(([from, to]) => ({
+      kind: name,
+      words: PART_WORDS[name] ?? name,
+      began: from - origin,
+      ended: to - origin,
+    })),
+  );
+}
+
+/**
+ * What is left of a span when others are taken out of it.
+ * @param {number} began
+ * @param {number} ended
+ * @param {number[][]} others
+ * @returns {number[][]}
+ */
+export function without(began, ended, others) {
+  const left = [];
+  let from = began;
+  for (const [start, end] of [...others].sort((a, b) => a[0] - b[0])) {
+    if (end <= from || start >= ended) continue;
+    if (start > from) left.push([from, start]);
+    from = Math.max(from, end);
+  }
+  if (from < ended) left.push([from, ended]);
+  return left;
+}
+
+function communicating(step, origin) {
+  const reduces = step.all_reduces.flatMap((each) => {
+    const whole = {
+      kind: "reduce",
+      words: `all-reduce of bucket ${each.bucket}`,
+      bucket: each.bucket,
+      began: each.began_s - origin,
+      ended: each.ended_s - origin,
+    };
+    const waits = each.rounds.map(([, written, met]) => ({
+      kind: "wait",
+      words: `waits for the other ranks in bucket ${each.bucket}`,
+      bucket: each.bucket,
+      began: written - origin,
+      ended: met - origin,
+    }));
+    return [whole, ...waits];
+  });
+  const others = step.collectives.map((each) => ({
+    kind: "collective",
+    words: shortName(each.name),
+    began: each.began_s - origin,
+    ended: each.ended_s - origin,
+  }));
+  return [...reduces, ...others];
+}
+
+/**
+ * gloo:all_gather -> all-gather
+ * @param {string} name
+ */
+export function shortName(name) {
+  return name.replace(/^\w+:/, "").replaceAll("_", "-");
+}
+
+/**
+ * The moments at which something begins or ends, in order; those that nobody could tell apart are one.
+ * @param {{ length: number, ranks: RankLanes[] }} lanes
+ * @returns {number[]}
+ */
+export function bordersOf({ length, ranks }) {
+  const all = ranks
+    .flatMap(({ compute, collectives }) => [...compute, ...collectives])
+    .flatMap(({ began, ended }) => [began, ended]);
+  const apart = length / 2000;
+  /** @type {number[]} */
+  const found = [];
+  for (const moment of [0, ...all, length].sort((a, b) => a - b)) {
+    const isNew = moment - (found.at(-1) ?? -1) > apart;
+    if (isNew && moment >= 0 && moment <= length) found.push(moment);
+  }
+  return found;
+}
+
+/**
+ * What a rank does at a moment, in words: its computing, and what is under way beside it.
+ * @param {RankLanes} lanes
+ * @param {number} moment
+ */
+export function doingAt({ compute, collectives }, moment) {
+  const isNow = ({ began, ended }) => began <= moment && moment < ended;
+  const now = collectives.filter(isNow);
+  const waiting = now.find(({ kind }) => kind === "wait");
+  const reducing = now.filter(({ kind }) => kind === "reduce" || kind === "collective");
+  const own = compute.find(isNow);
+  if (waiting) return waiting.words;
+  const beside = reducing.map(({ words }) => words).join(", ");
+  if (own && beside) return `${own.words}, and beside it ${beside}`;
+  return own?.words ?? (beside || "between two steps");
+}

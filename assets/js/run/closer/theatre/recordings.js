@@ -1,0 +1,184 @@
+// The recordings of a run: which there are, a button that makes one, and the one that is looked at.
+
+import { el, setAttribute, setText, show } from "../../../shared/dom.js";
+import { ago, bytes, count, LIVE_STATES } from "../../../shared/format.js";
+import { fetchJson, runAddress } from "../../../shared/net.js";
+import { act } from "../../../shared/toast.js";
+
+const USUAL_STEPS = 3;
+const MOST_STEPS = 20;
+// The event can come before the file where a host shares no folder with this machine.
+const ASK_AGAIN_MS = 1000;
+const MOST_TRIES = 30;
+
+export class Recordings {
+  /**
+   * @param {string} runId
+   * @param {any} summary
+   * @param {{ name: string, onChange: (recording: any, problem: string) => void }} about
+   *   `onChange` is told the recording that is looked at, or null and why there is none.
+   */
+  constructor(runId, summary, { name, onChange }) {
+    this.runId = runId;
+    this.onChange = onChange;
+    this.state = summary.is_live ? "running" : "finished";
+    this.mayChange = summary.may_change;
+    /** @type {{ step: number, size_bytes: number, recorded_unix_s: number }[]} */
+    this.list = [];
+    this.chosen = null;
+    this.newestSeq = -1;
+    this.isOpen = false;
+    this.isWaiting = false;
+    this.timer = 0;
+    this.numSteps = el("input", {
+      type: "number",
+      class: "ddp-input ddp-recordings-number",
+      min: 1,
+      max: MOST_STEPS,
+      value: USUAL_STEPS,
+      "aria-label": `${name}: steps to record`,
+    });
+    this.button = el(
+      "button",
+      { type: "button", class: "ddp-button ddp-button-main", onclick: () => this.record() },
+      "Record",
+    );
+    this.select = el("select", {
+      class: "ddp-wide",
+      "aria-label": `${name}: recording`,
+      onchange: () => this.choose(Number(this.select.value)),
+    });
+    this.words = el("p", { class: "ddp-hint", role: "status" });
+    this.trace = el(
+      "a",
+      { class: "ddp-button ddp-button-small", download: "", hidden: true },
+      "Download for Perfetto",
+    );
+    this.asking = el(
+      "span",
+      { class: "ddp-recordings-ask" },
+      this.button,
+      el("label", { class: "ddp-from" }, this.numSteps, "steps"),
+    );
+    this.element = el("div", { class: "ddp-recordings" }, this.asking, this.select, this.trace, this.words);
+    show(this.select, false);
+    this.refresh();
+  }
+
+  /** Called when the fold is opened. */
+  async open() {
+    if (this.isOpen) return;
+    this.isOpen = true;
+    await this.look();
+  }
+
+  /** Each message of the run's stream. */
+  update({ head, marks }) {
+    if (head) this.state = head.state;
+    for (const mark of marks ?? []) {
+      if (mark.seq <= this.newestSeq) continue;
+      this.newestSeq = mark.seq;
+      if (mark.kind === "recording") this.found(mark.step);
+      if (mark.kind === "command" && mark.name === "record") this.heard(mark);
+      if (mark.kind === "warning" && mark.code === "no_recording") this.failed(mark.message);
+    }
+    if (this.isWaiting && !LIVE_STATES.has(this.state)) {
+      this.failed("The run ended before the recording did.");
+    }
+    this.refresh();
+  }
+
+  async record() {
+    const number = this.numSteps.valueAsNumber;
+    if (await act(this.button, "record_steps", this.runId, number)) {
+      this.isWaiting = true;
+      this.say("Waiting for the step that all ranks agree on …");
+    }
+    this.refresh();
+  }
+
+  heard(mark) {
+    if (!this.isWaiting) return;
+    if (mark.accepted) this.say(`${mark.message.replace(/\.$/, "")} …`);
+    else this.failed(mark.message);
+  }
+
+  failed(message) {
+    if (!this.isWaiting) return;
+    this.isWaiting = false;
+    this.say(message);
+  }
+
+  found(step) {
+    this.isWaiting = false;
+    this.say("");
+    if (this.isOpen) this.look(step);
+  }
+
+  /** Asks which there are, and looks at the newest, or at one that must be there by now. */
+  async look(wanted = null, tries = 0) {
+    clearTimeout(this.timer);
+    try {
+      this.list = (await fetchJson(runAddress(this.runId, "recordings"))).recordings;
+    } catch (error) {
+      this.onChange(null, error.message);
+      return;
+    }
+    const isThere = wanted === null || this.list.some(({ step }) => step === wanted);
+    if (!isThere && tries < MOST_TRIES) {
+      this.timer = setTimeout(() => this.look(wanted, tries + 1), ASK_AGAIN_MS);
+      return;
+    }
+    this.select.replaceChildren(
+      ...this.list.map((each) =>
+        el(
+          "option",
+          { value: each.step },
+          `from step ${count(each.step)}, ${ago(each.recorded_unix_s)}, ${bytes(each.size_bytes)}`,
+        ),
+      ),
+    );
+    show(this.select, this.list.length > 1);
+    if (this.list.length === 0) this.onChange(null, "");
+    else await this.choose(isThere && wanted !== null ? wanted : this.list[0].step);
+  }
+
+  async choose(step) {
+    this.select.value = String(step);
+    this.trace.href = runAddress(this.runId, `recordings/${step}/trace.json`);
+    show(this.trace, true);
+    try {
+      this.chosen = await fetchJson(runAddress(this.runId, `recordings/${step}`));
+      this.onChange(this.chosen, "");
+    } catch (error) {
+      this.onChange(null, error.message);
+    }
+  }
+
+  say(words) {
+    setText(this.words, words);
+  }
+
+  refresh() {
+    const isRunning = this.state === "running";
+    show(this.asking, this.mayChange && LIVE_STATES.has(this.state));
+    if (this.button.dataset.busy) return;
+    this.button.disabled = !isRunning || this.isWaiting;
+    const why = this.isWaiting ? "Steps are being recorded." : "The run is not training now.";
+    setAttribute(this.button, "title", this.button.disabled ? why : "All ranks record their next steps.");
+  }
+
+  /** How to get a recording where there is none. */
+  howTo() {
+    if (!LIVE_STATES.has(this.state)) {
+      return "No step of this run was recorded. Steps can be recorded only while a run trains.";
+    }
+    return this.mayChange
+      ? "No step has been recorded yet. Record lets every rank note its next steps; training goes on."
+      : "No step has been recorded yet. Only who may change this run can record some.";
+  }
+
+  close() {
+    clearTimeout(this.timer);
+  }
+}

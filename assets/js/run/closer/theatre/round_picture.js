@@ -1,0 +1,191 @@
+// Draws ranks with the chunks of a bucket, and who sends which to whom: round a ring, or through shared memory.
+
+import { svg } from "../../../shared/dom.js";
+
+const CELL = 2.1;
+const BOX_PADDING = 0.5;
+const NAME_HEIGHT = 1.5;
+const TEXT = 0.82;
+export const MOST_RANKS = 8;
+
+/** Boxes in rows of at most so many; the ring goes along the first row and back along the second. */
+function placesOf(num, width, boxWidth, boxHeight, rem) {
+  const inRow = Math.ceil(num / 2);
+  const columns = num <= 2 ? num : inRow;
+  const gap = columns > 1 ? (width - columns * boxWidth) / (columns - 1) : 0;
+  const x = (column) => (columns > 1 ? column * (boxWidth + gap) : (width - boxWidth) / 2);
+  return Array.from({ length: num }, (_, rank) => {
+    if (num <= 2 || rank < inRow) return { x: x(rank), y: 0 };
+    return { x: x(num - 1 - rank), y: boxHeight + 4 * rem };
+  });
+}
+
+export class RoundPicture {
+  constructor() {
+    this.element = svg("svg", { class: "ddp-theatre-lanes ddp-theatre-ring", role: "img" });
+  }
+
+  /**
+   * A ring's state, and what is on its way.
+   * @param {{ counts: number[][], sends: any[], progress: number, isAdding: boolean }} state
+   * @param {number} width
+   * @param {number} rem
+   * @param {string} label
+   */
+  drawRing({ counts, sends, progress, isAdding }, width, rem, label) {
+    const num = counts.length;
+    const cell = Math.min(CELL * rem, (width / Math.ceil(num / 2) - 2.5 * rem) / num);
+    const boxWidth = num * cell + 2 * BOX_PADDING * rem;
+    const boxHeight = (NAME_HEIGHT + 2 * BOX_PADDING) * rem + cell;
+    const places = placesOf(num, width, boxWidth, boxHeight, rem);
+    const height = Math.max(...places.map(({ y }) => y)) + boxHeight + (num <= 2 ? 3 * rem : 0.2 * rem);
+    this.size(width, height, label);
+    const cellAt = (rank, chunk) => ({
+      x: places[rank].x + BOX_PADDING * rem + chunk * cell,
+      y: places[rank].y + (NAME_HEIGHT + BOX_PADDING) * rem,
+    });
+    const boxes = counts.flatMap((chunks, rank) => [
+      box(places[rank], boxWidth, boxHeight, `rank ${rank}`, rem),
+      ...chunks.flatMap((count, chunk) => cellOf(cellAt(rank, chunk), cell, { count, num }, rem)),
+    ]);
+    const moving = sends.flatMap(({ from, to, chunk }) => {
+      const [start, end] = [cellAt(from, chunk), cellAt(to, chunk)];
+      const bow = num <= 2 ? (from === 0 ? -1 : 1) * 1.6 * rem * Math.sin(Math.PI * progress) : 0;
+      const at = {
+        x: start.x + (end.x - start.x) * progress,
+        y: start.y + (end.y - start.y) * progress + bow + (num <= 2 ? 0 : 0.25 * rem),
+      };
+      return progress <= 0 || progress >= 1
+        ? []
+        : [
+            svg("line", {
+              x1: start.x + cell / 2,
+              y1: start.y + cell / 2,
+              x2: end.x + cell / 2,
+              y2: end.y + cell / 2,
+              class: "ddp-theatre-way",
+            }),
+            ...cellOf(
+              at,
+              cell,
+              { count: counts[from][chunk], num, motion: isAdding ? "adding" : "handing" },
+              rem,
+            ),
+          ];
+    });
+    this.element.replaceChildren(...boxes, ...moving);
+  }
+
+  /**
+   * One round through shared memory: which third of it is under way.
+   * @param {{ num: number, phase: number, progress: number }} state phase 0: write, 1: wait, 2: add up, 3: over
+   * @param {number} width
+   * @param {number} rem
+   * @param {string} label
+   */
+  drawMemory({ num, phase, progress }, width, rem, label) {
+    const cell = Math.min(CELL * rem * 1.4, (width - 2 * rem) / num - rem);
+    const boxWidth = cell + 2 * BOX_PADDING * rem;
+    const boxHeight = (NAME_HEIGHT + 2 * BOX_PADDING) * rem + cell;
+    const gap = (width - num * boxWidth) / (num + 1);
+    const memoryY = boxHeight + 4 * rem;
+    this.size(width, memoryY + cell + 2.6 * rem, label);
+    const x = (rank) => gap + rank * (boxWidth + gap) + BOX_PADDING * rem;
+    const y = (NAME_HEIGHT + BOX_PADDING) * rem;
+    const slotY = memoryY + 1.7 * rem;
+    const memory = [
+      svg("rect", {
+        x: 1,
+        y: memoryY,
+        width: width - 2,
+        height: cell + 2.4 * rem,
+        rx: 8,
+        class: "ddp-theatre-box",
+      }),
+      text(
+        "memory that all ranks of this machine share",
+        0.7 * rem,
+        memoryY + 1.2 * rem,
+        rem,
+        "ddp-theatre-soft",
+      ),
+    ];
+    const boxes = Array.from({ length: num }, (_, rank) => [
+      box({ x: x(rank) - BOX_PADDING * rem, y: 0 }, boxWidth, boxHeight, `rank ${rank}`, rem),
+      ...cellOf({ x: x(rank), y }, cell, { count: phase > 2 ? num : 1, num }, rem),
+      svg("rect", { x: x(rank), y: slotY, width: cell, height: cell, rx: 4, class: "ddp-theatre-slot" }),
+      ...(phase > 0 ? cellOf({ x: x(rank), y: slotY }, cell, { count: 1, num }, rem) : []),
+    ]).flat();
+    const moving = Array.from({ length: num }, (_, rank) => movingOf(rank)).flat();
+    function movingOf(rank) {
+      if (phase === 0) {
+        return cellOf(
+          { x: x(rank), y: y + (slotY - y) * progress },
+          cell,
+          { count: 1, num, motion: "adding" },
+          rem,
+        );
+      }
+      if (phase !== 2) return [];
+      // Each rank reads the parts of all, in the order of the ranks.
+      return Array.from({ length: num }, (_, from) => {
+        const at = { x: x(from) + (x(rank) - x(from)) * progress, y: slotY + (y - slotY) * progress };
+        return cellOf(at, cell * 0.7, { count: 1, num, motion: "adding" }, rem);
+      }).flat();
+    }
+    this.element.replaceChildren(...memory, ...boxes, ...moving);
+  }
+
+  size(width, height, label) {
+    this.element.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    this.element.setAttribute("width", String(width));
+    this.element.setAttribute("height", String(height));
+    this.element.setAttribute("aria-label", label);
+  }
+}
+
+function box({ x, y }, width, height, words, rem) {
+  return svg(
+    "g",
+    {},
+    svg("rect", {
+      x: x + 0.5,
+      y: y + 0.5,
+      width: width - 1,
+      height: height - 1,
+      rx: 8,
+      class: "ddp-theatre-box",
+    }),
+    text(words, x + BOX_PADDING * rem, y + 1.35 * rem, rem, "ddp-theatre-rank"),
+  );
+}
+
+/** A chunk: the more ranks it is the sum of, the darker; the number says how many. */
+function cellOf({ x, y }, size, { count, num, motion = "" }, rem) {
+  const isWhole = count === num && num > 1;
+  return [
+    svg("rect", {
+      x: x + 1,
+      y: y + 1,
+      width: size - 2,
+      height: size - 2,
+      rx: 4,
+      class: `ddp-theatre-cell ${isWhole ? "ddp-theatre-cell-whole" : ""} ${motion && `ddp-theatre-cell-${motion}`}`,
+    }),
+    svg(
+      "text",
+      {
+        x: x + size / 2,
+        y: y + size / 2 + 0.3 * rem,
+        "font-size": Math.min(TEXT * rem, size * 0.6),
+        "text-anchor": "middle",
+        class: `ddp-theatre-count ${isWhole ? "ddp-theatre-count-whole" : ""}`,
+      },
+      String(count),
+    ),
+  ];
+}
+
+function text(words, x, y, rem, className) {
+  return svg("text", { x, y, "font-size": TEXT * rem, class: className }, words);
+}

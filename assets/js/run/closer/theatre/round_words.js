@@ -1,0 +1,99 @@
+// What the all-reduce theatre says: which way a bucket really went, what was measured of it and what is computed.
+
+import { el } from "../../../shared/dom.js";
+import { bytes, count, shortTime } from "../../../shared/format.js";
+import { table } from "./step_numbers.js";
+
+/** How gradients were averaged, in words; null where there is no rule to draw. */
+export function wayWords(allReduce, num) {
+  if (allReduce === "shared_memory") {
+    return "Through shared memory: each rank writes a piece of its gradients into memory that all can read, waits until everybody has, and adds all parts up in the order of the ranks. Every round was measured.";
+  }
+  const rule = `${count(2 * (num - 1))} rounds of one chunk each`;
+  if (allReduce === "gloo") {
+    return `Over gloo, which uses a ring unless it is told otherwise: ${rule}. The whole was measured; the rounds are computed from the ring's rule.`;
+  }
+  return `Over NCCL, which chooses between rings and trees for each size and does not say which: what is drawn is a ring, ${rule}, computed from its rule. Only the whole was measured.`;
+}
+
+/** The measured time of a bucket's all-reduce, on each rank and as a whole. */
+export function wholeWords({ ranks, began, lastBegan, ended }) {
+  const each = ranks
+    .map(({ rank, reduced }) => `rank ${rank} ${shortTime(reduced.ended_s - reduced.began_s)}`)
+    .join(", ");
+  const late = lastBegan - began;
+  return `Measured: ${shortTime(ended - began)} from the first rank's beginning to the last one's end (${each}). ${shortTime(late)} of it the first rank waited until the last one had its gradients ready; the averaging itself took ${shortTime(ended - lastBegan)}.`;
+}
+
+/** One round of the ring. */
+export function ringWords({ round, rounds, chunkBytes, roundSeconds }) {
+  const { phase, sends } = rounds[round];
+  const { from, to, chunk } = sends[0];
+  const what =
+    phase === "reduce-scatter"
+      ? "and the receiver adds it to its own"
+      : "and the receiver keeps it: it is a whole sum";
+  return `Round ${round + 1} of ${rounds.length} (${phase}): every rank sends one chunk of ${bytes(chunkBytes)} to its neighbour, ${what}. Rank ${from} sends chunk ${chunk} to rank ${to}. About ${shortTime(roundSeconds)}, computed: an even share of the averaging.`;
+}
+
+const PHASES = [
+  ["write", "every rank writes its piece into the shared memory"],
+  ["wait", "every rank waits until the pieces of all are there"],
+  ["add", "every rank adds the pieces of all up, in the order of the ranks"],
+];
+
+/** One phase of a round through shared memory. */
+export function memoryWords({ round, phase, rounds }) {
+  const measured = rounds[round];
+  const [name, words] = PHASES[phase];
+  const times = measured.ranks.map((each) => `rank ${each.rank} ${shortTime(each[name])}`).join(", ");
+  return `Round ${round + 1} of ${rounds.length}, ${bytes(measured.bytes)}: ${words}. Measured: ${times}.`;
+}
+
+/** All measured rounds, a row a round and rank. */
+export function roundsTable(rounds) {
+  const head = el(
+    "tr",
+    {},
+    ["round", "bytes", "rank", "write", "wait", "add up"].map((words) => el("th", { scope: "col" }, words)),
+  );
+  const rows = rounds.flatMap(({ bytes: size, ranks }, index) =>
+    ranks.map((each) =>
+      el(
+        "tr",
+        {},
+        el("th", { scope: "row" }, String(index + 1)),
+        el("td", {}, bytes(size)),
+        el("td", {}, String(each.rank)),
+        [each.write, each.wait, each.add].map((seconds) => el("td", {}, shortTime(seconds))),
+      ),
+    ),
+  );
+  return table("The rounds, measured", "ddp-theatre-table", head, rows);
+}
+
+/** What the ring's rule gives, as a table. */
+export function ringTable({ num, chunkBytes, total, roundSeconds }) {
+  const rows = [
+    ["bytes of the bucket", bytes(total), "measured"],
+    ["ranks", count(num), "measured"],
+    ["bytes of a chunk", bytes(chunkBytes), "computed: the bucket by the ranks"],
+    ["rounds", count(2 * (num - 1)), "computed from the ring's rule: 2 × (ranks − 1)"],
+    ["bytes each rank sends", bytes(2 * (num - 1) * chunkBytes), "computed: rounds × chunk"],
+    ["time of a round", shortTime(roundSeconds), "computed: an even share of the averaging"],
+  ].map(([words, value, how]) =>
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, words),
+      el("td", {}, value),
+      el("td", { class: "ddp-theatre-names" }, how),
+    ),
+  );
+  const head = el(
+    "tr",
+    {},
+    ["", "", "from where"].map((words) => el("th", { scope: "col" }, words)),
+  );
+  return table("Numbers of the ring", "ddp-theatre-table ddp-theatre-ring-table", head, rows);
+}

@@ -1,0 +1,130 @@
+// The numbers of a recording in words and tables: the same as the lanes, for who cannot see them.
+
+import { el } from "../../../shared/dom.js";
+import { bytes, count, percent, shortTime, UNKNOWN } from "../../../shared/format.js";
+import { term } from "../../../shared/terms.js";
+
+const COLUMNS = [
+  ["data_s", "data"],
+  ["forward_s", "forward"],
+  ["backward_s", "backward, all in all"],
+  ["both_s", "forward and backward"],
+  ["all_reduce_s", "of it all-reduce"],
+  ["hidden_s", "of that hidden"],
+  ["waited_s", "of that waiting"],
+  ["optimizer_s", "optimizer"],
+  ["step_s", "the whole step"],
+];
+const NAMES_SHOWN = 4;
+
+/** What overlaps, in a sentence and a number. */
+export function overlapWords({ numbers, is_blocking: isBlocking, world_size: worldSize }) {
+  if (typeof numbers.overlap !== "number") {
+    return [UNKNOWN, worldSize === 1 ? "There is one rank: nothing is averaged." : "Not measured here."];
+  }
+  if (isBlocking) {
+    return [
+      percent(numbers.overlap, 0),
+      "Through shared memory each bucket is averaged at once, by the thread that computes: backward stands still meanwhile.",
+    ];
+  }
+  return [
+    percent(numbers.overlap, 0),
+    "So much of the all-reduces' time lay behind computing: it ran while backward went on. The rest is time that the step is longer for it.",
+  ];
+}
+
+/** How well the ranks' clocks agree, in a sentence with the number. */
+export function clockWords({ clock, world_size: worldSize }) {
+  if (worldSize === 1) return "One rank, one clock.";
+  const how =
+    clock.method === "one clock"
+      ? "All ranks run on one machine and read the same clock: the skew is 0."
+      : `The clocks of the machines were compared by pings: two ranks' times are right to within ${shortTime(clock.error_s)}.`;
+  return how + checkWords(clock);
+}
+
+function checkWords({ num_checked: number, worst_contradiction_s: worst }) {
+  if (number === 0) return "";
+  return worst > 0
+    ? ` Of ${count(number)} all-reduces one contradicts that by ${shortTime(worst)}.`
+    : ` Checked by ${count(number)} all-reduces: none ends on one rank before it has begun on all.`;
+}
+
+/** A table of the mean seconds of each part, a row a rank; columns that nobody measured are left out. */
+export function rankTable({ numbers, num_steps: numSteps }) {
+  const columns = COLUMNS.filter(([name]) => numbers.ranks.some((rank) => typeof rank[name] === "number"));
+  const head = el(
+    "tr",
+    {},
+    el("th", { scope: "col" }, "rank"),
+    columns.map(([, words]) => el("th", { scope: "col" }, words)),
+  );
+  const rows = numbers.ranks.map((rank) =>
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, String(rank.rank)),
+      columns.map(([name]) => el("td", {}, shortTime(rank[name]))),
+    ),
+  );
+  const caption =
+    numSteps === 1 ? "Seconds of each part" : `Seconds of each part, mean of ${count(numSteps)} steps`;
+  return table(caption, "ddp-theatre-table", head, rows);
+}
+
+/** A table of the buckets: which gradients travel together, and their bytes. */
+export function bucketTable({ buckets }) {
+  const total = buckets.reduce((sum, bucket) => sum + bucket.bytes, 0);
+  const head = el(
+    "tr",
+    {},
+    ["bucket", "bytes", "the gradients of"].map((words) => el("th", { scope: "col" }, words)),
+  );
+  const rows = buckets.map((bucket, number) =>
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, String(number)),
+      el("td", {}, bytes(bucket.bytes)),
+      el("td", { class: "ddp-theatre-names" }, namesOf(bucket.parameters)),
+    ),
+  );
+  return el(
+    "div",
+    {},
+    el(
+      "p",
+      { class: "ddp-hint" },
+      "Each ",
+      term("bucket"),
+      ` is averaged in one all-reduce; together ${bytes(total)}, the gradients of all parameters. Backward comes to the last layers first, so they are in the first one.`,
+    ),
+    table("Buckets", "ddp-theatre-table", head, rows),
+  );
+}
+
+function namesOf(parameters) {
+  const named = ({ name, bytes: size }) => `${name} (${bytes(size)})`;
+  if (parameters.length <= NAMES_SHOWN) return parameters.map(named).join(", ");
+  const first = parameters.slice(0, NAMES_SHOWN).map(named).join(", ");
+  const rest = parameters.slice(NAMES_SHOWN).map(named).join(", ");
+  return [
+    first,
+    el("details", {}, el("summary", {}, `and ${count(parameters.length - NAMES_SHOWN)} more`), rest),
+  ];
+}
+
+export function table(caption, className, head, rows) {
+  return el(
+    "div",
+    { class: "ddp-theatre-scroll", role: "region", tabindex: 0, "aria-label": caption },
+    el(
+      "table",
+      { class: className },
+      el("caption", {}, caption),
+      el("thead", {}, head),
+      el("tbody", {}, rows),
+    ),
+  );
+}

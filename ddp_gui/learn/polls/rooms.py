@@ -1,0 +1,323 @@
+"""The polls of this page: who may do what to them, their runs, their files, and who is told of news.
+
+Everything here happens in the event loop; only files are written by threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from ddp_gui.auth import current_user, rights
+from ddp_gui.auth.class_settings import FOLDER as CLASS_FOLDER
+from ddp_gui.auth.current_user import Person
+from ddp_gui.launch.user_errors import SAID
+from ddp_gui.learn.lesson import Lesson
+from ddp_gui.learn.polls import poll as poll_module
+from ddp_gui.learn.polls.poll import Poll
+from ddp_gui.runs.runs import RunStore
+from trainers.contract import events
+from trainers.files import private_files
+from trainers.files.json_files import read_json, write_json_atomically
+
+FOLDER = "polls"
+MAX_POLLS = 20
+MAX_TITLE = 200
+SAVE_AFTER_S = 0.5
+# Thirty answers in a second are one redrawing of the projector.
+TELL_EVERY_S = 0.15
+SAY_SOMETHING_EVERY_S = 15.0
+LOOK_AT_RUN_EVERY_S = 0.3
+# Without names nobody can be told from anybody: all together may send so many answers in so many seconds.
+MOST_ANONYMOUS, WITHIN_S = 60, 10.0
+_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
+
+# Starts one of a lesson's runs, counted from 0, and returns its id.
+StartRun = Callable[[str, int], Awaitable[str]]
+
+
+class NoSuchPollError(ValueError):
+    """There is no such poll, or not any more."""
+
+
+@dataclass
+class Room:
+    """A poll, and what belongs to its being served."""
+
+    poll: Poll
+    # Why no run goes on; empty while all is well.
+    trouble: str = ""
+    version: int = 0
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    newest: deque[float] = field(default_factory=deque)
+    running: asyncio.Task[None] | None = None
+    saving: asyncio.Task[None] | None = None
+    is_over: bool = False
+
+    def tell(self) -> None:
+        """Wake everybody who follows."""
+        self.version += 1
+        self.news, told = asyncio.Event(), self.news
+        told.set()
+
+
+class Rooms:
+    """All polls of a page.
+
+    Args:
+        has_login: everybody answers in their own name.
+        is_anonymous: without a login, polls were asked for (`--polls`).
+    """
+
+    def __init__(self, store: RunStore, start_run: StartRun, *, has_login: bool, is_anonymous: bool) -> None:
+        self.has_login = has_login
+        self.is_on = has_login or is_anonymous
+        self._store = store
+        self._start_run = start_run
+        self._folder = store.runs_dir / CLASS_FOLDER / FOLDER
+        self._rooms: dict[str, Room] = {}
+        if self.is_on:
+            self._read_all()
+
+    def may_open(self) -> bool:
+        """Tell whether the current user may open a poll."""
+        return self.is_on and current_user.current_user().is_teacher
+
+    def find(self, poll_id: str) -> Room:
+        """Return a poll.
+
+        Raises:
+            NoSuchPollError: when there is none.
+        """
+        room = self._rooms.get(poll_id)
+        if room is None:
+            raise NoSuchPollError(f"there is no poll {poll_id[:40]!r}, or it has ended")
+        self._go_on(room)
+        return room
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Return all polls in a few words, the newest first."""
+        return [
+            {name: getattr(room.poll, name) for name in ("poll_id", "lesson", "title", "state", "opened_by")}
+            for room in reversed(self._rooms.values())
+        ]
+
+    def open(self, lesson: Lesson) -> Poll:
+        """Open a poll on a lesson.
+
+        Raises:
+            ValueError: for everybody but teachers, and where polls are off.
+        """
+        if not self.is_on:
+            raise ValueError("polls without logins are off: start the page with --polls (docs/class.md)")
+        rights.require_teacher("open a poll")
+        made = Poll(
+            poll_id="".join(secrets.choice(_LETTERS) for _ in range(8)),
+            lesson=lesson.name,
+            title=lesson.title[:MAX_TITLE],
+            opened_by=current_user.current_user().name,
+            opened_unix_s=time.time(),
+            question=poll_module.question_of(lesson),
+            num_runs=len(lesson.runs),
+        )
+        while len(self._rooms) >= MAX_POLLS:
+            self._end(next(iter(self._rooms.values())))
+        room = self._rooms[made.poll_id] = Room(made)
+        self._changed(room)
+        return made
+
+    async def change(self, poll_id: str, action: str) -> Poll:
+        """Close, reopen, start or end a poll.
+
+        Raises:
+            ValueError: for everybody but teachers, and where that cannot be done now.
+        """
+        rights.require_teacher("change a poll")
+        room = self.find(poll_id)
+        if action == "start" and room.trouble:
+            room.trouble = ""
+            self._go_on(room)
+            self._changed(room)
+            return room.poll
+        room.poll.require(action)
+        if action == "close":
+            room.poll.close()
+        elif action == "reopen":
+            room.poll.reopen()
+        elif action == "start":
+            await self._begin_runs(room)
+        else:
+            self._end(room)
+        self._changed(room)
+        return room.poll
+
+    def answer(self, poll_id: str, value: Any, token: str) -> Poll:
+        """Take the prediction of the current user, or of a browser without a name.
+
+        Raises:
+            ValueError: where it is not taken; says why.
+        """
+        room = self.find(poll_id)
+        key = current_user.current_user().name
+        if not self.has_login:
+            key = self._counted(room, token)
+        elif not key:
+            raise ValueError("log in to answer")
+        room.poll.answer(key, value, time.time())
+        self._changed(room)
+        return room.poll
+
+    def describe(self, room: Room, *, shows_all: bool) -> dict[str, Any]:
+        """Return a poll as its followers see it; only teachers see predictions while it is open."""
+        poll = room.poll
+        return {
+            "poll_id": poll.poll_id,
+            "lesson": poll.lesson,
+            "state": "ended" if room.is_over else poll.state,
+            "num_answers": len(poll.answers),
+            "num_runs": poll.num_runs,
+            "run_ids": poll.run_ids,
+            "trouble": room.trouble,
+            "results": poll.results() if shows_all or poll.state != "open" else None,
+        }
+
+    async def messages(self, room: Room, *, shows_all: bool) -> AsyncGenerator[bytes]:
+        """Yield the poll as Server-Sent Events: now, and whenever something is new, until it has ended."""
+        while True:
+            version, news = room.version, room.news
+            body = orjson.dumps(self.describe(room, shows_all=shows_all))
+            yield b"id: %d\ndata: %b\n\n" % (version, body)
+            if room.is_over:
+                return
+            while not news.is_set():
+                try:
+                    await asyncio.wait_for(news.wait(), SAY_SOMETHING_EVERY_S)
+                except TimeoutError:
+                    yield b": nothing new\n\n"
+            await asyncio.sleep(TELL_EVERY_S)
+
+    def people(self, room: Room) -> list[dict[str, Any]]:
+        """Return who predicted what, in the order in which they did.
+
+        Raises:
+            NotAllowedError: for everybody but teachers.
+        """
+        rights.require_teacher("see who predicted what")
+        if not self.has_login:
+            return []
+        return [
+            {"person": name, "answer": each.value, "answered_unix_s": each.answered_unix_s}
+            for name, each in room.poll.answers.items()
+        ]
+
+    def _counted(self, room: Room, token: str) -> str:
+        if not poll_module.TOKEN.fullmatch(token):
+            raise ValueError("token must be 32 hexadecimal digits: the page makes them")
+        now, newest = time.monotonic(), room.newest
+        while newest and now - newest[0] > WITHIN_S:
+            newest.popleft()
+        if len(newest) >= MOST_ANONYMOUS:
+            raise ValueError(
+                f"more than {MOST_ANONYMOUS} answers came within {WITHIN_S:g} seconds: try again"
+            )
+        newest.append(now)
+        return token
+
+    async def _begin_runs(self, room: Room) -> None:
+        room.poll.begin_runs()
+        room.trouble = ""
+        try:
+            await self._start_next(room)
+        except BaseException:
+            room.poll.take_back_runs()
+            raise
+        self._go_on(room)
+
+    async def _start_next(self, room: Room) -> None:
+        run_id = await self._start_run(room.poll.lesson, len(room.poll.run_ids))
+        room.poll.note_run(run_id)
+        self._store.shown_to_all.add(run_id)
+
+    def _go_on(self, room: Room) -> None:
+        """See to it that somebody starts the next run; also after the page was started again."""
+        if room.poll.state == "running" and room.poll.run_ids and room.running is None and not room.trouble:
+            room.running = asyncio.create_task(self._run_all(room))
+
+    async def _run_all(self, room: Room) -> None:
+        """Start each run when the one before it has ended: none disturbs another."""
+        name = room.poll.opened_by
+        teacher = Person(name=name, role="teacher") if self.has_login else current_user.EVERYBODY
+        try:
+            with current_user.asked_by(teacher):
+                while not await asyncio.to_thread(self._has_ended, room.poll.run_ids[-1]):
+                    await asyncio.sleep(LOOK_AT_RUN_EVERY_S)
+                if len(room.poll.run_ids) < room.poll.num_runs:
+                    await self._start_next(room)
+                else:
+                    room.poll.reveal()
+        except SAID as error:
+            room.trouble = str(error)
+        room.running = None
+        self._changed(room)
+        self._go_on(room)
+
+    def _has_ended(self, run_id: str) -> bool:
+        try:
+            return self._store.view(run_id).status().state not in events.LIVE_STATES
+        except (OSError, ValueError):
+            return True  # it was deleted
+
+    def _end(self, room: Room) -> None:
+        del self._rooms[room.poll.poll_id]
+        self._store.shown_to_all.difference_update(room.poll.run_ids)
+        room.is_over = True
+        if room.running is not None:
+            room.running.cancel()
+        room.tell()
+
+    def _changed(self, room: Room) -> None:
+        room.tell()
+        if room.saving is None or room.saving.done():
+            room.saving = asyncio.create_task(self._save(room))
+
+    async def _save(self, room: Room) -> None:
+        """Write a poll's file, half a second after its first change: thirty answers are one writing."""
+        path, version = self._folder / f"{room.poll.poll_id}.json", -1
+        while version != room.version:
+            await asyncio.sleep(SAVE_AFTER_S)
+            version = room.version
+            try:
+                if room.is_over:
+                    await asyncio.to_thread(path.unlink, missing_ok=True)
+                else:
+                    await asyncio.to_thread(self._write, path, poll_module.to_json(room.poll))
+            except (OSError, ValueError) as error:
+                print(f"The poll {room.poll.poll_id} could not be saved ({error}).", flush=True)
+
+    def _write(self, path: Path, content: dict[str, Any]) -> None:
+        private_files.make_folder(self._folder.parent)
+        private_files.make_folder(self._folder)
+        write_json_atomically(path, content, mode=0o600)
+
+    def _read_all(self) -> None:
+        found_rooms = []
+        for path in self._folder.glob("*.json") if self._folder.is_dir() else []:
+            try:
+                found = poll_module.of_json(read_json(path, must_be_ours=True))
+                if found.poll_id != path.stem:
+                    raise ValueError(f"it is the poll {found.poll_id!r}")
+            except (OSError, ValueError) as error:
+                print(f"The poll in {path.name} cannot be read: {error}.", flush=True)
+                continue
+            found_rooms.append(Room(found))
+            self._store.shown_to_all.update(found.run_ids)
+        found_rooms.sort(key=lambda room: room.poll.opened_unix_s)
+        self._rooms = {room.poll.poll_id: room for room in found_rooms}

@@ -1,0 +1,152 @@
+"""What was measured of a run, read from its events for a report, with their hash."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ddp_gui.events.analysis import insights
+from ddp_gui.events.analysis import pace as pace_of
+from ddp_gui.events.analysis import verdict as verdict_of
+from ddp_gui.events.analysis.pace import Pace
+from ddp_gui.events.analysis.verdict import Verdict
+from ddp_gui.events.run_view import RunView
+from ddp_gui.events.series import Series
+from trainers.contract import events
+from trainers.contract.rundir import RunDirectory
+from trainers.files.plain_files import open_plain
+
+PIECE_BYTES = 1024 * 1024
+MAX_WARNINGS = 12
+Numbers = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hashed:
+    """SHA-256 of a run's events, and of how many bytes; of a live run those that there were."""
+
+    sha256: str
+    num_bytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One run.
+
+    Attributes:
+        about: what is known of it beside its events (`gather`).
+        hashed: None: it has no events.
+        warnings: what stands out, and what it warned of itself.
+    """
+
+    about: Mapping[str, Any]
+    series: Series
+    pace: Pace | None
+    verdict: Verdict | None
+    warnings: tuple[str, ...]
+    hashed: Hashed | None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it went on when it was read."""
+        return self.about["state"] in events.LIVE_STATES
+
+    @property
+    def num_steps(self) -> int:
+        """The steps that it has trained."""
+        return int(self.series.last_step.get("step", 0))
+
+    @property
+    def last_loss(self) -> float | None:
+        """The training loss of its newest step."""
+        loss: float | None = self.series.last_step.get("loss")
+        return loss
+
+    @property
+    def global_batch(self) -> int | None:
+        """The samples of all ranks in one step."""
+        return _whole(self.series.plan.get("global_batch"))
+
+    @property
+    def mean_throughput(self) -> float | None:
+        """Samples per second of all ranks over all whole steps; None where too few were measured."""
+        if self.pace is None or self.global_batch is None:
+            return None
+        return self.global_batch / self.pace.mean_step_time_s
+
+    @property
+    def most_memory_bytes(self) -> int | None:
+        """What model and training took in the rank that took most; None where it was not measured."""
+        ranks = self.series.latest.get("ranks", {}).get("ranks", [])
+        pairs = [(rank.get("base_memory_bytes"), rank.get("peak_memory_bytes")) for rank in ranks]
+        return max(
+            (peak - base for base, peak in pairs if base is not None and peak is not None), default=None
+        )
+
+    @property
+    def devices(self) -> list[Mapping[str, Any]]:
+        """What each rank ran on, as its newest event says."""
+        return list(self.series.latest.get("devices", {}).get("devices", []))
+
+    def samples_at(self, steps: npt.ArrayLike) -> Numbers:
+        """Return the samples that all ranks had trained with after some steps; NaN where not known."""
+        steps = np.asarray(steps, np.float64)
+        batch, num_train = self.global_batch, _whole(self.series.plan.get("num_train"))
+        if batch is None or num_train is None:
+            return np.full(len(np.atleast_1d(steps)), np.nan)
+        a_epoch = -(-num_train // batch)
+        whole = np.floor(steps / a_epoch)
+        return np.atleast_1d(whole * num_train + np.minimum((steps - whole * a_epoch) * batch, num_train))
+
+
+def read(about: Mapping[str, Any]) -> Measured:
+    """Read a run's events from beginning to end.
+
+    Raises:
+        OSError: when they cannot be read.
+        ValueError: when they are no plain file, or the configuration cannot be read.
+    """
+    run = RunDirectory(Path(about["path"]))
+    view = RunView(run, None)
+    hashed = _hash(run.events)
+    view.catch_up()
+    series, state = view.series, about["state"]
+    found = insights.find(series, view.config, state)
+    return Measured(
+        about=about,
+        series=series,
+        pace=pace_of.of_run(series, is_over=state not in events.LIVE_STATES),
+        verdict=verdict_of.judge(series, state, found),
+        warnings=_warnings(series, [*insights.of_damage(view.num_missing_events), *found]),
+        hashed=hashed,
+    )
+
+
+def _hash(path: Path) -> Hashed | None:
+    """Return the hash of a file up to the end that it has now; None where there is none."""
+    digest, num_bytes = hashlib.sha256(), 0
+    try:
+        with open_plain(path) as file:
+            while piece := file.read(PIECE_BYTES):
+                digest.update(piece)
+                num_bytes += len(piece)
+    except FileNotFoundError:
+        return None
+    return Hashed(sha256=digest.hexdigest(), num_bytes=num_bytes)
+
+
+def _warnings(series: Series, found: list[insights.Insight]) -> tuple[str, ...]:
+    own = [str(mark["message"]) for mark in series.marks if mark["kind"] == "warning"]
+    return tuple(dict.fromkeys([*(each.message for each in found), *own]))[:MAX_WARNINGS]
+
+
+def _whole(value: object) -> int | None:
+    """Return a number of samples; a damaged file may hold anything."""
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return int(value) if is_number and isinstance(value, int) else None

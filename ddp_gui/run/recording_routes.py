@@ -1,0 +1,58 @@
+"""The routes of a run's recorded steps: which there are, one of them, and one as a trace to download."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import HTTPException
+from fastapi.responses import Response
+
+from ddp_gui.background.workers import SLOW, Router
+from ddp_gui.events import messages
+from ddp_gui.run import chrome_trace
+from ddp_gui.run.stream import view_or_404
+from ddp_gui.runs.runs import RunStore
+from trainers.contract import recordings
+
+
+def make_router(store: RunStore) -> Router:
+    """Return the routes below `/live/runs/…/recordings`."""
+    router = Router(prefix="/live/runs/{run_id}/recordings")
+
+    def read(run_id: str, step: int) -> dict[str, Any]:
+        try:
+            return recordings.read(view_or_404(store, run_id).run, step)
+        except FileNotFoundError as error:
+            detail = f"run {run_id} has no recording that begins with step {step}"
+            raise HTTPException(status_code=404, detail=detail) from error
+        except OSError as error:
+            raise HTTPException(status_code=404, detail="this recording cannot be read") from error
+        except ValueError as error:
+            raise HTTPException(status_code=422, detail=str(error)) from error
+
+    @router.get("")
+    def listed(run_id: str) -> dict[str, Any]:
+        found = recordings.list_recordings(view_or_404(store, run_id).run)
+        return {
+            "recordings": [
+                {"step": each.step, "size_bytes": each.size_bytes, "recorded_unix_s": each.recorded_unix_s}
+                for each in found
+            ]
+        }
+
+    @router.get("/{step}")
+    @SLOW.handler
+    def one(run_id: str, step: int) -> Response:
+        return Response(messages.encode(read(run_id, step)), media_type="application/json")
+
+    @router.get("/{step}/trace.json")
+    @SLOW.handler
+    def trace(run_id: str, step: int) -> Response:
+        content = messages.encode(chrome_trace.of(read(run_id, step), run_id))
+        headers = {
+            "Content-Disposition": f'attachment; filename="{run_id}-step-{step}.trace.json"',
+            "Cache-Control": "no-store",
+        }
+        return Response(content, media_type="application/json", headers=headers)
+
+    return router

@@ -1,0 +1,181 @@
+"""Polls asked for without a browser: who may do what with them, with logins and without."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from ddp_gui.auth.current_user import Person
+from ddp_gui.auth.login import Login
+from ddp_gui.learn.polls import rooms
+from ddp_gui.options import Options
+from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
+from ddp_gui.server import build_app, guarded
+from tests.unit import class_of
+from tests.unit.class_of import ANN, BOB, EVE, password_of
+from tests.unit.ddp_gui.learn.lessons import LESSON
+
+PREDICTED = {"prediction": 0, "isLocked": True}
+
+
+class Browser:
+    """Somebody's browser."""
+
+    def __init__(self, client: TestClient) -> None:
+        self.client = client
+
+    def ask(self, endpoint: str, *values: Any) -> Any:
+        """Call an endpoint; an error is returned as its words."""
+        answer = self.client.post(f"/gradio_api/run/{endpoint}", json={"data": values})
+        return answer.json()["data"][0] if answer.is_success else answer.json()["error"]
+
+    def get(self, path: str) -> Any:
+        answer = self.client.get(path)
+        return answer.json() if answer.is_success else answer.status_code
+
+
+@contextmanager
+def served(folder: Path, people: tuple[Person, ...] = (), **options: Any) -> Iterator[list[Browser]]:
+    """Build the whole app over a runs directory; yield a browser of each person, or two of nobody's."""
+    (folder / "lessons").mkdir(exist_ok=True)
+    (folder / "lessons" / "batch.md").write_text(LESSON)
+    made = Options(
+        host="127.0.0.1",
+        port=7860,
+        runs_dir=folder / "runs",
+        open_browser=False,
+        lessons=folder / "lessons",
+        keeps_standby=False,
+        auth_file=folder / "accounts.json" if people else None,
+        **options,
+    )
+    login = Login(class_of.make(folder / "accounts.json"), "session") if people else None
+    app = guarded(build_app(made, CatalogueSource(default_cache_file()), login), made, login)
+    browsers = []
+    with TestClient(app, base_url="http://localhost") as serving:
+        for person in people or (None, None):
+            client = TestClient(app, base_url="http://localhost")
+            client.portal = serving.portal  # one event loop for all, as in the server
+            if person is not None:
+                form = {"username": person.name, "password": password_of(person)}
+                assert client.post("/login", data=form).json() == {"success": True}
+            browsers.append(Browser(client))
+        yield browsers
+
+
+def test_answers_by_person_are_the_teachers_alone(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    with served(tmp_path, (EVE, ANN, BOB)) as (eve, ann, bob):
+        assert "only a teacher" in ann.ask("open_poll", "batch")
+        assert "there is no lesson 'nonsense'" in eve.ask("open_poll", "nonsense")
+        poll_id = eve.ask("open_poll", "batch")["poll_id"]
+        path = f"/live/polls/{poll_id}"
+        assert ann.ask("answer_poll", poll_id, 0, "")["num_answers"] == 1
+        # A token is for where nobody has a name: it makes nobody a second person.
+        assert "cannot be changed" in ann.ask("answer_poll", poll_id, 1, secrets.token_hex(16))
+        assert bob.get(f"{path}/people") == 403
+        assert [each["person"] for each in eve.get(f"{path}/people")["people"]] == ["ann"]
+        # Nor does he learn by the way what she has answered, or how it ends.
+        told = bob.get(path)
+        assert (told["num_answers"], told["results"], told["mine"]) == (1, None, None)
+        assert "ann" not in str(told) and not {"right", "because"} & told["question"].keys()
+        assert eve.get(path)["results"] == {"counts": [1, 0]}
+        assert ann.get(path)["mine"] == 0
+        assert bob.get("/live/polls")["may_open"] is False
+        for action in ("close", "start", "reopen", "end"):
+            assert "only a teacher" in bob.ask("change_poll", poll_id, action)
+        assert eve.ask("change_poll", poll_id, "close")["state"] == "closed"
+        assert "takes no more" in bob.ask("answer_poll", poll_id, 1, "")
+        assert bob.get(path)["results"] == {"counts": [1, 0]}, "once it is closed, by nobody in particular"
+        assert eve.ask("change_poll", poll_id, "end")["state"] == "closed"
+        assert bob.get(path) == 404 and eve.get("/live/polls")["polls"] == []
+
+
+def test_progress_is_each_persons_own_and_the_table_the_teachers(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    with served(tmp_path, (EVE, ANN, BOB)) as (eve, ann, bob):
+        assert ann.ask("keep_progress", "batch", PREDICTED)["isLocked"]
+        assert bob.get("/live/learn/progress") == {"progress": {}}
+        assert ann.get("/live/learn/progress")["progress"]["batch"]["prediction"] == 0
+        assert "there is no lesson '../ann'" in bob.ask("keep_progress", "../ann", PREDICTED)
+        assert "progress: runs is" in bob.ask("keep_progress", "batch", {"runs": ["../x"]})
+        assert bob.client.get("/live/learn/class.csv").status_code == 403
+        table = eve.client.get("/live/learn/class.csv")
+        assert table.headers["content-type"] == "text/csv; charset=utf-8"
+        assert "ann,batch,the first,no," in table.text
+
+
+def test_a_poll_is_there_when_the_page_was_started_again(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    with served(tmp_path, (EVE, ANN)) as (eve, ann):
+        poll_id = eve.ask("open_poll", "batch")["poll_id"]
+        assert ann.ask("answer_poll", poll_id, 1, "")["state"] == "open"
+        file = tmp_path / "runs" / ".class" / "polls" / f"{poll_id}.json"
+        deadline = time.monotonic() + 30
+        while not file.exists() or '"ann"' not in file.read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    with served(tmp_path, (EVE, ANN)) as (eve, ann):
+        assert ann.get(f"/live/polls/{poll_id}")["mine"] == 1
+        assert eve.ask("change_poll", poll_id, "close")["state"] == "closed"
+
+
+def test_without_logins_there_are_no_polls_unless_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    with served(tmp_path) as (teacher, phone):
+        assert "start the page with --polls" in teacher.ask("open_poll", "batch")
+        assert teacher.get("/live/polls") == {"may_open": False, "has_login": False, "polls": []}
+        assert "there is no poll" in phone.ask("answer_poll", "a2b3c4d5", 0, secrets.token_hex(16))
+        assert phone.get("/live/polls/a2b3c4d5") == 404
+        assert "kept in the browser" in phone.ask("keep_progress", "batch", PREDICTED)
+        assert teacher.client.get("/live/learn/class.csv").status_code == 404
+
+
+def test_anonymous_answers_are_limited_and_keep_nothing_of_anybody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rooms, "MOST_ANONYMOUS", 3)
+    (tmp_path / "runs").mkdir()
+    with served(tmp_path, has_anonymous_polls=True) as (teacher, phone):
+        poll_id = teacher.ask("open_poll", "batch")["poll_id"]
+        token = secrets.token_hex(16)
+        assert "token must be 32" in phone.ask("answer_poll", poll_id, 0, "ann")
+        assert phone.ask("answer_poll", poll_id, 0, token)["num_answers"] == 1
+        assert "cannot be changed" in phone.ask("answer_poll", poll_id, 1, token)
+        phone.ask("answer_poll", poll_id, 1, secrets.token_hex(16))
+        assert "3 answers came within 10 seconds" in phone.ask(
+            "answer_poll", poll_id, 1, secrets.token_hex(16)
+        )
+        assert teacher.get(f"/live/polls/{poll_id}/people") == {"people": []}
+        told = teacher.get(f"/live/polls/{poll_id}/qr")
+        assert told["address"] is None and "--insecure --polls" in told["problem"]
+        # Another site's page sends no answer for whoever opens it.
+        body = {"data": [poll_id, 1, secrets.token_hex(16)]}
+        for origin in ("http://evil.example", "null"):
+            refused = phone.client.post("/gradio_api/run/answer_poll", json=body, headers={"origin": origin})
+            assert refused.status_code == 403
+        deadline = time.monotonic() + 30
+        file = tmp_path / "runs" / ".class" / "polls" / f"{poll_id}.json"
+        while not file.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert "127.0.0.1" not in file.read_text() and "testclient" not in file.read_text()
+
+
+def test_a_code_leads_to_the_poll_by_the_address_that_others_use(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    options = {"has_anonymous_polls": True, "allowed_hosts": ("lab.example.org",), "is_insecure": True}
+    with served(tmp_path, **options) as (teacher, phone):
+        poll_id = teacher.ask("open_poll", "batch")["poll_id"]
+        told = teacher.get(f"/live/polls/{poll_id}/qr")
+        assert told["address"] == f"http://lab.example.org/poll?id={poll_id}"
+        assert len(told["rows"]) == len(told["rows"][0]) >= 21
+        page = phone.client.get(f"/poll?id={poll_id}").text
+        assert "ddp-poll" in page and "<nav" not in page

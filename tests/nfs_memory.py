@@ -1,0 +1,76 @@
+"""What a client of NFS remembers of files that another machine writes (nfs(5)), made up on any file system.
+
+`benchmarks.shared_folder` saw a real one do so. What was seen by a `stat` stays as it was until it is opened,
+a name that was not there stays away until its folder is opened, and here nothing of it is ever too old.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+class NfsMemory:
+    """The memory of this machine of a folder; other machines write to it `elsewhere`."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._folder = str(folder)
+        self._seen: dict[str, os.stat_result | None] = {}
+        self._thread = threading.local()
+        self._stat, self._open = os.stat, os.open
+        monkeypatch.setattr(os, "stat", self._remembered_stat)
+        monkeypatch.setattr(os, "open", self._open_and_remember)
+
+    @contextlib.contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """Be another machine for a while."""
+        self._thread.is_elsewhere = True
+        try:
+            yield
+        finally:
+            self._thread.is_elsewhere = False
+
+    def _is_remembered(self, path: Any) -> bool:
+        return (
+            not getattr(self._thread, "is_elsewhere", False)
+            and not isinstance(path, int)
+            and os.fspath(path).startswith(self._folder)
+        )
+
+    def _remembered_stat(self, path: Any, *arguments: Any, **options: Any) -> os.stat_result:
+        if not self._is_remembered(path):
+            return self._stat(path, *arguments, **options)
+        name = os.fspath(path)
+        self._refuse_what_was_not_there(name)
+        if self._seen.get(name) is None:
+            self._seen[name] = None
+            self._seen[name] = self._stat(path, *arguments, **options)
+        seen = self._seen[name]
+        assert seen is not None
+        return seen
+
+    def _open_and_remember(self, path: Any, flags: int, *arguments: Any, **options: Any) -> int:
+        if not self._is_remembered(path) or "dir_fd" in options:
+            return self._open(path, flags, *arguments, **options)
+        name = os.fspath(path)
+        if not flags & os.O_CREAT:
+            self._refuse_what_was_not_there(name)
+            self._seen[name] = None
+        descriptor = self._open(path, flags, *arguments, **options)
+        self._seen[name] = os.fstat(descriptor)
+        if flags & os.O_DIRECTORY:
+            for each in [each for each, seen in self._seen.items() if seen is None]:
+                if str(Path(each).parent) == name:
+                    del self._seen[each]
+        return descriptor
+
+    def _refuse_what_was_not_there(self, name: str) -> None:
+        for above in (Path(name), *Path(name).parents):
+            if self._seen.get(str(above), True) is None:
+                raise FileNotFoundError(2, "as it is remembered", name)

@@ -1,0 +1,235 @@
+"""A class predicts together: a teacher, two students, one run for all; and a poll that phones answer."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from ddp_gui.auth.current_user import Person
+from tests.ui.auth.test_class import enter
+from tests.ui.conftest import kill_runs
+from tests.ui.learn import lessons
+from tests.unit import class_of
+from tests.unit.class_of import ANN, BOB, EVE
+from tools import page_driver
+from tools.page_driver import Server
+
+WIDE = {"width": 1440, "height": 900}
+PROJECTOR = {"width": 1920, "height": 1080}
+PHONE = {"width": 390, "height": 844}
+
+
+@pytest.fixture(scope="module")
+def class_runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    runs_dir = tmp_path_factory.mktemp("polls") / "runs"
+    yield runs_dir
+    kill_runs(runs_dir)
+
+
+@pytest.fixture(scope="module")
+def school(class_runs: Path) -> Iterator[Server]:
+    """Serve the lessons to a class that logs in, in which everybody sees only their own runs."""
+    folder = lessons.write(class_runs.parent / "lessons")
+    accounts = class_of.make(class_runs.parent / "accounts.json").path
+    options = (page_driver.NO_STANDBY, "--lessons", str(folder), "--auth-file", str(accounts))
+    with page_driver.serve(class_runs, *options) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def open_hall(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Serve the lessons to whoever comes, with polls."""
+    runs_dir = tmp_path_factory.mktemp("hall") / "runs"
+    folder = lessons.write(runs_dir.parent / "lessons")
+    with page_driver.serve(runs_dir, page_driver.NO_STANDBY, "--lessons", str(folder), "--polls") as served:
+        yield served
+    kill_runs(runs_dir)
+
+
+class Visits:
+    """Browsers of several people."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self._contexts: list[BrowserContext] = []
+
+    def of(
+        self, server: Server, person: Person | None = None, viewport: dict[str, int] | None = None
+    ) -> Page:
+        context = self._browser.new_context(viewport=viewport or WIDE)  # type: ignore[arg-type]
+        context.add_init_script("localStorage.setItem('ddp:tour', '\"seen\"')")
+        context.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
+        self._contexts.append(context)
+        if person is not None:
+            enter(context.request, server.address, person)
+        return context.new_page()
+
+    def close(self) -> None:
+        for context in self._contexts:
+            context.close()
+
+
+@pytest.fixture
+def visits(browser: Browser) -> Iterator[Visits]:
+    made = Visits(browser)
+    yield made
+    made.close()
+
+
+def assert_usable(page: Page) -> None:
+    found = Axe().run(page).response["violations"]
+    assert [each["id"] for each in found] == [], page.url
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), page.url
+
+
+def predict(page: Page, choice: str) -> None:
+    region = page.get_by_role("region", name="1. Predict")
+    region.get_by_label(choice).check()
+    page.get_by_role("button", name="Lock my prediction").click()
+    expect(region).to_contain_text("Your prediction is locked.")
+
+
+def ask(page: Page, server: Server, endpoint: str, *values: object) -> str:
+    """Call an endpoint as whoever is logged in there; return the whole answer."""
+    address = f"{server.address}/gradio_api/run/{endpoint}"
+    return page.request.post(address, data={"data": list(values)}).text()
+
+
+def runs_shown(page: Page) -> list[str]:
+    links = page.locator(".ddp-lesson-runs").first.locator("a")
+    return [str(link.get_attribute("href")) for link in links.all()]
+
+
+def test_a_class_predicts_together_and_watches_one_run(
+    school: Server, visits: Visits, class_runs: Path
+) -> None:
+    eve, ann, bob = (visits.of(school, person) for person in (EVE, ANN, BOB))
+    assert "only a teacher" in ask(bob, school, "open_poll", "chosen")
+    assert '"everyone_sees":false' in ask(eve, school, "class_settings", {"everyone_sees": False})
+    ann.goto(f"{school.address}/learn")
+    eve.goto(f"{school.address}/learn?lesson=chosen")
+    eve.get_by_role("button", name="Open as a poll").click()
+    expect(eve.get_by_text("Open: predictions come in.")).to_be_visible()
+    poll_id = eve.url.rpartition("poll=")[2]
+    projector = visits.of(school, EVE, PROJECTOR)
+    projector.goto(f"{school.address}/learn?poll={poll_id}&projector=1")
+    ann.get_by_role("link", name="Join").click()
+    # By the address of the code: whoever is logged in comes to the lesson.
+    bob.goto(f"{school.address}/poll?id={poll_id}")
+    for page, choice in ((ann, "the first"), (bob, "neither")):
+        predict(page, choice)
+        expect(page.get_by_text("The runs are started once for everybody.")).to_be_visible()
+        expect(page.get_by_role("button", name="Start both runs")).to_be_hidden()
+    for page in (eve, projector):
+        expect(page.get_by_text("2 predictions", exact=True)).to_be_visible()
+        expect(page.locator(".ddp-poll-bars li")).to_have_text(
+            ["the firstwhat happened1 · 50%", "neitherwhat happened1 · 50%"]
+        )
+        expect(page.get_by_text("what happened").first).to_be_hidden()
+        assert_usable(page)
+    expect(projector.get_by_text("ann", exact=True)).to_have_count(0)
+    eve.get_by_text("Who predicted what").click()
+    expect(eve.get_by_role("row", name="ann")).to_contain_text("the first")
+    # Who is no teacher learns nothing of it, and changes nothing.
+    poll = f"{school.address}/live/polls/{poll_id}"
+    assert bob.request.get(f"{poll}/people").status == 403
+    assert bob.request.get(f"{school.address}/live/learn/class.csv").status == 403
+    told = bob.request.get(poll).json()
+    assert told["results"] is None and told["mine"] == 1 and "right" not in told["question"]
+    assert "ann" not in str(told)
+    for action in ("close", "start", "end"):
+        assert "only a teacher" in ask(bob, school, "change_poll", poll_id, action)
+    assert "cannot be changed" in ask(bob, school, "answer_poll", poll_id, 0, "")
+    eve.get_by_role("button", name="Close the poll").click()
+    assert "takes no more" in ask(eve, school, "answer_poll", poll_id, 0, "")
+    eve.get_by_role("button", name="Start the runs for everybody").click()
+    for page in (eve, ann, bob, projector):
+        rows = page.locator(".ddp-lesson-runs").first.locator(".ddp-lesson-run-row")
+        expect(rows).to_have_count(2)
+        for row in rows.all():
+            expect(row).to_contain_text("finished")
+    assert len(set(map(tuple, map(runs_shown, (eve, ann, bob, projector))))) == 1
+    assert len(list(class_runs.glob("*/config.json"))) == 2, "one of each for all"
+    expect(bob.get_by_text("You predicted what happened.")).to_be_visible()
+    expect(ann.get_by_text("Something else happened than you predicted.")).to_be_visible()
+    expect(projector.locator('[data-outcome="right"]')).to_contain_text("neitherwhat happened")
+    expect(projector.get_by_text("Both see the same.")).to_be_visible()
+    assert_usable(projector)
+    assert_usable(ann)
+    # On another device Bob's lesson is where he left it.
+    phone = visits.of(school, BOB, PHONE)
+    phone.goto(f"{school.address}/learn?lesson=chosen")
+    expect(phone.get_by_label("neither")).to_be_checked()
+    phone.get_by_role("region", name="5. Check").get_by_label("not so").check()
+    expect(phone.get_by_text("That is why.")).to_be_visible()
+    assert_usable(phone)
+    bob.reload()
+    expect(bob.get_by_text("That is why.")).to_be_visible()
+    table = eve.request.get(f"{school.address}/live/learn/class.csv")
+    rows = {row["person"]: row for row in csv.DictReader(io.StringIO(table.text()))}
+    assert rows.keys() == {"ann", "bob"}
+    assert (rows["ann"]["prediction"], rows["ann"]["prediction_is_right"]) == ("the first", "no")
+    assert (rows["bob"]["prediction"], rows["bob"]["answers"]) == ("neither", "1: not so")
+    assert (rows["bob"]["num_right"], rows["bob"]["in_poll"]) == ("0", poll_id)
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC", rows["bob"]["started_at"])
+    phone.get_by_role("button", name="Do it again", exact=True).click()
+    expect(phone.get_by_label("neither")).not_to_be_checked()
+    eve.get_by_role("button", name="End the poll").click()
+    expect(ann.get_by_text("The poll has ended.")).to_be_visible()
+    assert bob.request.get(poll).status == 404
+
+
+def test_phones_answer_without_names(open_hall: Server, visits: Visits) -> None:
+    teacher, phone = visits.of(open_hall), visits.of(open_hall, None, PHONE)
+    teacher.goto(f"{open_hall.address}/learn?lesson=drawn")
+    teacher.get_by_role("button", name="Open as a poll").click()
+    card = teacher.get_by_role("region", name="Predict with us")
+    expect(card).to_contain_text(
+        "phones cannot reach it. Start it so that they can: python app.py --host 0.0.0.0"
+    )
+    assert_usable(teacher)
+    poll_id = teacher.url.rpartition("poll=")[2]
+    phone.goto(f"{open_hall.address}/poll?id={poll_id}")
+    expect(phone.get_by_role("navigation")).to_have_count(0)
+    phone.get_by_role("slider").first.focus()
+    phone.keyboard.press("End")
+    assert_usable(phone)
+    phone.get_by_role("button", name="Lock my prediction").click()
+    expect(phone.get_by_text("Thank you.")).to_be_visible()
+    expect(teacher.get_by_text("1 prediction", exact=True)).to_be_visible()
+    expect(teacher.locator(".ddp-poll-curves polyline")).to_have_count(1)
+    expect(teacher.get_by_text("Who predicted what")).to_have_count(0)
+    phone.reload()
+    expect(phone.get_by_text("Your prediction is locked.")).to_be_visible()
+    kept = phone.evaluate(f"JSON.parse(localStorage.getItem('ddp:poll:{poll_id}'))")
+    assert "cannot be changed" in ask(phone, open_hall, "answer_poll", poll_id, [1.0] * 9, kept["token"])
+    assert "token must be" in ask(phone, open_hall, "answer_poll", poll_id, [1.0] * 9, "ann")
+    teacher.get_by_role("button", name="Close the poll").click()
+    expect(phone.get_by_text("The poll is closed.")).to_be_visible()
+
+
+def test_another_tab_goes_on_with_the_runs_that_one_has_started(open_hall: Server, visits: Visits) -> None:
+    """Without a login it is the browser that keeps it, as before."""
+    page = visits.of(open_hall)
+    page.goto(f"{open_hall.address}/learn?lesson=chosen")
+    other = page.context.new_page()
+    other.goto(f"{open_hall.address}/learn?lesson=chosen")
+    predict(page, "neither")
+    page.get_by_role("button", name="Start both runs").click()
+    expect(page.locator(".ddp-lesson-run-row").first).to_contain_text(re.compile("running|finished"))
+    # The other one learns of it, and starts nothing once more.
+    expect(other.get_by_label("neither")).to_be_checked()
+    expect(other.get_by_role("button", name="Start both runs")).to_be_hidden()
+    for each in (page, other):
+        for row in each.locator(".ddp-lesson-run-row").all()[:2]:
+            expect(row).to_contain_text("finished")
+    assert runs_shown(page) == runs_shown(other)
+    page.get_by_role("button", name="Do it again, delete its runs").click()
+    expect(other.get_by_role("button", name="Lock my prediction")).to_be_disabled()

@@ -1,0 +1,143 @@
+"""A poll's rules: who may answer when, once, and what of it is told."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from ddp_gui.learn.polls import poll as poll_module
+from ddp_gui.learn.polls.poll import ACTIONS, MAX_ANSWERS, Poll
+
+pytestmark = pytest.mark.unit
+
+CHOICE = {"kind": "choice", "question": ["Which?"], "choices": [["a"], ["b"], ["c"]], "right": 1}
+CURVE = {"kind": "curve", "question": ["How?"], "curve": "loss", "low": 0.0, "high": 4.0}
+
+
+def make(question: dict[str, Any] = CHOICE) -> Poll:
+    return Poll(
+        poll_id="k3m9x2ab",
+        lesson="batch",
+        title="Batch",
+        opened_by="eve",
+        opened_unix_s=1.0,
+        question=question,
+        num_runs=2,
+    )
+
+
+def test_a_poll_from_opening_to_what_came() -> None:
+    poll = make()
+    poll.answer("ann", 2, 10.0)
+    poll.answer("bob", 1, 11.0)
+    assert poll.results() == {"counts": [0, 1, 1]}
+    poll.close()
+    poll.reopen()
+    poll.answer("cai", 1, 12.0)
+    poll.close()
+    poll.begin_runs()
+    for run_id in ("run-1", "run-2"):
+        poll.note_run(run_id)
+    poll.reveal()
+    assert (poll.state, poll.run_ids, poll.results()) == (
+        "revealed",
+        ["run-1", "run-2"],
+        {"counts": [0, 2, 1]},
+    )
+
+
+@pytest.mark.parametrize("state", poll_module.STATES)
+@pytest.mark.parametrize("action", ACTIONS)
+def test_each_action_is_for_its_states(action: str, state: poll_module.State) -> None:
+    poll = make()
+    poll.state = state
+    if state in ACTIONS[action]:
+        poll.require(action)
+    else:
+        with pytest.raises(ValueError, match=f"the poll is {state}: {action} is for one that is"):
+            poll.require(action)
+
+
+def test_an_unknown_action_is_named() -> None:
+    with pytest.raises(ValueError, match="action is 'burn', but allowed is: close, reopen, start, end"):
+        make().require("burn")
+
+
+def test_one_answer_a_person_and_a_prediction_cannot_be_changed() -> None:
+    poll = make()
+    poll.answer("ann", 2, 10.0)
+    poll.answer("ann", 2, 20.0)  # the answer to the first was lost on its way
+    assert poll.answers["ann"].answered_unix_s == 10.0
+    with pytest.raises(ValueError, match="you have answered already"):
+        poll.answer("ann", 1, 21.0)
+    poll.close()
+    poll.answer("ann", 2, 22.0)
+    for person in ("ann", "bob"):
+        with pytest.raises(ValueError, match="takes no more predictions"):
+            poll.answer(person, 0, 23.0)
+    assert poll.results() == {"counts": [0, 0, 1]}
+
+
+def test_a_poll_takes_so_many_answers_and_no_more() -> None:
+    poll = make()
+    for number in range(MAX_ANSWERS):
+        poll.answer(str(number), 0, 1.0)
+    with pytest.raises(ValueError, match="which is the most"):
+        poll.answer("one more", 0, 1.0)
+
+
+@pytest.mark.parametrize("value", [-1, 3, True, None, "1", 1.0, [1], {}])
+def test_what_is_no_choice_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="allowed is: a whole number from 0 to 2"):
+        make().answer("ann", value, 1.0)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [1, [1.0] * 8, [1.0] * 10, [*[1.0] * 8, 4.01], [*[1.0] * 8, math.nan], [*[1.0] * 8, "1"], [True] * 9],
+)
+def test_what_is_no_curve_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match="answer must be 9 numbers from 0 to 4"):
+        make(CURVE).answer("ann", value, 1.0)
+
+
+def test_curves_are_told_in_an_order_that_names_nobody() -> None:
+    poll = make(CURVE)
+    poll.answer("ann", [3.0] * 9, 1.0)
+    poll.answer("bob", [1.23456789] * 9, 2.0)
+    assert poll.results() == {"curves": [[1.23457] * 9, [3.0] * 9]}
+
+
+def test_a_start_that_fails_leaves_the_poll_closed() -> None:
+    poll = make()
+    poll.close()
+    poll.begin_runs()
+    poll.take_back_runs()
+    poll.begin_runs()
+    assert poll.state == "running"
+
+
+def test_a_poll_is_what_its_file_says() -> None:
+    poll = make(CURVE)
+    poll.answer("ann", [3.0] * 9, 1.0)
+    poll.close()
+    poll.begin_runs()
+    poll.note_run("run-1")
+    assert poll_module.of_json(json.loads(json.dumps(poll_module.to_json(poll)))) == poll
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"state": "burnt"},
+        {"answers": {"ann": {"value": [9.0] * 9, "answered_unix_s": 1.0}}},
+        {"answers": 1},
+        {"x": 1},
+    ],
+)
+def test_a_file_that_is_no_poll_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - each says another thing
+        poll_module.of_json(poll_module.to_json(make(CURVE)) | changes)

@@ -1,0 +1,1 @@
+"""Tests of progress that is kept with accounts."""

@@ -1,0 +1,115 @@
+"""The files of progress: each person's own, bounded, and read so that one bad entry spoils nothing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from ddp_gui.auth.current_user import EVERYBODY, asked_by
+from ddp_gui.learn.library import Library
+from ddp_gui.learn.progress import progress_files
+from ddp_gui.learn.progress.class_table import as_csv
+from ddp_gui.learn.progress.progress_files import ProgressFiles
+from tests.unit.class_of import ANN, BOB
+from tests.unit.ddp_gui.learn.lessons import LESSON
+
+pytestmark = pytest.mark.unit
+
+LOCKED = {"prediction": 0, "isLocked": True}
+
+
+def test_each_has_their_own(tmp_path: Path) -> None:
+    files = ProgressFiles(tmp_path)
+    with asked_by(ANN):
+        files.keep("batch", LOCKED)
+    with asked_by(BOB):
+        assert files.of_current_user() == {}
+        files.keep("batch", {"prediction": 2})
+    with asked_by(ANN):
+        assert files.of_current_user()["batch"]["prediction"] == 0
+        assert ProgressFiles(tmp_path).of_current_user()["batch"]["isLocked"]
+    with asked_by(EVERYBODY):
+        assert files.of_current_user() == {}
+        with pytest.raises(ValueError, match="kept in the browser"):
+            files.keep("batch", LOCKED)
+    path = tmp_path / ".class" / "progress" / "ann.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_times_are_the_pages_and_those_of_the_first_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, now = ProgressFiles(tmp_path), iter([100.0, 200.0, 300.0, 400.0])
+    monkeypatch.setattr(progress_files.time, "time", lambda: next(now))
+    with asked_by(ANN):
+        files.keep("batch", LOCKED)
+        files.keep("batch", LOCKED | {"isStarted": True})
+        ((_, lessons),) = files.everybody()
+        assert lessons["batch"]["times"] == {"predicted_unix_s": 100.0, "started_unix_s": 200.0}
+        files.keep("batch", {"round": 1})
+        files.keep("batch", LOCKED | {"round": 1})
+    ((_, lessons),) = files.everybody()
+    assert lessons["batch"]["times"] == {"predicted_unix_s": 400.0}
+
+
+def test_they_stay_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_files, "MAX_LESSONS", 3)
+    files = ProgressFiles(tmp_path)
+    with asked_by(ANN):
+        for name in ("a", "b", "c", "a", "d"):
+            files.keep(name, LOCKED)
+        assert list(files.of_current_user()) == ["c", "a", "d"]
+
+
+def test_whoever_tells_too_often_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress_files, "MOST_CHANGES", 2)
+    files = ProgressFiles(tmp_path)
+    with asked_by(ANN):
+        for _ in range(2):
+            files.keep("batch", LOCKED)
+        with pytest.raises(ValueError, match="a change of your progress 2 times within 60 seconds"):
+            files.keep("batch", LOCKED)
+
+
+def test_what_somebody_has_damaged_is_left_out(tmp_path: Path) -> None:
+    files = ProgressFiles(tmp_path)
+    with asked_by(ANN):
+        files.keep("batch", LOCKED)
+        files.keep("seeds", LOCKED)
+        path = tmp_path / ".class" / "progress" / "ann.json"
+        content = json.loads(path.read_text())
+        content["lessons"]["batch"]["progress"]["runs"] = "all"
+        path.write_text(json.dumps(content))
+        assert list(files.of_current_user()) == ["seeds"]
+        path.write_text("[1, 2")
+        assert files.of_current_user() == {}
+        files.keep("seeds", LOCKED)
+
+
+def test_the_teachers_table_has_a_row_for_each_lesson_and_no_formula(tmp_path: Path) -> None:
+    folder = tmp_path / "lessons"
+    folder.mkdir()
+    (folder / "batch.md").write_text(LESSON)
+    files = ProgressFiles(tmp_path)
+    attempt = {"choice": "=cmd()", "runId": "run-1"}
+    with asked_by(ANN):
+        told = LOCKED | {
+            "isStarted": True,
+            "runs": ["run-1"],
+            "answers": {"0": 0},
+            "attempts": {"0": [attempt]},
+        }
+        files.keep("batch", told)
+        files.keep("gone", LOCKED | {"prediction": [-1.0] * 9, "poll": "k3m9x2ab"})
+    with asked_by(BOB):
+        files.keep("batch", {"prediction": 1})  # not locked: nothing to tell
+    rows = list(csv.DictReader(io.StringIO(as_csv(files.everybody(), Library([folder]).read()[0]).decode())))
+    assert [(row["person"], row["lesson"]) for row in rows] == [("ann", "batch"), ("ann", "gone")]
+    assert rows[0]["runs"] == "run-1" and rows[0]["num_answered"] == "1" and rows[0]["predicted_at"]
+    assert rows[1]["prediction"] == "'-1 -1 -1 -1 -1 -1 -1 -1 -1"
+    assert not any(str(cell).startswith(("=", "+", "-", "@")) for row in rows for cell in row.values())

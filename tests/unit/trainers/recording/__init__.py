@@ -1,0 +1,1 @@
+"""Tests of recorded steps: the arithmetic, the clocks, who notes what."""

@@ -1,0 +1,150 @@
+"""A recording from its command to its file, on one rank; what keeps it from being written ends nothing."""
+
+from __future__ import annotations
+
+import errno
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.unit.trainers.recording.test_observer import go_through
+from trainers import control
+from trainers.contract import recordings
+from trainers.contract.commands import Command
+from trainers.contract.config import Config
+from trainers.contract.rundir import RunDirectory
+from trainers.parallel.process_group import World
+from trainers.parallel.strategy import Strategy
+from trainers.recording import recorder
+from trainers.report.observer import NullObserver
+from trainers.report.reporter import NullReporter
+
+
+class Reporter(NullReporter):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.answers: list[tuple[bool, str]] = []
+
+    def event(self, kind: str, **fields: Any) -> None:
+        self.events.append({"kind": kind, **fields})
+
+    def warning(self, code: str, message: str, hint: str) -> None:
+        self.event("warning", code=code, message=message, hint=hint)
+
+    def answer(self, command: Command, *, step: int, accepted: bool, message: str) -> None:
+        self.answers.append((accepted, message))
+
+
+@pytest.fixture
+def job(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """Return a job of one rank that has done four steps."""
+    monkeypatch.setattr(recorder, "gather_json", lambda value, _group: [json.loads(json.dumps(value))])
+    world = World(rank=0, local_rank=0, world_size=1, node=0, device=torch.device("cpu"))
+    strategy = Strategy(Config(), world)
+    strategy.wrap(nn.Linear(2, 1))
+    return SimpleNamespace(
+        run=run,
+        world=world,
+        strategy=strategy,
+        reporter=Reporter(),
+        observer=NullObserver(),
+        progress=SimpleNamespace(step=4),
+        has_ended=lambda: False,
+    )
+
+
+def record(job: SimpleNamespace, num_steps: int) -> None:
+    control.obey(job, Command(name="record", num_steps=num_steps))
+
+
+def test_after_so_many_steps_there_is_a_file_and_the_usual_observer_is_back(job: SimpleNamespace) -> None:
+    usual = job.observer
+    record(job, 2)
+    assert job.observer is not usual
+    for step in (5, 6):
+        go_through(job.observer, step)
+    assert job.observer is usual
+    (event,) = job.reporter.events
+    assert (event["kind"], event["step"], event["num_steps"]) == ("recording", 5, 2)
+    assert event["path"] == "recordings/step_5.json"
+    written = recordings.read(job.run, 5)
+    assert [step["step"] for step in written["ranks"][0]["steps"]] == [5, 6]
+    assert written["ended_early"] is None and written["clock"]["error_s"] == 0.0
+    assert written["not_measured"] == ["There is one rank, so nothing is averaged."]
+    (listed,) = recordings.list_recordings(job.run)
+    assert (listed.step, listed.size_bytes) == (5, event["size_bytes"])
+
+
+def test_a_second_command_meanwhile_is_refused(job: SimpleNamespace) -> None:
+    record(job, 2)
+    record(job, 2)
+    assert [accepted for accepted, _ in job.reporter.answers] == [True, False]
+    for step in (5, 6):
+        go_through(job.observer, step)
+    assert len(job.reporter.events) == 1
+
+
+def test_what_ends_it_early_leaves_the_steps_it_has(job: SimpleNamespace) -> None:
+    record(job, 5)
+    go_through(job.observer, 5)
+    job.observer.end_recording("The run was paused.")
+    assert not job.observer.is_recording
+    written = recordings.read(job.run, 5)
+    assert (written["num_steps"], written["ended_early"]) == (1, "The run was paused.")
+
+
+def test_without_a_step_there_is_a_warning_and_no_file(job: SimpleNamespace) -> None:
+    record(job, 5)
+    job.observer.end_recording("The run was stopped.")
+    (event,) = job.reporter.events
+    assert (event["kind"], event["code"]) == ("warning", "no_recording")
+    assert "no step was done. The run was stopped." in event["message"]
+    assert recordings.list_recordings(job.run) == []
+
+
+def test_a_full_disk_is_a_warning_and_training_goes_on(
+    job: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(recorder, "write_json_atomically", full)
+    record(job, 1)
+    go_through(job.observer, 5)
+    (event,) = job.reporter.events
+    assert event["code"] == "no_recording" and "No space left" in event["message"]
+    assert not job.observer.is_recording
+    go_through(job.observer, 6)
+
+
+def test_a_folder_that_is_a_file_is_a_warning(job: SimpleNamespace) -> None:
+    job.run.recordings.write_text("in the way")
+    record(job, 1)
+    go_through(job.observer, 5)
+    assert [event.get("code") for event in job.reporter.events] == ["no_recording"]
+    assert job.run.recordings.read_text() == "in the way"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda raw: raw | {"version": 2},
+        lambda raw: raw | {"ranks": [{"rank": 0}]},
+        lambda raw: raw | {"buckets": "none"},
+        lambda raw: {key: value for key, value in raw.items() if key != "numbers"},
+        lambda raw: [raw],
+    ],
+)
+def test_a_damaged_file_is_refused_in_words(job: SimpleNamespace, damage: Any) -> None:
+    record(job, 1)
+    go_through(job.observer, 5)
+    path = recordings.path_of(job.run, 5)
+    path.write_text(json.dumps(damage(json.loads(path.read_text()))))
+    with pytest.raises(ValueError, match="the recording of step 5 is"):
+        recordings.read(job.run, 5)

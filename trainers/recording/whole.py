@@ -1,0 +1,121 @@
+"""Makes one recording of what all ranks noted: one clock, seconds from its beginning, the numbers of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from trainers.contract import recordings
+from trainers.parallel.process_group import World
+from trainers.parallel.strategy import Strategy
+from trainers.recording import arithmetic
+from trainers.recording.clocks import Skew
+
+_DIGITS = 7  # a tenth of a microsecond
+
+Notes = Mapping[str, Any]
+
+
+def of(
+    parts: Sequence[Notes],
+    skews: Mapping[int, Skew],
+    strategy: Strategy,
+    world: World,
+    *,
+    ended_early: str | None,
+) -> dict[str, Any]:
+    """Return the content of the file.
+
+    Args:
+        parts: what each rank noted, by rank.
+        skews: of the clock of each machine.
+        ended_early: why there are fewer steps than were asked for.
+
+    Raises:
+        ValueError: when no step was recorded.
+    """
+    if not parts[0]["steps"]:
+        raise ValueError(f"no step was done. {ended_early or ''}".rstrip())
+    origin_ns = min(part["steps"][0]["began"] - skews[part["node"]].ahead_ns for part in parts)
+    ranks = [_rank(part, _to_seconds(origin_ns + skews[part["node"]].ahead_ns)) for part in parts]
+    is_blocking = strategy.all_reduce == "shared_memory"
+    num_checked, contradiction_s = arithmetic.worst_contradiction_s(ranks)
+    return {
+        "version": recordings.VERSION,
+        "first_step": ranks[0]["steps"][0]["step"],
+        "num_steps": len(ranks[0]["steps"]),
+        "world_size": world.world_size,
+        "strategy": strategy.name,
+        "device": world.device.type,
+        "all_reduce": strategy.all_reduce,
+        "is_blocking": is_blocking,
+        "ended_early": ended_early,
+        "not_measured": _not_measured(parts, ranks, world),
+        "clock": {
+            "method": "one clock" if len(skews) == 1 else "pings",
+            "error_s": max(skew.error_ns for skew in skews.values()) / 1e9,
+            "num_checked": num_checked,
+            "worst_contradiction_s": round(contradiction_s, _DIGITS),
+        },
+        "buckets": [_bucket(bucket) for bucket in parts[0]["buckets"]],
+        "ranks": ranks,
+        "numbers": arithmetic.numbers_of(ranks, is_blocking=is_blocking),
+    }
+
+
+def _to_seconds(origin_ns: int) -> Callable[[int], float]:
+    return lambda moment_ns: round((moment_ns - origin_ns) / 1e9, _DIGITS)
+
+
+def _bucket(parameters: Iterable[tuple[str, int]]) -> dict[str, Any]:
+    named = [{"name": name, "bytes": size} for name, size in parameters]
+    return {"bytes": sum(each["bytes"] for each in named), "parameters": named}
+
+
+def _rank(part: Notes, when: Callable[[int], float]) -> dict[str, Any]:
+    return {
+        "rank": part["rank"],
+        "node": part["node"],
+        "host": part["host"],
+        "steps": [_step(step, when) for step in part["steps"]],
+    }
+
+
+def _step(step: Notes, when: Callable[[int], float]) -> dict[str, Any]:
+    return {
+        "step": step["step"],
+        "began_s": when(step["began"]),
+        "ended_s": when(step["ended"]),
+        "parts": [[name, when(began), when(ended)] for name, began, ended in step["parts"]],
+        "all_reduces": [
+            {
+                "bucket": each["bucket"],
+                "began_s": when(each["began"]),
+                "ended_s": when(each["ended"]),
+                "rounds": [[*map(when, moments), size] for *moments, size in each["rounds"]],
+            }
+            for each in step["all_reduces"]
+        ],
+        "collectives": [
+            {"name": name, "began_s": when(began), "ended_s": when(ended), "bytes": size}
+            for name, began, ended, size in step["collectives"]
+        ],
+    }
+
+
+def _not_measured(parts: Sequence[Notes], ranks: Sequence[Notes], world: World) -> list[str]:
+    """Say what these lanes do not show."""
+    said = [f"Rank {part['rank']}: {part['problem']}." for part in parts if part["problem"] is not None]
+    steps = [step for rank in ranks for step in rank["steps"]]
+    if world.world_size == 1:
+        said.append("There is one rank, so nothing is averaged.")
+    elif not any(step["all_reduces"] for step in steps):
+        said.append(
+            "Which collective carries which gradients is not measured with this strategy: they are drawn by "
+            "their names."
+        )
+    if any(name == "both" for step in steps for name, *_ in step["parts"]):
+        said.append("Forward and backward are interleaved here, and are not told apart.")
+    if world.device.type == "cuda":
+        said.append("What the GPU does within a part, kernel by kernel, is not drawn.")
+    return said
