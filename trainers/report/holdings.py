@@ -13,8 +13,8 @@ from torch import Tensor, nn
 class Holdings:
     """Counts what one rank has of weights, gradients and optimizer state; each at its moment in a step.
 
-    Of a shard this rank's part counts. Activations, buffers of collectives and the libraries' own memory are not
-    in these numbers.
+    Of a shard this rank's part counts. Activations, buffers of collectives and the memory of libraries are not
+    counted.
 
     Attributes:
         parameter_bytes: the weights at the end of the first forward pass, with what is still gathered.
