@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.lessons.effects import EFFECTS, Outcome
 from benchmarks.machine import Conditions
-from ddp_gui.learn.lesson import Lesson
+from ddp_gui.learn.lesson import Lesson, LessonRun
 from ddp_gui.learn.library import Library
 from ddp_gui.server import LESSONS
 from tools import page_driver
@@ -68,7 +68,7 @@ def measure(lesson: Lesson, address: str, runs_dir: Path, num_seeds: int) -> dic
     for seed in range(num_seeds):
         outcomes, took_s = [], 0.0
         for run in lesson.runs:
-            outcome, run_s = one_run(address, runs_dir, {**run.config, "seed": seed})
+            outcome, run_s = one_run(address, runs_dir, run, seed)
             outcomes.append(outcome)
             took_s += run_s
         shown.append(shows(outcomes))
@@ -76,31 +76,33 @@ def measure(lesson: Lesson, address: str, runs_dir: Path, num_seeds: int) -> dic
     return {"effect": words, "num_shown": sum(shown), "shown": shown, "seconds": seconds}
 
 
-def one_run(address: str, runs_dir: Path, config: dict[str, Any]) -> tuple[Outcome, float]:
+def one_run(address: str, runs_dir: Path, run: LessonRun, seed: int) -> tuple[Outcome, float]:
     """Start a run as the page does; return how it ended, and the seconds from the click until it is read."""
     began = time.monotonic()
-    run_id = _start(address, config)
-    while (
-        state := _read(f"{address}/live/runs/{run_id}/poll?since=-1")["head"]["state"]
-    ) in events.LIVE_STATES:
+    run_id = str(_call(address, "start_run", {**run.config, "seed": seed}, False)["run_id"])
+    commands = list(run.commands)
+    while (head := _head(address, run_id))["state"] in events.LIVE_STATES:
         if time.monotonic() - began > LONGEST_S:
-            raise TimeoutError(f"{run_id} is {state} after {LONGEST_S:.0f} s")
+            raise TimeoutError(f"{run_id} is {head['state']} after {LONGEST_S:.0f} s")
+        if commands and head["state"] == "running" and head["step"] >= commands[0].at_step:
+            command = commands.pop(0)
+            _call(address, command.endpoint, run_id, *command.values)
         time.sleep(READ_EVERY_S)
     took_s = time.monotonic() - began
-    return Outcome.of(RunDirectory(runs_dir / run_id), state), took_s
+    return Outcome.of(RunDirectory(runs_dir / run_id), head["state"]), took_s
 
 
-def _start(address: str, config: dict[str, Any]) -> str:
-    body = json.dumps({"data": [config, False]}).encode()
+def _head(address: str, run_id: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{address}/live/runs/{run_id}/poll?since=-1") as response:
+        return dict(json.load(response)["head"])
+
+
+def _call(address: str, endpoint: str, *values: Any) -> dict[str, Any]:
+    body = json.dumps({"data": values}).encode()
     headers = {"Content-Type": "application/json"}
-    request = urllib.request.Request(f"{address}/gradio_api/run/start_run", body, headers)
+    request = urllib.request.Request(f"{address}/gradio_api/run/{endpoint}", body, headers)
     with urllib.request.urlopen(request) as response:
-        return str(json.load(response)["data"][0]["run_id"])
-
-
-def _read(url: str) -> Any:
-    with urllib.request.urlopen(url) as response:
-        return json.load(response)
+        return dict(json.load(response)["data"][0])
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from typing import Any
 from trainers.contract.rundir import RunDirectory
 
 END_LOSSES = 20
+# Of the rank that a lesson slows down, in each step.
+SLEEP_S = 0.040
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,8 +134,29 @@ def hangs_and_is_found(runs: Sequence[Outcome]) -> bool:
     return right.state == "finished" and wrong.state == "failed" and is_named and wrong.took_s < 30
 
 
+def both_ranks_are_recorded(runs: Sequence[Outcome]) -> bool:
+    """The steps that the lesson asks for are recorded while it trains."""
+    (run,) = runs
+    return [each["num_steps"] for each in run.of_kind("recording")] == [3]
+
+
+def all_wait_for_the_slow_one(runs: Sequence[Outcome]) -> bool:
+    """Rank 0's steps take as much longer as rank 1 sleeps, and the losses are the same."""
+    fast, slowed = runs
+    asked = [each["step"] for each in slowed.of_kind("command") if each["accepted"]]
+    if not asked:
+        return False
+    usual_s, slow_s = (
+        statistics.median(step["step_time_s"] for step in run.of_kind("step") if step["step"] > asked[0])
+        for run in runs
+    )
+    return slow_s - usual_s > 0.8 * SLEEP_S and fast.losses == slowed.losses
+
+
 # By the lesson's name: the statement in words, and whether some runs bear it out.
 EFFECTS: dict[str, tuple[str, Callable[[Sequence[Outcome]], bool]]] = {
+    "what-a-rank-is": ("three steps of both ranks are recorded", both_ranks_are_recorded),
+    "the-slowest-decides": ("rank 0’s steps take over 32 ms longer; the same losses", all_wait_for_the_slow_one),
     "who-sees-what": ("without a sampler the losses are those of one rank", second_rank_adds_nothing),
     "same-replicas": ("averaged: same hashes; not averaged: the distance grows", replicas_drift),
     "global-batch": ("two ranks: a loss over 1.2 times as high; accumulated: the same", two_ranks_are_behind),

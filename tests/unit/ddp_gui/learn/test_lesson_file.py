@@ -63,7 +63,8 @@ def test_pictures_of_each_kind_are_read() -> None:
 
 
 def test_a_lesson_sends_commands_to_a_run() -> None:
-    slow = 'max_steps = 40 }\n\n[[runs.commands]]\nname = "slow_rank"\nat_step = 5\nrank = 1\ndelay_ms = 20\n\n[prediction]'
+    slow = '[[runs.commands]]\nname = "slow_rank"\nat_step = 5\nrank = 1\ndelay_ms = 20\n'
+    slow = f"max_steps = 40 }}\n\n{slow}\n[prediction]"
     text = changed("max_steps = 40 }\n\n[prediction]", slow)
     (command,) = lesson_file.parse("slow", text).runs[1].commands
     assert (command.at_step, command.endpoint, command.values) == (5, "slow_rank", (1, 20))
