@@ -156,7 +156,7 @@ def all_wait_for_the_slow_one(runs: Sequence[Outcome]) -> bool:
 # By the lesson's name: the statement in words, and whether some runs bear it out.
 EFFECTS: dict[str, tuple[str, Callable[[Sequence[Outcome]], bool]]] = {
     "what-a-rank-is": ("three steps of both ranks are recorded", both_ranks_are_recorded),
-    "the-slowest-decides": ("rank 0’s steps take over 32 ms longer; the same losses", all_wait_for_the_slow_one),
+    "the-slowest-decides": ("rank 0’s steps: over 32 ms longer; the same losses", all_wait_for_the_slow_one),
     "who-sees-what": ("without a sampler the losses are those of one rank", second_rank_adds_nothing),
     "same-replicas": ("averaged: same hashes; not averaged: the distance grows", replicas_drift),
     "global-batch": ("two ranks: a loss over 1.2 times as high; accumulated: the same", two_ranks_are_behind),

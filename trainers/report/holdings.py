@@ -13,7 +13,7 @@ from torch import Tensor, nn
 class Holdings:
     """Counts what one rank has of weights, gradients and optimizer state; each at its moment in a step.
 
-    Of a shard this rank's part counts. Activations, buffers of collectives and the memory of libraries are not
+    Of a shard this rank's part counts. Activations, buffers of collectives and memory of libraries are not
     counted.
 
     Attributes:
