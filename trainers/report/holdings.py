@@ -50,5 +50,5 @@ def _num_bytes(tensors: Iterable[Tensor]) -> int:
 
 def _local(tensor: Tensor) -> Tensor:
     """Return this rank's part of a sharded tensor; any other is its own."""
-    local: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # type: ignore[operator]
+    local: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return local
