@@ -35,16 +35,32 @@ ENDS = ("finished", "failed")
 
 
 @dataclass(frozen=True, kw_only=True)
+class SentCommand:
+    """A command that the lesson sends to a run: an endpoint, and its values behind the run's id.
+
+    Attributes:
+        at_step: as soon as the page sees the run at this step, or behind it.
+    """
+
+    at_step: int
+    name: str
+    endpoint: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class LessonRun:
     """One run: what it is called in the lesson, and its configuration; missing fields have their defaults.
 
     Attributes:
         expect: how it is meant to end; one that is to fail shows a hang or an error.
+        commands: what the lesson does to it while it trains; also to the attempts that are made from it.
     """
 
     name: str
     config: Mapping[str, Any]
     expect: str = "finished"
+    commands: tuple[SentCommand, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,9 +27,11 @@ from ddp_gui.learn.lesson import (
     Mark,
     Picture,
     Question,
+    SentCommand,
 )
 from ddp_gui.learn.markdown import MarkdownError, Tree
 from trainers.contract import config as config_module
+from trainers.contract.commands import COMMANDS
 from trainers.contract.config import Config, ConfigError
 
 MAX_BYTES = 200_000
@@ -38,6 +40,7 @@ MAX_RUNS = 6
 MAX_HANG_S = 10.0
 MAX_MINUTES = 240
 MAX_SMOOTHING = 10_000
+MAX_STEP = 1_000_000
 PARTS = ("Before", "See", "Explain")
 _FENCE = "+++"
 _NUMBER = re.compile(r"^\d+[-_ ]*")
@@ -130,7 +133,10 @@ def _blocks(lines: list[str], num_before: int) -> Tree:
 
 def _run(table: Table) -> LessonRun:
     made = LessonRun(
-        name=table.text("name"), config=table.mapping("config"), expect=table.one_of("expect", ENDS)
+        name=table.text("name"),
+        config=table.mapping("config"),
+        expect=table.one_of("expect", ENDS),
+        commands=tuple(map(_command, table.tables("commands"))),
     )
     table.require_nothing_else()
     config = _checked_config(made.config, table, "config")
@@ -138,6 +144,22 @@ def _run(table: Table) -> LessonRun:
         words = f"a run that is to fail must have on_hang end, and a hang_timeout_s of at most {MAX_HANG_S:g}"
         table.refuse("config", words)
     return made
+
+
+def _command(table: Table) -> SentCommand:
+    name = table.one_of("name", [name for name, command in COMMANDS.items() if command.endpoint])
+    command = COMMANDS[name]
+    assert command.endpoint is not None
+    values = []
+    for argument in command.arguments:
+        given = table.take(argument.name)
+        try:
+            values.append(argument.checked(argument.default if given is None else given))
+        except ValueError as error:
+            table.refuse(argument.name, str(error))
+    at_step = table.whole("at_step", 1, MAX_STEP)
+    table.require_nothing_else()
+    return SentCommand(at_step=at_step, name=name, endpoint=command.endpoint.name, values=tuple(values))
 
 
 def _prediction(table: Table, num_runs: int) -> Choice | DrawnCurve:

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 class Holdings:
     """Counts what one rank has of weights, gradients and optimizer state; each at its moment in a step.
 
-    Of a shard this rank's part counts. Activations, buffers of collectives and the libraries' own memory are not
-    in these numbers.
+    Of a shard this rank's part counts. Activations, buffers of collectives and memory of libraries are not
+    counted.
 
     Attributes:
         parameter_bytes: the weights at the end of the first forward pass, with what is still gathered.
@@ -50,5 +50,5 @@ def _num_bytes(tensors: Iterable[Tensor]) -> int:
 
 def _local(tensor: Tensor) -> Tensor:
     """Return this rank's part of a sharded tensor; any other is its own."""
-    local: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # type: ignore[operator]
+    local: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
     return local

@@ -37,7 +37,7 @@ export class LessonView {
     this.lesson = lesson;
     this.progress = progressOf(lesson.name);
     this.runs = lesson.runs.map(
-      ({ name, expect }, index) => new LessonRun(name, index, this.progress.runs[index] ?? null, expect),
+      (about, index) => new LessonRun(about.name, index, this.progress.runs[index] ?? null, about),
     );
     /** @type {Map<number, LessonRun[]>} by question */
     this.attempts = new Map();
@@ -148,7 +148,8 @@ export class LessonView {
   }
 
   addAttempt(number, choice, runId) {
-    const run = new LessonRun(choice, this.allRuns.length, runId);
+    const { commands } = this.lesson.runs[this.lesson.questions[number].attempt.run];
+    const run = new LessonRun(choice, this.allRuns.length, runId, { commands });
     this.attempts.set(number, [...(this.attempts.get(number) ?? []), run]);
     this.questions[number]?.runs.append(run.element);
   }

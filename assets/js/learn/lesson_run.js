@@ -4,7 +4,7 @@ import { Traces } from "../charts/traces.js";
 import { lineSample } from "../charts/line_sample.js";
 import { el, setText, show } from "../shared/dom.js";
 import { count, LIVE_STATES } from "../shared/format.js";
-import { address, fetchJson, runAddress, runPage } from "../shared/net.js";
+import { address, callEndpoint, fetchJson, runAddress, runPage } from "../shared/net.js";
 import { StatePill } from "../shared/state_pill.js";
 
 export class LessonRun {
@@ -12,11 +12,12 @@ export class LessonRun {
    * @param {string} name in the lesson
    * @param {number} index of its line in the charts
    * @param {string | null} runId null until it was started
-   * @param {string} expect how it is meant to end
+   * @param {{ expect?: string, commands?: any[] }} about how it is meant to end, and what is done to it meanwhile
    */
-  constructor(name, index, runId, expect = "finished") {
+  constructor(name, index, runId, { expect = "finished", commands = [] } = {}) {
     this.name = name;
     this.expect = expect;
+    this.commands = commands;
     this.index = index;
     this.runId = runId;
     this.traces = new Traces();
@@ -81,6 +82,7 @@ export class LessonRun {
       this.ranks = payload.ranks ?? this.ranks;
       this.history = payload.rank_history ?? this.history;
       this.payload = payload;
+      await this.command(payload);
       if (payload.head.state === "queued") {
         const { words } = await fetchJson(address(`live/queue/run?id=${encodeURIComponent(this.runId)}`));
         this.placeWords = words;
@@ -90,6 +92,14 @@ export class LessonRun {
       this.isGone = true;
     }
     this.update();
+  }
+
+  /** Sends what the lesson does to the run: the next command that the run has not heard yet, when it is far enough. */
+  async command({ head, marks }) {
+    const next = this.commands[marks.filter(({ kind }) => kind === "command").length];
+    if (!next || next === this.sent || head.state !== "running" || head.step < next.at_step) return;
+    this.sent = next;
+    await callEndpoint(next.endpoint, this.runId, ...next.values);
   }
 
   update() {

@@ -45,6 +45,19 @@ marks = [{ x = 40, words = "half way" }]
 caption = "Measured."
 numbers = ["num_steps", "global_batch", "samples", "loss", "validation", "took", "memory"]
 
+[[pictures]]
+caption = "What each rank holds."
+bars = "memory"
+
+[[pictures]]
+caption = "What it cost."
+waterfall = 1
+
+[[pictures]]
+caption = "Are the replicas the same?"
+instrument = "fingerprints"
+run = 0
+
 [[questions]]
 question = "Why?"
 choices = ["so", "not so"]
@@ -73,6 +86,15 @@ Because of `loss.backward()`.
 """
 
 
+HANGS = """
+[[runs]]
+name = "second"
+expect = "failed"
+config = { model = "mlp", dataset = "digits", nproc_per_node = 2, device = "cpu", mistake = "uneven_batches", hang_timeout_s = 2.0, num_epochs = 1 }
+"""  # noqa: E501
+SECOND = LESSON[LESSON.index('[[runs]]\nname = "second"') : LESSON.index("\nPREDICTION")]
+
+
 def write(folder: Path) -> Path:
     """Write the lessons into a folder, and return it."""
     folder.mkdir()
@@ -82,5 +104,9 @@ def write(folder: Path) -> Path:
     (folder / "90-chosen.md").write_text(chosen.replace("TITLE", "To choose"))
     (folder / "91-drawn.md").write_text(drawn.replace("TITLE", "To draw").replace("RANKS", "1"))
     (folder / "92-large.md").write_text(drawn.replace("TITLE", "Too large").replace("RANKS", "900"))
+    hanging = chosen.replace(SECOND, HANGS.lstrip()).replace("TITLE", "To hang")
+    (folder / "94-hanging.md").write_text(
+        hanging.replace("seed 1", "not hanging").replace("seed = 1", 'mistake = "none"')
+    )
     (folder / "93-broken.md").write_text(chosen.replace("minutes = 1", "minutes = 0"))
     return folder

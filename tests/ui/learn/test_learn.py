@@ -86,6 +86,17 @@ def test_a_lesson_from_the_prediction_to_the_last_question(
     table = part(page, "2. Run").get_by_role("table")
     expect(table.get_by_role("row", name="Global batch")).to_contain_text("12864")
     expect(table).not_to_contain_text("–")
+    bars = (
+        part(page, "2. Run").locator(".ddp-lesson-picture", has_text="What each rank holds").locator("table")
+    )
+    # Of each weight four numbers on each rank: DDP divides nothing.
+    held = bars.get_by_role("row", name=re.compile("^rank")).all_inner_texts()
+    assert len(held) == 3 and len({row.split(maxsplit=2)[2] for row in held}) == 1, held
+    cost = part(page, "2. Run").locator(".ddp-lesson-picture", has_text="What it cost.")
+    expect(cost).to_contain_text(re.compile("what came|Too few steps were sampled"))
+    replicas = part(page, "2. Run").locator(".ddp-lesson-instruments")
+    expect(replicas.get_by_role("heading", name="first")).to_be_visible()
+    expect(replicas).to_contain_text("identical")
     expect(part(page, "4. Explain")).to_contain_text("Because of loss.backward().")
     check = part(page, "5. Check")
     check.get_by_label("not so").check()
@@ -157,15 +168,34 @@ def test_a_curve_is_drawn_by_pointer_by_keys_and_as_numbers(server: Server, watc
     assert watched.complaints == []
 
 
-def test_what_cannot_be_run_here_is_said_before_the_prediction(server: Server, watched: Watched) -> None:
+def test_what_cannot_be_run_here_is_said_before_the_prediction_and_runs_on_fewer_ranks(
+    server: Server, watched: Watched
+) -> None:
     page = watched.page
     page.goto(f"{server.address}/learn?lesson=large")
-    expect(part(page, "1. Predict")).to_contain_text("This lesson cannot be run on this machine now:")
+    expect(part(page, "1. Predict")).to_contain_text(
+        "This lesson cannot be run as it is on this machine now:"
+    )
     expect(part(page, "1. Predict")).to_contain_text("first: nproc_per_node is 900")
+    expect(part(page, "1. Predict")).to_contain_text("Here it runs on at most")
     page.get_by_role("slider").first.focus()
     page.keyboard.press("ArrowUp")
     page.get_by_role("button", name="Lock my prediction").click()
-    expect(page.get_by_role("button", name="Start both runs")).to_be_disabled()
+    expect(page.get_by_role("button", name="Start both runs")).to_be_enabled()
+    assert watched.complaints == []
+
+
+def test_a_twin_that_hangs_ends_by_itself_and_the_lesson_goes_on(server: Server, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{server.address}/learn?lesson=hanging")
+    page.get_by_label("neither").check()
+    page.get_by_role("button", name="Lock my prediction").click()
+    page.get_by_role("button", name="Start both runs").click()
+    first, second = runs_of(page, "2. Run").all()
+    expect(first).to_contain_text("finished")
+    expect(second).to_contain_text(re.compile("It failed, as it was meant to\\. .*rank"))
+    expect(part(page, "1. Predict")).to_contain_text("You predicted what happened.")
+    expect(page.get_by_role("button", name="Run again")).to_be_hidden()
     assert watched.complaints == []
 
 

@@ -14,7 +14,8 @@ export class PollRuns {
    */
   constructor(lesson, question, onChart) {
     this.onChart = onChart;
-    this.runs = lesson.runs.map(({ name }, index) => new LessonRun(name, index, null));
+    // Nobody who only watches sends a command to the run.
+    this.runs = lesson.runs.map(({ name, expect }, index) => new LessonRun(name, index, null, { expect }));
     this.pictures = lesson.pictures
       .filter(({ curve, numbers }) => curve || numbers?.length > 0)
       .map((about) => (about.curve ? new HeapPicture(about, question, onChart) : new NumberPicture(about)));

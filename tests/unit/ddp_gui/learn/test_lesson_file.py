@@ -62,6 +62,17 @@ def test_pictures_of_each_kind_are_read() -> None:
     assert (bars.bars, waterfall.waterfall, instrument.instrument, instrument.run) == ("wait", 1, "some", 1)
 
 
+def test_a_lesson_sends_commands_to_a_run() -> None:
+    slow = '[[runs.commands]]\nname = "slow_rank"\nat_step = 5\nrank = 1\ndelay_ms = 20\n'
+    slow = f"max_steps = 40 }}\n\n{slow}\n[prediction]"
+    text = changed("max_steps = 40 }\n\n[prediction]", slow)
+    (command,) = lesson_file.parse("slow", text).runs[1].commands
+    assert (command.at_step, command.endpoint, command.values) == (5, "slow_rank", (1, 20))
+    with pytest.raises(LessonError, match="delay_ms: delay_ms is 2000, but allowed is") as refused:
+        lesson_file.parse("slow", text.replace("delay_ms = 20", "delay_ms = 2000"))
+    assert refused.value.line == line_of("delay_ms", text)
+
+
 def test_a_run_may_be_meant_to_fail() -> None:
     hangs = 'name = "two ranks"\nexpect = "failed"'
     text = changed('name = "two ranks"', hangs).replace(

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from ddp_gui.learn.lesson import Lesson
 from ddp_gui.learn.library import Library
 from ddp_gui.server import LESSONS
 from tests.unit.ddp_gui.learn.lessons import LESSON, changed
+from trainers.contract import config
 
 pytestmark = pytest.mark.unit
 
@@ -46,7 +48,30 @@ def test_of_two_lessons_of_one_name_the_teachers_counts(tmp_path: Path) -> None:
 
 def test_our_own_lessons_are_whole_and_ask_for_one_more_run() -> None:
     found, broken = Library([LESSONS]).read()
-    assert broken == [] and found
+    assert broken == [] and len(found) == 12
     for lesson in found:
         assert len(lesson.questions) == 2, lesson.name
         assert sum(question.attempt is not None for question in lesson.questions) == 1, lesson.name
+
+
+@pytest.mark.parametrize("lesson", Library([LESSONS]).read()[0], ids=lambda lesson: lesson.name)
+def test_our_own_lessons_run_on_two_cpu_ranks(lesson: Lesson) -> None:
+    attempts = [question.attempt for question in lesson.questions if question.attempt is not None]
+    changes = [(attempt.run, each) for attempt in attempts for each in attempt.choices.values()]
+    raw = [run.config for run in lesson.runs] + [{**lesson.runs[run].config, **each} for run, each in changes]
+    configs = [config.parse(each) for each in raw]
+    for made in configs:
+        assert made.world_size <= 2 and made.device == "cpu", made
+        # A learner waits for it: neither an evaluation in between, nor a hang of the default length.
+        is_to_hang = made.mistake in ("rank0_validates_alone", "rank0_saves_alone", "uneven_batches")
+        assert not is_to_hang or made.hang_timeout_s <= 5, made
+    names = {run.expect for run in lesson.runs}
+    assert names == {"finished"} or any(made.mistake != "none" for made in configs)
+
+
+def test_the_instruments_of_our_lessons_are_there() -> None:
+    folder = LESSONS.parent / "js" / "run" / "closer"
+    there = "".join(path.read_text(encoding="utf-8") for path in folder.glob("*.js"))
+    for lesson in Library([LESSONS]).read()[0]:
+        for picture in lesson.pictures:
+            assert not picture.instrument or f'name = "{picture.instrument}"' in there, picture.instrument

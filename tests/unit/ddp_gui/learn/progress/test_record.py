@@ -49,7 +49,7 @@ def test_what_was_begun_anew_is_not_taken_back_by_a_page_that_does_not_know() ->
     [
         {"round": -1}, {"round": 1.5}, {"round": True}, {"poll": "../../x"}, {"poll": 3}, {"prediction": "a"},
         {"prediction": 6}, {"prediction": [1.0] * 8}, {"prediction": [float("nan")] * 9}, {"isLocked": 1},
-        {"isLocked": True}, {"runs": ["run"] * 5}, {"runs": ["../run"]}, {"runs": "run"},
+        {"isLocked": True}, {"runs": ["run"] * 7}, {"runs": ["../run"]}, {"runs": "run"},
         {"attempts": {"x": []}},
         {"attempts": {"0": [{"choice": "a"}]}}, {"attempts": {"0": [{"choice": "a" * 201, "runId": "r"}]}},
         {"attempts": {"0": [{"choice": "a", "runId": "r"}] * 51}}, {"answers": {"0": 7}},

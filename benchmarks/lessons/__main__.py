@@ -1,0 +1,109 @@
+"""Every lesson, run as the page runs it: whether its effect shows with each seed, and how long it takes.
+
+    python -m benchmarks.lessons [--seeds 10] [--only seeds-and-bits,speed-up] [--json FILE]
+
+Serves a page, starts the runs of a lesson one after the other by its endpoint, as the Learn page does, and
+reads them as often. Prints a Markdown table: in how many seeds the effect shows, and the seconds from click
+to the reveal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from benchmarks.lessons.effects import EFFECTS, Outcome
+from benchmarks.machine import Conditions
+from ddp_gui.learn.lesson import Lesson, LessonRun
+from ddp_gui.learn.library import Library
+from ddp_gui.server import LESSONS
+from tools import page_driver
+from trainers.contract import events
+from trainers.contract.rundir import RunDirectory
+
+# As often as the lesson's page reads its runs.
+READ_EVERY_S = 0.7
+LONGEST_S = 300.0
+
+
+def main() -> None:
+    """Measure the lessons asked for and print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    lessons, broken = Library([LESSONS]).read()
+    assert not broken, broken
+    wanted = set(filter(None, options.only.split(",")))
+    conditions = Conditions()
+    found = {}
+    print("| lesson | effect | seeds | seconds, median | longest |\n|---|---|---|---|---|", flush=True)
+    with tempfile.TemporaryDirectory() as folder, page_driver.serve(Path(folder)) as server:
+        for lesson in lessons:
+            if wanted and lesson.name not in wanted:
+                continue
+            found[lesson.name] = row = measure(lesson, server.address, Path(folder), options.seeds)
+            print(
+                f"| {lesson.title} | {row['effect']} | {row['num_shown']} of {options.seeds} "
+                f"| {statistics.median(row['seconds']):.1f} | {max(row['seconds']):.1f} |",
+                flush=True,
+            )
+    if options.json:
+        options.json.write_text(json.dumps(found | conditions.report(), indent=2) + "\n", encoding="utf-8")
+
+
+def measure(lesson: Lesson, address: str, runs_dir: Path, num_seeds: int) -> dict[str, Any]:
+    """Run a lesson with some seeds; return in how many its effect showed, and how long each took."""
+    words, shows = EFFECTS[lesson.name]
+    shown, seconds = [], []
+    for seed in range(num_seeds):
+        outcomes, took_s = [], 0.0
+        for run in lesson.runs:
+            outcome, run_s = one_run(address, runs_dir, run, seed)
+            outcomes.append(outcome)
+            took_s += run_s
+        shown.append(shows(outcomes))
+        seconds.append(took_s)
+    return {"effect": words, "num_shown": sum(shown), "shown": shown, "seconds": seconds}
+
+
+def one_run(address: str, runs_dir: Path, run: LessonRun, seed: int) -> tuple[Outcome, float]:
+    """Start a run as the page does; return how it ended, and the seconds from the click until it is read."""
+    began = time.monotonic()
+    run_id = str(_call(address, "start_run", {**run.config, "seed": seed}, False)["run_id"])
+    commands = list(run.commands)
+    while (head := _head(address, run_id))["state"] in events.LIVE_STATES:
+        if time.monotonic() - began > LONGEST_S:
+            raise TimeoutError(f"{run_id} is {head['state']} after {LONGEST_S:.0f} s")
+        if commands and head["state"] == "running" and head["step"] >= commands[0].at_step:
+            command = commands.pop(0)
+            _call(address, command.endpoint, run_id, *command.values)
+        time.sleep(READ_EVERY_S)
+    took_s = time.monotonic() - began
+    return Outcome.of(RunDirectory(runs_dir / run_id), head["state"]), took_s
+
+
+def _head(address: str, run_id: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{address}/live/runs/{run_id}/poll?since=-1") as response:
+        return dict(json.load(response)["head"])
+
+
+def _call(address: str, endpoint: str, *values: Any) -> dict[str, Any]:
+    body = json.dumps({"data": values}).encode()
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"{address}/gradio_api/run/{endpoint}", body, headers)
+    with urllib.request.urlopen(request) as response:
+        return dict(json.load(response)["data"][0])
+
+
+if __name__ == "__main__":
+    main()
