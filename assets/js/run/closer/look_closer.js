@@ -1,5 +1,6 @@
 // "Look closer": instruments that show what happens inside a step, each in a fold of its own.
 
+import { whoSawWhat } from "./who_saw_what.js";
 import { el, freeId, guarded, section, show } from "../../shared/dom.js";
 import { afterPaint } from "../../shared/throttle.js";
 
@@ -17,7 +18,7 @@ import { afterPaint } from "../../shared/throttle.js";
  */
 
 /** @type {((runId: string, summary: any) => Instrument)[]} in the order of the page */
-const MAKERS = [];
+const MAKERS = [whoSawWhat];
 const PREFIX = "#closer-";
 
 export class LookCloser {
@@ -27,7 +28,11 @@ export class LookCloser {
     this.element = section(
       "Look closer",
       "look-closer",
-      el("p", { class: "ddp-caption" }, "What happens inside this run, measured on its own ranks."),
+      el(
+        "p",
+        { class: "ddp-caption" },
+        "What happens inside this run. Each part says what in it is measured and what is computed.",
+      ),
       this.folds,
     );
     /** The fold that the address names, until it has been shown. */

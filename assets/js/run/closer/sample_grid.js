@@ -1,0 +1,153 @@
+// A grid of counts on a canvas: columns of samples, rows of steps, in each row a lane for each rank.
+
+import { el } from "../../shared/dom.js";
+import { color, isDark, onThemeChange } from "../../shared/theme.js";
+
+const TALLEST_PX = 400;
+const TALLEST_LANE_PX = 9;
+const GAP_FROM_PX = 5;
+const FAINTEST = 0.35;
+const NOT_YET = 0.3;
+
+const MOVES = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+
+export class SampleGrid {
+  /**
+   * @param {object} told
+   * @param {(row: number, column: number) => void} told.onPoint a cell is pointed at
+   * @param {(row: number, column: number) => void} told.onChoose it is clicked, or Enter is pressed
+   */
+  constructor({ onPoint, onChoose }) {
+    this.onPoint = onPoint;
+    this.picture = null;
+    /** @type {[number, number] | null} */
+    this.cell = null;
+    this.doneStep = 0;
+    this.markedColumn = null;
+    this.canvas = el("canvas", {
+      class: "ddp-who-canvas",
+      tabindex: 0,
+      role: "application",
+      "aria-label":
+        "Samples from left to right, steps from top to bottom, in each row a lane for each rank. " +
+        "Arrow keys move, Enter looks closer.",
+    });
+    this.canvas.addEventListener("pointermove", (event) => this.point(this.cellAt(event)));
+    this.canvas.addEventListener("click", (event) => {
+      const cell = this.cellAt(event);
+      if (cell) onChoose(...cell);
+    });
+    this.canvas.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && this.cell) onChoose(...this.cell);
+      if (event.key in MOVES) this.move(event, MOVES[event.key]);
+    });
+    this.element = this.canvas;
+    this.sizes = new ResizeObserver(() => this.draw());
+    this.sizes.observe(this.canvas);
+    this.endTheme = onThemeChange(() => this.draw());
+  }
+
+  /** Shows a picture; steps after `doneStep` are pale, and one column may be marked. */
+  update(picture, { doneStep, markedColumn }) {
+    if (picture !== this.picture) this.cell = null;
+    this.picture = picture;
+    this.doneStep = doneStep;
+    this.markedColumn = markedColumn;
+    this.draw();
+  }
+
+  /** @param {[number, number] | null} cell */
+  point(cell) {
+    if (!cell || String(cell) === String(this.cell)) return;
+    this.cell = cell;
+    this.onPoint(...cell);
+    this.draw();
+  }
+
+  move(event, [down, right]) {
+    if (!this.picture) return;
+    event.preventDefault();
+    const { rows, columns } = this.picture;
+    const [row, column] = this.cell ?? [-down, -right];
+    const within = (value, number) => Math.min(number - 1, Math.max(0, value));
+    this.point([within(row + down, rows.number), within(column + right, columns.number)]);
+  }
+
+  /** @returns {[number, number] | null} row and column */
+  cellAt(event) {
+    if (!this.picture) return null;
+    const box = this.canvas.getBoundingClientRect();
+    const { rows, columns } = this.picture;
+    const row = Math.floor(((event.clientY - box.top) / box.height) * rows.number);
+    const column = Math.floor(((event.clientX - box.left) / box.width) * columns.number);
+    const isInside = row >= 0 && row < rows.number && column >= 0 && column < columns.number;
+    return isInside ? [row, column] : null;
+  }
+
+  draw() {
+    const { picture, canvas } = this;
+    if (!picture || canvas.clientWidth === 0) return;
+    const { rows, columns, ranks } = picture;
+    const lane = Math.min(
+      TALLEST_LANE_PX,
+      Math.max(1, Math.floor(TALLEST_PX / (rows.number * ranks.number))),
+    );
+    const gap = lane * ranks.number >= GAP_FROM_PX ? 1 : 0;
+    const height = rows.number * (lane * ranks.number + gap);
+    canvas.style.height = `${height}px`;
+    const scale = window.devicePixelRatio || 1;
+    canvas.width = Math.round(canvas.clientWidth * scale);
+    canvas.height = Math.round(height * scale);
+    const context = canvas.getContext("2d");
+    if (!context) return;
+    context.scale(scale, scale);
+    this.paint(context, {
+      lane,
+      rowHeight: lane * ranks.number + gap,
+      width: canvas.clientWidth / columns.number,
+    });
+    this.outline(context, lane * ranks.number + gap, canvas.clientWidth / columns.number, height);
+  }
+
+  paint(context, { lane, rowHeight, width }) {
+    const { rows, ranks, counts } = this.picture;
+    const most = Math.max(1, ...counts.map((row) => Math.max(...row)));
+    const gap = width >= GAP_FROM_PX ? 1 : 0;
+    const colors = Array.from({ length: ranks.number }, (_, rank) => color(rank));
+    counts.forEach((row, at) => {
+      const isDone = rows.first + at * rows.size <= this.doneStep;
+      row.forEach((number, index) => {
+        if (number === 0) return;
+        const rank = index % ranks.number;
+        context.globalAlpha = (FAINTEST + (1 - FAINTEST) * (number / most)) * (isDone ? 1 : NOT_YET);
+        context.fillStyle = colors[rank];
+        const left = ((index - rank) / ranks.number) * width;
+        context.fillRect(left, at * rowHeight + rank * lane, Math.max(1, width - gap), lane);
+      });
+    });
+    context.globalAlpha = 1;
+  }
+
+  /** The column that is followed, and the cell that is pointed at. */
+  outline(context, rowHeight, width, height) {
+    context.strokeStyle = isDark() ? "#ffffff" : "#1d232b";
+    context.lineWidth = 1.5;
+    if (this.markedColumn !== null) {
+      context.strokeRect(this.markedColumn * width - 1, 0.75, Math.max(3, width + 1), height - 1.5);
+    }
+    if (this.cell) {
+      const [row, column] = this.cell;
+      context.strokeRect(
+        column * width - 0.75,
+        row * rowHeight - 0.75,
+        Math.max(3, width + 0.75),
+        rowHeight + 0.5,
+      );
+    }
+  }
+
+  close() {
+    this.sizes.disconnect();
+    this.endTheme();
+  }
+}

@@ -1,0 +1,266 @@
+// Which rank sees which sample at which step of an epoch, and the way of one sample through all epochs.
+
+import { SampleGrid } from "./sample_grid.js";
+import { pictureTable, wayTable } from "./sample_tables.js";
+import { cellWords, pieceWords, rankWords, seenWords } from "./sample_words.js";
+import { el, setAttribute, setText, show } from "../../shared/dom.js";
+import { count, worldSize } from "../../shared/format.js";
+import { fetchJson, runAddress } from "../../shared/net.js";
+import { term } from "../../shared/terms.js";
+import { color } from "../../shared/theme.js";
+
+const WAYS = { sample: "each sample by its number", place: "the order of this epoch" };
+// So many columns are left when somebody looks closer at one.
+const CLOSE_UP = 60;
+const POINT_AT = "Point at a cell, or move there with the arrow keys. A click looks closer.";
+
+/** @param {string} runId @param {any} summary */
+export function whoSawWhat(runId, summary) {
+  return new WhoSawWhat(runId, summary);
+}
+
+class WhoSawWhat {
+  name = "who-saw-what";
+  title = "Who saw what";
+  about = "which rank sees which sample, at which step";
+
+  constructor(runId, summary) {
+    this.runId = runId;
+    this.ranksPerReplica = Math.max(1, Math.round(worldSize(summary.config) / summary.num_replicas));
+    this.isOffered = false;
+    this.isOpen = false;
+    this.asked = { epoch: 0, by: null, first: null, last: null };
+    this.data = null;
+    this.followed = null;
+    this.doneStep = 0;
+    this.plan = "";
+    this.grid = new SampleGrid({
+      onPoint: (row, column) =>
+        setText(this.readout, cellWords(this.data, row, column, this.ranksPerReplica)),
+      onChoose: (_row, column) => this.lookCloser(column),
+    });
+    this.element = this.layOut();
+  }
+
+  layOut() {
+    this.sentence = el("p", { class: "ddp-who-words", role: "status" });
+    this.pieces = el("ul", { class: "ddp-who-pieces" });
+    this.legend = el("p", { class: "ddp-legend" });
+    this.readout = el("p", { class: "ddp-who-readout", role: "status" }, POINT_AT);
+    this.table = el("div", {
+      class: "ddp-scroll",
+      tabindex: 0,
+      role: "group",
+      "aria-label": "The picture as a table",
+    });
+    this.tableFold = el(
+      "details",
+      { class: "ddp-who-table" },
+      el("summary", {}, "The picture as a table"),
+      this.table,
+    );
+    this.tableFold.addEventListener("toggle", () => this.tabulate());
+    this.problem = el("p", { class: "ddp-empty", role: "status", hidden: true });
+    this.shown = el("div", {}, this.sentence, this.pieces, this.controls(), this.legend);
+    this.shown.append(this.layOutPicture(), this.readout, this.followForm(), this.tableFold);
+    const caption =
+      "Computed from the sampler's own rule and this run's seed, not recorded: a test compares it with what " +
+      "the ranks of real runs load.";
+    return el("div", {}, el("p", { class: "ddp-caption" }, caption), this.problem, this.shown);
+  }
+
+  controls() {
+    this.epoch = el("input", { type: "number", class: "ddp-input ddp-who-number", min: 1, value: 1 });
+    this.epoch.addEventListener("change", () =>
+      this.ask({ epoch: Math.max(1, this.epoch.valueAsNumber || 1) - 1 }),
+    );
+    this.numEpochs = el("span", {});
+    const ways = Object.entries(WAYS).map(([value, words]) => el("option", { value }, words));
+    this.by = el("select", {}, ways);
+    this.by.addEventListener("change", () => this.ask({ by: this.by.value, first: null, last: null }));
+    this.all = el(
+      "button",
+      { type: "button", class: "ddp-button ddp-button-small", hidden: true },
+      "Show all",
+    );
+    this.all.addEventListener("click", () => this.ask({ first: null, last: null }));
+    return el(
+      "div",
+      { class: "ddp-who-controls" },
+      el("label", {}, term("epoch", "Epoch"), this.epoch, this.numEpochs),
+      el("label", {}, "Columns are", this.by),
+      this.all,
+    );
+  }
+
+  layOutPicture() {
+    const marks = (number) => Array.from({ length: number }, () => el("span"));
+    this.steps = el("div", { class: "ddp-who-steps", "aria-hidden": "true" }, marks(2));
+    this.columns = el("div", { class: "ddp-who-columns", "aria-hidden": "true" }, marks(3));
+    this.box = el("div", { class: "ddp-who-picture" }, this.steps, this.grid.element, this.columns);
+    return this.box;
+  }
+
+  followForm() {
+    this.number = el("input", { type: "number", class: "ddp-input ddp-who-number", min: 0, value: 0 });
+    this.way = el("div", { class: "ddp-who-way", role: "status" });
+    const form = el(
+      "form",
+      { class: "ddp-who-controls" },
+      el("label", {}, "Follow sample", this.number),
+      el("button", { type: "submit", class: "ddp-button ddp-button-small" }, "Through all epochs"),
+    );
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.follow(this.number.valueAsNumber);
+    });
+    this.following = el("div", {}, form, this.way);
+    return this.following;
+  }
+
+  open() {
+    this.isOpen = true;
+    if (this.data === null) this.load();
+  }
+
+  update({ head }) {
+    this.isOffered = head.num_train !== null && head.num_train !== undefined;
+    // A resume on other ranks deals the rest out anew.
+    const plan = `${head.num_ranks} ${head.global_batch} ${head.num_epochs}`;
+    const isOther = plan !== this.plan;
+    this.plan = plan;
+    if (isOther && this.isOpen) this.load();
+    else if (head.step !== this.doneStep && this.data) {
+      this.doneStep = head.step;
+      if (this.hasChangedRows()) this.drawGrid();
+    }
+    this.doneStep = head.step;
+  }
+
+  /** Whether the newest step is in another row than at the last drawing, as far as the picture goes. */
+  hasChangedRows() {
+    const { rows } = this.data.picture ?? {};
+    if (!rows || !this.element.isConnected) return false;
+    const row = Math.floor((Math.min(this.doneStep, rows.last) - rows.first) / rows.size);
+    return row !== this.drawnRow;
+  }
+
+  ask(changes) {
+    this.asked = { ...this.asked, ...changes };
+    this.load();
+  }
+
+  async load() {
+    const { epoch, by, first, last } = this.asked;
+    const query = { epoch, ...(by ? { by } : {}), ...(first === null ? {} : { first, last }) };
+    const asked = JSON.stringify(query);
+    this.loading = asked;
+    try {
+      const data = await fetchJson(runAddress(this.runId, "samples", query));
+      if (asked === this.loading) this.take(data);
+    } catch (error) {
+      if (asked !== this.loading) return;
+      setText(this.problem, error.message);
+      show(this.problem, true);
+      show(this.shown, this.data !== null);
+    }
+  }
+
+  take(data) {
+    this.data = data;
+    show(this.problem, false);
+    show(this.shown, true);
+    this.epoch.value = String(data.epoch + 1);
+    setAttribute(this.epoch, "max", data.num_epochs);
+    setText(this.numEpochs, `of ${count(data.num_epochs)}`);
+    setText(this.sentence, seenWords(data));
+    this.pieces.replaceChildren(
+      ...data.pieces.map((piece) => el("li", {}, pieceWords(piece, this.ranksPerReplica))),
+    );
+    for (const option of this.by.options) option.disabled = !data.ways.includes(option.value);
+    if (data.by) this.by.value = data.by;
+    show(this.following, data.ways.includes("sample"));
+    setAttribute(this.number, "max", data.num_samples - 1);
+    const isDrawn = data.picture !== null && data.picture.rows.number > 0;
+    for (const part of [this.box, this.readout, this.legend, this.tableFold]) show(part, isDrawn);
+    if (!isDrawn) return;
+    const { columns } = data.picture;
+    show(this.all, columns.first > 0 || columns.last < data.num_samples - 1);
+    setText(this.readout, POINT_AT);
+    this.label();
+    this.drawGrid();
+    this.tabulate();
+  }
+
+  drawGrid() {
+    const { picture, by } = this.data;
+    const { rows, columns } = picture;
+    this.drawnRow = Math.floor((Math.min(this.doneStep, rows.last) - rows.first) / rows.size);
+    const isInside =
+      this.followed !== null && this.followed >= columns.first && this.followed <= columns.last;
+    const markedColumn =
+      by === "sample" && isInside ? Math.floor((this.followed - columns.first) / columns.size) : null;
+    this.grid.update(picture, { doneStep: this.doneStep, markedColumn });
+    show(this.paler, this.doneStep < rows.last);
+  }
+
+  label() {
+    const { by, picture } = this.data;
+    const { columns, rows, ranks } = picture;
+    const word = by === "place" ? "place" : "sample";
+    const [low, middle, high] = this.columns.children;
+    setText(low, `${word} ${count(columns.first)}`);
+    setText(middle, columns.size > 1 ? `a column is ${count(columns.size)} ${word}s` : "");
+    setText(high, `${word} ${count(columns.last)}`);
+    const [top, bottom] = this.steps.children;
+    setText(top, `step ${count(rows.first)}`);
+    setText(bottom, `${rows.size > 1 ? `a row is ${count(rows.size)} steps; ` : ""}step ${count(rows.last)}`);
+    this.paler = el("span", {}, el("i", { class: "ddp-part ddp-who-paler" }), "paler: not trained with yet");
+    this.legend.replaceChildren(
+      ...Array.from({ length: ranks.number }, (_, rank) => {
+        const swatch = el("i", { class: "ddp-part", "aria-hidden": "true" });
+        swatch.style.background = color(rank);
+        const isEdge = ranks.number > 1 && (rank === 0 || rank === ranks.number - 1);
+        const lane = isEdge ? ` (${rank === 0 ? "upper" : "lower"} lane)` : "";
+        return el("span", {}, swatch, rankWords(ranks, rank, this.ranksPerReplica) + lane);
+      }),
+      this.paler,
+    );
+  }
+
+  /** Of a range of samples the single ones; of a single one its way. */
+  lookCloser(column) {
+    const { picture, by, num_samples: all } = this.data;
+    const { columns } = picture;
+    const number = columns.first + column * columns.size;
+    if (columns.size === 1) {
+      if (by === "sample") this.follow(number);
+      return;
+    }
+    const size = Math.max(CLOSE_UP, columns.size);
+    const first = Math.max(0, Math.min(all - size, number - Math.floor((size - columns.size) / 2)));
+    this.ask({ first, last: Math.min(all, first + size) - 1 });
+  }
+
+  async follow(sample) {
+    if (!Number.isInteger(sample)) return;
+    this.number.value = String(sample);
+    try {
+      const found = await fetchJson(runAddress(this.runId, `samples/${sample}`));
+      this.followed = sample;
+      this.way.replaceChildren(wayTable(found, this.ranksPerReplica));
+    } catch (error) {
+      this.way.replaceChildren(el("p", { class: "ddp-hint" }, error.message));
+    }
+    if (this.data?.picture) this.drawGrid();
+  }
+
+  tabulate() {
+    if (!this.tableFold.open || !this.data?.picture) return;
+    this.table.replaceChildren(pictureTable(this.data.picture, this.ranksPerReplica));
+  }
+
+  close() {
+    this.grid.close();
+  }
+}
