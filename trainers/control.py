@@ -6,6 +6,9 @@ import logging
 import time
 from collections.abc import Callable
 
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
 from trainers.contract.commands import COMMANDS, Command
 from trainers.job import Job, evaluate, save, save_and_wait
 
@@ -153,3 +156,36 @@ def _set_learning_rate(job: Job, command: Command) -> None:
     if job.config.lr_schedule != "constant":
         message = f"The schedule continues from a full rate of {rate:g} at step {step + 1}."
     job.reporter.answer(command, step=step, accepted=True, message=message)
+
+
+@handles("slow_rank")
+def _slow_rank(job: Job, command: Command) -> None:
+    """Let one rank sleep in each step from now on, or let it be."""
+    step, rank, delay_ms = job.progress.step, command.rank, command.delay_ms
+    num_ranks = job.world.world_size
+    if rank >= num_ranks:
+        message = f"There is no rank {rank}: this run has ranks 0 to {num_ranks - 1}."
+        job.reporter.answer(command, step=step, accepted=False, message=message)
+        return
+    if rank == job.world.rank:
+        if job.slowed is not None:
+            job.slowed.remove()
+        job.slowed = _sleeping(job, delay_ms / 1000) if delay_ms else None
+    message = f"Rank {rank} sleeps {delay_ms} ms in each step from step {step + 1} on, as somebody asked."
+    if delay_ms == 0:
+        message = f"Rank {rank} is not slowed down any more from step {step + 1} on."
+    job.reporter.answer(command, step=step, accepted=True, message=message)
+
+
+def _sleeping(job: Job, delay_s: float) -> RemovableHandle:
+    """Put the sleep before the forward pass: to the others this rank computes so much longer.
+
+    It is a hook of the model, so that a run in which nobody asks has nothing of it in its steps.
+    """
+    delay_s /= job.config.gradient_accumulation_steps
+
+    def sleep(model: nn.Module, _inputs: object) -> None:
+        if model.training:
+            time.sleep(delay_s)
+
+    return job.strategy.model.register_forward_pre_hook(sleep)

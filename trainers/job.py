@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from trainers import registry
 from trainers.checkpoint.save_and_restore import Checkpointer, CheckpointError, Outcome, Progress
@@ -37,7 +38,11 @@ LONGEST_CLASS_NAME = 40
 
 @dataclass(kw_only=True)
 class Job:
-    """One rank's part of a run."""
+    """One rank's part of a run.
+
+    Attributes:
+        slowed: the hook by which this rank sleeps in each step, while somebody wants that.
+    """
 
     config: Config
     world: World
@@ -59,6 +64,7 @@ class Job:
     global_batch: int
     answers: SaveAnswers
     step_start: StepStart
+    slowed: RemovableHandle | None = None
 
     def plan(self) -> dict[str, Any]:
         """Return how long the run is, counted on the data and the model that are really there."""

@@ -10,6 +10,7 @@ from ddp_gui.auth.class_settings import ClassSettingsFile
 from ddp_gui.plan import data_snapshot
 from ddp_gui.plan.plan import Plan
 from trainers.contract import events, manifests, rundir
+from trainers.contract.commands import WholeNumber
 from trainers.contract.run_ids import Numbering
 from trainers.contract.rundir import Checkpoint, RunDirectory
 from trainers.engines import liveness
@@ -130,6 +131,21 @@ def stop(run: RunDirectory, *, save: bool, why: str = "") -> str:
         return liveness.engine_of(run).stop(run, save=save, why=why)
     except OSError as error:
         raise _not_writable(run, "stop", error) from error
+
+
+def kill_rank(run: RunDirectory, rank: object) -> int:
+    """Kill the process of one rank of a live run; return the rank.
+
+    Raises:
+        ValueError: when the run is not live, there is no such rank, or its engine cannot.
+    """
+    number = WholeNumber(name="rank", least=0, most=run.read_config().world_size - 1).checked(rank)
+    _require_live(run, "kill a rank")
+    try:
+        liveness.engine_of(run).kill_rank(run, number)
+    except OSError as error:
+        raise _not_writable(run, "kill a rank", error) from error
+    return number
 
 
 def _require_live(run: RunDirectory, name: str) -> None:

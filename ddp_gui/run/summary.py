@@ -69,6 +69,7 @@ def summarise(view: RunView, store: RunStore) -> dict[str, Any]:
         "more_epochs": resume_changes.what_more_epochs_are(config, num_steps=num_steps),
         "command": commands.train_anew(engine, config, view.run.path.parent),
         "script": engine.script_of(view.run),
+        "kills_ranks": engine.kills_ranks,
         # For the page, which knows the checkpoints there are: it puts a step in.
         "resume_command": {
             "text": commands.resume(engine, view.run, ANY_STEP),

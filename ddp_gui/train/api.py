@@ -135,6 +135,16 @@ class Api:
 
         return in_plain_words(stop)
 
+    def kill_rank(self, run_id: str, rank: int) -> dict[str, Any]:
+        """Kill the process of one rank of a live run: the run fails, and Resume goes on from a save."""
+
+        def kill() -> dict[str, Any]:
+            run = self._store.open_to_change(run_id)
+            number = launcher.kill_rank(run, rank)
+            return _answer(run, f"Rank {number} was killed: the run fails now.")
+
+        return in_plain_words(kill)
+
     async def resume_run(
         self,
         run_id: str,
@@ -231,6 +241,7 @@ class Api:
             self.catalog,
             self.start_run,
             self.stop_run,
+            self.kill_rank,
             self.resume_run,
             self.train_more,
             self.list_runs,

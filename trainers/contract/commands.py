@@ -12,6 +12,9 @@ from typing import Any, ClassVar
 
 from trainers.contract import config
 
+MOST_RANKS = 2**20
+MOST_DELAY_MS = 1000
+
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
@@ -23,6 +26,8 @@ class Command:
     name: str
     save: bool = True
     learning_rate: float = 0.0
+    rank: int = 0
+    delay_ms: int = 0
     id: str = ""
     why: str = ""
 
@@ -63,7 +68,28 @@ class PositiveNumber:
         return float(getattr(config.parse({self.name: value}), self.name))
 
 
-Argument = Switch | PositiveNumber
+@dataclass(frozen=True, kw_only=True)
+class WholeNumber:
+    """An argument that is a whole number from `least` to `most`; without a default it must be given."""
+
+    name: str
+    most: int
+    least: int = 1
+    default: int | None = None
+    kind: ClassVar[type] = int
+
+    def read(self, raw: Mapping[str, Any]) -> int:
+        return self.checked(raw.get(self.name, self.default))
+
+    def checked(self, value: Any) -> int:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not float(value).is_integer() or not self.least <= value <= self.most:
+            allowed = f"a whole number from {self.least:,} to {self.most:,}"
+            raise ValueError(f"{self.name} is {value!r}, but allowed is: {allowed}")
+        return int(value)
+
+
+Argument = Switch | PositiveNumber | WholeNumber
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +139,17 @@ COMMANDS: dict[str, Definition] = {
             answer="Setting the learning rate to {learning_rate:g}.",
         ),
     ),
+    "slow_rank": Definition(
+        arguments=(
+            WholeNumber(name="rank", least=0, most=MOST_RANKS),
+            WholeNumber(name="delay_ms", least=0, most=MOST_DELAY_MS),
+        ),
+        endpoint=Endpoint(
+            name="slow_rank",
+            help="Let a rank of a live run sleep so long in each step, to see who waits; 0 takes it back.",
+            answer="Rank {rank} is to sleep {delay_ms} ms in each step.",
+        ),
+    ),
 }
 COMMAND_NAMES: tuple[str, ...] = tuple(COMMANDS)
 _ARGUMENTS = {argument.name: argument for each in COMMANDS.values() for argument in each.arguments}
@@ -132,6 +169,11 @@ def parse(raw: Any) -> Command:
     return Command(name=name, id=str(raw["id"]), why=str(raw.get("why", "")), **arguments)
 
 
+def arguments_of(command: Command) -> dict[str, Any]:
+    """Return what a command was given, by the names of its arguments."""
+    return {each.name: getattr(command, each.name) for each in COMMANDS[command.name].arguments}
+
+
 def to_numbers(command: Command | None) -> list[float]:
     """Return what travels between the ranks: which command, and all arguments that there are."""
     if command is None:
@@ -146,6 +188,5 @@ def from_numbers(numbers: Sequence[float]) -> Command | None:
     if number == 0:
         return None
     given = dict(zip(_ARGUMENTS, values, strict=True))
-    switches = {name: bool(given[name]) for name, each in _ARGUMENTS.items() if isinstance(each, Switch)}
-    arguments: dict[str, Any] = given | switches
+    arguments: dict[str, Any] = {name: each.kind(given[name]) for name, each in _ARGUMENTS.items()}
     return Command(name=COMMAND_NAMES[int(number) - 1], **arguments)

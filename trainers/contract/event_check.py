@@ -125,6 +125,7 @@ _FURTHER: Mapping[str, Check] = {
     **dict.fromkeys(
         ("reason", "message", "path", "hint", "traceback", "type", "all_reduce"), _is_text_or_none
     ),
+    "arguments": _or_none(lambda value: isinstance(value, dict) and all(map(_is_plain, value.values()))),
     "dealing": _or_none(_is_dealing),
     "class_names": _or_none(_is_list_of(_is_text)),
     "confusion": _or_none(_is_list_of(_is_list_of(_is_number))),

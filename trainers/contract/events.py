@@ -51,7 +51,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     "devices": ("devices", "others_cpu_percent", "idle_cpu_percent"),
     "ranks": ("ranks",),
     "checkpoint": ("step", "path", "size_bytes", "duration_s", "stall_s", "reason", "removed"),
-    "command": ("id", "name", "step", "accepted", "message"),
+    "command": ("id", "name", "step", "accepted", "message", "arguments"),
     "warning": ("code", "message", "hint", "rank", "traceback"),
     "error": ("code", "message", "hint", "rank", "traceback"),
     "sample": ("step", "type", "content"),

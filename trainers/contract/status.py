@@ -26,6 +26,8 @@ LOST_MESSAGE = (
 )
 RESUME_HINT = "Resume continues from the newest whole checkpoint."
 NOTHING_SAVED_HINT = "Nothing was saved yet: start it again."
+# The code of the warning that somebody asked for a rank to be killed.
+RANK_KILL_ASKED = "rank_kill_asked"
 DAMAGED_MESSAGE = (
     "The status file of this run is damaged, so its state is taken from its events. Resume writes a new one."
 )

@@ -189,6 +189,8 @@ class Engine(ABC):
     waits_where: ClassVar[str] = "in the cluster's queue"
     # It knows the machines of its runs by name, and reports on them.
     has_hosts: ClassVar[bool] = False
+    # It can kill a single rank, for who wants to see what becomes of the others.
+    kills_ranks: ClassVar[bool] = False
 
     @abstractmethod
     def capacity(self) -> Capacity:
@@ -225,6 +227,18 @@ class Engine(ABC):
     @abstractmethod
     def kill(self, run: RunDirectory) -> None:
         """End every process of a live run now, without a save; on return its status says so."""
+
+    def kill_rank(self, run: RunDirectory, rank: int) -> None:
+        """Kill the process of one rank now (SIGKILL): the run then fails, as it would by itself.
+
+        Raises:
+            ValueError: when this engine cannot, or the rank has no process.
+            OSError: when the run's folder cannot be written.
+        """
+        del run, rank
+        raise ValueError(
+            f"a single rank can be killed from here only on this machine; this run is on {self.name}"
+        )
 
     @abstractmethod
     def logs(self, run: RunDirectory) -> list[Path]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainers.contract import commands
-from trainers.contract.commands import Command
+from trainers.contract.commands import Command, arguments_of
 from trainers.contract.events import EventFile, State
 from trainers.contract.rundir import RunDirectory
 from trainers.files.json_files import parse_json
@@ -158,7 +158,15 @@ class Reporter(NullReporter):
         return any(command.name == "stop" for command in self._commands)
 
     def answer(self, command: Command, *, step: int, accepted: bool, message: str) -> None:
-        self.event("command", id=command.id, name=command.name, step=step, accepted=accepted, message=message)
+        self.event(
+            "command",
+            id=command.id,
+            name=command.name,
+            step=step,
+            accepted=accepted,
+            message=message,
+            arguments=arguments_of(command),
+        )
 
     def close(self) -> None:
         with self._wake:
@@ -202,7 +210,8 @@ class Reporter(NullReporter):
             if isinstance(raw, dict) and "id" in raw:
                 # Whoever gave it waits for an answer.
                 name = str(raw.get("name"))
-                self.event("command", id=str(raw["id"]), name=name, step=0, accepted=False, message=message)
+                answer = {"step": 0, "accepted": False, "message": message, "arguments": None}
+                self.event("command", id=str(raw["id"]), name=name, **answer)
             return
         self._commands.append(command)
 

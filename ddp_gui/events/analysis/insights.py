@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ddp_gui.events.analysis import contention, learning
+from ddp_gui.events.analysis import contention, learning, slowed
 from ddp_gui.events.series import Series
 from trainers.contract import events
 from trainers.contract.config import Config
@@ -193,6 +193,25 @@ def _memorises(series: Series, config: Config) -> Insight | None:
     )
 
 
+@rule(while_it_runs=False)
+def _slowed_on_purpose(series: Series, _config: Config) -> Insight | None:
+    """Somebody lets a rank sleep to see who waits for it: such times are no measure of the job."""
+    spans = slowed.spans(series.marks)
+    if not spans:
+        return None
+    newest = spans[-1]
+    until = "on" if newest.until_step is None else f"to {newest.until_step:,}"
+    when = f"from step {newest.after_step + 1:,} {until}"
+    more = f" (the last of {len(spans)} such times)" if len(spans) > 1 else ""
+    return Insight(
+        code="slowed_on_purpose",
+        message=f"Somebody lets rank {newest.rank} sleep {newest.delay_ms} ms in each step {when}{more}: "
+        "do not compare this run's times with those of other runs.",
+        evidence="the command events slow_rank",
+        rank=newest.rank,
+    )
+
+
 @rule(while_it_runs=True)
 def _slow_rank(series: Series, _config: Config) -> Insight | None:
     """A straggler: one rank's own work takes clearly longer than the others', several times in a row."""
@@ -203,6 +222,8 @@ def _slow_rank(series: Series, _config: Config) -> Insight | None:
     ranks = {item[0] for item in found if item is not None}
     if len(ranks) > 1:
         return None
+    if any(span.until_step is None for span in slowed.spans(series.marks)):
+        return None  # on purpose
     rank, factor = ranks.pop(), median(item[1] for item in found if item is not None)
     return Insight(
         code="slow_rank",

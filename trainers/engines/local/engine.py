@@ -18,7 +18,7 @@ from trainers.contract.tickets import Ticket
 from trainers.engines.base import HANDSHAKE_S, Capacity, Engine, Launch, StartError
 from trainers.engines.local import torchrun
 from trainers.engines.local.orders import Order
-from trainers.engines.local.stopping import supervisor_watch
+from trainers.engines.local.stopping import kill_rank, supervisor_watch
 from trainers.engines.local.warm_pool import WarmPool
 from trainers.engines.true_status import true_status
 from trainers.files import private_files
@@ -61,6 +61,7 @@ class LocalEngine(Engine):
     """
 
     name = LOCAL
+    kills_ranks = True
 
     def __init__(self, warm_pool: WarmPool | None = None) -> None:
         self._warm_pool = warm_pool
@@ -147,6 +148,10 @@ class LocalEngine(Engine):
         if supervisor is not None:
             message = supervisor_watch.KILLED_MESSAGE
             supervisor_watch.end(run, status, supervisor, self._status_of, message)
+
+    def kill_rank(self, run: RunDirectory, rank: int) -> None:
+        """Kill the process of one rank."""
+        kill_rank.kill(run, self._status_of(run), rank)
 
     def logs(self, run: RunDirectory) -> list[Path]:
         """Return the ranks' logs, then torchrun's and the supervisor's."""

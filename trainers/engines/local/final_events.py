@@ -107,7 +107,7 @@ def of_an_end(
         is_said: whether rank 0 has said the state itself; then it is not said twice.
     """
     accepted = state == "stopped"
-    answer = {"name": "stop", "step": 0, "accepted": accepted, "message": reason}
+    answer = {"name": "stop", "step": 0, "accepted": accepted, "message": reason, "arguments": None}
     words: list[Words] = [("command", {"id": request, **answer}) for request in unanswered]
     if cause is not None:
         words.append(("warning" if state in GOOD_ENDS else "error", cause.fields()))

@@ -1,5 +1,6 @@
 // "Look closer": instruments that show what happens inside a step, each in a fold of its own.
 
+import { slowRank } from "./slow_rank.js";
 import { whoSawWhat } from "./who_saw_what.js";
 import { el, freeId, guarded, section, show } from "../../shared/dom.js";
 import { afterPaint } from "../../shared/throttle.js";
@@ -18,7 +19,7 @@ import { afterPaint } from "../../shared/throttle.js";
  */
 
 /** @type {((runId: string, summary: any) => Instrument)[]} in the order of the page */
-const MAKERS = [whoSawWhat];
+const MAKERS = [whoSawWhat, slowRank];
 const PREFIX = "#closer-";
 
 export class LookCloser {

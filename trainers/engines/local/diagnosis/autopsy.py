@@ -13,6 +13,7 @@ from typing import Any
 from trainers.contract import events
 from trainers.contract.library_words import without_advice
 from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import RANK_KILL_ASKED
 from trainers.engines.local.diagnosis.rank_log import (
     OUT_OF_MEMORY,
     PEER_ERRORS,
@@ -76,7 +77,7 @@ def explain(run: RunDirectory, torchrun_log: Path, torchrun_dir: Path, exit_code
         return _lost_somebody(run, failures, first_failed_rank(_tail(torchrun_log)))
     first = _first(causes, _tail(torchrun_log))
     if first.was_killed:
-        return _killed(first)
+        return _killed(first, asked=_kills_asked(run))
     if TIMEOUT_ERRORS.search(first.message):
         return _timed_out(run, first, failures)
     return _raised(first)
@@ -147,9 +148,27 @@ def _in_words(text: str) -> str:
     return without_advice(text)
 
 
-def _killed(failure: _Failure) -> Cause:
+def _kills_asked(run: RunDirectory) -> set[int]:
+    """Return the ranks that somebody has asked to be killed since the run's newest start."""
+    asked: set[int] = set()
+    for event in events.read_all(run.events):
+        if event["kind"] == "state" and event["state"] == "starting":
+            asked.clear()
+        elif event["kind"] == "warning" and event["code"] == RANK_KILL_ASKED:
+            asked.add(event["rank"])
+    return asked
+
+
+def _killed(failure: _Failure, asked: set[int]) -> Cause:
     assert failure.exit_code is not None
     name = signal_name(failure.exit_code)
+    if name == "SIGKILL" and failure.rank in asked:
+        return Cause(
+            code="rank_killed",
+            message=f"Rank {failure.rank} was killed (SIGKILL), as somebody asked on its page.",
+            hint="The other ranks were ended with it: a collective needs all of them.",
+            rank=failure.rank,
+        )
     if name == "SIGKILL":
         hint = (
             "Often this is the system's out-of-memory killer: try a smaller batch or model, or fewer ranks."

@@ -1,0 +1,83 @@
+// One rank of "Slow a rank down": its slider, what of its step it waits, and the button that kills it.
+
+import { el, setAttribute, setText } from "../../shared/dom.js";
+import { shortTime, UNKNOWN } from "../../shared/format.js";
+
+const MOST_MS = 1000;
+const STEP_MS = 10;
+
+export class RankRow {
+  /**
+   * @param {number} rank
+   * @param {object} told
+   * @param {(delayMs: number) => void} told.onDelay
+   * @param {(() => void) | null} told.onKill null where a rank cannot be killed
+   */
+  constructor(rank, { onDelay, onKill }) {
+    this.rank = rank;
+    /** What all ranks have agreed on. */
+    this.delayMs = 0;
+    this.slider = el("input", {
+      type: "range",
+      min: 0,
+      max: MOST_MS,
+      step: STEP_MS,
+      value: 0,
+      "aria-label": `Milliseconds that rank ${rank} sleeps in each step`,
+    });
+    this.slider.addEventListener("input", () => this.sayDelay());
+    this.slider.addEventListener("change", () => onDelay(this.slider.valueAsNumber));
+    this.delay = el("output", {});
+    this.wait = el("i", { class: "ddp-part ddp-part-wait" });
+    this.work = el("i", { class: "ddp-part ddp-part-compute" });
+    this.bar = el("div", { class: "ddp-rank-bar", role: "img" }, this.work, this.wait);
+    this.words = el("p", { class: "ddp-rank-times" }, UNKNOWN);
+    this.kill = onKill
+      ? el(
+          "button",
+          { type: "button", class: "ddp-button ddp-button-small ddp-button-stop", onclick: onKill },
+          `Kill rank ${rank} …`,
+        )
+      : null;
+    this.element = el(
+      "li",
+      {},
+      el("strong", {}, `rank ${rank}`),
+      el("label", { class: "ddp-slow-slider" }, "sleeps", this.slider, this.delay),
+      el("div", { class: "ddp-slow-times" }, this.bar, this.words),
+      this.kill,
+    );
+    this.sayDelay();
+  }
+
+  setDelay(delayMs) {
+    this.delayMs = delayMs;
+    // Whoever is moving it is not disturbed.
+    if (document.activeElement !== this.slider || delayMs === 0) this.slider.value = String(delayMs);
+    this.sayDelay();
+  }
+
+  sayDelay() {
+    setText(this.delay, `${this.slider.value} ms`);
+    setAttribute(this.slider, "aria-valuetext", `${this.slider.value} milliseconds`);
+  }
+
+  enable(isEnabled) {
+    this.slider.disabled = !isEnabled;
+    if (this.kill) this.kill.disabled = !isEnabled;
+  }
+
+  /** `longest` is the longest step of all ranks. */
+  showTimes({ step_time_s: step, wait_time_s: wait }, longest) {
+    const share = (seconds) => `${(100 * Math.max(0, seconds)) / longest}%`;
+    const waited = typeof wait === "number" ? Math.min(wait, step) : null;
+    this.work.style.width = share(step - (waited ?? 0));
+    this.wait.style.width = share(waited ?? 0);
+    const words =
+      waited === null
+        ? `a step of ${shortTime(step)}; waiting is not measured with this strategy`
+        : `waits ${shortTime(waited)} of a step of ${shortTime(step)}`;
+    setText(this.words, words);
+    setAttribute(this.bar, "aria-label", `rank ${this.rank} ${words}`);
+  }
+}

@@ -1,0 +1,180 @@
+// Slows ranks down while they train, and kills one: everybody's waiting time, live.
+
+import { RankRow } from "./rank_row.js";
+import { el, setText, show } from "../../shared/dom.js";
+import { openDialog } from "../../shared/dialog.js";
+import { count, LIVE_STATES, shortTime, worldSize } from "../../shared/format.js";
+import { callEndpoint } from "../../shared/net.js";
+import { act, complain, inform } from "../../shared/toast.js";
+
+const MOST_ROWS = 16;
+// After the newest move: a slider held by an arrow key must not send a command for each of its steps.
+const SEND_AFTER_MS = 300;
+// Only in these states do the ranks hear a command.
+const HEARING = new Set(["running", "paused"]);
+
+/** @param {string} runId @param {any} summary */
+export function slowRank(runId, summary) {
+  return new SlowRank(runId, summary);
+}
+
+class SlowRank {
+  name = "slow-rank";
+  title = "Slow a rank down";
+  about = "the slowest rank decides how fast all of them are";
+
+  constructor(runId, summary) {
+    this.runId = runId;
+    this.mayChange = summary.may_change;
+    this.killsRanks = summary.kills_ranks;
+    this.numRanks = worldSize(summary.config);
+    this.isOffered = false;
+    this.state = "queued";
+    /** The newest checkpoint's step. */
+    this.saved = null;
+    /** The longest step while nobody slept. */
+    this.usualStep = null;
+    this.timers = new Map();
+    this.rows = [];
+    this.list = el("ol", { class: "ddp-slow-list" });
+    this.cost = el("p", { class: "ddp-slow-cost", role: "status" });
+    this.after = el("p", { class: "ddp-slow-after", role: "status" });
+    this.resume = el("button", { type: "button", class: "ddp-button ddp-button-main" }, "Resume");
+    this.resume.addEventListener("click", () => act(this.resume, "resume_run", runId));
+    this.over = el("div", { class: "ddp-slow-over", hidden: true }, this.after, this.resume);
+    this.element = el(
+      "div",
+      {},
+      el(
+        "p",
+        { class: "ddp-caption" },
+        "The sleep is put before the forward pass of that rank, in each step; the waiting is measured as always. ",
+        "What is computed stays the same to the bit. The page marks the run: its times are no measure of the job.",
+      ),
+      this.cost,
+      this.list,
+      this.numRanks > MOST_ROWS
+        ? el("p", { class: "ddp-hint" }, `The first ${MOST_ROWS} of ${count(this.numRanks)} ranks.`)
+        : null,
+      this.over,
+    );
+    this.layRows();
+  }
+
+  layRows() {
+    this.rows = Array.from({ length: Math.min(MOST_ROWS, this.numRanks) }, (_, rank) => {
+      const onDelay = (delayMs) => this.sendSoon(rank, delayMs);
+      return new RankRow(rank, { onDelay, onKill: this.killsRanks ? () => this.askToKill(rank) : null });
+    });
+    this.list.replaceChildren(...this.rows.map((row) => row.element));
+  }
+
+  open() {}
+
+  update({ type, head, ranks, marks, checkpoints }) {
+    if (head.num_ranks !== this.numRanks) {
+      // It was resumed on other ranks.
+      this.numRanks = head.num_ranks;
+      this.layRows();
+    }
+    if (checkpoints) this.saved = checkpoints[0]?.step ?? null;
+    if (type === "snapshot") this.letAllGo();
+    for (const mark of marks ?? []) this.note(mark);
+    if (ranks) this.showTimes(ranks);
+    this.showState(head.state);
+  }
+
+  showState(state) {
+    this.state = state;
+    const isLive = LIVE_STATES.has(state);
+    this.isOffered = this.mayChange && this.numRanks > 1 && (isLive || this.isOffered);
+    for (const row of this.rows) row.enable(HEARING.has(state));
+    show(this.over, !isLive);
+    setText(this.after, this.afterWords());
+    show(this.resume, this.saved !== null && state !== "finished");
+  }
+
+  letAllGo() {
+    for (const row of this.rows) row.setDelay(0);
+  }
+
+  /** What all ranks have agreed on; a new start sleeps nowhere. */
+  note(mark) {
+    if (mark.kind === "state" && mark.state === "starting") this.letAllGo();
+    if (mark.kind === "command" && mark.name === "slow_rank" && mark.accepted && mark.arguments) {
+      this.rows[mark.arguments.rank]?.setDelay(mark.arguments.delay_ms);
+    }
+  }
+
+  showTimes(ranks) {
+    const known = ranks.filter(({ step_time_s: seconds }) => seconds !== null && seconds !== undefined);
+    const longest = Math.max(0, ...known.map(({ step_time_s: seconds }) => seconds));
+    for (const rank of known) this.rows[rank.rank]?.showTimes(rank, longest);
+    const sleeping = this.rows.filter((row) => row.delayMs > 0);
+    if (longest > 0) setText(this.cost, this.costWords(longest, known, sleeping));
+    if (sleeping.length === 0 && longest > 0) this.usualStep = longest;
+  }
+
+  costWords(longest, ranks, sleeping) {
+    const usual = this.usualStep === null ? "" : `, it was ${shortTime(this.usualStep)} while nobody slept`;
+    if (sleeping.length === 0) return `A step takes ${shortTime(longest)}. Nobody sleeps.`;
+    const waiting = ranks.filter(({ rank }) => !sleeping.some((row) => row.rank === rank));
+    const waits = waiting
+      .map(({ wait_time_s: seconds }) => seconds)
+      .filter((seconds) => typeof seconds === "number");
+    const most =
+      waits.length > 0 ? `; who does not sleep waits up to ${shortTime(Math.max(...waits))} of it` : "";
+    const who = sleeping.map(({ rank, delayMs }) => `rank ${rank} sleeps ${delayMs} ms`).join(", ");
+    return `A step takes ${shortTime(longest)}${usual}: ${who}${most}.`;
+  }
+
+  afterWords() {
+    if (this.state === "finished") return "The run is done.";
+    return this.saved === null
+      ? "The run has ended and nothing was saved: start it again."
+      : `The run has ended. Resume goes on from the checkpoint of step ${count(this.saved)} with the same bits, as if nothing had happened.`;
+  }
+
+  sendSoon(rank, delayMs) {
+    clearTimeout(this.timers.get(rank));
+    this.timers.set(
+      rank,
+      setTimeout(() => this.send(rank, delayMs), SEND_AFTER_MS),
+    );
+  }
+
+  async send(rank, delayMs) {
+    try {
+      await callEndpoint("slow_rank", this.runId, rank, delayMs);
+    } catch (error) {
+      complain(error.message);
+    }
+  }
+
+  askToKill(rank) {
+    const kept =
+      this.saved === null
+        ? "Nothing of it has been saved yet: press Checkpoint first if you want to go on afterwards."
+        : `Resume goes on from the checkpoint of step ${count(this.saved)} with the same bits; the steps after it are computed again.`;
+    return openDialog({
+      title: `Kill rank ${rank}?`,
+      content: el(
+        "div",
+        {},
+        el(
+          "p",
+          {},
+          "Its process ends at once (SIGKILL), as if it had crashed. The others cannot go on without it, so the run fails.",
+        ),
+        el("p", {}, kept),
+      ),
+      confirm: `Kill rank ${rank}`,
+      isDangerous: true,
+      onConfirm: async () => inform((await callEndpoint("kill_rank", this.runId, rank)).message),
+    });
+  }
+
+  close() {
+    for (const timer of this.timers.values()) clearTimeout(timer);
+  }
+}

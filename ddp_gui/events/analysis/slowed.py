@@ -1,0 +1,38 @@
+"""When a rank of a run was slowed down on purpose: its times then say nothing of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from trainers.contract.events import Event
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slowed:
+    """A rank that sleeps in each step after `after_step`; until a step, or still."""
+
+    rank: int
+    delay_ms: int
+    after_step: int
+    until_step: int | None = None
+
+
+def spans(marks: Iterable[Event]) -> list[Slowed]:
+    """Return when which rank was slowed down, by the answers to `slow_rank`; a new start sleeps nowhere."""
+    found: list[Slowed] = []
+    for mark in marks:
+        if mark["kind"] == "state" and mark["state"] == "starting":
+            found = [_ended(each, mark["step"]) for each in found]
+        if mark["kind"] != "command" or mark["name"] != "slow_rank" or not mark.get("accepted"):
+            continue
+        asked = mark.get("arguments") or {}
+        rank, delay_ms, step = asked.get("rank"), asked.get("delay_ms"), mark["step"]
+        found = [_ended(each, step) if each.rank == rank else each for each in found]
+        if isinstance(rank, int) and delay_ms:
+            found.append(Slowed(rank=rank, delay_ms=int(delay_ms), after_step=step))
+    return found
+
+
+def _ended(span: Slowed, step: int) -> Slowed:
+    return span if span.until_step is not None else replace(span, until_step=step)

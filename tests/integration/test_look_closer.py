@@ -1,0 +1,184 @@
+"""What "Look closer" shows of a run and does to it, against what its ranks really do."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from ddp_gui.events.series import Series
+from ddp_gui.run.sample_order import shuffled
+from ddp_gui.run.who_saw_what import sampling_of
+from tests.harness import (
+    END_TIMEOUT_S,
+    Launcher,
+    LiveRun,
+    all_events,
+    create_run,
+    run_to_end,
+    torchrun_by_hand,
+)
+from tests.integration.samples_worker import ADDRESS
+from trainers.contract.rundir import RunDirectory
+from trainers.engines.local.engine import LocalEngine
+from trainers.files.json_files import write_json_atomically
+
+Look = tuple[int, int, int, int]  # sample, step, rank, micro-batch
+
+# Long beside what a busy machine holds a rank up for.
+DELAY_MS = 300
+FEW_SAMPLES = 3
+
+
+def loaded(folder: Path, first_step: int, num_ranks: int) -> Iterator[Look]:
+    """Yield what the ranks of one start noted."""
+    for rank in range(num_ranks):
+        step, piece = first_step, 0
+        for line in (folder / f"rank_{rank}.jsonl").read_text(encoding="utf-8").splitlines():
+            note = json.loads(line)
+            yield from ((sample, step, rank, piece) for sample in note["samples"])
+            step, piece = (step + 1, 0) if note["is_last"] else (step, piece + 1)
+
+
+def train_noting(run: RunDirectory, folder: Path, *resume: str) -> None:
+    folder.mkdir()
+    command = torchrun_by_hand(run, *resume)
+    command = [part.replace("trainers.worker", "tests.integration.samples_worker") for part in command]
+    exit_code, said = run_to_end(command, END_TIMEOUT_S, {ADDRESS: str(folder)})
+    assert exit_code == 0, said
+
+
+def test_picture_shows_what_the_ranks_loaded_also_after_a_resume_on_other_ranks(tmp_path: Path) -> None:
+    """Over an epoch whose last batch is uneven, with accumulation, and over a resume in the second one."""
+    steps_at_first, steps_in_all = 60, 110
+    values = {"batch_size": 8, "gradient_accumulation_steps": 2, "eval_every_steps": 10**6}
+    run = create_run(tmp_path, **values, max_steps=steps_at_first, num_epochs=100)
+    train_noting(run, tmp_path / "first")
+    changes = {"nproc_per_node": 3, "batch_size": 5, "max_steps": steps_in_all}
+    write_json_atomically(run.config, run.read_config().to_json() | changes)
+    train_noting(run, tmp_path / "second", "--resume", str(steps_at_first))
+
+    series = Series()
+    series.feed(all_events(run))
+    sampling = sampling_of(run.read_config(), series.plans, 3)
+    assert sampling is not None
+    num_epochs = 3
+    rule = Counter(
+        (int(sample), *look)
+        for epoch in range(num_epochs)
+        for place, sample in enumerate(shuffled(sampling.num_samples, sampling.seed_of(epoch)))
+        for look in sampling.seen(epoch, place)
+        if look.step <= steps_in_all
+    )
+    found = Counter(loaded(tmp_path / "first", 1, 2))
+    found += Counter(loaded(tmp_path / "second", steps_at_first + 1, 3))
+    assert {look[1] for look in found} == set(range(1, steps_in_all + 1))
+    assert rule == found
+    first_epoch = sampling.pieces(0)[0]
+    assert first_epoch.num_steps < steps_at_first, "the epoch's last batch, which is uneven, was loaded"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Treated:
+    """A run of which a rank was slowed down, let go, slowed down again and killed, then resumed."""
+
+    killed: LiveRun
+    state_when_killed: str
+    answers: dict[str, dict[str, Any]]
+    waits_s: dict[str, list[float]]
+    resumed: LiveRun
+    undisturbed: LiveRun
+
+
+@pytest.fixture(scope="module")
+def treated(shared_launcher: Launcher) -> Treated:
+    values = {"num_epochs": 100_000, "checkpoint_every_steps": 10, "eval_every_steps": 10**6}
+    live = shared_launcher.start(**values)
+    live.wait_for_step(1)
+    answers = {"slowed": live.ask("slow_rank", rank=1, delay_ms=DELAY_MS)}
+    waits = {"slowed": waits_after(live, answers["slowed"]["step"])}
+    answers["nobody"] = live.ask("slow_rank", rank=2, delay_ms=DELAY_MS)
+    answers["let_go"] = live.ask("slow_rank", rank=1, delay_ms=0)
+    waits["let_go"] = waits_after(live, answers["let_go"]["step"])
+    # So that it cannot be far when it is killed.
+    answers["again"] = live.ask("slow_rank", rank=1, delay_ms=DELAY_MS)
+    live.wait_for("checkpoint", lambda event: event["step"] > answers["again"]["step"])
+    LocalEngine().kill_rank(live.run, 1)
+    state = live.wait_for_end().state
+    live.wait_for_no_process(END_TIMEOUT_S)
+    saved = max(item.step for item in live.run.list_checkpoints())
+    ends_at = {"max_steps": saved + 30}
+    write_json_atomically(live.run.config, live.run.read_config().to_json() | ends_at)
+    resumed = shared_launcher.start_run(live.run, resume_step=saved)
+    resumed.wait_for_end()
+    undisturbed = shared_launcher.start(**values | ends_at)
+    undisturbed.wait_for_end()
+    return Treated(
+        killed=live,
+        state_when_killed=state,
+        answers=answers,
+        waits_s=waits,
+        resumed=resumed,
+        undisturbed=undisturbed,
+    )
+
+
+def waits_after(live: LiveRun, step: int) -> list[float]:
+    """Return how long rank 0 waited in some measured steps after this one."""
+
+    def found() -> list[float]:
+        return [
+            entry["wait_time_s"]
+            for event in live.events("ranks")
+            for entry in event["ranks"]
+            if entry["rank"] == 0 and entry["step"] > step + 1
+        ]
+
+    live.wait_for("ranks", lambda _: len(found()) >= FEW_SAMPLES)
+    return found()
+
+
+def test_others_wait_for_a_rank_that_was_slowed_down(treated: Treated) -> None:
+    answer = treated.answers["slowed"]
+    assert answer["accepted"] and answer["arguments"] == {"rank": 1, "delay_ms": DELAY_MS}
+    assert f"Rank 1 sleeps {DELAY_MS} ms" in answer["message"]
+    assert min(treated.waits_s["slowed"]) > 0.8 * DELAY_MS / 1000
+
+
+def test_rank_that_is_let_go_makes_nobody_wait_any_more(treated: Treated) -> None:
+    assert treated.answers["let_go"]["accepted"]
+    assert median(treated.waits_s["let_go"]) < 0.5 * DELAY_MS / 1000
+
+
+def test_rank_that_is_not_there_cannot_be_slowed_down(treated: Treated) -> None:
+    assert not treated.answers["nobody"]["accepted"]
+    assert treated.answers["nobody"]["message"] == "There is no rank 2: this run has ranks 0 to 1."
+
+
+def test_killed_rank_is_named_with_who_asked(treated: Treated) -> None:
+    (warning,) = (event for event in treated.killed.events("warning") if event["rank"] == 1)
+    assert warning["code"] == "rank_kill_asked"
+    (error,) = treated.killed.events("error")
+    assert (error["code"], error["rank"]) == ("rank_killed", 1)
+    assert error["message"] == "Rank 1 was killed (SIGKILL), as somebody asked on its page."
+    assert "Resume continues from the checkpoint" in error["hint"]
+    assert treated.state_when_killed == "failed"
+
+
+def test_run_goes_on_with_the_same_bits_after_a_rank_was_slowed_down_and_killed(treated: Treated) -> None:
+    undisturbed = treated.undisturbed.losses()
+    before, after = treated.killed.losses(), treated.resumed.losses()
+    assert max(after) == max(undisturbed)
+    assert min(after) <= max(before) + 1
+    assert before | after == undisturbed | {step: before[step] for step in before if step not in undisturbed}
+
+
+def test_rank_of_a_run_that_has_ended_cannot_be_killed(treated: Treated) -> None:
+    with pytest.raises(ValueError, match=r"rank 0 of run .* has no process on this machine now"):
+        LocalEngine().kill_rank(treated.resumed.run, 0)

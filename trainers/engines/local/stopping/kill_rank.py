@@ -1,0 +1,53 @@
+"""Kills one rank of a run of this machine, for who wants to see what becomes of the others."""
+
+from __future__ import annotations
+
+import psutil
+
+from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import RANK_KILL_ASKED, Status
+from trainers.engines.local import final_events
+from trainers.engines.local.stopping.supervisor_watch import supervisor_of
+from trainers.machine import processes
+
+
+def kill(run: RunDirectory, status: Status, rank: int) -> None:
+    """Say in the events that somebody asked for it, then kill the process of a rank (SIGKILL).
+
+    Raises:
+        ValueError: when the run or the rank has no process here.
+        OSError: when the events cannot be written.
+    """
+    supervisor = supervisor_of(run, status)
+    process = None if supervisor is None else _process_of(run, supervisor, rank)
+    if process is None:
+        raise ValueError(f"rank {rank} of run {run.run_id} has no process on this machine now")
+    warning = {
+        "code": RANK_KILL_ASKED,
+        "message": f"Rank {rank} is killed (SIGKILL), as somebody asked on this page.",
+        "hint": "The run fails now. Resume goes on from its newest checkpoint, with the same bits.",
+        "rank": rank,
+        "traceback": None,
+    }
+    final_events.append(run, [("warning", warning)])
+    try:
+        process.kill()  # psutil sees to it that the number is still this process's
+    except psutil.NoSuchProcess as error:
+        raise ValueError(f"rank {rank} of run {run.run_id} has just ended by itself") from error
+
+
+def _process_of(run: RunDirectory, supervisor: psutil.Process, rank: int) -> psutil.Process | None:
+    """Return the process below the supervisor whose output goes to the rank's log, but no child of it."""
+    log = run.rank_log(rank).resolve()
+    try:
+        below = supervisor.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return None
+    found = {process.pid: process for process in below if processes.output_of(process.pid) == log}
+    for process in found.values():
+        try:
+            if process.ppid() not in found and process.status() != psutil.STATUS_ZOMBIE:
+                return process
+        except psutil.NoSuchProcess:
+            continue
+    return None
