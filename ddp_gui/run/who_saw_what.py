@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from trainers.contract.config import Config
 from trainers.contract.events import Event
 
-MOST_REPLICAS = 65_536
+MOST_REPLICAS, MOST_IN_A_STEP = 65_536, 2**40
 # Mistakes: every rank goes through all samples by itself; each epoch has the order of the first.
 NO_SAMPLER, NO_SET_EPOCH = "no_sampler", "no_set_epoch"
 
@@ -170,7 +170,7 @@ def sampling_of(config: Config, plans: Iterable[Event], num_replicas: int) -> Sa
         dealing = Dealing(**{name: int(said[name]) for name in Dealing.__dataclass_fields__})
         # A start from an earlier step takes back what came after it.
         dealings = [earlier for earlier in dealings if earlier.step < dealing.step] + [dealing]
-    if not dealings or num_samples < 1 or max(each.num_replicas for each in dealings) > MOST_REPLICAS:
+    if not dealings or num_samples < 1 or not all(map(_is_possible, dealings)):
         return None
     mistake = str(config.to_json().get("mistake", "none"))
     return Sampling(num_samples=num_samples, seed=config.seed, dealings=tuple(dealings), mistake=mistake)
@@ -186,3 +186,9 @@ def _from_configuration(config: Config, num_replicas: int) -> Mapping[str, Any]:
         "num_accumulated": config.gradient_accumulation_steps,
         "num_replicas": num_replicas,
     }
+
+
+def _is_possible(dealing: Dealing) -> bool:
+    """Tell whether a machine could have trained so: what is read may have been altered."""
+    global_batch = dealing.batch_size * dealing.num_accumulated * dealing.num_replicas
+    return dealing.num_replicas <= MOST_REPLICAS and global_batch <= MOST_IN_A_STEP

@@ -15,6 +15,10 @@ import { resumeFrom } from "./resume_from.js";
 import { runAddress } from "../shared/net.js";
 
 const MAX_EVENTS = 200;
+const COMMAND_WORDS = new Map([
+  ["set_lr", "learning rate"],
+  ["slow_rank", "slow a rank down"],
+]);
 const SAVED_BECAUSE = {
   button: "Checkpoint was pressed",
   schedule: "as planned",
@@ -180,7 +184,7 @@ function describe(mark) {
   if (mark.kind === "command") {
     return [
       mark.accepted ? "flag" : "cross",
-      `${capital(mark.name === "set_lr" ? "learning rate" : mark.name)}: ${mark.message}`,
+      `${capital(COMMAND_WORDS.get(mark.name) ?? mark.name)}: ${mark.message}`,
     ];
   }
   return [mark.kind === "error" ? "cross" : "warning", `${mark.message}${hint}`];

@@ -199,16 +199,12 @@ def _slowed_on_purpose(series: Series, _config: Config) -> Insight | None:
     spans = slowed.spans(series.marks)
     if not spans:
         return None
-    newest = spans[-1]
-    until = "on" if newest.until_step is None else f"to {newest.until_step:,}"
-    when = f"from step {newest.after_step + 1:,} {until}"
-    more = f" (the last of {len(spans)} such times)" if len(spans) > 1 else ""
+    is_over = series.state.get("state") in events.ENDED_STATES
     return Insight(
         code="slowed_on_purpose",
-        message=f"Somebody lets rank {newest.rank} sleep {newest.delay_ms} ms in each step {when}{more}: "
-        "do not compare this run's times with those of other runs.",
+        message=slowed.in_words(spans, series.last_step.get("step", 0) if is_over else None),
         evidence="the command events slow_rank",
-        rank=newest.rank,
+        rank=spans[-1].rank,
     )
 
 

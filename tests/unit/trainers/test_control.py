@@ -36,6 +36,9 @@ def paused_job(monkeypatch: pytest.MonkeyPatch, *commands: Command | None) -> Si
         answers=SaveAnswers(NullReporter()),
         observer=Observer(StepClock(nn.Linear(1, 1), torch.device("cpu"), measures_wait=False), Pulse()),
         saves=[],
+        world=SimpleNamespace(rank=1, world_size=2),
+        strategy=SimpleNamespace(model=nn.Linear(1, 1)),
+        slowed=None,
     )
     job.observer._stood_still_s = 1.0
 
@@ -99,3 +102,45 @@ def test_learning_rate_can_be_set_during_a_pause_without_ending_it(monkeypatch: 
     job = paused_job(monkeypatch, *commands)
     control.stay_paused(job, "Paused.")
     assert job.progress.learning_rate == 0.5
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the sleeps that a rank takes, which take no time here."""
+    found: list[float] = []
+    monkeypatch.setattr(control.time, "sleep", found.append)
+    return found
+
+
+def test_a_rank_that_is_slowed_down_sleeps_while_it_trains_until_it_is_let_go(
+    monkeypatch: pytest.MonkeyPatch, slept: list[float]
+) -> None:
+    job = paused_job(monkeypatch)
+    model = job.strategy.model
+    for delay_ms in (500, 50):  # the newer one takes the place of the other
+        control.obey(job, Command(name="slow_rank", rank=1, delay_ms=delay_ms))
+    model(torch.zeros(1))
+    assert slept == [0.05]
+    model.eval()(torch.zeros(1))
+    assert slept == [0.05], "nobody sleeps while the model is evaluated"
+    control.obey(job, Command(name="slow_rank", rank=1, delay_ms=0))
+    model.train()(torch.zeros(1))
+    assert slept == [0.05]
+    assert not model._forward_pre_hooks, "nothing of it is left in a step"
+
+
+def test_only_the_rank_that_was_named_sleeps(monkeypatch: pytest.MonkeyPatch, slept: list[float]) -> None:
+    job = paused_job(monkeypatch)
+    control.obey(job, Command(name="slow_rank", rank=0, delay_ms=50))
+    job.strategy.model(torch.zeros(1))
+    assert slept == [] and not job.strategy.model._forward_pre_hooks
+
+
+def test_the_sleep_of_a_step_is_divided_among_its_micro_batches(
+    monkeypatch: pytest.MonkeyPatch, slept: list[float]
+) -> None:
+    job = paused_job(monkeypatch)
+    job.config = Config(gradient_accumulation_steps=10)
+    control.obey(job, Command(name="slow_rank", rank=1, delay_ms=500))
+    job.strategy.model(torch.zeros(1))
+    assert slept == [0.05]

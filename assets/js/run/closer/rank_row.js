@@ -30,7 +30,8 @@ export class RankRow {
     this.delay = el("output", {});
     this.wait = el("i", { class: "ddp-part ddp-part-wait" });
     this.work = el("i", { class: "ddp-part ddp-part-compute" });
-    this.bar = el("div", { class: "ddp-rank-bar", role: "img" }, this.work, this.wait);
+    this.sleep = el("i", { class: "ddp-part ddp-part-sleep" });
+    this.bar = el("div", { class: "ddp-rank-bar", role: "img" }, this.sleep, this.work, this.wait);
     this.words = el("p", { class: "ddp-rank-times" }, UNKNOWN);
     this.kill = onKill
       ? el(
@@ -71,7 +72,9 @@ export class RankRow {
   showTimes({ step_time_s: step, wait_time_s: wait }, longest) {
     const share = (seconds) => `${(100 * Math.max(0, seconds)) / longest}%`;
     const waited = typeof wait === "number" ? Math.min(wait, step) : null;
-    this.work.style.width = share(step - (waited ?? 0));
+    const slept = Math.min(this.delayMs / 1000, step - (waited ?? 0));
+    this.sleep.style.width = share(slept);
+    this.work.style.width = share(step - slept - (waited ?? 0));
     this.wait.style.width = share(waited ?? 0);
     const words =
       waited === null

@@ -5,13 +5,20 @@ import { el, setText, show } from "../../shared/dom.js";
 import { openDialog } from "../../shared/dialog.js";
 import { count, LIVE_STATES, shortTime, worldSize } from "../../shared/format.js";
 import { callEndpoint } from "../../shared/net.js";
-import { act, complain, inform } from "../../shared/toast.js";
+import { complain, inform } from "../../shared/toast.js";
+import { resumeFrom } from "../resume_from.js";
 
 const MOST_ROWS = 16;
 // After the newest move: a slider held by an arrow key must not send a command for each of its steps.
 const SEND_AFTER_MS = 300;
 // Only in these states do the ranks hear a command.
 const HEARING = new Set(["running", "paused"]);
+
+const PARTS = [
+  ["compute", "computing and the rest of the step"],
+  ["sleep", "sleeping, as it was asked for"],
+  ["wait", "waiting for other ranks"],
+];
 
 /** @param {string} runId @param {any} summary */
 export function slowRank(runId, summary) {
@@ -40,7 +47,10 @@ class SlowRank {
     this.cost = el("p", { class: "ddp-slow-cost", role: "status" });
     this.after = el("p", { class: "ddp-slow-after", role: "status" });
     this.resume = el("button", { type: "button", class: "ddp-button ddp-button-main" }, "Resume");
-    this.resume.addEventListener("click", () => act(this.resume, "resume_run", runId));
+    this.resume.addEventListener(
+      "click",
+      () => this.saved !== null && resumeFrom(this.resume, runId, this.saved),
+    );
     this.over = el("div", { class: "ddp-slow-over", hidden: true }, this.after, this.resume);
     this.element = el(
       "div",
@@ -50,6 +60,11 @@ class SlowRank {
         { class: "ddp-caption" },
         "The sleep is put before the forward pass of that rank, in each step; the waiting is measured as always. ",
         "What is computed stays the same to the bit. The page marks the run: its times are no measure of the job.",
+      ),
+      el(
+        "p",
+        { class: "ddp-legend" },
+        PARTS.map(([part, words]) => el("span", {}, swatch(part), words)),
       ),
       this.cost,
       this.list,
@@ -177,4 +192,8 @@ class SlowRank {
   close() {
     for (const timer of this.timers.values()) clearTimeout(timer);
   }
+}
+
+function swatch(part) {
+  return el("i", { class: `ddp-part ddp-part-${part}`, "aria-hidden": "true" });
 }

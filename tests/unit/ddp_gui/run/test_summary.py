@@ -88,6 +88,7 @@ class Cluster:
 
     name = "cluster"
     has_queue = False
+    kills_ranks = False
 
     def is_waiting(self, handle: Handle) -> bool:
         del handle

@@ -14,7 +14,7 @@ from trainers.contract.config import ConfigError
 
 @pytest.mark.parametrize("name", COMMAND_NAMES)
 def test_every_command_travels_between_the_ranks_as_it_is(name: str) -> None:
-    given = {"save": False, "learning_rate": 0.125}
+    given = {"save": False, "learning_rate": 0.125, "rank": 3, "delay_ms": 250}
     arguments: dict[str, Any] = {each.name: given[each.name] for each in COMMANDS[name].arguments}
     asked = Command(name=name, **arguments)
     assert commands.from_numbers(commands.to_numbers(asked)) == asked
@@ -42,3 +42,13 @@ def test_a_person_is_told_the_range_of_the_field() -> None:
     assert rate.checked(0.5) == 0.5
     with pytest.raises(ConfigError, match="learning_rate is 'fast'"):
         rate.checked("fast")
+
+
+def test_a_rank_to_slow_down_must_be_named_and_the_delay_has_an_end() -> None:
+    asked = {"name": "slow_rank", "id": "a", "rank": 1, "delay_ms": 200}
+    command = commands.parse(asked)
+    assert commands.arguments_of(command) == {"rank": 1, "delay_ms": 200}
+    for changes in ({"rank": None}, {"rank": -1}, {"rank": True}, {"delay_ms": 1001}, {"delay_ms": 0.5}):
+        (name,) = changes
+        with pytest.raises(ValueError, match=rf"{name} is .*, but allowed is: a whole number from 0 to"):
+            commands.parse(asked | changes)

@@ -130,6 +130,45 @@ def test_the_slow_rank_is_named_when_it_is_slow_several_times_in_a_row() -> None
     assert found(slow, "finished") == {}, "nothing can be done any more"
 
 
+def slow_down(seq: int, rank: int, delay_ms: int, *, accepted: bool = True) -> Event:
+    """Make up the answer to the command `slow_rank` at this step."""
+    event = {"seq": seq, "time_unix_s": 1000.0 + seq, "kind": "command", "id": str(seq), "name": "slow_rank"}
+    arguments = {"rank": rank, "delay_ms": delay_ms}
+    return event | {"step": seq, "accepted": accepted, "message": "", "arguments": arguments}
+
+
+def test_a_rank_that_was_slowed_down_on_purpose_is_said_as_such_and_stays_said() -> None:
+    events = [*steps(100, falling), slow_down(101, 1, 200)]
+    slow = [ranks(200 + n, (0.05, 0.2), (0.25, 0.0)) for n in range(5)]
+    said = found(events + slow)
+    assert "slow_rank" not in said, "nobody has to find out why"
+    assert said["slowed_on_purpose"].rank == 1
+    assert said["slowed_on_purpose"].message.startswith(
+        "Somebody lets rank 1 sleep 200 ms in each step since step 102: do not compare"
+    )
+    let_go = [*events, *slow, slow_down(300, 1, 0)]
+    message = found(let_go, "finished")["slowed_on_purpose"].message
+    assert message.startswith("Somebody let rank 1 sleep 200 ms in each step from step 102 to 300: do not")
+    again = [*let_go, slow_down(310, 0, 50)]
+    assert "rank 0 sleep 50 ms in each step since step 311 (the last of 2" in (
+        found(again)["slowed_on_purpose"].message
+    )
+
+
+def test_a_rank_that_nobody_slowed_down_is_not_said_to_be() -> None:
+    events = [*steps(100, falling), slow_down(101, 7, 200, accepted=False), slow_down(102, 1, 0)]
+    assert "slowed_on_purpose" not in found(events)
+
+
+def test_a_new_start_sleeps_nowhere() -> None:
+    events = [*steps(100, falling), slow_down(101, 1, 200) | {"step": 50}]
+    start = {"seq": 150, "time_unix_s": 1200.0, "kind": "state", "state": "starting", "reason": ""}
+    slow = [ranks(200 + n, (0.05, 0.2), (0.25, 0.0)) for n in range(5)]
+    said = found([*events, start, *slow])
+    assert "from step 51 to 100" in said["slowed_on_purpose"].message
+    assert "slow_rank" in said, "it is slow by itself now"
+
+
 def test_waiting_for_data_says_how_much_and_offers_workers() -> None:
     events = [*steps(200, falling, data_time_s=0.0215)]
     said = found(events)["waits_for_data"]

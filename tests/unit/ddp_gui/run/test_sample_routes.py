@@ -1,0 +1,108 @@
+"""Who saw what, as the page gets it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from ddp_gui.run import sample_routes
+from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
+from tests.unit.ddp_gui.runs.test_runs import store_of
+from trainers.contract import config, rundir
+from trainers.contract.events import EventFile
+from trainers.contract.rundir import RunDirectory
+
+CONFIG = {"nproc_per_node": 2, "batch_size": 32, "device": "cpu", "num_epochs": 3}
+
+
+def write_plan(run: RunDirectory, num_train: int, **dealing: Any) -> None:
+    fields: dict[str, Any] = {"num_train": num_train, "num_steps": 100}
+    file = EventFile(run.events)
+    file.append([(100.0, "plan", fields | ({"dealing": dealing} if dealing else {}))])
+    file.close()
+
+
+@pytest.fixture
+def asking(tmp_path: Path, catalogue) -> TestClient:  # noqa: F811
+    app = FastAPI()
+    app.include_router(sample_routes.make_router(store_of(tmp_path, catalogue)))
+    return TestClient(app)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    return rundir.create(tmp_path, config.parse(CONFIG))
+
+
+def place(run: RunDirectory, sample: str = "") -> str:
+    return f"/live/runs/{run.run_id}/samples{sample}"
+
+
+def test_a_run_that_has_not_begun_says_so(asking: TestClient, run: RunDirectory) -> None:
+    answer = asking.get(place(run))
+    assert answer.status_code == 404 and "once the run has begun to train" in answer.json()["detail"]
+
+
+def test_an_epoch_is_said_in_numbers_and_as_a_picture(asking: TestClient, run: RunDirectory) -> None:
+    write_plan(run, 1437)
+    said = asking.get(place(run), params={"epoch": 1}).json()
+    assert (said["num_samples"], said["num_epochs"], said["ways"]) == (1437, 3, ["sample", "place"])
+    assert said["times_seen"] == {"fewest": 1, "most": 1}
+    (piece,) = said["pieces"]
+    assert (piece["first_step"], piece["num_steps"], piece["global_batch"]) == (24, 23, 64)
+    assert piece["last_shares"] == [14, 15], "1437 = 22 × 64 + 29"
+    assert sum(map(sum, said["picture"]["counts"])) == 1437
+    assert said["picture"]["columns"] == {"first": 0, "last": 1436, "size": 6, "number": 240}
+
+
+def test_a_part_of_the_order_shows_single_places(asking: TestClient, run: RunDirectory) -> None:
+    write_plan(run, 1437)
+    said = asking.get(place(run), params={"by": "place", "first": 60, "last": 67}).json()
+    assert said["picture"]["rows"] == {"first": 1, "last": 2, "size": 1, "number": 2}
+    rank_of_place = [1, 0, 0, 1] * 2  # of each place, in step 1, how often rank 0 and rank 1 saw it
+    assert said["picture"]["counts"] == [[1, 0, 0, 1, 1, 0, 0, 1, *[0] * 8], [*[0] * 8, *rank_of_place]]
+
+
+def test_a_sample_is_followed(asking: TestClient, run: RunDirectory) -> None:
+    write_plan(run, 1437)
+    said = asking.get(place(run, "/5")).json()
+    assert said["is_all"] and [found["epoch"] for found in said["epochs"]] == [0, 1, 2]
+    steps = [found["seen"][0]["step"] for found in said["epochs"]]
+    assert 1 <= steps[0] <= 23 < steps[1] <= 46 < steps[2] <= 69
+
+
+def test_with_very_many_samples_there_are_the_numbers_alone(asking: TestClient, run: RunDirectory) -> None:
+    write_plan(run, 3_000_000_000)
+    said = asking.get(place(run)).json()
+    assert (said["ways"], said["picture"], said["by"]) == ([], None, None)
+    assert said["pieces"][0]["num_steps"] == 46_875_000
+    assert asking.get(place(run, "/5")).status_code == 422
+
+
+@pytest.mark.parametrize("wrong", [{"epoch": 3}, {"epoch": -1}, {"by": "rank"}, {"first": "x"}])
+def test_what_cannot_be_is_refused(asking: TestClient, run: RunDirectory, wrong: dict[str, Any]) -> None:
+    write_plan(run, 1437)
+    assert asking.get(place(run), params=wrong).status_code == 422
+    assert asking.get(place(run, "/1437")).status_code == 422
+
+
+def test_a_window_beyond_the_end_shows_the_last_sample(asking: TestClient, run: RunDirectory) -> None:
+    write_plan(run, 1437)
+    said = asking.get(place(run), params={"first": 5000, "last": 2}).json()
+    assert said["picture"]["columns"] == {"first": 1436, "last": 1436, "size": 1, "number": 1}
+
+
+@pytest.mark.parametrize("field", ["batch_size", "num_accumulated", "num_replicas"])
+def test_a_plan_that_was_tampered_with_breaks_nothing(
+    asking: TestClient, run: RunDirectory, field: str
+) -> None:
+    dealing = {"step": 0, "epoch": 0, "samples_in_epoch": 0}
+    dealing |= {"batch_size": 32, "num_accumulated": 1, "num_replicas": 2}
+    write_plan(run, 1437, **dealing | {field: 0})
+    assert asking.get(place(run)).status_code == 404
+    write_plan(run, 1437, **dealing | {field: 2**60})
+    assert asking.get(place(run)).status_code in (200, 404)
