@@ -70,7 +70,13 @@ class WhoSawWhat {
   }
 
   controls() {
-    this.epoch = el("input", { type: "number", class: "ddp-input ddp-who-number", min: 1, value: 1 });
+    this.epoch = el("input", {
+      type: "number",
+      class: "ddp-input ddp-who-number",
+      min: 1,
+      value: 1,
+      "aria-label": "Epoch",
+    });
     this.epoch.addEventListener("change", () =>
       this.ask({ epoch: Math.max(1, this.epoch.valueAsNumber || 1) - 1 }),
     );
@@ -87,7 +93,7 @@ class WhoSawWhat {
     return el(
       "div",
       { class: "ddp-who-controls" },
-      el("label", {}, term("epoch", "Epoch"), this.epoch, this.numEpochs),
+      el("span", {}, term("epoch", "Epoch"), this.epoch, this.numEpochs),
       el("label", {}, "Columns are", this.by),
       this.all,
     );
