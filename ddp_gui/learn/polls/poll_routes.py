@@ -37,7 +37,7 @@ def make_router(rooms: Rooms, options: Options) -> Router:
     async def stream(poll_id: str) -> Response:
         return EventStream(rooms.messages(_room(rooms, poll_id), shows_all=rooms.may_open()))
 
-    @router.post("/{poll_id}/answer")
+    @router.post("/{poll_id}/answer", include_in_schema=False)
     async def answer(poll_id: str, request: Request) -> dict[str, Any]:
         """Take an answer without Gradio, which strangers do not reach."""
         return _answered(rooms, _room(rooms, poll_id), await _short_body(request))
