@@ -116,9 +116,9 @@ class Rooms:
         Raises:
             ValueError: for everybody but teachers, and where polls are off.
         """
+        rights.require_teacher("open a poll")
         if not self.is_on:
             raise ValueError("polls without logins are off: start the page with --polls (docs/class.md)")
-        rights.require_teacher("open a poll")
         made = Poll(
             poll_id="".join(secrets.choice(_LETTERS) for _ in range(8)),
             lesson=lesson.name,
