@@ -64,11 +64,16 @@ export async function forgetProgress(name, poll = null) {
  * @param {() => Promise<void>} action
  */
 export async function oneAtATime(action) {
-  if (!navigator.locks) return action();
+  if (!navigator.locks) {
+    await action();
+    return;
+  }
   await navigator.locks.request("ddp-lesson", async () => {
     await action();
     // What it has kept reaches the other pages a moment later.
-    await new Promise((resolve) => setTimeout(resolve, KEPT_EVERYWHERE_AFTER_MS));
+    await new Promise((resolve) => {
+      setTimeout(resolve, KEPT_EVERYWHERE_AFTER_MS);
+    });
   });
 }
 
