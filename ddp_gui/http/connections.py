@@ -46,7 +46,7 @@ class BoundedProtocol(H11Protocol):
         """Begin a connection."""
         super().connection_made(transport)  # type: ignore[arg-type]
         if self._phones is not None and self._is_foreign():
-            self.app = self._phones  # type: ignore[assignment]
+            self.app = self._phones
         self._wait(HEADERS_WITHIN_S)
 
     def data_received(self, data: bytes) -> None:

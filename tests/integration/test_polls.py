@@ -204,11 +204,7 @@ def test_strangers_reach_a_polls_question_and_nothing_else(tmp_path: Path) -> No
                     continue
                 answer = client.request(method, re.sub(r"[{][^}]*[}]", "x", way))
                 assert answer.status_code in (403, 411), (method, way)
-        for way in (
-            "/",
-            "/live/assets/js/../../../app.py",
-            "/gradio_api/run/answer_poll",
-        ):
+        for way in ("/", "/live/assets/js/../../../app.py", "/gradio_api/run/answer_poll"):
             assert client.get(way).status_code == 403
             assert client.post(way, json={"data": [], "fn_index": 0}).status_code == 403
         for way in ("/live/assets/js/main.js", "/live/assets/css/learn/polls.css", f"/poll?id={poll_id}"):

@@ -301,9 +301,13 @@ def test_where_phones_may_answer_strangers_reach_what_is_for_phones_alone() -> N
         # Again on the same connection: it stays a stranger's.
         with begin_as_other_user(address, GET) as foreign:
             foreign.settimeout(20)
-            foreign.recv(100)
-            foreign.sendall(GET)
-            assert foreign.recv(100).startswith(b"HTTP/1.1 200")
+            heard = b""
+            for number in (1, 2):
+                while heard.count(b"\r\n\r\nok") < number:
+                    heard += foreign.recv(1000)
+                if number == 1:
+                    foreign.sendall(GET)
+            assert heard.count(b"HTTP/1.1 200") == 2
     assert served_by == ["phones", "page", "phones", "phones"]
 
 
