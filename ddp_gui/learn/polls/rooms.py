@@ -192,10 +192,10 @@ class Rooms:
     async def messages(self, room: Room, *, shows_all: bool) -> AsyncGenerator[bytes]:
         """Yield the poll as Server-Sent Events: now, and whenever something is new, until it has ended."""
         while True:
-            version, news = room.version, room.news
+            version, news, is_over = room.version, room.news, room.is_over
             body = orjson.dumps(self.describe(room, shows_all=shows_all))
             yield b"id: %d\ndata: %b\n\n" % (version, body)
-            if room.is_over:
+            if is_over:
                 return
             while not news.is_set():
                 try:
