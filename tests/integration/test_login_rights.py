@@ -92,6 +92,7 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/live/polls/{poll_id}": ("anybody", ""),
     "/live/polls/{poll_id}/stream": ("anybody", ""),
     "/live/polls/{poll_id}/people": ("anybody", ""),  # a teacher: test_polls.py
+    "/live/polls/{poll_id}/answer": ("anybody", ""),
     "/live/polls/{poll_id}/qr": ("anybody", ""),
     "/queue": ("anybody", ""),
     "/live/queue": ("anybody", ""),

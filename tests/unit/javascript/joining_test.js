@@ -14,6 +14,12 @@ Deno.test("the newer wins, but no started run is lost", () => {
   assert.equal(joined(made({ prediction: 0 }), made({ prediction: 2 })).prediction, 2);
 });
 
+Deno.test("a start that failed is taken back by who knows of all runs", () => {
+  const known = made({ isStarted: true, runs: ["run-1", null] });
+  assert.equal(joined(known, made({ runs: ["run-1", null] })).isStarted, false);
+  assert.equal(joined(known, made({})).isStarted, true);
+});
+
 Deno.test("attempts and answers of both pages are kept, each once", () => {
   const [one, other] = [0, 1].map((number) => ({ choice: "seed 1", runId: `run-${number}` }));
   const told = made({ attempts: { 1: [other], 2: [other] }, answers: { 0: 2, 1: 0 }, isDone: true });
