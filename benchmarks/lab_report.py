@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _measure(folder: Path, num_lessons: int, num_steps: int) -> dict[str, Any]:
-    """Return the size of a report and the seconds until its last byte, by a process of its own as on the page."""
+    """Return the size of a report and the seconds until its last byte, made by a process as on the page."""
     lessons, runs_dir = folder / "lessons", folder / "runs"
     lessons.mkdir(parents=True)
     text = next((ASSETS / "lessons").glob("*-global-batch.md")).read_text(encoding="utf-8")

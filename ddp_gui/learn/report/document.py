@@ -20,9 +20,9 @@ from ddp_gui.learn.report.pictures import Shown
 from trainers.files.paths import ASSETS, REPOSITORY
 
 STYLE = ASSETS / "css" / "learn" / "report.css"
-SCRIPTS = ASSETS / "js" / "learn" / "report" / "file"
+SCRIPTS = ASSETS / "js"
 # In the order in which one uses the other.
-SCRIPT_NAMES = ("axis", "points", "zoom")
+SCRIPT_NAMES = ("shared/format", *(f"learn/report/file/{name}" for name in ("axis", "points", "zoom")))
 _BETWEEN_MODULES = re.compile(r"^(?:import .*;$|export )", re.MULTILINE)
 MAX_BYTES = 3_000_000
 GIT_TIMEOUT_S = 5.0
