@@ -80,6 +80,7 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/learn": ("anybody", ""),
     "/live/learn": ("anybody", ""),
     "/live/learn/lesson": ("anybody", "?name=global-batch"),
+    "/live/learn/report": ("see", "?runs=RUN"),
     "/queue": ("anybody", ""),
     "/live/queue": ("anybody", ""),
     "/live/queue/brief": ("anybody", ""),

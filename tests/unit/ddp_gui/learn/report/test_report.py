@@ -233,6 +233,10 @@ def test_the_file_is_a_download_made_by_another_process(asking: TestClient) -> N
     assert "Runs beside each other" in plain.text and "a-1/events.jsonl" in plain.text
 
 
+def test_a_report_of_nothing_is_not_found(asking: TestClient) -> None:
+    assert asking.get(PLACE, params={"runs": "gone-1"}).status_code == 404
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
