@@ -179,7 +179,7 @@ def test_it_can_be_read_without_a_script(browser: Browser, report: Path) -> None
     page = context.new_page()
     page.goto(report.as_uri())
     figure = page.locator("figure.chart").first
-    expect(figure.locator("path.line").first).to_be_visible()
+    expect(figure.locator(".plot path.line").first).to_be_visible()
     expect(figure.locator(".x-ticks text").first).to_have_text("0")
     expect(figure.get_by_role("button")).to_have_count(0)
     context.close()
