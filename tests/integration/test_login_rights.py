@@ -94,6 +94,7 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/live/polls/{poll_id}/people": ("anybody", ""),  # a teacher: test_polls.py
     "/live/polls/{poll_id}/answer": ("anybody", ""),
     "/live/polls/{poll_id}/qr": ("anybody", ""),
+    "/live/learn/report": ("see", "?runs=RUN"),
     "/queue": ("anybody", ""),
     "/live/queue": ("anybody", ""),
     "/live/queue/brief": ("anybody", ""),
