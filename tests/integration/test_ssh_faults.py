@@ -29,7 +29,7 @@ from trainers.engines.ssh.starts import Start
 from trainers.files import json_files
 
 TRUE_STATE_S = 30.0
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 SLOW_S = 2.0
 
 
