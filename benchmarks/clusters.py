@@ -40,7 +40,7 @@ from trainers.engines.ssh.of_site import engine_of
 
 FIRST_STEP_S = 120.0
 ENDED_S = 120.0
-NUM_STEPS = 300
+NUM_STEPS = 100
 SHAPE = {"num_nodes": 2, "nproc_per_node": 1, "max_steps": NUM_STEPS}
 FIRST_PORT = 29_900
 WORKER = "--nproc-per-node 1 -m trainers.worker"
