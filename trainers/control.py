@@ -118,7 +118,7 @@ def _stop(job: Job, command: Command) -> None:
         reporter.answer(command, step=step, accepted=False, message=message)
         reporter.state("running", message)
         return
-    reporter.answer(command, step=step, accepted=True, message=f"Stopping after step {step}.")
+    reporter.answer(command, step=step, accepted=True, message=f"Stopping after step {step:,}.")
     raise Stopped(command.why)
 
 
@@ -129,12 +129,12 @@ def _checkpoint(job: Job, command: Command) -> None:
     job.answers.asked[step] = command
     save(job, "button")
     if job.checkpointer.is_saved(step) and job.answers.asked.pop(step, None) is not None:
-        job.reporter.answer(command, step=step, accepted=True, message=f"Step {step} is already saved.")
+        job.reporter.answer(command, step=step, accepted=True, message=f"Step {step:,} is already saved.")
 
 
 @handles("pause")
 def _pause(job: Job, command: Command) -> None:
-    message = f"Paused after step {job.progress.step}."
+    message = f"Paused after step {job.progress.step:,}."
     job.reporter.answer(command, step=job.progress.step, accepted=True, message=message)
     stay_paused(job, message)
 

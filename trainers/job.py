@@ -195,7 +195,8 @@ def evaluate(job: Job) -> bool:
         )
         if found is None:
             return False
-        log.info("validation at step %d: loss %.4f, %s", progress.step, found.loss, found.metrics)
+        metrics = ", ".join(f"{name} {value:.4g}" for name, value in found.metrics.items())
+        log.info("validation at step %d: loss %.4f, %s", progress.step, found.loss, metrics)
         job.reporter.event("eval", step=progress.step, epoch=progress.epoch, **vars(found))
         is_best = progress.note_evaluation(found.metrics)
         take_sample(job)

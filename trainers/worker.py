@@ -253,12 +253,14 @@ def _train(
     log.info("%s after step %d", "finished" if stopped_because is None else "stopped", step)
     if stopped_because is not None:
         saved = "saved" if job.checkpointer.is_saved(step) else "not saved"
-        voice.state("stopped", f"Stopped after step {step}, {saved}. {stopped_because}".rstrip())
+        voice.state("stopped", f"Stopped after step {step:,}, {saved}. {stopped_because}".rstrip())
     elif job.has_stopped_improving:
         patience = job.config.early_stopping_patience
-        voice.state("finished", f"Stopped early at step {step}: {patience} evaluations without improvement.")
+        voice.state(
+            "finished", f"Stopped early at step {step:,}: {patience} evaluations without improvement."
+        )
     else:
-        voice.state("finished", f"All {step} steps done.")
+        voice.state("finished", f"All {step:,} steps done.")
 
 
 def _where_from(job: Job, resume_step: int | None) -> str:

@@ -156,7 +156,7 @@ class Catalogue:
 
 
 def _as_offered(models: Iterable[Model]) -> list[Model]:
-    """Sort models: what needs a path or a package comes last, what is made for few tasks before what does many.
+    """Sort models: what needs a path or a package comes last, what is made for few tasks first.
 
     "Linear" does every task on images and tables: a yardstick, not what to begin with.
     """

@@ -50,6 +50,7 @@ export function baseLayout(dataRevision, yRevision, zoomRevision) {
     color: colors.faint,
     title: { font: { size, color: colors.faint }, standoff: 8 },
     nticks: 6,
+    separatethousands: true,
   };
   return {
     autosize: true,

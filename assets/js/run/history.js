@@ -130,7 +130,7 @@ export class CheckpointTable {
     button.disabled = isLive || isEnd;
     const words = isEnd
       ? "This is the last step: nothing is left to train."
-      : `Starts torchrun again from step ${step}. The curve continues from there.`;
+      : `Starts torchrun again from step ${count(step)}. The curve continues from there.`;
     button.title = isLive ? "Available when the run has ended: press Stop first." : words;
   }
 }

@@ -150,7 +150,7 @@ export class Header {
     const chosen = this.select.value;
     const words = (item, index) => {
       const praise = item.step === best ? ", best" : "";
-      return index === 0 ? `newest (step ${item.step}${praise})` : `step ${item.step}${praise}`;
+      return index === 0 ? `newest (step ${count(item.step)}${praise})` : `step ${count(item.step)}${praise}`;
     };
     const options = checkpoints.map((item, index) =>
       el("option", { value: index === 0 ? "" : item.step }, words(item, index)),
