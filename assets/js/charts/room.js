@@ -4,14 +4,15 @@
 const NARROW = 47;
 const LOW = 14;
 const LINES_PER_TICK = 1.6;
+const LINES_PER_PLACE = 5.5; // "12,000" and a gap
 const MOST_TICKS = 6;
 const LETTER = 0.54;
 
-/** @typedef {{ isNarrow: boolean, isLow: boolean, numTicks: number, titleLetters: number }} Room */
+/** @typedef {{ isNarrow: boolean, isLow: boolean, numPlaces: number, numTicks: number, titleLetters: number }} Room */
 
 /**
  * What fits into a chart of a size: whether its legend is short, whether its horizontal axis goes without a title,
- * how many ticks the vertical one has, and how many letters its title.
+ * how many ticks each has, and how many letters the title of the vertical one.
  * @param {number} width in pixels
  * @param {number} height
  * @param {number} size of the text, in pixels
@@ -20,10 +21,13 @@ const LETTER = 0.54;
 export function roomFor(width, height, size) {
   const isLow = height < LOW * size;
   const axis = height - (isLow ? 4.5 : 6) * size;
+  /** @type {(most: number) => number} */
+  const fitting = (most) => Math.max(2, Math.min(MOST_TICKS, Math.floor(most)));
   return {
     isNarrow: width < NARROW * size,
     isLow,
-    numTicks: Math.max(2, Math.min(MOST_TICKS, Math.floor(axis / (LINES_PER_TICK * size)))),
+    numPlaces: fitting((width - 4 * size) / (LINES_PER_PLACE * size)),
+    numTicks: fitting(axis / (LINES_PER_TICK * size)),
     titleLetters: Math.floor(height / (LETTER * size)),
   };
 }
@@ -40,7 +44,7 @@ export function fitted(layout, room) {
   return {
     ...layout,
     margin: room.isLow ? { ...margin, b: 2 * size, t: layout.showlegend ? margin.t : 0.8 * size } : margin,
-    xaxis: room.isLow ? { ...xaxis, title: undefined } : xaxis,
+    xaxis: { ...xaxis, nticks: room.numPlaces, ...(room.isLow ? { title: undefined } : {}) },
     yaxis: { ...yaxis, nticks: room.numTicks, ...(isTooLong ? { title: undefined } : {}) },
   };
 }

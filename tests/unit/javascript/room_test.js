@@ -12,7 +12,7 @@ const LAYOUT = {
 
 Deno.test("a chart of the page has room for all that is written", () => {
   const room = roomFor(900, 336, 12);
-  assert.deepEqual(room, { isNarrow: false, isLow: false, numTicks: 6, titleLetters: 51 });
+  assert.deepEqual(room, { isNarrow: false, isLow: false, numPlaces: 6, numTicks: 6, titleLetters: 51 });
   const { margin, xaxis, yaxis } = fitted(LAYOUT, room);
   assert.deepEqual(margin, LAYOUT.margin);
   assert.equal(xaxis.title.text, "optimizer step");
@@ -29,6 +29,13 @@ Deno.test("a low chart with large text has fewer ticks, and only the titles that
   assert.equal(yaxis.title, undefined);
   assert.ok(margin.t < LAYOUT.margin.t && margin.l === LAYOUT.margin.l);
   assert.equal(fitted({ ...LAYOUT, showlegend: true }, room).margin.t, LAYOUT.margin.t);
+});
+
+Deno.test("ticks of a narrow chart stand beside each other", () => {
+  const room = roomFor(300, 230, 22);
+  assert.equal(room.numPlaces, 2);
+  assert.equal(fitted(LAYOUT, room).xaxis.nticks, 2);
+  assert.equal(roomFor(330, 336, 12).numPlaces, 4);
 });
 
 Deno.test("a chart has at least two ticks, however low it is", () => {
