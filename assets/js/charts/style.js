@@ -51,6 +51,7 @@ export function baseLayout(dataRevision, yRevision, zoomRevision) {
     title: { font: { size, color: colors.faint }, standoff: 8 },
     nticks: 6,
     separatethousands: true,
+    minexponent: 5, // below a million the thousands are apart, as everywhere else
   };
   return {
     autosize: true,

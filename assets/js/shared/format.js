@@ -39,14 +39,15 @@ export function number(value, digits = 4) {
 }
 
 /**
- * A loss with fixed decimals, so that its width does not dance.
+ * A loss with fixed decimals, so that its width does not dance; a tile has no room for more zeros than two.
  * @param {Reading} value
  */
 export function loss(value) {
   if (!isNumber(value)) return UNKNOWN;
   const size = Math.abs(value);
   if (size >= 100) return number(value);
-  return size >= 0.01 || size === 0 ? value.toFixed(4) : value.toPrecision(3);
+  if (size >= 0.01 || size === 0) return value.toFixed(4);
+  return size >= 0.001 ? value.toPrecision(3) : value.toExponential(2);
 }
 
 /**

@@ -106,10 +106,12 @@ def test_resume_from_the_page_goes_on_where_it_stopped(
     run_id = start_by_endpoint(server, LONG)
     run = RunDirectory(runs_dir / run_id)
     page = open_run(watched, server, run_id)
-    page.get_by_role("button", name="Stop", exact=True).click()
+    page.get_by_role("button", name="Stop", exact=True).press("Enter")
     wait_for_state(page, "stopped")
     stopped_at = _last_step(run)
-    page.get_by_role("button", name="Resume", exact=True).click()
+    resume = page.get_by_role("button", name="Resume", exact=True)
+    expect(resume).to_be_focused()  # by keys alone one goes on with what comes next
+    resume.press("Enter")
     wait_for_state(page, "running")
     wait_until("steps after the resume", lambda: _last_step(run) > stopped_at + 10, START_TIMEOUT_S)
     steps = [event["step"] for event in all_events(run) if event["kind"] == "step"]

@@ -113,7 +113,9 @@ export class Header {
 
   button(word, className, call) {
     const button = el("button", { type: "button", class: `ddp-button ${className}` }, word);
-    button.addEventListener("click", async () => {
+    button.addEventListener("click", async (event) => {
+      // By a key: a click of the mouse says how often.
+      this.keyed = event.detail === 0 ? button : null;
       const changesRun =
         button === this.buttons.resume && (this.chosenRanks()[0] !== null || this.moreEpochs() !== null);
       const worked = await act(button, ...call());
@@ -205,6 +207,7 @@ export class Header {
       setAttribute(select, "title", isLive ? "Can be chosen when the run has ended." : null);
     }
     this.enableButtons(isLive);
+    this.keepFocus();
     setText(this.hint, this.hintWords(isLive));
   }
 
@@ -235,6 +238,16 @@ export class Header {
       state === "paused" ? "Goes on training." : "Starts torchrun again from the chosen checkpoint.",
       this.whyNoResume(),
     );
+  }
+
+  /** A button pressed by a key that does nothing any more loses the focus: what is likely next takes it. */
+  keepFocus() {
+    if (!this.keyed?.disabled || document.activeElement !== document.body) return;
+    const { resume, pause, checkpoint, stop } = this.buttons;
+    const next = [resume, pause, checkpoint, stop].find((button) => !button.disabled);
+    if (!next) return;
+    this.keyed = null;
+    next.focus({ preventScroll: true });
   }
 
   stopTitle() {
