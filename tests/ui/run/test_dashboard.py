@@ -275,6 +275,12 @@ def test_configuration_confusion_and_memory_are_shown(
     shown = page.locator(".ddp-confusion td.ddp-right")
     expect(shown).to_have_text([re.compile(f"^{count}$" if count else "^0?$") for count in diagonal])
     expect(page.locator(".ddp-memory")).to_contain_text("predicted")
+    page.set_viewport_size({"width": 390, "height": 844})
+    box = page.get_by_role("region", name="Confusion matrix")
+    box.scroll_into_view_if_needed()
+    assert box.evaluate("(box) => box.scrollWidth <= box.clientWidth"), (
+        "all classes are in sight on a phone, too"
+    )
 
 
 def test_run_again_fills_the_form_in_as_the_run_was(
