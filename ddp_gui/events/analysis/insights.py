@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ddp_gui.events.analysis import contention, learning
+from ddp_gui.events.analysis.wording import short
 from ddp_gui.events.series import Series
 from trainers.contract import events
 from trainers.contract.config import Config
@@ -149,7 +150,7 @@ def _loss_rises(series: Series, config: Config) -> Insight | None:
     lowest = means.index(min(means))
     return Insight(
         code="loss_rises",
-        message=f"The loss rises: it was {means[lowest]:.3g} on average and is {means[-1]:.3g} now. "
+        message=f"The loss rises: it was {short(means[lowest])} on average and is {short(means[-1])} now. "
         "The learning rate is too high.",
         evidence=_evidence_of_loss(series),
         action=_lower_rate(series, config),
@@ -165,7 +166,7 @@ def _loss_does_not_fall(series: Series, config: Config) -> Insight | None:
         return None  # it rises, which another rule reports
     return Insight(
         code="loss_does_not_fall",
-        message=f"The loss does not fall: {means[0]:.3g} at first, {means[-1]:.3g} now. "
+        message=f"The loss does not fall: {short(means[0])} at first, {short(means[-1])} now. "
         "The learning rate may be too high.",
         evidence=_evidence_of_loss(series),
         action=_lower_rate(series, config),
@@ -180,14 +181,14 @@ def _memorises(series: Series, config: Config) -> Insight | None:
         return None
     newest = series.evaluations.last
     patience = config.early_stopping_patience
-    then, now = (
-        learning.training_loss_at(series, best["step"]),
-        learning.training_loss_at(series, newest["step"]),
-    )
+    then, now = (learning.training_loss_at(series, seen["step"]) for seen in (best, newest))
+    if then is None or now is None or newest["loss"] is None:
+        return None
     return Insight(
         code="memorises",
-        message=f"Validation rises ({best['loss']:.3g} at step {best['step']:,}, {newest['loss']:.3g} now) "
-        f"while training falls ({then:.3g} to {now:.3g}): the model is overfitting.",
+        message=f"Validation rises ({short(best['loss'])} at step {best['step']:,}, "
+        f"{short(newest['loss'])} now) while training falls ({short(then)} to {short(now)}): "
+        "the model is overfitting.",
         evidence="the eval events since then and the step events between them",
         action=None if patience else _again("Start again and stop early", early_stopping_patience=3),
     )

@@ -10,6 +10,7 @@ import numpy as np
 
 from ddp_gui.events.analysis import insights, learning
 from ddp_gui.events.analysis.insights import Insight
+from ddp_gui.events.analysis.wording import short
 from ddp_gui.events.series import Series
 from trainers.contract import events
 from trainers.contract.events import State
@@ -99,8 +100,8 @@ def _means(series: Series) -> list[float] | None:
 def _memorised(series: Series, best: events.Event, title: str) -> Verdict:
     newest = series.evaluations.last
     reason = (
-        f"Validation loss was lowest at step {best['step']:,} ({best['loss']:.3g}) and is "
-        f"{newest['loss']:.3g} now, while the training loss fell on."
+        f"Validation loss was lowest at step {best['step']:,} ({short(best['loss'])}) and is "
+        f"{short(newest['loss'])} now, while the training loss fell on."
     )
     return Verdict(code="memorised", title=title, reason=reason)
 
@@ -140,7 +141,7 @@ def _falls_to_the_end(series: Series, means: Sequence[float]) -> bool:
 
 def _fall(series: Series, first: float, last: float) -> str:
     """Say how the training loss fell, and what the best evaluation says."""
-    words = f"The training loss fell from {first:.3g} to {last:.3g}"
+    words = f"The training loss fell from {short(first)} to {short(last)}"
     best = series.evaluations.best
     if best is None:
         return f"{words}."
@@ -150,8 +151,8 @@ def _fall(series: Series, first: float, last: float) -> str:
 def _numbers(series: Series) -> str:
     """Say where the loss began and where it is, with what the newest evaluation says."""
     loss = series.steps.column("loss")
-    newest = f"{loss[-1]:.3g}" if np.isfinite(loss[-1]) else "NaN"
-    words = f"The training loss was {loss[0]:.3g} in the first step and is {newest} in the newest"
+    newest = short(loss[-1]) if np.isfinite(loss[-1]) else "NaN"
+    words = f"The training loss was {short(loss[0])} in the first step and is {newest} in the newest"
     metrics = series.evaluations.last.get("metrics", {})
     name = events.primary_metric(metrics)
     if name is None or metrics[name] is None:
@@ -161,7 +162,7 @@ def _numbers(series: Series) -> str:
 
 def _metric(name: str, value: float) -> str:
     is_share = name == "accuracy"
-    return f"validation {name.replace('_', ' ')} is {f'{value:.1%}' if is_share else f'{value:.3g}'}"
+    return f"validation {name.replace('_', ' ')} is {f'{value:.1%}' if is_share else short(value)}"
 
 
 def _steps(number: int) -> str:

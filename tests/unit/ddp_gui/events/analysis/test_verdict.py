@@ -41,7 +41,7 @@ def evaluated(losses: Sequence[float], accuracies: Sequence[float], every: int =
 @pytest.mark.parametrize(
     ("loss", "remark", "newest"),
     [
-        (lambda n: 2.3 if n == 1 else 1e9, "loss_rises", "1e+09"),
+        (lambda n: 2.3 if n == 1 else 1e9, "loss_rises", "1.00e+9"),
         (lambda n: 2.3, "loss_does_not_fall", "2.3"),
         (lambda n: 2.3 + n / 10, "loss_rises", ""),
         (lambda n: math.nan if n > 5 else 2.3, "not_a_number", "NaN"),
