@@ -22,7 +22,7 @@ from tests.harness import Launcher, all_events
 WARM_UP_SHARE = 0.25
 NEVER, BY_DEFAULT, EACH_STEP = "never", "by default", "after each step"
 EVERY = {NEVER: 0, BY_DEFAULT: None, EACH_STEP: 1}
-LONG = 10**6
+LONG = 100_000
 
 
 def main() -> None:
