@@ -220,7 +220,8 @@ class WhoSawWhat {
     setText(high, `${word} ${count(columns.last)}`);
     const [top, bottom] = this.steps.children;
     setText(top, `step ${count(rows.first)}`);
-    setText(bottom, `${rows.size > 1 ? `a row is ${count(rows.size)} steps; ` : ""}step ${count(rows.last)}`);
+    const last = `${rows.size > 1 ? `a row is ${count(rows.size)} steps; ` : ""}step ${count(rows.last)}`;
+    setText(bottom, rows.first === rows.last ? "" : last);
     this.paler = el("span", {}, el("i", { class: "ddp-part ddp-who-paler" }), "paler: not trained with yet");
     this.legend.replaceChildren(
       ...Array.from({ length: ranks.number }, (_, rank) => {
