@@ -34,6 +34,8 @@ Deno.test("what was begun anew is not taken back by a page that does not know", 
   const stale = made({ round: 2, prediction: 1, isLocked: true, runs: ["run-1"] });
   assert.deepEqual(joined(anew, stale), anew);
   assert.deepEqual(joined(stale, anew), anew);
+  // As where a run was deleted, and is wanted again.
+  assert.deepEqual(joined(stale, { ...stale, round: 3, runs: [null] }).runs, [null]);
 });
 
 Deno.test("a page reads a lesson anew only when another one is ahead", () => {
