@@ -107,7 +107,7 @@ def test_it_holds_what_was_predicted_run_and_answered(opened: Watched, report: P
     drawn = page.get_by_role("region", name="To draw")
     expect(drawn).to_contain_text(re.compile(r"my curve is [\d.]+ away on average"))
     expect(drawn.get_by_role("img").first).to_have_attribute(
-        "aria-label", re.compile("your prediction: from 4")
+        "aria-label", re.compile("my prediction: from 4")
     )
     digest = hashlib.sha256((runs / "one-1" / "events.jsonl").read_bytes()).hexdigest()
     expect(page.get_by_text(f"{digest}  one-1/events.jsonl")).to_be_visible()

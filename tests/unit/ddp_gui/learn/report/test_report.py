@@ -62,13 +62,13 @@ def test_a_lesson_is_reported_with_prediction_outcome_answers_and_curves(source:
     assert page.count('class="line c0 d0" data-name="one rank"') >= 3
     assert "here they part" in words and "The losses." in words
     assert "samples trained with, all ranks together" in words
-    assert 'data-name="your prediction"' not in page
+    assert 'data-name="my prediction"' not in page
 
 
 def test_a_drawn_prediction_lies_over_the_measured_curve(source: Source) -> None:
     drawn = [4, 3.5, 3, 2.5, 2, 1.5, 1, 0.5, 0]
     page = report(source, lessons=[done("drawn", prediction=drawn)])
-    assert page.count('data-name="your prediction"') == 1
+    assert page.count('data-name="my prediction"') == 1
     assert re.search(r"my curve is [\d.]+ away on average", page)
     assert "4 at 0; 3.5 at 5;" in page
     outside = report(source, lessons=[done("drawn", prediction=[99] * 9)])
