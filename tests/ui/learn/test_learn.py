@@ -44,6 +44,7 @@ def part(page: Page, name: str) -> Locator:
 
 def expect_curves(page: Page, *names: str) -> None:
     chart = page.locator('[data-chart="lesson-loss-step"]')
+    chart.scroll_into_view_if_needed()  # what nobody sees is not drawn
     expect(chart.locator(".js-plotly-plot")).to_be_visible()
     page.wait_for_function(
         f"([chart, names]) => String(({NAMES})(chart)) === String(names)",
