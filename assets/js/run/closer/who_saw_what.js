@@ -60,8 +60,8 @@ class WhoSawWhat {
       this.table,
     );
     this.tableFold.addEventListener("toggle", () => this.tabulate());
-    this.problem = el("p", { class: "ddp-empty", role: "status", hidden: true });
-    this.shown = el("div", {}, this.sentence, this.pieces, this.controls(), this.legend);
+    this.problem = el("p", { class: "ddp-empty", role: "status" }, "Computing the picture …");
+    this.shown = el("div", { hidden: true }, this.sentence, this.pieces, this.controls(), this.legend);
     this.shown.append(this.layOutPicture(), this.readout, this.followForm(), this.tableFold);
     const caption =
       "Computed from the sampler's own rule and this run's seed, not recorded: a test compares it with what " +
