@@ -152,7 +152,7 @@ def _add_class_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--polls",
         action="store_true",
-        help="without logins: open lessons as polls that phones answer by a QR code, without names",
+        help="without logins: open lessons as polls; phones reach these by a QR code, and nothing else here",
     )
     group.add_argument("--root-path", default="", metavar="/PREFIX", help="where a proxy puts the page")
     group.add_argument(

@@ -57,6 +57,7 @@ SCRIPTS = {
     "loading": Script(module="loading", writes_json=True),
     "step-cost": Script(module="step_cost"),
     "event-rate": Script(module="event_rate"),
+    "recording": Script(module="recording"),
     "growth": Script(module="growth", writes_json=True),
     "watch": Script(module="watch"),
     "watch-gpt": Script(module="watch", arguments=("--config", '{"dataset": "austen", "model": "gpt"}')),
@@ -76,6 +77,7 @@ SCRIPTS = {
     "catalogue": Script(module="catalogue", arguments=("--json",)),
     "strategies": Script(module="strategies"),
     "memory": Script(module="memory"),
+    "lab-report": Script(module="lab_report", writes_json=True),
     "gpu": Script(module="gpu", writes_json=True),
 }
 

@@ -247,6 +247,14 @@ def _plan(planned_steps: int, shape: Shape) -> dict[str, Any]:
         "num_steps": planned_steps,
         "class_names": [str(digit) for digit in range(10)],
         "all_reduce": "shared_memory",
+        "dealing": {
+            "step": 0,
+            "epoch": 0,
+            "samples_in_epoch": 0,
+            "batch_size": BATCH_SIZE,
+            "num_accumulated": 1,
+            "num_replicas": shape.num_ranks,
+        },
     }
 
 

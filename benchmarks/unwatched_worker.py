@@ -18,6 +18,7 @@ from torch import Tensor
 from trainers import build, worker
 from trainers.contract.commands import Command
 from trainers.report import reporter
+from trainers.report.fingerprints import Fingerprints, NullFingerprints
 from trainers.report.meter import StepMeter
 from trainers.report.observer import NullObserver, Observer
 from trainers.report.reporter import NullReporter
@@ -65,6 +66,7 @@ def main() -> None:
 
     reporter.create = nobody
     Observer.of = lambda *_: NullObserver()  # type: ignore[method-assign,assignment]
+    Fingerprints.of = lambda *_: NullFingerprints()  # type: ignore[method-assign]
     build.StepMeter = SilentMeter  # type: ignore[attr-defined]
     Telemetry.start = nothing  # type: ignore[method-assign]
     Telemetry.stop = nothing  # type: ignore[method-assign]

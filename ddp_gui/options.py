@@ -8,6 +8,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddp_gui.http import local_users
 from trainers.contract.status import LOCAL
 from trainers.machine import processor
 
@@ -78,6 +79,11 @@ class Options:
         return not self.has_login and not self.is_insecure
 
     @property
+    def lets_phones_in(self) -> bool:
+        """Without a login strangers reach the page's polls, and nothing else of it."""
+        return self.has_anonymous_polls and self.is_one_users and not is_only_here(self.host)
+
+    @property
     def is_tls(self) -> bool:
         return self.ssl_certfile is not None
 
@@ -90,7 +96,7 @@ def check(options: Options) -> None:
     """
     reached_by = _reached_by(options)
     _check_header(options)
-    if reached_by and options.is_one_users:
+    if reached_by and options.is_one_users and not _reaches_polls_alone(options):
         raise ValueError(
             f"{reached_by}, and without a login anybody who reaches this page can start jobs here. Either "
             "make accounts (python -m ddp_gui.accounts accounts.json add YOUR-NAME --role teacher) and add "
@@ -121,6 +127,22 @@ def check(options: Options) -> None:
             raise ValueError(f"there is no file {file}")
     if (key := options.ssl_keyfile) is not None and key.stat().st_mode & stat.S_IROTH:
         raise ValueError(f"every user of this machine can read the private key {key}: chmod o-r {key}")
+
+
+def _reaches_polls_alone(options: Options) -> bool:
+    """Tell whether strangers are told from the page's user: not behind a proxy, and not on every system.
+
+    Raises:
+        ValueError: when polls were asked for on a system that cannot tell them apart.
+    """
+    if not options.lets_phones_in or options.allowed_hosts or options.trusted_proxies:
+        return False
+    if not local_users.knows_others():
+        raise ValueError(
+            "--polls lets phones answer polls and do nothing else, but this system does not say who made a "
+            "connection (Linux does): add --insecure if everybody there may do everything, or use accounts"
+        )
+    return True
 
 
 def _check_one_person(options: Options) -> None:

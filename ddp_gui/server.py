@@ -34,6 +34,7 @@ from ddp_gui.learn import learn_routes
 from ddp_gui.learn.learn_api import LearnApi
 from ddp_gui.learn.library import Library
 from ddp_gui.learn.polls import poll_routes
+from ddp_gui.learn.polls.phone_gate import PhoneGate
 from ddp_gui.learn.polls.polls_api import PollsApi, starting_by
 from ddp_gui.learn.polls.rooms import Rooms
 from ddp_gui.learn.progress import progress_routes
@@ -97,7 +98,9 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
         guarded(app, options, login),
         log_level="warning",
         timeout_graceful_shutdown=2,
-        http=functools.partial(BoundedProtocol, listener=listening),  # type: ignore[arg-type]
+        http=functools.partial(  # type: ignore[arg-type]
+            BoundedProtocol, listener=listening, phones=for_phones(app, options)
+        ),
         # Nothing here speaks it, and such a connection would have none of our limits.
         ws="none",
         # The one that accepts through our socket.
@@ -145,6 +148,13 @@ def guarded(app: FastAPI, options: Options, login: Login | None) -> App:
     elif login is not None:
         inside = SessionGate(app, login)
     return Front(Gate(inside, options.host, options.allowed_hosts), options.root_path)
+
+
+def for_phones(app: FastAPI, options: Options) -> App | None:
+    """Return the app as strangers reach it, who may only answer polls; None where they reach nothing."""
+    if not options.lets_phones_in:
+        return None
+    return Front(Gate(PhoneGate(app), options.host, options.allowed_hosts), options.root_path)
 
 
 def _engine(options: Options) -> Engine:
@@ -323,6 +333,7 @@ def _listen(options: Options) -> Listener:
         options.trusted_proxies,
         is_one_users=options.is_one_users,
         believes_names=options.auth_header is not None,
+        lets_phones_in=options.lets_phones_in,
     )
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if hasattr(socket, "TCP_USER_TIMEOUT"):

@@ -2,16 +2,18 @@
 
     python -m tools.cluster_screenshots [FOLDER]
 
-Without a folder the pictures in docs/images are replaced; with one, dark ones and those of a phone come too.
+Without a folder the pictures in docs/images are replaced: parts of pages. With one, whole pages come too, in
+light, dark and on a phone, to be looked at.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.cluster.slurm_cluster import WITH_GPUS, slurm_cluster
 from tests.cluster.ssh_hosts import ssh_hosts
@@ -24,47 +26,68 @@ LOOKS = {
     "-phone": {"width": 390, "height": 844, "dark": False},
 }
 # A row of each machine, and its charts.
-HIGH = 1500
+HIGH = 1700
 TRAINS_FOR_MS = 8_000
-MEASURES_WITHIN_MS = 60_000
+SETTLES_MS = 2_500
+OF_ALL_NODES = ("--nodes=2", "--exclusive")
+NO_TOUR = """localStorage.setItem("ddp:tour", '"seen"')"""
 
 
 class Camera:
-    """Photographs an address in each look that is wanted."""
+    """Photographs an address: a part of it for the docs, all of it in each look to be looked at."""
 
-    def __init__(self, browser: Browser, folder: Path, looks: list[str]) -> None:
+    def __init__(self, browser: Browser, folder: Path | None) -> None:
         self._browser = browser
-        self._folder = folder
-        self._looks = looks
+        self._looked_at = folder
+        self._docs = REPOSITORY / "docs" / "images" if folder is None else folder
 
-    def take(self, name: str, address: str, wanted: str, *, height: int = 900) -> None:
-        """Photograph a page when it says what is wanted; on a phone all of it."""
-        for look in self._looks:
-            shape = LOOKS[look]
-            page = page_driver.open_page(
-                self._browser,
-                address,
-                width=int(shape["width"]),
-                height=max(height, int(shape["height"])),
-                dark=bool(shape["dark"]),
+    def take(
+        self,
+        name: str,
+        address: str,
+        wanted: str,
+        *,
+        part: str = "",
+        height: int = 900,
+        prepare: Callable[[Page], None] | None = None,
+    ) -> None:
+        """Photograph a page when it says what is wanted.
+
+        Args:
+            part: what the docs show of it; empty: nothing.
+        """
+        for look, shape in LOOKS.items() if self._looked_at is not None else [("", LOOKS[""])]:
+            page = self._browser.new_page(
+                viewport={"width": int(shape["width"]), "height": max(height, int(shape["height"]))},
+                color_scheme="dark" if shape["dark"] else "light",
             )
-            if (tour := page.get_by_role("button", name="Close")).count():
-                tour.first.click()
-            expect(page.locator("body")).to_contain_text(wanted, timeout=MEASURES_WITHIN_MS)
-            page.wait_for_timeout(2_500)
-            path = self._folder / f"{name}{look}.png"
-            page.screenshot(path=path, full_page=look == "-phone")
-            print(path)
+            page.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
+            page.add_init_script(NO_TOUR)
+            page.goto(address)
+            if prepare is not None:
+                prepare(page)
+            expect(page.locator("body")).to_contain_text(wanted)
+            page.wait_for_timeout(SETTLES_MS)
+            if part and look == "":
+                self._say(path := self._docs / f"{name}.png")
+                page.locator(part).first.screenshot(path=path)
+            if self._looked_at is not None:
+                self._say(path := self._looked_at / f"{name}-page{look}.png")
+                page.screenshot(path=path, full_page=look == "-phone")
             page.close()
+
+    def _say(self, path: Path) -> None:
+        print(path, flush=True)
 
 
 def main() -> None:
     """Take all pictures."""
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else REPOSITORY / "docs" / "images"
-    folder.mkdir(parents=True, exist_ok=True)
-    looks = list(LOOKS) if len(sys.argv) > 1 else [""]
+    expect.set_options(timeout=page_driver.PAGE_TIMEOUT_MS)
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch, page_driver.open_browser() as browser:
-        camera = Camera(browser, folder, looks)
+        camera = Camera(browser, folder)
         _of_slurm(camera, browser, Path(scratch))
         _of_hosts(camera, browser, Path(scratch))
 
@@ -78,27 +101,40 @@ def _of_slurm(camera: Camera, browser: Browser, scratch: Path) -> None:
         page_driver.variables_set(cluster.environment),
         page_driver.serve(scratch / "none", *options) as server,
     ):
-        camera.take("where", server.address, "Partition")
+        camera.take("where", server.address, "GPU type", part="#where", height=1100, prepare=_choose_gpus)
     with (
         slurm_cluster(scratch / "nodes") as cluster,
         page_driver.variables_set(cluster.environment),
         page_driver.serve(scratch / "slurm", *options) as server,
     ):
         page = page_driver.open_page(browser, server.address)
-        page.get_by_label("Machines", exact=True).fill("2")
-        page.get_by_label("Machines", exact=True).blur()
+        _fill(page, "Machines", "2")
         expect(page.locator(".ddp-equation")).to_have_attribute("data-ranks", "4")
-        page.get_by_label("Epochs", exact=True).fill("1000")
-        page.get_by_label("Epochs", exact=True).blur()
+        _fill(page, "Epochs", "1000")
         expect(page.locator("#command")).to_contain_text("1000")
-        page.get_by_role("button", name="Start").click()
+        page.get_by_role("button", name="Start", exact=True).click()
         page.wait_for_url("**/run?id=*")
         expect(page.locator(".ddp-pill")).to_have_text("running")
         page.wait_for_timeout(TRAINS_FOR_MS)
-        camera.take("run-nodes", page.url, "node1", height=HIGH)
-        camera.take("queue-slurm", f"{server.address}/queue", "running")
+        camera.take("run-nodes", page.url, "node1", part=".ddp-ranks-list", height=HIGH)
+        cluster.ask("sbatch", "--job-name=by-hand", *OF_ALL_NODES, "--output=/dev/null", "--wrap=sleep 600")
+        queue = f"{server.address}/queue"
+        camera.take("queue-slurm", queue, "not of this page", part="section:has-text('Your jobs in Slurm')")
         page.get_by_role("button", name="Stop", exact=True).click()
         expect(page.locator(".ddp-pill")).to_have_text("stopped")
+
+
+def _choose_gpus(page: Page) -> None:
+    """Choose the partition with GPUs."""
+    page.get_by_role("combobox", name="Partition").click()
+    page.get_by_role("option").filter(has_text="gpu:").first.click()
+    expect(page.locator(".ddp-machine")).to_contain_text("3 GPUs")
+
+
+def _fill(page: Page, label: str, value: str) -> None:
+    field = page.get_by_label(label, exact=True)
+    field.fill(value)
+    field.blur()
 
 
 def _of_hosts(camera: Camera, browser: Browser, scratch: Path) -> None:
@@ -109,9 +145,10 @@ def _of_hosts(camera: Camera, browser: Browser, scratch: Path) -> None:
             page_driver.variables_set(hosts.environment),
             page_driver.serve(scratch / "ssh", *options) as server,
         ):
-            page = page_driver.open_page(browser, f"{server.address}/machine")
+            machine = f"{server.address}/machine"
+            page = page_driver.open_page(browser, machine)
             page.get_by_role("button", name="Measure between hosts").click()
-            camera.take("hosts", f"{server.address}/machine", "Measured ")
+            camera.take("hosts", machine, "Measured ", part="section:has-text('Hosts')")
 
 
 if __name__ == "__main__":

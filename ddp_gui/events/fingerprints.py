@@ -45,7 +45,9 @@ class Fingerprints:
             hashes=tuple(event["hashes"][:MAX_RANKS]),
             distances=tuple(event["distances"][:MAX_RANKS]),
         )
-        self._all = [item for item in self._all if item.step < found.step] + [found]
+        while self._all and self._all[-1].step >= found.step:
+            self._all.pop()
+        self._all.append(found)
         if len(self._all) > MAX_KEPT:
             half = len(self._all) // 2
             self._all = self._all[:half:2] + self._all[half:]

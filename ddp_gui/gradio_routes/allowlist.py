@@ -24,7 +24,7 @@ _NAME = r"[A-Za-z0-9_]+"
 _READ = re.compile(
     r"/|/config/?|/theme\.css|/robots\.txt|/favicon\.ico"
     r"|/assets/[\w.-]+|/static/(js|img|fonts|css)/[\w./-]+"
-    r"|/gradio_api/(info/?|queue/data|startup-events|heartbeat/\w+|theme\.css)"
+    r"|/gradio_api/(info/?|queue/data|startup-events|app_id/?|heartbeat/\w+|theme\.css)"
     rf"|/gradio_api/call/{_NAME}/\w+",
     re.ASCII,
 )

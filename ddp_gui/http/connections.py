@@ -10,6 +10,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ddp_gui.http import policies
+from ddp_gui.http.asgi import App
 from ddp_gui.http.limits import MAX_HEADER_BYTES
 from ddp_gui.http.listening import Listener
 
@@ -32,19 +33,25 @@ class BoundedProtocol(H11Protocol):
     _body_began_s = 0.0
     _num_body_bytes = 0
 
-    def __init__(self, *given: Any, listener: Listener | None = None, **named: Any) -> None:
+    def __init__(
+        self, *given: Any, listener: Listener | None = None, phones: App | None = None, **named: Any
+    ) -> None:
         super().__init__(*given, **named)
         self._listener = listener
+        # What serves strangers; None: nothing does.
+        self._phones = phones
         self.conn = _OneLength(h11.SERVER, MAX_HEADER_BYTES)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin a connection."""
         super().connection_made(transport)  # type: ignore[arg-type]
+        if self._phones is not None and self._is_foreign():
+            self.app = self._phones
         self._wait(HEADERS_WITHIN_S)
 
     def data_received(self, data: bytes) -> None:
         """Process received bytes, and set the timeout for the rest."""
-        if self._listener is not None and self._listener.is_foreign(self._number()):
+        if self._phones is None and self._is_foreign():
             self._refuse(403, b"Forbidden", NOT_YOURS)
             return
         if self._listener is not None and self._listener.is_past_proxy(self._number()):
@@ -92,6 +99,9 @@ class BoundedProtocol(H11Protocol):
         ):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+
+    def _is_foreign(self) -> bool:
+        return self._listener is not None and self._listener.is_foreign(self._number())
 
     def _note(self, *, waits: bool) -> None:
         if self._listener is not None:

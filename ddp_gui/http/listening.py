@@ -53,6 +53,7 @@ class Listener(socket.socket):
         *,
         is_one_users: bool = False,
         believes_names: bool = False,
+        lets_phones_in: bool = False,
     ) -> None:
         """Create a socket of this family.
 
@@ -61,10 +62,12 @@ class Listener(socket.socket):
                 so only the total limit applies there.
             is_one_users: identify connections of other users of this machine.
             believes_names: the proxies say who is asking, so identify connections of anybody else.
+            lets_phones_in: connections of strangers are served, too, in their own way.
         """
         super().__init__(family, socket.SOCK_STREAM)
         self._is_one_users = is_one_users
         self._believes_names = believes_names
+        self.lets_phones_in = lets_phones_in
         self._proxies = _networks(trusted_proxies)
         # By file descriptor: the event loop wraps the sockets that it was given.
         self._open: dict[int, Connection] = {}
@@ -83,7 +86,9 @@ class Listener(socket.socket):
         connection.network = None if self._is_proxy(address[0]) else network_of(address[0])
         if self._is_one_users and not local_users.is_own(address[:2], connection.getsockname()[:2]):
             # A separate share: they must not cause ours to be closed.
-            connection.is_foreign, connection.network = True, "other users"
+            here = not self.lets_phones_in or local_users.is_of_this_machine(address[0])
+            connection.is_foreign = True
+            connection.network = "other users" if here else connection.network
         if self._believes_names and not self._is_proxys(connection, address[:2]):
             connection.is_past_proxy, connection.network = True, "past the proxy"
         self._open[connection.fileno()] = connection

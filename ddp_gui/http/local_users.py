@@ -19,9 +19,14 @@ _FIRST_PERSONS_UID = 1000
 
 def is_own(client: tuple[str, int], server: tuple[str, int]) -> bool:
     """Tell whether this user or root made a connection; True if the system has no such table."""
-    if not _knows_every_client() or not any(table.exists() for table in _TABLES):
+    if not knows_others():
         return True
     return owner(client, server) in (0, os.geteuid())
+
+
+def knows_others() -> bool:
+    """Tell whether connections of this user are told from those of everybody else here."""
+    return _knows_every_client() and any(table.exists() for table in _TABLES)
 
 
 def is_a_services(client: tuple[str, int], server: tuple[str, int]) -> bool:

@@ -161,7 +161,8 @@ async def _inspect(form: Form, api: Api, raw: dict[str, Any], *, anew: bool) -> 
         result = await api.inspect({name: raw[name] for name in ASKED}, anew=anew)
     except (ValueError, InspectionError) as error:
         return [words.failed(error), *nothing]
-    columns = [(visible(str(column["name"])), str(column["name"])) for column in result.columns]
+    # Gradio translates what it offers, and "label" alone is a group of its translations: it complains.
+    columns = [(f"{visible(str(column['name']))} ", str(column["name"])) for column in result.columns]
     choices = form.model_choices_for_task(result.task) if result.task else []
     names = [name for _, name in choices]
     picked = raw["model"] if raw["model"] in names else names[0] if names else gr.skip()

@@ -24,8 +24,8 @@ from tests.harness import wait_until
 NODES = ("node1", "node2")
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "ip", "nsenter")
 COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "srun")
-UP_S = 30.0
-IDLE_S = 60.0
+UP_S = 60.0
+IDLE_S = 180.0
 END_S = 10.0
 CORES_A_NODE = 4
 

@@ -24,7 +24,7 @@ PCS = ("pc1", "pc2")
 PROGRAMS = ("sshd", "ssh", "ssh-keygen", "rsync", "flock", "setsid", "ip", "nsenter")
 PORT = 2222
 BROUGHT = "home/brought here"
-UP_S = 30.0
+UP_S = 60.0
 END_S = 10.0
 
 _DAEMON = """\
@@ -90,6 +90,14 @@ class SshHosts:
         """Pull a host's cable for a while."""
         with without_cable(self._host(name)):
             yield
+
+    def leave_one_core_each(self) -> None:
+        """Let what is started on a host from now on use one core, as on a host that has no more."""
+        cores = sorted(os.sched_getaffinity(0))
+        for number, host in enumerate(self.network.hosts):
+            for pid in processes_on(host):
+                with contextlib.suppress(ProcessLookupError):
+                    os.sched_setaffinity(pid, {cores[number % len(cores)]})
 
     def _host(self, name: str) -> Host:
         return next(host for host in self.network.hosts if host.name == name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from trainers.engines.slurm.engine import SlurmEngine
 from trainers.engines.ssh.engine import SshEngine
 from trainers.engines.ssh.of_site import engine_of
 
-FREE_S = 60.0
+FREE_S = 180.0
 REFERENCE_STEPS = 600
 REFERENCE = {
     "num_epochs": 1000,
@@ -64,6 +64,7 @@ class TwoNodes:
         variables: with which a page finds the cluster, and what it is started with.
         names: of the nodes.
         num_runs_at_once: of two nodes each.
+        leave_one_core_each: from now on each rank computes on one core, however many are on its node.
     """
 
     engine: SlurmEngine | SshEngine
@@ -72,6 +73,7 @@ class TwoNodes:
     variables: Mapping[str, str]
     arguments: tuple[str, ...]
     num_runs_at_once: int
+    leave_one_core_each: Callable[[], None]
 
     def launch(self, run: RunDirectory, resume_step: int | None = None) -> None:
         """Start a run, or hand it to what starts it."""
@@ -93,6 +95,7 @@ def two_nodes(request: pytest.FixtureRequest) -> TwoNodes:
             variables=hosts.environment,
             arguments=("--engine", "ssh", "--site", str(hosts.site_file)),
             num_runs_at_once=1,
+            leave_one_core_each=hosts.leave_one_core_each,
         )
     cluster: SlurmCluster = request.getfixturevalue("slurm")
     return TwoNodes(
@@ -102,4 +105,5 @@ def two_nodes(request: pytest.FixtureRequest) -> TwoNodes:
         variables=cluster.environment,
         arguments=("--engine", "slurm"),
         num_runs_at_once=2,
+        leave_one_core_each=lambda: None,  # Slurm gives a job a core a rank
     )

@@ -92,7 +92,9 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/live/polls/{poll_id}": ("anybody", ""),
     "/live/polls/{poll_id}/stream": ("anybody", ""),
     "/live/polls/{poll_id}/people": ("anybody", ""),  # a teacher: test_polls.py
+    "/live/polls/{poll_id}/answer": ("anybody", ""),
     "/live/polls/{poll_id}/qr": ("anybody", ""),
+    "/live/learn/report": ("see", "?runs=RUN"),
     "/queue": ("anybody", ""),
     "/live/queue": ("anybody", ""),
     "/live/queue/brief": ("anybody", ""),

@@ -8,9 +8,11 @@ from typing import Any
 
 from tests.harness import REPOSITORY, Launcher, all_events, create_run, wait_until
 from tools.page_driver import free_port
+from trainers.contract import recordings
 from trainers.contract.rundir import RunDirectory
 
 TIMEOUT_S = 180
+A_MOMENT_S = 0.001
 
 
 def test_rank_0_reports_the_ranks_of_every_machine(launcher: Launcher) -> None:
@@ -35,6 +37,8 @@ def test_rank_0_reports_the_ranks_of_every_machine(launcher: Launcher) -> None:
         wait_until(
             "an evaluation", lambda: any(event["kind"] == "eval" for event in all_events(run)), TIMEOUT_S
         )
+        run.append_command("record", num_steps=2)
+        wait_until("a recording", lambda: recordings.list_recordings(run), TIMEOUT_S)
         run.append_command("stop", save=False)
         assert [node.wait(TIMEOUT_S) for node in nodes] == [0, 0]
     finally:
@@ -43,6 +47,13 @@ def test_rank_0_reports_the_ranks_of_every_machine(launcher: Launcher) -> None:
     # What comes last may tell of rank 0 alone: a machine whose rank has ended reports nothing more.
     states = [event["state"] for event in all_events(run) if event["kind"] == "state"]
     assert states == ["starting", "running", "stopping", "stopped"], all_events(run)[-3:]
+    # Here the two machines have one clock: their moments must agree to within what the pings promise.
+    (event,) = [event for event in all_events(run) if event["kind"] == "recording"]
+    recording = recordings.read(run, event["step"])
+    clock = recording["clock"]
+    assert clock["method"] == "pings" and 0 < clock["error_s"] < 1
+    assert clock["num_checked"] == 2 * len(recording["buckets"]) > 0
+    assert clock["worst_contradiction_s"] <= clock["error_s"] + A_MOMENT_S
 
 
 def newest(run: RunDirectory, kind: str) -> list[dict[str, Any]]:

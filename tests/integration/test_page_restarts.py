@@ -14,7 +14,7 @@ from trainers.contract import events
 from trainers.contract import status as status_file
 from trainers.contract.rundir import RunDirectory
 
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 SMALL = {"dataset": "digits", "model": "mlp", "device": "cpu", "num_nodes": 1, "nproc_per_node": 2}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Iterator
@@ -12,12 +13,15 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from ddp_gui import options
 from ddp_gui.auth.current_user import Person
 from ddp_gui.auth.login import Login
+from ddp_gui.http import local_users, static
 from ddp_gui.learn.polls import rooms
 from ddp_gui.options import Options
 from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
-from ddp_gui.server import build_app, guarded
+from ddp_gui.server import build_app, for_phones, guarded
+from tests.integration.test_login_rights import gradio_of, routes_of
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB, EVE, password_of
 from tests.unit.ddp_gui.learn.lessons import LESSON
@@ -41,21 +45,18 @@ class Browser:
         return answer.json() if answer.is_success else answer.status_code
 
 
-@contextmanager
-def served(folder: Path, people: tuple[Person, ...] = (), **options: Any) -> Iterator[list[Browser]]:
-    """Build the whole app over a runs directory; yield a browser of each person, or two of nobody's."""
+def options_of(folder: Path, **given: Any) -> Options:
+    """Return the options of a page with one lesson of its own."""
     (folder / "lessons").mkdir(exist_ok=True)
     (folder / "lessons" / "batch.md").write_text(LESSON)
-    made = Options(
-        host="127.0.0.1",
-        port=7860,
-        runs_dir=folder / "runs",
-        open_browser=False,
-        lessons=folder / "lessons",
-        keeps_standby=False,
-        auth_file=folder / "accounts.json" if people else None,
-        **options,
-    )
+    known = {"host": "127.0.0.1", "port": 7860, "runs_dir": folder / "runs", "open_browser": False}
+    return Options(**(known | {"lessons": folder / "lessons", "keeps_standby": False} | given))
+
+
+@contextmanager
+def served(folder: Path, people: tuple[Person, ...] = (), **given: Any) -> Iterator[list[Browser]]:
+    """Build the whole app over a runs directory; yield a browser of each person, or two of nobody's."""
+    made = options_of(folder, auth_file=folder / "accounts.json" if people else None, **given)
     login = Login(class_of.make(folder / "accounts.json"), "session") if people else None
     app = guarded(build_app(made, CatalogueSource(default_cache_file()), login), made, login)
     browsers = []
@@ -155,7 +156,7 @@ def test_anonymous_answers_are_limited_and_keep_nothing_of_anybody(
         )
         assert teacher.get(f"/live/polls/{poll_id}/people") == {"people": []}
         told = teacher.get(f"/live/polls/{poll_id}/qr")
-        assert told["address"] is None and "--insecure --polls" in told["problem"]
+        assert told["address"] is None and "--host 0.0.0.0 --polls" in told["problem"]
         # Another site's page sends no answer for whoever opens it.
         body = {"data": [poll_id, 1, secrets.token_hex(16)]}
         for origin in ("http://evil.example", "null"):
@@ -171,11 +172,87 @@ def test_anonymous_answers_are_limited_and_keep_nothing_of_anybody(
 
 def test_a_code_leads_to_the_poll_by_the_address_that_others_use(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
-    options = {"has_anonymous_polls": True, "allowed_hosts": ("lab.example.org",), "is_insecure": True}
-    with served(tmp_path, **options) as (teacher, phone):
+    given = {"has_anonymous_polls": True, "allowed_hosts": ("lab.example.org",), "is_insecure": True}
+    with served(tmp_path, **given) as (teacher, phone):
         poll_id = teacher.ask("open_poll", "batch")["poll_id"]
         told = teacher.get(f"/live/polls/{poll_id}/qr")
         assert told["address"] == f"http://lab.example.org/poll?id={poll_id}"
         assert len(told["rows"]) == len(told["rows"][0]) >= 21
         page = phone.client.get(f"/poll?id={poll_id}").text
         assert "ddp-poll" in page and "<nav" not in page
+
+
+def test_strangers_reach_a_polls_question_and_nothing_else(tmp_path: Path) -> None:
+    """Whoever is told from the page's user by their connection; test_connections.py has the telling."""
+    (tmp_path / "runs").mkdir()
+    made = options_of(tmp_path, host="0.0.0.0", has_anonymous_polls=True)
+    app = build_app(made, CatalogueSource(default_cache_file()))
+    behind = for_phones(app, made)
+    assert behind is not None
+    with TestClient(guarded(app, made, None), base_url="http://localhost") as own:
+        teacher, client = Browser(own), TestClient(behind, base_url="http://localhost")
+        client.portal = own.portal
+        phone = Browser(client)
+        poll_id = teacher.ask("open_poll", "batch")["poll_id"]
+        path = f"/live/polls/{poll_id}"
+        allowed = {"/poll", "/live/me", "/live/glossary", f"/{static.TYPEFACE}"}
+        allowed |= {"/live/polls/{poll_id}", "/live/polls/{poll_id}/stream", "/live/polls/{poll_id}/answer"}
+        for template, methods in routes_of(app) + routes_of(gradio_of(app)):
+            for method in methods | {"PUT", "DELETE", "OPTIONS"}:
+                way = template.replace("{poll_id}", poll_id)
+                if template in allowed and method in ("GET", "HEAD", "POST"):
+                    continue
+                answer = client.request(method, re.sub(r"[{][^}]*[}]", "x", way))
+                assert answer.status_code in (403, 411), (method, way)
+        for way in ("/", "/live/assets/js/../../../app.py", "/gradio_api/run/answer_poll"):
+            assert client.get(way).status_code == 403
+            assert client.post(way, json={"data": [], "fn_index": 0}).status_code == 403
+        for way in ("/live/assets/js/main.js", "/live/assets/css/learn/polls.css", f"/poll?id={poll_id}"):
+            assert client.get(way).status_code == 200
+        assert phone.get("/live/me")["role"] == "student"
+        sent = {"answer": 1, "token": secrets.token_hex(16)}
+        assert client.post(f"{path}/answer", json=sent).json()["num_answers"] == 1
+        again = client.post(f"{path}/answer", json=sent | {"answer": 0})
+        assert again.status_code == 422 and "cannot be changed" in again.text
+        assert client.post(f"{path}/answer", content=b"x" * 5000).status_code == 413
+        assert client.post(f"{path}/answer", content=b"[]").status_code == 422
+        assert client.post(f"{path}/answer", json=sent, headers={"origin": "null"}).status_code == 403
+        assert phone.get(path)["results"] is None and teacher.get(path)["results"] == {"counts": [0, 1]}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"host": "0.0.0.0"}, "without a login anybody who reaches this page can start jobs"),
+        ({"host": "0.0.0.0", "has_anonymous_polls": True}, None),
+        (
+            {"has_anonymous_polls": True, "allowed_hosts": ("lab",)},
+            "--allow-host lab means",
+        ),
+        (
+            {"host": "0.0.0.0", "has_anonymous_polls": True, "trusted_proxies": "127.0.0.1"},
+            "can start jobs here",
+        ),
+        ({"has_anonymous_polls": True, "auth_file": Path("a.json")}, "--polls is for a page without logins"),
+    ],
+)
+def test_which_options_open_the_page_to_phones(
+    tmp_path: Path, given: dict[str, Any], words: str | None
+) -> None:
+    (tmp_path / "runs").mkdir()
+    made = options_of(tmp_path, **given)
+    if words is None:
+        options.check(made)
+    else:
+        with pytest.raises(ValueError, match=words):
+            options.check(made)
+
+
+def test_where_the_system_does_not_tell_strangers_apart_no_phone_is_let_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_users, "knows_others", lambda: False)
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(ValueError, match="add --insecure if everybody there may do everything"):
+        options.check(options_of(tmp_path, host="0.0.0.0", has_anonymous_polls=True))
+    options.check(options_of(tmp_path, host="0.0.0.0", has_anonymous_polls=True, is_insecure=True))

@@ -16,7 +16,7 @@ from trainers.engines.slurm import script
 from trainers.engines.slurm.client import Slurm
 from trainers.engines.slurm.engine import SlurmEngine
 
-END_S = 60.0
+END_S = 180.0
 
 
 def test_the_script_works_by_hand(slurm_with_gpus: SlurmCluster, tmp_path: Path) -> None:

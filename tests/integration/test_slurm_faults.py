@@ -18,7 +18,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.engines import liveness
 from trainers.engines.slurm.engine import SlurmEngine, job_of
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 # Longer than a job that was told to start waits.
 AGAIN_AFTER_S = 15.0
 # Slurm's own two minutes, should it not take the earlier time, and the start.

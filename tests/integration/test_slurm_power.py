@@ -14,7 +14,7 @@ from trainers.engines import liveness
 from trainers.engines.slurm.engine import SlurmEngine
 
 TRUE_STATE_S = 30.0
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 def test_a_node_whose_power_fails_is_named_and_the_run_waits_for_slurm_to_start_it_again(

@@ -27,7 +27,7 @@ from trainers.engines.ssh.of_site import engine_of
 from trainers.engines.ssh.unshared.engine import UnsharedSshEngine
 from trainers.files.paths import REPOSITORY
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 # ssh notices a broken connection after 9 s.
 CUT_FOR_S = 11.0
 

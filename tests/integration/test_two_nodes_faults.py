@@ -19,7 +19,7 @@ from trainers.engines import liveness
 from trainers.engines.several_nodes.stop_watch import PATIENCE_OF_STOP_S
 
 TRUE_STATE_S = 30.0
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 @pytest.fixture

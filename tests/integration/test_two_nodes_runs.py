@@ -16,7 +16,7 @@ from trainers.engines import liveness
 from trainers.engines.several_nodes.ranks_of_nodes import LOST_AFTER_S
 from trainers.files import json_files
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 def losses(run: RunDirectory) -> dict[int, float]:
@@ -33,6 +33,8 @@ def make(folder: Path, num_nodes: int, nproc_per_node: int, **values: Any) -> Ru
 
 
 def test_a_run_of_two_nodes_goes_on_with_the_same_losses_on_one(two_nodes: TwoNodes, tmp_path: Path) -> None:
+    # A sum that two threads compute is rounded otherwise than one thread's.
+    two_nodes.leave_one_core_each()
     whole, parts = (make(tmp_path, 2, 1, max_steps=30, checkpoint_every_steps=10) for _ in range(2))
     two_nodes.launch(whole)
     if two_nodes.num_runs_at_once == 1:

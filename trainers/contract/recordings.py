@@ -75,9 +75,9 @@ def read(run: RunDirectory, step: int) -> dict[str, Any]:
         raise FileNotFoundError(f"{run.recordings} is a link")
     raw = read_json(path_of(run, step))
     if not isinstance(raw, dict) or raw.get("version") != VERSION:
-        raise ValueError(f"the recording of step {step} is of another version, or damaged")
+        raise ValueError(f"The recording of step {step} is of another version, or damaged.")
     if not _fits(raw, _RECORDING):
-        raise ValueError(f"the recording of step {step} is damaged")
+        raise ValueError(f"The recording of step {step} is damaged.")
     return raw
 
 
@@ -147,6 +147,7 @@ _RECORDING: Mapping[str, Check] = {
     "strategy": _is_text,
     "device": _is_text,
     "all_reduce": _is_text_or_none,
+    "algorithm": _is_text_or_none,
     "is_blocking": _is_yes_or_no,
     "ended_early": _is_text_or_none,
     "not_measured": _each(_is_text),

@@ -61,6 +61,16 @@ class World:
         return values
 
 
+def num_cores_to_use() -> int:
+    """Return the cores that the ranks of this machine may use.
+
+    Slurm does not hold everybody to what it gave them: other jobs may have the rest.
+    """
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    given = os.environ.get("SLURM_CPUS_PER_TASK", "")
+    return min(there, int(given)) if given.isdecimal() and int(given) > 0 else there
+
+
 def join(wanted_device: str, timeout: timedelta = COLLECTIVE_TIMEOUT) -> World:
     """Join the group torchrun set up: NCCL between GPUs, gloo between CPU ranks.
 
@@ -78,8 +88,7 @@ def join(wanted_device: str, timeout: timedelta = COLLECTIVE_TIMEOUT) -> World:
         devices.hold(device)
     else:
         # The ranks share the cores: each takes its part, where torchrun's default is one thread.
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        torch.set_num_threads(max(1, cores // local_world_size))
+        torch.set_num_threads(max(1, num_cores_to_use() // local_world_size))
         host_memory.keep_what_is_freed()
     store = None
     if is_one_machine():

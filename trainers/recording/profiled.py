@@ -40,6 +40,12 @@ class Collective:
     def is_all_reduce(self) -> bool:
         return "allreduce" in self.name.lower().replace("_", "")
 
+    @property
+    def algorithm(self) -> str | None:
+        """The way it took, as NCCL names its kernels: ncclDevKernel_AllReduce_Sum_f32_RING_LL."""
+        words = self.name.upper().split("_")
+        return next((way for way in ("ring", "tree") if way.upper() in words), None)
+
 
 class CollectiveProfile:
     """Runs the profiler while steps are recorded."""

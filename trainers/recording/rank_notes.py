@@ -31,6 +31,9 @@ def of(
     known = list(dict.fromkeys(each.bucket for each in averaged)) or list(buckets)
     return {
         "steps": [_step(step, moments, averaged, collectives, known) for step in steps],
+        "algorithms": sorted(
+            {each.algorithm for each in collectives if each.is_all_reduce and each.algorithm}
+        ),
         "buckets": [[list(parameter) for parameter in bucket.parameters] for bucket in known],
     }
 
@@ -53,7 +56,12 @@ def _step(
     ]
     inside = [each for each in collectives if began <= each.began_ns < ended]
     if not reduces and (matched := _matched(inside, parts, buckets)):
-        reduces = [_reduced(place, each.began_ns, each.ended_ns, ()) for place, each in enumerate(matched)]
+        # Backward waits for all of them; gloo's thread may say a moment later that one is over.
+        over_ns = max(ended for name, _, ended in parts if name == "backward")
+        reduces = [
+            _reduced(place, each.began_ns, min(each.ended_ns, over_ns), ())
+            for place, each in enumerate(matched)
+        ]
         inside = [each for each in inside if each not in matched]
     return {
         "step": noted.step,

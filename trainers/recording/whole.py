@@ -48,6 +48,7 @@ def of(
         "strategy": strategy.name,
         "device": world.device.type,
         "all_reduce": strategy.all_reduce,
+        "algorithm": _algorithm(parts),
         "is_blocking": is_blocking,
         "ended_early": ended_early,
         "not_measured": _not_measured(parts, ranks, world),
@@ -61,6 +62,12 @@ def of(
         "ranks": ranks,
         "numbers": arithmetic.numbers_of(ranks, is_blocking=is_blocking),
     }
+
+
+def _algorithm(parts: Sequence[Notes]) -> str | None:
+    """Return the way on which all ranks agree; None where none of them knows it, or there were several."""
+    found = {way for part in parts for way in part["algorithms"]}
+    return found.pop() if len(found) == 1 else None
 
 
 def _to_seconds(origin_ns: int) -> Callable[[int], float]:

@@ -51,7 +51,9 @@ export function joined(known, told) {
   const found = { ...told };
   const { isLocked, prediction, poll } = known;
   if (isLocked) Object.assign(found, { isLocked, prediction, poll });
-  found.isStarted = known.isStarted || told.isStarted;
+  // Who does not know of a run has not stopped the lesson either.
+  const knowsLess = known.runs.some((runId, index) => runId !== null && !told.runs[index]);
+  found.isStarted = told.isStarted || (known.isStarted && knowsLess);
   found.isDone = known.isDone || told.isDone;
   const length = Math.max(known.runs.length, told.runs.length);
   found.runs = Array.from({ length }, (_, index) => told.runs[index] ?? known.runs[index] ?? null);

@@ -164,6 +164,8 @@ export class LessonView {
 
   wantRuns() {
     this.progress.isStarted = true;
+    // In a round of its own: what was deleted does not come back from what is kept.
+    if (this.runs.some((run) => run.isGone)) this.progress.round += 1;
     for (const run of this.runs) {
       if (run.isGone || run.isSpoilt) run.started(null);
     }

@@ -8,6 +8,8 @@ import { isAhead, joined, nothing } from "./joining.js";
 
 /** @typedef {import("./joining.js").Progress} Progress */
 
+const KEPT_EVERYWHERE_AFTER_MS = 500;
+
 const key = (name) => `lesson:${name}`;
 /** What is kept with the account, by lesson; null where nobody logs in. */
 let known = null;
@@ -62,7 +64,17 @@ export async function forgetProgress(name, poll = null) {
  * @param {() => Promise<void>} action
  */
 export async function oneAtATime(action) {
-  await (navigator.locks ? navigator.locks.request("ddp-lesson", action) : action());
+  if (!navigator.locks) {
+    await action();
+    return;
+  }
+  await navigator.locks.request("ddp-lesson", async () => {
+    await action();
+    // What it has kept reaches the other pages a moment later.
+    await new Promise((resolve) => {
+      setTimeout(resolve, KEPT_EVERYWHERE_AFTER_MS);
+    });
+  });
 }
 
 /**

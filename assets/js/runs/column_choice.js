@@ -75,10 +75,15 @@ export class ColumnChoice {
     const hidden = CHOOSABLE.filter(({ key }) => !this.shown.has(key)).map(({ key }) => key);
     setAttribute(list, "data-hides", hidden.join(" "));
     setAttribute(list, "data-is-wide", leastWidth(shown) > width);
-    const widths = shown.map((column) => `${column.width}rem`).join(" ");
+    const widths = shown.map(track).join(" ");
     list.style.setProperty("--columns", `${SELECT}rem minmax(${NAME}rem, 1fr) ${widths} ${MENU}rem`);
     list.style.setProperty("--least", `${leastWidth(shown)}rem`);
   }
+}
+
+/** @param {{ width?: number, grows?: number }} column */
+function track({ width, grows }) {
+  return grows ? `minmax(${width}rem, ${grows}fr)` : `${width}rem`;
 }
 
 function leastWidth(columns) {

@@ -31,14 +31,14 @@ const names = new Intl.Collator("en", { numeric: true, sensitivity: "base" });
 
 /**
  * `value(row)` is the sort key; `first` is the direction of the first click; `term` explains the title; `width` is in rem,
- * the name takes what is left.
+ * the name takes what is left; a column that `grows` takes so much of it beside one of the name's.
  */
 export const COLUMNS = [
   { key: "name", title: "Run", value: (row) => row.name, first: "", term: "run" },
   { key: "owner", width: 6, title: "Owner", value: (row) => row.owner, first: "" },
   { key: "state", width: 7.2, title: "State", value: (row) => STATE_ORDER.indexOf(row.state), first: "" },
   { key: "model", width: 7.2, title: "Model", value: (row) => row.model_label, first: "" },
-  { key: "dataset", width: 8.6, title: "Data set", value: (row) => row.dataset_label, first: "" },
+  { key: "dataset", width: 8.6, grows: 0.7, title: "Data set", value: (row) => row.dataset_label, first: "" },
   { key: "ranks", width: 6.8, title: "Ranks", value: (row) => row.nproc_per_node, first: "-", term: "rank" },
   { key: "progress", width: 9.2, title: "Progress", value: share, first: "-" },
   { key: "curve", width: 6, title: "Loss curve" },

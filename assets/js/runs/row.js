@@ -1,6 +1,6 @@
 // One row of the list, on a phone a card.
 
-import { brokenBadge } from "../shared/broken.js";
+import { brokenBadge } from "./broken.js";
 import { el, setAttribute, setText, show } from "../shared/dom.js";
 import { ordinal } from "../shared/format.js";
 import { StatePill } from "../shared/state_pill.js";

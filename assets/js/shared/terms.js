@@ -37,12 +37,7 @@ function markField(field, name) {
   field.append(
     el(
       "button",
-      {
-        type: "button",
-        class: "ddp-term-mark",
-        "data-term": name,
-        "aria-label": `What does “${name}” mean?`,
-      },
+      { type: "button", class: "ddp-term-mark", "data-term": name, "aria-label": "What does this mean?" },
       "?",
     ),
   );

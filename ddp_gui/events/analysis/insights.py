@@ -200,20 +200,12 @@ def _slowed_on_purpose(series: Series, _config: Config) -> Insight | None:
     spans = slowed.spans(series.marks)
     if not spans:
         return None
-    newest = spans[-1]
-    until, is_over = newest.until_step, series.state.get("state") in events.ENDED_STATES
-    if until is None and is_over:
-        until = series.last_step.get("step", newest.after_step)
-    first = newest.after_step + 1
-    when = f"since step {first:,}" if until is None else f"from step {first:,} to {until:,}"
-    more = f" (the last of {len(spans)} such times)" if len(spans) > 1 else ""
+    is_over = series.state.get("state") in events.ENDED_STATES
     return Insight(
         code="slowed_on_purpose",
-        message=f"Somebody {'lets' if until is None else 'let'} rank {newest.rank} sleep {newest.delay_ms} ms "
-        f"in each step {when}{more}: "
-        "do not compare this run's times with those of other runs.",
+        message=slowed.in_words(spans, series.last_step.get("step", 0) if is_over else None),
         evidence="the command events slow_rank",
-        rank=newest.rank,
+        rank=spans[-1].rank,
     )
 
 

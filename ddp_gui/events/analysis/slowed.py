@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from trainers.contract.events import Event
@@ -32,6 +32,25 @@ def spans(marks: Iterable[Event]) -> list[Slowed]:
         if isinstance(rank, int) and delay_ms:
             found.append(Slowed(rank=rank, delay_ms=int(delay_ms), after_step=step))
     return [each for each in found if each.until_step is None or each.until_step > each.after_step]
+
+
+def in_words(spans: Sequence[Slowed], ended_at: int | None) -> str:
+    """Say when a rank was slowed down, the last time of all.
+
+    Args:
+        ended_at: the last step of a run that is over; None while it goes on.
+    """
+    newest = spans[-1]
+    until = ended_at if newest.until_step is None else newest.until_step
+    first = newest.after_step + 1
+    lets, when = "lets", f"since step {first:,}"
+    if until is not None:
+        lets, when = "let", f"from step {first:,} to {until:,}"
+    more = f" (the last of {len(spans)} such times)" if len(spans) > 1 else ""
+    return (
+        f"Somebody {lets} rank {newest.rank} sleep {newest.delay_ms} ms in each step {when}{more}: "
+        "do not compare this run's times with those of other runs."
+    )
 
 
 def _ended(span: Slowed, step: int) -> Slowed:

@@ -63,13 +63,8 @@ def own_address() -> str | None:
 
 
 def _how_to_be_reached(options: Options) -> str:
-    how = "--auth-file accounts.json" if options.has_login else "--insecure --polls"
-    also = (
-        ""
-        if options.has_login
-        else " Everybody in that network may then do everything here: use one of the class alone."
-    )
+    how = "--auth-file accounts.json" if options.has_login else "--polls"
     return (
         "This page listens on this machine only, so phones cannot reach it. Start it so that they can: "
-        f"python app.py --host 0.0.0.0 {how} (docs/class.md).{also}"
+        f"python app.py --host 0.0.0.0 {how} (docs/class.md)."
     )

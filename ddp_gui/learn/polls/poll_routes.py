@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 from fastapi import HTTPException, Request
 from fastapi.responses import Response
 
@@ -15,6 +16,7 @@ from ddp_gui.learn.polls.rooms import NoSuchPollError, Room, Rooms
 from ddp_gui.options import Options
 from ddp_gui.run.follow import EventStream
 
+MAX_ANSWER_BYTES = 2_000
 # What of a question would tell how it ends.
 _SECRETS = ("right", "because")
 
@@ -23,36 +25,26 @@ def make_router(rooms: Rooms, options: Options) -> Router:
     """Return the routes below `/live/polls`."""
     router = Router(prefix="/live/polls")
 
-    def room_of(poll_id: str) -> Room:
-        try:
-            return rooms.find(poll_id)
-        except NoSuchPollError as error:
-            raise HTTPException(status_code=404, detail=str(error)) from error
-
     @router.get("")
     async def polls() -> dict[str, Any]:
         return {"may_open": rooms.may_open(), "has_login": rooms.has_login, "polls": rooms.listed()}
 
     @router.get("/{poll_id}")
     async def poll(poll_id: str) -> dict[str, Any]:
-        room = room_of(poll_id)
-        hidden = () if room.poll.state == "revealed" else _SECRETS
-        question = {name: value for name, value in room.poll.question.items() if name not in hidden}
-        mine = room.poll.answers.get(current_user.current_user().name) if rooms.has_login else None
-        return rooms.describe(room, shows_all=_shows_all(rooms)) | {
-            "title": room.poll.title,
-            "opened_by": room.poll.opened_by,
-            "question": question,
-            "mine": None if mine is None else mine.value,
-        }
+        return _described(rooms, _room(rooms, poll_id))
 
     @router.get("/{poll_id}/stream")
     async def stream(poll_id: str) -> Response:
-        return EventStream(rooms.messages(room_of(poll_id), shows_all=_shows_all(rooms)))
+        return EventStream(rooms.messages(_room(rooms, poll_id), shows_all=rooms.may_open()))
+
+    @router.post("/{poll_id}/answer", include_in_schema=False)
+    async def answer(poll_id: str, request: Request) -> dict[str, Any]:
+        """Take an answer without Gradio, which strangers do not reach."""
+        return _answered(rooms, _room(rooms, poll_id), await _short_body(request))
 
     @router.get("/{poll_id}/people")
     async def people(poll_id: str) -> dict[str, Any]:
-        room = room_of(poll_id)
+        room = _room(rooms, poll_id)
         try:
             return {"people": rooms.people(room)}
         except NotAllowedError as error:
@@ -60,30 +52,59 @@ def make_router(rooms: Rooms, options: Options) -> Router:
 
     @router.get("/{poll_id}/qr")
     async def code(poll_id: str, request: Request) -> dict[str, Any]:
-        found = _address(poll_id, request)
-        rows = [] if found.url is None else _rows(found.url)
-        return {"address": found.url, "problem": found.problem, "rows": rows}
-
-    def _address(poll_id: str, request: Request) -> address.Address:
-        room = room_of(poll_id)
+        room = _room(rooms, poll_id)
         server = request.scope.get("server") or ("", options.port)
-        host = request.headers.get("host", "")
-        page = address.of_page(options, request.url.scheme, host, server[1] or options.port)
-        if page.url is None:
-            return page
-        return address.Address(url=f"{page.url}poll?id={room.poll.poll_id}", problem="")
+        host, port = request.headers.get("host", ""), server[1] or options.port
+        page = address.of_page(options, request.url.scheme, host, port)
+        url = None if page.url is None else f"{page.url}poll?id={room.poll.poll_id}"
+        return {"address": url, "problem": page.problem, "rows": _rows(url)}
 
     return router
 
 
-def _shows_all(rooms: Rooms) -> bool:
-    """Tell whether the current user sees what comes in before the poll is closed."""
-    return rooms.may_open()
-
-
-def _rows(text: str) -> list[str]:
+def _room(rooms: Rooms, poll_id: str) -> Room:
     try:
-        grid = qr.encode(text)
+        return rooms.find(poll_id)
+    except NoSuchPollError as error:
+        raise HTTPException(status_code=404, detail=str(error)) from error
+
+
+def _described(rooms: Rooms, room: Room) -> dict[str, Any]:
+    hidden = () if room.poll.state == "revealed" else _SECRETS
+    question = {name: value for name, value in room.poll.question.items() if name not in hidden}
+    mine = room.poll.answers.get(current_user.current_user().name) if rooms.has_login else None
+    return rooms.describe(room, shows_all=rooms.may_open()) | {
+        "title": room.poll.title,
+        "opened_by": room.poll.opened_by,
+        "question": question,
+        "mine": None if mine is None else mine.value,
+    }
+
+
+def _answered(rooms: Rooms, room: Room, body: bytes) -> dict[str, Any]:
+    try:
+        told = orjson.loads(body)
+        if not isinstance(told, dict):
+            raise ValueError("an answer is an object of answer and token")
+        poll = rooms.answer(room.poll.poll_id, told.get("answer"), str(told.get("token", "")))
+    except ValueError as error:
+        raise HTTPException(status_code=422, detail=str(error)) from error
+    return {"poll_id": poll.poll_id, "state": poll.state, "num_answers": len(poll.answers)}
+
+
+async def _short_body(request: Request) -> bytes:
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_ANSWER_BYTES:
+            raise HTTPException(status_code=413, detail=f"an answer has at most {MAX_ANSWER_BYTES:,} bytes")
+    return body
+
+
+def _rows(url: str | None) -> list[str]:
+    """Return the rows of an address's code; none where it is too long for one, and shown as it is."""
+    try:
+        grid = qr.encode(url) if url is not None else []
     except ValueError:
-        return []  # a host name of that length is shown as it is
+        return []
     return ["".join("1" if is_dark else "0" for is_dark in row) for row in grid]

@@ -116,9 +116,9 @@ class Rooms:
         Raises:
             ValueError: for everybody but teachers, and where polls are off.
         """
+        rights.require_teacher("open a poll")
         if not self.is_on:
             raise ValueError("polls without logins are off: start the page with --polls (docs/class.md)")
-        rights.require_teacher("open a poll")
         made = Poll(
             poll_id="".join(secrets.choice(_LETTERS) for _ in range(8)),
             lesson=lesson.name,
@@ -192,10 +192,10 @@ class Rooms:
     async def messages(self, room: Room, *, shows_all: bool) -> AsyncGenerator[bytes]:
         """Yield the poll as Server-Sent Events: now, and whenever something is new, until it has ended."""
         while True:
-            version, news = room.version, room.news
+            version, news, is_over = room.version, room.news, room.is_over
             body = orjson.dumps(self.describe(room, shows_all=shows_all))
             yield b"id: %d\ndata: %b\n\n" % (version, body)
-            if room.is_over:
+            if is_over:
                 return
             while not news.is_set():
                 try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -66,11 +67,12 @@ def joined(known: Progress, told: Progress) -> Progress:
     found = dict(told)
     if known["isLocked"]:
         found |= {"isLocked": True, "prediction": known["prediction"], "poll": known["poll"]}
-    for name in ("isStarted", "isDone"):
-        found[name] = known[name] or told[name]
-    length = max(len(known["runs"]), len(told["runs"]))
-    padded = ([*each["runs"], *[None] * (length - len(each["runs"]))] for each in (told, known))
-    found["runs"] = [new if new is not None else old for new, old in zip(*padded, strict=True)]
+    pairs = list(itertools.zip_longest(told["runs"], known["runs"]))
+    found["runs"] = [new if new is not None else old for new, old in pairs]
+    # Who does not know of a run has not stopped the lesson either.
+    knows_less = any(new is None and old is not None for new, old in pairs)
+    found["isStarted"] = told["isStarted"] or (known["isStarted"] and knows_less)
+    found["isDone"] = known["isDone"] or told["isDone"]
     found["attempts"] = {
         number: _joined_attempts(known["attempts"].get(number, []), told["attempts"].get(number, []))
         for number in {**known["attempts"], **told["attempts"]}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -16,14 +17,15 @@ from ddp_gui.learn.report import lesson_part, measured, number_words, pictures, 
 from ddp_gui.learn.report.markup import Html, name_of, tag
 from ddp_gui.learn.report.measured import Measured
 from ddp_gui.learn.report.pictures import Shown
-from trainers.files.paths import ASSETS
+from trainers.files.paths import ASSETS, REPOSITORY
 
 STYLE = ASSETS / "css" / "learn" / "report.css"
-SCRIPTS = ASSETS / "js" / "learn" / "report" / "file"
+SCRIPTS = ASSETS / "js"
 # In the order in which one uses the other.
-SCRIPT_NAMES = ("axis", "points", "zoom")
+SCRIPT_NAMES = ("shared/format", *(f"learn/report/file/{name}" for name in ("axis", "points", "zoom")))
 _BETWEEN_MODULES = re.compile(r"^(?:import .*;$|export )", re.MULTILINE)
 MAX_BYTES = 3_000_000
+GIT_TIMEOUT_S = 5.0
 # All points of all curves: ten bytes each, which leaves more than half of the file to the words.
 MAX_POINTS_IN_ALL = 110_000
 MAX_POINTS, FEWEST_POINTS = 1_600, 60
@@ -62,13 +64,9 @@ def made(gathered: Mapping[str, Any]) -> Iterator[bytes]:
 
 
 def _read(about: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Measured], list[str]]:
-    runs, unread = {}, []
-    for run_id, each in about.items():
-        try:
-            runs[run_id] = measured.read(each)
-        except (OSError, ValueError):
-            unread.append(run_id)
-    return runs, unread
+    found = dict(zip(about, measured.read_all(list(about.values())), strict=True))
+    runs = {run_id: run for run_id, run in found.items() if run is not None}
+    return runs, [run_id for run_id in found if run_id not in runs]
 
 
 def _head(name: str) -> str:
@@ -154,6 +152,7 @@ def _made_with(gathered: Mapping[str, Any]) -> Html:
         ("Processor", f"{machine['cpu']}, {machine['num_cores']} cores for runs"),
         ("Memory", number_words.size(machine["memory_bytes"])),
         ("GPUs", "; ".join(gpus)),
+        ("This program", _program_version()),
         *((each["name"], each["version"] or "not installed") for each in gathered["versions"]),
     ]
     rows = [tag("div", tag("dt", title), tag("dd", words)) for title, words in facts]
@@ -162,12 +161,22 @@ def _made_with(gathered: Mapping[str, Any]) -> Html:
         tag("h2", "Machine and versions"),
         tag(
             "p",
-            "Of the machine that the page is on, when this report was made. What each run trained on is said "
-            "with the run, as its events have it.",
+            "Of the machine that the page is on, when this report was made: runs do not record versions. "
+            "What each run trained on is said with the run, as its events have it.",
             class_="soft",
         ),
         tag("dl", rows, class_="facts"),
     )
+
+
+def _program_version() -> str:
+    """Return the commit of this checkout, which is all that a version can say of it."""
+    command = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=GIT_TIMEOUT_S, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return "unknown: it is no checkout of git"
+    return f"commit {answer.stdout.strip()}".replace("-dirty", ", changed since")
 
 
 def _script() -> str:

@@ -23,6 +23,10 @@ from trainers.machine import hardware, host, processor
 Values = dict[str, Any]
 
 
+class NoRunError(ValueError):
+    """None of the runs can be seen by the current user."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Source:
     """Where lessons and runs are found."""
@@ -37,13 +41,14 @@ def gather(source: Source, request: Request, now_unix_s: float) -> Values:
     A run that was deleted, or that the current user may not see, is in it by its id alone.
 
     Raises:
-        ValueError: when there is no such lesson, or none of the runs can be seen.
+        ValueError: when there is no such lesson.
+        NoRunError: when it would have neither a lesson nor a run.
     """
     order = [lesson.name for lesson in source.library.read()[0]]
     found = {lesson.lesson: source.library.find(lesson.lesson) for lesson in request.lessons}
     runs = {run_id: _run(source.store, run_id) for run_id in request_module.run_ids(request)}
     if not request.lessons and not any(runs.values()):
-        raise ValueError("none of these runs is there any more")
+        raise NoRunError("none of these runs is there any more")
     done = sorted(request.lessons, key=lambda each: order.index(each.lesson) if each.lesson in order else 0)
     return {
         "name": request.name,

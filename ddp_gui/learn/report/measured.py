@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import multiprocessing
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,9 +23,13 @@ from ddp_gui.events.series import Series
 from trainers.contract import events
 from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import open_plain
+from trainers.machine import lifeline, processor
 
 PIECE_BYTES = 1024 * 1024
 MAX_WARNINGS = 12
+# From here on reading takes seconds: some 40 MB each, of one core.
+MUCH_BYTES = 50_000_000
+MAX_READERS = 4
 Numbers = npt.NDArray[np.float64]
 
 
@@ -103,6 +109,33 @@ class Measured:
         a_epoch = -(-num_train // batch)
         whole = np.floor(steps / a_epoch)
         return np.atleast_1d(whole * num_train + np.minimum((steps - whole * a_epoch) * batch, num_train))
+
+
+def read_all(runs: Sequence[Mapping[str, Any]]) -> list[Measured | None]:
+    """Read the events of runs, by several processes where there is much; None for what cannot be read."""
+    num_bytes = sum(map(_size, runs))
+    num_readers = min(processor.num_cores(), len(runs), MAX_READERS)
+    if num_bytes < MUCH_BYTES or num_readers < 2:
+        return list(map(_read_or_none, runs))
+    # They end with this process, which ends with the page.
+    with ProcessPoolExecutor(
+        num_readers, mp_context=multiprocessing.get_context("spawn"), initializer=lifeline.die_with_parent
+    ) as readers:
+        return list(readers.map(_read_or_none, runs))
+
+
+def _read_or_none(about: Mapping[str, Any]) -> Measured | None:
+    try:
+        return read(about)
+    except (OSError, ValueError):
+        return None
+
+
+def _size(about: Mapping[str, Any]) -> int:
+    try:
+        return RunDirectory(Path(about["path"])).events.stat().st_size
+    except OSError:
+        return 0
 
 
 def read(about: Mapping[str, Any]) -> Measured:

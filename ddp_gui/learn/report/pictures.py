@@ -66,7 +66,7 @@ def of_curve(
     """
     about = about or {}
     is_of_steps = name in curves.OF_STEPS
-    lines = [Line(name="your prediction", index=None, curve=guess)] if guess is not None else []
+    lines = [Line(name="my prediction", index=None, curve=guess)] if guess is not None else []
     lines += [
         Line(
             name=shown.name,

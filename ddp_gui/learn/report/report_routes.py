@@ -12,7 +12,7 @@ from ddp_gui.background.workers import SLOW, Router
 from ddp_gui.learn.library import Library
 from ddp_gui.learn.report import document, gather
 from ddp_gui.learn.report import request as request_module
-from ddp_gui.learn.report.gather import Source
+from ddp_gui.learn.report.gather import NoRunError, Source
 from ddp_gui.runs.runs import RunStore
 
 MEDIA_TYPE = "text/html; charset=utf-8"
@@ -40,6 +40,8 @@ def _made(source: Source, raw: dict[str, Any]) -> MadeFile:
     now_unix_s = time.time()
     try:
         gathered = gather.gather(source, request_module.parse(raw), now_unix_s)
+    except NoRunError as error:
+        raise HTTPException(status_code=404, detail=str(error)) from error
     except ValueError as error:
         raise HTTPException(status_code=422, detail=str(error)) from error
     day = time.strftime("%Y-%m-%d", time.localtime(now_unix_s))

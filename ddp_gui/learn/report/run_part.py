@@ -11,6 +11,8 @@ from ddp_gui.learn.report.markup import Html, joined, name_of, tag
 from ddp_gui.learn.report.measured import Hashed, Measured
 
 _BROKEN = "broken on purpose"
+# Of a note or a message: what a run wrote itself may have any length, and a report must not.
+_MAX_WORDS = 2_000
 
 
 def drawn(run: Measured) -> Html:
@@ -71,14 +73,19 @@ def _verdict(run: Measured) -> Html | None:
 
 def _remarks(run: Measured) -> Html | None:
     problem = run.series.problem.get("message") or run.about["error"]
-    remarks = [tag("li", tag("strong", "It failed: "), problem)] if problem else []
+    remarks = [tag("li", tag("strong", "It failed: "), _cut(problem))] if problem else []
     if _is_broken(run.about):
         words = f"{_BROKEN.capitalize()}: the configuration has the mistake "
         remarks.append(tag("li", words, tag("code", run.about["mistake"]), "."))
-    remarks += [tag("li", words) for words in run.warnings]
+    remarks += [tag("li", _cut(words)) for words in run.warnings]
     if run.about["note"]:
-        remarks.append(tag("li", "Note: ", tag("bdi", run.about["note"], class_="note")))
+        remarks.append(tag("li", "Note: ", tag("bdi", _cut(run.about["note"]), class_="note")))
     return tag("ul", remarks, class_="remarks") if remarks else None
+
+
+def _cut(words: object) -> str:
+    text = str(words)
+    return text if len(text) <= _MAX_WORDS else f"{text[:_MAX_WORDS]} …"
 
 
 def _numbers(run: Measured) -> Html:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -113,6 +114,15 @@ def test_a_lesson_from_the_prediction_to_the_last_question(
     expect(page.get_by_role("link", name="Next lesson")).to_have_attribute(
         "href", re.compile("lesson=drawn$")
     )
+    page.get_by_role("button", name="Lab report").click()
+    with page.expect_download() as downloading:
+        page.get_by_role("button", name="Download the report").click()
+    report = Path(downloading.value.path()).read_text(encoding="utf-8")
+    for words in ("Something else happened than I predicted.", "1 of 2 questions right", "seed 1"):
+        assert words in report
+    for path in learn_runs.glob("*/events.jsonl"):
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        assert f"{digest}  {path.parent.name}/events.jsonl" in report
     runs = [RunDirectory(path) for path in sorted(learn_runs.glob("*/config.json"), key=str)]
     assert len(runs) == 3
     configs = [RunDirectory(run.path.parent).read_config() for run in runs]

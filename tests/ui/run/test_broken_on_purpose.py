@@ -58,7 +58,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
 
 def open_run(page: Page, shelf: Shelf, run_id: str, more: str = "") -> None:
     page.goto(f"{shelf.address}/run?id={run_id}{more}")
-    expect(page.locator(".ddp-replicas")).to_contain_text("replicas")
+    expect(page.locator(".ddp-replicas").first).to_contain_text("replicas")
 
 
 def test_a_runs_page_says_that_it_is_broken_and_that_its_replicas_differ(

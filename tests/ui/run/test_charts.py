@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from benchmarks.made_writer import live_run
 from tests.ui.conftest import Watched
@@ -133,10 +133,16 @@ def test_a_run_whose_loss_is_nan_says_so_in_its_state_and_in_each_empty_chart(
 
 def test_a_chart_that_is_not_drawn_yet_claims_nothing(site: Site, watched: Watched) -> None:
     page = watched.page
-    page.route("**/live/plotly.min.js*", lambda _: None)  # what draws is still on its way
-    page.goto(f"{site.address}/run?id={site.ended}")
+    held: list[Route] = []
+    page.route("**/live/plotly.min.js*", held.append)  # what draws is still on its way
+    page.goto(f"{site.address}/run?id={site.ended}", wait_until="commit")
     expect(page.locator(".ddp-pill")).to_have_text("finished")
-    expect(page.locator("[data-chart=metric] .ddp-plot-empty")).to_have_text("")
+    empty = page.locator("[data-chart=metric] .ddp-plot-empty")
+    expect(empty).to_have_text("")
+    for route in held:
+        route.continue_()
+    expect(empty).to_be_hidden()
+    expect(page.locator("[data-chart=metric] .main-svg").first).to_be_visible()
 
 
 def test_a_chart_of_evaluations_says_when_the_first_one_comes(site: Site, watched: Watched) -> None:

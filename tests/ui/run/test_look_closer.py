@@ -1,4 +1,4 @@
-"""Look closer, in the browser: a fold's address, who saw what, a rank that is slowed down and one that is killed."""
+"""Look closer, in the browser: a fold's address, who saw what, a rank that is slowed down and killed."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_address_opens_who_saw_what_and_one_sample_is_found_in_it(
 
     fold.get_by_label("Columns are").select_option(label="the order of this epoch")
     expect(fold.locator(".ddp-who-columns")).to_contain_text("place 1,436")
-    fold.get_by_label("Epoch").fill("2")
+    fold.get_by_role("spinbutton", name="Epoch").fill("2")
     page.keyboard.press("Enter")
     expect(fold).to_contain_text("Steps 24–46")
     found = Axe().run(page, context="#closer-who-saw-what")

@@ -28,6 +28,7 @@ def test_a_row_a_machine_opens_and_names_what_stands_out(
 ) -> None:
     page = watched.page
     page.goto(f"{server.address}/run?id={run_id}")
+    expect(page.get_by_text(f"CPU ranks on {NUM_NODES} machines")).to_be_visible()
     for region, mark in (("Every CPU rank", "least busy"), ("What each rank does", "slowest")):
         part: Any = page.get_by_role("region", name=region)
         rows = part.locator("details.ddp-node")

@@ -100,6 +100,19 @@ def test_start_watch_checkpoint_reload_stop(server: Server, watched: Watched, ru
     assert watched.complaints == []
 
 
+def test_a_form_that_lost_the_server_for_a_moment_works_again(server: Server, watched: Watched) -> None:
+    page = watched.page
+    page.goto(server.address)
+    expect(page.locator(".ddp-equation")).to_contain_text("128")
+    page.route("**/gradio_api/run/**", lambda route: route.abort())
+    with page.expect_event("load"):  # Gradio asks until the server is there again, and loads the page anew
+        with page.expect_event("requestfailed"):
+            page.get_by_label("Batch per rank", exact=True).fill("32")
+        page.unroute("**/gradio_api/run/**")
+    page.get_by_label("Batch per rank", exact=True).fill("16")
+    expect(page.locator(".ddp-equation")).to_contain_text("32")
+
+
 def test_resume_from_the_page_goes_on_where_it_stopped(
     server: Server, watched: Watched, runs_dir: Path
 ) -> None:

@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 
-import { distanceFigure, groupsOf } from "../../../assets/js/run/closer/fingerprints.js";
-import { replicaSentence, replicaWords } from "../../../assets/js/run/closer/replicas.js";
+import { groupsOf, replicaSentence, replicaWords } from "../../../assets/js/run/closer/replicas.js";
 
 const SAME = { step: 1200, num_ranks: 2, is_identical: true, differ_since: null, identical_until: 1200 };
 const APART = { step: 30, num_ranks: 4, is_identical: false, differ_since: 10, identical_until: 5 };
@@ -22,16 +21,4 @@ Deno.test("the sentence claims no more than was compared", () => {
   assert.match(replicaSentence(APART), /after step 10 .* still identical after step 5\.$/);
   assert.doesNotMatch(replicaSentence({ ...APART, identical_until: null }), /still/);
   assert.match(replicaSentence({ ...SAME, num_ranks: 8 }), /^All 8 ranks have/);
-});
-
-Deno.test("the chart has a line for each rank, of its distance to rank 0", () => {
-  const { data } = distanceFigure({ steps: [1, 2], distances: [[0, 0], [0.1, null]] }); // prettier-ignore
-  assert.deepEqual(
-    data.map(({ name, x, y }) => [name, x, y]),
-    [
-      ["rank 0", [1, 2], [0, 0]],
-      ["rank 1", [1, 2], [0.1, null]],
-    ],
-  );
-  assert.deepEqual(distanceFigure(null).data, []);
 });

@@ -14,6 +14,12 @@ Deno.test("the newer wins, but no started run is lost", () => {
   assert.equal(joined(made({ prediction: 0 }), made({ prediction: 2 })).prediction, 2);
 });
 
+Deno.test("a start that failed is taken back by who knows of all runs", () => {
+  const known = made({ isStarted: true, runs: ["run-1", null] });
+  assert.equal(joined(known, made({ runs: ["run-1", null] })).isStarted, false);
+  assert.equal(joined(known, made({})).isStarted, true);
+});
+
 Deno.test("attempts and answers of both pages are kept, each once", () => {
   const [one, other] = [0, 1].map((number) => ({ choice: "seed 1", runId: `run-${number}` }));
   const told = made({ attempts: { 1: [other], 2: [other] }, answers: { 0: 2, 1: 0 }, isDone: true });
@@ -28,6 +34,8 @@ Deno.test("what was begun anew is not taken back by a page that does not know", 
   const stale = made({ round: 2, prediction: 1, isLocked: true, runs: ["run-1"] });
   assert.deepEqual(joined(anew, stale), anew);
   assert.deepEqual(joined(stale, anew), anew);
+  // As where a run was deleted, and is wanted again.
+  assert.deepEqual(joined(stale, { ...stale, round: 3, runs: [null] }).runs, [null]);
 });
 
 Deno.test("a page reads a lesson anew only when another one is ahead", () => {

@@ -9,7 +9,13 @@ import pytest
 MOST_MODULES = 14
 PACKAGES = ("ddp_gui", "trainers", "tests/unit", "tests/ui")
 MODULES = dict.fromkeys(PACKAGES, "py") | {"assets/js": "js", "assets/css": "css"}
-PLUG_INS = {"trainers/models", "trainers/datasets", "trainers/strategies", "trainers/tasks"}
+PLUG_INS = {
+    "trainers/models",
+    "trainers/datasets",
+    "trainers/strategies",
+    "trainers/tasks",
+    "trainers/mistakes",
+}
 
 
 def folders(repository: Path) -> dict[str, list[str]]:

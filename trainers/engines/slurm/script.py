@@ -34,8 +34,8 @@ START=$SLURM_JOB_ID-$RESTART
 export HEAD PORT RESTART LEFT START
 run={run}
 
-srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --kill-on-bad-exit=0 \\
-  sh -c {launcher} sh {arguments} </dev/null &
+srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" \\
+  --kill-on-bad-exit=0 sh -c {launcher} sh {arguments} </dev/null &
 step=$!
 
 # Slurm's warning: the run is told to save and to end.

@@ -15,6 +15,15 @@ export function pollPage(pollId, isProjector = false) {
   return address(`learn?poll=${encodeURIComponent(pollId)}${isProjector ? "&projector=1" : ""}`);
 }
 
+/** Sends a prediction; rejects with a PlainError where it is not taken. A login says whose it is, else the token. */
+export function sendAnswer(pollId, answer, token = "") {
+  return fetchJson(pollAddress(pollId, "answer"), {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ answer, token }),
+  });
+}
+
 export class PollFeed {
   /**
    * @param {string} pollId

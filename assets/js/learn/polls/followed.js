@@ -2,10 +2,10 @@
 
 import { person } from "../../auth/person.js";
 import { el, setText, show } from "../../shared/dom.js";
-import { callEndpoint, fetchJson } from "../../shared/net.js";
+import { fetchJson } from "../../shared/net.js";
 import { complain } from "../../shared/toast.js";
 import { forgetProgress, keepProgress, progressOf } from "../progress.js";
-import { PollFeed, pollAddress } from "./feed.js";
+import { PollFeed, pollAddress, sendAnswer } from "./feed.js";
 
 const SENT = "Your prediction is in. The poll is still open for the others.";
 const WORDS = {
@@ -82,7 +82,7 @@ export class FollowedPoll {
   async send(prediction) {
     if (this.state.state !== "open") return true;
     try {
-      await callEndpoint("answer_poll", this.about.poll_id, prediction, "");
+      await sendAnswer(this.about.poll_id, prediction);
       this.update({ mine: prediction });
       return true;
     } catch (error) {

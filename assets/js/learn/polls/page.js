@@ -2,11 +2,11 @@
 
 import { person } from "../../auth/person.js";
 import { el, setText, show } from "../../shared/dom.js";
-import { address, callEndpoint, fetchJson } from "../../shared/net.js";
+import { address, fetchJson } from "../../shared/net.js";
 import { prefer, preference } from "../../shared/prefs.js";
 import { complain } from "../../shared/toast.js";
 import { Prediction } from "../prediction.js";
-import { PollFeed, pollAddress } from "./feed.js";
+import { PollFeed, pollAddress, sendAnswer } from "./feed.js";
 
 const WORDS = {
   open: "Thank you. Watch the projector: the poll is closed when everybody has answered.",
@@ -70,7 +70,7 @@ class PhoneView {
   async send() {
     this.prediction.button.disabled = true;
     try {
-      await callEndpoint("answer_poll", this.poll.poll_id, this.kept.prediction, this.kept.token);
+      await sendAnswer(this.poll.poll_id, this.kept.prediction, this.kept.token);
       this.kept.isLocked = true;
       prefer(this.key, this.kept);
       this.prediction.lock();

@@ -6,12 +6,14 @@ import { term } from "../../shared/terms.js";
 import { Player } from "./theatre/player.js";
 import { Recordings } from "./theatre/recordings.js";
 import { MOST_RANKS, RoundPicture } from "./theatre/round_picture.js";
-import { allReduceOf, measuredRounds, ringEnd, ringRounds } from "./theatre/rounds.js";
+import { allReduceOf, measuredRounds, ringEnd, ringRounds, treeRounds } from "./theatre/rounds.js";
 import {
+  memoryNotes,
   memoryWords,
   ringTable,
   ringWords,
   roundsTable,
+  treeWords,
   wayWords,
   wholeWords,
 } from "./theatre/round_words.js";
@@ -19,6 +21,7 @@ import {
 const SECONDS_A_ROUND = 2.5;
 const LONGEST_S = 30;
 const PHASES = 3;
+const MOST_WIDTH = 46;
 
 /**
  * Makes the instrument for a run.
@@ -35,6 +38,7 @@ class AllReduceTheatre {
     this.title = "All-reduce theatre: how a bucket is averaged";
     this.isOffered = summary.config.num_nodes * summary.config.nproc_per_node > 1;
     this.recording = null;
+    this.problem = "";
     this.scene = null;
     this.recordings = new Recordings(runId, summary, {
       name: "All-reduce theatre",
@@ -67,14 +71,14 @@ class AllReduceTheatre {
     this.shown = el(
       "div",
       { class: "ddp-theatre-shown", hidden: true },
+      this.way,
       el(
         "div",
         { class: "ddp-theatre-bar" },
         el("label", { class: "ddp-from", for: id }, "Bucket"),
         this.bucketSelect,
+        this.player.element,
       ),
-      this.way,
-      this.player.element,
       this.stage,
       this.now,
       this.whole,
@@ -106,7 +110,7 @@ class AllReduceTheatre {
 
   update(payload) {
     this.recordings.update(payload);
-    if (!this.recording && this.recordings.isOpen) this.sayNothing("");
+    if (!this.recording && this.recordings.isOpen) this.sayNothing();
   }
 
   close() {
@@ -120,27 +124,27 @@ class AllReduceTheatre {
       steps.some((step) => step.all_reduces.length > 0),
     );
     this.recording = hasBuckets ? recording : null;
+    this.problem = recording && !hasBuckets ? NO_BUCKETS : problem;
     this.scene = null;
     show(this.shown, Boolean(hasBuckets));
     show(this.nothing, !hasBuckets);
     if (hasBuckets) guarded(this.element, () => this.showRecording());
-    else this.sayNothing(recording ? NO_BUCKETS : problem);
+    else this.sayNothing();
   }
 
-  sayNothing(problem) {
-    if (problem) this.problem = problem;
+  sayNothing() {
     setText(this.nothing, this.problem || this.recordings.howTo());
   }
 
   showRecording() {
-    const { buckets, all_reduce: allReduce, world_size: num } = this.recording;
+    const { buckets, all_reduce: allReduce, algorithm, world_size: num } = this.recording;
     this.bucketSelect.replaceChildren(
       ...buckets.map((bucket, number) =>
         el("option", { value: number }, `${number} (${bytes(bucket.bytes)})`),
       ),
     );
     const tooMany = num > MOST_RANKS ? ` Drawn are ${MOST_RANKS} ranks; this run has ${count(num)}.` : "";
-    setText(this.way, wayWords(allReduce, num) + tooMany);
+    setText(this.way, wayWords(allReduce, algorithm, num) + tooMany);
     this.chooseBucket(0);
   }
 
@@ -176,10 +180,12 @@ class AllReduceTheatre {
     const width = this.stage.clientWidth;
     if (!this.scene || width === 0) return;
     const rem = Number.parseFloat(getComputedStyle(this.stage).fontSize);
-    this.scene.draw(this.picture, this.player.share, Math.min(width, 62 * rem), rem);
+    this.scene.draw(this.picture, this.player.share, Math.min(width, MOST_WIDTH * rem), rem);
   }
 }
 
+const OVER =
+  "Every rank has the whole sum: the average, for each had divided its gradients by the number of ranks.";
 const NO_BUCKETS =
   "The recorded steps have no bucket of gradients: this strategy averages them in other collectives, which the step theatre draws.";
 
@@ -190,32 +196,37 @@ function actOf(share, num) {
 }
 
 function sceneOf(recording, reduced, bucket) {
-  return recording.is_blocking ? memoryScene(reduced) : ringScene(recording, reduced, bucket);
+  return recording.is_blocking ? memoryScene(reduced) : ruledScene(recording, reduced, bucket);
 }
 
-function ringScene({ world_size: worldSize, buckets }, reduced, bucket) {
+/** Along a ring, or a tree where that was used: what is drawn follows the rule. */
+function ruledScene({ world_size: worldSize, buckets, algorithm }, reduced, bucket) {
   const total = buckets[bucket].bytes;
-  const rounds = ringRounds(worldSize);
-  const chunkBytes = total / worldSize;
-  const roundSeconds = (reduced.ended - reduced.lastBegan) / rounds.length;
-  const drawn = worldSize > MOST_RANKS ? ringRounds(MOST_RANKS) : rounds;
-  const end = ringEnd(Math.min(worldSize, MOST_RANKS));
+  const isTree = algorithm === "tree";
+  const roundsOf = isTree ? treeRounds : ringRounds;
+  const numRounds = roundsOf(worldSize).length;
+  const numDrawn = Math.min(worldSize, MOST_RANKS);
+  const drawn = roundsOf(numDrawn);
+  const chunkBytes = isTree ? null : total / worldSize;
+  const roundSeconds = (reduced.ended - reduced.lastBegan) / numRounds;
+  const end = isTree ? ringEnd(numDrawn).map((row) => row.slice(0, 1)) : ringEnd(numDrawn);
   return {
     num: drawn.length,
-    table: () => ringTable({ num: worldSize, chunkBytes, total, roundSeconds }),
+    table: () => ringTable({ num: worldSize, numRounds, chunkBytes, total, roundSeconds }),
     words: (share) => {
       const { act } = actOf(share, drawn.length);
-      return act === drawn.length
-        ? "Every rank has the sum of every chunk: the average, for each had divided its gradients by the number of ranks."
-        : ringWords({ round: act, rounds: drawn, chunkBytes, roundSeconds });
+      if (act === drawn.length) return OVER;
+      const about = { round: act, rounds: drawn, roundSeconds };
+      return isTree ? treeWords({ ...about, total }) : ringWords({ ...about, chunkBytes });
     },
     draw: (picture, share, width, rem) => {
       const { act, progress } = actOf(share, drawn.length);
       const round = drawn[act];
+      const isAdding = round?.phase === "reduce-scatter" || round?.phase === "up";
       const state = round
-        ? { counts: round.counts, sends: round.sends, progress, isAdding: round.phase === "reduce-scatter" }
+        ? { counts: round.counts, sends: round.sends, progress, isAdding }
         : { counts: end, sends: [], progress: 0, isAdding: false };
-      picture.drawRing(state, width, rem, `Ring of ${count(worldSize)} ranks; the words below say the round`);
+      picture.drawRing(state, width, rem, `${count(worldSize)} ranks; the words below say the round`);
     },
   };
 }
@@ -234,14 +245,15 @@ function memoryScene(reduced) {
     table: () => roundsTable(rounds),
     words: (share) => {
       const { round, phase, isOver } = place(share);
-      return isOver
-        ? "Every rank has the sum of all parts: the average, for each had divided its gradients by the number of ranks."
-        : memoryWords({ round, phase, rounds });
+      return isOver ? OVER : memoryWords({ round, phase, rounds });
     },
     draw: (picture, share, width, rem) => {
-      const { phase, progress, isOver } = place(share);
+      const { round, phase, progress, isOver } = place(share);
       const label = `Memory that ${count(reduced.ranks.length)} ranks share; the words below say the round`;
-      picture.drawMemory({ num: numRanks, phase: isOver ? PHASES : phase, progress }, width, rem, label);
+      const state = isOver
+        ? { num: numRanks, phase: PHASES, progress: 0, notes: [] }
+        : { num: numRanks, phase, progress, notes: memoryNotes({ round, phase, rounds }) };
+      picture.drawMemory(state, width, rem, label);
     },
   };
 }

@@ -6,7 +6,7 @@ import { count, worldSize } from "../../shared/format.js";
 import { line, onThemeChange } from "../../shared/theme.js";
 import { term } from "../../shared/terms.js";
 import { complain } from "../../shared/toast.js";
-import { replicaSentence } from "./replicas.js";
+import { groupsOf, replicaSentence } from "./replicas.js";
 
 const SHORT = 4;
 const MOST_RANKS = 16;
@@ -14,19 +14,10 @@ const MOST_COLUMNS = 12;
 const FEW_COLUMNS = 3;
 
 /**
- * The hashes of a step in groups: 0 for all that have rank 0's, 1, 2 … for each other one.
- * @param {string[]} hashes
- */
-export function groupsOf(hashes) {
-  const different = [...new Set(hashes)];
-  return hashes.map((hash) => different.indexOf(hash));
-}
-
-/**
  * The figure of the distances to rank 0.
  * @param {{ steps: number[], distances: (number | null)[][] } | null} curve
  */
-export function distanceFigure(curve) {
+function distanceFigure(curve) {
   const { steps, distances } = curve ?? { steps: [], distances: [] };
   return {
     data: distances.slice(0, MOST_RANKS).map((y, rank) => ({
@@ -115,11 +106,11 @@ class Fingerprints {
   /** Takes a message of the run's stream. */
   update({ fingerprints: found, head }) {
     // A page may embed it in no fold of its own: then it is open as soon as it is there.
+    const wasOpen = this.isOpen;
     this.isOpen ||= this.element.isConnected && this.element.closest("details") === null;
     this.isOffered = head.num_ranks > 1;
-    if (found === undefined) return;
-    this.found = found;
-    if (this.isOpen) this.say();
+    if (found !== undefined) this.found = found;
+    if (this.isOpen && (found !== undefined || !wasOpen)) this.say();
   }
 
   say() {

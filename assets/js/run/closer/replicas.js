@@ -27,6 +27,15 @@ export function replicaSentence(found) {
   return `The ranks have different weights: after step ${count(since)} that was seen for the first time${before}.`;
 }
 
+/**
+ * The hashes of a step in groups: 0 for all that have rank 0's, 1, 2 … for each other one.
+ * @param {string[]} hashes
+ */
+export function groupsOf(hashes) {
+  const different = [...new Set(hashes)];
+  return hashes.map((hash) => different.indexOf(hash));
+}
+
 function kindOf(found) {
   if (found === null) return "none";
   return found.is_identical ? "identical" : "differ";

@@ -4,7 +4,7 @@ import { el } from "../../shared/dom.js";
 import { color, isDark, onThemeChange } from "../../shared/theme.js";
 
 const TALLEST_PX = 400;
-const TALLEST_LANE_PX = 9;
+const TALLEST_LANE_PX = 18;
 const GAP_FROM_PX = 5;
 const FAINTEST = 0.35;
 const NOT_YET = 0.3;

@@ -3,7 +3,7 @@
 import { el, freeId, guarded, setText, show } from "../../shared/dom.js";
 import { count, shortTime } from "../../shared/format.js";
 import { term } from "../../shared/terms.js";
-import { bordersOf, doingAt, lanesOf } from "./theatre/lanes.js";
+import { bordersOf, doingAt, lanesOf, PART_WORDS } from "./theatre/lanes.js";
 import { LanePicture, MOST_RANKS } from "./theatre/lane_picture.js";
 import { Player } from "./theatre/player.js";
 import { Recordings } from "./theatre/recordings.js";
@@ -16,7 +16,8 @@ const LEGEND = [
   ["backward", "backward"],
   ["optimizer", "optimizer"],
   ["reduce", "all-reduce of a bucket"],
-  ["wait", "waiting in it"],
+  ["collective", "collective"],
+  ["wait", "waiting for other ranks"],
 ];
 
 /**
@@ -34,6 +35,7 @@ class StepTheatre {
     this.title = "Step theatre: what every rank does in one step";
     this.isOffered = true;
     this.recording = null;
+    this.problem = "";
     this.step = 0;
     this.recordings = new Recordings(runId, summary, {
       name: "Step theatre",
@@ -59,6 +61,7 @@ class StepTheatre {
       class: "ddp-theatre-step",
       onchange: () => this.chooseStep(Number(this.stepSelect.value)),
     });
+    this.legend = el("p", { class: "ddp-legend" });
     this.now = el("dl", { class: "ddp-theatre-now" });
     this.moment = el("p", { class: "ddp-theatre-moment" });
     this.overlap = el("strong", {});
@@ -74,9 +77,9 @@ class StepTheatre {
         { class: "ddp-theatre-bar" },
         el("label", { class: "ddp-from", for: id }, "Step"),
         this.stepSelect,
+        this.player.element,
       ),
-      this.player.element,
-      legend(),
+      this.legend,
       this.stage,
       this.moment,
       this.now,
@@ -113,7 +116,7 @@ class StepTheatre {
 
   update(payload) {
     this.recordings.update(payload);
-    if (!this.recording && this.recordings.isOpen) this.sayNothing("");
+    if (!this.recording && this.recordings.isOpen) this.sayNothing();
   }
 
   close() {
@@ -126,12 +129,12 @@ class StepTheatre {
     this.recording = recording;
     show(this.shown, recording !== null);
     show(this.nothing, recording === null);
-    if (recording === null) this.sayNothing(problem);
+    this.problem = problem;
+    if (recording === null) this.sayNothing();
     else guarded(this.element, () => this.showRecording());
   }
 
-  sayNothing(problem) {
-    if (problem) this.problem = problem;
+  sayNothing() {
     setText(this.nothing, this.problem || this.recordings.howTo());
   }
 
@@ -150,6 +153,7 @@ class StepTheatre {
       rankTable(recording),
       ...(recording.buckets.length > 0 ? [bucketTable(recording)] : []),
     );
+    this.legend.replaceChildren(...legend(recording));
     // The first one has begun in the middle of whatever was before.
     this.chooseStep(Math.min(1, steps.length - 1));
   }
@@ -175,7 +179,7 @@ class StepTheatre {
     const rem = Number.parseFloat(getComputedStyle(this.stage).fontSize);
     const { ranks, length } = this.lanes;
     const label = `Lanes of ${count(ranks.length)} ranks over ${shortTime(length)}; the tables below have the same numbers`;
-    this.picture.draw(ranks, length, width, rem, label);
+    this.picture.draw(this.lanes, width, rem, label);
     this.moveTo(this.player.share, this.player.isPlaying);
   }
 
@@ -206,12 +210,19 @@ function notShown(recording) {
   return said;
 }
 
-function legend() {
-  return el(
-    "p",
-    { class: "ddp-legend" },
-    LEGEND.map(([kind, words]) =>
-      el("span", {}, el("i", { class: `ddp-part ddp-theatre-sample-${kind}`, "aria-hidden": "true" }), words),
+/** A sample of each kind of piece that is drawn. */
+function legend(recording) {
+  const { ranks } = lanesOf(recording, 0);
+  const drawn = new Set(
+    ranks.flatMap(({ compute, collectives }) => [...compute, ...collectives].map(({ kind }) => kind)),
+  );
+  if (drawn.has("both")) drawn.add("backward");
+  return LEGEND.filter(([kind]) => drawn.has(kind)).map(([kind, words]) =>
+    el(
+      "span",
+      {},
+      el("i", { class: `ddp-part ddp-theatre-sample-${kind}`, "aria-hidden": "true" }),
+      kind === "backward" && drawn.has("both") ? PART_WORDS.both : words,
     ),
   );
 }

@@ -70,7 +70,13 @@ class WhoSawWhat {
   }
 
   controls() {
-    this.epoch = el("input", { type: "number", class: "ddp-input ddp-who-number", min: 1, value: 1 });
+    this.epoch = el("input", {
+      type: "number",
+      class: "ddp-input ddp-who-number",
+      min: 1,
+      value: 1,
+      "aria-label": "Epoch",
+    });
     this.epoch.addEventListener("change", () =>
       this.ask({ epoch: Math.max(1, this.epoch.valueAsNumber || 1) - 1 }),
     );
@@ -87,7 +93,7 @@ class WhoSawWhat {
     return el(
       "div",
       { class: "ddp-who-controls" },
-      el("label", {}, term("epoch", "Epoch"), this.epoch, this.numEpochs),
+      el("span", {}, term("epoch", "Epoch"), this.epoch, this.numEpochs),
       el("label", {}, "Columns are", this.by),
       this.all,
     );
@@ -214,7 +220,8 @@ class WhoSawWhat {
     setText(high, `${word} ${count(columns.last)}`);
     const [top, bottom] = this.steps.children;
     setText(top, `step ${count(rows.first)}`);
-    setText(bottom, `${rows.size > 1 ? `a row is ${count(rows.size)} steps; ` : ""}step ${count(rows.last)}`);
+    const last = `${rows.size > 1 ? `a row is ${count(rows.size)} steps; ` : ""}step ${count(rows.last)}`;
+    setText(bottom, rows.first === rows.last ? "" : last);
     this.paler = el("span", {}, el("i", { class: "ddp-part ddp-who-paler" }), "paler: not trained with yet");
     this.legend.replaceChildren(
       ...Array.from({ length: ranks.number }, (_, rank) => {

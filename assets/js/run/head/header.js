@@ -1,6 +1,6 @@
 // The run page's head: what runs, in which state, and the buttons.
 
-import { brokenBadge } from "../../shared/broken.js";
+import { brokenBadge } from "../../runs/broken.js";
 import { el, setAttribute, setText, show } from "../../shared/dom.js";
 import { count, isLossNaN, LIVE_STATES, ranks, worldSize } from "../../shared/format.js";
 import { resumeOptions } from "./resume_options.js";
@@ -133,8 +133,9 @@ export class Header {
   update(head, checkpoints, deviceKind, best, gpus) {
     this.state = head.state;
     this.pill.update(head.state, isLossNaN(head));
-    const which = gpus.length > 0 && head.num_nodes === 1 ? ` (GPU ${gpus.join(", ")})` : "";
-    setText(this.ranks, ranks(worldSize(this.summary.config), deviceKind) + which);
+    const which = gpus.length > 0 ? ` (GPU ${gpus.join(", ")})` : "";
+    const where = head.num_nodes > 1 ? ` on ${count(head.num_nodes)} machines` : which;
+    setText(this.ranks, ranks(worldSize(this.summary.config), deviceKind) + where);
     if (checkpoints || best !== this.best) this.setCheckpoints(checkpoints ?? this.checkpoints, best);
     this.refresh();
   }

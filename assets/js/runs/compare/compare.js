@@ -3,6 +3,7 @@
 import { Chart, loadPlotly } from "../../charts/chart.js";
 import { select } from "../../charts/controls.js";
 import { el, setText } from "../../shared/dom.js";
+import { reportAddress } from "../actions.js";
 import { AXES, compareFigure, curveNames, curveWords } from "./figure.js";
 import { CompareTable } from "./table.js";
 import { LIVE_STATES } from "../../shared/format.js";
@@ -41,7 +42,12 @@ export class CompareView {
     this.element = el(
       "div",
       { class: "ddp ddp-runs-page" },
-      titleWithWayBack("Compare", onLink, runIds.length === 2 ? sideBySideLink(runIds) : null),
+      titleWithWayBack(
+        "Compare",
+        onLink,
+        runIds.length === 2 ? sideBySideLink(runIds) : null,
+        el("a", { href: reportAddress(runIds), download: "" }, "Lab report"),
+      ),
       this.missing,
       el("h2", { class: "ddp-unseen" }, "Charts"),
       this.controls,

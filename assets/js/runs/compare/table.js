@@ -1,6 +1,6 @@
 // The table below the curves: the results of the runs, and the settings in which they differ.
 
-import { brokenBadge } from "../../shared/broken.js";
+import { brokenBadge } from "../broken.js";
 import { el, section } from "../../shared/dom.js";
 import {
   count,

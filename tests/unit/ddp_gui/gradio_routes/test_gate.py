@@ -271,6 +271,7 @@ def test_one_sender_has_only_so_many_requests_at_once_and_the_others_theirs() ->
         ("GET", "/theme.css"),
         ("GET", "/assets/index-DphvyggB.js"),
         ("GET", "/gradio_api/info"),
+        ("GET", "/gradio_api/app_id"),
         ("GET", "/gradio_api/queue/data"),
         ("POST", "/gradio_api/queue/join"),
         ("POST", "/gradio_api/run/start_run"),

@@ -46,13 +46,20 @@ def served(
     application: Any = None,
     is_one_users: bool = False,
     believes_names: bool = False,
+    phones: Any = None,
     **tls: Any,
 ) -> Iterator[tuple[str, int]]:
     """Serve `app` as the page is served and return its address."""
-    listener = Listener(socket.AF_INET, proxies, is_one_users=is_one_users, believes_names=believes_names)
+    listener = Listener(
+        socket.AF_INET,
+        proxies,
+        is_one_users=is_one_users,
+        believes_names=believes_names,
+        lets_phones_in=phones is not None,
+    )
     with listener:
         listener.bind(("127.0.0.1", 0))
-        http = functools.partial(BoundedProtocol, listener=listener)
+        http = functools.partial(BoundedProtocol, listener=listener, phones=phones)
         config = uvicorn.Config(
             application or app, http=http, log_level="critical", lifespan="off", loop="asyncio", **tls
         )  # type: ignore[arg-type]
@@ -272,6 +279,36 @@ def test_another_user_of_this_machine_asks_for_nothing_where_nobody_logs_in() ->
     with served() as address, begin_as_other_user(address, GET) as student:
         student.settimeout(20)
         assert student.recv(100).startswith(b"HTTP/1.1 200"), "where people log in he may"
+
+
+@needs_a_second_user
+def test_where_phones_may_answer_strangers_reach_what_is_for_phones_alone() -> None:
+    served_by: list[str] = []
+
+    def noting(name: str) -> Any:
+        async def application(scope: Any, receive: Any, send: Any) -> None:
+            if scope["type"] == "http":
+                served_by.append(name)
+            await app(scope, receive, send)
+
+        return application
+
+    with served(application=noting("page"), is_one_users=True, phones=noting("phones")) as address:
+        with begin_as_other_user(address, GET) as foreign:
+            foreign.settimeout(20)
+            assert foreign.recv(100).startswith(b"HTTP/1.1 200")
+        assert answered(address)
+        # Again on the same connection: it stays a stranger's.
+        with begin_as_other_user(address, GET) as foreign:
+            foreign.settimeout(20)
+            heard = b""
+            for number in (1, 2):
+                while heard.count(b"\r\n\r\nok") < number:
+                    heard += foreign.recv(1000)
+                if number == 1:
+                    foreign.sendall(GET)
+            assert heard.count(b"HTTP/1.1 200") == 2
+    assert served_by == ["phones", "page", "phones", "phones"]
 
 
 def begin_as_other_user(address: tuple[str, int], words: bytes, uid: int = UID) -> socket.socket:

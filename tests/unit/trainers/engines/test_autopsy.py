@@ -11,6 +11,7 @@ from trainers.contract import rundir
 from trainers.contract.config import Config
 from trainers.contract.events import EventFile
 from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import RANK_KILL_ASKED
 from trainers.engines.local.diagnosis import autopsy
 from trainers.engines.local.diagnosis.autopsy import Cause
 from trainers.files import json_files
@@ -131,6 +132,20 @@ def test_killed_rank_is_the_cause_though_only_its_peer_left_an_error(remains: Re
     cause = remains.explain()
     assert (cause.code, cause.rank) == ("rank_killed", 1)
     assert cause.message == "Rank 1 was killed (SIGKILL), by the system or by someone."
+
+
+def test_rank_that_somebody_asked_to_be_killed_is_no_riddle(remains: Remains) -> None:
+    remains.summary(1, -9, {0: 1})
+    starting = {"state": "starting", "reason": ""}
+    asked = {"code": RANK_KILL_ASKED, "message": "", "hint": "", "rank": 1, "traceback": None}
+    file = EventFile(remains.run.events)
+    file.append([(1.0, "state", starting), (2.0, "warning", asked)])
+    cause = remains.explain()
+    assert (cause.code, cause.rank) == ("rank_killed", 1)
+    assert cause.message == "Rank 1 was killed (SIGKILL), as somebody asked on its page."
+    file.append([(3.0, "state", starting)])
+    file.close()
+    assert "by the system or by someone" in remains.explain().message, "that was of an earlier start"
 
 
 def test_killed_rank_is_the_cause_also_when_its_peer_complains_in_unknown_words(remains: Remains) -> None:

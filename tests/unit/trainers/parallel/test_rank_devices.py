@@ -289,3 +289,12 @@ def test_the_page_is_told_the_gpus_that_can_be_used_as_cuda_counts_them(
     FakeCuda(monkeypatch, FIRST, error=TOO_OLD)
     found = usable_gpus.describe()
     assert found["uuids"] == [] and "too old" in found["obstacle"]["reason"]
+
+
+@pytest.mark.parametrize(("given", "cores"), [("", 4), ("3", 3), ("64", 4), ("0", 4), ("many", 4)])
+def test_ranks_use_the_cores_that_slurm_gave_their_job(
+    monkeypatch: pytest.MonkeyPatch, given: str, cores: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", given)
+    assert process_group.num_cores_to_use() == cores

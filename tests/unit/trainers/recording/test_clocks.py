@@ -41,7 +41,15 @@ def test_another_machines_moments_come_onto_the_clock_of_the_first() -> None:
         one = {"step": 4, "began": began, "ended": began + 1000, "parts": parts, "collectives": []}
         steps = [{**one, "all_reduces": [{"bucket": 0, "began": began, "ended": began + 900, "rounds": []}]}]
         bucket = [["weight", 40], ["bias", 8]]
-        return {"rank": rank, "node": rank, "host": "", "problem": None, "steps": steps, "buckets": [bucket]}
+        return {
+            "rank": rank,
+            "node": rank,
+            "host": "",
+            "problem": None,
+            "steps": steps,
+            "buckets": [bucket],
+            "algorithms": [],
+        }
 
     class Ddp:
         name, all_reduce = "ddp", "gloo"

@@ -144,7 +144,7 @@ def test_what_begins_in_backward_is_one_all_reduce_for_each_bucket_in_their_orde
     step = noted([collective("gloo:broadcast", 220), *reduces])
     assert step["all_reduces"] == [
         {"bucket": 0, "began": 310, "ended": 360, "rounds": []},
-        {"bucket": 1, "began": 390, "ended": 440, "rounds": []},
+        {"bucket": 1, "began": 390, "ended": 400, "rounds": []},  # backward ends then
     ]
     assert step["collectives"] == [["gloo:broadcast", 220, 270, 4], ["gloo:all_reduce", 450, 500, 4]]
 
@@ -166,3 +166,13 @@ def test_what_a_strategy_notes_itself_has_its_rounds() -> None:
         {"bucket": 0, "began": 305, "ended": 340, "rounds": [[310, 315, 330, 335, 440]]},
         {"bucket": 1, "began": 350, "ended": 390, "rounds": []},
     ]
+
+
+def test_names_of_the_profiler_say_what_goes_round_and_on_which_way() -> None:
+    ring = collective("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 0)
+    tree = collective("ncclDevKernel_AllReduce_Sum_bf16_TREE_LL", 0)
+    assert (ring.algorithm, tree.algorithm) == ("ring", "tree")
+    assert ring.is_all_reduce and tree.is_all_reduce and collective("gloo:all_reduce", 0).is_all_reduce
+    for other in ("gloo:all_gather", "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", "gloo:broadcast"):
+        assert not collective(other, 0).is_all_reduce
+    assert collective("gloo:all_reduce", 0).algorithm is None

@@ -146,5 +146,5 @@ def test_a_damaged_file_is_refused_in_words(job: SimpleNamespace, damage: Any) -
     go_through(job.observer, 5)
     path = recordings.path_of(job.run, 5)
     path.write_text(json.dumps(damage(json.loads(path.read_text()))))
-    with pytest.raises(ValueError, match="the recording of step 5 is"):
+    with pytest.raises(ValueError, match="The recording of step 5 is"):
         recordings.read(job.run, 5)

@@ -20,6 +20,7 @@ from trainers.data.loading import Batch
 from trainers.job import Job
 from trainers.parallel.precision import Precision
 from trainers.report import losses, meter
+from trainers.report.fingerprints import NullFingerprints
 from trainers.report.meter import StepMeter
 from trainers.report.observer import NullObserver
 from trainers.report.reporter import Command
@@ -170,6 +171,7 @@ class Diary:
             ),
             meter=late(Notebook(), world),
             observer=observer,
+            fingerprints=NullFingerprints(),
             loader=SimpleNamespace(set_epoch=ignore, starting_at=lambda _: [batch] * num_steps),
             objective=ignore,
             precision=Precision("fp32", CPU),

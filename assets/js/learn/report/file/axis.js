@@ -1,5 +1,7 @@
 // The places at an axis of a report's chart and what is written there, as `ddp_gui/learn/report/axis.py` has them.
 
+import { count, number, percent } from "../../../shared/format.js";
+
 const FACTORS = [1, 2, 5, 10];
 
 /**
@@ -41,10 +43,11 @@ function powers(low, high, most) {
  * @param {boolean} isShare
  */
 export function tickWords(value, step, isShare) {
-  if (isShare) return `${(value * 100).toFixed(decimals(step * 100))}%`;
+  if (isShare) return percent(value, decimals(step * 100));
   if (Math.abs(value) >= 1e9 || (step > 0 && step < 1e-6)) return value.toExponential(2);
-  const digits = decimals(step);
-  return value.toLocaleString("en-GB", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  const written = value.toFixed(decimals(step));
+  const [, fraction = ""] = written.split(".");
+  return Math.abs(value) < 1000 ? written : count(Math.trunc(Number(written))) + (fraction && `.${fraction}`);
 }
 
 function decimals(step) {
@@ -57,9 +60,5 @@ function decimals(step) {
  * @param {boolean} isShare
  */
 export function readWords(value, isShare) {
-  if (isShare) return `${(value * 100).toFixed(2)}%`;
-  const size = Math.abs(value);
-  if (size !== 0 && (size < 1e-4 || size >= 1e9)) return value.toExponential(2);
-  if (size >= 1000) return Math.round(value).toLocaleString("en-GB");
-  return value.toLocaleString("en-GB", { maximumSignificantDigits: 4 });
+  return isShare ? percent(value, 2) : number(value);
 }

@@ -1,7 +1,7 @@
 // Draws the lanes of one step: for each rank what it computes and what it communicates, over one axis of time.
 
 import { svg } from "../../../shared/dom.js";
-import { shortTime } from "../../../shared/format.js";
+import { bytes, shortTime } from "../../../shared/format.js";
 
 const LABEL_WIDTH = 4.6;
 const LANE_HEIGHT = 1.7;
@@ -23,13 +23,12 @@ export class LanePicture {
 
   /**
    * Draws anew.
-   * @param {import("./lanes.js").RankLanes[]} ranks
-   * @param {number} length seconds
+   * @param {{ ranks: import("./lanes.js").RankLanes[], length: number }} lanes `length` in seconds
    * @param {number} width pixels
    * @param {number} rem pixels
    * @param {string} label
    */
-  draw(ranks, length, width, rem, label) {
+  draw({ ranks, length }, width, rem, label) {
     const shown = ranks.slice(0, MOST_RANKS);
     const left = LABEL_WIDTH * rem;
     const room = Math.max(40, width - left - 0.2 * rem);
@@ -83,17 +82,42 @@ function drawRank({ rank, compute, collectives }, top, place, rem, { left, room 
     ground(top),
     ground(second),
     text(`rank ${rank}`, 0, top + high * 0.68, rem, "ddp-theatre-rank"),
-    text("all-reduce", 0, second + high * 0.68, rem * 0.92, "ddp-theatre-soft"),
+    text(
+      collectives.some(({ kind }) => kind === "collective") ? "collectives" : "all-reduce",
+      0,
+      second + high * 0.68,
+      rem * 0.92,
+      "ddp-theatre-soft",
+    ),
     ...compute.map((piece) => drawPiece(piece, top, high, place, rem)),
-    ...collectives.map((piece) => drawPiece(piece, second, high, place, rem)),
+    ...besideEachOther(collectives, second, high).map(({ piece, y, height }) =>
+      drawPiece(piece, y, height, place, rem),
+    ),
   ];
+}
+
+/** Where each piece of a lane lies: in two halves where some run at the same time. */
+function besideEachOther(pieces, y, high) {
+  const half = high / 2;
+  let [upperEnded, isHalved] = [-1, false];
+  const placed = pieces.map((piece) => {
+    const isLower = piece.kind !== "wait" && piece.began < upperEnded;
+    if (piece.kind !== "wait" && !isLower) upperEnded = piece.ended;
+    isHalved ||= isLower;
+    return { piece, isLower };
+  });
+  return placed.map(({ piece, isLower }) => ({
+    piece,
+    y: isLower ? y + half : y,
+    height: isHalved ? half : high,
+  }));
 }
 
 function drawPiece(piece, y, height, place, rem) {
   const x = place(piece.began);
   // What is too short to be seen is drawn as a line, not left out.
   const width = Math.max(1, place(piece.ended) - x);
-  const words = wordsOn(piece);
+  const words = wordsOn(piece, (some) => some.length * LETTER * TEXT * rem + 8 < width);
   const title = svg("title", {}, `${piece.words}, ${shortTime(piece.ended - piece.began)}`);
   const block = svg("rect", {
     x,
@@ -105,18 +129,19 @@ function drawPiece(piece, y, height, place, rem) {
     ...(piece.kind === "wait" ? { fill: `url(#${PATTERN})` } : {}),
   });
   const group = svg("g", {}, title, block);
-  const fits = words.length * LETTER * TEXT * rem + 8 < width;
-  if (words && fits) {
-    const high = piece.kind === "reduce" ? 0.46 : 0.66;
+  if (words) {
+    // Above the waiting, where there is some.
+    const high = piece.kind === "reduce" && height > 1.2 * rem ? 0.46 : 0.7;
     group.append(text(words, x + 5, y + height * high, rem, `ddp-theatre-on ddp-theatre-on-${piece.kind}`));
   }
   return group;
 }
 
-/** What is written into a piece. */
-function wordsOn({ kind, bucket, words }) {
+/** What is written into a piece: the longest that fits, or nothing. */
+function wordsOn({ kind, bucket, words, size }, fits) {
   if (kind === "wait") return "";
-  return kind === "reduce" ? `bucket ${bucket}` : words;
+  const all = kind === "reduce" ? [`bucket ${bucket}, ${bytes(size)}`, `bucket ${bucket}`, bucket] : [words];
+  return all.map(String).find(fits) ?? "";
 }
 
 function text(words, x, y, rem, className) {

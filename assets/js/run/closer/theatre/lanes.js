@@ -2,11 +2,14 @@
 
 /**
  * A piece of a lane: `kind` is a part of the step, "reduce", "wait" or "collective".
- * @typedef {{ kind: string, words: string, began: number, ended: number, bucket?: number }} Piece
+ * @typedef {{ kind: string, words: string, began: number, ended: number, bucket?: number, size?: number }} Piece
  */
 /**
  * @typedef {{ rank: number, host: string, compute: Piece[], collectives: Piece[] }} RankLanes
  */
+
+/** Moments that are nearer, as a share of the whole, are one: nobody could tell them apart. */
+export const TOO_NEAR = 1 / 500;
 
 /** @type {Record<string, string>} */
 export const PART_WORDS = {
@@ -34,7 +37,7 @@ export function lanesOf(recording, index) {
       rank: rank.rank,
       host: rank.host,
       compute: computing(step, origin, recording.is_blocking),
-      collectives: communicating(step, origin),
+      collectives: communicating(step, origin, recording.buckets),
     })),
   };
 }
@@ -71,12 +74,13 @@ export function without(began, ended, others) {
   return left;
 }
 
-function communicating(step, origin) {
+function communicating(step, origin, buckets) {
   const reduces = step.all_reduces.flatMap((each) => {
     const whole = {
       kind: "reduce",
       words: `all-reduce of bucket ${each.bucket}`,
       bucket: each.bucket,
+      size: buckets[each.bucket]?.bytes,
       began: each.began_s - origin,
       ended: each.ended_s - origin,
     };
@@ -95,7 +99,7 @@ function communicating(step, origin) {
     began: each.began_s - origin,
     ended: each.ended_s - origin,
   }));
-  return [...reduces, ...others];
+  return [...reduces, ...others].toSorted((a, b) => a.began - b.began);
 }
 
 /**
@@ -115,13 +119,14 @@ export function bordersOf({ length, ranks }) {
   const all = ranks
     .flatMap(({ compute, collectives }) => [...compute, ...collectives])
     .flatMap(({ began, ended }) => [began, ended]);
-  const apart = length / 2000;
+  const apart = length * TOO_NEAR;
   /** @type {number[]} */
   const found = [];
-  for (const moment of [0, ...all, length].sort((a, b) => a - b)) {
+  for (const moment of [0, ...all].toSorted((a, b) => a - b)) {
     const isNew = moment - (found.at(-1) ?? -1) > apart;
-    if (isNew && moment >= 0 && moment <= length) found.push(moment);
+    if (isNew && moment >= 0 && moment < length - apart) found.push(moment);
   }
+  found.push(length);
   return found;
 }
 

@@ -25,7 +25,7 @@ export class Recordings {
     this.mayChange = summary.may_change;
     /** @type {{ step: number, size_bytes: number, recorded_unix_s: number }[]} */
     this.list = [];
-    this.chosen = null;
+    this.chosen = -1;
     this.newestSeq = -1;
     this.isOpen = false;
     this.isWaiting = false;
@@ -75,13 +75,15 @@ export class Recordings {
   /** Each message of the run's stream. */
   update({ head, marks }) {
     if (head) this.state = head.state;
+    let newest = null;
     for (const mark of marks ?? []) {
       if (mark.seq <= this.newestSeq) continue;
       this.newestSeq = mark.seq;
-      if (mark.kind === "recording") this.found(mark.step);
+      if (mark.kind === "recording") newest = mark.step;
       if (mark.kind === "command" && mark.name === "record") this.heard(mark);
       if (mark.kind === "warning" && mark.code === "no_recording") this.failed(mark.message);
     }
+    if (newest !== null) this.found(newest);
     if (this.isWaiting && !LIVE_STATES.has(this.state)) {
       this.failed("The run ended before the recording did.");
     }
@@ -146,13 +148,17 @@ export class Recordings {
   async choose(step) {
     this.select.value = String(step);
     this.trace.href = runAddress(this.runId, `recordings/${step}/trace.json`);
-    show(this.trace, true);
+    this.chosen = step;
+    let recording = null;
+    let problem = "";
     try {
-      this.chosen = await fetchJson(runAddress(this.runId, `recordings/${step}`));
-      this.onChange(this.chosen, "");
+      recording = await fetchJson(runAddress(this.runId, `recordings/${step}`));
     } catch (error) {
-      this.onChange(null, error.message);
+      problem = error.message;
     }
+    if (this.chosen !== step) return; // another one was chosen meanwhile
+    show(this.trace, recording !== null);
+    this.onChange(recording, problem);
   }
 
   say(words) {

@@ -8,15 +8,17 @@ const NAME_HEIGHT = 1.5;
 const TEXT = 0.82;
 export const MOST_RANKS = 8;
 
-/** Boxes in rows of at most so many; the ring goes along the first row and back along the second. */
+/** Boxes in two rows: the ring goes along the first and back along the second; two ranks are beside each other. */
 function placesOf(num, width, boxWidth, boxHeight, rem) {
-  const inRow = Math.ceil(num / 2);
-  const columns = num <= 2 ? num : inRow;
-  const gap = columns > 1 ? (width - columns * boxWidth) / (columns - 1) : 0;
-  const x = (column) => (columns > 1 ? column * (boxWidth + gap) : (width - boxWidth) / 2);
+  const inFirst = num <= 2 ? num : Math.ceil(num / 2);
   return Array.from({ length: num }, (_, rank) => {
-    if (num <= 2 || rank < inRow) return { x: x(rank), y: 0 };
-    return { x: x(num - 1 - rank), y: boxHeight + 4 * rem };
+    const isFirst = rank < inFirst;
+    const inRow = isFirst ? inFirst : num - inFirst;
+    const column = isFirst ? rank : num - 1 - rank;
+    return {
+      x: ((column + 0.5) * width) / inRow - boxWidth / 2,
+      y: isFirst ? 0 : boxHeight + 4 * rem,
+    };
   });
 }
 
@@ -26,16 +28,16 @@ export class RoundPicture {
   }
 
   /**
-   * A ring's state, and what is on its way.
+   * The state of a ring or a tree, and what is on its way.
    * @param {{ counts: number[][], sends: any[], progress: number, isAdding: boolean }} state
    * @param {number} width
    * @param {number} rem
    * @param {string} label
    */
   drawRing({ counts, sends, progress, isAdding }, width, rem, label) {
-    const num = counts.length;
-    const cell = Math.min(CELL * rem, (width / Math.ceil(num / 2) - 2.5 * rem) / num);
-    const boxWidth = num * cell + 2 * BOX_PADDING * rem;
+    const [num, numChunks] = [counts.length, counts[0].length];
+    const cell = Math.min(CELL * rem, (width / Math.ceil(num / 2) - 2.5 * rem) / numChunks);
+    const boxWidth = Math.max(4 * rem, numChunks * cell + 2 * BOX_PADDING * rem);
     const boxHeight = (NAME_HEIGHT + 2 * BOX_PADDING) * rem + cell;
     const places = placesOf(num, width, boxWidth, boxHeight, rem);
     const height = Math.max(...places.map(({ y }) => y)) + boxHeight + (num <= 2 ? 3 * rem : 0.2 * rem);
@@ -78,21 +80,22 @@ export class RoundPicture {
 
   /**
    * One round through shared memory: which third of it is under way.
-   * @param {{ num: number, phase: number, progress: number }} state phase 0: write, 1: wait, 2: add up, 3: over
+   * @param {{ num: number, phase: number, progress: number, notes: string[] }} state phase 0: write, 1: wait, 2: add
+   *   up, 3: over; `notes`: what each rank's phase took
    * @param {number} width
    * @param {number} rem
    * @param {string} label
    */
-  drawMemory({ num, phase, progress }, width, rem, label) {
+  drawMemory({ num, phase, progress, notes }, width, rem, label) {
     const cell = Math.min(CELL * rem * 1.4, (width - 2 * rem) / num - rem);
     const boxWidth = cell + 2 * BOX_PADDING * rem;
     const boxHeight = (NAME_HEIGHT + 2 * BOX_PADDING) * rem + cell;
     const gap = (width - num * boxWidth) / (num + 1);
     const memoryY = boxHeight + 4 * rem;
-    this.size(width, memoryY + cell + 2.6 * rem, label);
+    this.size(width, memoryY + cell + 2.8 * rem, label);
     const x = (rank) => gap + rank * (boxWidth + gap) + BOX_PADDING * rem;
     const y = (NAME_HEIGHT + BOX_PADDING) * rem;
-    const slotY = memoryY + 1.7 * rem;
+    const slotY = memoryY + 0.5 * rem;
     const memory = [
       svg("rect", {
         x: 1,
@@ -105,7 +108,7 @@ export class RoundPicture {
       text(
         "memory that all ranks of this machine share",
         0.7 * rem,
-        memoryY + 1.2 * rem,
+        slotY + cell + 1.3 * rem,
         rem,
         "ddp-theatre-soft",
       ),
@@ -114,6 +117,7 @@ export class RoundPicture {
       box({ x: x(rank) - BOX_PADDING * rem, y: 0 }, boxWidth, boxHeight, `rank ${rank}`, rem),
       ...cellOf({ x: x(rank), y }, cell, { count: phase > 2 ? num : 1, num }, rem),
       svg("rect", { x: x(rank), y: slotY, width: cell, height: cell, rx: 4, class: "ddp-theatre-slot" }),
+      text(notes[rank] ?? "", x(rank) - BOX_PADDING * rem, boxHeight + 1.2 * rem, rem, "ddp-theatre-soft"),
       ...(phase > 0 ? cellOf({ x: x(rank), y: slotY }, cell, { count: 1, num }, rem) : []),
     ]).flat();
     const moving = Array.from({ length: num }, (_, rank) => movingOf(rank)).flat();
@@ -129,7 +133,10 @@ export class RoundPicture {
       if (phase !== 2) return [];
       // Each rank reads the parts of all, in the order of the ranks.
       return Array.from({ length: num }, (_, from) => {
-        const at = { x: x(from) + (x(rank) - x(from)) * progress, y: slotY + (y - slotY) * progress };
+        const at = {
+          x: x(from) + (x(rank) - x(from)) * progress + 0.15 * cell,
+          y: slotY + (y - slotY) * progress + 0.15 * cell,
+        };
         return cellOf(at, cell * 0.7, { count: 1, num, motion: "adding" }, rem);
       }).flat();
     }

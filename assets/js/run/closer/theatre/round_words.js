@@ -5,13 +5,19 @@ import { bytes, count, shortTime } from "../../../shared/format.js";
 import { table } from "./step_numbers.js";
 
 /** How gradients were averaged, in words; null where there is no rule to draw. */
-export function wayWords(allReduce, num) {
+export function wayWords(allReduce, algorithm, num) {
   if (allReduce === "shared_memory") {
     return "Through shared memory: each rank writes a piece of its gradients into memory that all can read, waits until everybody has, and adds all parts up in the order of the ranks. Every round was measured.";
   }
   const rule = `${count(2 * (num - 1))} rounds of one chunk each`;
   if (allReduce === "gloo") {
     return `Over gloo, which uses a ring unless it is told otherwise: ${rule}. The whole was measured; the rounds are computed from the ring's rule.`;
+  }
+  if (algorithm === "tree") {
+    return "Over NCCL, whose kernels say that they used a tree: the sums go up to one rank and come down again. The whole was measured; the rounds are computed from the rule of one binary tree, where NCCL has two, and sends in small pieces.";
+  }
+  if (algorithm === "ring") {
+    return `Over NCCL, whose kernels say that they used a ring: ${rule}. The whole was measured; the rounds are computed from the ring's rule.`;
   }
   return `Over NCCL, which chooses between rings and trees for each size and does not say which: what is drawn is a ring, ${rule}, computed from its rule. Only the whole was measured.`;
 }
@@ -42,12 +48,28 @@ const PHASES = [
   ["add", "every rank adds the pieces of all up, in the order of the ranks"],
 ];
 
+/** One round of the tree. */
+export function treeWords({ round, rounds, total, roundSeconds }) {
+  const { phase, sends } = rounds[round];
+  const what = phase === "up" ? "which adds it to its own" : "which keeps it: it is the sum of all";
+  const who = sends.map(({ from, to }) => `rank ${from} to rank ${to}`).join(", ");
+  return `Round ${round + 1} of ${rounds.length} (${phase}): ${bytes(total)} go from ${who}, ${what}. About ${shortTime(roundSeconds)}, computed: an even share of the averaging.`;
+}
+
 /** One phase of a round through shared memory. */
 export function memoryWords({ round, phase, rounds }) {
   const measured = rounds[round];
   const [name, words] = PHASES[phase];
   const times = measured.ranks.map((each) => `rank ${each.rank} ${shortTime(each[name])}`).join(", ");
   return `Round ${round + 1} of ${rounds.length}, ${bytes(measured.bytes)}: ${words}. Measured: ${times}.`;
+}
+
+const DOES = ["writes", "waits", "adds up"];
+
+/** What a phase took on each rank, short enough to stand beside it in the picture. */
+export function memoryNotes({ round, phase, rounds }) {
+  const name = PHASES[phase][0];
+  return rounds[round].ranks.map((each) => `${DOES[phase]}: ${shortTime(each[name])}`);
 }
 
 /** All measured rounds, a row a round and rank. */
@@ -72,14 +94,21 @@ export function roundsTable(rounds) {
   return table("The rounds, measured", "ddp-theatre-table", head, rows);
 }
 
-/** What the ring's rule gives, as a table. */
-export function ringTable({ num, chunkBytes, total, roundSeconds }) {
+/** What the rule of the ring or the tree gives, as a table; `chunkBytes` is null for a tree. */
+export function ringTable({ num, numRounds, chunkBytes, total, roundSeconds }) {
+  const isRing = chunkBytes !== null;
+  const rule = isRing
+    ? "computed from the ring's rule: 2 × (ranks − 1)"
+    : "computed from the tree's rule: its levels twice";
+  const ofRing = [
+    ["bytes of a chunk", bytes(chunkBytes), "computed: the bucket by the ranks"],
+    ["bytes each rank sends", bytes(numRounds * chunkBytes), "computed: rounds × chunk"],
+  ];
   const rows = [
     ["bytes of the bucket", bytes(total), "measured"],
     ["ranks", count(num), "measured"],
-    ["bytes of a chunk", bytes(chunkBytes), "computed: the bucket by the ranks"],
-    ["rounds", count(2 * (num - 1)), "computed from the ring's rule: 2 × (ranks − 1)"],
-    ["bytes each rank sends", bytes(2 * (num - 1) * chunkBytes), "computed: rounds × chunk"],
+    ["rounds", count(numRounds), rule],
+    ...(isRing ? ofRing : []),
     ["time of a round", shortTime(roundSeconds), "computed: an even share of the averaging"],
   ].map(([words, value, how]) =>
     el(
@@ -93,7 +122,8 @@ export function ringTable({ num, chunkBytes, total, roundSeconds }) {
   const head = el(
     "tr",
     {},
-    ["", "", "from where"].map((words) => el("th", { scope: "col" }, words)),
+    ["what", "value"].map((words) => el("th", { scope: "col" }, words)),
+    el("th", { scope: "col", class: "ddp-theatre-names" }, "from where"),
   );
-  return table("Numbers of the ring", "ddp-theatre-table ddp-theatre-ring-table", head, rows);
+  return table("Measured and computed", "ddp-theatre-table ddp-theatre-ring-table", head, rows);
 }

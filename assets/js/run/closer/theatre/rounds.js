@@ -45,6 +45,32 @@ export function ringEnd(n) {
 }
 
 /**
+ * The rounds of an all-reduce along a binary tree: the sums go up to rank 0 and come down again, whole.
+ * @param {number} n
+ * @returns {{ phase: "up" | "down", sends: Send[], counts: number[][] }[]}
+ */
+export function treeRounds(n) {
+  const strides = [];
+  for (let stride = 1; stride < n; stride *= 2) strides.push(stride);
+  const counts = Array.from({ length: n }, () => [1]);
+  const pairs = (stride) =>
+    Array.from({ length: n }, (_, rank) => rank).filter((rank) => rank % (2 * stride) === stride);
+  const up = strides.map((stride) => {
+    const before = counts.map((row) => [...row]);
+    const sends = pairs(stride).map((rank) => ({ from: rank, to: rank - stride, chunk: 0 }));
+    for (const { from, to } of sends) counts[to][0] += counts[from][0];
+    return { phase: /** @type {"up"} */ ("up"), sends, counts: before };
+  });
+  const down = strides.toReversed().map((stride) => {
+    const before = counts.map((row) => [...row]);
+    const sends = pairs(stride).map((rank) => ({ from: rank - stride, to: rank, chunk: 0 }));
+    for (const { from, to } of sends) counts[to][0] = counts[from][0];
+    return { phase: /** @type {"down"} */ ("down"), sends, counts: before };
+  });
+  return [...up, ...down];
+}
+
+/**
  * One bucket's all-reduce in one step, over all ranks: begin and end of the whole, and of each rank.
  * @param {any} recording
  * @param {number} stepIndex

@@ -30,7 +30,7 @@ export function overlapWords({ numbers, is_blocking: isBlocking, world_size: wor
   }
   return [
     percent(numbers.overlap, 0),
-    "So much of the all-reduces' time lay behind computing: it ran while backward went on. The rest is time that the step is longer for it.",
+    "So much of the all-reduces' time lay behind computing: it ran while backward went on. The rest makes the step longer.",
   ];
 }
 
@@ -79,7 +79,8 @@ export function bucketTable({ buckets }) {
   const head = el(
     "tr",
     {},
-    ["bucket", "bytes", "the gradients of"].map((words) => el("th", { scope: "col" }, words)),
+    ["bucket", "bytes"].map((words) => el("th", { scope: "col" }, words)),
+    el("th", { scope: "col", class: "ddp-theatre-names" }, "the gradients of"),
   );
   const rows = buckets.map((bucket, number) =>
     el(

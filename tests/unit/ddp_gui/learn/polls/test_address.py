@@ -47,7 +47,7 @@ def test_behind_a_proxy_it_is_the_proxys() -> None:
 
 def test_on_this_machine_alone_it_says_how_phones_could_reach_it() -> None:
     alone = address.of_page(options(has_anonymous_polls=True), "http", "127.0.0.1:7860", 7860)
-    assert alone.url is None and "--host 0.0.0.0 --insecure --polls" in alone.problem
+    assert alone.url is None and "--host 0.0.0.0 --polls" in alone.problem
     school = address.of_page(options(auth_file=Path("accounts.json")), "http", "localhost:7860", 7860)
     assert "--host 0.0.0.0 --auth-file accounts.json" in school.problem and "--insecure" not in school.problem
 

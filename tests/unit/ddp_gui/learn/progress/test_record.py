@@ -27,6 +27,13 @@ def test_the_newer_wins_but_no_started_run_is_lost() -> None:
     assert record.joined(made(prediction=0), made(prediction=2))["prediction"] == 2
 
 
+def test_a_start_that_failed_is_taken_back_by_who_knows_of_all_runs() -> None:
+    known = made(**LOCKED, isStarted=True, runs=["run-1", None])
+    failed = made(**LOCKED, isStarted=False, runs=["run-1", None])
+    assert not record.joined(known, failed)["isStarted"]
+    assert record.joined(known, made(**LOCKED))["isStarted"], "this page knows of no run"
+
+
 def test_attempts_and_answers_of_both_are_kept() -> None:
     one, other = ({"choice": "seed 1", "runId": f"run-{number}"} for number in range(2))
     known = made(attempts={"1": [one]}, answers={"0": 1})

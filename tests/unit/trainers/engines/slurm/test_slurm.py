@@ -85,9 +85,12 @@ def test_every_value_of_the_script_is_quoted(tmp_path: Path) -> None:
     put(tmp_path, "scontrol", "printf 'n1\\nn2\\n'")
     slurm = put(tmp_path, "srun", 'for word; do printf "%s\\0" "$word"; done; printf "%s %s" "$HEAD" "$PORT"')
     variables = {"SLURM_JOB_ID": "12", "SLURM_JOB_NODELIST": "n[1-2]", "SLURM_JOB_NUM_NODES": "2"}
+    variables["SLURM_CPUS_PER_TASK"] = "4"
     environment = {**os.environ, **slurm._variables, **variables}
     done = subprocess.run(["bash"], input=text, env=environment, capture_output=True, text=True, check=True)
     *words, meeting = done.stdout.split("\0")
+    # Since Slurm 22.05 srun does not take that over from sbatch: all ranks of a node would share a core.
+    assert "--cpus-per-task=4" in words
     assert str(run_dir) in words and words[-2:] == ["--resume", "70"]
     assert meeting == f"n1 {script.FIRST_PORT + 12}"
     assert not list(tmp_path.rglob("pwned"))

@@ -1,6 +1,6 @@
 // The badge of a run that is broken on purpose: a mistake is built into it, for teaching.
 
-import { el, icon } from "./dom.js";
+import { el, icon } from "../shared/dom.js";
 
 export const BROKEN = "broken on purpose";
 

@@ -1,0 +1,196 @@
+"""The lab report in a real browser: asked for on the Learn page, downloaded, and opened without a network."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from benchmarks import made_run
+from tests.hostile_words import NAME
+from tests.ui.attacks.attacking import assert_only_text
+from tests.ui.conftest import Watched
+from tests.ui.learn import lessons
+from tests.ui.learn.test_learn import LOOKS
+from tools import page_driver
+from tools.page_driver import Server
+from trainers.contract.rundir import RunDirectory
+from trainers.files.json_files import write_json_atomically
+
+NUM_STEPS = 80
+DRAWN = [4, 3, 2, 1.5, 1.2, 1, 0.9, 0.8, 0.7]
+MAX_BYTES = 3_000_000
+
+
+def progress(prediction: object, **more: object) -> str:
+    """Return what the page keeps of a lesson in which everything was done."""
+    attempts = {"1": [{"choice": "seed 1", "runId": "three-1"}]}
+    usual = {"isLocked": True, "isStarted": True, "runs": ["one-1", "two-1"], "answers": {"0": 0, "1": 0}}
+    return json.dumps({"prediction": prediction, "attempts": attempts, "isDone": True, **usual, **more})
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return runs that have ended; the name of one is hostile."""
+    runs_dir = tmp_path_factory.mktemp("report") / "runs"
+    for name in ("one-1", "two-1", "three-1", "other-1"):
+        made_run.make_finished(RunDirectory(runs_dir / name), NUM_STEPS)
+    write_json_atomically(runs_dir / "one-1" / "notes.json", {"name": "The first", "tags": [], "note": ""})
+    words = {"name": NAME, "tags": ["<b>tag</b>"], "note": NAME}
+    write_json_atomically(runs_dir / "other-1" / "notes.json", words)
+    return runs_dir
+
+
+@pytest.fixture(scope="module")
+def server(runs: Path) -> Iterator[Server]:
+    folder = lessons.write(runs.parent / "lessons")
+    with page_driver.serve(runs, page_driver.NO_STANDBY, "--lessons", str(folder)) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def report(browser: Browser, server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the file that a learner gets by two clicks, a name and another run."""
+    page = browser.new_page(viewport={"width": 1440, "height": 900})
+    page.set_default_timeout(page_driver.PAGE_TIMEOUT_MS)
+    watched = Watched(page)
+    page.goto(f"{server.address}/learn")
+    for lesson, done in (("chosen", progress(0)), ("drawn", progress(DRAWN))):
+        page.evaluate("([key, value]) => localStorage.setItem(key, value)", [f"ddp:lesson:{lesson}", done])
+    page.get_by_role("button", name="Lab report").click()
+    dialog = page.get_by_role("dialog", name="Lab report")
+    expect(dialog.get_by_role("checkbox")).to_have_count(2)
+    assert [each["id"] for each in Axe().run(page).response["violations"]] == []
+    dialog.get_by_label("Your name, if it should be on it").fill("Ada <b>Lovelace</b>")
+    dialog.get_by_text("Other runs").click()
+    dialog.get_by_label(re.compile("img src=x")).check()
+    expect(dialog.get_by_text("Other runs (1)")).to_be_visible()
+    with page.expect_download() as downloading:
+        dialog.get_by_role("button", name="Download the report").click()
+    expect(dialog).to_be_hidden()
+    path = tmp_path_factory.mktemp("handed-in") / downloading.value.suggested_filename
+    downloading.value.save_as(path)
+    assert watched.complaints == [] and watched.foreign_requests == []
+    page.close()
+    return path
+
+
+@pytest.fixture
+def opened(browser: Browser, report: Path) -> Iterator[Watched]:
+    """Return the file in a browser without a network."""
+    context = browser.new_context(offline=True, viewport={"width": 1440, "height": 900})
+    page = context.new_page()
+    watched = Watched(page)
+    page.goto(report.as_uri())
+    yield watched
+    assert watched.complaints == []
+    assert watched.requests == [report.as_uri()], "it asks for nothing else"
+    context.close()
+
+
+def test_it_holds_what_was_predicted_run_and_answered(opened: Watched, report: Path, runs: Path) -> None:
+    page = opened.page
+    assert re.fullmatch(r"lab-report-[\d-]{10}\.html", report.name)
+    assert 50_000 < report.stat().st_size < MAX_BYTES
+    expect(page.get_by_role("heading", level=1)).to_have_text("Lab report")
+    expect(page.get_by_text("Ada <b>Lovelace</b>")).to_be_visible()
+    chosen = page.get_by_role("region", name="To choose")
+    expect(chosen).to_contain_text("Something else happened than I predicted.")
+    expect(chosen).to_contain_text("What I ran to find out: seed 1.")
+    expect(chosen.get_by_role("row", name="Global batch")).to_contain_text("64")
+    drawn = page.get_by_role("region", name="To draw")
+    expect(drawn).to_contain_text(re.compile(r"my curve is [\d.]+ away on average"))
+    expect(drawn.get_by_role("img").first).to_have_attribute(
+        "aria-label", re.compile("my prediction: from 4")
+    )
+    digest = hashlib.sha256((runs / "one-1" / "events.jsonl").read_bytes()).hexdigest()
+    expect(page.get_by_text(f"{digest}  one-1/events.jsonl")).to_be_visible()
+    assert_only_text(page)
+
+
+def test_its_charts_are_zoomed_by_pointer_wheel_keys_and_buttons(opened: Watched) -> None:
+    page = opened.page
+    figure = page.get_by_role("region", name="To choose").locator("figure.chart").first
+    frame, plot = figure.get_by_role("img"), figure.locator("svg.plot")
+    figure.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    assert box is not None
+    middle = box["y"] + box["height"] / 2
+
+    def width() -> float:
+        return float((plot.get_attribute("viewBox") or "").split()[2])
+
+    page.mouse.move(box["x"] + box["width"] * 0.5, middle)
+    expect(figure.locator(".reading")).to_contain_text(re.compile(r"optimizer step [34]\d · first: \d"))
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.75, middle + 4, steps=3)
+    page.mouse.up()
+    assert 20_000 < width() < 30_000
+    expect(figure.locator(".x-ticks text").first).to_have_text("40")
+    figure.get_by_role("button", name="Show the whole").click()
+    assert width() == 100_000
+    expect(figure.get_by_role("button", name="Show the whole")).to_be_hidden()
+    frame.focus()
+    page.keyboard.press("+")
+    zoomed = width()
+    assert zoomed < 100_000
+    before = plot.get_attribute("viewBox")
+    page.keyboard.press("ArrowRight")
+    assert plot.get_attribute("viewBox") != before
+    page.mouse.move(box["x"] + 50, middle)
+    page.mouse.wheel(0, -100)
+    page.wait_for_function(
+        "([plot, width]) => plot.viewBox.baseVal.width < width", arg=[plot.element_handle(), zoomed]
+    )
+    page.keyboard.press("0")
+    assert width() == 100_000
+    figure.get_by_role("button", name="Zoom in").click()
+    assert width() == zoomed
+
+
+def test_it_prints_whole_on_white(opened: Watched, tmp_path: Path) -> None:
+    page = opened.page
+    page.emulate_media(media="print", color_scheme="dark")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    expect(page.get_by_role("button", name="Zoom in").first).to_be_hidden()
+    printed = page.pdf(prefer_css_page_size=True)
+    num_pages = len(re.findall(rb"/Type\s*/Page\b", printed))
+    assert 4 < num_pages < 20
+    assert page.locator("details[open]").count() == 0, "what was opened for the printer is folded again"
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_everybody_can_read_it(browser: Browser, report: Path, look: str) -> None:
+    width, dark = LOOKS[look]
+    page: Page = page_driver.open_page(browser, report.as_uri(), width=width, dark=dark)
+    assert [each["id"] for each in Axe().run(page).response["violations"]] == []
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    page.close()
+
+
+def test_it_can_be_read_without_a_script(browser: Browser, report: Path) -> None:
+    context = browser.new_context(java_script_enabled=False, offline=True)
+    page = context.new_page()
+    page.goto(report.as_uri())
+    figure = page.locator("figure.chart").first
+    expect(figure.locator(".plot path.line").first).to_be_visible()
+    expect(figure.locator(".x-ticks text").first).to_have_text("0")
+    expect(figure.get_by_role("button")).to_have_count(0)
+    context.close()
+
+
+def test_a_row_s_menu_gives_the_report_of_a_run(server: Server, watched: Watched) -> None:
+    page = watched.page
+    page.goto(f"{server.address}/runs")
+    page.get_by_role("row").filter(has_text="The first").get_by_role("button").last.click()
+    with page.expect_download() as downloading:
+        page.get_by_role("link", name="Lab report, to read and print").click()
+    text = Path(downloading.value.path()).read_text(encoding="utf-8")
+    assert text.endswith("</html>\n") and "one-1/events.jsonl" in text
+    assert watched.complaints == []

@@ -1,0 +1,57 @@
+"""Reports for the tests: their source, what is asked for, and what comes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from benchmarks import made_run
+from ddp_gui.learn.library import Library
+from ddp_gui.learn.report import document, gather
+from ddp_gui.learn.report import request as request_module
+from ddp_gui.learn.report.gather import Source
+from ddp_gui.plan.catalogue import Catalogue
+from ddp_gui.runs.runs import RunStore
+from tests.unit.ddp_gui.learn.lessons import LESSON, changed
+from trainers.contract.rundir import RunDirectory
+
+CURVE = """\
+curve = "loss"
+axis = "step"
+run = 0
+until = 40
+low = 0
+high = 4
+"""
+CHOICE = 'choices = ["the first", "**neither**"]\nright = 1\nbecause = "Both see the same."\n'
+NOW_UNIX_S = 1_800_000_000.0
+
+
+def source_of(folder: Path, catalogue: Catalogue) -> Source:
+    """Return two lessons, `chosen` and `drawn`, and the runs of a folder."""
+    lessons = folder / "lessons"
+    lessons.mkdir(exist_ok=True)
+    (lessons / "01-chosen.md").write_text(LESSON)
+    (lessons / "02-drawn.md").write_text(changed(CHOICE, CURVE))
+    store = RunStore(folder / "runs", SimpleNamespace(get=lambda: catalogue))  # type: ignore[arg-type]
+    return Source(library=Library([lessons]), store=store)
+
+
+def make_run(folder: Path, run_id: str, num_steps: int = 120) -> RunDirectory:
+    """Write a run that has finished."""
+    run = RunDirectory(folder / "runs" / run_id)
+    made_run.make_finished(run, num_steps)
+    return run
+
+
+def report(source: Source, **asked: Any) -> str:
+    """Return the file of what is asked for."""
+    gathered = gather.gather(source, request_module.parse(asked), NOW_UNIX_S)
+    return b"".join(document.made(gathered)).decode()
+
+
+def done(lesson: str, **more: Any) -> dict[str, Any]:
+    """Return what somebody did in a lesson: all of it, right."""
+    usual = {"prediction": 1, "runs": ["a-1", "b-1"], "attempts": [], "answers": [0, 1]}
+    return {"lesson": lesson, **usual, **more}

@@ -1,0 +1,269 @@
+"""The lab report: what stands in it, and that nothing in it can act."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from ddp_gui.auth import owners
+from ddp_gui.auth.current_user import Person, asked_by
+from ddp_gui.learn.report import document, report_routes
+from ddp_gui.learn.report.gather import Source
+from ddp_gui.plan.catalogue import Catalogue
+from tests.hostile_words import ACTING, NAME, SEEN_NOWHERE
+from tests.unit.ddp_gui.learn.report.made import done, make_run, report, source_of
+from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
+from trainers.contract import events
+from trainers.files.json_files import write_json_atomically
+
+
+@pytest.fixture
+def source(tmp_path: Path, catalogue: Catalogue) -> Source:  # noqa: F811
+    make_run(tmp_path, "a-1")
+    make_run(tmp_path, "b-1", 80)
+    return source_of(tmp_path, catalogue)
+
+
+def words_of(page: str) -> str:
+    """Return what is read in a page, without its style and script."""
+    without = re.sub(r"<(style|script)[^>]*>.*?</\1>", "", page, flags=re.DOTALL)
+    return " ".join(re.sub(r"<[^>]*>", "", without).split())
+
+
+class Tags(HTMLParser):
+    """The elements of a page with their attributes."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def test_a_lesson_is_reported_with_prediction_outcome_answers_and_curves(source: Source) -> None:
+    page = report(source, name="Ada", lessons=[done("chosen", prediction=0, answers=[0, 0])])
+    words = words_of(page)
+    assert "Lab report · Ada" in words and "1 lesson and 2 runs" in words
+    assert "Something else happened than I predicted. 1 of 2 questions right." in words
+    assert "the firstmy answer" in words and "neitherthe right answer" in words
+    assert "Both see the same." in words and "The all-reduce averages." in words
+    assert page.count('class="line c0 d0" data-name="one rank"') >= 3
+    assert "here they part" in words and "The losses." in words
+    assert "samples trained with, all ranks together" in words
+    assert 'data-name="my prediction"' not in page
+
+
+def test_a_drawn_prediction_lies_over_the_measured_curve(source: Source) -> None:
+    drawn = [4, 3.5, 3, 2.5, 2, 1.5, 1, 0.5, 0]
+    page = report(source, lessons=[done("drawn", prediction=drawn)])
+    assert page.count('data-name="my prediction"') == 1
+    assert re.search(r"my curve is [\d.]+ away on average", page)
+    assert "4 at 0; 3.5 at 5;" in page
+    outside = report(source, lessons=[done("drawn", prediction=[99] * 9)])
+    assert "4 at 0; 4 at 5;" in outside, "what cannot be drawn is cut to what can"
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"prediction": None}, "No prediction was locked."),
+        ({"runs": ["a-1", None]}, "runs have not all come to their end."),
+        ({"runs": []}, "None of its runs was started, or they were deleted."),
+        ({"answers": [0]}, "1 of 2 questions right, 1 not answered"),
+        ({"answers": [7, 1]}, "1 of 2 questions right, 1 not answered"),
+        ({"prediction": 5}, "No prediction was locked."),
+        (
+            {"attempts": [{"question": 1, "choice": "seed 1", "run_id": "a-1"}]},
+            "What I ran to find out: seed 1.",
+        ),
+    ],
+)
+def test_what_was_not_done_is_said(source: Source, more: dict[str, Any], words: str) -> None:
+    assert words in words_of(report(source, lessons=[done("chosen", **more)]))
+
+
+def test_what_is_right_is_not_told_before_it_was_answered(source: Source) -> None:
+    words = words_of(report(source, lessons=[done("chosen", runs=["a-1", None], answers=[])]))
+    assert "the right answer" not in words and "Both see the same." not in words
+    assert "It draws others." not in words
+
+
+def test_a_run_has_its_configuration_command_numbers_and_a_true_hash(source: Source, tmp_path: Path) -> None:
+    page = report(source, runs=["a-1"])
+    words = words_of(page)
+    raw = (tmp_path / "runs" / "a-1" / "events.jsonl").read_bytes()
+    line = f"{hashlib.sha256(raw).hexdigest()}  a-1/events.jsonl"
+    assert line in page and f"{len(raw):,} bytes of events.jsonl" in words
+    for expected in (
+        "finished",
+        "trainers.worker",
+        "Batch per rank 32",
+        "Optimizer steps120",
+        "PyTorch",
+        "commit",
+    ):
+        assert expected in words
+    assert "The training loss fell from" in words, "the verdict"
+    assert "<details>" in page and "broken on purpose" not in words
+
+
+def test_a_run_that_goes_on_says_how_much_of_its_events_was_read(source: Source, tmp_path: Path) -> None:
+    run = make_run(tmp_path, "live-1")
+    lock = run.acquire_lock()
+    status = json.loads(run.status.read_text())
+    write_json_atomically(run.status, status | {"state": "running"})
+    words = words_of(report(source, runs=["live-1"]))
+    os.close(lock)
+    assert "that there were, while it went on" in words and "has grown since" in words
+
+
+def test_a_run_with_a_mistake_is_called_broken_on_purpose(
+    source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ddp_gui.learn.report import gather
+
+    about = gather._about
+    monkeypatch.setattr(gather, "_about", lambda *given: about(*given) | {"mistake": "no_sampler"})
+    words = words_of(report(source, runs=["a-1"]))
+    assert "broken on purpose" in words and "the mistake no_sampler" in words
+
+
+def test_a_damaged_run_and_one_that_is_gone_break_nothing(source: Source, tmp_path: Path) -> None:
+    run = make_run(tmp_path, "damaged-1")
+    lines = run.events.read_bytes().splitlines(keepends=True)
+    lines[20] = b'{"seq": 20, "kind": "step", "step": null}\n'
+    run.events.write_bytes(b"".join(lines) + b"nonsense\n")
+    empty = make_run(tmp_path, "empty-1")
+    empty.events.unlink()
+    words = words_of(report(source, runs=["damaged-1", "empty-1", "gone-1", "a-1"]))
+    assert "cannot be read (damaged, altered or missing)" in words
+    assert "It has no events yet." in words and "and 3 runs" not in words and "3 runs" in words
+    with pytest.raises(ValueError, match="none of these runs"):
+        report(source, runs=["gone-1"])
+
+
+def test_hostile_words_are_text_and_the_policy_lets_nothing_in(source: Source, tmp_path: Path) -> None:
+    run = make_run(tmp_path, "hostile-1")
+    config = json.loads(run.config.read_text())
+    run.config.write_text(json.dumps(config | {"name": NAME[:200], "label_column": NAME[:60]}))
+    write_json_atomically(run.path / "notes.json", {"name": NAME, "tags": ["<b>tag</b>"], "note": ACTING})
+    file = events.EventFile(run.events)
+    words = {"message": ACTING, "hint": ACTING, "code": "<b>", "rank": 0, "traceback": ACTING}
+    device = dict.fromkeys(events.DEVICE_FIELDS) | {
+        "rank": 0,
+        "node": 0,
+        "kind": "cpu",
+        "index": 0,
+        "name": ACTING,
+    }
+    now_s = max(event["time_unix_s"] for event in events.read_all(run.events)) + 1
+    file.append(
+        [(now_s, "devices", {"devices": [device]}), (now_s, "warning", words), (now_s, "error", words)]
+    )
+    file.close()
+    attempt = {"question": 1, "choice": ACTING[:150], "run_id": "hostile-1"}
+    page = report(source, name=ACTING[:100], lessons=[done("chosen", attempts=[attempt])], runs=["hostile-1"])
+    tags = Tags(page).found
+    names = {tag for tag, _ in tags}
+    assert (
+        not names & {"img", "iframe", "object", "embed", "link", "b><script"} and page.count("<script") == 1
+    )
+    assert not any(key.startswith("on") or key == "style" for _, given in tags for key in given)
+    assert not any((given.get("href") or "#").startswith("javascript") for _, given in tags)
+    assert "&lt;img src=x onerror=alert(1)&gt;" in page
+    assert SEEN_NOWHERE.search(page.replace("\n", "")) is None
+    policy = next(given["content"] or "" for tag, given in tags if given.get("http-equiv"))
+    assert policy.startswith("default-src 'none'; script-src 'sha256-") and "unsafe" not in policy
+    for part, opening in (("script", "<script type=module>"), ("style", "<style>")):
+        held = page.split(opening)[1].split(f"</{part}>")[0]
+        digest = base64.b64encode(hashlib.sha256(held.encode()).digest()).decode()
+        assert f"{part}-src 'sha256-{digest}'" in policy
+        assert "import " not in held or part == "style"
+    assert not re.search(r"(?:src|href|url\()=?[\"'(]?(?:https?:)?//", page.split("</style>")[1])
+
+
+def test_twelve_lessons_with_two_runs_each_stay_below_three_megabytes(source: Source, tmp_path: Path) -> None:
+    """Of 2,000 steps as many points are drawn as of 100,000, which benchmarks/lab_report.py reads."""
+    folder = tmp_path / "lessons"
+    lesson = (folder / "01-chosen.md").read_text()
+    for number in range(12):
+        (folder / f"{number + 10}-lesson-{number}.md").write_text(lesson)
+    first = make_run(tmp_path, "run-0", 2_000)
+    for number in range(1, 24):
+        run = make_run(tmp_path, f"run-{number}", 1)
+        run.events.unlink()
+        os.link(first.events, run.events)
+    lessons = [
+        done(f"lesson-{number}", runs=[f"run-{2 * number}", f"run-{2 * number + 1}"]) for number in range(12)
+    ]
+    page = report(source, name="Ada", lessons=lessons)
+    assert words_of(page).count("What was measured") >= 12
+    assert 500_000 < len(page.encode()) < document.MAX_BYTES
+
+
+@pytest.fixture
+def asking(source: Source) -> TestClient:
+    app = FastAPI()
+    app.include_router(report_routes.make_router(source.library, source.store))
+    return TestClient(app)
+
+
+PLACE = "/live/learn/report"
+
+
+def test_the_file_is_a_download_made_by_another_process(asking: TestClient) -> None:
+    answer = asking.post(PLACE, json={"name": "Ada", "lessons": [done("chosen")]})
+    assert answer.status_code == 200 and answer.text.endswith("</body></html>\n")
+    assert re.fullmatch(
+        r'attachment; filename="lab-report-[\d-]{10}\.html"', answer.headers["content-disposition"]
+    )
+    plain = asking.get(PLACE, params={"runs": "a-1,b-1"})
+    assert "Runs beside each other" in plain.text and "a-1/events.jsonl" in plain.text
+
+
+def test_a_report_of_nothing_is_not_found(asking: TestClient) -> None:
+    assert asking.get(PLACE, params={"runs": "gone-1"}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({}, "a report needs a lesson or a run"),
+        ({"lessons": [done("nonsense")]}, "there is no lesson 'nonsense'"),
+        ({"lessons": [done("chosen"), done("chosen")]}, "twice"),
+        ({"lessons": [done("chosen", prediction=[1, 2])]}, "prediction is neither"),
+        ({"lessons": [done("chosen", prediction=[10**400] * 9)]}, "prediction is neither"),
+        ({"lessons": [done("chosen", prediction=True)]}, "prediction holds"),
+        ({"lessons": [done("chosen", runs=["../a"])]}, "runs holds what is no run_id"),
+        ({"lessons": [done("chosen", answers=["<b>"])]}, "answers holds"),
+        ({"lessons": [done("chosen", attempts=[{"question": -1}])]}, "no text"),
+        ({"lessons": "x"}, "lessons is no list"),
+        ({"runs": ["a-1"] * 200}, "runs is no list of at most"),
+        ({"runs": ["a-1"], "name": "x" * 500}, "name is no text"),
+        ({"runs": ["a-1"], "more": 1}, "no object of name, lessons, runs"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(asking: TestClient, body: Any, words: str) -> None:
+    answer = asking.post(PLACE, json=body)
+    assert answer.status_code == 422 and words in answer.json()["detail"]
+
+
+def test_nobody_gets_a_run_that_they_may_not_see(source: Source, tmp_path: Path) -> None:
+    for run_id, owner in (("a-1", "ann"), ("b-1", "bob")):
+        (tmp_path / "runs" / run_id / owners.FILE).write_text(json.dumps({"owner": owner}))
+    source.store.class_settings.change(everyone_sees=False)
+    with asked_by(Person(name="ann", role="student")):
+        page = report(source, lessons=[done("chosen")], runs=["b-1"])
+    assert "a-1/events.jsonl" in page and "b-1/events.jsonl" not in page and "1 lesson and 1 run" in page
