@@ -39,6 +39,17 @@ Deno.test("what is averaged in sight is communicating, less the waiting in it", 
   close(partsOf([rank([1, 0, 0.2, 0.6, 0.1, 0.1, 0.4, 0.4]), rank()]).communicating, 0);
 });
 
+Deno.test("one step that was disturbed does not count, and who waits in turn does", () => {
+  const waits = [1, 0.1, 0.2, 0.6, 0.1, 0.4, 0.4, 0];
+  const waitsNot = [1, 0.1, 0.4, 0.4, 0.1, 0, 0, 0];
+  const disturbed = [99, 0, 50, 49, 0, 0, 0, 0];
+  const parts = partsOf([
+    rank(waits, waitsNot, disturbed),
+    rank(waitsNot, waits, [0.9, 0, 0.4, 0.4, 0.1, 0, 0, 0]),
+  ]);
+  close(parts.waiting, 0.2);
+});
+
 Deno.test("from N times to what came nothing is lost: the rest is said to be unexplained", () => {
   const found = waterfall(ALONE, HALF);
   assert.ok(found);

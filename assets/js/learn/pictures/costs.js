@@ -1,5 +1,5 @@
 // From N times as fast to what came: what each part of a step costs with N ranks, beyond its N-th with one.
-// All of it is of the median step: in a run of seconds a single step that was disturbed would count for hundreds.
+// The speed is that of the median step: in a run of seconds a single step that was disturbed would count for hundreds.
 
 /** As the server sends the seconds of a slice of a rank's history. */
 const FIELDS = ["step", "data", "forward", "backward", "optimizer", "wait", "all_reduce", "hidden"];
@@ -8,7 +8,8 @@ const FIELDS = ["step", "data", "forward", "backward", "optimizer", "wait", "all
 export const PARTS = ["data", "computing", "communicating", "waiting"];
 
 /**
- * The seconds of each part of a step: the median over all samples of all ranks; null where nothing was sampled.
+ * The seconds of each part of a step: the mean over those samples of all ranks whose step is neither among the
+ * shortest nor among the longest quarter (of two ranks only one waits: a median would often be of the other); null where nothing was sampled.
  * @param {{ slices: (number | null)[][] }[]} history
  * @returns {Record<string, number> | null}
  */
@@ -16,15 +17,12 @@ export function partsOf(history) {
   const slices = history.flatMap((rank) => rank.slices).map(named);
   const measured = slices.filter(({ forward, backward }) => forward !== null && backward !== null);
   if (measured.length === 0) return null;
-  const divided = measured.map((slice) => divide(slice, history.length > 1));
-  return Object.fromEntries(PARTS.map((part) => [part, median(divided.map((each) => each[part]))]));
-}
-
-/** @param {number[]} values */
-function median(values) {
-  const sorted = values.toSorted((one, other) => one - other);
-  const middle = sorted.length >> 1;
-  return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+  const sorted = measured.toSorted((one, other) => one.step - other.step);
+  const usual = sorted.slice(Math.floor(sorted.length / 4), Math.ceil((3 * sorted.length) / 4));
+  const divided = usual.map((slice) => divide(slice, history.length > 1));
+  return Object.fromEntries(
+    PARTS.map((part) => [part, divided.reduce((sum, each) => sum + each[part], 0) / divided.length]),
+  );
 }
 
 /** @returns {Record<string, any>} */
