@@ -3,6 +3,7 @@
 import { brokenBadge } from "../../runs/broken.js";
 import { el, setAttribute, setText, show } from "../../shared/dom.js";
 import { count, isLossNaN, LIVE_STATES, ranks, worldSize } from "../../shared/format.js";
+import { enable } from "./enable.js";
 import { resumeOptions } from "./resume_options.js";
 import { headerTools } from "./tools.js";
 import { StatePill } from "../../shared/state_pill.js";
@@ -292,10 +293,4 @@ export class Header {
       ? ""
       : `More epochs: a whole number from 1 to ${count(MOST_MORE_EPOCHS)}.`;
   }
-}
-
-function enable(button, isEnabled, title, reason) {
-  if (button.dataset.busy) return;
-  if (button.disabled === isEnabled) button.disabled = !isEnabled;
-  setAttribute(button, "title", isEnabled ? title : reason);
 }
