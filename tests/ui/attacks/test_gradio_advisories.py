@@ -46,7 +46,6 @@ GET_ADVISORIES = {
     "OpenAPI of everything": "/gradio_api/openapi.json",
     "FastAPI's own": "/openapi.json",
     "FastAPI's pages": "/docs",
-    "application number": "/gradio_api/app_id",
     "node": "/svelte/x.js",
     "icon drawn in any size": "/pwa_icon/100000",
     "MCP": "/gradio_api/mcp/sse",
