@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import functools
 import os
 import socket
 import sys
 import threading
 import webbrowser
-from collections.abc import AsyncIterator, Callable, Sequence
 
 import gradio as gr
 import uvicorn
 from fastapi import FastAPI
 
+from ddp_gui import lifespan
 from ddp_gui.auth import current_user, login_routes
 from ddp_gui.auth.account_file import AccountFile
 from ddp_gui.auth.data_access import DataAccess
@@ -72,13 +70,10 @@ from trainers.engines.slurm.engine import SlurmEngine
 from trainers.engines.ssh.of_site import engine_of
 from trainers.files.paths import ASSETS
 
-Lifespan = Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]
-
 # Python's own is 5 ms, for which the loop that answers waits at each of its reads and writes behind each
 # thread that computes.
 SWITCH_INTERVAL_S = 0.0005
 LESSONS = ASSETS / "lessons"
-TIDY_EVERY_S = 30.0
 QUEUE_POLL_EVERY_S = 0.02
 DEAD_CONNECTION_MS = 20_000
 
@@ -207,8 +202,8 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     )
     # Gradio reads it when it is set up; its own choice is a folder of all users of this machine.
     os.environ["GRADIO_TEMP_DIR"] = str(uploaded.incoming)
-    lifespan = _tidying(store, uploaded, (checks, machine_checks, installs), line, engine)
-    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    tended = lifespan.tending(store, uploaded, (checks, machine_checks, installs), line, engine)
+    app = FastAPI(lifespan=tended, docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(static.make_router())
     app.include_router(glossary.make_router())
     static.mount_assets(app)
@@ -269,60 +264,6 @@ def calm(demo: gr.Blocks) -> None:
     queue = demo._queue  # noqa: SLF001 - no setting of Gradio's reaches it
     queue.sleep_when_free = QUEUE_POLL_EVERY_S
     queue.progress_update_sleep_when_free = 5 * QUEUE_POLL_EVERY_S
-
-
-def _tidying(
-    store: RunStore,
-    uploaded: Uploads,
-    checks: Sequence[CommunicationChecks | MachineChecks | PackageInstalls],
-    line: Scheduler,
-    engine: Engine,
-) -> Lifespan:
-    """Read the list ahead, keep the queue going, give back unused memory; tidy up at the end."""
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        line.begin()
-        engine.begin()
-        tasks = [asyncio.create_task(_read_ahead(store)), asyncio.create_task(_tidy(store, uploaded))]
-        yield
-        for task in tasks:
-            task.cancel()
-        engine.close()
-        line.close()
-        _keep_list(store)
-        for started in checks:
-            started.close()
-
-    return lifespan
-
-
-async def _tidy(store: RunStore, uploaded: Uploads) -> None:
-    while True:
-        await asyncio.sleep(TIDY_EVERY_S)
-        store.forget_unused()
-        await asyncio.to_thread(_tidy_uploads, uploaded)
-        await asyncio.to_thread(_keep_list, store)
-
-
-def _tidy_uploads(uploaded: Uploads) -> None:
-    try:
-        uploaded.tidy()
-    except OSError as error:
-        print(f"Unused uploads could not be deleted ({error}).")
-
-
-async def _read_ahead(store: RunStore) -> None:
-    """Have the list read before somebody opens it."""
-    while await asyncio.to_thread(lambda: store.listing.changes().num_unread):
-        await asyncio.sleep(0)
-
-
-def _keep_list(store: RunStore) -> None:
-    try:
-        store.listing.save()
-    except (OSError, ValueError) as error:
-        print(f"The list of runs could not be cached ({error}); the next start will take longer to show it.")
 
 
 def _listen(options: Options) -> Listener:

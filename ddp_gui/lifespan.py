@@ -1,0 +1,75 @@
+"""What goes on beside the requests, from the page's start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+
+from fastapi import FastAPI
+
+from ddp_gui.gradio_routes.uploads import Uploads
+from ddp_gui.machine.communication import CommunicationChecks
+from ddp_gui.machine.machine_check import MachineChecks
+from ddp_gui.plan.package_install import PackageInstalls
+from ddp_gui.queue.scheduler import Scheduler
+from ddp_gui.runs.runs import RunStore
+from trainers.engines.base import Engine
+
+Lifespan = Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]
+
+TIDY_EVERY_S = 30.0
+
+
+def tending(
+    store: RunStore,
+    uploaded: Uploads,
+    checks: Sequence[CommunicationChecks | MachineChecks | PackageInstalls],
+    line: Scheduler,
+    engine: Engine,
+) -> Lifespan:
+    """Read the list ahead, keep the queue going, give back unused memory; tidy up at the end."""
+
+    @contextlib.asynccontextmanager
+    async def tended(_app: FastAPI) -> AsyncIterator[None]:
+        line.begin()
+        engine.begin()
+        tasks = [asyncio.create_task(_read_ahead(store)), asyncio.create_task(_tidy(store, uploaded))]
+        yield
+        for task in tasks:
+            task.cancel()
+        engine.close()
+        line.close()
+        _keep_list(store)
+        for started in checks:
+            started.close()
+
+    return tended
+
+
+async def _tidy(store: RunStore, uploaded: Uploads) -> None:
+    while True:
+        await asyncio.sleep(TIDY_EVERY_S)
+        store.forget_unused()
+        await asyncio.to_thread(_tidy_uploads, uploaded)
+        await asyncio.to_thread(_keep_list, store)
+
+
+def _tidy_uploads(uploaded: Uploads) -> None:
+    try:
+        uploaded.tidy()
+    except OSError as error:
+        print(f"Unused uploads could not be deleted ({error}).")
+
+
+async def _read_ahead(store: RunStore) -> None:
+    """Have the list read before somebody opens it."""
+    while await asyncio.to_thread(lambda: store.listing.changes().num_unread):
+        await asyncio.sleep(0)
+
+
+def _keep_list(store: RunStore) -> None:
+    try:
+        store.listing.save()
+    except (OSError, ValueError) as error:
+        print(f"The list of runs could not be cached ({error}); the next start will take longer to show it.")
