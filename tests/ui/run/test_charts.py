@@ -134,7 +134,7 @@ def test_a_run_whose_loss_is_nan_says_so_in_its_state_and_in_each_empty_chart(
 def test_a_chart_that_is_not_drawn_yet_claims_nothing(site: Site, watched: Watched) -> None:
     page = watched.page
     held: list[Route] = []
-    page.route("**/live/plotly.min.js*", held.append)  # what draws is still on its way
+    page.route("**/live/plotly.min.js*", lambda route: held.append(route))  # what draws is still on its way
     page.goto(f"{site.address}/run?id={site.ended}", wait_until="commit")
     expect(page.locator(".ddp-pill")).to_have_text("finished")
     empty = page.locator("[data-chart=metric] .ddp-plot-empty")
