@@ -71,7 +71,7 @@ def test_every_endpoint_drives_a_run(client: Client, runs_dir: Path) -> None:
         ({"model": "resnext"}, "model is 'resnext', but allowed is: one of bag_of_words, bert, cnn, "),
         (
             {"model": "gpt"},
-            "model is 'gpt', but allowed is: one that can learn from fashion_mnist: cnn, linear, mlp,",
+            "model is 'gpt', but allowed is: one that can learn from fashion_mnist: cnn, mlp, resnet,",
         ),
         ({"batchsize": 4}, "did you mean batch_size?"),
     ],
