@@ -66,6 +66,8 @@ ENDPOINTS: dict[str, tuple[str, Any]] = {
     "stop_run": ("change", lambda run_id: [run_id, True]),
     "checkpoint_run": ("change", lambda run_id: [run_id]),
     "record_steps": ("change", lambda run_id: [run_id, 3]),
+    "slow_rank": ("change", lambda run_id: [run_id, 0, 0]),
+    "kill_rank": ("change", lambda run_id: [run_id, 0]),
     "pause_run": ("change", lambda run_id: [run_id]),
     "set_learning_rate": ("change", lambda run_id: [run_id, 0.1]),
     "resume_run": ("change", lambda run_id: [run_id, None, None, "keep"]),
@@ -118,13 +120,15 @@ ROUTES: dict[str, tuple[str, str]] = {
     "/live/runs/{run_id}/log/{source}": ("see", ""),
     "/live/runs/{run_id}/log/{source}/search": ("see", "?words=a"),
     "/live/runs/{run_id}/checkpoints/{step}/download": ("see", ""),
+    "/live/runs/{run_id}/samples": ("see", ""),
+    "/live/runs/{run_id}/samples/{sample}": ("see", ""),
     "/live/runs/{run_id}/recordings": ("see", ""),
     "/live/runs/{run_id}/recordings/{step}": ("see", ""),
     "/live/runs/{run_id}/recordings/{step}/trace.json": ("see", ""),
     "/live/runs/{run_id}/elsewhere": ("see", ""),
     "/live/runs/{run_id}/elsewhere/{target}": ("see", ""),
 }
-PLACES = {"kind": "csv", "source": "0", "step": "7", "target": "slurm"}
+PLACES = {"sample": "0", "kind": "csv", "source": "0", "step": "7", "target": "slurm"}
 # Below these only files lie, and Gradio.
 MOUNTED = {"/live/assets/css", "/live/assets/js", "/live/assets/icons", ""}
 
@@ -241,7 +245,8 @@ def test_a_route_about_a_run_hides_what_is_not_shown(page: Page, path: str) -> N
         return page.browsers[person.name].get(whole)
 
     page.see_all(True)
-    expected = 404 if "{step}" in path else 200  # the run has no checkpoint and no recording
+    # The run has not begun: it has no checkpoint, no recording, and has seen no sample.
+    expected = 404 if "{step}" in path or "/samples" in path else 200
     assert get(BOB, page.anns.run_id).status_code == expected
     page.see_all(False)
     for person in (ANN, EVE):
