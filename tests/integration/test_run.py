@@ -46,7 +46,8 @@ def test_run_goes_from_starting_over_running_to_finished(finished_run: LiveRun) 
 def test_every_event_has_exactly_the_fields_of_its_kind(finished_run: LiveRun) -> None:
     for event in finished_run.events():
         assert tuple(event) == events.COMMON_FIELDS + events.FIELDS[event["kind"]]
-    assert {"state", "plan", "step", "eval", "devices", "ranks", "checkpoint", "sample"} == {
+    kinds = {"state", "plan", "step", "eval", "devices", "ranks", "checkpoint", "sample", "fingerprints"}
+    assert kinds == {
         event["kind"] for event in finished_run.events()
     }
 
