@@ -47,9 +47,7 @@ def test_every_event_has_exactly_the_fields_of_its_kind(finished_run: LiveRun) -
     for event in finished_run.events():
         assert tuple(event) == events.COMMON_FIELDS + events.FIELDS[event["kind"]]
     kinds = {"state", "plan", "step", "eval", "devices", "ranks", "checkpoint", "sample", "fingerprints"}
-    assert kinds == {
-        event["kind"] for event in finished_run.events()
-    }
+    assert kinds == {event["kind"] for event in finished_run.events()}
 
 
 def test_plan_says_how_long_the_run_is_on_the_data_that_is_there(launcher: Launcher) -> None:

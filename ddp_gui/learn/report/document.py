@@ -18,6 +18,7 @@ from ddp_gui.learn.report.markup import Html, name_of, tag
 from ddp_gui.learn.report.measured import Measured
 from ddp_gui.learn.report.pictures import Shown
 from trainers.files.paths import ASSETS, REPOSITORY
+from trainers.machine import environment
 
 STYLE = ASSETS / "css" / "learn" / "report.css"
 SCRIPTS = ASSETS / "js"
@@ -173,7 +174,14 @@ def _program_version() -> str:
     """Return the commit of this checkout, which is all that a version can say of it."""
     command = ["git", "-C", str(REPOSITORY), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=GIT_TIMEOUT_S, check=True)
+        answer = subprocess.run(
+            command,
+            env=environment.for_a_child(),
+            capture_output=True,
+            text=True,
+            timeout=GIT_TIMEOUT_S,
+            check=True,
+        )
     except (OSError, subprocess.SubprocessError):
         return "unknown: it is no checkout of git"
     return f"commit {answer.stdout.strip()}".replace("-dirty", ", changed since")

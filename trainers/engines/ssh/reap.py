@@ -31,7 +31,8 @@ def main() -> None:
     while found := tagged(tag):
         if time.monotonic() > deadline:
             sys.exit(f"processes that cannot be ended: {', '.join(str(each.pid) for each in found)}")
-        for process in found:
+        # Parents first: one whose child ends might go on to its next command.
+        for process in sorted(found, key=lambda each: (each.create_time(), each.pid)):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         killed |= found
