@@ -31,23 +31,25 @@ def main() -> None:
     while found := tagged(tag):
         if time.monotonic() > deadline:
             sys.exit(f"processes that cannot be ended: {', '.join(str(each.pid) for each in found)}")
-        # Parents first: one whose child ends might go on to its next command.
-        for process in sorted(found, key=lambda each: (each.create_time(), each.pid)):
+        for process in found:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        killed |= found
+        killed.update(found)
         time.sleep(POLL_S)
     print(len(killed))
 
 
-def tagged(tag: str) -> set[psutil.Process]:
-    """Return the living processes of this person that have a tag, and all below them."""
-    found: set[psutil.Process] = set()
+def tagged(tag: str) -> list[psutil.Process]:
+    """Return the living processes of this person that have a tag, and all below them.
+
+    Parents come first: one whose child is killed before it might go on to its next command.
+    """
+    found: dict[psutil.Process, None] = {}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process.environ().get(TAG) == tag:
-                found |= {process, *process.children(recursive=True)}
-    return {process for process in found if _is_living(process)}
+                found.update(dict.fromkeys([process, *process.children(recursive=True)]))
+    return [process for process in found if _is_living(process)]
 
 
 def _is_living(process: psutil.Process) -> bool:
