@@ -55,6 +55,13 @@ def main() -> None:
             other.wait_for_function(POINTS, arg=3, timeout=60_000)
             _photograph(other, folder / f"run-{name}.png")
             other.close()
+        page = page_driver.open_page(browser, f"{address}#closer-step-theatre")
+        page.get_by_role("button", name="Record", exact=True).click()
+        page.locator("svg.ddp-theatre-lanes").wait_for()
+        page.locator("#closer-step-theatre").scroll_into_view_if_needed()
+        page.wait_for_timeout(700)
+        page.locator("#closer-step-theatre").screenshot(path=folder / "step-theatre.png")
+        page.close()
         client = Client(server.address, verbose=False)
         run_id = address.partition("?id=")[2]
         if client.predict(run_id, api_name="/run_status")["state"] == "running":
@@ -78,6 +85,9 @@ def main() -> None:
         # From here on: above it stands where this checkout lies.
         page.evaluate(SCROLL_TO_CHECK)
         _photograph(page, folder / "machine.png")
+        page.goto(f"{server.address}/learn")
+        page.get_by_role("link", name="What a rank is").wait_for()
+        _photograph(page, folder / "learn.png")
 
 
 def _photograph(page: Page, path: Path) -> None:

@@ -118,6 +118,7 @@ class Observer(NullObserver):
         if self._holdings is not None:
             self._holdings.step_done()
             self.pulse.holdings, self._holdings = self._holdings, None
+            self.pulse.news.set()  # a short run is over before the next second
         self._clock.end_step()
         self.step_time_s, self.data_time_s = self._clock.step_time_s, self._clock.data_time_s
         self.pulse.beat(step, self._clock.newest)

@@ -55,12 +55,14 @@ class Pulse:
         newest: the newest step, and what gives how the newest measured one divides.
         base_memory_bytes: what the rank held before its model was built; None until then.
         holdings: what the rank holds of the model; None before the first step is done.
+        news: set when the next sample should be taken at once.
         gradients_done: see `StepClock`.
     """
 
     newest: tuple[int, Callable[[], StepTimes]] = (0, StepTimes)
     base_memory_bytes: int | None = None
     holdings: Holdings | None = None
+    news: threading.Event = field(default_factory=threading.Event)
     gradients_done: Callable[[], int | None] = field(default=lambda: None)
 
     def beat(self, step: int, times: Callable[[], StepTimes]) -> None:
@@ -116,6 +118,7 @@ class Telemetry:
     def stop(self) -> None:
         """End the thread; the store may go away after this."""
         self._stop.set()
+        self._pulse.news.set()
         if self.thread.ident is not None:  # else it was never started
             self.thread.join(timeout=2 * SAMPLE_EVERY_S)
         if self._file is not None:
@@ -135,12 +138,14 @@ class Telemetry:
         index, reader = _device_reader(world)
         other_load = OtherLoadReader()
         others = OtherMachines(world) if world.local_rank == 0 and not is_one_machine() else None
+        is_early = False
         while not self._stop.is_set():
             beats.answer_when_asked(partial(flight_recorder.say, self._pulse.gradients_done))
             board.write(world.local_rank, self._sample(index, reader))
             if world.local_rank == 0 and not self._stop.wait(GATHER_AFTER_S):
-                samples = self._read_board(board)
-                load = other_load.read(sum(sample["cpu_s"] for sample in samples))
+                samples = self._read_board(board, is_early=is_early)
+                # Too short a time to tell what others use of the processor.
+                load = None if is_early else other_load.read(sum(sample["cpu_s"] for sample in samples))
                 if others is not None:
                     others.tell(samples)
                 if world.is_main and others is not None and not self._stop.wait(GATHER_AFTER_S):
@@ -148,13 +153,19 @@ class Telemetry:
                 if world.is_main:
                     self.report(samples, load)
             # On the full second of the clock, everywhere: the samples of one look belong together.
-            self._stop.wait(SAMPLE_EVERY_S - time.time() % SAMPLE_EVERY_S)
+            is_early = self._pulse.news.wait(SAMPLE_EVERY_S - time.time() % SAMPLE_EVERY_S)
+            self._pulse.news.clear()
 
-    def _read_board(self, board: SampleBoard) -> list[dict[str, Any]]:
-        """Return this machine's samples; the first time, of all its ranks: some begin a moment later."""
+    def _read_board(self, board: SampleBoard, *, is_early: bool = False) -> list[dict[str, Any]]:
+        """Return this machine's samples.
+
+        The first time those of all its ranks: some begin a moment later. Early, with what all hold.
+        """
         samples = board.read()
         until = time.monotonic() + SAMPLE_EVERY_S
-        while self._is_first_read and len(samples) < board.num_places:
+        while (self._is_first_read and len(samples) < board.num_places) or (
+            is_early and any(sample["rank"]["parameter_bytes"] is None for sample in samples)
+        ):
             if time.monotonic() > until or self._stop.wait(GATHER_AFTER_S):
                 break
             samples = board.read()

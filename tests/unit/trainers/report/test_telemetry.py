@@ -7,11 +7,14 @@ import threading
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from tests.unit.fakes import world_of
 from trainers.contract import events
 from trainers.engines.heartbeats import beats, heartbeat_board
 from trainers.report import sample_board, telemetry
+from trainers.report.holdings import Holdings
 from trainers.report.reporter import NullReporter
 from trainers.report.telemetry import Pulse, Telemetry
 
@@ -70,4 +73,35 @@ def test_a_rank_that_never_samples_holds_up_only_the_first_report(addresses: lis
     rank_0.start()
     assert addresses
     assert [reported.ranks.get(timeout=10) for _ in range(3)] == [[0], [0], [0]]
+    rank_0.stop()
+
+
+def test_what_ranks_hold_is_reported_at_once_and_of_all_of_them(addresses: list[str]) -> None:
+    class Held(DeviceEvents):
+        def event(self, kind: str, **fields: Any) -> None:
+            if kind == "ranks":
+                self.ranks.put([rank["parameter_bytes"] for rank in fields["ranks"]])
+
+    reported, mine, others = Held(), Pulse(), Pulse()
+    rank_0, rank_1 = (
+        Telemetry(world_of(2), reported, mine),
+        Telemetry(world_of(2, rank=1), NullReporter(), others),
+    )
+    rank_0.start()
+    board = sample_board.find(addresses[0])
+    board.write(1, rank_1.sample_once())
+    assert reported.ranks.get(timeout=10) == [None, None]
+    network = nn.Linear(3, 1)
+    mine.holdings = Holdings(
+        network=network, optimizer=torch.optim.SGD(network.parameters()), parameter_bytes=16
+    )
+    mine.news.set()
+    others.holdings = mine.holdings
+    timer = threading.Timer(LATE_S, board.write, (1, rank_1.sample_once()))
+    timer.start()
+    found = reported.ranks.get(timeout=10)
+    while found == [None, None]:  # the full second came in between
+        found = reported.ranks.get(timeout=10)
+    assert found == [16, 16]
+    timer.join()
     rank_0.stop()
