@@ -57,7 +57,7 @@ def main() -> None:
             other.close()
         page = page_driver.open_page(browser, f"{address}#closer-step-theatre")
         page.get_by_role("button", name="Record", exact=True).click()
-        page.locator("svg.ddp-theatre-lanes").wait_for()
+        page.locator("#closer-step-theatre svg.ddp-theatre-lanes").wait_for()
         page.locator("#closer-step-theatre").scroll_into_view_if_needed()
         page.wait_for_timeout(700)
         page.locator("#closer-step-theatre").screenshot(path=folder / "step-theatre.png")
