@@ -21,6 +21,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 POINTS = "(count) => window.ddpDrawLog && window.ddpDrawLog.length > count"
 TEXT_AFTER_MS = 45_000
 MEASURING_MS = 25_000
+SCROLL_TO_THEATRE = "() => document.querySelector('#closer-step-theatre').scrollIntoView()"
 SCROLL_TO_CHECK = """() => {
   const headings = [...document.querySelectorAll("h2")];
   const heading = headings.find((found) => found.textContent.startsWith("How fast"));
@@ -58,9 +59,12 @@ def main() -> None:
         page = page_driver.open_page(browser, f"{address}#closer-step-theatre")
         page.get_by_role("button", name="Record", exact=True).click()
         page.locator("#closer-step-theatre svg.ddp-theatre-lanes").wait_for()
-        page.locator("#closer-step-theatre").scroll_into_view_if_needed()
         page.wait_for_timeout(700)
-        page.locator("#closer-step-theatre").screenshot(path=folder / "step-theatre.png")
+        # What is far away has no size of its own until somebody comes near.
+        page.evaluate(SCROLL_TO_THEATRE)
+        page.wait_for_timeout(700)
+        page.evaluate(SCROLL_TO_THEATRE)
+        _photograph(page, folder / "step-theatre.png")
         page.close()
         client = Client(server.address, verbose=False)
         run_id = address.partition("?id=")[2]
