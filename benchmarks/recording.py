@@ -22,6 +22,8 @@ from benchmarks.machine import Conditions, summary
 from tests.harness import Launcher, LiveRun
 from trainers.contract import recordings
 
+MOST_EPOCHS = 100_000
+
 GPT = {"dataset": "austen", "model": "gpt", "nproc_per_node": NUM_RANKS}
 WAYS = {"shared_memory": {}, "gloo": {"all_reduce": "backend"}}
 NUM_COMPARED = 15
@@ -55,7 +57,7 @@ def play(way: dict[str, str], num_steps: int) -> dict[str, float]:
         launcher = Launcher(Path(scratch).resolve())
         try:
             live = launcher.start(
-                **GPT, **way, num_epochs=NEVER, eval_every_steps=NEVER, checkpoint_every_steps=NEVER
+                **GPT, **way, num_epochs=MOST_EPOCHS, eval_every_steps=NEVER, checkpoint_every_steps=NEVER
             )
             # The first step is unlike the others: DDP lays its buckets out anew.
             live.wait_for_step(1 + NUM_COMPARED)
