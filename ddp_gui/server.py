@@ -233,7 +233,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
         lessons.register()
         ProgressApi(progress, library).register()
         PollsApi(rooms, library).register()
-        train_page.build(api, store, uploaded, catalogue, line.capacity(), engine)
+        train_page.build(demo, api, store, uploaded, catalogue, line.capacity(), engine)
     # Anybody may name new ones; before it comes to this, `forget_oldest` takes those of whoever has most.
     demo.state_session_capacity = 2 * sessions.MAX_SESSIONS
     mounted: FastAPI = gr.mount_gradio_app(

@@ -20,6 +20,10 @@ OFFERED_WARM_UP = 0.05
 # Not queued and without Gradio's veil: each takes milliseconds and must not flicker.
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
+# For what follows a field's `change` beside the preview. When Gradio has put a call off, it repeats everything
+# that follows the event: two that put calls off would set each other going for ever.
+BESIDE_PREVIEW: dict[str, Any] = {**QUIET, "trigger_mode": "multiple"}
+
 
 @dataclass
 class Choices:
@@ -66,14 +70,15 @@ class Choices:
         dataset, model = fields["dataset"], fields["model"]
         everything = list(fields.values())
         fitted = [model, *(fields[name] for name in presets.FITTED_FIELDS)]
-        model.change(self._show_fine_tuning, model, self._fine_tuning, **QUIET)
+        model.change(self._show_fine_tuning, model, self._fine_tuning, **BESIDE_PREVIEW)
         # What is filled in fits together already: only what a hand picks brings other values with it.
         self.fit_model_after(dataset.input(self._fit_dataset, everything, fitted, **QUIET).then)
         choose_own_data.click(self._choose_own_data, everything, [dataset, *fitted], **QUIET)
         self.fit_model_after(model.input)
         for other, names in self.form.depending().items():
             shown = [fields[name] for name in names]
-            fields[other].change(partial(self.form.shown_if_meant, other), fields[other], shown, **QUIET)
+            show = partial(self.form.shown_if_meant, other)
+            fields[other].change(show, fields[other], shown, **BESIDE_PREVIEW)
         fields["scale_lr"].input(
             _offer_warm_up,
             [fields["scale_lr"], fields["warmup_steps"], fields["warmup_ratio"]],

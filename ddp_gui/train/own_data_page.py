@@ -16,7 +16,7 @@ from ddp_gui.plan.own_data import FaultyDataError, InspectionError, NotInspected
 from ddp_gui.train import own_data_words as words
 from ddp_gui.train import suggestion
 from ddp_gui.train.api import Api
-from ddp_gui.train.choices import QUIET
+from ddp_gui.train.choices import BESIDE_PREVIEW
 from ddp_gui.train.form import Form
 from trainers.contract.config import ConfigError
 
@@ -103,7 +103,7 @@ def connect(
     async def inspect_again(*values: Any) -> list[Any]:
         return await _inspect(form, api, form.to_raw(*values), anew=True)
 
-    fields["dataset"].change(partial(_show, form), fields["dataset"], own.group, **QUIET)
+    fields["dataset"].change(partial(_show, form), fields["dataset"], own.group, **BESIDE_PREVIEW)
     # A person goes on while data is inspected: what was entered last is inspected last.
     options: dict[str, Any] = {
         "inputs": controls,

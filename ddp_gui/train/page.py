@@ -38,16 +38,23 @@ START_IS_FREE = "() => { document.getElementById('start-button').removeAttribute
 
 
 def build(
-    api: Api, store: RunStore, uploads: Uploads, source: CatalogueSource, machine: Machine, engine: Engine
+    demo: gr.Blocks,
+    api: Api,
+    store: RunStore,
+    uploads: Uploads,
+    source: CatalogueSource,
+    machine: Machine,
+    engine: Engine,
 ) -> None:
     """Lay the page out inside the Blocks under construction."""
-    TrainPage(api, store, uploads, source, machine, engine)
+    TrainPage(demo, api, store, uploads, source, machine, engine)
 
 
 @dataclass
 class TrainPage:
     """The form, what is said of it, and what happens when something is picked or pressed."""
 
+    demo: gr.Blocks
     api: Api
     store: RunStore
     uploads: Uploads
@@ -76,7 +83,7 @@ class TrainPage:
         self._controls = [self.form.controls[name] for name in self.form.names]
         self._previewed = [self._filled_from, *self._controls]
         self._choices.connect(self._own.choose)
-        self._where.connect()
+        self._where.connect(self.demo)
         self._connect_own_data()
         self._connect_preview()
         self._connect_filling()
@@ -226,15 +233,15 @@ class TrainPage:
         ]
 
     def _connect_preview(self) -> None:
+        # `_filled_from` is followed by an inspection, and that by this (`_connect_own_data`).
         gr.on(
-            [control.change for control in (self._filled_from, *self._controls)],
+            [self.demo.load, *(control.change for control in self._controls)],
             self._preview_for_user,
             self._previewed,
             self._said,
             trigger_mode="always_last",
             **QUIET,
         )
-        gr.on(None, self._preview_for_user, self._previewed, self._said, **QUIET)
 
     def _connect_own_data(self) -> None:
         for inspected in own_data_page.connect(

@@ -9,7 +9,7 @@ import gradio as gr
 
 from ddp_gui.devices.capacity import Machine
 from ddp_gui.train.api import Api
-from ddp_gui.train.choices import QUIET
+from ddp_gui.train.choices import BESIDE_PREVIEW, QUIET
 from ddp_gui.train.form import FOLDED_WHERE, Form
 from trainers.contract import config as config_module
 from trainers.contract.config import Config, ConfigError
@@ -46,16 +46,20 @@ class WhereGroup:
                     self._form.add_controls(*(name for name in folded if name != "extra_lines"))
                 self._form.add_controls(*(name for name in folded if name == "extra_lines"))
 
-    def connect(self) -> None:
-        """Connect the controls; all of the form's must be laid out."""
+    def connect(self, demo: gr.Blocks) -> None:
+        """Connect the controls; all of the form's must be laid out.
+
+        Args:
+            demo: the Blocks they are laid out in.
+        """
         if not self._asked:
             return
         fields = self._form.controls
         everything = list(fields.values())
         adapted = [fields[name] for name in self._adapted()]
         deciding = [fields[name] for name in DECIDING if name in fields]
-        gr.on(None, self._adapt, everything, adapted, **QUIET)
-        gr.on([field.change for field in deciding], self._adapt, everything, adapted, **QUIET)
+        changed = [demo.load, *(field.change for field in deciding)]
+        gr.on(changed, self._adapt, everything, adapted, **BESIDE_PREVIEW)
         # Only a hand that picks a smaller place takes ranks away.
         ranks = fields["nproc_per_node"]
         gr.on([field.input for field in deciding], self._fit_ranks, everything, ranks, **QUIET)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,18 @@ def test_the_chosen_preset_is_pressed_until_a_field_differs_and_folds_count_chan
     expect(pressed).to_have_count(0)
     expect(page.locator("#command")).to_contain_text('"learning_rate": 0.0007')
     assert watched.complaints == []
+
+
+def test_no_event_is_followed_by_two_handlers_that_put_calls_off(client: Client) -> None:
+    """Each would repeat the other when it has caught up: a form that asks for ever, of which nothing is seen."""
+    following = Counter(
+        (target, event)
+        for dependency in client.config["dependencies"]
+        if dependency["trigger_mode"] == "always_last"
+        for target, event in dependency["targets"]
+    )
+    assert following
+    assert [event for event, number in following.items() if number > 1] == []
 
 
 def test_run_again_with_changes_says_what_differs_from_that_run(
