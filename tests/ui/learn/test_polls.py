@@ -148,6 +148,7 @@ def test_a_class_predicts_together_and_watches_one_run(
         assert "only a teacher" in ask(bob, school, "change_poll", poll_id, action)
     assert "cannot be changed" in ask(bob, school, "answer_poll", poll_id, 0, "")
     eve.get_by_role("button", name="Close the poll").click()
+    expect(ann.get_by_text("The poll is closed.")).to_be_visible()
     assert "takes no more" in ask(eve, school, "answer_poll", poll_id, 0, "")
     eve.get_by_role("button", name="Start the runs for everybody").click()
     for page in (eve, ann, bob, projector):
@@ -167,7 +168,8 @@ def test_a_class_predicts_together_and_watches_one_run(
     phone = visits.of(school, BOB, PHONE)
     phone.goto(f"{school.address}/learn?lesson=chosen")
     expect(phone.get_by_label("neither")).to_be_checked()
-    phone.get_by_role("region", name="5. Check").get_by_label("not so").check()
+    with phone.expect_response("**/run/keep_progress"):
+        phone.get_by_role("region", name="5. Check").get_by_label("not so").check()
     expect(phone.get_by_text("That is why.")).to_be_visible()
     assert_usable(phone)
     bob.reload()

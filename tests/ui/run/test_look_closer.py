@@ -56,6 +56,7 @@ def test_address_opens_who_saw_what_and_one_sample_is_found_in_it(
     expect(fold.locator(".ddp-who-columns")).to_have_text("sample 0sample 59")
     fold.get_by_text("The picture as a table").click()
     rows = fold.locator(".ddp-who-table tbody tr")
+    expect(rows.first).to_be_visible()  # a fold tells that it was opened only after the click
     cells = [int(number) for row in rows.all() for number in re.findall(r"\d+", row.inner_text())[1:]]
     assert sorted(cells) == list(range(60)), "each sample is one rank's, at one step"
     row, rank = next(
