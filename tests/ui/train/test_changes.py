@@ -46,7 +46,7 @@ def test_the_chosen_preset_is_pressed_until_a_field_differs_and_folds_count_chan
 
 
 def test_no_event_is_followed_by_two_handlers_that_put_calls_off(client: Client) -> None:
-    """Each would repeat the other when it has caught up: a form that asks for ever, of which nothing is seen."""
+    """Each would repeat the other when it has caught up: a form that asks for ever, unseen."""
     following = Counter(
         (target, event)
         for dependency in client.config["dependencies"]
