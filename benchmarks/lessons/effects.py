@@ -100,9 +100,9 @@ def same_bits(runs: Sequence[Outcome]) -> bool:
 
 
 def second_rank_adds_nothing(runs: Sequence[Outcome]) -> bool:
-    """Without a sampler two ranks are one."""
+    """Without a sampler two ranks are one, but for rounding."""
     sampled, unsampled, alone = runs
-    return largest_difference(unsampled, alone) < 1e-4 < largest_difference(sampled, alone)
+    return largest_difference(unsampled, alone) < 0.01 * largest_difference(sampled, alone)
 
 
 def replicas_drift(runs: Sequence[Outcome]) -> bool:
@@ -157,7 +157,7 @@ def all_wait_for_the_slow_one(runs: Sequence[Outcome]) -> bool:
 EFFECTS: dict[str, tuple[str, Callable[[Sequence[Outcome]], bool]]] = {
     "what-a-rank-is": ("three steps of both ranks are recorded", both_ranks_are_recorded),
     "the-slowest-decides": ("rank 0’s steps: over 32 ms longer; the same losses", all_wait_for_the_slow_one),
-    "who-sees-what": ("without a sampler the losses are those of one rank", second_rank_adds_nothing),
+    "who-sees-what": ("no sampler: a hundred times as near to one rank as with it", second_rank_adds_nothing),
     "same-replicas": ("averaged: same hashes; not averaged: the distance grows", replicas_drift),
     "global-batch": ("two ranks: a loss over 1.2 times as high; accumulated: the same", two_ranks_are_behind),
     "sum-or-mean": ("the sum’s losses are those of twice the learning rate", sum_is_a_longer_step),

@@ -20,8 +20,8 @@ OFFERED_WARM_UP = 0.05
 # Not queued and without Gradio's veil: each takes milliseconds and must not flicker.
 QUIET: dict[str, Any] = {"queue": False, "show_progress": "hidden", "api_visibility": "private"}
 
-# For what follows a field's `change` beside the preview. When Gradio has put a call off, it repeats everything
-# that follows the event: two that put calls off would set each other going for ever.
+# For what follows a field's `change` beside the preview. When Gradio has put a call off, it later repeats
+# everything that follows the event: two that put calls off would set each other going for ever.
 BESIDE_PREVIEW: dict[str, Any] = {**QUIET, "trigger_mode": "multiple"}
 
 

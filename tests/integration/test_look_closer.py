@@ -54,10 +54,18 @@ def train_noting(run: RunDirectory, folder: Path, *resume: str) -> None:
     assert exit_code == 0, said
 
 
-def test_picture_shows_what_the_ranks_loaded_also_after_a_resume_on_other_ranks(tmp_path: Path) -> None:
-    """Over an epoch whose last batch is uneven, with accumulation, and over a resume in the second one."""
+@pytest.mark.parametrize("mistake", ["none", "no_sampler", "no_set_epoch"])
+def test_picture_shows_what_the_ranks_loaded_also_after_a_resume_on_other_ranks(
+    tmp_path: Path, mistake: str
+) -> None:
+    """Over an epoch whose last batch is uneven, with accumulation, and over a resume in it or in the second one."""
     steps_at_first, steps_in_all = 60, 110
-    values = {"batch_size": 8, "gradient_accumulation_steps": 2, "eval_every_steps": 10**6}
+    values = {
+        "batch_size": 8,
+        "gradient_accumulation_steps": 2,
+        "eval_every_steps": 10**6,
+        "mistake": mistake,
+    }
     run = create_run(tmp_path, **values, max_steps=steps_at_first, num_epochs=100)
     train_noting(run, tmp_path / "first")
     changes = {"nproc_per_node": 3, "batch_size": 5, "max_steps": steps_in_all}
@@ -80,8 +88,9 @@ def test_picture_shows_what_the_ranks_loaded_also_after_a_resume_on_other_ranks(
     found += Counter(loaded(tmp_path / "second", steps_at_first + 1, 3))
     assert {look[1] for look in found} == set(range(1, steps_in_all + 1))
     assert rule == found
-    first_epoch = sampling.pieces(0)[0]
-    assert first_epoch.num_steps < steps_at_first, "the epoch's last batch, which is uneven, was loaded"
+    *_, last_piece = sampling.pieces(0)
+    assert last_piece.first_step + last_piece.num_steps <= steps_in_all, "the epoch's last batch was loaded"
+    assert last_piece.num_steps * last_piece.global_batch > last_piece.end_place - last_piece.first_place
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ Everything here happens in the event loop; only files are written by threads.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections import deque
@@ -234,11 +235,10 @@ class Rooms:
     async def _begin_runs(self, room: Room) -> None:
         room.poll.begin_runs()
         room.trouble = ""
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(room.poll.take_back_runs)
             await self._start_next(room)
-        except BaseException:
-            room.poll.take_back_runs()
-            raise
+            undo.pop_all()
         self._go_on(room)
 
     async def _start_next(self, room: Room) -> None:

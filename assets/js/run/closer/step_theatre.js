@@ -1,13 +1,12 @@
 // Step theatre: what every rank did in a recorded step, on one clock, to play and to step through.
 
-import { el, freeId, guarded, setText, show } from "../../shared/dom.js";
+import { el, setText } from "../../shared/dom.js";
 import { count, shortTime } from "../../shared/format.js";
 import { term } from "../../shared/terms.js";
 import { bordersOf, doingAt, lanesOf, PART_WORDS } from "./theatre/lanes.js";
 import { LanePicture, MOST_RANKS } from "./theatre/lane_picture.js";
-import { Player } from "./theatre/player.js";
-import { Recordings } from "./theatre/recordings.js";
 import { bucketTable, clockWords, overlapWords, rankTable } from "./theatre/step_numbers.js";
+import { Theatre } from "./theatre/theatre.js";
 
 const PLAYS_FOR_S = 10;
 const LEGEND = [
@@ -29,38 +28,24 @@ export function makeStepTheatre(runId, summary) {
   return new StepTheatre(runId, summary);
 }
 
-class StepTheatre {
+class StepTheatre extends Theatre {
   constructor(runId, summary) {
-    this.name = "step-theatre";
-    this.title = "Step theatre: what every rank does in one step";
-    this.isOffered = true;
-    this.recording = null;
-    this.problem = "";
-    this.step = 0;
-    this.recordings = new Recordings(runId, summary, {
-      name: "Step theatre",
-      onChange: (recording, problem) => this.show(recording, problem),
-    });
-    this.player = new Player({
-      name: "Step theatre",
+    super(runId, summary, {
+      name: "step-theatre",
+      title: "Step theatre: what every rank does in one step",
+      isOffered: true,
       seconds: PLAYS_FOR_S,
+      picture: new LanePicture(),
+      onRecording: () => this.showRecording(),
       onMove: (share, isPlaying) => this.moveTo(share, isPlaying),
+      onResize: () => this.draw(),
     });
-    this.picture = new LanePicture();
-    this.stage = el("div", { class: "ddp-theatre-stage" }, this.picture.element);
-    this.nothing = el("p", { class: "ddp-empty" }, "Looking for recordings …");
+    this.step = 0;
+    this.lanes = null;
     this.layOut();
-    this.resized = new ResizeObserver(() => this.draw());
-    this.resized.observe(this.stage);
   }
 
   layOut() {
-    const id = freeId("ddp-theatre-step");
-    this.stepSelect = el("select", {
-      id,
-      class: "ddp-theatre-step",
-      onchange: () => this.chooseStep(Number(this.stepSelect.value)),
-    });
     this.legend = el("p", { class: "ddp-legend" });
     this.now = el("dl", { class: "ddp-theatre-now" });
     this.moment = el("p", { class: "ddp-theatre-moment" });
@@ -68,82 +53,36 @@ class StepTheatre {
     this.overlapWords = el("span", {});
     this.clock = el("p", { class: "ddp-hint" });
     this.missing = el("ul", { class: "ddp-hint ddp-theatre-missing" });
-    this.tables = el("div", { class: "ddp-theatre-tables" });
-    this.shown = el(
-      "div",
-      { class: "ddp-theatre-shown", hidden: true },
-      el(
-        "div",
-        { class: "ddp-theatre-bar" },
-        el("label", { class: "ddp-from", for: id }, "Step"),
-        this.stepSelect,
-        this.player.element,
-      ),
-      this.legend,
-      this.stage,
-      this.moment,
-      this.now,
-      el(
-        "p",
-        { class: "ddp-theatre-overlap" },
-        el("span", {}, term("overlap", "Overlap"), ": "),
-        this.overlap,
-        this.overlapWords,
-      ),
-      this.clock,
-      this.missing,
-      this.tables,
-    );
-    this.element = el(
-      "div",
-      { class: "ddp-theatre" },
-      el(
-        "p",
-        { class: "ddp-caption" },
+    this.arrange(
+      [
         "A ",
         term("recording"),
         " shows when each rank fetches data, computes and averages gradients. It is measured on this run.",
-      ),
-      this.recordings.element,
-      this.nothing,
-      this.shown,
+      ],
+      [
+        this.bar("Step", (index) => this.chooseStep(index)),
+        this.legend,
+        this.stage,
+        this.moment,
+        this.now,
+        el(
+          "p",
+          { class: "ddp-theatre-overlap" },
+          el("span", {}, term("overlap", "Overlap"), ": "),
+          this.overlap,
+          this.overlapWords,
+        ),
+        this.clock,
+        this.missing,
+        this.tables,
+      ],
     );
-  }
-
-  open() {
-    this.recordings.open();
-  }
-
-  update(payload) {
-    this.recordings.update(payload);
-    if (!this.recording && this.recordings.isOpen) this.sayNothing();
-  }
-
-  close() {
-    this.player.close();
-    this.recordings.close();
-    this.resized.disconnect();
-  }
-
-  show(recording, problem) {
-    this.recording = recording;
-    show(this.shown, recording !== null);
-    show(this.nothing, recording === null);
-    this.problem = problem;
-    if (recording === null) this.sayNothing();
-    else guarded(this.element, () => this.showRecording());
-  }
-
-  sayNothing() {
-    setText(this.nothing, this.problem || this.recordings.howTo());
   }
 
   showRecording() {
     const { recording } = this;
     const steps = recording.ranks[0].steps.map(({ step }) => step);
-    this.stepSelect.replaceChildren(
-      ...steps.map((step, index) => el("option", { value: index }, count(step))),
-    );
+    this.choice.replaceChildren(...steps.map((step, index) => el("option", { value: index }, count(step))));
     const [share, words] = overlapWords(recording);
     setText(this.overlap, share);
     setText(this.overlapWords, ` ${words}`);
@@ -160,7 +99,7 @@ class StepTheatre {
 
   chooseStep(index) {
     this.step = index;
-    this.stepSelect.value = String(index);
+    this.choice.value = String(index);
     this.lanes = lanesOf(this.recording, index);
     const { length } = this.lanes;
     this.player.setBorders(bordersOf(this.lanes).map((moment) => moment / length));
@@ -174,9 +113,8 @@ class StepTheatre {
   }
 
   draw() {
-    const width = this.stage.clientWidth;
+    const { width, rem } = this.room;
     if (!this.lanes || width === 0) return;
-    const rem = Number.parseFloat(getComputedStyle(this.stage).fontSize);
     const { ranks, length } = this.lanes;
     const label = `Lanes of ${count(ranks.length)} ranks over ${shortTime(length)}; the tables below have the same numbers`;
     this.picture.draw(this.lanes, width, rem, label);
