@@ -58,7 +58,7 @@ def train_noting(run: RunDirectory, folder: Path, *resume: str) -> None:
 def test_picture_shows_what_the_ranks_loaded_also_after_a_resume_on_other_ranks(
     tmp_path: Path, mistake: str
 ) -> None:
-    """Over an epoch whose last batch is uneven, with accumulation, and over a resume before or after its end."""
+    """Over an epoch whose last batch is uneven, with accumulation, and over a resume around its end."""
     steps_at_first, steps_in_all = 60, 110
     values = {
         "batch_size": 8,
