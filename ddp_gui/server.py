@@ -33,7 +33,7 @@ from ddp_gui.learn.learn_api import LearnApi
 from ddp_gui.learn.library import Library
 from ddp_gui.learn.polls import poll_routes
 from ddp_gui.learn.polls.phone_gate import PhoneGate
-from ddp_gui.learn.polls.polls_api import PollsApi, starting_by
+from ddp_gui.learn.polls.polls_api import PollRuns, PollsApi
 from ddp_gui.learn.polls.rooms import Rooms
 from ddp_gui.learn.progress import progress_routes
 from ddp_gui.learn.progress.progress_api import ProgressApi
@@ -198,7 +198,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     library = Library([LESSONS, *([options.lessons] if options.lessons else [])])
     lessons, progress = LearnApi(library, api, store), ProgressFiles(options.runs_dir)
     rooms = Rooms(
-        store, starting_by(lessons), has_login=options.has_login, is_anonymous=options.has_anonymous_polls
+        store, PollRuns(lessons), has_login=options.has_login, is_anonymous=options.has_anonymous_polls
     )
     # Gradio reads it when it is set up; its own choice is a folder of all users of this machine.
     os.environ["GRADIO_TEMP_DIR"] = str(uploaded.incoming)

@@ -10,7 +10,7 @@ from ddp_gui.launch.user_errors import in_plain_words
 from ddp_gui.learn.fit import fit
 from ddp_gui.learn.library import Library
 from ddp_gui.runs import notes
-from ddp_gui.runs.runs import RunStore
+from ddp_gui.runs.runs import RunStore, status_values
 from ddp_gui.train.api import Api
 
 TAG = "lesson"
@@ -35,6 +35,22 @@ class LearnApi:
         answer = await self._api.start_run(config)
         await CLICKS.run(self._tag, answer["run_id"], lesson)
         return answer
+
+    def tend(self, lesson: str, run: int, run_id: str) -> None:
+        """Send a run the next command that the lesson has for it, as soon as it is far enough.
+
+        Raises:
+            ValueError: when it is refused: the run has ended meanwhile, or is not the current user's.
+        """
+        commands = self._library.find(lesson).runs[run].commands
+        view = self._store.view(run_id)
+        sent = view.run.commands.read_bytes().count(b"\n") if view.run.commands.exists() else 0
+        if sent >= len(commands):
+            return
+        view.catch_up()
+        now = status_values(view)
+        if now["state"] == "running" and now["step"] >= commands[sent].at_step:
+            self._api.send(run_id, commands[sent].name, commands[sent].values)
 
     def register(self) -> None:
         """Add the endpoint to the Gradio app under construction."""

@@ -251,13 +251,21 @@ class Api:
             if command.endpoint is not None:
                 register(self._endpoint(name, command.arguments, command.endpoint))
 
+    def send(self, run_id: str, name: str, values: Sequence[Any]) -> None:
+        """Send a run a command, as its endpoint does.
+
+        Raises:
+            ValueError: when it is refused; says why.
+        """
+        checked = _checked(COMMANDS[name].arguments, values)
+        launcher.send(self._store.open_to_change(run_id), name, **checked)
+
     def _endpoint(self, name: str, arguments: Sequence[Argument], endpoint: Endpoint) -> Function:
         """Return an endpoint that sends a command: it takes a run's id and the command's arguments."""
 
         def ask(run_id: str, *values: Any) -> dict[str, Any]:
             def send() -> dict[str, Any]:
-                given = zip(arguments, values, strict=True)
-                checked = {argument.name: argument.checked(value) for argument, value in given}
+                checked = _checked(arguments, values)
                 run = self._store.open_to_change(run_id)
                 command_id = launcher.send(run, name, **checked)
                 return _answer(run, endpoint.answer.format(**checked)) | {"command_id": command_id}
@@ -290,6 +298,11 @@ class Api:
 
 def _answer(run: RunDirectory, message: str) -> dict[str, Any]:
     return {"run_id": run.run_id, "state": liveness.read_status(run).state, "message": message}
+
+
+def _checked(arguments: Sequence[Argument], values: Sequence[Any]) -> dict[str, Any]:
+    given = zip(arguments, values, strict=True)
+    return {argument.name: argument.checked(value) for argument, value in given}
 
 
 def _whole_step(step: Any) -> int | None:

@@ -37,12 +37,13 @@ def spans(load: Table) -> list[Span]:
     Args:
         load: the columns `others` and `idle`, one row about every second.
     """
-    others, idle = load.column("others").astype(np.float64), load.column("idle").astype(np.float64)
+    columns = (load.column("others"), load.column("idle"), load.x("step"), load.x("time"))
+    is_known = ~np.isnan(columns[0].astype(np.float64))
+    others, idle, steps, seconds = (column.astype(np.float64)[is_known] for column in columns)
     if len(others) < SMOOTHED_SAMPLES:
         return []
     is_taken = (_smoothed(others) >= MUCH_PERCENT) & (_smoothed(idle) <= FULL_IDLE_PERCENT)
     edges = np.flatnonzero(np.diff(is_taken, prepend=False, append=False))
-    steps, seconds = load.x("step"), load.x("time")
     found = []
     for begin, end in edges.reshape(-1, 2).tolist():
         first = max(0, begin - 1)
@@ -52,7 +53,7 @@ def spans(load: Table) -> list[Span]:
                 to_step=int(steps[end - 1]),
                 from_s=float(seconds[first]),
                 to_s=float(seconds[end - 1]),
-                others_percent=float(np.nanmean(others[begin:end])),
+                others_percent=float(np.mean(others[begin:end])),
             )
         )
     return found[-MOST_SPANS:]

@@ -11,7 +11,7 @@ from ddp_gui.gradio_routes.endpoints import register
 from ddp_gui.launch.user_errors import in_plain_words, waiting_in_plain_words
 from ddp_gui.learn.learn_api import LearnApi
 from ddp_gui.learn.library import Library
-from ddp_gui.learn.polls.rooms import Rooms, StartRun
+from ddp_gui.learn.polls.rooms import Rooms
 
 
 class PollsApi:
@@ -45,14 +45,21 @@ class PollsApi:
         register(self.open_poll, self.answer_poll, self.change_poll)
 
 
-def starting_by(api: LearnApi) -> StartRun:
-    """Return how a poll starts a run: as a click on the lesson's page does."""
+class PollRuns:
+    """The runs of polls: started as by a click on the lesson's page, and tended as that page does."""
 
-    async def start(lesson: str, run: int) -> str:
+    def __init__(self, api: LearnApi) -> None:
+        self._api = api
+        self.tend = api.tend
+
+    async def start(self, lesson: str, run: int) -> str:
+        """Start one of a lesson's runs, counted from 0, and return its id.
+
+        Raises:
+            ValueError: when it cannot be started; says why.
+        """
         try:
-            answer = await api.start_lesson_run(lesson, run)
+            answer = await self._api.start_lesson_run(lesson, run)
         except gr.Error as error:
             raise ValueError(error.message) from error
         return str(answer["run_id"])
-
-    return start

@@ -10,10 +10,10 @@ import contextlib
 import secrets
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -41,8 +41,25 @@ LOOK_AT_RUN_EVERY_S = 0.3
 MOST_ANONYMOUS, WITHIN_S = 60, 10.0
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 
-# Starts one of a lesson's runs, counted from 0, and returns its id.
-StartRun = Callable[[str, int], Awaitable[str]]
+
+class LessonRuns(Protocol):
+    """A lesson's runs, which are counted from 0."""
+
+    async def start(self, lesson: str, run: int) -> str:
+        """Start one, and return its id.
+
+        Raises:
+            ValueError: when it cannot be started; says why.
+        """
+        ...
+
+    def tend(self, lesson: str, run: int, run_id: str) -> None:
+        """Do to a run that is under way what the lesson does to it now, if anything.
+
+        Raises:
+            ValueError: when that is refused; says why.
+        """
+        ...
 
 
 class NoSuchPollError(ValueError):
@@ -78,11 +95,11 @@ class Rooms:
         is_anonymous: without a login, polls were asked for (`--polls`).
     """
 
-    def __init__(self, store: RunStore, start_run: StartRun, *, has_login: bool, is_anonymous: bool) -> None:
+    def __init__(self, store: RunStore, runs: LessonRuns, *, has_login: bool, is_anonymous: bool) -> None:
         self.has_login = has_login
         self.is_on = has_login or is_anonymous
         self._store = store
-        self._start_run = start_run
+        self._runs = runs
         self._folder = store.runs_dir / CLASS_FOLDER / FOLDER
         self._rooms: dict[str, Room] = {}
         if self.is_on:
@@ -242,7 +259,7 @@ class Rooms:
         self._go_on(room)
 
     async def _start_next(self, room: Room) -> None:
-        run_id = await self._start_run(room.poll.lesson, len(room.poll.run_ids))
+        run_id = await self._runs.start(room.poll.lesson, len(room.poll.run_ids))
         room.poll.note_run(run_id)
         self._store.shown_to_all.add(run_id)
 
@@ -258,6 +275,7 @@ class Rooms:
         try:
             with current_user.asked_by(teacher):
                 while not await asyncio.to_thread(self._has_ended, room.poll.run_ids[-1]):
+                    await asyncio.to_thread(self._tend, room.poll)
                     await asyncio.sleep(LOOK_AT_RUN_EVERY_S)
                 if len(room.poll.run_ids) < room.poll.num_runs:
                     await self._start_next(room)
@@ -274,6 +292,14 @@ class Rooms:
             return self._store.view(run_id).status().state not in events.LIVE_STATES
         except (OSError, ValueError):
             return True  # it was deleted
+
+    def _tend(self, poll: Poll) -> None:
+        run_id = poll.run_ids[-1]
+        try:
+            self._runs.tend(poll.lesson, len(poll.run_ids) - 1, run_id)
+        except SAID:
+            if not self._has_ended(run_id):
+                raise
 
     def _end(self, room: Room) -> None:
         del self._rooms[room.poll.poll_id]

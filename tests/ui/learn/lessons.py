@@ -92,6 +92,13 @@ name = "second"
 expect = "failed"
 config = { model = "mlp", dataset = "digits", nproc_per_node = 2, device = "cpu", mistake = "uneven_batches", hang_timeout_s = 2.0, num_epochs = 1 }
 """  # noqa: E501
+COMMANDED = """
+[[runs.commands]]
+name = "slow_rank"
+at_step = 2
+rank = 0
+delay_ms = 4
+"""
 SECOND = LESSON[LESSON.index('[[runs]]\nname = "second"') : LESSON.index("\nPREDICTION")]
 
 
@@ -108,5 +115,10 @@ def write(folder: Path) -> Path:
     (folder / "94-hanging.md").write_text(
         hanging.replace("seed 1", "not hanging").replace("seed = 1", 'mistake = "none"')
     )
+    commanded = chosen.replace("\n" + SECOND, COMMANDED).replace(
+        "waterfall = 1", 'instrument = "step-theatre"'
+    )
+    commanded = commanded.replace("max_steps = 80", "max_steps = 500").replace("run = 1", "run = 0")
+    (folder / "95-commanded.md").write_text(commanded.replace("TITLE", "To slow down"))
     (folder / "93-broken.md").write_text(chosen.replace("minutes = 1", "minutes = 0"))
     return folder

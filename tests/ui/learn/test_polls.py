@@ -13,6 +13,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from ddp_gui.auth.current_user import Person
+from tests.harness import all_events
 from tests.ui.auth.test_class import enter
 from tests.ui.conftest import kill_runs
 from tests.ui.learn import lessons
@@ -20,6 +21,7 @@ from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB, EVE
 from tools import page_driver
 from tools.page_driver import Server
+from trainers.contract.rundir import RunDirectory
 
 WIDE = {"width": 1440, "height": 900}
 PROJECTOR = {"width": 1920, "height": 1080}
@@ -186,6 +188,36 @@ def test_a_class_predicts_together_and_watches_one_run(
     eve.get_by_role("button", name="End the poll").click()
     expect(ann.get_by_text("The poll has ended.")).to_be_visible()
     assert bob.request.get(poll).status == 404
+
+
+def test_what_a_lesson_does_to_its_run_is_done_once_for_the_class(
+    school: Server, visits: Visits, class_runs: Path
+) -> None:
+    eve, ann = visits.of(school, EVE), visits.of(school, ANN)
+    eve.goto(f"{school.address}/learn?lesson=commanded")
+    eve.get_by_role("button", name="Open as a poll").click()
+    expect(eve.get_by_text("Open: predictions come in.")).to_be_visible()
+    poll_id = eve.url.rpartition("poll=")[2]
+    ann.goto(f"{school.address}/learn?lesson=commanded&poll={poll_id}")
+    predict(ann, "neither")
+    eve.get_by_role("button", name="Close the poll").click()
+    eve.get_by_role("button", name="Start the runs for everybody").click()
+    (link,) = eve.locator(".ddp-lesson-run-row a").all()
+    expect(link).to_be_visible()
+    run = RunDirectory(class_runs / str(link.get_attribute("href")).rpartition("id=")[2])
+    complaints: list[str] = []
+    ann.on("response", lambda answer: complaints.extend([answer.url] if answer.status >= 400 else []))
+    for page in (eve, ann):
+        expect(page.locator(".ddp-lesson-run-row").first).to_contain_text("finished")
+        expect(page.get_by_text("Trying again")).to_have_count(0)
+    assert complaints == []
+    commands = [event for event in all_events(run) if event["kind"] == "command"]
+    assert [(each["name"], each["arguments"]) for each in commands] == [
+        ("slow_rank", {"rank": 0, "delay_ms": 4})
+    ]
+    # The pictures of the lesson are the poll's as well.
+    expect(eve.get_by_text("What each rank holds.")).to_be_visible()
+    expect(eve.locator(".ddp-lesson-instruments").last).to_contain_text("identical")
 
 
 def test_phones_answer_without_names(open_hall: Server, visits: Visits) -> None:

@@ -7,7 +7,7 @@ import { WaterfallPicture } from "./waterfall.js";
 
 /**
  * @param {any} about
- * @param {import("../prediction.js").Prediction} prediction
+ * @param {any} prediction what was predicted, for a curve
  * @param {(chart: any) => void} onVisible a chart has come into sight
  */
 export function makePicture(about, prediction, onVisible) {

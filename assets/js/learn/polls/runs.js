@@ -3,7 +3,8 @@
 import { el, section, show } from "../../shared/dom.js";
 import { chartColors } from "../../shared/theme.js";
 import { LessonRun } from "../lesson_run.js";
-import { CurvePicture, NumberPicture } from "../pictures.js";
+import { CurvePicture } from "../pictures.js";
+import { makePicture } from "../pictures/make.js";
 import { inlines } from "../text.js";
 
 export class PollRuns {
@@ -14,11 +15,11 @@ export class PollRuns {
    */
   constructor(lesson, question, onChart) {
     this.onChart = onChart;
-    // Nobody who only watches sends a command to the run.
+    // What the lesson does to its runs is done by the server.
     this.runs = lesson.runs.map(({ name, expect }, index) => new LessonRun(name, index, null, { expect }));
-    this.pictures = lesson.pictures
-      .filter(({ curve, numbers }) => curve || numbers?.length > 0)
-      .map((about) => (about.curve ? new HeapPicture(about, question, onChart) : new NumberPicture(about)));
+    this.pictures = lesson.pictures.map((about) =>
+      about.curve ? new HeapPicture(about, question, onChart) : makePicture(about, null, onChart),
+    );
     this.because = el("p", { class: "ddp-lesson-because", hidden: true });
     this.element = section(
       "The runs",

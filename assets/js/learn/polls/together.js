@@ -11,6 +11,8 @@ export class LessonTogether extends LessonView {
   constructor(lesson, poll) {
     super(lesson);
     this.poll = poll;
+    // What the lesson does to the runs of a poll is done by the server.
+    for (const run of this.runs) run.commands = [];
     this.element.firstElementChild?.append(poll.element);
     // They are the teacher's.
     this.foot.resets[1].remove();
@@ -39,7 +41,9 @@ export class LessonTogether extends LessonView {
 
   /** @override */
   async startOne(run) {
-    if (!this.poll?.isGoing) await super.startOne(run);
+    if (this.poll?.isGoing) return;
+    run.commands = this.lesson.runs[run.index].commands;
+    await super.startOne(run);
   }
 
   /** @override */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -40,6 +41,15 @@ def test_the_time_in_which_others_took_the_processor_is_found() -> None:
     (span,) = spans([quiet] * 20 + [busy] * 30 + [quiet] * 20)
     assert (span.from_s, span.to_s) == pytest.approx((19.0, 49.0), abs=1.0)
     assert span.others_percent == pytest.approx(48.0, abs=1.0)
+
+
+def test_samples_that_are_missing_are_no_part_of_the_average() -> None:
+    quiet, busy, unknown = (4.0, 2.0), (48.0, 0.5), (None, None)
+    (span,) = spans([quiet] * 10 + [busy, busy, busy, unknown] * 10)
+    assert span.others_percent == pytest.approx(48.0)
+    # Between busy ones, and the middle of them: nothing but it would be averaged.
+    alone = spans([quiet, quiet, busy, quiet, unknown, busy, busy, quiet, quiet])
+    assert not [span for span in alone if math.isnan(span.others_percent)]
 
 
 def test_a_second_of_others_is_not_told() -> None:

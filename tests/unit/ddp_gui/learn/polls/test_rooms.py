@@ -23,13 +23,14 @@ pytestmark = pytest.mark.unit
 
 
 class Runs:
-    """The runs that were started, as the store shows them; `refusal` says why none can be."""
+    """The runs that were started, as the store shows them; `refusal` says why none can be, or be tended."""
 
     def __init__(self, runs_dir: Path) -> None:
         self.runs_dir = runs_dir
         self.shown_to_all: set[str] = set()
         self.states: dict[str, str] = {}
         self.refusal = ""
+        self.tended: list[tuple[str, int, str]] = []
 
     def view(self, run_id: str) -> Any:
         return SimpleNamespace(status=lambda: SimpleNamespace(state=self.states[run_id]))
@@ -42,6 +43,11 @@ class Runs:
         self.states[run_id] = "running"
         return run_id
 
+    def tend(self, lesson: str, run: int, run_id: str) -> None:
+        if self.refusal:
+            raise ValueError(self.refusal)
+        self.tended.append((lesson, run, run_id))
+
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
@@ -51,7 +57,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
 
 
 def school(runs: Runs) -> Rooms:
-    return Rooms(runs, runs.start, has_login=True, is_anonymous=False)  # type: ignore[arg-type]
+    return Rooms(runs, runs, has_login=True, is_anonymous=False)  # type: ignore[arg-type]
 
 
 def asynchronously(scenario: Callable[[], Awaitable[None]]) -> None:
@@ -82,9 +88,11 @@ def test_each_run_begins_when_the_one_before_it_has_ended(runs: Runs) -> None:
             await made.change(room.poll.poll_id, "start")
         await asyncio.sleep(0.02)
         assert room.poll.run_ids == ["batch-0"] and runs.shown_to_all == {"batch-0"}
+        assert set(runs.tended) == {("batch", 0, "batch-0")}
         runs.states["batch-0"] = "failed"
         await until(lambda: len(room.poll.run_ids) == 2)
         assert room.poll.state == "running"
+        await until(lambda: runs.tended[-1] == ("batch", 1, "batch-1"))
         runs.states["batch-1"] = "finished"
         await until(lambda: room.poll.state == "revealed")
         assert runs.shown_to_all == {"batch-0", "batch-1"}
@@ -105,8 +113,14 @@ def test_a_run_that_cannot_be_started_is_told_and_tried_again(runs: Runs) -> Non
         assert room.poll.state == "closed"
         runs.refusal = ""
         await made.change(room.poll.poll_id, "start")
-        runs.refusal = "the disk is full"
+        # What the lesson does to a run may be refused as well: the poll goes on when it is asked to.
+        runs.refusal = "the run is not yours"
+        await until(lambda: room.trouble == "the run is not yours")
+        runs.refusal = ""
+        await made.change(room.poll.poll_id, "start")
+        assert room.trouble == "" and room.poll.run_ids == ["batch-0"]
         runs.states["batch-0"] = "finished"
+        runs.refusal = "the disk is full"
         await until(lambda: room.trouble)
         assert made.describe(room, shows_all=False)["trouble"] == "the disk is full"
         runs.refusal = ""
