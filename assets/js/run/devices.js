@@ -65,7 +65,8 @@ export class DevicesPanel {
     const open = ranks.filter((rank) => this.groups.isOpen(rank));
     const highest = this.highest(traces, open);
     for (const rank of open) {
-      this.cards.get(rank).update(traces, this.devices.get(rank), highest, isOver);
+      const card = this.cards.get(rank);
+      this.groups.draw(rank, "card", () => card.update(traces, this.devices.get(rank), highest, isOver));
     }
   }
 

@@ -32,6 +32,9 @@ export function nodeRows(sent) {
 /** With more ranks in all, only the first machine is open at first, and ranks of closed ones are not sent. */
 const OPEN_UP_TO_RANKS = 16;
 
+/** Drawn before they are scrolled to: what is a screen away. */
+const NEAR = "100%";
+
 /** The machines that are open at first; undefined: all are. */
 export function openAtFirst(numRanks, numNodes) {
   return numNodes > 1 && numRanks > OPEN_UP_TO_RANKS ? [0] : undefined;
@@ -54,6 +57,8 @@ export class NodeGroups {
     this.groups = new Map();
     this.numRanks = 0;
     this.numNodes = 1;
+    this.sight = new IntersectionObserver((changes) => this.moved(changes), { rootMargin: NEAR });
+    window.addEventListener("beforeprint", () => this.groups.forEach(drawWaiting));
   }
 
   /** A run may be resumed on fewer ranks, or on other machines. */
@@ -61,6 +66,7 @@ export class NodeGroups {
     for (const card of dropBeyond(this.cards, numRanks)) card.element.remove();
     if (numRanks === this.numRanks && numNodes === this.numNodes) return;
     [this.numRanks, this.numNodes] = [numRanks, numNodes];
+    this.sight.disconnect();
     this.groups.clear();
     this.lay();
   }
@@ -92,6 +98,28 @@ export class NodeGroups {
   /** Whether somebody can see a rank's card. */
   isOpen(rank) {
     return this.numNodes === 1 || this.group(this.nodeOf(rank)).element.open;
+  }
+
+  /**
+   * Draws something of a rank's card, as soon as its machine is in sight: of hundreds a screen shows a few.
+   * @param {number} rank
+   * @param {string} what in place of what still waits under this name
+   * @param {() => void} draw
+   */
+  draw(rank, what, draw) {
+    const group = this.numNodes === 1 ? null : this.group(this.nodeOf(rank));
+    if (group === null || group.isInSight) draw();
+    else group.waiting.set(`${what} of ${rank}`, draw);
+  }
+
+  /** @param {IntersectionObserverEntry[]} changes */
+  moved(changes) {
+    for (const { target, isIntersecting } of changes) {
+      const group = [...this.groups.values()].find(({ inside }) => inside === target);
+      if (!group) continue;
+      group.isInSight = isIntersecting;
+      if (isIntersecting) drawWaiting(group);
+    }
   }
 
   /** The machines whose ranks somebody can see. */
@@ -126,10 +154,17 @@ export class NodeGroups {
       const element = el("details", { class: "ddp-node", "data-node": node }, row, inside);
       element.open = openAtFirst(this.numRanks, this.numNodes)?.includes(node) ?? true;
       element.addEventListener("toggle", this.onToggle);
-      this.groups.set(node, { element, inside, name, words, mark });
+      this.groups.set(node, { element, inside, name, words, mark, isInSight: false, waiting: new Map() });
+      this.sight.observe(inside);
     }
     return this.groups.get(node);
   }
+}
+
+/** @param {{ waiting: Map<string, () => void> }} group */
+function drawWaiting({ waiting }) {
+  for (const draw of waiting.values()) draw();
+  waiting.clear();
 }
 
 /**

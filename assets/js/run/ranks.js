@@ -70,18 +70,21 @@ export class RanksPanel {
     if (insights) {
       setText(this.slow, insights.find((insight) => insight.code === "slow_rank")?.message ?? "\u00a0");
     }
-    for (const entry of history ?? []) {
-      if (entry.rank < head.num_ranks) this.row(entry.rank).history.update(entry);
+    const isPresent = ({ rank }) => rank < head.num_ranks;
+    const present = (ranks ?? []).filter(isPresent);
+    this.addRows([...(history ?? []).filter(isPresent), ...present]);
+    for (const entry of (history ?? []).filter(isPresent)) {
+      const strip = this.rows.get(entry.rank).history;
+      this.groups.draw(entry.rank, "history", () => strip.update(entry));
     }
     if (!ranks) return;
     show(this.empty, ranks.length === 0);
-    const present = ranks.filter(({ rank }) => rank < head.num_ranks);
     const longest = Math.max(...present.map((rank) => rank.step_time_s ?? 0), 1e-9);
-    const shown = new Set();
     for (const rank of present) {
-      for (const part of this.row(rank.rank).update(rank, longest, head)) shown.add(part);
+      const row = this.rows.get(rank.rank);
+      this.groups.draw(rank.rank, "step", () => row.update(rank, longest, head));
     }
-    this.explain(shown);
+    this.explain(new Set(present.flatMap((rank) => Object.keys(partsOf(rank)))));
   }
 
   /** Which rank of each machine takes longest by itself: all others wait for it. */
@@ -115,13 +118,16 @@ export class RanksPanel {
     );
   }
 
-  row(rank) {
-    if (!this.rows.has(rank)) {
-      this.rows.set(rank, new Row(rank));
-      this.groups.lay();
-    }
-    return this.rows.get(rank);
+  addRows(entries) {
+    const missing = new Set(entries.map(({ rank }) => rank).filter((rank) => !this.rows.has(rank)));
+    for (const rank of missing) this.rows.set(rank, new Row(rank));
+    if (missing.size > 0) this.groups.lay();
   }
+}
+
+/** The seconds of each part of a rank's step; of none before it has been measured. */
+function partsOf(rank) {
+  return rank.step_time_s === null ? {} : divide(rank);
 }
 
 class Row {
@@ -142,7 +148,6 @@ class Row {
     );
   }
 
-  /** Returns the names of the parts there are. */
   update(rank, longest, head) {
     // Each rank is sampled once a second: the last sample may be of a step before the last.
     const isOlder = !LIVE_STATES.has(head.state) && rank.step !== head.step;
@@ -150,9 +155,9 @@ class Row {
     setText(this.memory, rank.peak_memory_bytes ? `peak memory ${bytes(rank.peak_memory_bytes)}` : "");
     if (rank.step_time_s === null) {
       setText(this.times, "no step measured yet");
-      return [];
+      return;
     }
-    const parts = divide(rank);
+    const parts = partsOf(rank);
     for (const name of Object.keys(WORDS)) {
       if (parts[name] === undefined && !this.parts.has(name)) continue;
       this.part(name).style.width = `${(100 * (parts[name] ?? 0)) / longest}%`;
@@ -166,7 +171,6 @@ class Row {
     const unknown = rank.wait_time_s === null ? " (waiting: not measured here)" : "";
     setText(this.times, `${shortTime(rank.step_time_s)} = ${words.join(" + ")}${unknown}`);
     setAttribute(this.bar, "aria-label", this.times.textContent);
-    return Object.keys(parts);
   }
 
   part(name) {
