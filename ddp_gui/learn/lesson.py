@@ -14,6 +14,7 @@ AXES = ("step", "samples", "time")
 NUMBERS = (
     "loss",
     "loss_exact",
+    "mean_loss_exact",
     "validation",
     "num_steps",
     "global_batch",

@@ -82,7 +82,7 @@ export class CurvePicture {
 
 /** Lines and words at the places to look at. */
 function marked(marks) {
-  const { faint, text } = chartColors();
+  const { faint, text, hover } = chartColors();
   return {
     shapes: marks.map(({ x }) => ({
       type: "line",
@@ -103,6 +103,7 @@ function marked(marks) {
       xshift: 6,
       showarrow: false,
       align: "left",
+      bgcolor: hover,
       text: words.replaceAll("<", "‹"),
       font: { color: text },
     })),
@@ -113,6 +114,7 @@ function marked(marks) {
 const ROWS = {
   loss: [() => term("loss", "Training loss, last"), ({ head }) => loss(head.loss)],
   loss_exact: [() => term("loss", "Training loss, last, all digits"), ({ head }) => (head.loss === null ? UNKNOWN : String(head.loss))],
+  mean_loss_exact: [() => term("loss", "Training loss, mean over the run, all digits"), ({ traces }) => meanLoss(traces)],
   validation: [() => term("evaluation", "Validation"), ({ head }) => validation(head)],
   num_steps: ["Optimizer steps", ({ head }) => count(head.step)],
   global_batch: [() => term("global batch", "Global batch"), ({ head }) => count(head.global_batch)],
@@ -162,9 +164,17 @@ export class NumberPicture {
       el("tbody", {}, rows),
     );
     this.box.replaceChildren(table);
+    // Beside a chart there is room for two runs.
+    this.element.classList.toggle("ddp-lesson-wide", runs.length > 2);
   }
 
   close() {}
+}
+
+function meanLoss(traces) {
+  const losses = traces.get("loss").y.filter((value) => value !== null);
+  if (losses.length === 0) return UNKNOWN;
+  return String(losses.reduce((sum, value) => sum + value, 0) / losses.length);
 }
 
 function validation({ metrics }) {

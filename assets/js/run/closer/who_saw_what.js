@@ -126,16 +126,16 @@ class WhoSawWhat {
 
   open() {
     this.isOpen = true;
-    if (this.data === null) this.load();
+    if (this.isOffered && this.data === null) this.load();
   }
 
   update({ head }) {
     this.isOffered = head.num_train !== null && head.num_train !== undefined;
     // A resume on other ranks deals the rest out anew.
-    const plan = `${head.num_ranks} ${head.global_batch} ${head.num_epochs}`;
+    const plan = `${head.num_train} ${head.num_ranks} ${head.global_batch} ${head.num_epochs}`;
     const isOther = plan !== this.plan;
     this.plan = plan;
-    if (isOther && this.isOpen) this.load();
+    if (isOther && this.isOpen && this.isOffered) this.load();
     else if (head.step !== this.doneStep && this.data) {
       this.doneStep = head.step;
       if (this.hasChangedRows()) this.drawGrid();
