@@ -108,6 +108,7 @@ export class LessonRun {
     if (this.runId !== null) this.link.href = runPage(this.runId);
     this.bar.value = head?.num_steps ? head.step / head.num_steps : 0;
     if (head) this.pill.update(head.state);
+    this.element.dataset.state = head?.state ?? "";
     setText(this.words, this.said());
   }
 
