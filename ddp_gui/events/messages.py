@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import orjson
 
 from ddp_gui.events import event_reader, node_rows
@@ -133,6 +134,7 @@ def head(view: RunView, series: Series) -> Payload:
         "global_batch": series.plan.get("global_batch"),
         "num_train": series.plan.get("num_train"),
         "loss": series.last_step.get("loss"),
+        "mean_loss": None if is_live else _mean_loss(series),
         "learning_rate": series.last_step.get("lr"),
         "pace": None if pace is None else asdict(pace),
         "elapsed_s": round(series.active_s(time.time() if is_under_way else None), 1),
@@ -149,6 +151,11 @@ def head(view: RunView, series: Series) -> Payload:
         "time_unix_s": series.newest_unix_s,
         "communication": COMMUNICATION.get(series.plan.get("all_reduce") or "", ""),
     }
+
+
+def _mean_loss(series: Series) -> float | None:
+    losses = series.steps.column("loss")
+    return float(losses.mean(dtype=np.float64)) if len(losses) else None
 
 
 def _doing(series: Series) -> str | None:

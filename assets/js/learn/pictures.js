@@ -113,8 +113,8 @@ function marked(marks) {
 /** What can be a row of a table: its title, and what it is of a run. */
 const ROWS = {
   loss: [() => term("loss", "Training loss, last"), ({ head }) => loss(head.loss)],
-  loss_exact: [() => term("loss", "Training loss, last, all digits"), ({ head }) => (head.loss === null ? UNKNOWN : String(head.loss))],
-  mean_loss_exact: [() => term("loss", "Training loss, mean over the run, all digits"), ({ traces }) => meanLoss(traces)],
+  loss_exact: [() => term("loss", "Training loss, last, all digits"), ({ head }) => exact(head.loss)],
+  mean_loss_exact: [() => term("loss", "Training loss, mean over the run, all digits"), ({ head }) => exact(head.mean_loss)],
   validation: [() => term("evaluation", "Validation"), ({ head }) => validation(head)],
   num_steps: ["Optimizer steps", ({ head }) => count(head.step)],
   global_batch: [() => term("global batch", "Global batch"), ({ head }) => count(head.global_batch)],
@@ -171,10 +171,9 @@ export class NumberPicture {
   close() {}
 }
 
-function meanLoss(traces) {
-  const losses = traces.get("loss").y.filter((value) => value !== null);
-  if (losses.length === 0) return UNKNOWN;
-  return String(losses.reduce((sum, value) => sum + value, 0) / losses.length);
+/** With all of its digits. */
+function exact(value) {
+  return value === null ? UNKNOWN : String(value);
 }
 
 function validation({ metrics }) {

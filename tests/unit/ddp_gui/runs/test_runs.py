@@ -6,6 +6,7 @@ import json
 import math
 import threading
 from pathlib import Path
+from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from ddp_gui.events import messages
 from ddp_gui.launch import launcher
 from ddp_gui.plan.catalogue import Catalogue
 from ddp_gui.runs.runs import RunStore, status_values
+from tests.harness import all_events
 from tests.unit.checkpoints import leave_checkpoint
 from tests.unit.ddp_gui.events.test_series import evaluation, state, step
 from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixture
@@ -160,6 +162,22 @@ def test_a_run_says_what_it_is_doing(
     view = store_of(tmp_path, catalogue).view(run.run_id)
     view.catch_up()
     assert messages.message_for(view, -1)["head"]["doing"] == doing
+
+
+def test_the_mean_loss_is_said_when_a_run_is_over_with_all_of_its_digits(
+    tmp_path: Path,
+    catalogue,  # noqa: F811
+) -> None:
+    run = make_run(tmp_path, ended="finished")
+    view = store_of(tmp_path, catalogue).view(run.run_id)
+    view.catch_up()
+    losses = [event["loss"] for event in all_events(run) if event["kind"] == "step"]
+    found = messages.message_for(view, -1)["head"]["mean_loss"]
+    assert found == pytest.approx(fmean(losses), rel=1e-6) and len(str(found)) > 8
+    run.acquire_lock()
+    run.write_status(Status(state="running"))
+    view.refresh_status()
+    assert messages.message_for(view, -1)["head"]["mean_loss"] is None
 
 
 def test_a_loss_and_a_metric_of_nan_are_shown_as_missing(tmp_path: Path, catalogue) -> None:  # noqa: F811
