@@ -32,6 +32,7 @@ HERO = """<header class="ddp-hero"><h1>Train a network on several GPUs at once</
 </header>"""
 NO_COMMAND = "# no command yet: see the message above"
 FIELDS_A_ROW = 3
+ANEW = "() => String(performance.now())"
 OPEN_RUN = "(run_id) => { if (run_id) window.location.assign('./run?id=' + encodeURIComponent(run_id)); }"
 # assets/js/train/start.js marks it as soon as it is pressed.
 START_IS_FREE = "() => { document.getElementById('start-button').removeAttribute('aria-busy'); }"
@@ -78,6 +79,7 @@ class TrainPage:
             with gr.Column(scale=4, min_width=320, elem_id="what-start-does"):
                 self._add_what_start_does()
         self._started_run = gr.Textbox(visible=False)
+        self._again = gr.Textbox(visible=False)  # changes when all is to be said anew
         self._filled_from = gr.Textbox(visible=False)  # the run that the form was filled in from
         self._preview_for_user = as_current_user(self._preview)
         self._controls = [self.form.controls[name] for name in self.form.names]
@@ -233,9 +235,10 @@ class TrainPage:
         ]
 
     def _connect_preview(self) -> None:
-        # `_filled_from` is followed by an inspection, and that by this (`_connect_own_data`).
+        # `_filled_from` is followed by an inspection, and that by `_again` (`_connect_own_data`). Nothing else asks:
+        # of two answers the older might come last.
         gr.on(
-            [self.demo.load, *(control.change for control in self._controls)],
+            [self.demo.load, self._again.change, *(control.change for control in self._controls)],
             self._preview_for_user,
             self._previewed,
             self._said,
@@ -248,7 +251,7 @@ class TrainPage:
             self._own, self.form, self.api, self.uploads, self._controls, self._filled_from
         ):
             fitted = self._choices.fit_model_after(inspected.then)
-            fitted.then(self._preview_for_user, self._previewed, self._said, **QUIET)
+            fitted.then(None, None, self._again, js=ANEW, **QUIET)
 
     # Filling in, and Start
 
@@ -296,7 +299,7 @@ class TrainPage:
             api_visibility="private",
         )
         # A refused start may have inspected the person's own data.
-        started.failure(self._preview_for_user, self._previewed, self._said, **QUIET)
+        started.failure(None, None, self._again, js=ANEW, **QUIET)
         started.failure(None, js=START_IS_FREE, **QUIET)
         started.success(None, self._started_run, None, js=OPEN_RUN)
 

@@ -83,7 +83,7 @@ class Watched:
 
     def _begin(self, request: Request) -> None:
         self.requests.append(request.url)
-        if request.method == "POST":
+        if request.method == "POST" or "/queue/data" in request.url:
             self._under_way.add(request)
 
     def wait_until_answered(self) -> None:

@@ -1,6 +1,6 @@
 // What both theatres are: a recording to choose, a stage to play it on, and what is said while there is none.
 
-import { el, freeId, guarded, setText, show } from "../../../shared/dom.js";
+import { el, guarded, setText, show } from "../../../shared/dom.js";
 import { Player } from "./player.js";
 import { Recordings } from "./recordings.js";
 
@@ -64,17 +64,14 @@ export class Theatre {
    * @param {(index: number) => void} onChoose
    */
   bar(label, onChoose) {
-    const id = freeId("ddp-theatre-choice");
     this.choice = el("select", {
-      id,
       class: "ddp-theatre-step",
       onchange: () => onChoose(Number(this.choice.value)),
     });
     return el(
       "div",
       { class: "ddp-theatre-bar" },
-      el("label", { class: "ddp-from", for: id }, label),
-      this.choice,
+      el("label", { class: "ddp-from" }, label, this.choice),
       this.player.element,
     );
   }
