@@ -235,8 +235,8 @@ class TrainPage:
         ]
 
     def _connect_preview(self) -> None:
-        # `_filled_from` is followed by an inspection, and that by `_again` (`_connect_own_data`). Nothing else asks:
-        # of two answers the older might come last.
+        # `_filled_from` is followed by an inspection, and that by `_again` (`_connect_own_data`).
+        # Nothing else asks: of two answers the older might come last.
         gr.on(
             [self.demo.load, self._again.change, *(control.change for control in self._controls)],
             self._preview_for_user,
