@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from trainers.contract.config import Config
 from trainers.contract.status import LOCAL
 from trainers.engines import registry
-from trainers.engines.base import THIS_MACHINE, Engine
+from trainers.engines.base import Engine
+from trainers.engines.reports import THIS_MACHINE
 from trainers.machine import cuda_environment
 from trainers.machine.cuda_environment import Obstacle
 

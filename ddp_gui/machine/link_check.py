@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from trainers.engines.base import Engine, LinkReport
+from trainers.engines.base import Engine
+from trainers.engines.reports import LinkReport
 
 
 class LinkChecks:

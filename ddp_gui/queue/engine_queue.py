@@ -10,7 +10,7 @@ from trainers.contract import status as status_file
 from trainers.contract.run_ids import RUN_ID_PATTERN
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import StatusError
-from trainers.engines.base import EngineJob, EngineQueue
+from trainers.engines.reports import EngineJob, EngineQueue
 
 MaySee = Callable[[str], bool]
 

@@ -28,8 +28,9 @@ from trainers.contract import tickets
 from trainers.contract.config import Config, ConfigError
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.tickets import DeviceKind, Ticket
-from trainers.engines.base import Engine, EngineQueue
+from trainers.engines.base import Engine
 from trainers.engines.local.engine import LocalEngine
+from trainers.engines.reports import EngineQueue
 from trainers.files import json_files
 from trainers.machine.passes import Passes
 

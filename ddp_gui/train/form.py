@@ -14,7 +14,7 @@ from ddp_gui.train import presets
 from trainers.contract import config as config_module
 from trainers.contract.config import Setting
 from trainers.contract.config.teaching import NO_MISTAKE
-from trainers.engines.base import AskedField
+from trainers.engines.reports import AskedField
 
 Control = gr.Dropdown | gr.Checkbox | gr.CheckboxGroup | gr.Number | gr.Textbox
 

@@ -13,7 +13,8 @@ from ddp_gui.train.choices import BESIDE_PREVIEW, QUIET
 from ddp_gui.train.form import FOLDED_WHERE, Form
 from trainers.contract import config as config_module
 from trainers.contract.config import Config, ConfigError
-from trainers.engines.base import Choice, Engine
+from trainers.engines.base import Engine
+from trainers.engines.reports import Choice
 
 ROWS = (("partition",), ("num_nodes", "gpu_type"), ("time_limit", "memory_gb"))
 # These decide on what a place has for a run.

@@ -22,8 +22,9 @@ from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status
 from trainers.contract.tickets import Ticket
-from trainers.engines.base import Capacity, Engine, Launch
+from trainers.engines.base import Engine, Launch
 from trainers.engines.local import torchrun
+from trainers.engines.reports import Capacity
 
 POLL_S = 0.1
 ENDED_BY_FORCE_AFTER_S = 60.0

@@ -15,11 +15,12 @@ from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import LOCAL, Handle, Status, StatusError
 from trainers.contract.tickets import Ticket
-from trainers.engines.base import HANDSHAKE_S, Capacity, Engine, Launch, StartError
+from trainers.engines.base import HANDSHAKE_S, Engine, Launch, StartError
 from trainers.engines.local import torchrun
 from trainers.engines.local.orders import Order
 from trainers.engines.local.stopping import kill_rank, supervisor_watch
 from trainers.engines.local.warm_pool import WarmPool
+from trainers.engines.reports import Capacity
 from trainers.engines.true_status import true_status
 from trainers.files import private_files
 from trainers.files.paths import REPOSITORY

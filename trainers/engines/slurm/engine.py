@@ -15,7 +15,8 @@ from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status
 from trainers.contract.tickets import Ticket
-from trainers.engines.base import AskedField, Capacity, Choice, Engine, EngineJob, EngineQueue, Launch
+from trainers.engines.base import Engine, Launch
+from trainers.engines.reports import AskedField, Capacity, Choice, EngineJob, EngineQueue
 from trainers.engines.several_nodes import restarts, stop_watch
 from trainers.engines.slurm import jobs, reasons, script, site
 from trainers.engines.slurm.client import WAITING, Slurm

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainers.contract.config import Config, Problem
-from trainers.engines.base import AskedField, Capacity, Choice
+from trainers.engines.reports import AskedField, Capacity, Choice
 from trainers.engines.slurm import durations, partitions
 from trainers.engines.slurm.partitions import Partition
 from trainers.engines.slurm.remembered import SlurmError

@@ -21,7 +21,8 @@ from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle, Status
 from trainers.contract.tickets import Ticket
-from trainers.engines.base import Capacity, Engine, HostReport, Launch, LinkReport, StartError
+from trainers.engines.base import Engine, Launch, StartError
+from trainers.engines.reports import Capacity, HostReport, LinkReport
 from trainers.engines.several_nodes import restarts, stop_watch
 from trainers.engines.ssh import free_hosts, links, scripts
 from trainers.engines.ssh.client import SshError

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from trainers.engines.base import HostReport
+from trainers.engines.reports import HostReport
 from trainers.engines.ssh import facts, scripts
 from trainers.engines.ssh.client import Ssh, SshError
 from trainers.engines.ssh.scripts import HostCapacity

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainers.engines.base import LinkReport
+from trainers.engines.reports import LinkReport
 from trainers.engines.ssh import scripts
 from trainers.engines.ssh.client import SshError
 from trainers.engines.ssh.hosts import Hosts

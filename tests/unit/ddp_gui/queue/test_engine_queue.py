@@ -10,7 +10,7 @@ from tests.unit.ddp_gui.plan.test_plan import catalogue  # noqa: F401 - a fixtur
 from tests.unit.ddp_gui.run.test_summary import run_with
 from tests.unit.ddp_gui.runs.test_runs import store_of
 from trainers.contract.status import Status
-from trainers.engines.base import EngineJob, EngineQueue
+from trainers.engines.reports import EngineJob, EngineQueue
 
 # ruff: noqa: F811
 

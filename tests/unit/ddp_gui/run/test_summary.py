@@ -24,7 +24,7 @@ from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.status import Handle
 from trainers.engines import registry
-from trainers.engines.base import Capacity
+from trainers.engines.reports import Capacity
 
 
 def run_with(runs_dir: Path, born_s: int, **values: object) -> RunDirectory:
