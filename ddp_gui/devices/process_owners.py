@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from trainers.contract.run_ids import RUN_ID_PATTERN
+from trainers.contract.run_ids import is_run_id
 from trainers.machine import process_title, processes
 from trainers.machine.processes import ProcessFacts
 
@@ -76,7 +76,7 @@ class Owners:
         base = Path(facts.working_directory or "/")
         for word in facts.command_line[1:]:
             path = Path(base, word)
-            if RUN_ID_PATTERN.fullmatch(path.name) and path.parent.resolve() == self._runs_dir:
+            if is_run_id(path.name) and path.parent.resolve() == self._runs_dir:
                 return path.name
         output = processes.output_of(facts.pid)
         if output is not None and output.parent.name == LOGS and output.parents[2] == self._runs_dir:

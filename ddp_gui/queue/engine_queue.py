@@ -7,7 +7,7 @@ from typing import Any
 
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import status as status_file
-from trainers.contract.run_ids import RUN_ID_PATTERN
+from trainers.contract.run_ids import is_run_id
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import StatusError
 from trainers.engines.reports import EngineJob, EngineQueue
@@ -49,7 +49,7 @@ def _job(job: EngineJob, store: RunStore, may_see: MaySee) -> dict[str, Any]:
 def run_of(job: EngineJob, store: RunStore) -> str | None:
     """Return the run of this page that a job is; None where it is another job of the person."""
     run_id = job.name.removeprefix(JOB_NAME)
-    if run_id == job.name or not RUN_ID_PATTERN.fullmatch(run_id):
+    if run_id == job.name or not is_run_id(run_id):
         return None
     try:
         status = status_file.read(RunDirectory(store.runs_dir / run_id).status)

@@ -79,9 +79,7 @@ def bytes_by_run(runs_dir: Path, person: str) -> dict[str, int]:
         for path in folder.iterdir():
             run = RunDirectory(path)
             with contextlib.suppress(OSError):  # not readable: its owner is unknown
-                is_run = (
-                    run_ids.RUN_ID_PATTERN.fullmatch(path.name.partition("~")[0]) and run.config.is_file()
-                )
+                is_run = run_ids.is_run_id(path.name.partition("~")[0]) and run.config.is_file()
                 if is_run and (owners.owner_of(run) or "") == person:
                     found[str(path.relative_to(runs_dir))] = disk.taken_bytes(path)
     return found

@@ -240,7 +240,7 @@ def _folders(runs_dir: Path) -> Iterator[tuple[str, int]]:
                 # takes no part in the queue.
                 with contextlib.suppress(OSError):
                     about = entry.stat(follow_symlinks=False)
-                    is_run = run_ids.RUN_ID_PATTERN.fullmatch(entry.name) and stat.S_ISDIR(about.st_mode)
+                    is_run = run_ids.is_run_id(entry.name) and stat.S_ISDIR(about.st_mode)
                     if is_run and private_files.is_ours(about):
                         yield entry.name, about.st_mtime_ns
     except FileNotFoundError:

@@ -19,7 +19,7 @@ from typing import Any
 from ddp_gui.queue import person_limits
 from ddp_gui.queue.person_limits import Rules
 from ddp_gui.queue.policy import LATELY_S, Span
-from trainers.contract.run_ids import RUN_ID_PATTERN
+from trainers.contract.run_ids import is_run_id
 from trainers.files import json_files, private_files
 
 FOLDER = ".class"
@@ -139,7 +139,7 @@ def _parse(raw: Any) -> QueueState:
     return QueueState(
         is_paused=bool(raw["is_paused"]),
         **{
-            name: [str(run_id) for run_id in raw[name] if RUN_ID_PATTERN.fullmatch(str(run_id))]
+            name: [str(run_id) for run_id in raw[name] if is_run_id(run_id)]
             for name in ("first", "waiting", "running")
         },
         ended=[_checked_span(span) for span in raw["ended"]],

@@ -14,6 +14,7 @@ from ddp_gui.background.made_file import MadeFile
 from ddp_gui.background.workers import SLOW, Router
 from ddp_gui.run.stream import view_or_404
 from ddp_gui.runs.runs import RunStore
+from trainers.contract.run_ids import file_stem
 from trainers.files.plain_files import open_plain
 
 NO_MODEL = (
@@ -39,7 +40,7 @@ def make_router(store: RunStore) -> Router:
         found = next((item for item in run.list_checkpoints() if item.step == step), None)
         if found is None:
             raise HTTPException(status_code=404, detail=f"run {run_id} has no checkpoint of step {step}")
-        name = f"{run.run_id}-step-{step}"
+        name = f"{file_stem(run.run_id)}-step-{step}"
         return MadeFile(SLOW, zip_of(found.path, name), f"{name}.zip", "application/zip")
 
     return router

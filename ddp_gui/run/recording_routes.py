@@ -13,6 +13,7 @@ from ddp_gui.run import chrome_trace
 from ddp_gui.run.stream import view_or_404
 from ddp_gui.runs.runs import RunStore
 from trainers.contract import recordings
+from trainers.contract.run_ids import file_stem
 
 
 def make_router(store: RunStore) -> Router:
@@ -50,7 +51,7 @@ def make_router(store: RunStore) -> Router:
     def trace(run_id: str, step: int) -> Response:
         content = messages.encode(chrome_trace.of(read(run_id, step), run_id))
         headers = {
-            "Content-Disposition": f'attachment; filename="{run_id}-step-{step}.trace.json"',
+            "Content-Disposition": f'attachment; filename="{file_stem(run_id)}-step-{step}.trace.json"',
             "Cache-Control": "no-store",
         }
         return Response(content, media_type="application/json", headers=headers)

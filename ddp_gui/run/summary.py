@@ -132,7 +132,7 @@ def _run_before(run: RunDirectory, store: RunStore) -> tuple[RunDirectory, Confi
     born = run.config.stat().st_mtime_ns
     older = []
     for path in store.runs_dir.iterdir():
-        if path.name == run.run_id or not run_ids.RUN_ID_PATTERN.fullmatch(path.name):
+        if path.name == run.run_id or not run_ids.is_run_id(path.name):
             continue
         try:
             written = (path / "config.json").stat().st_mtime_ns

@@ -167,7 +167,7 @@ def _in_bin(runs_dir: Path, bin_id: str) -> Path:
 
 def _is_bin_id(name: str) -> bool:
     run_id, mark, number = name.partition(NUMBERED)
-    return bool(run_ids.RUN_ID_PATTERN.fullmatch(run_id)) and (not mark or number.isdecimal())
+    return run_ids.is_run_id(run_id) and (not mark or number.isdecimal())
 
 
 def _run_id_of(bin_id: str) -> str:

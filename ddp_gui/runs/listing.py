@@ -221,7 +221,7 @@ class Listing:
         self._refreshed_all_at = time.monotonic()
         self._dir_mark = settled_stat_of(self._dir)
         try:
-            names = {name for name in os.listdir(self.runs_dir) if run_ids.RUN_ID_PATTERN.fullmatch(name)}
+            names = {name for name in os.listdir(self.runs_dir) if not name.startswith(".")}
         except FileNotFoundError:
             names = set()
         for run_id in [run_id for run_id in self._entries if run_id not in names]:
@@ -256,7 +256,7 @@ class Listing:
     def _drop(self, run_id: str) -> None:
         entry = self._entries.pop(run_id, None)
         if entry is not None:
-            self._gone[run_id] = self._version, entry.row["owner"]
+            self._gone[entry.row["run_id"]] = self._version, entry.row["owner"]
             self._has_news_for_cache = True
 
     def _read(self, run_id: str, marks: FileStats, catalogue: Catalogue) -> None:
@@ -264,6 +264,7 @@ class Listing:
         run = RunDirectory(self.runs_dir / run_id)
         entry = self._entries.get(run_id) or Entry(row={"state": None, "owner": None})
         try:
+            run_ids.require_run_id(run_id)
             plain_files.refuse_links(run.path)
             if entry.facts is None or entry.marks[:2] != marks[:2]:
                 entry.created_unix_s = run.config.stat().st_mtime

@@ -6,6 +6,7 @@ from typing import Any
 
 from ddp_gui.auth import owners
 from ddp_gui.events.digest import Digest
+from ddp_gui.http.visible import visible
 from ddp_gui.runs import notes
 from ddp_gui.runs.facts import Facts
 from trainers.contract.rundir import RunDirectory
@@ -44,8 +45,8 @@ def unreadable_row(run: RunDirectory, created_unix_s: float, error: Exception) -
         "nproc_per_node", "mistake", "device", "num_steps", "loss", "best_metric", "curve",
     )  # fmt: skip
     return {
-        "run_id": run.run_id,
-        **notes.named(run, ""),
+        "run_id": visible(run.run_id),
+        **notes.named(run, visible(run.run_id)),
         "owner": owners.owner_of(run),
         "created_unix_s": created_unix_s,
         "step": 0,

@@ -25,7 +25,7 @@ from trainers.check_machine.scratch import alone, scratch
 from trainers.check_machine.scrubbing import Known, scrub
 from trainers.contract.check_files import CheckFiles
 from trainers.contract.check_limits import JOB_LIMIT_S
-from trainers.contract.run_ids import RUN_ID_PATTERN
+from trainers.contract.run_ids import is_run_id
 from trainers.contract.rundir import RunDirectory
 from trainers.machine import cuda_environment
 
@@ -279,7 +279,7 @@ class Check:
 
 def does_a_run_go_on(runs_dir: Path) -> bool:
     """Tell whether a run is live: its processes share the machine with the check."""
-    folders = (path for path in runs_dir.iterdir() if RUN_ID_PATTERN.fullmatch(path.name))
+    folders = (path for path in runs_dir.iterdir() if is_run_id(path.name))
     return any(RunDirectory(path).is_locked() for path in folders if path.is_dir())
 
 

@@ -1,4 +1,4 @@
-"""What runs are called: the names their folders may have, and the next one."""
+"""Run ids: which folder names are valid, and the id of the next run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from pathlib import Path
 
 from trainers.contract.config import Config
 
-RUN_ID_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+MAX_BYTES = 240  # a file name has at most 255; the bin and copies append to it
+# "/" and "\\" separate folders, "," separates ids in an address, "~" the number of a run in the bin.
+_RESERVED = frozenset("/\\,~")
+_OUTSIDE_FILE_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +27,37 @@ class Numbering:
 
     suffix: str
     may_see: Callable[[Path], bool]
+
+
+def is_run_id(name: object) -> bool:
+    """True if a folder of this name can be a run.
+
+    New runs get ids of `[a-z0-9_-]`; a folder that was renamed or copied may have almost any name. Excluded
+    are hidden names, names that look like an option, and characters that separate ids or cannot be seen.
+    """
+    return (
+        isinstance(name, str)
+        and name.isprintable()  # also excludes lone surrogates: names that are not UTF-8
+        and 0 < len(name.encode()) <= MAX_BYTES
+        and name[0] not in ".-"
+        and name == name.strip()
+        and _RESERVED.isdisjoint(name)
+    )
+
+
+def require_run_id(name: str) -> None:
+    """Raise ValueError if a folder of this name cannot be a run."""
+    if not is_run_id(name):
+        raise ValueError(
+            "The name of its folder is longer than 240 bytes, begins with '-', or contains a character that "
+            r"a run id cannot have (',', '~', '\', invisible characters, bytes that are not UTF-8). "
+            "Rename the folder."
+        )
+
+
+def file_stem(run_id: str) -> str:
+    """Return a run id as the beginning of a file name that every system and HTTP header accepts."""
+    return _OUTSIDE_FILE_NAMES.sub("-", run_id)[:100].strip("-.") or "run"
 
 
 def next_run_id(runs_dir: Path, config: Config, numbering: Numbering | None = None) -> str:

@@ -19,7 +19,7 @@ from trainers.contract import config as config_module
 from trainers.contract import status as status_file
 from trainers.contract.config import Config
 from trainers.contract.event_lines import encode
-from trainers.contract.run_ids import RUN_ID_PATTERN, Numbering, next_run_ids
+from trainers.contract.run_ids import Numbering, is_run_id, next_run_ids
 from trainers.contract.status import Status
 from trainers.files import plain_files, private_files
 from trainers.files.json_files import read_json, remove_half_written, write_json_atomically
@@ -258,7 +258,7 @@ def find_run(runs_dir: Path, run_id: str) -> RunDirectory:
     Raises:
         ValueError: when there is none, or the text could not be a run's id.
     """
-    if not isinstance(run_id, str) or not RUN_ID_PATTERN.fullmatch(run_id):
+    if not is_run_id(run_id):
         raise ValueError(f"run_id is {str(run_id)[:80]!r}, but allowed is: the id of a run in the list")
     run = RunDirectory(runs_dir / run_id)
     # Not `Path.is_file`, which lets an error through where the folder may not be entered.

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from trainers.contract.config import Config
+from trainers.contract.run_ids import file_stem
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.local import torchrun
 
@@ -71,7 +72,7 @@ def of_run(
     if device != "auto" and (device == "cuda") != with_gpus:
         device = "auto" if with_gpus else "cpu"
     return Job(
-        run_id=run.run_id,
+        run_id=file_stem(run.run_id),
         config=replace(config, num_nodes=num_nodes, device=device),
         runs_dir=runs_dir,
         project=project,

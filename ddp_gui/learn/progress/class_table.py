@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from ddp_gui.learn.lesson import Choice, DrawnCurve, Lesson
 from ddp_gui.learn.markdown import Tree
-from ddp_gui.runs.exports.exports import safe_cell
+from ddp_gui.runs.exports.exports import csv_rows
 
 COLUMNS = (
     "person",
@@ -32,15 +30,13 @@ COLUMNS = (
 def as_csv(people: Iterable[tuple[str, Mapping[str, Any]]], lessons: Sequence[Lesson]) -> bytes:
     """Return a row for each person and lesson that they have predicted in; no cell acts as a formula."""
     by_name = {lesson.name: lesson for lesson in lessons}
-    text = io.StringIO()
-    table = csv.writer(text)
-    table.writerow(COLUMNS)
+    table: list[Sequence[Any]] = [COLUMNS]
     for person, kept in people:
         for name, about in sorted(kept.items()):
             if about["progress"]["isLocked"]:
                 row = _row(about["progress"], about["times"], by_name.get(name))
-                table.writerow([safe_cell(cell) for cell in (person, name, *row)])
-    return text.getvalue().encode("utf-8", errors="replace")
+                table.append((person, name, *row))
+    return csv_rows(table)
 
 
 def _row(progress: Mapping[str, Any], times: Mapping[str, float], lesson: Lesson | None) -> list[Any]:

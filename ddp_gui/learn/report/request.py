@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainers.contract.run_ids import RUN_ID_PATTERN
+from trainers.contract.run_ids import is_run_id
 
 MAX_NAME = 120
 MAX_LESSONS = 60
@@ -138,7 +138,7 @@ def _whole(field: str, raw: Any) -> int:
 
 
 def _run_id(field: str, raw: Any) -> str:
-    if not isinstance(raw, str) or not RUN_ID_PATTERN.fullmatch(raw):
+    if not is_run_id(raw):
         raise ValueError(f"{field} holds what is no run_id")
     return raw
 

@@ -11,6 +11,7 @@ from ddp_gui.background.made_file import MadeFile
 from ddp_gui.background.workers import SLOW, Router
 from ddp_gui.runs.exports import exports
 from ddp_gui.runs.runs import RunStore
+from trainers.contract.run_ids import file_stem
 from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import open_plain
 
@@ -41,10 +42,13 @@ def make_router(store: RunStore) -> Router:
         if not 0 < len(run_ids) <= MAX_IN_ZIP:
             raise HTTPException(status_code=422, detail=f"ids must be 1 to {MAX_IN_ZIP} runs")
         files = []
-        for run_id in run_ids:
+        for number, run_id in enumerate(run_ids, start=1):
             file = _file(store, _run_or_404(store, run_id), kind)
-            # TensorBoard takes each folder for a run.
-            files.append(file | {"name": f"{run_id}/{file['name']}"} if kind == "tfevents" else file)
+            stem = file_stem(run_id)
+            # TensorBoard takes each folder for a run. Two ids may have the same stem, hence the number.
+            folder = run_id if stem == run_id else f"{number}-{stem}"
+            is_in_folder = kind == "tfevents" or stem != run_id
+            files.append(file | {"name": f"{folder}/{file['name']}"} if is_in_folder else file)
         rows = [store.row(run_id) for run_id in run_ids] if kind == "csv" else []
         return MadeFile(SLOW, exports.beside(files, rows), f"runs-{kind}.zip", "application/zip")
 
@@ -66,8 +70,8 @@ def _file_name(run: RunDirectory, kind: Format) -> str:
     """Return what a run's file is called; one of a run that is broken on purpose says so."""
     mark = "broken-on-purpose." if run.read_config().is_broken_on_purpose else ""
     if kind == "tfevents":
-        return f"events.out.tfevents.{exports.began_unix_s(run)}.{mark}{run.run_id}"
-    return f"{run.run_id}.{mark}{kind}"
+        return f"events.out.tfevents.{exports.began_unix_s(run)}.{mark}{file_stem(run.run_id)}"
+    return f"{file_stem(run.run_id)}.{mark}{kind}"
 
 
 def _run_or_404(store: RunStore, run_id: str) -> RunDirectory:

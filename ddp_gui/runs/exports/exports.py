@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import sys
 import tempfile
 import zipfile
@@ -32,9 +33,11 @@ EVAL_COLUMNS = ("step", "epoch", "time_unix_s", "elapsed_s", "loss")
 VALIDATION = "validation_"
 ZIP_PIECE_BYTES = 256 * 1024
 LAST_UNIX_S = 1e11  # far beyond any clock
-# A spreadsheet takes a text that begins so for a formula, or for the end of the cell before.
-# The wide ones count as well, where the spreadsheet speaks Japanese.
-_ACTS_AS_FORMULA = ("=", "+", "-", "@", "\t", "\n", "＝", "＋", "－", "＠")
+# A spreadsheet reads a cell that begins with one of these signs as a formula; the wide ones too in a Japanese
+# locale. It splits cells at its own list separator, which is ";" in many countries: a sign after any possible
+# separator begins a cell as well. Quoting alone does not prevent this, because a quote counts only at the
+# beginning of a cell, and in a locale with ";" all of a line up to the first ";" is one cell.
+_FORMULA_START = re.compile(r"""(^|[;,|\t\n])(["'\s]{0,50})(?=[=+\-@＝＋－＠])""")
 
 
 def beside(
@@ -70,7 +73,7 @@ def csv_pieces(run: RunDirectory) -> Pieces:
     """Yield one row a step; an evaluation stands in columns of its own, in the row of its step."""
     known = numbers.survey(run.events)
     names = ["loss", *known.metrics]
-    yield _csv_rows([[*STEP_COLUMNS, *(safe_cell(VALIDATION + name) for name in names)]])
+    yield csv_rows([[*STEP_COLUMNS, *(VALIDATION + name for name in names)]])
     waiting: list[Any] | None = None
     for batch in numbers.history(run.events, known):
         rows = []
@@ -81,9 +84,9 @@ def csv_pieces(run: RunDirectory) -> Pieces:
             if waiting is not None:
                 rows.append(waiting)
             waiting = _csv_row(event, names)
-        yield _csv_rows(rows)
+        yield csv_rows(rows)
     if waiting is not None:
-        yield _csv_rows([waiting])
+        yield csv_rows([waiting])
 
 
 def json_pieces(run: RunDirectory, about: Mapping[str, Any]) -> Pieces:
@@ -149,16 +152,20 @@ def overview(rows: Iterable[Mapping[str, Any]]) -> bytes:
             "best_step": best.get("step"),
             "broken_on_purpose": (row.get("mistake") or {}).get("name"),
         }
-        table.append([safe_cell(said[name]) for name in columns])
-    return _csv_rows(table)
+        table.append([said[name] for name in columns])
+    return csv_rows(table)
 
 
-def safe_cell(value: Any) -> Any:
-    """Return a value as a cell: in a text nothing acts unseen, and none is a formula to a spreadsheet."""
-    if not isinstance(value, str):
-        return value
-    text = visible(value)
-    return f"'{text}" if text.startswith(_ACTS_AS_FORMULA) else text
+def csv_rows(rows: Iterable[Sequence[Any]]) -> bytes:
+    """Return rows as CSV in UTF-8, with every text quoted and none of them a formula to a spreadsheet."""
+    text = io.StringIO()
+    writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC)
+    writer.writerows([_cell(value) for value in row] for row in rows)
+    return text.getvalue().encode("utf-8", errors="replace")
+
+
+def _cell(value: Any) -> Any:
+    return _FORMULA_START.sub(r"\1\2'", visible(value)) if isinstance(value, str) else value
 
 
 def began_unix_s(run: RunDirectory) -> int:
@@ -179,12 +186,6 @@ def _csv_row(event: Event, names: Sequence[str]) -> list[Any]:
 
 def _evaluation(event: Event, names: Sequence[str]) -> list[Any]:
     return [event["loss"], *(event["metrics"].get(name) for name in names[1:])]
-
-
-def _csv_rows(rows: Iterable[Sequence[Any]]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text).writerows(rows)
-    return text.getvalue().encode("utf-8", errors="replace")
 
 
 def _encoded(batch: Sequence[Event], metrics: Sequence[str]) -> bytes:

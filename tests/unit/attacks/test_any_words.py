@@ -156,7 +156,7 @@ def test_any_remark_fits_or_is_refused_by_name(name: Any, tags: Any, note: Any) 
 def test_any_name_gives_an_id_that_is_a_folder_of_its_own(name: str, dataset: str) -> None:
     runs_dir = Path("/nowhere/runs")
     run_id = run_ids.next_run_id(runs_dir, Config(name=name, dataset=dataset))
-    assert run_ids.RUN_ID_PATTERN.fullmatch(run_id)
+    assert run_ids.is_run_id(run_id)
     assert (runs_dir / run_id).parent == runs_dir and not run_id.startswith(".")
 
 

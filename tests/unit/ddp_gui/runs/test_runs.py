@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import threading
 from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
+import orjson
 import pytest
 
 from ddp_gui.events import messages
 from ddp_gui.launch import launcher
 from ddp_gui.plan.catalogue import Catalogue
+from ddp_gui.runs import bin as run_bin
 from ddp_gui.runs.runs import RunStore, status_values
 from tests.harness import all_events
 from tests.unit.checkpoints import leave_checkpoint
@@ -63,6 +66,32 @@ def test_a_row_says_what_the_list_shows(tmp_path: Path, catalogue) -> None:  # n
     assert (row["state"], row["step"], row["num_steps"], row["loss"]) == ("stopped", 10, 63, 0.1)
     assert row["best_metric"] == {"name": "accuracy", "value": 0.75, "step": 10}
     assert row["created_unix_s"] == 100.0, "the age is in the events: a copied folder keeps it"
+
+
+NAMES = ("a run", "run [2] (copy)", "пробег-1", "运行 1", "50% #1 & more?", "l'été", "<b>bold<b>", "x" * 240)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_copied_run_opens_under_almost_any_folder_name(tmp_path: Path, catalogue, name: str) -> None:  # noqa: F811
+    run = make_run(tmp_path)
+    run.path.rename(tmp_path / name)
+    store = store_of(tmp_path, catalogue)
+    (row,) = store.rows()
+    assert (row["run_id"], row["state"], row["error"]) == (name, "stopped", None)
+    assert store.view(name).run.path == tmp_path / name
+    ((_, bin_id),) = run_bin.delete(tmp_path, [name])
+    assert run_bin.restore(tmp_path, [bin_id]) == [(bin_id, name)]
+
+
+@pytest.mark.parametrize(
+    "name", [b"a,b", b"-rf", b"caf\xe9", b"zero\xe2\x80\x8bwidth", b"back\\slash", b" space"]
+)
+def test_a_folder_that_is_no_run_id_says_so(tmp_path: Path, catalogue, name: bytes) -> None:  # noqa: F811
+    run = make_run(tmp_path)
+    run.path.rename(tmp_path / os.fsdecode(name))
+    (row,) = store_of(tmp_path, catalogue).rows()
+    assert row["state"] == "lost" and "Rename the folder" in row["error"]
+    assert orjson.dumps(row)
 
 
 def test_one_unreadable_run_does_not_hide_the_others(tmp_path: Path, catalogue) -> None:  # noqa: F811

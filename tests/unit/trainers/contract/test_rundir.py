@@ -199,7 +199,7 @@ def test_two_creators_at_once_get_different_runs(tmp_path: Path) -> None:
 def test_no_name_leads_out_of_the_runs_directory(tmp_path: Path, name: str) -> None:
     run = rundir.create(tmp_path / "runs", Config(name=name))
     assert run.path.parent == tmp_path / "runs"
-    assert run_ids.RUN_ID_PATTERN.fullmatch(run.run_id)
+    assert run_ids.is_run_id(run.run_id)
     assert rundir.open_run(tmp_path / "runs", run.run_id).read_config().name == name
 
 
@@ -207,7 +207,7 @@ def test_no_name_leads_out_of_the_runs_directory(tmp_path: Path, name: str) -> N
 def test_no_data_set_or_model_leads_out_of_the_runs_directory(tmp_path: Path, dataset: str) -> None:
     run = rundir.create(tmp_path / "runs", Config(dataset=dataset, model=dataset))
     assert run.path.parent == tmp_path / "runs"
-    assert run_ids.RUN_ID_PATTERN.fullmatch(run.run_id)
+    assert run_ids.is_run_id(run.run_id)
 
 
 @pytest.mark.parametrize(

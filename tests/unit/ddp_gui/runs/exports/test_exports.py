@@ -119,6 +119,15 @@ def test_tensorboard_reads_the_event_file(resumed: RunDirectory, tmp_path: Path)
     assert [(item.step, item.value) for item in read.Scalars("validation/accuracy")] == [(2, 0.5), (4, 0.75)]
 
 
+@pytest.mark.parametrize("text", ["x;=cmd|'/c calc'!A0", 'x";"=1+1', "x|+1", "a;\t-1", "；;＝1", "a,=1"])
+def test_no_separator_of_any_locale_begins_a_formula(text: str) -> None:
+    line = exports.csv_rows([["before", text, 1.5]]).decode().rstrip()
+    assert line.startswith('"before","') and line.endswith('",1.5')
+    for separator in ";,|\t":
+        for cell in line.split(separator):
+            assert not cell.lstrip('" \t').startswith(("=", "+", "-", "@", "＝")), cell
+
+
 @pytest.mark.parametrize("words", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\n=1"])
 def test_words_of_people_are_no_formulas(words: str) -> None:
     row: dict[str, Any] = dict.fromkeys(
@@ -127,7 +136,9 @@ def test_words_of_people_are_no_formulas(words: str) -> None:
     )  # fmt: skip
     text = exports.overview([row | {"name": words, "tags": [words], "note": words, "loss": -1.5}]).decode()
     (read,) = csv.DictReader(io.StringIO(text, newline=""))
-    assert (read["name"], read["tags"], read["note"]) == (f"'{words}",) * 3
+    sign = words.lstrip()
+    expected = words.removesuffix(sign) + f"'{sign}"
+    assert (read["name"], read["tags"], read["note"]) == (expected,) * 3
     assert read["loss"] == "-1.5", "a number is a number"
 
 
