@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import stat
 from dataclasses import dataclass
@@ -94,6 +95,7 @@ def check(options: Options) -> None:
     Raises:
         ValueError: saying what to do instead.
     """
+    _check_paths(options)
     reached_by = _reached_by(options)
     _check_header(options)
     if reached_by and options.is_one_users and not _reaches_polls_alone(options):
@@ -143,6 +145,17 @@ def _reaches_polls_alone(options: Options) -> bool:
             "connection (Linux does): add --insecure if everybody there may do everything, or use accounts"
         )
     return True
+
+
+def _check_paths(options: Options) -> None:
+    """Refuse paths that JSON cannot hold: every page shows the paths of runs and data."""
+    named = [("--runs-dir", options.runs_dir), ("--lessons", options.lessons)]
+    for option, path in [*named, *(("--data-dir", path) for path in options.data_dirs)]:
+        if path is not None and not str(path).isprintable():
+            raise ValueError(
+                f"{option} is {os.fsencode(path)!r}: the path contains bytes that are not UTF-8 or invisible "
+                "characters. Rename that folder, or choose another one"
+            )
 
 
 def _check_one_person(options: Options) -> None:

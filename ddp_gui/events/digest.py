@@ -34,7 +34,7 @@ _STEP = re.compile(rb'"kind":"step","step":(\d+),[^\n]*?"loss":([^,}\n]+)')
 _STEP_LINE = re.compile(rb'^.*"kind":"step".*$', re.MULTILINE)
 _EVAL_LINE = re.compile(rb'^.*"kind":"eval".*$', re.MULTILINE)
 _START = re.compile(rb'^.*"kind":"state","state":"starting".*$', re.MULTILINE)
-_TIME = re.compile(rb'"time_unix_s":([^,}\n]+)')
+_TIME = re.compile(rb'^\{"seq":\d+,"time_unix_s":([^,}\n]+)', re.MULTILINE)
 
 
 @dataclass
@@ -146,15 +146,18 @@ class Digest(Fold):
             self.num_steps = orjson.loads(plan)["num_steps"]
 
     def _take_time(self, chunk: bytes) -> None:
-        starts = list(_START.finditer(chunk))
-        if not starts or starts[0].start() > 0:
-            self.take_time(_time_of(chunk[: chunk.index(b"\n")]))
-        for start in starts:
-            if start.start() > 0:
-                line_before = chunk.rfind(b"\n", 0, start.start() - 1) + 1
-                self.take_time(_time_of(chunk[line_before : start.start()]))
-            self.take_time(_time_of(start[0]), is_start=True)
-        self.take_time(_time_of(chunk[chunk.rfind(b"\n", 0, len(chunk) - 1) + 1 :]))
+        # All of them: the clock may have been set back anywhere.
+        begin = 0
+        for start in _START.finditer(chunk):
+            self._take_times_of(chunk[begin : start.start()])
+            (time_unix_s,) = _times_in(start[0] + b"\n")
+            self.take_time(time_unix_s, is_start=True)
+            begin = start.end() + 1
+        self._take_times_of(chunk[begin:])
+
+    def _take_times_of(self, lines: bytes) -> None:
+        if times := _times_in(lines):
+            self.take_times(times)
 
 
 def _anew(event: events.Event) -> bytes:
@@ -168,11 +171,12 @@ def _anew(event: events.Event) -> bytes:
     return encode(taken) + b"\n"
 
 
-def _time_of(line: bytes) -> float:
-    found = _TIME.search(line)
-    if found is None:
-        raise ValueError("an event without time_unix_s")
-    return float(found[1])
+def _times_in(lines: bytes) -> list[float]:
+    found = _TIME.findall(lines)
+    if len(found) == lines.count(b"\n"):
+        return list(map(float, found))
+    # Written by another program, with the fields in another order.
+    return [float(orjson.loads(line)["time_unix_s"]) for line in lines.splitlines()]
 
 
 def _steps_in(chunk: bytes) -> tuple[Steps, Losses]:

@@ -17,6 +17,8 @@ import numpy.typing as npt
 from trainers.contract import events
 
 Steps = npt.NDArray[np.int64]
+# Events of several threads may be written out of order by this much; more means that the clock was set back.
+CLOCK_NOISE_S = 1.0
 
 
 class Part(NamedTuple):
@@ -66,16 +68,34 @@ class Fold:
 
     def active_s(self, now: float | None = None) -> float:
         """Return the seconds the run has been active, until now or its newest event."""
-        until = self.newest_unix_s if now is None else now
-        return 0.0 if self.newest_unix_s is None or until is None else until - self.origin_unix_s
+        if self.newest_unix_s is None:
+            return 0.0
+        until = self.newest_unix_s if now is None else max(now, self.newest_unix_s)
+        return until - self.origin_unix_s
 
     def take_time(self, time_unix_s: float, *, is_start: bool = False) -> None:
         """Add the time of an event; some may be skipped, but not a start and the event before it."""
-        if self.began_unix_s is None:
+        if self.began_unix_s is None or self.newest_unix_s is None:
             self.began_unix_s = time_unix_s
-        elif is_start and self.newest_unix_s is not None:
+        elif is_start or time_unix_s < self.newest_unix_s - CLOCK_NOISE_S:
             self.idle_s += time_unix_s - self.newest_unix_s
         self.newest_unix_s = time_unix_s
+
+    def take_times(self, times_unix_s: Sequence[float]) -> npt.NDArray[np.float64]:
+        """Add the times of successive events of one start; return the active seconds at each.
+
+        Where the clock was set back, the origin moves back too, so that the run's own time never decreases.
+        A clock that was set forward cannot be distinguished from a pause.
+        """
+        times = np.asarray(times_unix_s, np.float64)
+        if self.began_unix_s is None or self.newest_unix_s is None:
+            self.began_unix_s = self.newest_unix_s = float(times[0])
+        changes = np.diff(times, prepend=self.newest_unix_s)
+        set_back = np.cumsum(np.where(changes < -CLOCK_NOISE_S, changes, 0.0))
+        active_s: npt.NDArray[np.float64] = times - (self.origin_unix_s + set_back)
+        self.idle_s += float(set_back[-1])
+        self.newest_unix_s = float(times[-1])
+        return active_s
 
     def take_steps(self, steps: Steps | Sequence[int]) -> Iterator[Part]:
         """Add the steps of a batch of events part by part; see `parts_of`."""

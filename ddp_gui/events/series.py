@@ -222,31 +222,28 @@ class Series:
                 self._rewind(cut_from, part[0]["seq"])
             if not part:
                 continue
-            for event in (part[0], part[-1]):
-                self._fold.take_time(event["time_unix_s"])
             # A missing number (null) becomes NaN.
             values = np.array([[event[field] for event in part] for field in STEP_FIELDS.values()], float)
+            active_s = self._fold.take_times([event["time_unix_s"] for event in part])
             self.steps.extend(
                 [event["seq"] for event in part],
                 [event["step"] for event in part],
-                np.array([event["time_unix_s"] for event in part]) - self._fold.origin_unix_s,
+                active_s,
                 values,
             )
             self.last_step, self.next_seq = part[-1], part[-1]["seq"] + 1
-            self._keep_recent(part)
+            self._keep_recent(active_s.tolist(), [event["step"] for event in part])
 
-    def _keep_recent(self, part: Sequence[Event]) -> None:
-        since = part[-1]["time_unix_s"] - RATE_WINDOW_S
+    def _keep_recent(self, active_s: Sequence[float], steps: Sequence[int]) -> None:
+        since = active_s[-1] - RATE_WINDOW_S
         pace = [entry for entry in self._recent if entry[0] >= since]
         newest = pace[-1][0] if pace else -np.inf
-        for event in part:
-            if event["time_unix_s"] >= since and event["time_unix_s"] > newest:
-                newest = event["time_unix_s"]
-                pace.append((newest, event["step"]))
+        for at_s, step in zip(active_s, steps, strict=True):
+            if at_s >= since and at_s > newest:
+                newest = at_s
+                pace.append((newest, step))
         # One older entry, so that a run of one step a minute has a pace too.
-        self._recent = (
-            pace if len(pace) > 1 else [*self._recent[-1:], (part[-1]["time_unix_s"], part[-1]["step"])]
-        )
+        self._recent = pace if len(pace) > 1 else [*self._recent[-1:], (active_s[-1], steps[-1])]
 
     def _take_evaluation(self, event: Event) -> None:
         self.evaluations.add(event)

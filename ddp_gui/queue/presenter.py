@@ -79,7 +79,9 @@ class QueuePresenter:
             run.run_id: estimate.limited(self._remaining_s(run), run, situation, now)
             for run in situation.running
         }
-        took = [span.ended_unix_s - span.began_unix_s for span in situation.ended]
+        # A span of no length: the clock was set back meanwhile.
+        spans = ((span.began_unix_s, span.ended_unix_s) for span in situation.ended)
+        took = [ended - began for began, ended in spans if ended > began]
         usual_s = statistics.median(took) if took else None
         return QueueView(
             snapshot=snapshot,

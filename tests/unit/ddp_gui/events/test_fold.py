@@ -1,10 +1,11 @@
-"""Chart, row of the list and export say the same of a run that was stopped, resumed and thrown back."""
+"""Chart, row and export agree on a run that was stopped, resumed and rewound while its clock was set back."""
 
 from __future__ import annotations
 
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ddp_gui.events import fold, numbers
@@ -34,24 +35,26 @@ class Story:
         self.losses: dict[int, float] = {}
         self.evaluations: dict[int, float] = {}
         self.active_s = 0.0
-        now, newest = 1000.0, 0
+        now, newest = 1e6, 0
         for _ in range(dice.randint(1, 5)):
-            now += 500.0  # nobody's time
-            began = now
+            now += 500.0  # no time of the run
             self._add(now, "state", {"state": "starting", "reason": ""})
             first = dice.randint(1, newest + 1)
             newest = first + dice.randint(0, 30)
             for step in range(first, newest + 1):
                 if step == first:
                     self._forget(first)
-                now += 1.0
+                if dice.random() < 0.1:
+                    now -= 3600.0  # the clock is set back; how long this step took is unknown
+                else:
+                    now += 1.0
+                    self.active_s += 1.0
                 self.losses[step] = dice.random()
                 self._add(now, "step", {"step": step, "loss": self.losses[step], **REST})
                 if dice.random() < 0.2:
                     self.evaluations[step] = round(dice.random(), 3)
                     metrics = {"accuracy": self.evaluations[step]}
                     self._add(now, "eval", {"step": step, "epoch": 0, "loss": 1.0, "metrics": metrics})
-            self.active_s += now - began
         self.step = newest
 
     def _add(self, now: float, kind: str, fields: dict[str, Any]) -> None:
@@ -92,6 +95,8 @@ def test_chart_row_and_export_count_the_same(run: RunDirectory, seed: int) -> No
     assert chart.last_step["step"] == row.step == story.step
     assert chart.active_s() == pytest.approx(story.active_s) and row.took_s == pytest.approx(story.active_s)
     assert exported[-1]["elapsed_s"] == pytest.approx(story.active_s)
+    for elapsed_s in (chart.steps.x("time"), [event["elapsed_s"] for event in exported]):
+        assert min(np.diff(elapsed_s), default=0.0) >= 0.0 and elapsed_s[0] >= 0.0
 
 
 def test_a_batch_is_cut_where_its_steps_go_back() -> None:

@@ -73,6 +73,7 @@ def test_runs_that_did_not_write_it_have_none() -> None:
 @pytest.mark.parametrize("state", ["running", "finished"])
 def test_it_is_said_with_how_long_and_how_much(state: str) -> None:
     events = [*steps(1000, falling), *loads([(50.0, 0.0)] * 30 + [(2.0, 1.0)] * 30)]
+    events.sort(key=lambda event: float(event["time_unix_s"]))
     said = found(events, state)["others_use_the_processor"]
     assert "50% of the processor" in said.message and "of 59 s" in said.message
     on_gpus = [*steps(1000, falling), *loads([(50.0, 0.0)] * 60, kind="cuda")]
