@@ -173,7 +173,7 @@ def set_up_log(rank: int) -> None:
         stream=sys.stdout,
         level=logging.INFO,
         format=f"%(asctime)s rank {rank}: %(message)s",
-        datefmt="%H:%M:%S",
+        datefmt="%H:%M:%S%z",  # with the zone: the page may be read in another one
     )
 
 

@@ -53,9 +53,9 @@ def in_html(
     now: Mapping[str, Any],
     filled_from: tuple[str, Mapping[str, Any]] | None,
 ) -> str:
-    """Return one line with the differences; attributes name the chosen preset and count per fold.
+    """Return one line with the differences; attributes hold the chosen preset, counts per fold, and values.
 
-    assets/js/train/changes.js shows both.
+    assets/js/train/changes.js shows the first two and keeps the values for a reload.
 
     Args:
         filled_from: the run that the form was filled in from: its name and configuration.
@@ -71,7 +71,13 @@ def in_html(
         ),
         "",
     )
-    attributes = f'data-preset="{chosen}" data-topics="{html.escape(json.dumps(topics), quote=True)}"'
+    values = {
+        name: now[name] for name in form.names if name in now and not _is_same(usual.get(name), now[name])
+    }
+    attributes = (
+        f'data-preset="{chosen}" data-topics="{html.escape(json.dumps(topics), quote=True)}" '
+        f'data-values="{html.escape(json.dumps(values), quote=True)}"'
+    )
     words = _words(form, catalogue, from_defaults, filled_from, now)
     return f'<p class="ddp-changes" role="status" {attributes}>{words}</p>'
 

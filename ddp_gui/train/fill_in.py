@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,9 @@ from ddp_gui.train.form import Form
 from trainers.contract import config as config_module
 from trainers.contract.config import Config, plugin_options
 from trainers.contract.config.teaching import NO_MISTAKE
+
+MAX_KEPT_CHARACTERS = 20_000
+SCALARS = (str, int, float, bool, type(None))
 
 
 def updates(form: Form, values: Mapping[str, Any]) -> list[Any]:
@@ -43,6 +47,22 @@ def without_preset(form: Form, raw: Mapping[str, Any]) -> dict[str, Any]:
         ):
             return {name: unset[name] for name in own}
     return {}
+
+
+def as_kept(form: Form, text: str) -> dict[str, Any] | None:
+    """Return the values that the browser kept for a reload (`changes.in_html`); None if there are none.
+
+    They are set in the controls and validated like values that were typed.
+    """
+    if not text or len(text) > MAX_KEPT_CHARACTERS:
+        return None
+    try:
+        kept = json.loads(text)
+    except ValueError:
+        return None
+    if not isinstance(kept, dict) or not all(isinstance(value, SCALARS) for value in kept.values()):
+        return None
+    return form.usual_values() | {name: value for name, value in kept.items() if name in form.controls}
 
 
 def as_a_run_was(store: RunStore, query: Mapping[str, str]) -> dict[str, Any]:

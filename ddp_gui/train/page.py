@@ -33,6 +33,12 @@ HERO = """<header class="ddp-hero"><h1>Train a network on several GPUs at once</
 NO_COMMAND = "# no command yet: see the message above"
 FIELDS_A_ROW = 3
 ANEW = "() => String(performance.now())"
+# After a reload: what assets/js/train/changes.js has kept. A link opens the form with its defaults.
+KEPT = """() => {
+  const how = performance.getEntriesByType("navigation")[0]?.type;
+  const kept = sessionStorage.getItem("ddp-form" + location.search);
+  return how === "reload" || how === "back_forward" ? kept ?? "" : "";
+}"""
 OPEN_RUN = "(run_id) => { if (run_id) window.location.assign('./run?id=' + encodeURIComponent(run_id)); }"
 # assets/js/train/start.js marks it as soon as it is pressed.
 START_IS_FREE = "() => { document.getElementById('start-button').removeAttribute('aria-busy'); }"
@@ -81,6 +87,7 @@ class TrainPage:
         self._started_run = gr.Textbox(visible=False)
         self._again = gr.Textbox(visible=False)  # changes when all is to be said anew
         self._filled_from = gr.Textbox(visible=False)  # the run that the form was filled in from
+        self._kept = gr.Textbox(visible=False)  # takes what KEPT returns
         self._preview_for_user = as_current_user(self._preview)
         self._controls = [self.form.controls[name] for name in self.form.names]
         self._previewed = [self._filled_from, *self._controls]
@@ -259,13 +266,15 @@ class TrainPage:
         for name, button in self.preset_buttons:
             button.click(partial(self._fill_from_preset, name), None, self._previewed, **QUIET)
         outputs = [self._not_filled, *self._previewed]
-        gr.on(None, as_current_user(self._fill_from_address), None, outputs, **QUIET)
+        self.demo.load(as_current_user(self._fill_at_load), self._kept, outputs, js=KEPT, **QUIET)
 
     def _fill_from_preset(self, name: str) -> list[Any]:
         return ["", *fill_in.updates(self.form, presets.find(name).values)]
 
-    def _fill_from_address(self, request: gr.Request) -> list[Any]:
+    def _fill_at_load(self, kept: str, request: gr.Request) -> list[Any]:
         query = dict(request.query_params)
+        if (values := fill_in.as_kept(self.form, kept)) is not None:
+            return [gr.skip(), query.get("from", ""), *fill_in.updates(self.form, values)]
         nothing = [gr.skip()] * len(self._previewed)
         if "from" not in query:
             return [gr.skip(), *nothing]

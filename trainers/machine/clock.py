@@ -12,8 +12,8 @@ def _elapsed_s() -> float:
 
 
 def hour_and_minute(unix_s: float) -> str:
-    """Return a time of day as this machine's people write it: 14:05."""
-    return time.strftime("%H:%M", time.localtime(unix_s))
+    """Return a time of day in this machine's time zone, which it names: 14:05 CET."""
+    return time.strftime("%H:%M %Z", time.localtime(unix_s))
 
 
 _OFFSET_S = time.time() - _elapsed_s()

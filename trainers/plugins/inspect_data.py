@@ -47,7 +47,9 @@ def main() -> None:
     parser.add_argument("--prepare", action="store_true", help="prepare the data, however large")
     parser.add_argument("--time-limit-s", type=float, default=limits.PREPARE_S)
     asked = parser.parse_args()
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%Y-%m-%d %H:%M:%S%z"
+    )
     options = DataOptions(
         path=asked.path,
         label_column=asked.label_column,

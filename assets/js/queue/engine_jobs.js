@@ -1,7 +1,7 @@
 // The person's jobs in the queue of the engine, such as Slurm's: place, state, reason, nodes.
 
 import { el, section, setText, show } from "../shared/dom.js";
-import { about, ago, count, dateTime, ordinal } from "../shared/format.js";
+import { about, ago, clock, count, dateTime, ordinal } from "../shared/format.js";
 import { runPage } from "../shared/net.js";
 import { KeptTable } from "./lists.js";
 
@@ -87,12 +87,4 @@ class JobRow {
 function whenInWords(startsUnixS) {
   if (startsUnixS === null) return "start not known yet";
   return `starts ${about(Math.max(0, startsUnixS - Date.now() / 1000)) ?? dateTime(startsUnixS)}`;
-}
-
-function clock(unixS) {
-  return new Date(unixS * 1000).toLocaleTimeString([], {
-    hour: "2-digit",
-    minute: "2-digit",
-    hourCycle: "h23",
-  });
 }

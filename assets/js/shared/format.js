@@ -195,13 +195,21 @@ export function ago(unixSeconds, nowMs = Date.now()) {
   });
 }
 
+/** @type {Intl.DateTimeFormatOptions} Logs may be in the server's time zone, so that times here name theirs. */
+const TIME_WITH_ZONE = { hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short" };
+
 /**
- * 21 Nov 2026, 14:05:09
+ * 21 Nov 2026, 14:05:09 CET
  * @param {Reading} unixSeconds
  */
 export function dateTime(unixSeconds) {
   return isTime(unixSeconds)
-    ? new Date(unixSeconds * 1000).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" })
+    ? new Date(unixSeconds * 1000).toLocaleString("en-GB", {
+        day: "numeric",
+        month: "short",
+        year: "numeric",
+        ...TIME_WITH_ZONE,
+      })
     : UNKNOWN;
 }
 
@@ -214,11 +222,13 @@ export function isoTime(unixSeconds) {
 }
 
 /**
- * 14:05:09
+ * 14:05:09 CET
  * @param {Reading} unixSeconds
  */
 export function clock(unixSeconds) {
-  return isTime(unixSeconds) ? new Date(unixSeconds * 1000).toLocaleTimeString("en-GB") : UNKNOWN;
+  return isTime(unixSeconds)
+    ? new Date(unixSeconds * 1000).toLocaleTimeString("en-GB", TIME_WITH_ZONE)
+    : UNKNOWN;
 }
 
 /**

@@ -1,4 +1,4 @@
-// Shows on presets and folds what the line of changes says of them.
+// Shows on presets and folds what the line of changes says of them, and keeps the form's values for a reload.
 
 import { el, setAttribute, setText } from "../shared/dom.js";
 
@@ -6,6 +6,8 @@ import { el, setAttribute, setText } from "../shared/dom.js";
 export function showChanges() {
   const line = document.querySelector(".ddp-changes");
   if (!line) return;
+  // Page.KEPT of ddp_gui/train reads it after a reload.
+  sessionStorage.setItem(`ddp-form${location.search}`, line.getAttribute("data-values") ?? "");
   for (const button of document.querySelectorAll("button.ddp-preset")) {
     setAttribute(button, "aria-pressed", String(button.id === `preset-${line.getAttribute("data-preset")}`));
   }

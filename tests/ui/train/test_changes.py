@@ -45,6 +45,33 @@ def test_the_chosen_preset_is_pressed_until_a_field_differs_and_folds_count_chan
     assert watched.complaints == []
 
 
+def test_a_reload_keeps_what_was_typed_and_a_link_does_not(server: Server, watched: Watched) -> None:
+    page = watched.page
+    open_form(watched, server)
+    page.locator("#preset-moons").click()
+    line = page.locator(".ddp-changes")
+    expect(line).to_contain_text("Two moons")
+    rate = page.locator("#field-learning_rate").get_by_role("textbox")
+    rate.fill("none")
+    rate.blur()
+    expect(page.locator("#problems [data-field=learning_rate]")).to_be_visible()
+    watched.wait_until_answered()
+    page.reload()
+    expect(line).to_contain_text("Data set Fashion-MNIST → Two moons")
+    expect(rate).to_have_value("none")
+    expect(page.locator("#problems [data-field=learning_rate]")).to_be_visible()
+    rate.fill("0.003")
+    rate.blur()
+    expect(line).to_contain_text("Learning rate 0.002 → 0.003")
+    page.evaluate("sessionStorage.setItem('ddp-form', '{\"model\": [[1]], \"batch_size\": {}}')")
+    page.reload()
+    expect(page.locator(".ddp-preset[aria-pressed=true]")).to_have_attribute("id", "preset-fashion")
+    page.goto(f"{server.address}/runs")
+    page.goto(server.address)
+    expect(page.locator(".ddp-preset[aria-pressed=true]")).to_have_attribute("id", "preset-fashion")
+    assert watched.complaints == []
+
+
 def test_no_event_is_followed_by_two_handlers_that_put_calls_off(client: Client) -> None:
     """Each would repeat the other when it has caught up: a form that asks for ever, unseen."""
     following = Counter(
