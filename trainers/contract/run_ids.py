@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
 from trainers.contract.config import Config
 
@@ -29,7 +30,7 @@ class Numbering:
     may_see: Callable[[Path], bool]
 
 
-def is_run_id(name: object) -> bool:
+def is_run_id(name: object) -> TypeGuard[str]:
     """True if a folder of this name can be a run.
 
     New runs get ids of `[a-z0-9_-]`; a folder that was renamed or copied may have almost any name. Excluded

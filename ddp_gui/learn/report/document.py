@@ -47,7 +47,7 @@ def made(gathered: Mapping[str, Any]) -> Iterator[bytes]:
     max_points = min(
         MAX_POINTS, max(FEWEST_POINTS, MAX_POINTS_IN_ALL // max(1, _CURVES_OF_A_RUN * len(runs)))
     )
-    yield _head(gathered["name"]).encode()
+    yield _head(gathered["name"], "of-lessons" if lessons else "of-runs").encode()
     yield _title(gathered, lessons, runs).encode()
     for lesson in lessons:
         yield lesson_part.drawn(lesson, runs, max_points).encode()
@@ -55,8 +55,7 @@ def made(gathered: Mapping[str, Any]) -> Iterator[bytes]:
     if others:
         yield _others(others, max_points).encode()
     yield tag("h2", "The runs", id="runs").encode()
-    for run in runs.values():
-        yield run_part.drawn(run).encode()
+    yield tag("div", [run_part.drawn(run) for run in runs.values()], class_="runs").encode()
     if unread:
         yield tag("p", "No longer there, or not readable: ", ", ".join(unread), ".", class_="soft").encode()
     yield _hashes(list(runs.values())).encode()
@@ -70,7 +69,7 @@ def _read(about: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Measured], 
     return runs, [run_id for run_id in found if run_id not in runs]
 
 
-def _head(name: str) -> str:
+def _head(name: str, kind: str) -> str:
     style, script = STYLE.read_text(encoding="utf-8"), _script()
     policy = (
         f"default-src 'none'; script-src '{_digest(script)}'; style-src '{_digest(style)}'; "
@@ -86,7 +85,7 @@ def _head(name: str) -> str:
         tag("title", f"Lab report · {name}" if name else "Lab report"),
         tag("style", Html(style)),
     )
-    return f'<!doctype html>\n<html lang="en">{head}<body><main>'
+    return f'<!doctype html>\n<html lang="en">{head}<body><main class="{kind}">'
 
 
 def _title(
@@ -111,9 +110,24 @@ def _title(
         tag("h1", "Lab report"),
         tag("p", name_of(name), class_="by") if name else None,
         tag("p", f"{when} · {' and '.join(what)}", class_="soft"),
+        _total(gathered, lessons, runs) if lessons else None,
         tag("ol", rows, class_="contents") if rows else None,
         class_="title",
     )
+
+
+def _total(
+    gathered: Mapping[str, Any], lessons: Sequence[Mapping[str, Any]], runs: Mapping[str, Measured]
+) -> Html:
+    """Return the learner's total over all lessons of the report."""
+    questions = [question for lesson in lessons for question in lesson["questions"]]
+    num_right = sum(question["answer"] == question["right"] for question in questions)
+    num_done = sum(lesson_part.is_done(lesson, runs) for lesson in lessons)
+    num_in_all = max(gathered["num_lessons"], len(lessons))
+    words = f"{num_done} of {num_in_all} lessons done, {num_right} of {len(questions)} questions right."
+    if num_done == num_in_all:
+        words = f"All {num_done} lessons are done. {num_right} of {len(questions)} questions right."
+    return tag("p", words, class_="total")
 
 
 def _others(runs: Sequence[Measured], max_points: int) -> Html:

@@ -56,6 +56,7 @@ def gather(source: Source, request: Request, now_unix_s: float) -> Values:
         "lessons": [_lesson(found[each.lesson], each, order) for each in done],
         "runs": {run_id: about for run_id, about in runs.items() if about is not None},
         "others": list(request.runs),
+        "num_lessons": len(order),
         "versions": list_versions(),
         "machine": _machine(),
     }
@@ -116,6 +117,7 @@ def _run(store: RunStore, run_id: str) -> Values | None:
 def _about(store: RunStore, run: RunDirectory) -> Values:
     config, status = run.read_config(), liveness.read_status(run)
     catalogue = store.catalogue_for(run, config)
+    strategy = catalogue.strategies.get(config.strategy)
     written = notes.named(run, config.name)
     known: Mapping[str, Any] = facts.facts_of(config, catalogue)
     engine = liveness.engine_to_ask(run)
@@ -129,6 +131,7 @@ def _about(store: RunStore, run: RunDirectory) -> Values:
         "error": status.error,
         "labels": [known["model_label"], known["dataset_label"], known["strategy_label"]],
         "num_ranks": config.world_size,
+        "num_replicas": config.num_replicas(strategy.ranks_per_replica if strategy else "one"),
         "mistake": config.to_json().get("mistake", "none"),
         "fields": [
             {name: field[name] for name in ("field", "label", "topic", "value", "is_default")}

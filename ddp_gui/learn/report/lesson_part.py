@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ddp_gui.learn.report import curves, number_words, pictures
+from ddp_gui.learn.report import curves, instruments, number_words, pictures
 from ddp_gui.learn.report.curves import Curve
 from ddp_gui.learn.report.markup import Html, inlines, joined, name_of, tag
 from ddp_gui.learn.report.measured import Measured
@@ -41,9 +41,30 @@ def drawn(lesson: Lesson, runs: Runs, max_points: int) -> Html:
         _measured(lesson, [*own, *tried], max_points),
         tag("h3", "Questions"),
         [_question(lesson, number, question) for number, question in enumerate(lesson["questions"])],
+        _own_words(),
         class_="lesson",
         aria_labelledby=lesson_id(lesson),
     )
+
+
+def _own_words() -> Html:
+    """Return room for the learner's own text: to type before printing, or to write by hand."""
+    label = "In my own words"
+    room = tag(
+        "div",
+        class_="own-words",
+        contenteditable="true",
+        role="textbox",
+        aria_multiline="true",
+        aria_label=label,
+    )
+    return tag("div", tag("h3", label), room, class_="own")
+
+
+def is_done(lesson: Lesson, runs: Runs) -> bool:
+    """True if the lesson was predicted, its runs have ended, and all its questions are answered."""
+    is_answered = all(question["answer"] is not None for question in lesson["questions"])
+    return lesson["predicted"] is not None and is_answered and _is_revealed(lesson, runs)
 
 
 def lesson_id(lesson: Lesson) -> str:
@@ -164,16 +185,21 @@ def _measured(lesson: Lesson, runs: Sequence[Shown], max_points: int) -> Html:
     curve_pictures = [picture for picture in lesson["pictures"] if picture["curve"]]
     tables = [picture for picture in lesson["pictures"] if picture["numbers"]]
     links = [
-        tag("li", tag("a", name_of(shown.name), href=f"#run-{shown.run.about['run_id']}")) for shown in runs
+        joined(
+            [
+                " · " if number else None,
+                tag("a", name_of(shown.name), href=f"#run-{shown.run.about['run_id']}"),
+            ]
+        )
+        for number, shown in enumerate(runs)
     ]
     return joined(
         [
+            [instruments.drawn(picture, runs) for picture in lesson["pictures"]],
             pictures.grid(_charts(lesson, curve_pictures, runs, max_points)),
             [pictures.table(runs, each["numbers"], inlines(each["caption"])) for each in tables]
             or pictures.table(runs, _COMPARED),
-            pictures.usual(runs, max_points, without=[each["curve"] for each in curve_pictures]),
-            tag("p", "The runs, with their configurations and commands: ", class_="soft"),
-            tag("ul", links, class_="links"),
+            tag("p", "The runs: ", links, class_="soft screen-only"),
         ]
     )
 

@@ -21,6 +21,7 @@ from ddp_gui.events.analysis.verdict import Verdict
 from ddp_gui.events.run_view import RunView
 from ddp_gui.events.series import Series
 from trainers.contract import events
+from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import open_plain
 from trainers.machine import lifeline, processor
@@ -47,11 +48,13 @@ class Measured:
 
     Attributes:
         about: what is known of it beside its events (`gather`).
+        config: its configuration.
         hashed: None: it has no events.
         warnings: what stands out, and what it warned of itself.
     """
 
     about: Mapping[str, Any]
+    config: Config
     series: Series
     pace: Pace | None
     verdict: Verdict | None
@@ -153,6 +156,7 @@ def read(about: Mapping[str, Any]) -> Measured:
     found = insights.find(series, view.config, state)
     return Measured(
         about=about,
+        config=view.config,
         series=series,
         pace=pace_of.of_run(series, is_over=state not in events.LIVE_STATES),
         verdict=verdict_of.judge(series, state, found),

@@ -281,20 +281,6 @@ function nearer(point, best, x) {
   return Math.abs(point[0] - x) < Math.abs(best - x);
 }
 
-/** What is folded is printed, too, and folded again. */
-function openForPrint() {
-  /** @type {Element[]} */
-  let folded = [];
-  window.addEventListener("beforeprint", () => {
-    folded = [...document.querySelectorAll("details:not([open])")];
-    for (const each of folded) each.setAttribute("open", "");
-  });
-  window.addEventListener("afterprint", () => {
-    for (const each of folded) each.removeAttribute("open");
-  });
-}
-
 export const charts = [...document.querySelectorAll("figure.chart")].map(
   (figure) => new Chart(/** @type {HTMLElement} */ (figure)),
 );
-openForPrint();

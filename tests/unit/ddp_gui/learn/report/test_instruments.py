@@ -1,0 +1,126 @@
+"""The pictures of a report that are not curves show the numbers of the runs they were measured on."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ddp_gui.events.analysis import rank_history
+from ddp_gui.events.series import RANK_PARTS
+from ddp_gui.learn.report import instruments, measured
+from ddp_gui.learn.report.measured import Measured
+from ddp_gui.learn.report.pictures import Shown
+from tests.harness import REPOSITORY
+from tests.unit.ddp_gui.learn.report.made import make_run
+from tests.unit.javascript.test_javascript import DENO
+from trainers.contract.events import EventFile
+from trainers.contract.rundir import RunDirectory
+
+NOTHING = {"caption": ["What it shows."], "bars": "", "waterfall": None, "instrument": "", "run": None}
+COSTS_JS = """
+import {{ waterfall }} from "{module}";
+const [one, many] = JSON.parse(Deno.args[0]);
+console.log(JSON.stringify(waterfall(one, many)));
+"""
+
+
+def read(run: RunDirectory, num_ranks: int = 2) -> Measured:
+    about = {"path": str(run.path), "state": "finished", "num_ranks": num_ranks, "num_replicas": num_ranks}
+    return measured.read(about)
+
+
+def with_ranks(run: RunDirectory, num_ranks: int) -> RunDirectory:
+    """Add samples of how each rank's step divides."""
+    parts = {
+        name: 0.001 * (place + 1) for place, name in enumerate(RANK_PARTS.values()) if name != "step_time_s"
+    }
+    events = []
+    for number in range(12):
+        ranks = [
+            {"rank": rank, "step": number + 1, "step_time_s": 0.03 + 0.001 * (number + rank)}
+            | {name: value * (1 + rank + number / 10) for name, value in parts.items()}
+            for rank in range(num_ranks)
+        ]
+        events.append((1e9 + number, "ranks", {"ranks": ranks}))
+    file = EventFile(run.events)
+    file.append(events)
+    file.close()
+    return run
+
+
+def drawn(run: Measured, **picture: Any) -> str:
+    figure = instruments.drawn(NOTHING | picture, [Shown(name="one <b>rank</b>", index=0, run=run)])
+    assert figure is not None and "one &lt;b&gt;rank&lt;/b&gt;" in figure and "What it shows." in figure
+    return re.sub(r"<[^>]+>", " ", figure)
+
+
+def test_the_waterfall_is_the_one_of_the_lesson_page(tmp_path: Path) -> None:
+    runs = [
+        read(with_ranks(make_run(tmp_path, "one-1"), 1), 1),
+        read(with_ranks(make_run(tmp_path, "two-1", 60), 2), 2),
+    ]
+    found = instruments.costs(*runs)
+    assert found is not None
+    sent = [
+        {
+            "history": rank_history.of_run(run.series),
+            "head": {
+                "num_ranks": run.about["num_ranks"],
+                "global_batch": run.global_batch,
+                "pace": {"step_time_s": run.pace.step_time_s, "samples_per_s": run.pace.samples_per_s},
+            },
+        }
+        for run in runs
+        if run.pace is not None
+    ]
+    script = tmp_path / "costs.js"
+    script.write_text(COSTS_JS.format(module=(REPOSITORY / "assets/js/learn/pictures/costs.js").as_uri()))
+    command = [DENO, "run", "--quiet", "--allow-read", str(script), json.dumps(sent)]
+    on_page = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert found == pytest.approx(on_page.pop("costs") | on_page)
+    shown = [
+        Shown(name=name, index=at, run=run) for at, (name, run) in enumerate(zip("ab", runs, strict=True))
+    ]
+    figure = str(instruments.drawn(NOTHING | {"waterfall": 1}, shown))
+    assert f"{found['came']:.3g} ×" in figure and figure.count("<rect") == 7
+
+
+def test_replicas_that_differ_are_shown_with_their_step_and_distance(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "a-1")
+    file = EventFile(run.events)
+    for step, hashes, distances in ((20, ["aa11", "aa11"], [0.0, 0.0]), (40, ["bb22", "cc33"], [0.0, 0.125])):
+        file.append([(1e9 + step, "fingerprints", {"step": step, "hashes": hashes, "distances": distances})])
+    file.close()
+    words = drawn(read(run), instrument="fingerprints")
+    assert "have differed since step 40" in words and "12.50%" in words
+    assert re.search(r"rank 1 .*a\s+aa11.*b\s+cc33", words, re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("picture", "expected"),
+    [
+        ({"instrument": "step-theatre"}, "No step of this run was recorded."),
+        ({"instrument": "fingerprints"}, "not compared"),
+        ({"instrument": "who-saw-what"}, "training samples"),
+        ({"bars": "memory"}, "weights"),
+        ({"bars": "wait"}, "waits for the others"),
+    ],
+)
+def test_each_picture_is_drawn_or_says_why_not(tmp_path: Path, picture: Any, expected: str) -> None:
+    assert expected in drawn(read(make_run(tmp_path, "a-1")), **picture)
+
+
+def test_a_recorded_step_is_drawn_from_its_file(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "a-1")
+    run.recordings.mkdir()
+    golden = json.loads((REPOSITORY / "tests/golden/recording_digits_mlp.json").read_text())
+    (run.recordings / f"step_{golden['first_step']}.json").write_text(json.dumps(golden))
+    words = drawn(read(run), instrument="step-theatre")
+    assert "rank 0" in words and "rank 1" in words and f"Step {golden['first_step']}" in words
+    (run.recordings / f"step_{golden['first_step']}.json").write_text("{}")
+    assert "another version, or damaged" in drawn(read(run), instrument="step-theatre")
