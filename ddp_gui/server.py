@@ -96,6 +96,8 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
         http=functools.partial(  # type: ignore[arg-type]
             BoundedProtocol, listener=listening, phones=for_phones(app, options)
         ),
+        # Otherwise asyncio runs the later requests of a connection in the context of an earlier one.
+        reset_contextvars=True,
         # Nothing here speaks it, and such a connection would have none of our limits.
         ws="none",
         # The one that accepts through our socket.
@@ -142,7 +144,8 @@ def guarded(app: FastAPI, options: Options, login: Login | None) -> App:
         inside = HeaderGate(app, options.auth_header, options.teachers)
     elif login is not None:
         inside = SessionGate(app, login)
-    return Front(Gate(inside, options.host, options.allowed_hosts), options.root_path)
+    known = () if login is None else (login.cookie_name, login.device_cookie_name)
+    return Front(Gate(inside, options.host, options.allowed_hosts), options.root_path, known)
 
 
 def for_phones(app: FastAPI, options: Options) -> App | None:
