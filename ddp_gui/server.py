@@ -96,8 +96,6 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
         http=functools.partial(  # type: ignore[arg-type]
             BoundedProtocol, listener=listening, phones=for_phones(app, options)
         ),
-        # Otherwise asyncio runs the later requests of a connection in the context of an earlier one.
-        reset_contextvars=True,
         # Nothing here speaks it, and such a connection would have none of our limits.
         ws="none",
         # The one that accepts through our socket.

@@ -165,25 +165,25 @@ class Listener(socket.socket):
 
     def _identify(self, connection: Connection, client: Address, server: Address) -> None:
         """Note which user made a connection; other users of this machine have shares of their own."""
-        since_s = connection.since_s
         is_here = connection.network is not None and local_users.is_of_this_machine(client[0])
-        if self._is_one_users and not local_users.is_own(client, server, since_s):
+        uid = local_users.owner(client, server, connection.since_s)
+        is_own = local_users.is_of_page(uid)
+        if self._is_one_users and not is_own:
             connection.is_foreign = True
             is_here = is_here or not self.lets_phones_in
-        if self._believes_names and not self._is_proxys(connection, client, server):
+        if self._believes_names and not self._is_proxys(connection, client[0], uid):
             connection.is_past_proxy, connection.network = True, "past the proxy"
-        elif is_here and not local_users.is_own(client, server, since_s):
-            connection.network = f"user {local_users.owner(client, server, since_s)}"
+        elif is_here and not is_own:
+            connection.network = f"user {uid}"
         connection.identify = None
 
-    def _is_proxys(self, connection: Connection, client: Address, server: Address) -> bool:
+    def _is_proxys(self, connection: Connection, address: str, uid: int | None) -> bool:
         """Tell whether a proxy made a connection; one on this machine is told by its system account."""
-        if not self._is_proxy(client[0]):
+        if not self._is_proxy(address):
             return False
-        if local_users.is_of_this_machine(client[0]):
-            is_proxys = local_users.is_a_services(client, server, connection.since_s)
-            # Had it been closed meanwhile, the row might be another one's from the same port.
-            return is_proxys and _is_connected(connection)
+        if local_users.is_of_this_machine(address):
+            # Had it been closed meanwhile, the answer might be for another one from the same port.
+            return local_users.is_a_services(uid) and _is_connected(connection)
         return True
 
     def _is_proxy(self, address: str) -> bool:

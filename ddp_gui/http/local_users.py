@@ -32,11 +32,9 @@ _FIRST_PERSONS_UID = 1000
 Address = tuple[str, int]
 
 
-def is_own(client: Address, server: Address, since_s: float | None = None) -> bool:
-    """Return True if this user or root made a connection, or the system does not know who made one."""
-    if not knows_others():
-        return True
-    return owner(client, server, since_s) in (0, os.geteuid())
+def is_of_page(uid: int | None) -> bool:
+    """Return True if the owner of a connection is this user or root, or the system does not know owners."""
+    return not knows_others() or uid in (0, os.geteuid())
 
 
 def knows_others() -> bool:
@@ -44,9 +42,8 @@ def knows_others() -> bool:
     return _knows_every_client() and (is_instant() or any(table.exists() for table in _TABLES))
 
 
-def is_a_services(client: Address, server: Address, since_s: float | None = None) -> bool:
-    """Return True if root, a system account or this user made a connection; False if that is unknown."""
-    uid = owner(client, server, since_s)
+def is_a_services(uid: int | None) -> bool:
+    """Return True if the owner of a connection is root, a system account or this user."""
     return uid is not None and (uid < _FIRST_PERSONS_UID or uid == os.geteuid())
 
 

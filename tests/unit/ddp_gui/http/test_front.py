@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from ddp_gui.auth import current_user, session_gate
 from ddp_gui.auth.login import Login
 from ddp_gui.auth.session_gate import SessionGate
 from ddp_gui.http.asgi import Refused
-from ddp_gui.http.front import Front
+from ddp_gui.http.front import Front, cookies
 from ddp_gui.run import stream
 from tests.unit import class_of
 from tests.unit.class_of import ANN, BOB, password_of
@@ -121,6 +122,38 @@ def test_what_a_stranger_says_of_proxies_is_not_passed_on() -> None:
     names = (b"x-forwarded-host", b"X-Forwarded-Proto", b"forwarded", b"x-gradio-server", b"host")
     scope = asyncio.run(passed_on("/", "", [(name, b"evil") for name in names]))
     assert [name for name, _ in scope["headers"]] == [b"host"]
+
+
+def test_only_tokens_of_known_cookies_are_passed_on() -> None:
+    sent = b'a=b; session="x"; session=good-1._; session=second; other; =; session_device=d; s\xffx=1'
+    headers = [(b"cookie", sent), (b"cookie", b"session=third")]
+    found: list[Any] = []
+
+    async def inside(scope: Any, receive: Any, send: Any) -> None:
+        found.append(scope["headers"])
+
+    scope = {"type": "http", "path": "/", "headers": headers}
+    asyncio.run(Front(inside, "", ("session", "session_device"))(scope, None, None))  # type: ignore[arg-type]
+    assert found == [[(b"cookie", b"session=good-1._; session_device=d")]]
+
+
+@pytest.mark.parametrize(
+    "cookie",
+    [
+        b'a="' + b"\\" * 31_000 + b'"',
+        b'session="' + b"\\101" * 7_700 + b'"',
+        b'a="' + b'\\"' * 15_000,
+        b"; ".join(b"session=%d" % number for number in range(2_500)),
+        b" " * 31_000 + b"x",
+        b"a=" + b" ;" * 15_500,
+    ],
+    ids=range(6),
+)
+def test_a_cookie_header_takes_no_time(cookie: bytes) -> None:
+    began = time.process_time()
+    assert set(cookies([(b"cookie", cookie)]).values()) <= {"0"}
+    # http.cookies of Python 3.11.7 takes 1.6 to 11 s for the first.
+    assert time.process_time() - began < 0.05
 
 
 def test_an_open_stream_ends_with_its_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
