@@ -47,8 +47,8 @@ class BoundedProtocol(H11Protocol):
         self, *given: Any, listener: Listener | None = None, phones: App | None = None, **named: Any
     ) -> None:
         super().__init__(*given, **named)
-        # An empty context for each request: asyncio reads the later requests of a connection in the context of
-        # an earlier one after a pause (cpython issue 140947), and behind a proxy these are of other people.
+        # An empty context for each request: after a pause asyncio reads a connection in the context of an
+        # earlier request (cpython issue 140947), and behind a proxy the next one is of another person.
         self.config.reset_contextvars = True
         self._listener = listener
         # What serves strangers; None: nothing does.

@@ -32,6 +32,11 @@ _FIRST_PERSONS_UID = 1000
 Address = tuple[str, int]
 
 
+def is_own(client: Address, server: Address) -> bool:
+    """Return True if this user or root made a connection, or the system does not know who made one."""
+    return is_of_page(owner(client, server))
+
+
 def is_of_page(uid: int | None) -> bool:
     """Return True if the owner of a connection is this user or root, or the system does not know owners."""
     return not knows_others() or uid in (0, os.geteuid())
