@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ddp_gui.http import policies
 from ddp_gui.http.asgi import App, Refused
-from ddp_gui.http.limits import MAX_HEADER_BYTES, MAX_HEADERS, NO_LENGTH, TOO_LARGE
+from ddp_gui.http.limits import MAX_HEADER_BYTES, MAX_HEADERS, NO_HOST, NO_LENGTH, TOO_LARGE
 from ddp_gui.http.listening import Listener
 
 HEADERS_WITHIN_S = 20.0
@@ -25,6 +25,7 @@ NOT_YOURS = (
 )
 PAST_PROXY = "This page is reached through a proxy, which says who you are. Use the proxy's address."
 _LENGTHS = re.compile(rb"^content-length[ \t]*:(.*)$", re.IGNORECASE | re.MULTILINE)
+_HOST = re.compile(rb"^host[ \t]*:", re.IGNORECASE | re.MULTILINE)
 _CHUNKED = re.compile(rb"^transfer-encoding[ \t]*:", re.IGNORECASE | re.MULTILINE)
 _REASONS = {
     400: b"Bad Request",
@@ -200,6 +201,8 @@ def _check_head(received: bytes) -> None:
         raise Refused(431, TOO_LARGE)
     if not ends:
         return
+    if not _HOST.search(head) and head.partition(b"\n")[0].rstrip().endswith(b"HTTP/1.1"):
+        raise Refused(400, NO_HOST)
     lengths = _LENGTHS.findall(head)
     if len(lengths) > 1 or any(b"," in length for length in lengths):
         raise Refused(400, "More than one Content-Length.")

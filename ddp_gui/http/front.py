@@ -9,6 +9,8 @@ from ddp_gui.http.asgi import App, Receive, Scope, Send
 
 # Gradio builds addresses from these, whoever sends them. A trusted proxy's values are in the scope by now.
 PROXY_HEADERS = (b"x-forwarded-", b"forwarded", b"x-gradio-server")
+# The key in a request's scope of whether it says that a proxy passed it on.
+FORWARDED_KEY = "ddp_is_forwarded"
 # What a cookie of this page looks like: its name, and a token.
 _COOKIE = re.compile(rb"([A-Za-z0-9_]{1,64})=([A-Za-z0-9._-]{1,256})")
 
@@ -44,6 +46,7 @@ class Front:
             return
         # Nothing below parses a cookie that this page did not set.
         kept = [pair for pair in cookies(scope["headers"]).items() if pair[0] in self._known_cookies]
+        scope[FORWARDED_KEY] = any(name.startswith(PROXY_HEADERS[:2]) for name, _ in scope["headers"])
         scope["headers"] = [
             (name, value)
             for name, value in scope["headers"]

@@ -22,6 +22,10 @@ TOO_LARGE = (
     f"The headers of this request are too large: at most {MAX_HEADER_BYTES:,} bytes and {MAX_HEADERS} "
     "headers are accepted."
 )
+NO_HOST = (
+    "This request does not say which address the browser uses. A proxy must pass on the Host header: "
+    "proxy_set_header Host $http_host (nginx), ProxyPreserveHost On (Apache)."
+)
 NO_LENGTH = "A request with a body must state its length (Content-Length)."
 _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
 _FRAMING = (b"content-length", b"transfer-encoding")

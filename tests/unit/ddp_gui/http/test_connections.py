@@ -273,6 +273,7 @@ GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
         b"POST / HTTP/1.1\nHost: a\nContent-Length: 1\nContent-Length: 1\n\n1",
         GET + b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n1",
         b"no request\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\n" + b"a:\r\n" * 300 + b"\r\n",
         b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 40_000 + b"\r\n\r\n",
         GET + b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
