@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from ddp_gui.gradio_routes import uploads
 from ddp_gui.login_node import command as login_node
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ddp_gui.plan.catalogue import CatalogueSource
 
 
+_LAST_PORT = 65_535
 # Options that mean nothing with --ssh, and what they are when nobody gives them.
 _NOT_WITH_SSH: Mapping[str, object] = {
     "host": "127.0.0.1",
@@ -46,15 +47,19 @@ def main() -> None:
         arguments = parse_options(sys.argv[1:])
         if arguments.ssh is not None:
             sys.exit(_show_login_node(arguments))
+        from ddp_gui.options import check_address, check_files
+
+        check_address(arguments.host, arguments.port)
         options = checked_options(arguments)
         if arguments.until_silence:
             lifeline.end_without(sys.stdin.fileno(), lambda: os.kill(os.getpid(), signal.SIGTERM))
-        private_files.close_runs(options.runs_dir)
+        check_files(options)
+        _close_runs(options.runs_dir)
         private_files.begin(options.runs_dir)
         # Gradio reads it at import; its default is a folder that all users of this machine share.
         os.environ["GRADIO_TEMP_DIR"] = str(uploads.make_incoming(uploads.folder_beside(options.runs_dir)))
     except (ValueError, OSError) as error:
-        sys.exit(f"The page is not served: {error}.")
+        _give_up(f"The page is not served: {error}.")
     # No telemetry, and nothing is fetched from outside.
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -79,14 +84,42 @@ def main() -> None:
     try:
         serve(options, catalogue)
     except (ValueError, CatalogueError) as error:
-        sys.exit(f"The page cannot be served: {error}")
+        _give_up(f"The page cannot be served: {error}")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a wrong option in one line, as everything else that keeps the page from being served."""
+
+    def error(self, message: str) -> NoReturn:
+        """Exit, naming the option."""
+        _give_up(f"The page is not served: {message}. python app.py --help lists the options.")
+
+
+def _give_up(words: str) -> NoReturn:
+    print(words, file=sys.stderr)
+    sys.exit(2)
+
+
+def _close_runs(runs_dir: Path) -> None:
+    """Make the folder of the runs and close it to others.
+
+    Raises:
+        ValueError: when it cannot be one; names the option.
+    """
+    try:
+        private_files.close_runs(runs_dir)
+    except OSError as error:
+        raise ValueError(
+            f"--runs-dir {runs_dir} cannot be the folder of the runs ({error.strerror}): name a folder that "
+            "you may write to, such as --runs-dir ~/runs"
+        ) from error
 
 
 def parse_options(arguments: list[str]) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(description="Train networks on several GPUs from a web page.")
+    parser = _Parser(description="Train networks on several GPUs from a web page.")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=int, default=7860, help="port to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=_port, default=7860, help="port to listen on (default: %(default)s)")
     parser.add_argument(
         "--runs-dir", type=Path, default=Path("runs"), help="folder of the runs (default: %(default)s)"
     )
@@ -257,6 +290,12 @@ def _num_accounts(arguments: argparse.Namespace) -> int | None:
     if arguments.auth_file is None or arguments.engine == "local":
         return None
     return len(AccountFile(arguments.auth_file.resolve()).read())
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or len(text) > 5 or int(text) > _LAST_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: use a whole number from 1 to {_LAST_PORT}")
+    return int(text)
 
 
 def _count(text: str) -> int:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import re
+import socket
+import ssl
 import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from ddp_gui.auth.account_file import AccountError, AccountFile
 from ddp_gui.http import local_users
+from ddp_gui.http.hosts import LAST_PORT
 from trainers.contract.status import LOCAL
 from trainers.machine import processor
 
@@ -122,6 +127,11 @@ def check(options: Options) -> None:
             "--polls is for a page without logins: with logins, teachers open polls and everybody answers in "
             "their own name, so leave it out"
         )
+    if not all(map(_is_proxy, options.trusted_proxies.split(","))):
+        raise ValueError(
+            f"--proxy-from is {options.trusted_proxies!r}, but allowed is: the addresses or networks of "
+            "proxies, such as 127.0.0.1"
+        )
     if options.lessons is not None and not options.lessons.is_dir():
         raise ValueError(f"--lessons: there is no folder {options.lessons}")
     for file in (options.ssl_certfile, options.ssl_keyfile):
@@ -129,6 +139,79 @@ def check(options: Options) -> None:
             raise ValueError(f"there is no file {file}")
     if (key := options.ssl_keyfile) is not None and key.stat().st_mode & stat.S_IROTH:
         raise ValueError(f"every user of this machine can read the private key {key}: chmod o-r {key}")
+
+
+def check_files(options: Options) -> None:
+    """Refuse files that cannot be read, before seconds of imports.
+
+    Raises:
+        ValueError: saying what to do.
+    """
+    if options.auth_file is not None:
+        add = f"python -m ddp_gui.accounts {options.auth_file} add YOUR-NAME --role teacher"
+        try:
+            accounts = AccountFile(options.auth_file).read()
+        except AccountError as error:
+            raise ValueError(f"--auth-file: {error}. Name a file made by: {add}") from error
+        if not accounts:
+            raise ValueError(
+                f"--auth-file: {options.auth_file} has no account, so nobody could log in: {add}"
+            )
+    for folder in options.data_dirs:
+        if not folder.is_dir():
+            raise ValueError(f"--data-dir: there is no folder {folder}")
+    if options.ssl_certfile is not None:
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+                options.ssl_certfile, options.ssl_keyfile
+            )
+        except OSError as error:
+            raise ValueError(
+                f"--ssl-certfile {options.ssl_certfile} and --ssl-keyfile {options.ssl_keyfile} cannot be "
+                f"used ({error.strerror}): name a certificate and its own private key, both as PEM"
+            ) from error
+    if options.site_file is not None and not options.site_file.is_file():
+        raise ValueError(f"--site: there is no file {options.site_file} (docs/site.md says what is in one)")
+
+
+def check_address(host: str, port: int) -> None:
+    """Refuse an address that cannot be listened on, before seconds of imports.
+
+    Raises:
+        ValueError: saying what to do.
+    """
+    with socket.socket(family_of(host)) as probe:
+        # As the page's own socket: connections that have ended do not keep the port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bind(probe, host, port)
+
+
+def family_of(host: str) -> socket.AddressFamily:
+    """Return the family of an address to listen on."""
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def bind(listening: socket.socket, host: str, port: int) -> None:
+    """Bind a socket to the page's address.
+
+    Raises:
+        ValueError: when it cannot be used; says what to do.
+    """
+    try:
+        listening.bind((host, port))
+    except (OSError, UnicodeError) as error:
+        number = error.errno if isinstance(error, OSError) else None
+        what = f"port {port} on {host!r} cannot be used ({getattr(error, 'strerror', None) or error})"
+        if number is None or isinstance(error, socket.gaierror) or number == errno.EADDRNOTAVAIL:
+            advice = "--host needs an address of this machine: 127.0.0.1, or 0.0.0.0 for all of its addresses"
+        elif number == errno.EACCES:
+            advice = "ports below 1024 are for administrators; use another one, such as --port 7860"
+        elif number == errno.EADDRINUSE:
+            another = port + 1 if port < LAST_PORT else port - 1
+            advice = f"is the page running already? Try another one: --port {another}"
+        else:
+            advice = "try another --port or --host"
+        raise ValueError(f"{what}: {advice}") from error
 
 
 def _reaches_polls_alone(options: Options) -> bool:
@@ -197,6 +280,16 @@ def _check_header(options: Options) -> None:
             "--auth-header believes whatever name the proxy sends, so it needs --proxy-from with the "
             "addresses of the proxy and of nobody else, such as 127.0.0.1 (no *, no network, no name)"
         )
+
+
+def _is_proxy(text: str) -> bool:
+    if text.strip() in ("", "*"):
+        return True
+    try:
+        ipaddress.ip_network(text.strip())
+    except ValueError:
+        return False
+    return True
 
 
 def _is_address(text: str) -> bool:

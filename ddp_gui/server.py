@@ -45,7 +45,7 @@ from ddp_gui.machine.link_check import LinkChecks
 from ddp_gui.machine.machine_api import MachineApi
 from ddp_gui.machine.machine_check import MachineChecks
 from ddp_gui.machine.report import MachineReport
-from ddp_gui.options import SLURM, SSH, Options
+from ddp_gui.options import SLURM, SSH, Options, bind, family_of
 from ddp_gui.plan.catalogue import CatalogueSource
 from ddp_gui.plan.package_install import PackageInstalls
 from ddp_gui.queue import queue_routes
@@ -119,20 +119,13 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
 
 
 def _login(options: Options) -> Login | None:
-    """Return who may log in here; None where nobody has to, or a proxy does that.
-
-    Raises:
-        ValueError: when the accounts cannot be read, or there is none.
-    """
+    """Return who may log in here; None where nobody has to, or a proxy does that."""
     if options.has_login:
         # Work that no request asked for is nobody's, unless it says otherwise.
         current_user.nobody_by_default()
     if options.auth_file is None:
         return None
-    accounts = AccountFile(options.auth_file)
-    if not accounts.read():
-        raise ValueError(f"there is no account in {options.auth_file}, so nobody could log in")
-    return Login(accounts, f"ddp_session_{options.port}")
+    return Login(AccountFile(options.auth_file), f"ddp_session_{options.port}")
 
 
 def guarded(app: FastAPI, options: Options, login: Login | None) -> App:
@@ -142,7 +135,8 @@ def guarded(app: FastAPI, options: Options, login: Login | None) -> App:
         inside = HeaderGate(app, options.auth_header, options.teachers)
     elif login is not None:
         inside = SessionGate(app, login)
-    return Front(Gate(inside, options.host, options.allowed_hosts), options.root_path)
+    known = () if login is None else (login.cookie_name, login.device_cookie_name)
+    return Front(Gate(inside, options.host, options.allowed_hosts), options.root_path, known)
 
 
 def for_phones(app: FastAPI, options: Options) -> App | None:
@@ -267,10 +261,8 @@ def calm(demo: gr.Blocks) -> None:
 
 
 def _listen(options: Options) -> Listener:
-    host, port = options.host, options.port
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = Listener(
-        family,
+        family_of(options.host),
         options.trusted_proxies,
         is_one_users=options.is_one_users,
         believes_names=options.auth_header is not None,
@@ -281,13 +273,10 @@ def _listen(options: Options) -> Listener:
         # Every connection has it from here: one that takes nothing any more is ended by the system.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, DEAD_CONNECTION_MS)
     try:
-        listening.bind((host, port))
-    except OSError as error:
+        bind(listening, options.host, options.port)
+    except ValueError:
         listening.close()
-        raise ValueError(
-            f"port {port} on {host} cannot be used ({error.strerror}): is the page running already? "
-            f"Try another one: --port {port + 1}"
-        ) from error
+        raise
     return listening
 
 

@@ -124,6 +124,8 @@ def checked_name(name: str) -> str:
 
 
 def _parsed(raw: Any) -> Accounts:
+    if not isinstance(raw, dict) or not isinstance(raw.get("accounts"), dict):
+        raise ValueError("it is not a file of accounts")
     if raw["format"] != FORMAT:
         raise ValueError(f"it has the format {raw['format']!r}, but this version reads {FORMAT}")
     accounts = [_account(name, about) for name, about in raw["accounts"].items()]

@@ -32,17 +32,20 @@ EVERYBODY = Person(name="", role="teacher")
 # The current user with a login but no session: owns nothing and may change nothing.
 NOBODY = Person(name="", role="student")
 
-_asking: ContextVar[Person] = ContextVar("ddp_asking", default=EVERYBODY)
+# No default: the context of a request begins empty, and must not hold the rights of a page without logins.
+_asking: ContextVar[Person] = ContextVar("ddp_asking")
+_default = EVERYBODY
 
 
 def current_user() -> Person:
     """Return the current user."""
-    return _asking.get()
+    return _asking.get(_default)
 
 
 def nobody_by_default() -> None:
     """Make `NOBODY` the default user from now on."""
-    _asking.set(NOBODY)
+    global _default
+    _default = NOBODY
 
 
 @contextlib.contextmanager

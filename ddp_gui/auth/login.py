@@ -1,24 +1,37 @@
-"""Login: passwords are checked in threads, a few at a time, with a rate limit."""
+"""Login: passwords are checked in threads, a few at a time, with limits on failed attempts."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hmac
 import math
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from weakref import WeakValueDictionary
 
 from ddp_gui.auth import passwords
 from ddp_gui.auth.account_file import Account, AccountFile
 from ddp_gui.auth.current_user import Person
 from ddp_gui.auth.login_limits import LoginLimits, TooManyTriesError
 from ddp_gui.auth.sessions import Sessions, sessions_path
+from ddp_gui.http.hosts import network_of
 
 # Each check takes 32 MiB and a core: training needs the others.
 AT_ONCE = 2
-MAX_WAITING = 60
+MAX_WAITING = 120
+# A class behind one address logs in at the same time.
+MAX_WAITING_OF_AN_ADDRESS = 60
+# Known devices have a thread of their own, which strangers cannot keep busy.
+MAX_WAITING_OF_A_NAME = 5
+DEVICE_FOR_S = 180 * 24 * 3600
 
 
 class LoginError(Exception):
-    """Somebody cannot log in; the message is for them."""
+    """A refused login; the message is for the person who tries it."""
 
     def __init__(self, message: str, *, status: int, retry_after_s: int | None = None) -> None:
         super().__init__(message)
@@ -31,40 +44,55 @@ class Login:
 
     def __init__(self, accounts: AccountFile, cookie_name: str) -> None:
         self.cookie_name = cookie_name
+        self.device_cookie_name = f"{cookie_name}_device"
         self._accounts = accounts
         self._sessions = Sessions(accounts, sessions_path(accounts))
         self._limits = LoginLimits()
-        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="password")
-        self._num_waiting = 0
+        self._strangers = _Checks(AT_ONCE, MAX_WAITING, MAX_WAITING_OF_AN_ADDRESS)
+        # In total as many as there are accounts, times those of one.
+        self._known = _Checks(1, None, MAX_WAITING_OF_A_NAME)
+        self._in_turn: WeakValueDictionary[tuple[str, str], threading.Lock] = WeakValueDictionary()
 
-    async def begin(self, name: str, password: str, address: str) -> str:
+    async def begin(self, name: str, password: str, address: str, device: str | None = None) -> str:
         """Return the token of a new session for this name and password.
+
+        Args:
+            device: the browser's device token. Where this account has logged in before, only failures of that
+                browser count, so that nobody else can lock it out.
 
         Raises:
             LoginError: when they are wrong, or the client has to wait.
         """
         small = name.strip().lower()[:80]
+        account = self._accounts.find(small)
+        is_known = account is not None and _is_device_of(account, device)
+        source, checks = (
+            (f"device {device}", self._known) if is_known else (network_of(address), self._strangers)
+        )
         try:
-            self._limits.begin(small, address)
+            # Without a place in the queue: who has to wait keeps nobody waiting.
+            self._limits.check(small, source, is_known=is_known)
+            with checks.one_more(small if is_known else source):
+                is_right = await asyncio.get_running_loop().run_in_executor(
+                    checks.threads, self._check, small, source, password, account, is_known
+                )
         except TooManyTriesError as error:
             raise _must_wait(error.wait_s) from error
-        if self._num_waiting >= MAX_WAITING:
-            self._limits.withdraw(small, address)
-            raise LoginError(
-                "Many people are logging in at this moment. Try again in a few seconds.", status=503
-            )
-        account = self._accounts.find(small)
-        self._num_waiting += 1
-        try:
-            is_right = await asyncio.get_running_loop().run_in_executor(
-                self._threads, _is_right, password, account
-            )
-        finally:
-            self._num_waiting -= 1
         if account is None or not is_right:
             raise LoginError("The name or the password is wrong.", status=401)
-        self._limits.succeed(small, address)
         return self._sessions.begin(account)
+
+    def device_token(self, name: str, device: str | None) -> str:
+        """Return the device token of a browser after its login: its own one, or a new one.
+
+        It is signed with the account's mark: a new password or role makes all devices unknown.
+        """
+        account = self._accounts.find(name.strip().lower()[:80])
+        if account is None:
+            return ""
+        if device is not None and _is_device_of(account, device):
+            return device
+        return _device_token(account, secrets.token_hex(16))
 
     def person(self, token: str | None, *, is_seen: bool = True) -> Person | None:
         """Return the person of this token; None if the session has ended."""
@@ -75,10 +103,63 @@ class Login:
         if token:
             self._sessions.end(token)
 
+    def _check(self, name: str, source: str, password: str, account: Account | None, is_known: bool) -> bool:
+        """Return True if the password is right; runs in a thread.
 
-def _is_right(password: str, account: Account | None) -> bool:
-    # An unknown name takes as long, so that timing does not reveal which accounts exist.
-    return passwords.fits(password, passwords.NOBODYS if account is None else account.password)
+        A name's checks from one source take turns: those in progress have neither failed nor succeeded.
+        """
+        lock = self._in_turn.setdefault((name, source), threading.Lock())
+        with lock:
+            self._limits.check(name, source, is_known=is_known)
+            # An unknown name takes as long, so that timing does not reveal which accounts exist.
+            is_right = passwords.fits(password, passwords.NOBODYS if account is None else account.password)
+            self._limits.count(name, source, is_right=is_right and account is not None, is_known=is_known)
+        return is_right
+
+
+class _Checks:
+    """Threads that check passwords, with a limit on the checks that wait for one."""
+
+    def __init__(self, at_once: int, most: int | None, most_of_one: int) -> None:
+        self.threads = ThreadPoolExecutor(at_once, thread_name_prefix="password")
+        self._most = most
+        self._most_of_one = most_of_one
+        self._lock = threading.Lock()
+        self._waiting: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def one_more(self, sender: str) -> Iterator[None]:
+        """Count a check while it waits and runs.
+
+        Raises:
+            LoginError: when there are too many.
+        """
+        with self._lock:
+            is_full = self._most is not None and self._waiting.total() >= self._most
+            if is_full or self._waiting[sender] >= self._most_of_one:
+                raise LoginError(
+                    "Many people are logging in at this moment. Try again in a few seconds.", status=503
+                )
+            self._waiting[sender] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting[sender] -= 1
+                if not self._waiting[sender]:
+                    del self._waiting[sender]
+
+
+def _device_token(account: Account, number: str) -> str:
+    signature = hmac.new(account.mark.encode(), f"device {number}".encode(), "sha256").hexdigest()
+    return f"{number}.{signature}"
+
+
+def _is_device_of(account: Account, device: str | None) -> bool:
+    if device is None:
+        return False
+    expected = _device_token(account, device.partition(".")[0])
+    return hmac.compare_digest(device.encode(), expected.encode())
 
 
 def _must_wait(wait_s: float) -> LoginError:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ddp_gui.http.hosts import network_of
-
-# A class behind one address must not be locked out, so an address may fail more often than a name.
-FREE_FAILURES_OF_A_NAME = 5
-FREE_FAILURES_OF_AN_ADDRESS = 30
+# Of a name from one address or device.
+FREE_FAILURES = 5
+# Of a name from all addresses: guesses that are spread over many.
+FREE_FAILURES_OF_A_NAME = 50
 LONGEST_WAIT_S = 60.0
 FORGOTTEN_AFTER_S = 15 * 60.0
 MAX_REMEMBERED = 10_000
@@ -32,21 +32,24 @@ class _Failures:
     free_again_s: float = 0.0
 
 
+Key = tuple[str, ...]
+
+
 class Failures:
     """Failed tries by key; remembers a bounded number of them for a bounded time."""
 
     def __init__(self, free: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._free = free
         self._clock = clock
-        self._found: OrderedDict[str, _Failures] = OrderedDict()
+        self._found: OrderedDict[Key, _Failures] = OrderedDict()
 
-    def wait_s(self, key: str) -> float:
+    def wait_s(self, key: Key) -> float:
         """Return the seconds until the next attempt is allowed."""
         self._forget_old()
         found = self._found.get(key)
         return max(0.0, found.free_again_s - self._clock()) if found else 0.0
 
-    def add(self, key: str) -> None:
+    def add(self, key: Key) -> None:
         """Count a failure."""
         found = self._found.setdefault(key, _Failures())
         self._found.move_to_end(key)
@@ -58,16 +61,7 @@ class Failures:
         while len(self._found) > MAX_REMEMBERED:
             self._found.popitem(last=False)
 
-    def take_back(self, key: str) -> None:
-        """Remove the newest failure."""
-        found = self._found.get(key)
-        if found is not None:
-            found.count -= 1
-            found.free_again_s = 0.0
-            if found.count <= 0:
-                del self._found[key]
-
-    def forget(self, key: str) -> None:
+    def forget(self, key: Key) -> None:
         """Forget the failures of this key."""
         self._found.pop(key, None)
 
@@ -78,31 +72,39 @@ class Failures:
 
 
 class LoginLimits:
-    """The limits by name and by address together."""
+    """The limits of a name from one source, and of a name from all strangers together; thread-safe.
+
+    There is none of an address: one phone's failures must not lock out a class behind the same address. A
+    source is an address, or a device on which the account has logged in before.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._lock = threading.Lock()
+        self._pairs = Failures(FREE_FAILURES, clock)
         self._names = Failures(FREE_FAILURES_OF_A_NAME, clock)
-        self._addresses = Failures(FREE_FAILURES_OF_AN_ADDRESS, clock)
 
-    def begin(self, name: str, address: str) -> None:
-        """Count an attempt as failed before it is checked: concurrent attempts must not all pass.
+    def check(self, name: str, source: str, *, is_known: bool = False) -> None:
+        """Require that a password may be tried.
+
+        Args:
+            is_known: the source is a known device, so that failures elsewhere do not count.
 
         Raises:
             TooManyTriesError: when it has to wait.
         """
-        network = network_of(address)
-        wait_s = max(self._names.wait_s(name), self._addresses.wait_s(network))
+        with self._lock:
+            wait_s = self._pairs.wait_s((name, source))
+            if not is_known:
+                wait_s = max(wait_s, self._names.wait_s((name,)))
         if wait_s > 0:
             raise TooManyTriesError(wait_s)
-        self._names.add(name)
-        self._addresses.add(network)
 
-    def succeed(self, name: str, address: str) -> None:
-        """The attempt succeeded; other failures from this address stay counted."""
-        self._names.forget(name)
-        self._addresses.take_back(network_of(address))
-
-    def withdraw(self, name: str, address: str) -> None:
-        """The attempt was not checked."""
-        self._names.take_back(name)
-        self._addresses.take_back(network_of(address))
+    def count(self, name: str, source: str, *, is_right: bool, is_known: bool = False) -> None:
+        """Count an attempt that was checked; a right password clears the failures of its source."""
+        with self._lock:
+            if is_right:
+                self._pairs.forget((name, source))
+                return
+            self._pairs.add((name, source))
+            if not is_known:
+                self._names.add((name,))

@@ -10,10 +10,11 @@ from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse, Resp
 
 from ddp_gui.auth import login_page
 from ddp_gui.auth.current_user import current_user
-from ddp_gui.auth.login import Login, LoginError
-from ddp_gui.http import policies
+from ddp_gui.auth.login import DEVICE_FOR_S, Login, LoginError
+from ddp_gui.http import front, policies
 
 MAX_FORM_BYTES = 4096
+MAX_FIELDS = 10
 NO_STORE = {"Cache-Control": "no-store"}
 PAGE = NO_STORE | {policies.POLICY_HEADER.decode(): policies.own_page()}
 
@@ -45,29 +46,34 @@ def make_router(login: Login | None, *, has_header: bool = False) -> APIRouter:
 def _add_login(router: APIRouter, login: Login) -> None:
     @router.get("/login", include_in_schema=False)
     def show(request: Request, next: str = "") -> Response:  # noqa: A002 - the address's own word
-        if login.person(request.cookies.get(login.cookie_name)) is not None:
+        if login.person(_cookies(request).get(login.cookie_name)) is not None:
             return _to(request, next)
         return HTMLResponse(login_page.render(next), headers=PAGE)
 
     @router.post("/login", include_in_schema=False)
     async def log_in(request: Request) -> Response:
         is_person = "text/html" in request.headers.get("accept", "")
-        form = await _form(request)
-        wished, name = form.get("next", ""), form.get("username", "")
+        given, wished, name = _cookies(request), "", ""
+        device = given.get(login.device_cookie_name)
         address = request.client.host if request.client else ""
         try:
-            token = await login.begin(name, form.get("password", ""), address)
+            form = await _form(request)
+            wished, name = form.get("next", ""), form["username"]
+            token = await login.begin(name, form["password"], address, device)
         except LoginError as error:
             return _refused(error, login_page.render(wished, name, str(error)) if is_person else None)
         # Always a new token, so that a planted one is never promoted (session fixation).
-        login.end(request.cookies.get(login.cookie_name))
+        login.end(given.get(login.cookie_name))
         response = _to(request, wished) if is_person else JSONResponse({"success": True}, headers=NO_STORE)
         response.set_cookie(login.cookie_name, token, httponly=True, **_cookie(request))
+        device = login.device_token(name, device)
+        lasting = {"max_age": DEVICE_FOR_S, **_cookie(request)}
+        response.set_cookie(login.device_cookie_name, device, httponly=True, **lasting)
         return response
 
     @router.post("/logout", include_in_schema=False)
     def log_out(request: Request) -> Response:
-        login.end(request.cookies.get(login.cookie_name))
+        login.end(_cookies(request).get(login.cookie_name))
         response = _to(request, "login")
         response.delete_cookie(login.cookie_name, httponly=True, **_cookie(request))
         return response
@@ -89,6 +95,10 @@ def _cookie(request: Request) -> dict[str, Any]:
     return {"path": _root(request) or "/", "secure": is_tls, "samesite": "lax"}
 
 
+def _cookies(request: Request) -> dict[str, str]:
+    return front.cookies(request.scope["headers"])
+
+
 def _root(request: Request) -> str:
     return str(request.scope.get("root_path", ""))
 
@@ -103,11 +113,23 @@ def _refused(error: LoginError, page: str | None) -> Response:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """Return the fields of a form; none if it is too long."""
+    """Return the fields of a form, with a name and a password.
+
+    Raises:
+        LoginError: when it is too long, or not such a form.
+    """
     body = b""
     async for piece in request.stream():
         body += piece
         if len(body) > MAX_FORM_BYTES:
-            return {}
-    fields = parse_qs(body.decode("utf-8", errors="replace"), keep_blank_values=True, max_num_fields=10)
+            raise LoginError(f"A login has at most {MAX_FORM_BYTES:,} bytes.", status=413)
+    try:
+        text = body.decode("utf-8")
+        fields = parse_qs(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
+    except ValueError as error:
+        raise LoginError(
+            f"A login is a form in UTF-8 with at most {MAX_FIELDS} fields.", status=400
+        ) from error
+    if not {"username", "password"} <= fields.keys():
+        raise LoginError("A login is a form with the fields username and password.", status=400)
     return {name: values[0] for name, values in fields.items()}

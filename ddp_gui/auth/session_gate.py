@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import quote
 
 import orjson
 
 from ddp_gui.auth import current_user, login_page
 from ddp_gui.auth.login import Login
+from ddp_gui.http import front
 from ddp_gui.http.asgi import App, Message, Receive, Scope, Send
 from ddp_gui.http.limits import MAX_AT_ONCE_OF_ONE, AtOnce
 
@@ -35,7 +35,7 @@ class SessionGate:
             await self._app(scope, receive, send)
             return
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        token = _cookie(headers.get(b"cookie", ""), self._login.cookie_name)
+        token = front.cookies(scope["headers"]).get(self._login.cookie_name)
         person = self._login.person(token)
         path = str(scope["path"]).removeprefix(str(scope.get("root_path", "")))
         if person is None and path not in OPEN_PATHS:
@@ -98,14 +98,6 @@ def not_kept(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         return headers
     others = [(name, value) for name, value in headers if name.lower() != b"cache-control"]
     return [*others, (b"cache-control", b"no-store")]
-
-
-def _cookie(header: str, name: str) -> str | None:
-    try:
-        found = SimpleCookie(header).get(name)
-    except CookieError:
-        return None
-    return None if found is None else found.value
 
 
 async def _refuse(scope: Scope, headers: dict[bytes, str], path: str, send: Send) -> None:

@@ -62,7 +62,10 @@ class _Allowlist:
     def __init__(self, gradio: App, demo: gr.Blocks, uploads: Uploads) -> None:
         self._gradio = gradio
         self._demo = demo
-        self._names = {number: function.api_name for number, function in demo.fns.items()}
+        # What only runs in the browser has no function here.
+        here = {number: function for number, function in demo.fns.items() if function.fn}
+        self._names = {number: function.api_name for number, function in here.items()}
+        self._inputs = {number: function.inputs for number, function in here.items()}
         self._uploads = uploads
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,6 +85,7 @@ class _Allowlist:
                 functions = Functions(
                     names=self._names,
                     called=called[1] if called else None,
+                    inputs=self._inputs,
                     answers_later=path.startswith("/gradio_api/call/"),
                 )
                 receive = await checked_body(receive, self._uploads.incoming_of_sender(), functions, queue)

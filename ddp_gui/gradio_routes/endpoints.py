@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gradio as gr
@@ -21,8 +22,46 @@ def register(*functions: Function, workers: Workers = CLICKS) -> None:
     for function in functions:
         # Not queued by Gradio, and not serialised if a program uses its queue anyway: a click must not wait
         # behind another person's.
-        asked = as_current_user(function, workers)
+        asked = as_current_user(_with_checked_kinds(function), workers)
         gr.api(asked, api_name=function.__name__, queue=False, concurrency_limit=None)
+
+
+def _with_checked_kinds(function: Function) -> Function:
+    """Wrap an endpoint so that text, null, lists and objects are passed on only as it is annotated."""
+    hints = typing.get_type_hints(function)
+    kinds = {name: _kinds(hints.get(name, Any)) for name in inspect.signature(function).parameters}
+
+    def check(values: Sequence[Any]) -> None:
+        for (name, wanted), value in zip(kinds.items(), values, strict=False):
+            kind = type(value) if isinstance(value, (str, list, dict, type(None))) else float
+            if wanted and kind not in wanted and not (kind is str and float in wanted):
+                raise gr.Error(f"{name} is {_NAMES[kind]}, which it cannot be", print_exception=False)
+
+    @functools.wraps(function)
+    def checked(*values: Any) -> Any:
+        check(values)
+        return function(*values)
+
+    @functools.wraps(function)
+    async def checked_later(*values: Any) -> Any:
+        check(values)
+        return await function(*values)
+
+    return checked_later if inspect.iscoroutinefunction(function) else checked
+
+
+def _kinds(hint: Any) -> set[type]:
+    """Return the kinds of JSON values that an annotation allows; none where it allows all."""
+    if hint is Any:
+        return set()
+    parts = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    plain = {typing.get_origin(part) or part for part in parts}
+    return {kind if kind in _NAMES else float for kind in plain}
+
+
+_NAMES: dict[type, str] = {
+    str: "text", float: "a number", list: "a list", dict: "an object", type(None): "null"
+}  # fmt: skip
 
 
 def as_current_user(function: Function, workers: Workers = CLICKS) -> Function:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ddp_gui.gradio_routes import uploads
-from ddp_gui.gradio_routes.allowlist import UPLOAD
+from ddp_gui.gradio_routes.allowlist import UPLOAD, route_path
 from ddp_gui.http import policies
 from ddp_gui.http.asgi import App, Message, Receive, Refused, Scope, Send, answer
+from ddp_gui.http.front import FORWARDED_KEY
 from ddp_gui.http.hosts import Hosts, network_of
-from ddp_gui.http.limits import MAX_BODY_BYTES, AtOnce, check_body, check_headers, drop_body
+from ddp_gui.http.limits import MAX_BODY_BYTES, NO_HOST, AtOnce, check_body, check_headers, drop_body
 
 FORM_BYTES = 100_000  # what a form adds to the file in it
 FROM_ELSEWHERE = (
@@ -29,6 +30,7 @@ class Gate:
         self._app = app
         # Names given by `--host` and `--allow-host`: a proxy may use another one, so pages from there are
         # ours too.
+        self._given = list(allowed)
         self._allowed = {name.lower() for name in allowed}
         self._hosts = Hosts([host, *allowed])
         self._at_once = AtOnce()
@@ -66,17 +68,41 @@ class Gate:
 
     def _check(self, scope: Scope) -> None:
         check_headers(scope)
-        hosts = _values(scope, b"host")
+        hosts = self._hosts_of(scope)
         if len(hosts) != 1 or not self._hosts.are_ours(hosts[0]):
             raise Refused(
-                403, "This server does not serve this host name. Use the machine's IP address instead."
+                403,
+                "This server does not serve this host name. Use the machine's IP address instead, or start "
+                "the page with --allow-host NAME. A proxy must pass on the browser's Host header.",
             )
         if not scope["path"].startswith("/"):
             raise Refused(400, "A path must begin with a slash.")
         if _is_from_elsewhere(scope, {hosts[0].lower(), *self._allowed}):
             raise Refused(403, FROM_ELSEWHERE)
+        if hosts[0] in _own_addresses(scope) and scope.get(FORWARDED_KEY) and route_path(scope) == "/":
+            # Gradio's page asks for everything below the address in Host, and would stay empty.
+            raise Refused(
+                400, f"{NO_HOST} Or start the page with --allow-host NAME, the name in that address."
+            )
         is_upload = scope["path"].rstrip("/").endswith(UPLOAD)
         check_body(scope, uploads.MAX_BYTES + FORM_BYTES if is_upload else MAX_BODY_BYTES)
+
+    def _hosts_of(self, scope: Scope) -> list[str]:
+        """Return the values of Host; where a proxy does not pass it on, the name given by `--allow-host`."""
+        hosts = _values(scope, b"host")
+        # Never in place of any other name: a page of another site could send it (DNS rebinding).
+        is_lost = not hosts or (len(hosts) == 1 and hosts[0] in _own_addresses(scope))
+        if not (is_lost and scope.get(FORWARDED_KEY) and self._given):
+            return hosts
+        others = [(name, value) for name, value in scope["headers"] if name != b"host"]
+        scope["headers"] = [(b"host", self._given[0].encode("latin-1")), *others]
+        return [self._given[0]]
+
+
+def _own_addresses(scope: Scope) -> set[str]:
+    """Return how a proxy names this server itself, which is not how a browser names the proxy."""
+    host, port = scope.get("server") or ("", None)
+    return {f"{name}:{port}" for name in (host, f"[{host}]", "localhost", "127.0.0.1")}
 
 
 def _is_from_elsewhere(scope: Scope, ours: Collection[str]) -> bool:

@@ -7,11 +7,12 @@ of this machine, or fetch it from another one.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import orjson
 from gradio.queueing import Queue
 
@@ -31,6 +32,8 @@ class Functions:
 
     names: Mapping[int, str | bool | None]
     called: str | None = None
+    # The components whose values each one takes.
+    inputs: Mapping[int, Sequence[Any]] = field(default_factory=dict)
     # The result is fetched by another request.
     answers_later: bool = False
 
@@ -110,8 +113,36 @@ def _check_call(call: dict[str, Any], functions: Functions) -> None:
             raise Refused(404, "There is no function with this name.")
     elif type(number) is not int or number not in functions.names:
         raise Refused(404, "There is no function with this number.")
+    _check_values(call.get("data"), functions, number)
     if session is not None and not (isinstance(session, str) and _SESSION.fullmatch(session)):
         raise Refused(400, "A session name has only letters and digits.")
+
+
+def _check_values(values: Any, functions: Functions, number: int | None) -> None:
+    """Refuse too few values, and kinds that a field of the form never has: Gradio checks neither."""
+    if number is None:
+        number = next((each for each, name in functions.names.items() if name == functions.called), None)
+    wanted = functions.inputs.get(number) if number is not None else None
+    if wanted is None:
+        return
+    if not isinstance(values, list) or len(values) < len(wanted):
+        raise Refused(400, f"This function takes {len(wanted)} values, as a list named data.")
+    for value, component in zip(values, wanted, strict=False):
+        if not _fits(value, component):
+            raise Refused(400, f"A value of this kind is none of {type(component).__name__}.")
+
+
+def _fits(value: Any, component: Any) -> bool:
+    if isinstance(component, gr.UploadButton):
+        return isinstance(value, dict) and isinstance(value.get("path"), str)
+    if isinstance(component, gr.Dropdown) and component.multiselect:
+        return value is None or (isinstance(value, list) and not any(map(_is_nested, value)))
+    is_form_field = isinstance(component, (gr.Dropdown, gr.Textbox, gr.Number, gr.Checkbox))
+    return not (is_form_field and _is_nested(value))
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, (dict, list))
 
 
 def _was_uploaded(path: Any, incoming: Path) -> bool:

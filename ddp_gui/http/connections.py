@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Callable
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ddp_gui.http import policies
-from ddp_gui.http.asgi import App
-from ddp_gui.http.limits import MAX_HEADER_BYTES
+from ddp_gui.http.asgi import App, Refused
+from ddp_gui.http.limits import MAX_HEADER_BYTES, MAX_HEADERS, NO_HOST, NO_LENGTH, TOO_LARGE
 from ddp_gui.http.listening import Listener
 
 HEADERS_WITHIN_S = 20.0
@@ -24,12 +25,22 @@ NOT_YOURS = (
 )
 PAST_PROXY = "This page is reached through a proxy, which says who you are. Use the proxy's address."
 _LENGTHS = re.compile(rb"^content-length[ \t]*:(.*)$", re.IGNORECASE | re.MULTILINE)
+_HOST = re.compile(rb"^host[ \t]*:", re.IGNORECASE | re.MULTILINE)
+_CHUNKED = re.compile(rb"^transfer-encoding[ \t]*:", re.IGNORECASE | re.MULTILINE)
+_REASONS = {
+    400: b"Bad Request",
+    403: b"Forbidden",
+    411: b"Length Required",
+    431: b"Request Header Fields Too Large",
+}
 
 
 class BoundedProtocol(H11Protocol):
     """HTTP/1.1 with read timeouts: for the headers, for pauses in a body, and for its average rate."""
 
+    conn: _CheckedHead
     _deadline: asyncio.TimerHandle | None = None
+    _identifying: asyncio.Task[None] | None = None
     _body_began_s = 0.0
     _num_body_bytes = 0
 
@@ -37,25 +48,32 @@ class BoundedProtocol(H11Protocol):
         self, *given: Any, listener: Listener | None = None, phones: App | None = None, **named: Any
     ) -> None:
         super().__init__(*given, **named)
+        # An empty context for each request: after a pause asyncio reads a connection in the context of an
+        # earlier request (cpython issue 140947), and behind a proxy the next one is of another person.
+        self.config.reset_contextvars = True
         self._listener = listener
         # What serves strangers; None: nothing does.
         self._phones = phones
-        self.conn = _OneLength(h11.SERVER, MAX_HEADER_BYTES)
+        self.conn = _CheckedHead(h11.SERVER, MAX_HEADER_BYTES)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin a connection."""
         super().connection_made(transport)  # type: ignore[arg-type]
-        if self._phones is not None and self._is_foreign():
-            self.app = self._phones
         self._wait(HEADERS_WITHIN_S)
+        identify = None if self._listener is None else self._listener.identification(self._number())
+        if identify is None:
+            self._choose_app()
+        else:
+            self.transport.pause_reading()
+            self._identifying = self.loop.create_task(self._identify(identify))
 
     def data_received(self, data: bytes) -> None:
         """Process received bytes, and set the timeout for the rest."""
         if self._phones is None and self._is_foreign():
-            self._refuse(403, b"Forbidden", NOT_YOURS)
+            self._refuse(403, NOT_YOURS)
             return
         if self._listener is not None and self._listener.is_past_proxy(self._number()):
-            self._refuse(403, b"Forbidden", PAST_PROXY)
+            self._refuse(403, PAST_PROXY)
             return
         before = self.conn.their_state
         super().data_received(data)
@@ -88,17 +106,30 @@ class BoundedProtocol(H11Protocol):
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.close()  # it has received its response, or a part of it
             return
-        self._refuse(400, b"Bad Request", msg)
+        refused = self.conn.refused
+        self._refuse(*((400, msg) if refused is None else (refused.status, str(refused))))
 
-    def _refuse(self, status: int, reason: bytes, words: str) -> None:
+    def _refuse(self, status: int, words: str) -> None:
         headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
         for event in (
-            h11.Response(status_code=status, headers=policies.merged(headers), reason=reason),
+            h11.Response(status_code=status, headers=policies.merged(headers), reason=_REASONS[status]),
             h11.Data(data=words.encode("ascii")),
             h11.EndOfMessage(),
         ):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+
+    async def _identify(self, identify: Callable[[], None]) -> None:
+        """Find out who made the connection, and only then read from it."""
+        assert self._listener is not None
+        await self.loop.run_in_executor(self._listener.threads, identify)
+        if not self.transport.is_closing():
+            self._choose_app()
+            self.transport.resume_reading()
+
+    def _choose_app(self) -> None:
+        if self._phones is not None and self._is_foreign():
+            self.app = self._phones
 
     def _is_foreign(self) -> bool:
         return self._listener is not None and self._listener.is_foreign(self._number())
@@ -134,8 +165,14 @@ class BoundedProtocol(H11Protocol):
             self.transport.abort()
 
 
-class _OneLength(h11.Connection):
-    """Refuses a request with two Content-Length headers; h11 accepts two equal ones."""
+class _CheckedHead(h11.Connection):
+    """Checks a request's head before h11 parses it: its size, and how it states the length of the body.
+
+    h11 limits a head only if it arrives in several pieces, accepts two equal Content-Length headers, and
+    parses the chunks of a body, each with extensions, and the trailers, although no chunked body is accepted.
+    """
+
+    refused: Refused | None = None
 
     def next_event(self) -> Any:
         """Return the next event.
@@ -144,13 +181,30 @@ class _OneLength(h11.Connection):
             h11.RemoteProtocolError: when it is not a valid request.
         """
         if self.their_state is h11.IDLE:
-            lengths = _LENGTHS.findall(_head(self.trailing_data[0]))
-            if len(lengths) > 1 or any(b"," in length for length in lengths):
-                raise h11.RemoteProtocolError("more than one Content-Length", error_status_hint=400)
+            try:
+                _check_head(self.trailing_data[0])
+            except Refused as refused:
+                self.refused = refused
+                raise h11.RemoteProtocolError(str(refused), error_status_hint=refused.status) from refused
         return super().next_event()
 
 
-def _head(received: bytes) -> bytes:
-    """Return a request's headers; None until they are complete."""
+def _check_head(received: bytes) -> None:
+    """Check the head of a request, which may be incomplete.
+
+    Raises:
+        Refused: when it is too large, or does not state the length of its body in one header.
+    """
     ends = [end for end in (received.find(b"\n\r\n"), received.find(b"\n\n")) if end >= 0]
-    return received[: min(ends)] if ends else b""
+    head = received[: min(ends)] if ends else received
+    if len(head) > MAX_HEADER_BYTES or head.count(b"\n") > MAX_HEADERS:
+        raise Refused(431, TOO_LARGE)
+    if not ends:
+        return
+    if not _HOST.search(head) and head.partition(b"\n")[0].rstrip().endswith(b"HTTP/1.1"):
+        raise Refused(400, NO_HOST)
+    lengths = _LENGTHS.findall(head)
+    if len(lengths) > 1 or any(b"," in length for length in lengths):
+        raise Refused(400, "More than one Content-Length.")
+    if _CHUNKED.search(head):
+        raise Refused(411, NO_LENGTH)

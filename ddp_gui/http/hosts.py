@@ -11,7 +11,7 @@ _HOST = re.compile(
     r"(?:\[(?P<number>[0-9A-Fa-f:.]{2,45})\]|(?P<name>[A-Za-z0-9._-]{1,253}))(?::(?P<port>\d{1,5}))?",
     re.ASCII,
 )
-_LAST_PORT = 65_535
+LAST_PORT = 65_535
 
 
 class Hosts:
@@ -26,7 +26,7 @@ class Hosts:
         """Tell whether a Host header names this server: a name or an IP address, perhaps with a port."""
         match = _HOST.fullmatch(host)
         # Later code parses the address again: an invalid port or number would raise there.
-        if match is None or int(match["port"] or 0) > _LAST_PORT:
+        if match is None or int(match["port"] or 0) > LAST_PORT:
             return False
         if match["number"]:
             return _is_number(match["number"], ipaddress.IPv6Address)

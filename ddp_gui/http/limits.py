@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from ddp_gui.http.asgi import Receive, Refused, Scope
 
 MAX_HEADER_BYTES = 32 * 1024
+# Browsers send twenty, proxies add ten.
+MAX_HEADERS = 200
 MAX_BODY_BYTES = 1_000_000
 # A client that still sends when the connection closes never sees the answer: up to this is read and dropped.
 MAX_DROPPED_BYTES = 8_000_000
@@ -16,6 +18,15 @@ MAX_DROPPED_BYTES = 8_000_000
 MAX_AT_ONCE = 200
 # Per person with a login: a few browsers full of pages, but not the limit of a whole classroom.
 MAX_AT_ONCE_OF_ONE = 50
+TOO_LARGE = (
+    f"The headers of this request are too large: at most {MAX_HEADER_BYTES:,} bytes and {MAX_HEADERS} "
+    "headers are accepted."
+)
+NO_HOST = (
+    "This request does not say which address the browser uses. A proxy must pass on the Host header: "
+    "proxy_set_header Host $http_host (nginx), ProxyPreserveHost On (Apache)."
+)
+NO_LENGTH = "A request with a body must state its length (Content-Length)."
 _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
 _FRAMING = (b"content-length", b"transfer-encoding")
 
@@ -23,18 +34,13 @@ _FRAMING = (b"content-length", b"transfer-encoding")
 def check_headers(scope: Scope) -> None:
     """Refuse a path and headers of too many bytes.
 
-    The server below refuses them too, but only if they arrive in several pieces.
-
     Raises:
         Refused: when they are longer than allowed.
     """
     size = len(scope["path"]) + len(scope.get("query_string", b""))
     size += sum(len(name) + len(value) for name, value in scope["headers"])
     if size > MAX_HEADER_BYTES:
-        raise Refused(
-            431,
-            f"The headers of this request are too large: at most {MAX_HEADER_BYTES:,} bytes are accepted.",
-        )
+        raise Refused(431, TOO_LARGE)
 
 
 def check_body(scope: Scope, max_bytes: int) -> None:
@@ -49,7 +55,7 @@ def check_body(scope: Scope, max_bytes: int) -> None:
     lengths = [value for name, value in headers if name == b"content-length"]
     # The server below enforces the declared length of a body; a chunked one declares none.
     if len(lengths) != 1 or len(headers) != 1 or not lengths[0].isdigit():
-        raise Refused(411, "A request with a body must state its length (Content-Length).")
+        raise Refused(411, NO_LENGTH)
     if int(lengths[0][:20]) > max_bytes:
         raise Refused(413, f"This request is too large: at most {max_bytes:,} bytes are accepted.")
 

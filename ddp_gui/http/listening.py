@@ -6,22 +6,27 @@ They are counted when accepted: one that never begins its TLS handshake is visib
 from __future__ import annotations
 
 import contextlib
+import functools
 import ipaddress
 import resource
 import socket
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ddp_gui.http import local_users
 from ddp_gui.http.hosts import network_of
+from ddp_gui.http.local_users import Address
 
 MAX_CONNECTIONS = 600
 # A class behind one address: thirty browsers with six connections each.
 MAX_OF_ONE_ADDRESS = 200
 # Closed connections keep their file descriptors until the next turn of the event loop.
 MAX_ENDING = 100
+# Then other work of the event loop gets its turn: whoever opens connections fast must not keep it.
+MAX_IN_A_ROW = 32
 
 
 class Connection(socket.socket):
@@ -30,12 +35,15 @@ class Connection(socket.socket):
     listener: Listener
     # Clients that share it are counted together; None behind a trusted proxy.
     network: str | None
+    since_s: float
     waits_since_s: float | None
     is_ending = False
     # Made by another user of this machine, on a page without a login.
     is_foreign = False
     # Made by anybody but the proxy, where the proxy says who is asking.
     is_past_proxy = False
+    # What finds out who made it, for a thread, before anything is read; None: that is known.
+    identify: Callable[[], None] | None = None
 
     def close(self) -> None:
         """Close it and free its slot."""
@@ -71,6 +79,9 @@ class Listener(socket.socket):
         self._proxies = _networks(trusted_proxies)
         # By file descriptor: the event loop wraps the sockets that it was given.
         self._open: dict[int, Connection] = {}
+        self._in_a_row = 0
+        # Of its one thread, where the system answers slowly who made a connection.
+        self.threads = ThreadPoolExecutor(1, thread_name_prefix="connections")
         # Each is a file descriptor, and the page needs others.
         self._most = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
@@ -79,18 +90,21 @@ class Listener(socket.socket):
 
         Raises:
             ConnectionAbortedError: when there is no room for it.
+            BlockingIOError: when there is none, or the event loop has accepted some already.
         """
+        self._in_a_row = (self._in_a_row + 1) % MAX_IN_A_ROW
+        if not self._in_a_row:
+            raise BlockingIOError
         accepted, address = super().accept()
         connection = Connection(fileno=accepted.detach())
-        connection.listener, connection.waits_since_s = self, time.monotonic()
+        connection.listener, connection.since_s = self, time.monotonic()
+        connection.waits_since_s = connection.since_s
         connection.network = None if self._is_proxy(address[0]) else network_of(address[0])
-        if self._is_one_users and not local_users.is_own(address[:2], connection.getsockname()[:2]):
-            # A separate share: they must not cause ours to be closed.
-            here = not self.lets_phones_in or local_users.is_of_this_machine(address[0])
-            connection.is_foreign = True
-            connection.network = "other users" if here else connection.network
-        if self._believes_names and not self._is_proxys(connection, address[:2]):
-            connection.is_past_proxy, connection.network = True, "past the proxy"
+        identify = functools.partial(self._identify, connection, address[:2], connection.getsockname()[:2])
+        if local_users.is_instant():
+            identify()
+        elif self._is_one_users or self._believes_names:
+            connection.identify = identify
         self._open[connection.fileno()] = connection
         if not self._make_room(connection.network):
             connection.close()
@@ -115,6 +129,11 @@ class Listener(socket.socket):
         """Tell whether somebody else than the proxy made a connection, who must not name a person."""
         connection = self._open.get(number)
         return self._believes_names and (connection is None or connection.is_past_proxy)
+
+    def identification(self, number: int) -> Callable[[], None] | None:
+        """Return what finds out who made a connection, for a thread; None if that is known."""
+        connection = self._open.get(number)
+        return None if connection is None else connection.identify
 
     def forget(self, number: int) -> None:
         """Forget a connection that is being closed."""
@@ -144,14 +163,27 @@ class Listener(socket.socket):
             longest.shutdown(socket.SHUT_RDWR)
         return True
 
-    def _is_proxys(self, connection: Connection, client: tuple[str, int]) -> bool:
+    def _identify(self, connection: Connection, client: Address, server: Address) -> None:
+        """Note which user made a connection; other users of this machine have shares of their own."""
+        is_here = connection.network is not None and local_users.is_of_this_machine(client[0])
+        uid = local_users.owner(client, server, connection.since_s)
+        is_own = local_users.is_of_page(uid)
+        if self._is_one_users and not is_own:
+            connection.is_foreign = True
+            is_here = is_here or not self.lets_phones_in
+        if self._believes_names and not self._is_proxys(connection, client[0], uid):
+            connection.is_past_proxy, connection.network = True, "past the proxy"
+        elif is_here and not is_own:
+            connection.network = f"user {uid}"
+        connection.identify = None
+
+    def _is_proxys(self, connection: Connection, address: str, uid: int | None) -> bool:
         """Tell whether a proxy made a connection; one on this machine is told by its system account."""
-        if not self._is_proxy(client[0]):
+        if not self._is_proxy(address):
             return False
-        if local_users.is_of_this_machine(client[0]):
-            is_proxys = local_users.is_a_services(client, connection.getsockname()[:2])
-            # Had it been closed meanwhile, the row might be another one's from the same port.
-            return is_proxys and _is_connected(connection)
+        if local_users.is_of_this_machine(address):
+            # Had it been closed meanwhile, the answer might be for another one from the same port.
+            return local_users.is_a_services(uid) and _is_connected(connection)
         return True
 
     def _is_proxy(self, address: str) -> bool:

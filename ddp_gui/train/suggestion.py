@@ -44,7 +44,7 @@ def updates(form: Form, sent: str) -> list[Any]:
     """Return what sets the controls of `FIELDS` to the values of a suggestion; other fields stay."""
     try:
         values = json.loads(sent)
-    except ValueError:
+    except (TypeError, ValueError):
         values = {}
     if not isinstance(values, dict):
         values = {}

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ddp_gui.auth import login_limits, sessions
+from ddp_gui.auth import login_limits, passwords, sessions
 from ddp_gui.auth.account_file import Account, AccountFile
-from ddp_gui.auth.login import Login, LoginError
+from ddp_gui.auth.current_user import Person
+from ddp_gui.auth.login import MAX_WAITING, Login, LoginError
 from ddp_gui.auth.login_limits import LoginLimits, TooManyTriesError
 from ddp_gui.auth.sessions import Sessions
 from ddp_gui.http.hosts import network_of
@@ -34,6 +35,12 @@ def clock() -> Clock:
 @pytest.fixture
 def file(tmp_path: Path) -> AccountFile:
     return class_of.make(tmp_path / "accounts.json")
+
+
+@pytest.fixture
+def cheap_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the check of a name that is not there cost as little as that of the others here."""
+    monkeypatch.setattr(passwords, "NOBODYS", class_of.cheap("nobody's"))
 
 
 @pytest.fixture
@@ -106,11 +113,12 @@ def test_one_person_has_a_bounded_number_of_sessions(held: Sessions, file: Accou
     assert held.person(other) == BOB
 
 
-def fail(limits: LoginLimits, name: str, address: str = "10.0.0.1") -> float:
+def fail(limits: LoginLimits, name: str, source: str = "10.0.0.1", *, is_known: bool = False) -> float:
     try:
-        limits.begin(name, address)
+        limits.check(name, source, is_known=is_known)
     except TooManyTriesError as error:
         return error.wait_s
+    limits.count(name, source, is_right=False, is_known=is_known)
     return 0.0
 
 
@@ -126,33 +134,43 @@ def test_the_wait_grows_up_to_a_minute_and_is_forgotten(clock) -> None:
     assert waits == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0][: len(waits)]
     assert len(waits) == 7
     assert fail(limits, "bob") == 0.0, "another name need not wait"
+    assert fail(limits, "ann", "10.0.0.2") == 0.0, "nor the same one elsewhere"
     clock.now += login_limits.FORGOTTEN_AFTER_S + 1
     assert fail(limits, "ann") == 0.0
 
 
-def test_many_names_from_one_address_wait_too(clock) -> None:
+def test_one_phone_s_wrong_names_lock_nobody_else_out(clock) -> None:
     limits = LoginLimits(clock)
-    waits = [fail(limits, f"name-{number}") for number in range(login_limits.FREE_FAILURES_OF_AN_ADDRESS + 1)]
-    assert waits[:-1] == [0.0] * login_limits.FREE_FAILURES_OF_AN_ADDRESS
-    assert waits[-1] > 0
-    assert fail(limits, "name-x", "10.0.0.2") == 0.0
+    assert not any(fail(limits, f"name-{number}") for number in range(300))
+    limits.check("ann", "10.0.0.1")
 
 
-def test_who_logs_in_begins_anew_but_not_the_address(clock) -> None:
+def test_guesses_from_many_addresses_lock_a_name_but_not_its_known_devices(clock) -> None:
     limits = LoginLimits(clock)
-    for number in range(login_limits.FREE_FAILURES_OF_AN_ADDRESS):
-        assert fail(limits, f"name-{number}") == 0.0
-        limits.begin("ann", "10.0.0.9")
-        limits.succeed("ann", "10.0.0.9")
-    assert fail(limits, "one-more") > 0
+    waits = [fail(limits, "ann", f"10.0.0.{n}") for n in range(login_limits.FREE_FAILURES_OF_A_NAME + 1)]
+    assert waits[:-1] == [0.0] * login_limits.FREE_FAILURES_OF_A_NAME and waits[-1] > 0
+    limits.check("ann", "device 1", is_known=True)
+    waits = [fail(limits, "ann", "device 1", is_known=True) for _ in range(login_limits.FREE_FAILURES + 1)]
+    assert waits[:-1] == [0.0] * login_limits.FREE_FAILURES and waits[-1] > 0, "it may not guess for ever"
+    limits.check("ann", "device 2", is_known=True)
+
+
+def test_a_right_password_clears_the_failures_of_its_source_alone(clock) -> None:
+    limits = LoginLimits(clock)
+    for address in ("10.0.0.1", "10.0.0.2"):
+        while not fail(limits, "ann", address):
+            pass
+    limits.count("ann", "10.0.0.1", is_right=True)
+    assert fail(limits, "ann", "10.0.0.1") == 0.0
+    assert fail(limits, "ann", "10.0.0.2") > 0
 
 
 def test_memory_is_bounded(clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(login_limits, "MAX_REMEMBERED", 10)
     failures = login_limits.Failures(1, clock)
     for number in range(100):
-        failures.add(str(number))
-    assert failures.wait_s("99") > 0 and failures.wait_s("0") == 0.0
+        failures.add((str(number),))
+    assert failures.wait_s(("99",)) > 0 and failures.wait_s(("0",)) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -168,6 +186,7 @@ def test_an_address_is_what_one_customer_has(address: str, network: str) -> None
     assert network_of(address) == network
 
 
+@pytest.mark.usefixtures("cheap_nobody")
 def test_logging_in_and_out(file: AccountFile) -> None:
     login = Login(file, "cookie")
     token = asyncio.run(login.begin(" ANN ", password_of(ANN), "10.0.0.1"))
@@ -180,24 +199,65 @@ def test_logging_in_and_out(file: AccountFile) -> None:
         assert refused.value.status == 401
 
 
+def at_once(login: Login, tries: list[tuple[str, str, str]]) -> list[int]:
+    """Try names and passwords from addresses at the same time; return the statuses, 200 for a session."""
+
+    async def ask() -> list[int]:
+        tried = [login.begin(name, password, address) for name, password, address in tries]
+        found = await asyncio.gather(*tried, return_exceptions=True)
+        return [each.status if isinstance(each, LoginError) else 200 for each in found]
+
+    return asyncio.run(ask())
+
+
 def test_a_hundred_tries_at_once_are_not_a_hundred_guesses(file: AccountFile) -> None:
+    statuses = at_once(Login(file, "cookie"), [("ann", f"guess-{n}", "10.0.0.1") for n in range(100)])
+    assert statuses.count(401) == login_limits.FREE_FAILURES
+    assert statuses.count(429) + statuses.count(503) == 100 - login_limits.FREE_FAILURES
+
+
+@pytest.mark.parametrize("people", [(ANN,), (ANN, BOB)], ids=["one account", "two"])
+def test_a_class_that_logs_in_at_once_gets_in(file: AccountFile, people: tuple[Person, ...]) -> None:
+    tries = [(person.name, password_of(person), "10.0.0.1") for person in people] * (40 // len(people))
+    assert at_once(Login(file, "cookie"), tries) == [200] * 40
+
+
+@pytest.mark.usefixtures("cheap_nobody")
+def test_who_fills_the_queue_from_one_address_leaves_room_for_others(file: AccountFile) -> None:
+    flood = [(f"name-{n}", "wrong", "10.0.0.1") for n in range(MAX_WAITING)]
+    assert at_once(Login(file, "cookie"), [*flood, ("ann", password_of(ANN), "10.0.0.2")])[-1] == 200
+
+
+@pytest.mark.usefixtures("cheap_nobody")
+def test_a_known_device_gets_in_whatever_others_try(file: AccountFile) -> None:
     login = Login(file, "cookie")
+    device = login.device_token("ann", None)
+    at_once(login, [("ann", "wrong", "10.0.0.1") for _ in range(20)])
+    for given in (None, "", "x" * 97, login.device_token("bob", None), device[:-1] + "x"):
+        with pytest.raises(LoginError, match="Too many failed attempts"):
+            asyncio.run(login.begin("ann", password_of(ANN), "10.0.0.1", given))
+    with pytest.raises(LoginError, match="name or the password is wrong"):
+        asyncio.run(login.begin("ann", "wrong", "10.0.0.1", device))
 
-    async def guess() -> list[int]:
-        tries = [login.begin("ann", f"guess-{number}", "10.0.0.1") for number in range(100)]
-        return [error.status for error in await asyncio.gather(*tries, return_exceptions=True)]
+    async def beside_a_flood() -> str:
+        flood = [asyncio.ensure_future(login.begin(f"n-{n}", "wrong", f"10.0.{n % 3}.1")) for n in range(200)]
+        await asyncio.sleep(0)
+        token = await login.begin("ann", password_of(ANN), "10.0.0.1", device)
+        await asyncio.gather(*flood, return_exceptions=True)
+        return token
 
-    statuses = asyncio.run(guess())
-    assert statuses.count(401) == login_limits.FREE_FAILURES_OF_A_NAME
-    assert statuses.count(429) == 100 - login_limits.FREE_FAILURES_OF_A_NAME
+    assert login.person(asyncio.run(beside_a_flood())) == ANN
+    assert login.device_token("ann", device) == device, "it keeps its number, and its failures"
+    with file.changing() as accounts:
+        accounts["ann"] = Account(name="ann", role="student", password=class_of.cheap("another"))
+    with pytest.raises(LoginError, match="Too many failed attempts"):
+        asyncio.run(login.begin("ann", "another", "10.0.0.1", device))
 
 
 @pytest.mark.slow
 def test_a_name_that_is_not_there_takes_as_long(tmp_path: Path) -> None:
     file = AccountFile(tmp_path / "accounts.json")
     with file.changing() as accounts:
-        from ddp_gui.auth import passwords
-
         accounts["ann"] = Account(name="ann", role="student", password=passwords.hashed("long enough"))
     login = Login(file, "cookie")
 

@@ -20,6 +20,7 @@ from ddp_gui.gradio_routes.allowlist import is_open
 from ddp_gui.gradio_routes.gate import Gate
 from ddp_gui.http import limits, policies
 from ddp_gui.http.asgi import Refused
+from ddp_gui.http.front import Front
 from tests.unit.class_of import BOB
 
 HERE = "localhost:7860"
@@ -147,6 +148,28 @@ def test_numbers_are_not_kept_by_browsers_unless_they_say_how(
 )
 def test_other_names_are_refused(host: str) -> None:
     assert status_of(("host", host)) == 403
+
+
+@pytest.mark.parametrize("host", [None, "127.0.0.1:7860", "localhost:7860"])
+@pytest.mark.parametrize("is_named", [True, False])
+def test_a_proxy_that_keeps_the_host_to_itself(host: str | None, is_named: bool) -> None:
+    """The page learns its address from `--allow-host`, or says what the proxy has to do."""
+    found, sent = [], []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        found.append(dict(scope["headers"])[b"host"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"x-forwarded-for", b"10.0.0.9"), *([(b"host", host.encode())] if host else [])]
+    scope = {"type": "http", "method": "GET", "path": "/ddp/", "headers": headers, "client": ("10.0.0.9", 0)}
+    gate = Front(Gate(app, "127.0.0.1", ["lab.example"] if is_named else []), "/ddp")
+    asyncio.run(gate(scope | {"server": ("127.0.0.1", 7860)}, None, send))  # type: ignore[arg-type]
+    assert found == ([b"lab.example"] if is_named else [])
+    assert sent[0]["status"] == (200 if is_named else 400 if host else 403)
+    assert is_named or b"A proxy must pass on the" in sent[1]["body"]
 
 
 def test_two_names_or_none_are_refused() -> None:

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 import orjson
 import pytest
 
@@ -13,9 +14,12 @@ from ddp_gui.gradio_routes.sent_values import MAX_DEPTH, MAX_VALUES, Functions, 
 from ddp_gui.http.asgi import Refused
 
 NAMES = {0: "list_runs", 1: False, 7: "stop_run"}
+FIELDS = [gr.Dropdown(render=False), gr.Textbox(render=False), gr.Dropdown(multiselect=True, render=False)]
+INPUTS = {1: FIELDS, 7: [gr.UploadButton(render=False)]}
+TAKEN = {"fn_index": 1, "data": ["a", None, ["b"]]}
 
 
-def passed_on(incoming: Path, *pieces: bytes, called: str | None = None) -> bytes:
+def passed_on(incoming: Path, *pieces: bytes, called: str | None = None, inputs: Any = ()) -> bytes:
     """Return the body that is passed on of one that arrives in pieces."""
     waiting = [
         {"type": "http.request", "body": piece, "more_body": at < len(pieces) - 1}
@@ -26,7 +30,9 @@ def passed_on(incoming: Path, *pieces: bytes, called: str | None = None) -> byte
         return waiting.pop(0) if waiting else {"type": "http.disconnect"}
 
     async def ask() -> bytes:
-        again = await checked_body(receive, incoming, Functions(names=NAMES, called=called))
+        again = await checked_body(
+            receive, incoming, Functions(names=NAMES, called=called, inputs=dict(inputs))
+        )
         message = await again()
         assert (await again())["type"] == "http.disconnect"
         return bytes(message["body"])
@@ -94,3 +100,26 @@ def test_a_function_is_called_by_its_name_or_by_its_number(tmp_path: Path) -> No
 def test_a_session_is_named_plainly(tmp_path: Path, session: Any) -> None:
     with pytest.raises(Refused, match="letters and digits"):
         passed_on(tmp_path, orjson.dumps({"data": [], "session_hash": session}))
+
+
+@pytest.mark.parametrize(
+    ("number", "data"),
+    [
+        (1, []),
+        (1, ["a", "b"]),
+        (1, {"a": 1}),
+        (1, None),
+        (1, [{"a": 1}, "b", []]),
+        (1, ["a", [1], []]),
+        (1, ["a", "b", [{}]]),
+        (1, ["a", "b", "c"]),
+        (7, ["a"]),
+        (7, [None]),
+        (7, [{"path": 1}]),
+    ],
+)
+def test_values_that_a_field_never_has_are_refused(tmp_path: Path, number: int, data: Any) -> None:
+    with pytest.raises(Refused) as refused:
+        passed_on(tmp_path, orjson.dumps({"fn_index": number, "data": data}), inputs=INPUTS)
+    assert refused.value.status == 400
+    assert passed_on(tmp_path, orjson.dumps(TAKEN), inputs=INPUTS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import functools
 import http.client
 import os
@@ -26,6 +27,40 @@ WITHIN_S = 0.4
 # For who asks in one go, and may be held up by other programs meanwhile.
 ROOMY_S = 0.8
 ANSWER_AFTER_S = 1.0
+
+
+ASKING: contextvars.ContextVar[str] = contextvars.ContextVar("ASKING", default="")
+
+
+@pytest.mark.parametrize("is_pipelined", [False, True])
+def test_a_request_knows_nothing_of_an_earlier_one_on_its_connection(is_pipelined: bool) -> None:
+    """Behind a proxy they are of different people."""
+    found: list[str] = []
+
+    async def noting(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive()).get("more_body"):
+            continue
+        found.append(ASKING.get())
+        ASKING.set("the first one")
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    body = b"a" * 100_000
+    with served(application=noting) as address, socket.create_connection(address) as sender:
+        sender.settimeout(60)
+        sender.sendall(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % len(body))
+        # In pieces, reading pauses after the last one, and goes on when the response is complete.
+        time.sleep(0.1)
+        sender.sendall(body + (GET if is_pipelined else b""))
+        for number in (1, 2):
+            heard = b""
+            while heard.count(b"\r\n\r\nok") < (2 if is_pipelined else 1):
+                heard += sender.recv(1000)
+            if is_pipelined:
+                break
+            if number == 1:
+                sender.sendall(GET)
+    assert found == ["", ""]
 
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
@@ -61,7 +96,12 @@ def served(
         listener.bind(("127.0.0.1", 0))
         http = functools.partial(BoundedProtocol, listener=listener, phones=phones)
         config = uvicorn.Config(
-            application or app, http=http, log_level="critical", lifespan="off", loop="asyncio", **tls
+            application or app,
+            http=http,
+            log_level="critical",
+            lifespan="off",
+            loop="asyncio",
+            **tls,
         )  # type: ignore[arg-type]
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
@@ -233,19 +273,27 @@ GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
         b"POST / HTTP/1.1\nHost: a\nContent-Length: 1\nContent-Length: 1\n\n1",
         GET + b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n1",
         b"no request\r\n\r\n",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\n" + b"a:\r\n" * 300 + b"\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"a" * 40_000 + b"\r\n\r\n",
+        GET + b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\na\r\n" * 9_000,
     ],
 )
-def test_a_length_is_given_once_and_the_refusal_has_our_headers(
+def test_a_head_is_bounded_with_one_length_and_the_refusal_has_our_headers(
     address: tuple[str, int], words: bytes
 ) -> None:
     with socket.create_connection(address) as sender:
         sender.settimeout(60)
-        sender.sendall(words)
         heard = b""
-        while piece := sender.recv(10_000):
-            heard += piece
+        # Refused before all of it was sent, it may be broken off, with the answer received.
+        with contextlib.suppress(ConnectionError):
+            sender.sendall(words)
+            while piece := sender.recv(10_000):
+                heard += piece
     refusal = heard[heard.rindex(b"HTTP/1.1") :].lower()
-    assert refusal.startswith(b"http/1.1 400")
+    status = 431 if len(words) > 40_000 or b"a:\r\na:" in words else 411 if b"chunked" in words else 400
+    assert refusal.startswith(b"http/1.1 %d" % (411 if b"chunked" in words else status))
     for name, value in (*policies.HEADERS, (policies.POLICY_HEADER, policies.DATA.encode())):
         assert b"%s: %s\r\n" % (name, value.lower()) in refusal
 
@@ -259,6 +307,7 @@ def test_a_length_in_a_body_is_no_header(address: tuple[str, int]) -> None:
 
 
 @needs_a_second_user
+@pytest.mark.usefixtures("way")
 def test_another_user_of_this_machine_asks_for_nothing_where_nobody_logs_in() -> None:
     asked: list[str] = []
 
@@ -282,6 +331,7 @@ def test_another_user_of_this_machine_asks_for_nothing_where_nobody_logs_in() ->
 
 
 @needs_a_second_user
+@pytest.mark.usefixtures("way")
 def test_where_phones_may_answer_strangers_reach_what_is_for_phones_alone() -> None:
     served_by: list[str] = []
 
@@ -311,6 +361,29 @@ def test_where_phones_may_answer_strangers_reach_what_is_for_phones_alone() -> N
     assert served_by == ["phones", "page", "phones", "phones"]
 
 
+@needs_a_second_user
+def test_another_user_s_connections_cost_no_table_and_close_none_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def read(_table: Any) -> bytes:
+        raise AssertionError("the table of all connections was read")
+
+    monkeypatch.setattr(local_users, "_read_table", read)
+    monkeypatch.setattr(listening, "MAX_OF_ONE_ADDRESS", 4)
+    for is_one_users in (True, False):
+        with served(is_one_users=is_one_users) as address, contextlib.ExitStack() as held:
+            ours = [held.enter_context(begin(address, "127.0.0.1")) for _ in range(4)]
+            for number in range(listening.MAX_IN_A_ROW + 8):
+                uid = UID if number % 2 else UID - 1
+                held.enter_context(begin_as_other_user(address, b"", uid))
+            assert answered(address, "127.0.0.1")
+            # The fifth of ours ended our first; those of the others ended none.
+            for sender in ours[1:]:
+                sender.setblocking(False)
+                with pytest.raises(BlockingIOError):
+                    sender.recv(1)
+
+
 def begin_as_other_user(address: tuple[str, int], words: bytes, uid: int = UID) -> socket.socket:
     """Ask over a connection that belongs to the other user."""
     sender = socket.socket()
@@ -320,6 +393,19 @@ def begin_as_other_user(address: tuple[str, int], words: bytes, uid: int = UID) 
     return sender
 
 
+@pytest.fixture(params=["netlink", "tables"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Ask the kernel for one connection, and where that is not permitted read the tables of all."""
+    if request.param == "tables":
+        monkeypatch.setattr(local_users, "is_instant", lambda: False)
+    return str(request.param)
+
+
+def test_the_kernel_is_asked_for_one_connection() -> None:
+    assert local_users.is_instant()
+
+
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_a_connection_of_our_own_is_told_from_one_that_nobody_holds(host: str) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -328,21 +414,24 @@ def test_a_connection_of_our_own_is_told_from_one_that_nobody_holds(host: str) -
         listener.listen()
         sender.connect(listener.getsockname())
         server, client = listener.getsockname()[:2], sender.getsockname()[:2]
-        assert local_users.is_own(client, server)
-        assert not local_users.is_own((host, 1), server)
+        for address in (client, (f"::ffff:{host}", client[1])) if host[0] == "1" else (client,):
+            assert local_users.owner(address, server) == os.geteuid()
+        assert local_users.owner((host, 1), server) is None
+        assert local_users.owner(server, (host, 1)) is None, "the kernel answers for what listens there"
         sender.close()
-        assert not local_users.is_own(client, server)
+        assert local_users.owner(client, server) is None
 
 
 def test_under_wsl_a_browser_of_windows_gets_in(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        here = server.getsockname()
-        assert not local_users.is_own(("127.0.0.1", 1), here), "nobody holds such a connection"
+        uid = local_users.owner(("127.0.0.1", 1), server.getsockname())
+        assert not local_users.is_of_page(uid), "nobody holds such a connection"
         monkeypatch.setattr("platform.release", lambda: "6.6.87.2-microsoft-standard-WSL2")
-        assert local_users.is_own(("127.0.0.1", 1), here)
+        assert local_users.is_of_page(uid)
 
 
 @needs_a_second_user
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize(
     ("uid", "is_proxy"), [(0, True), (33, True), (999, True), (1000, False), (UID, False)]
 )
@@ -377,6 +466,7 @@ def test_without_a_table_of_connections_nobody_on_this_machine_is_the_proxy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(local_users, "_TABLES", ())
+    monkeypatch.setattr(local_users, "is_instant", lambda: False)
     with served("127.0.0.1", believes_names=True) as address, socket.create_connection(address) as sender:
         sender.settimeout(60)
         sender.sendall(GET)
