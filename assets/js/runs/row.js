@@ -55,7 +55,7 @@ export class RunRow {
     setText(this.note, words);
     setAttribute(this.note, "title", row.note || null);
     show(this.tags, this.tags.childElementCount > 0);
-    this.pill.update(row.state);
+    this.pill.update(row.state, false, row.detail);
     show(this.place, row.state === "queued" && Boolean(row.place));
     setText(this.place, row.place ? `${ordinal(row.place)} in the queue` : "");
     setAttribute(this.cells.state, "title", row.error);

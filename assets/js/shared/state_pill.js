@@ -9,14 +9,18 @@ export class StatePill {
     this.element = el("span", { class: "ddp-pill", role: "status", "aria-live": "polite" });
   }
 
-  /** `isLossNaN`: a run that trains on, or has ended, with a loss that is no number does not look well. */
-  update(state, isLossNaN = false) {
+  /**
+   * `isLossNaN`: a run that trains on, or has ended, with a loss that is no number does not look well.
+   * `detail`: why the processes of a live run stand still; shown instead of the state.
+   */
+  update(state, isLossNaN = false, detail = null) {
     const { dataset } = this.element;
-    if (dataset.state === state && "nan" in dataset === isLossNaN) return;
+    if (dataset.state === state && "nan" in dataset === isLossNaN && this.detail === detail) return;
     dataset.state = state;
+    this.detail = detail;
     if (isLossNaN) dataset.nan = "";
     else delete dataset.nan;
-    const [shape, word] = stateWords(state);
+    const [shape, word] = detail ? [stateWords("paused")[0], detail] : stateWords(state);
     this.element.replaceChildren(
       icon(isLossNaN ? "warning" : shape),
       el("span", {}, isLossNaN ? `${word}, loss is NaN` : word),
