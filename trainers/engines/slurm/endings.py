@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import shlex
+import sys
 from dataclasses import dataclass, replace
 
 from trainers.contract import status as status_file
@@ -141,10 +143,9 @@ def of_run(end: JobEnd, status: Status, run: RunDirectory) -> Ending:
     code = f" with exit code {end.exit_code.partition(':')[0]}" if end.exit_code else ""
     if not has_run_before:
         message = f"Its Slurm job ended{code} on {end.nodes or 'no node'}, and nothing of the run had begun."
-        node = re.split(r"[\[,]", end.nodes)[0] if "[" not in end.nodes else end.nodes
         hint = (
-            f"logs/slurm.log has what the job printed. If there is none, see whether its nodes have this folder: "
-            f"srun --nodelist={node} ls -d {run.path}"
+            "logs/slurm.log has what the job printed. If there is none, see whether its nodes have the run's folder "
+            f"and the interpreter: srun --nodelist={end.nodes or 'NODE'} ls -d {shlex.join([str(run.path), sys.executable])}"
         )
         return Ending(state="failed", message=message, hint=hint)
     message = f"Its Slurm job ended{code} ({end.state}), but the run wrote no end."
