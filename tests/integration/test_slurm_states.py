@@ -6,10 +6,9 @@ them. All jobs are submitted at once, because Slurm looks for what is over only 
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -125,6 +124,12 @@ ROWS: Mapping[str, Row] = {
         state="stopped",
         words="Slurm ended its job at the job's deadline before it began.",
     ),
+    "its node fails, and it is not started again": Row(
+        options=("--nodelist=node2", "--no-requeue"),
+        state="failed",
+        words="Slurm reports that a node of its job failed (NODE_FAIL: node2).",
+        has_begun=True,
+    ),
     "cancelled while nobody looked, and forgotten": Row(
         options=HELD,
         act=cancel,
@@ -178,6 +183,11 @@ def runs(
         if row.waits_for:
             wait_until(name, lambda: state_of(slurm, numbers[name]) == row.waits_for, ENDS_WITHIN_S)
         row.act(slurm, numbers[name])
+    # Last: it would take the jobs of other rows along.
+    number = numbers["its node fails, and it is not started again"]
+    wait_until("the job at work", lambda: state_of(slurm, number) == "RUNNING", ENDS_WITHIN_S)
+    slurm.ask("scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=test")
+    slurm.ask("scontrol", "update", "NodeName=node2", "State=RESUME")
     yield found
     slurm.ask("scancel", "--user=root")
 
@@ -200,3 +210,97 @@ def test_a_run_is_what_became_of_its_job(
     assert liveness.read_status(run) == found == liveness.status_file.read(run.status)
     ends = [event for event in all_events(run) if event["kind"] == "state"]
     assert len(ends) == 1 and ends[0]["state"] == row.state and row.words in ends[0]["reason"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    options: tuple[str, ...]
+    reason: str
+    then: tuple[str, ...] = ()
+
+
+WAITING: Mapping[str, Waiting] = {
+    "held by its user": Waiting(options=("--hold",), reason="JobHeldUser"),
+    "held by an administrator": Waiting(
+        options=("--begin=now+600",), then=("scontrol", "hold"), reason="JobHeldAdmin"
+    ),
+    "a dependency that is never satisfied": Waiting(
+        options=("--dependency=afterok:{failed}",), reason="DependencyNeverSatisfied"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_a_run_that_waits_says_why(
+    name: str, engine: SlurmEngine, slurm_with_accounts: SlurmCluster, tmp_path: Path
+) -> None:
+    slurm, row, run = slurm_with_accounts, WAITING[name], create_run(tmp_path)
+    failed = slurm.ask("sbatch", "--parsable", "--output=/dev/null", "--wrap=exit 1").strip()
+    job_id = submitted(slurm, run, *(option.format(failed=failed) for option in row.options))
+    with_job(run, job_id, has_begun=False)
+    if row.then:
+        slurm.ask(*row.then, job_id)
+
+    def why() -> str | None:
+        return engine.why_it_waits(liveness.read_status(run).handle)
+
+    wait_until("the reason", lambda: why() == reasons.in_words(row.reason), STEPS_S)
+    assert liveness.read_status(run).state == "queued"
+    cancel(slurm, job_id)
+    wait_until("the end", lambda: liveness.read_status(run).state == "stopped", SHOWN_WITHIN_S)
+
+
+def test_a_job_that_slurm_does_not_accept_is_a_failed_run_in_its_words(
+    engine: SlurmEngine, tmp_path: Path
+) -> None:
+    run = create_run(tmp_path, qos="none of these")
+    grant = Grant(token="t", granted_unix_s=time.time(), gpus=())
+    ticket = Ticket(person="", kind="cpu", num_ranks=2, asked_unix_s=time.time(), grant=grant)
+    tickets.write_queued(run, ticket)
+    with pytest.raises(StartError, match="Invalid qos specification"):
+        Starter(engine, lambda: None).launch(run, ticket).result()
+    found = liveness.read_status(run)
+    assert found.state == "failed" and "Invalid qos specification" in str(found.error)
+
+
+def test_a_suspended_run_says_so_blames_no_rank_and_goes_on_and_a_cancelled_one_says_why(
+    engine: SlurmEngine, slurm_with_accounts: SlurmCluster, tmp_path: Path
+) -> None:
+    slurm = slurm_with_accounts
+    run = create_run(
+        tmp_path, num_nodes=2, nproc_per_node=1, num_epochs=100_000, hang_timeout_s=5, checkpoint_every_steps=50
+    )
+    job_id = job_of(engine.submit(run, None, token=None)) or ""
+    wait_until("a checkpoint", run.list_checkpoints, STEPS_S)
+    assert liveness.detail(liveness.read_status(run)) is None
+    slurm.ask("scontrol", "suspend", job_id)
+    began = time.monotonic()
+    wait_until("it says so", lambda: liveness.detail(liveness.read_status(run)), SHOWN_WITHIN_S)
+    assert liveness.detail(liveness.read_status(run)) == "suspended by Slurm"
+    before = len(all_events(run))
+    wait_until("longer than a node or a rank may be silent", lambda: time.monotonic() - began > SUSPENDED_S, 60)
+    status = liveness.read_status(run)
+    assert (status.state, len(all_events(run)), liveness.silence(status)) == ("running", before, None)
+    slurm.ask("scontrol", "resume", job_id)
+    wait_until("no detail", lambda: liveness.detail(liveness.read_status(run)) is None, SHOWN_WITHIN_S)
+    wait_until("steps", lambda: len(all_events(run)) > before + 100, STEPS_S)
+    assert not [event for event in all_events(run) if event["kind"] in ("warning", "error")]
+    slurm.ask_as_other_administrator("scancel", job_id)
+    words = f"Its Slurm job was cancelled by {OTHER_ADMINISTRATOR}."
+    wait_until("the cause", lambda: liveness.read_status(run).error == words, STEPS_S)
+    found = liveness.read_status(run)
+    assert found.state == "stopped" and found == liveness.status_file.read(run.status)
+    slurm.wait_until_idle()
+
+
+def test_a_job_of_another_cluster_tells_nothing_about_a_copied_run(
+    engine: SlurmEngine, slurm_with_accounts: SlurmCluster, tmp_path: Path
+) -> None:
+    """Its number is another job's here."""
+    run = create_run(tmp_path, name="copied")
+    job_id = slurm_with_accounts.ask("sbatch", "--parsable", "--hold", "--job-name=other", "--wrap=true").strip()
+    cancel(slurm_with_accounts, job_id)
+    with_job(run, job_id, has_begun=True)
+    found = liveness.read_status(run)
+    assert found.state == "lost" and f"Slurm's job {job_id} is another one (other)" in str(found.error)
+    assert liveness.status_file.read(run.status) != found

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainers.engines.slurm import endings, jobs, partitions
 from trainers.engines.slurm.endings import JobEnd
@@ -187,11 +188,18 @@ class Slurm:
     def _ask_for_end(self, job_id: str) -> JobEnd | None:
         accounts = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job_id}"]
         form = f"--format={','.join(endings.ACCOUNT_COLUMNS)}"
+        found = None
+        with contextlib.suppress(SlurmError):  # many clusters have no accounts
+            found = endings.from_accounts(self._ask([*accounts, form], TIME_LIMIT_S, variables=jobs.TIMES))
+        if found is not None and found.name:
+            return found
+        # The accounts may be late, or lack the name of a job that was cancelled at once.
         try:
-            return endings.from_accounts(self._ask([*accounts, form], TIME_LIMIT_S, variables=jobs.TIMES))
-        except SlurmError:  # most clusters for a lab have no accounts
             said = self._ask(["scontrol", "--oneliner", "show", "job", job_id], TIME_LIMIT_S)
-            return endings.from_controller(said)
+        except SlurmError:
+            return found
+        known = endings.from_controller(said)
+        return known if found is None or known is None else replace(found, name=known.name)
 
     def _rows(self, command: Sequence[str], variables: Mapping[str, str] | None = None) -> list[list[str]]:
         said = self._ask(command, TIME_LIMIT_S, variables=variables)

@@ -36,6 +36,8 @@ ENDED = frozenset(
 ACCOUNT_COLUMNS = ("State%40", "ExitCode", "NodeList", "End", "JobName%200")
 CODE = "slurm_job_ended"
 CANCELLED = "Its Slurm job was cancelled before it began."
+# The accounts' name of a job that ended before they heard its own.
+_NO_NAME = "allocation"
 _NO_NODES = ("", "(null)", "None assigned")
 
 # Slurm ended the job because it was asked to or because of a rule: nothing is broken.
@@ -100,7 +102,7 @@ def from_accounts(said: str) -> JobEnd | None:
     return JobEnd(
         state=state,
         nodes="" if nodes in _NO_NODES else nodes,
-        name=name,
+        name="" if name == _NO_NAME else name,
         exit_code=exit_code,
         cancelled_by=int(by) if by.isdecimal() else None,
         ended_unix_s=float(ended) if ended.isdecimal() else None,
