@@ -226,9 +226,9 @@ def make_folders(runs_dir: Path) -> Path:
     except OSError as error:
         what = "runs" if folder == runs_dir else "uploads, which is next to that of the runs,"
         raise ValueError(
-            f"the folder of the {what} cannot be used ({error.strerror}: {folder}). Choose one of your own with "
-            "--runs-dir, such as --runs-dir ~/ddp-web/runs; on a cluster, one that every node sees at the "
-            "same path"
+            f"the folder of the {what} cannot be used ({error.strerror}: {folder}). Choose one of your own "
+            "with --runs-dir, such as --runs-dir ~/ddp-web/runs; on a cluster, one that every node sees at "
+            "the same path"
         ) from error
 
 

@@ -167,8 +167,8 @@ def _remote_command(project: str, port: int, options: Sequence[str]) -> str:
     )
     no_python = f"{project} has no .venv on the login node: run ./run.sh --help there once"
     no_start = (
-        f"{project}/{_PYTHON} cannot be executed by you on the login node; the line above says why. It has to be "
-        "an interpreter that every user can execute there"
+        f"{project}/{_PYTHON} cannot be executed by you on the login node; the line above says why. It has "
+        "to be an interpreter that every user can execute there"
     )
     script = (
         f"cd {shlex.quote(project)} || {{ echo {shlex.quote(no_folder)} >&2; exit 1; }}\n"

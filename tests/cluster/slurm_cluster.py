@@ -115,7 +115,7 @@ PLAIN = Shape()
 WITH_ACCOUNTS = Shape(
     has_accounting=True,
     forgets_after_s=5,
-    lines=("PreemptType=preempt/qos", "PreemptMode=SUSPEND,GANG", "OverTimeLimit=0"),
+    lines=("PreemptType=preempt/qos", "PreemptMode=CANCEL", "OverTimeLimit=0"),
 )
 WITH_GPUS = Shape(
     partitions=(

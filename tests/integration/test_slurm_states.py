@@ -15,7 +15,7 @@ import pytest
 
 from ddp_gui.queue.starter import Starter
 from tests.cluster.slurm_cluster import OTHER_ADMINISTRATOR, SlurmCluster
-from tests.harness import all_events, create_run, wait_until
+from tests.harness import all_events, create_run, processes_of, wait_until
 from trainers.contract import tickets
 from trainers.contract.rundir import RunDirectory, Status
 from trainers.contract.tickets import Grant, Ticket
@@ -23,7 +23,7 @@ from trainers.engines import liveness, registry
 from trainers.engines.base import StartError
 from trainers.engines.slurm import reasons
 from trainers.engines.slurm.client import Slurm
-from trainers.engines.slurm.engine import SlurmEngine, job_of
+from trainers.engines.slurm.engine import SUSPENDED_MESSAGE, SlurmEngine, job_of
 
 SHOWN_WITHIN_S = 5.0
 STEPS_S = 180.0
@@ -39,6 +39,7 @@ class Row:
     Attributes:
         has_begun: the run wrote so; otherwise its status is that of its submission.
         is_forgotten: the page looks when squeue does not list the job any more.
+        comes_after: it needs a node that another row uses.
     """
 
     options: tuple[str, ...]
@@ -49,6 +50,7 @@ class Row:
     waits_for: str = ""
     has_begun: bool = False
     is_forgotten: bool = False
+    comes_after: bool = False
 
 
 def cancel(slurm: SlurmCluster, job_id: str) -> None:
@@ -61,7 +63,13 @@ def cancel_as_administrator(slurm: SlurmCluster, job_id: str) -> None:
 
 def preempt(slurm: SlurmCluster, job_id: str) -> None:
     """Let a job of a higher QOS take node 2."""
-    slurm.ask("sbatch", "--qos=high", "--nodelist=node2", "--exclusive", "--output=/dev/null", "--wrap=sleep 5")
+    slurm.ask("sbatch", "--qos=high", "--nodelist=node2", "--exclusive", "--output=/dev/null", "--wrap=true")
+    wait_until("it", lambda: state_of(slurm, job_id) not in ("RUNNING", "COMPLETING"), ENDS_WITHIN_S)
+
+
+def take_node_down(slurm: SlurmCluster, job_id: str) -> None:
+    """Let node 2 fail; it registers again by itself (ReturnToService)."""
+    slurm.ask("scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=test")
 
 
 HELD, AT_WORK = ("--hold",), ("--nodelist=node1",)
@@ -111,7 +119,11 @@ ROWS: Mapping[str, Row] = {
         words="on node1, and nothing of the run had begun.",
     ),
     "the script ends without a word of the run": Row(
-        options=AT_WORK, wrap="exit 0", has_begun=True, state="lost", words="(COMPLETED), but the run wrote no end."
+        options=AT_WORK,
+        wrap="exit 0",
+        has_begun=True,
+        state="lost",
+        words="(COMPLETED), but the run wrote no end.",
     ),
     "the time limit": Row(
         options=(*AT_WORK, "--time=1"),
@@ -126,6 +138,9 @@ ROWS: Mapping[str, Row] = {
     ),
     "its node fails, and it is not started again": Row(
         options=("--nodelist=node2", "--no-requeue"),
+        comes_after=True,
+        waits_for="RUNNING",
+        act=take_node_down,
         state="failed",
         words="Slurm reports that a node of its job failed (NODE_FAIL: node2).",
         has_begun=True,
@@ -163,9 +178,17 @@ def with_job(run: RunDirectory, job_id: str, *, has_begun: bool) -> RunDirectory
 
 def state_of(slurm: SlurmCluster, job_id: str) -> str:
     """Return what squeue says of a job; empty when it is forgotten."""
-    return slurm.ask("squeue", "--noheader", "--states=all", "--me", "--format=%A %T").partition(f"{job_id} ")[
-        2
-    ].partition("\n")[0]
+    return (
+        slurm.ask("squeue", "--noheader", "--states=all", "--me", "--format=%A %T")
+        .partition(f"{job_id} ")[2]
+        .partition("\n")[0]
+    )
+
+
+def wait_until_it_is(slurm: SlurmCluster, job_id: str, state: str) -> None:
+    """Wait for a state of a job; empty: for none."""
+    if state:
+        wait_until(state, lambda: state_of(slurm, job_id) == state, ENDS_WITHIN_S)
 
 
 @pytest.fixture(scope="module")
@@ -176,18 +199,14 @@ def runs(
     runs_dir, slurm = tmp_path_factory.mktemp("runs"), slurm_with_accounts
     found = {name: create_run(runs_dir, name="row") for name in ROWS}
     numbers = {}
-    for name, row in ROWS.items():
-        numbers[name] = submitted(slurm, found[name], *row.options, wrap=row.wrap)
-        with_job(found[name], numbers[name], has_begun=row.has_begun)
-    for name, row in ROWS.items():
-        if row.waits_for:
-            wait_until(name, lambda: state_of(slurm, numbers[name]) == row.waits_for, ENDS_WITHIN_S)
-        row.act(slurm, numbers[name])
-    # Last: it would take the jobs of other rows along.
-    number = numbers["its node fails, and it is not started again"]
-    wait_until("the job at work", lambda: state_of(slurm, number) == "RUNNING", ENDS_WITHIN_S)
-    slurm.ask("scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=test")
-    slurm.ask("scontrol", "update", "NodeName=node2", "State=RESUME")
+    for after in (False, True):
+        rows = {name: row for name, row in ROWS.items() if row.comes_after == after}
+        for name, row in rows.items():
+            numbers[name] = submitted(slurm, found[name], *row.options, wrap=row.wrap)
+            with_job(found[name], numbers[name], has_begun=row.has_begun)
+        for name, row in rows.items():
+            wait_until_it_is(slurm, numbers[name], row.waits_for)
+            row.act(slurm, numbers[name])
     yield found
     slurm.ask("scancel", "--user=root")
 
@@ -268,7 +287,12 @@ def test_a_suspended_run_says_so_blames_no_rank_and_goes_on_and_a_cancelled_one_
 ) -> None:
     slurm = slurm_with_accounts
     run = create_run(
-        tmp_path, num_nodes=2, nproc_per_node=1, num_epochs=100_000, hang_timeout_s=5, checkpoint_every_steps=50
+        tmp_path,
+        num_nodes=2,
+        nproc_per_node=1,
+        num_epochs=100_000,
+        hang_timeout_s=5,
+        checkpoint_every_steps=50,
     )
     job_id = job_of(engine.submit(run, None, token=None)) or ""
     wait_until("a checkpoint", run.list_checkpoints, STEPS_S)
@@ -278,7 +302,9 @@ def test_a_suspended_run_says_so_blames_no_rank_and_goes_on_and_a_cancelled_one_
     wait_until("it says so", lambda: liveness.detail(liveness.read_status(run)), SHOWN_WITHIN_S)
     assert liveness.detail(liveness.read_status(run)) == "suspended by Slurm"
     before = len(all_events(run))
-    wait_until("longer than a node or a rank may be silent", lambda: time.monotonic() - began > SUSPENDED_S, 60)
+    wait_until(
+        "longer than a node or a rank may be silent", lambda: time.monotonic() - began > SUSPENDED_S, 60
+    )
     status = liveness.read_status(run)
     assert (status.state, len(all_events(run)), liveness.silence(status)) == ("running", before, None)
     slurm.ask("scontrol", "resume", job_id)
@@ -293,12 +319,29 @@ def test_a_suspended_run_says_so_blames_no_rank_and_goes_on_and_a_cancelled_one_
     slurm.wait_until_idle()
 
 
+def test_a_suspended_run_can_be_stopped_and_says_why_it_could_not_save(
+    engine: SlurmEngine, slurm_with_accounts: SlurmCluster, tmp_path: Path
+) -> None:
+    slurm, run = slurm_with_accounts, create_run(tmp_path, num_nodes=2, nproc_per_node=1, num_epochs=100_000)
+    job_id = job_of(engine.submit(run, None, token=None)) or ""
+    wait_until("a step", lambda: any(event["kind"] == "step" for event in all_events(run)), STEPS_S)
+    slurm.ask("scontrol", "suspend", job_id)
+    wait_until("it says so", lambda: liveness.detail(liveness.read_status(run)), SHOWN_WITHIN_S)
+    engine.stop(run, save=True)
+    wait_until("the stop", lambda: liveness.read_status(run).state == "stopped", STEPS_S)
+    said = [event["reason"] for event in all_events(run) if event["kind"] == "state"]
+    assert said[-1] == SUSPENDED_MESSAGE
+    wait_until("no process being left", lambda: not processes_of(run), STEPS_S)
+
+
 def test_a_job_of_another_cluster_tells_nothing_about_a_copied_run(
     engine: SlurmEngine, slurm_with_accounts: SlurmCluster, tmp_path: Path
 ) -> None:
     """Its number is another job's here."""
     run = create_run(tmp_path, name="copied")
-    job_id = slurm_with_accounts.ask("sbatch", "--parsable", "--hold", "--job-name=other", "--wrap=true").strip()
+    job_id = slurm_with_accounts.ask(
+        "sbatch", "--parsable", "--hold", "--job-name=other", "--wrap=true"
+    ).strip()
     cancel(slurm_with_accounts, job_id)
     with_job(run, job_id, has_begun=True)
     found = liveness.read_status(run)

@@ -166,7 +166,7 @@ class Engine(ABC):
         return None
 
     def ended_status(self, run: RunDirectory, status: Status) -> Status:
-        """Return the status of a run that is not live any more, completed by what this engine knows of its end.
+        """Return the status of a run that has ended, completed by what this engine knows of its end.
 
         Args:
             status: `lost` if the run wrote no end itself.

@@ -90,7 +90,9 @@ def see_the_controller_fall_silent(page: Page, slurm: SlurmCluster) -> None:
         expect(jobs.get_by_role("status")).to_contain_text("Not known since")
         other.close()
         expect(page.locator(".ddp-reason")).to_contain_text("Slurm has not answered since")
-    expect(page.locator(".ddp-reason")).not_to_contain_text("Slurm has not answered", timeout=ANSWERS_AGAIN_MS)
+    expect(page.locator(".ddp-reason")).not_to_contain_text(
+        "Slurm has not answered", timeout=ANSWERS_AGAIN_MS
+    )
 
 
 @contextlib.contextmanager

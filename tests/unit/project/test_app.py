@@ -35,7 +35,11 @@ def said_to_another_user(call: Callable[[], object]) -> str:
 @needs_a_second_user
 @pytest.mark.parametrize(
     ("runs", "what"),
-    [("project/runs", "runs"), ("others", "runs"), ("project/own", "uploads, which is next to that of the runs,")],
+    [
+        ("project/runs", "runs"),
+        ("others", "runs"),
+        ("project/own", "uploads, which is next to that of the runs,"),
+    ],
 )
 def test_a_folder_of_runs_that_cannot_be_used_names_the_option(runs: str, what: str) -> None:
     """As where an administrator has installed the project."""
@@ -53,5 +57,5 @@ def test_a_folder_of_runs_that_cannot_be_used_names_the_option(runs: str, what: 
 
 def test_a_folder_of_runs_that_is_a_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "runs").touch()
-    with pytest.raises(ValueError, match="cannot be used .*--runs-dir"):
+    with pytest.raises(ValueError, match=r"cannot be used .*--runs-dir"):
         app.make_folders(tmp_path / "runs")

@@ -175,7 +175,10 @@ def test_what_is_said_of_the_wheel_goes_with_the_one_that_is_pinned() -> None:
     [
         ("nothing is there", "Nothing is installed here yet"),
         ("no folder of its own", "The environment cannot be read (ls: cannot access"),
-        ("interpreter", "nobody cannot execute the interpreter .venv/bin/python, which is {folder}/closed/python: "),
+        (
+            "interpreter",
+            "nobody cannot execute the interpreter .venv/bin/python, which is {folder}/closed/python: ",
+        ),
         ("another place", "The environment was made for another folder or another version of Python"),
         ("requirements", "The installed packages are not those of requirements.txt"),
         ("", ""),

@@ -146,8 +146,9 @@ def of_run(end: JobEnd, status: Status, run: RunDirectory) -> Ending:
     if not has_run_before:
         message = f"Its Slurm job ended{code} on {end.nodes or 'no node'}, and nothing of the run had begun."
         hint = (
-            "logs/slurm.log has what the job printed. If there is none, see whether its nodes have the run's folder "
-            f"and the interpreter: srun --nodelist={end.nodes or 'NODE'} ls -d {shlex.join([str(run.path), sys.executable])}"
+            "logs/slurm.log has what the job printed. If there is none, see whether its nodes have the run's "
+            f"folder and the interpreter: srun --nodelist={end.nodes or 'NODE'} "
+            f"ls -d {shlex.join([str(run.path), sys.executable])}."
         )
         return Ending(state="failed", message=message, hint=hint)
     message = f"Its Slurm job ended{code} ({end.state}), but the run wrote no end."

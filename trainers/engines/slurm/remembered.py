@@ -28,8 +28,8 @@ class Remembered(Generic[Answer]):
         outlives_failures: the last answer counts also while the controller does not answer.
         usable_s: up to this age an answer is returned at once, while a thread asks for the next one.
 
-    A controller that did not answer last time is asked by a thread, too: nobody waits for a command that takes
-    seconds to fail, least of all the event loop.
+    A controller that did not answer last time is asked by a thread, too: no request, least of all the event
+    loop, waits for a command that takes seconds to fail.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What a run shows when its job has ended in a way that no test cluster can produce, or Slurm has forgotten it."""
+"""What a run shows when its job has ended, also in ways that no test cluster can produce."""
 
 from __future__ import annotations
 
@@ -48,11 +48,23 @@ def write(run: RunDirectory, *, has_begun: bool) -> None:
         ("CANCELLED", "", True, "stopped", "was cancelled while it waited to be started again."),
         ("DEADLINE", "", False, "stopped", "at the job's deadline before it began."),
         ("PREEMPTED", "n1", True, "stopped", "to make room for a job of higher priority."),
-        ("REVOKED", "", False, "stopped", "Another cluster of the federation took its Slurm job before it began."),
+        (
+            "REVOKED",
+            "",
+            False,
+            "stopped",
+            "Another cluster of the federation took its Slurm job before it began.",
+        ),
         ("TIMEOUT", "n1", True, "stopped", "Slurm ended its job at the job's time limit."),
         ("BOOT_FAIL", "n1", False, "failed", "Slurm could not launch its job on the nodes (BOOT_FAIL: n1)."),
         ("NODE_FAIL", "n[1-2]", True, "failed", "a node of its job failed (NODE_FAIL: n[1-2])."),
-        ("OUT_OF_MEMORY", "n1", True, "failed", "used more memory than it had asked for (OUT_OF_MEMORY: n1)."),
+        (
+            "OUT_OF_MEMORY",
+            "n1",
+            True,
+            "failed",
+            "used more memory than it had asked for (OUT_OF_MEMORY: n1).",
+        ),
         ("FAILED", "n1", True, "lost", "(FAILED), but the run wrote no end."),
         ("FAILED", "n1", False, "failed", "on n1, and nothing of the run had begun."),
         ("COMPLETED", "n1", True, "lost", "(COMPLETED), but the run wrote no end."),
