@@ -71,7 +71,7 @@ def see_it_suspended(page: Page, slurm: SlurmCluster, run: RunDirectory) -> None
     job_id = job_of(liveness.status_file.read(run.status).handle) or ""
     slurm.ask("scontrol", "suspend", job_id)
     expect(page.locator(".ddp-pill")).to_have_text("suspended by Slurm")
-    expect(page.locator(".ddp-reason")).to_contain_text("Its ranks stand still")
+    expect(page.locator(".ddp-reason")).to_contain_text("Its ranks are stopped")
     other = page.context.new_page()
     other.goto(page.url.partition("/run?")[0] + "/runs")
     expect(other.locator(f"[data-run='{run.run_id}'] .ddp-pill")).to_have_text("suspended by Slurm")

@@ -140,6 +140,11 @@ class Slurm:
         return self._jobs.silent_since_unix_s
 
     @property
+    def jobs_answered_unix_s(self) -> float | None:
+        """When the newest answer of `find` was asked for."""
+        return self._jobs.asked_unix_s
+
+    @property
     def list_silent_since_unix_s(self) -> float | None:
         """When the controller last listed this person's jobs; None while `listed` gets answers."""
         return self._listed.silent_since_unix_s

@@ -135,9 +135,14 @@ class SlurmEngine(Engine):
 
     def is_alive(self, run: RunDirectory, handle: Handle) -> bool | None:
         """Ask the controller; None while it does not answer."""
-        del run
         job_id = job_of(handle)
-        return False if job_id is None else is_live(self._slurm, job_id)
+        if job_id is None:
+            return False
+        found = is_live(self._slurm, job_id)
+        if found is False and _has_changed_since(run, self._slurm.jobs_answered_unix_s):
+            self._slurm.forget()  # another page or a terminal may have submitted it since
+            found = is_live(self._slurm, job_id)
+        return found
 
     def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
         """Have a run end: one that waits is cancelled, one at work is told, as by the page's button."""
@@ -302,6 +307,13 @@ def _listed(job: ListedJob, places: Places) -> EngineJob:
         submitted_unix_s=job.submitted_unix_s,
         starts_unix_s=job.starts_unix_s,
     )
+
+
+def _has_changed_since(run: RunDirectory, unix_s: float | None) -> bool:
+    """True if a run's status was written after a time, or that is not known."""
+    with contextlib.suppress(OSError):
+        return unix_s is None or run.status.stat().st_mtime > unix_s
+    return False
 
 
 def _needs_cause(run: RunDirectory, status: Status) -> bool:

@@ -49,6 +49,8 @@ class Remembered(Generic[Answer]):
         self._answered_unix_s: float | None = None
         # When it was answered last, while the controller does not answer; None while it does.
         self.silent_since_unix_s: float | None = None
+        # When the newest answer was asked for.
+        self.asked_unix_s: float | None = None
         # Counts what has changed; an answer to a question from before does not know of it.
         self._num_changes = self._num_known = 0
 
@@ -98,7 +100,7 @@ class Remembered(Generic[Answer]):
 
     def _ask_now(self) -> bool:
         """Ask, holding the lock; return False if there was no answer."""
-        num_changes = self._num_changes
+        num_changes, asked_unix_s = self._num_changes, now_unix_s()
         try:
             self._answer = self._ask()
         except SlurmError as error:
@@ -106,6 +108,7 @@ class Remembered(Generic[Answer]):
             self.silent_since_unix_s = self._answered_unix_s or now_unix_s()
             return False
         self._asked_at, self._num_known = time.monotonic(), num_changes
+        self.asked_unix_s = asked_unix_s
         self._answered_unix_s, self.silent_since_unix_s = now_unix_s(), None
         return True
 

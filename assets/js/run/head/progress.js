@@ -21,7 +21,7 @@ const DOING = {
   saving: "Saving a checkpoint.",
 };
 const STANDS_STILL =
-  "Its ranks stand still, and go on where they are when the job is resumed. That time counts as no hang.";
+  "Its ranks are stopped, and continue where they are when the job is resumed. This time is not counted as a hang.";
 const RESERVED = "\u00a0";
 
 export class Progress {
@@ -75,7 +75,8 @@ export class Progress {
     if (head.num_epochs) {
       parts.unshift(`epoch ${Math.min(head.epoch + 1, head.num_epochs)} of ${count(head.num_epochs)}`);
     }
-    if (head.eta_s !== null && head.state === "running" && !head.detail) parts.push(`${duration(head.eta_s)} left`);
+    if (head.eta_s !== null && head.state === "running" && !head.detail)
+      parts.push(`${duration(head.eta_s)} left`);
     return parts.join(" · ");
   }
 

@@ -157,3 +157,14 @@ def test_a_suspended_job_is_no_hang_and_says_so(
         engine_with(tmp_path, monkeypatch, squeue=f"echo '12|{state}|None|n1'")
         status = liveness.read_status(run)
         assert (status.state, liveness.detail(status)) == ("running", words)
+
+
+def test_a_job_that_was_submitted_elsewhere_a_moment_ago_is_not_gone(
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another page, or by hand: this page's answer of squeue is from before."""
+    engine = engine_with(tmp_path, monkeypatch, squeue="echo '11|RUNNING|None|n1'")
+    assert engine.is_waiting({"job_id": "11"}) is False
+    put(tmp_path, "squeue", "echo '12|PENDING|Priority|'")
+    write(run, has_begun=False)
+    assert liveness.read_status(run).state == "queued"
