@@ -29,7 +29,8 @@ SHOWN_WITHIN_S = 5.0
 STEPS_S = 180.0
 # Slurm looks for exceeded limits every 30 s, and forgets jobs once a minute.
 ENDS_WITHIN_S = 200.0
-SUSPENDED_S = 25.0
+# Longer than a silent node, an idle rank or a lease may last.
+SUSPENDED_S = 40.0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,13 +66,19 @@ def test_a_run_of_two_machines_is_started_stopped_and_resumed(
     wait_until("no process being left", lambda: not processes_of(run), 10.0)
 
 
+def another_page(page: Page) -> Page:
+    """Open a second page in the same browser."""
+    assert page.context.browser is not None
+    return page.context.browser.new_page()
+
+
 def see_it_suspended(page: Page, slurm: SlurmCluster, run: RunDirectory) -> None:
     """See on each page that shows the state that Slurm has suspended the run, and that it goes on."""
     job_id = job_of(liveness.status_file.read(run.status).handle) or ""
     slurm.ask("scontrol", "suspend", job_id)
     expect(page.locator(".ddp-pill")).to_have_text("suspended by Slurm")
     expect(page.locator(".ddp-reason")).to_contain_text("Its ranks are stopped")
-    other = page.context.new_page()
+    other = another_page(page)
     other.goto(page.url.partition("/run?")[0] + "/runs")
     expect(other.locator(f"[data-run='{run.run_id}'] .ddp-pill")).to_have_text("suspended by Slurm")
     slurm.ask("scontrol", "resume", job_id)
@@ -84,7 +90,7 @@ def see_it_suspended(page: Page, slurm: SlurmCluster, run: RunDirectory) -> None
 def see_the_controller_fall_silent(page: Page, slurm: SlurmCluster) -> None:
     """See it on the page of a run while the Queue page has seen it, too, and is closed again."""
     with silent_controller(slurm):
-        other = page.context.new_page()
+        other = another_page(page)
         other.goto(page.url.partition("/run?")[0] + "/queue")
         jobs = other.get_by_role("region", name="Your jobs in Slurm")
         expect(jobs.get_by_role("status")).to_contain_text("Not known since")
