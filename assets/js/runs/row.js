@@ -56,8 +56,10 @@ export class RunRow {
     setAttribute(this.note, "title", row.note || null);
     show(this.tags, this.tags.childElementCount > 0);
     this.pill.update(row.state, false, row.detail);
-    show(this.place, row.state === "queued" && Boolean(row.place));
-    setText(this.place, row.place ? `${ordinal(row.place)} in the queue` : "");
+    const by = row.detail ? row.detail.slice(row.detail.indexOf(" ") + 1) : "";
+    const place = row.state === "queued" && row.place ? `${ordinal(row.place)} in the queue` : by;
+    show(this.place, Boolean(place));
+    setText(this.place, place);
     setAttribute(this.cells.state, "title", row.error);
     fillCells(this.cells, row);
   }

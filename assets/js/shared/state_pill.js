@@ -1,6 +1,6 @@
 // A run's state as a pill, as every page shows it.
 
-import { el, icon } from "./dom.js";
+import { el, icon, setAttribute } from "./dom.js";
 import { state as stateWords } from "./format.js";
 
 /** A pill with a run's state: colour, shape and word. */
@@ -11,7 +11,7 @@ export class StatePill {
 
   /**
    * `isLossNaN`: a run that trains on, or has ended, with a loss that is no number does not look well.
-   * `detail`: why the processes of a live run stand still; shown instead of the state.
+   * `detail`: why the processes of a live run stand still; its first word is shown instead of the state.
    */
   update(state, isLossNaN = false, detail = null) {
     const { dataset } = this.element;
@@ -20,7 +20,8 @@ export class StatePill {
     this.detail = detail;
     if (isLossNaN) dataset.nan = "";
     else delete dataset.nan;
-    const [shape, word] = detail ? [stateWords("paused")[0], detail] : stateWords(state);
+    setAttribute(this.element, "title", detail);
+    const [shape, word] = detail ? [stateWords("paused")[0], detail.split(" ")[0]] : stateWords(state);
     this.element.replaceChildren(
       icon(isLossNaN ? "warning" : shape),
       el("span", {}, isLossNaN ? `${word}, loss is NaN` : word),

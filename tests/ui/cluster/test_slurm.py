@@ -76,14 +76,16 @@ def see_it_suspended(page: Page, slurm: SlurmCluster, run: RunDirectory) -> None
     """See on each page that shows the state that Slurm has suspended the run, and that it goes on."""
     job_id = job_of(liveness.status_file.read(run.status).handle) or ""
     slurm.ask("scontrol", "suspend", job_id)
-    expect(page.locator(".ddp-pill")).to_have_text("suspended by Slurm")
-    expect(page.locator(".ddp-reason")).to_contain_text("Its ranks are stopped")
+    expect(page.locator(".ddp-pill")).to_have_text("suspended")
+    expect(page.locator(".ddp-reason")).to_contain_text("Suspended by Slurm: its ranks are stopped")
     other = another_page(page)
     other.goto(page.url.partition("/run?")[0] + "/runs")
-    expect(other.locator(f"[data-run='{run.run_id}'] .ddp-pill")).to_have_text("suspended by Slurm")
+    row = other.locator(f"[data-run='{run.run_id}']")
+    expect(row.locator(".ddp-pill")).to_have_text("suspended")
+    expect(row.get_by_text("by Slurm")).to_be_visible()
     slurm.ask("scontrol", "resume", job_id)
     expect(page.locator(".ddp-pill")).to_have_text("running")
-    expect(other.locator(f"[data-run='{run.run_id}'] .ddp-pill")).to_have_text("running")
+    expect(row.locator(".ddp-pill")).to_have_text("running")
     other.close()
 
 

@@ -21,7 +21,7 @@ const DOING = {
   saving: "Saving a checkpoint.",
 };
 const STANDS_STILL =
-  "Its ranks are stopped, and continue where they are when the job is resumed. This time is not counted as a hang.";
+  "its ranks are stopped and continue where they are when the job is resumed. Until then Stop cannot save.";
 const RESERVED = "\u00a0";
 
 export class Progress {
@@ -87,7 +87,7 @@ export class Progress {
 
   words(head) {
     if (head.silence) return head.silence;
-    if (head.detail) return STANDS_STILL;
+    if (head.detail) return `${head.detail[0].toUpperCase()}${head.detail.slice(1)}: ${STANDS_STILL}`;
     if (head.state === "queued") return "It starts by itself when its turn comes. You can close this page.";
     if (head.state === "starting") {
       return `Starting: ${head.reason || "importing torch on every rank takes a few seconds."}`;

@@ -151,7 +151,7 @@ def test_a_suspended_job_is_no_hang_and_says_so(
     write(run, has_begun=True)
     for state, words in {
         "SUSPENDED": "suspended by Slurm",
-        "STOPPED": "stopped by a signal through Slurm",
+        "STOPPED": "suspended by a signal",
         "RUNNING": None,
     }.items():
         engine_with(tmp_path, monkeypatch, squeue=f"echo '12|{state}|None|n1'")
