@@ -11,16 +11,16 @@ export class StatePill {
 
   /**
    * `isLossNaN`: a run that trains on, or has ended, with a loss that is no number does not look well.
-   * `detail`: why the processes of a live run stand still; its first word is shown instead of the state.
+   * `detail`: why the processes of a live run stand still, or nothing; its first word is shown instead of the state.
    */
-  update(state, isLossNaN = false, detail = null) {
+  update(state, isLossNaN = false, detail = "") {
     const { dataset } = this.element;
     if (dataset.state === state && "nan" in dataset === isLossNaN && this.detail === detail) return;
     dataset.state = state;
     this.detail = detail;
     if (isLossNaN) dataset.nan = "";
     else delete dataset.nan;
-    setAttribute(this.element, "title", detail);
+    setAttribute(this.element, "title", detail || null);
     const [shape, word] = detail ? [stateWords("paused")[0], detail.split(" ")[0]] : stateWords(state);
     this.element.replaceChildren(
       icon(isLossNaN ? "warning" : shape),

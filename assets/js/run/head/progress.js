@@ -75,8 +75,8 @@ export class Progress {
     if (head.num_epochs) {
       parts.unshift(`epoch ${Math.min(head.epoch + 1, head.num_epochs)} of ${count(head.num_epochs)}`);
     }
-    if (head.eta_s !== null && head.state === "running" && !head.detail)
-      parts.push(`${duration(head.eta_s)} left`);
+    const isTraining = head.state === "running" && !head.detail;
+    if (head.eta_s !== null && isTraining) parts.push(`${duration(head.eta_s)} left`);
     return parts.join(" · ");
   }
 
