@@ -32,7 +32,7 @@ NAME = "slurm"
 POLL_S = 0.5
 KILLED_WITHIN_S = 60.0
 DEAF_MESSAGE = "The first node of this run did not react to Stop, so its job was cancelled."
-SUSPENDED_MESSAGE = "Slurm had suspended this run, so it could not save: its job was cancelled."
+SUSPENDED_MESSAGE = "Slurm had suspended this run, and it did not react to Stop: its job was cancelled."
 # Job states in which its processes stand still, in the words that the page shows next to the run's state.
 _STANDING = {"SUSPENDED": "suspended by Slurm", "STOPPED": "suspended by a signal"}
 

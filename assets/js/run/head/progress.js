@@ -20,8 +20,7 @@ const DOING = {
   "making a sample": "Asking the model for a sample.",
   saving: "Saving a checkpoint.",
 };
-const STANDS_STILL =
-  "its ranks are stopped and continue where they are when the job is resumed. Until then Stop cannot save.";
+const STANDS_STILL = "its ranks are stopped and continue where they are when the job is resumed.";
 const RESERVED = "\u00a0";
 
 export class Progress {
