@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -54,10 +55,8 @@ def main() -> None:
         if arguments.until_silence:
             lifeline.end_without(sys.stdin.fileno(), lambda: os.kill(os.getpid(), signal.SIGTERM))
         check_files(options)
-        _close_runs(options.runs_dir)
-        private_files.begin(options.runs_dir)
         # Gradio reads it at import; its default is a folder that all users of this machine share.
-        os.environ["GRADIO_TEMP_DIR"] = str(uploads.make_incoming(uploads.folder_beside(options.runs_dir)))
+        os.environ["GRADIO_TEMP_DIR"] = str(make_folders(options.runs_dir))
     except (ValueError, OSError) as error:
         _give_up(f"The page is not served: {error}.")
     # No telemetry, and nothing is fetched from outside.
@@ -98,21 +97,6 @@ class _Parser(argparse.ArgumentParser):
 def _give_up(words: str) -> NoReturn:
     print(words, file=sys.stderr)
     sys.exit(2)
-
-
-def _close_runs(runs_dir: Path) -> None:
-    """Make the folder of the runs and close it to others.
-
-    Raises:
-        ValueError: when it cannot be one; names the option.
-    """
-    try:
-        private_files.close_runs(runs_dir)
-    except OSError as error:
-        raise ValueError(
-            f"--runs-dir {runs_dir} cannot be the folder of the runs ({error.strerror}): name a folder that "
-            "you may write to, such as --runs-dir ~/runs"
-        ) from error
 
 
 def parse_options(arguments: list[str]) -> argparse.Namespace:
@@ -241,6 +225,29 @@ def _for_login_node(arguments: argparse.Namespace) -> list[str]:
     said = {"--runs-dir": arguments.runs_dir, "--site": arguments.site, "--cpu-ranks": arguments.cpu_ranks}
     options = [word for name, value in said.items() if value is not None for word in (name, str(value))]
     return [*options, *(["--no-standby"] if arguments.no_standby else [])]
+
+
+def make_folders(runs_dir: Path) -> Path:
+    """Make the folder of the runs and, next to it, that of uploads; return the one of new uploads.
+
+    Raises:
+        ValueError: if that is not allowed here; names the option for another folder.
+    """
+    folder = runs_dir
+    try:
+        private_files.close_runs(runs_dir)
+        if not os.access(runs_dir, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        private_files.begin(runs_dir)
+        folder = uploads.folder_beside(runs_dir)
+        return uploads.make_incoming(folder)
+    except OSError as error:
+        what = "runs" if folder == runs_dir else "uploads, which is next to that of the runs,"
+        raise ValueError(
+            f"the folder of the {what} cannot be used ({error.strerror}: {folder}). Choose one of your own "
+            "with --runs-dir, such as --runs-dir ~/ddp-web/runs; on a cluster, one that every node sees at "
+            "the same path"
+        ) from error
 
 
 def checked_options(arguments: argparse.Namespace) -> Options:

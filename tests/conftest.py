@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.cluster import ssh_hosts as ssh_hosts_module
-from tests.cluster.slurm_cluster import WITH_GPUS, SlurmCluster, slurm_cluster, what_is_missing
+from tests.cluster.slurm_cluster import WITH_ACCOUNTS, WITH_GPUS, SlurmCluster, slurm_cluster, what_is_missing
 from tests.cluster.ssh_hosts import SshHosts
 from tests.harness import REPOSITORY, Launcher
 from trainers.contract.rundir import RunDirectory
@@ -106,6 +106,15 @@ def slurm_with_gpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmC
     if missing := what_is_missing():
         (pytest.fail if "CI" in os.environ else pytest.skip)(f"NOT RUN: {missing}")
     with slurm_cluster(tmp_path_factory.mktemp("slurm"), WITH_GPUS) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def slurm_with_accounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    """Start a real Slurm cluster with accounting, QOS and preemption; the database is the test's own."""
+    if missing := what_is_missing(has_accounting=True):
+        (pytest.fail if "CI" in os.environ else pytest.skip)(f"NOT RUN: {missing}")
+    with slurm_cluster(tmp_path_factory.mktemp("slurm"), WITH_ACCOUNTS) as cluster:
         yield cluster
 
 

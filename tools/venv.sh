@@ -44,14 +44,42 @@ is_installed() {
     done
 }
 
+# Why `is_installed` refuses an environment, for a user who cannot make another one here.
+why_not_installed() {
+    local file said target next
+    if [ ! -e .venv ] && [ ! -L .venv ]; then
+        echo "Nothing is installed here yet: run ./run.sh --help once."
+    elif ! said=$(ls -d .venv/bin/ 2>&1); then
+        echo "The environment cannot be read ($said)."
+    elif [ ! -L "$PYTHON" ] && [ ! -e "$PYTHON" ]; then
+        echo "There is no $PYTHON: run ./run.sh --help once."
+    elif ! said=$("./$PYTHON" -c '' 2>&1); then
+        target=$PYTHON
+        # Step by step: `readlink -f` says nothing if a folder on the way cannot be entered.
+        while next=$(readlink "$target"); do
+            case $next in /*) target=$next ;; *) target=$(dirname "$target")/$next ;; esac
+        done
+        echo "$(id -un) cannot execute the interpreter $PYTHON, which is $target: ${said##*: }." \
+            "It has to be one that every user can execute, such as /usr/bin/python3; then remove .venv and run" \
+            "./run.sh --help once."
+    elif [ "$(cat .venv/origin 2>/dev/null)" != "$(origin "$PYTHON")" ]; then
+        echo "The environment was made for another folder or another version of Python: run ./run.sh --help once."
+    else
+        for file in "$@"; do
+            cmp -s "$file" ".venv/$file.installed" ||
+                echo "The installed packages are not those of $file: run ./run.sh --help once."
+        done
+    fi
+}
+
 make_venv() {
     local base mask
     is_installed "$@" && return
-    base=$(find_python) || return 1
     if [ ! -w . ]; then
-        echo "This folder cannot be written to, so nothing can be installed in it: $PWD" >&2
+        echo "$(why_not_installed "$@") You cannot write to this folder, so its owner has to do that: $PWD" >&2
         return 1
     fi
+    base=$(find_python) || return 1
     # One at a time: ./run.sh and ./test.sh may be started side by side.
     if command -v flock >/dev/null; then
         # A file that no other user can open: whoever can read one can hold it, too.

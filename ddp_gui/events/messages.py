@@ -118,9 +118,11 @@ def head(view: RunView, series: Series) -> Payload:
     evaluation = series.evaluations.last
     return {
         "state": status.state,
-        "reason": series.state.get("reason", ""),
+        # An engine may know better than the run itself why it was stopped.
+        "reason": (status.state == "stopped" and status.error) or series.state.get("reason", ""),
         "doing": _doing(series) if status.state == "running" else None,
         "silence": liveness.silence(status),
+        "detail": liveness.detail(status),
         "error": series.problem.get("message") or status.error,
         "hint": series.problem.get("hint"),
         "rank": series.problem.get("rank"),

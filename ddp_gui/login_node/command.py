@@ -166,9 +166,14 @@ def _remote_command(project: str, port: int, options: Sequence[str]) -> str:
         f"there is no folder {project} on the login node: put this project there, or name it with --project"
     )
     no_python = f"{project} has no .venv on the login node: run ./run.sh --help there once"
+    no_start = (
+        f"{project}/{_PYTHON} cannot be executed by you on the login node; the line above says why. It has "
+        "to be an interpreter that every user can execute there"
+    )
     script = (
         f"cd {shlex.quote(project)} || {{ echo {shlex.quote(no_folder)} >&2; exit 1; }}\n"
-        f"[ -x {_PYTHON} ] || {{ echo {shlex.quote(no_python)} >&2; exit 1; }}\n"
+        f"[ -d .venv ] || {{ echo {shlex.quote(no_python)} >&2; exit 1; }}\n"
+        f"{_PYTHON} -c '' || {{ echo {shlex.quote(no_start)} >&2; exit 1; }}\n"
         f"exec {shlex.join([*page, *options])}"
     )
     # Whatever shell the person has there.

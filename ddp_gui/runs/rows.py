@@ -28,6 +28,7 @@ def row_of(run: RunDirectory, facts: Facts, digest: Digest, created_unix_s: floa
         "took_s": digest.took_s,
         "state": status.state,
         "error": status.error,
+        "detail": liveness.detail(status),
         **said,
         "device": digest.device_kind,
         "step": digest.step,
@@ -52,6 +53,7 @@ def unreadable_row(run: RunDirectory, created_unix_s: float, error: Exception) -
         "step": 0,
         **dict.fromkeys(unknown),
         "state": "lost",
+        "detail": None,
         "error": f"This run cannot be read. {_sentence(error)}",
     }
 

@@ -25,6 +25,7 @@ from ddp_gui.runs.listing import Changes, Listing
 from trainers.contract import events, rundir
 from trainers.contract.config import Config
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 
 FORGET_AFTER_S = 60.0
 
@@ -184,6 +185,7 @@ def _status_values(view: RunView, series: Series) -> dict[str, Any]:
     return {
         "run_id": view.run.run_id,
         **asdict(status),
+        "detail": liveness.detail(status),
         "step": series.last_step.get("step", 0),
         "num_steps": view.total_steps,
         "epoch": series.last_step.get("epoch"),

@@ -23,11 +23,22 @@ from tests.harness import wait_until
 
 NODES = ("node1", "node2")
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "ip", "nsenter")
-COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "srun")
+ACCOUNTING_PROGRAMS = ("slurmdbd", "mariadbd", "mariadb-install-db", "mariadb")
+COMMANDS = ("sbatch", "squeue", "scancel", "sinfo", "scontrol", "srun", "sacct", "sacctmgr")
 UP_S = 60.0
 IDLE_S = 180.0
 END_S = 10.0
 CORES_A_NODE = 4
+OTHER_ADMINISTRATOR = "nobody"
+_WITHOUT_ACCOUNTING = ("AccountingStorageType=accounting_storage/none",)
+_ACCOUNTS = (
+    "add cluster test",
+    "add account lab",
+    "add qos low preemptmode=cancel",
+    "add qos high preempt=low",
+    "add user root account=lab defaultaccount=lab qos=normal,low,high",
+    f"add user {OTHER_ADMINISTRATOR} account=lab adminlevel=admin",
+)
 
 _CONFIGURATION = """\
 ClusterName=test
@@ -48,7 +59,7 @@ SlurmdLogFile={folder}/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
-AccountingStorageType=accounting_storage/none
+{accounting}
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 MpiDefault=none
@@ -57,11 +68,26 @@ ReturnToService=2
 SlurmdTimeout=300
 InactiveLimit=0
 KillWait=5
-MinJobAge=300
+MinJobAge={forgets_after_s}
 SlurmdParameters=config_overrides
 SchedulerParameters=sched_interval=2,bf_interval=2,batch_sched_delay=0,requeue_delay=1
 {nodes}
 {partitions}
+{lines}
+"""
+_DATABASE = """\
+AuthType=auth/munge
+AuthInfo=socket={socket}
+DbdHost=login
+DbdAddr={login}
+DbdPort={port}
+SlurmUser=root
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=root
+StorageLoc=slurm
+LogFile={folder}/slurmdbd.log
+PidFile={folder}/slurmdbd.pid
 """
 LAB = f"PartitionName=lab Nodes={','.join(NODES)} Default=YES MaxTime=00:30:00 State=UP"
 
@@ -73,12 +99,24 @@ class Shape:
     Attributes:
         partitions: lines of slurm.conf.
         gpus: of a node, by type. Slurm gives them to jobs like real ones; there is no device behind them.
+        has_accounting: slurmdbd with a database of its own, QOS `low` and `high`, and a second administrator.
+        forgets_after_s: squeue lists a job that has ended for this long.
+        lines: of slurm.conf, in addition.
     """
 
     partitions: Sequence[str] = (LAB,)
     gpus: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    has_accounting: bool = False
+    forgets_after_s: int = 300
+    lines: Sequence[str] = ()
 
 
+PLAIN = Shape()
+WITH_ACCOUNTS = Shape(
+    has_accounting=True,
+    forgets_after_s=5,
+    lines=("PreemptType=preempt/qos", "PreemptMode=CANCEL", "OverTimeLimit=0"),
+)
 WITH_GPUS = Shape(
     partitions=(
         "PartitionName=cpu Nodes=node1 Default=YES MaxTime=00:05:00 State=UP",
@@ -99,6 +137,7 @@ class SlurmCluster:
     network: Network
     environment: Mapping[str, str]
     folder: Path
+    munge_folder: Path
 
     def ask(self, *command: str) -> str:
         """Return what one of Slurm's commands prints.
@@ -110,6 +149,15 @@ class SlurmCluster:
         return subprocess.run(
             command, env=environment, capture_output=True, text=True, check=True, timeout=UP_S
         ).stdout
+
+    def ask_as_other_administrator(self, *command: str) -> None:
+        """Run one of Slurm's commands as another user, who is an administrator of the accounts."""
+        readable = self.munge_folder / "slurm.conf"  # the test's own folder is closed to others
+        shutil.copy(self.folder / "slurm.conf", readable)
+        readable.chmod(0o644)
+        become = ["setpriv", f"--reuid={OTHER_ADMINISTRATOR}", "--clear-groups", "--", *command]
+        environment = {**os.environ, "SLURM_CONF": str(readable)}
+        subprocess.run(self.network.login.inside(become), env=environment, check=True, timeout=UP_S)
 
     @property
     def small_disk(self) -> Path:
@@ -134,31 +182,42 @@ class SlurmCluster:
         return next(host for host in self.network.hosts if host.name == name)
 
 
-def what_is_missing() -> str:
+def what_is_missing(*, has_accounting: bool = False) -> str:
     """Return why no cluster can be made here; empty where one can."""
-    missing = [name for name in PROGRAMS if shutil.which(name) is None]
+    programs = (*PROGRAMS, *ACCOUNTING_PROGRAMS) if has_accounting else PROGRAMS
+    missing = [name for name in programs if shutil.which(name) is None]
     if missing:
-        return f"{', '.join(missing)} not installed: apt-get install slurm-wlm munge"
+        packages = "slurm-wlm munge" + (" slurmdbd mariadb-server" if has_accounting else "")
+        return f"{', '.join(missing)} not installed: apt-get install {packages}"
     return "" if os.geteuid() == 0 else "network namespaces and Slurm's daemons need root"
 
 
 @contextlib.contextmanager
-def slurm_cluster(folder: Path, shape: Shape | None = None) -> Iterator[SlurmCluster]:
+def slurm_cluster(folder: Path, shape: Shape = PLAIN) -> Iterator[SlurmCluster]:
     """Start the daemons; when the block ends, each is ended and waited for."""
     with contextlib.ExitStack() as stack:
         mount_small_disk(stack, folder)
         made = stack.enter_context(network(folder, NODES))
         socket = start_munge(stack, folder)
-        configuration = _write_configuration(folder, made, socket, shape or Shape())
+        configuration = _write_configuration(folder, made, socket, shape)
         for name in ("state", *(f"spool-{node}" for node in NODES)):
             (folder / name).mkdir()
         environment = {"SLURM_CONF": str(configuration)}
+        path = f"{_commands_on(made.login, folder)}{os.pathsep}{os.environ['PATH']}"
+        cluster = SlurmCluster(
+            network=made,
+            environment={**environment, "PATH": path},
+            folder=folder,
+            munge_folder=socket.parent,
+        )
+        if shape.has_accounting:
+            _start_accounting(stack, folder, made.login, socket, environment)
+            for words in _ACCOUNTS:
+                cluster.ask("sacctmgr", "--immediate", *words.split())
         start_daemon(stack, folder, "slurmctld", made.login.inside(["slurmctld", "-D"]), environment)
         for host in made.hosts:
             command = host.inside(["slurmd", "-D", "-N", host.name])
             start_daemon(stack, folder, f"slurmd-{host.name}", command, environment)
-        path = f"{_commands_on(made.login, folder)}{os.pathsep}{os.environ['PATH']}"
-        cluster = SlurmCluster(network=made, environment={**environment, "PATH": path}, folder=folder)
         cluster.wait_until_idle()
         yield cluster
 
@@ -218,9 +277,52 @@ def _write_configuration(folder: Path, made: Network, socket: Path, shape: Shape
             folder=folder,
             nodes="\n".join(nodes),
             partitions="\n".join(shape.partitions),
+            lines="\n".join(shape.lines),
+            forgets_after_s=shape.forgets_after_s,
+            accounting="\n".join(_with_accounting(socket) if shape.has_accounting else _WITHOUT_ACCOUNTING),
         )
     )
     return path
+
+
+def _with_accounting(socket: Path) -> list[str]:
+    return [
+        "AccountingStorageType=accounting_storage/slurmdbd",
+        "AccountingStorageHost=login",
+        f"AccountingStoragePort={_database_port()}",
+        f"AccountingStoragePass={socket}",
+        "AccountingStorageEnforce=associations,limits,qos",
+    ]
+
+
+def _database_port() -> int:
+    return 62_000 + os.getpid() % 3_000
+
+
+def _start_accounting(
+    stack: contextlib.ExitStack, folder: Path, login: Host, socket: Path, environment: Mapping[str, str]
+) -> None:
+    """Start a database with a folder and a socket of its own, and slurmdbd on the login node."""
+    data, mysql = folder / "database", folder / "mysql.socket"
+    data.mkdir()
+    plain = ["--no-defaults", f"--datadir={data}", "--user=root"]
+    subprocess.run(
+        ["mariadb-install-db", *plain, "--skip-test-db", "--auth-root-authentication-method=normal"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
+    options = [f"--socket={mysql}", "--skip-networking", "--innodb-flush-log-at-trx-commit=0"]
+    start_daemon(stack, folder, "mariadbd", ["mariadbd", *plain, *options], {})
+    wait_until("the database's socket", mysql.exists, UP_S)
+    configuration = folder / "slurmdbd.conf"
+    configuration.touch(mode=0o600)
+    configuration.write_text(
+        _DATABASE.format(socket=socket, login=login.address, port=_database_port(), folder=folder)
+    )
+    command = login.inside(["slurmdbd", "-D"])
+    start_daemon(stack, folder, "slurmdbd", command, {**environment, "MYSQL_UNIX_PORT": str(mysql)})
+    log = folder / "slurmdbd.log"
+    wait_until("slurmdbd", lambda: log.exists() and "started" in log.read_text(), UP_S)
 
 
 def _gres(gpus: Mapping[str, int]) -> str:

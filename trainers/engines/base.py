@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.status import Handle
+from trainers.contract.status import Handle, Status
 from trainers.contract.tickets import Ticket
 from trainers.engines.reports import AskedField, Capacity, Choice, EngineQueue, HostReport, LinkReport
 
@@ -159,6 +159,20 @@ class Engine(ABC):
         """Return in words since when nothing is known of a live run's processes; None: they are known of."""
         del handle
         return None
+
+    def detail(self, handle: Handle) -> str | None:
+        """Return in a few words why the processes of a live run stand still; None: they do not."""
+        del handle
+        return None
+
+    def ended_status(self, run: RunDirectory, status: Status) -> Status:
+        """Return the status of a run that has ended, completed by what this engine knows of its end.
+
+        Args:
+            status: `lost` if the run wrote no end itself.
+        """
+        del run
+        return status
 
     def queue(self) -> EngineQueue | None:
         """Return the person's jobs in its own queue; None where it has none of its own."""

@@ -44,7 +44,10 @@ def read_status(run: RunDirectory) -> Status:
     if status.state in (*events.LIVE_STATES, "stopped") and registry.is_known(status.engine):
         # An engine that starts a run again by itself, after a node failed, has it wait again without a word.
         is_waiting = registry.named(status.engine).is_waiting(status.handle)
-        return replace(status, state="queued") if is_waiting else status
+        if is_waiting:
+            return replace(status, state="queued")
+    if status.state in ("lost", "stopped") and registry.is_known(status.engine):
+        return registry.named(status.engine).ended_status(run, status)
     return status
 
 
@@ -53,6 +56,13 @@ def silence(status: Status) -> str | None:
     if status.state not in events.LIVE_STATES or not registry.is_known(status.engine):
         return None
     return registry.named(status.engine).silence(status.handle)
+
+
+def detail(status: Status) -> str | None:
+    """Return in a few words why the processes of a live run stand still; None: they do not."""
+    if status.state not in events.LIVE_STATES or not registry.is_known(status.engine):
+        return None
+    return registry.named(status.engine).detail(status.handle)
 
 
 def is_alive(run: RunDirectory) -> bool:

@@ -30,7 +30,9 @@ def show_rank(run_id: str | None, rank: int) -> None:
     if not sys.platform.startswith("linux"):
         return
     tail = f" rank {rank}".encode()
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, b"ddp" + tail, 0, 0, 0)
+    # No blank: Slurm's proctrack/linuxproc reads /proc/PID/stat up to the first one, and would lose the rank:
+    # those of a suspended job trained on.
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, f"ddp-rank-{rank}".encode(), 0, 0, 0)
     begin, end = _command_line_place()
     room = end - begin - 2  # a zero behind the title, and the last byte
     if room < len(tail):

@@ -107,7 +107,7 @@ export class LessonRun {
     show(this.link, this.runId !== null && !this.isGone);
     if (this.runId !== null) this.link.href = runPage(this.runId);
     this.bar.value = head?.num_steps ? head.step / head.num_steps : 0;
-    if (head) this.pill.update(head.state);
+    if (head) this.pill.update(head.state, false, head.detail);
     this.element.dataset.state = head?.state ?? "";
     setText(this.words, this.said());
   }

@@ -55,9 +55,11 @@ export class RunRow {
     setText(this.note, words);
     setAttribute(this.note, "title", row.note || null);
     show(this.tags, this.tags.childElementCount > 0);
-    this.pill.update(row.state);
-    show(this.place, row.state === "queued" && Boolean(row.place));
-    setText(this.place, row.place ? `${ordinal(row.place)} in the queue` : "");
+    this.pill.update(row.state, false, row.detail);
+    const by = row.detail ? row.detail.slice(row.detail.indexOf(" ") + 1) : "";
+    const place = row.state === "queued" && row.place ? `${ordinal(row.place)} in the queue` : by;
+    show(this.place, Boolean(place));
+    setText(this.place, place);
     setAttribute(this.cells.state, "title", row.error);
     fillCells(this.cells, row);
   }

@@ -1,6 +1,6 @@
 // A run's state as a pill, as every page shows it.
 
-import { el, icon } from "./dom.js";
+import { el, icon, setAttribute } from "./dom.js";
 import { state as stateWords } from "./format.js";
 
 /** A pill with a run's state: colour, shape and word. */
@@ -9,14 +9,19 @@ export class StatePill {
     this.element = el("span", { class: "ddp-pill", role: "status", "aria-live": "polite" });
   }
 
-  /** `isLossNaN`: a run that trains on, or has ended, with a loss that is no number does not look well. */
-  update(state, isLossNaN = false) {
+  /**
+   * `isLossNaN`: a run that trains on, or has ended, with a loss that is no number does not look well.
+   * `detail`: why the processes of a live run stand still, or nothing; its first word is shown instead of the state.
+   */
+  update(state, isLossNaN = false, detail = "") {
     const { dataset } = this.element;
-    if (dataset.state === state && "nan" in dataset === isLossNaN) return;
+    if (dataset.state === state && "nan" in dataset === isLossNaN && this.detail === detail) return;
     dataset.state = state;
+    this.detail = detail;
     if (isLossNaN) dataset.nan = "";
     else delete dataset.nan;
-    const [shape, word] = stateWords(state);
+    setAttribute(this.element, "title", detail || null);
+    const [shape, word] = detail ? [stateWords("paused")[0], detail.split(" ")[0]] : stateWords(state);
     this.element.replaceChildren(
       icon(isLossNaN ? "warning" : shape),
       el("span", {}, isLossNaN ? `${word}, loss is NaN` : word),

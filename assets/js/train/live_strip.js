@@ -58,7 +58,7 @@ class LiveLink {
   }
 
   update(run) {
-    this.pill.update(run.state);
+    this.pill.update(run.state, false, run.detail);
     setText(this.name, run.name);
     setText(this.where, run.num_steps ? `${count(run.step)} of ${count(run.num_steps)}` : count(run.step));
   }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,12 @@ from tests.harness import processes_of, run_to_end, wait_until
 from tests.ui.conftest import Watched
 from tools import page_driver
 from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness
 from trainers.engines.slurm import reasons
+from trainers.engines.slurm.engine import job_of
+
+# The controller is asked again after 10 s.
+ANSWERS_AGAIN_MS = 20_000
 
 
 def test_a_run_of_two_machines_is_started_stopped_and_resumed(
@@ -42,6 +49,8 @@ def test_a_run_of_two_machines_is_started_stopped_and_resumed(
         expect(page.locator(".ddp-ranks-list li")).to_have_count(2)
         expect(page.locator(".ddp-ranks-list summary").nth(1)).to_contain_text("node 1 (node2)")
         assert "node1" in slurm.ask("squeue", "--noheader", "--format=%N").replace("[1-2]", "1")
+        see_it_suspended(page, slurm, run)
+        see_the_controller_fall_silent(page, slurm)
         page.get_by_text("This job as a script").click()
         expect(page.get_by_label("job script", exact=True)).to_contain_text("#SBATCH --nodes=2")
         page.get_by_role("button", name="Stop", exact=True).click()
@@ -55,6 +64,55 @@ def test_a_run_of_two_machines_is_started_stopped_and_resumed(
     slurm.wait_until_idle()
     # The script's own `sleep 1` may outlive it.
     wait_until("no process being left", lambda: not processes_of(run), 10.0)
+
+
+def another_page(page: Page) -> Page:
+    """Open a second page in the same browser."""
+    assert page.context.browser is not None
+    return page.context.browser.new_page()
+
+
+def see_it_suspended(page: Page, slurm: SlurmCluster, run: RunDirectory) -> None:
+    """See on each page that shows the state that Slurm has suspended the run, and that it goes on."""
+    job_id = job_of(liveness.status_file.read(run.status).handle) or ""
+    slurm.ask("scontrol", "suspend", job_id)
+    expect(page.locator(".ddp-pill")).to_have_text("suspended")
+    expect(page.locator(".ddp-reason")).to_contain_text("Suspended by Slurm: its ranks are stopped")
+    other = another_page(page)
+    other.goto(page.url.partition("/run?")[0] + "/runs")
+    row = other.locator(f"[data-run='{run.run_id}']")
+    expect(row.locator(".ddp-pill")).to_have_text("suspended")
+    expect(row.get_by_text("by Slurm")).to_be_visible()
+    slurm.ask("scontrol", "resume", job_id)
+    expect(page.locator(".ddp-pill")).to_have_text("running")
+    expect(row.locator(".ddp-pill")).to_have_text("running")
+    other.close()
+
+
+def see_the_controller_fall_silent(page: Page, slurm: SlurmCluster) -> None:
+    """See it on the page of a run while the Queue page has seen it, too, and is closed again."""
+    with silent_controller(slurm):
+        other = another_page(page)
+        other.goto(page.url.partition("/run?")[0] + "/queue")
+        jobs = other.get_by_role("region", name="Your jobs in Slurm")
+        expect(jobs.get_by_role("status")).to_contain_text("Not known since")
+        other.close()
+        expect(page.locator(".ddp-reason")).to_contain_text("Slurm has not answered since")
+    expect(page.locator(".ddp-reason")).not_to_contain_text(
+        "Slurm has not answered", timeout=ANSWERS_AGAIN_MS
+    )
+
+
+@contextlib.contextmanager
+def silent_controller(slurm: SlurmCluster) -> Iterator[None]:
+    """Let squeue get no answer for a while."""
+    squeue = slurm.folder / "bin" / "squeue"
+    program = squeue.read_text()
+    squeue.write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n")
+    try:
+        yield
+    finally:
+        squeue.write_text(program)
 
 
 def test_a_run_that_waits_in_slurm_says_why_and_is_cancelled_by_a_click(
@@ -81,7 +139,16 @@ def test_a_run_that_waits_in_slurm_says_why_and_is_cancelled_by_a_click(
         page.goto(run_page)
         waiting.get_by_role("button", name="Remove from the queue").click()
         expect(page.locator(".ddp-pill")).to_have_text("stopped")
-        expect(page.locator(".ddp-reason")).to_contain_text("It was cancelled before it began.")
+        expect(page.locator(".ddp-reason")).to_contain_text("Its Slurm job was cancelled before it began.")
+        page.goto(server.address)
+        page.get_by_label("Machines", exact=True).fill("2")
+        page.get_by_role("button", name="Start").click()
+        page.wait_for_url("**/run?id=*")
+        expect(page.locator(".ddp-pill")).to_have_text("queued")
+        run = RunDirectory(runs_dir / page.url.partition("?id=")[2])
+        slurm.ask("scancel", job_of(liveness.status_file.read(run.status).handle) or "")  # as in a terminal
+        expect(page.locator(".ddp-pill")).to_have_text("stopped")
+        expect(page.locator(".ddp-reason")).to_have_text("Its Slurm job was cancelled before it began.")
         assert watched.complaints == []
     assert slurm.ask("squeue", "--noheader", "--format=%A").split() == [others]
     slurm.ask("scancel", others)
@@ -101,12 +168,9 @@ def look_at_the_queue(page: Page, slurm: SlurmCluster, others: str) -> None:
         expect(own).to_contain_text(words)
     found = Axe().run(page)
     assert found.violations_count == 0, found.generate_report()
-    squeue = slurm.folder / "bin" / "squeue"
-    program = squeue.read_text()
-    squeue.write_text("#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n")
-    expect(jobs.get_by_role("status")).to_contain_text("Not known since")
-    expect(rows).to_have_count(3)  # as they were known last
-    squeue.write_text(program)
+    with silent_controller(slurm):
+        expect(jobs.get_by_role("status")).to_contain_text("Not known since")
+        expect(rows).to_have_count(3)  # as they were known last
     expect(jobs.get_by_role("status")).to_have_count(0)
 
 

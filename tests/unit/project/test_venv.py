@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness import REPOSITORY
+from tests.other_user import UID, needs_a_second_user, shared_folder
 from tests.unit.fake_pip import make_environment
 
 REQUIREMENTS = "torch==2.13.0\nwidget==1.0\n"
@@ -166,3 +167,58 @@ def test_what_is_said_of_the_wheel_goes_with_the_one_that_is_pinned() -> None:
     ]
     told = [line for line in script.splitlines() if line.startswith(("TORCH_CUDA=", "TORCH_DRIVER="))]
     assert (pinned, told) == (["torch==2.13.0"], ["TORCH_CUDA=13.0", "TORCH_DRIVER=580"])
+
+
+@needs_a_second_user
+@pytest.mark.parametrize(
+    ("broken", "said_instead"),
+    [
+        ("nothing is there", "Nothing is installed here yet"),
+        ("no folder of its own", "The environment cannot be read (ls: cannot access"),
+        (
+            "interpreter",
+            "nobody cannot execute the interpreter .venv/bin/python, which is {folder}/closed/python: ",
+        ),
+        ("another place", "The environment was made for another folder or another version of Python"),
+        ("requirements", "The installed packages are not those of requirements.txt"),
+        ("", ""),
+    ],
+)
+def test_where_another_user_has_installed_it_the_true_cause_is_said(broken: str, said_instead: str) -> None:
+    """An administrator's folder is read-only for everybody else."""
+    with shared_folder() as folder:
+        for name in (".venv/bin", "tools"):
+            (folder / name).mkdir(parents=True)
+        shutil.copy(REPOSITORY / "tools" / "venv.sh", folder / "tools")
+        python = folder / "closed" / "python"
+        python.parent.mkdir()
+        python.write_text("#!/bin/sh\necho 3.11\n")
+        python.chmod(0o755)
+        (folder / ".venv" / "bin" / "python").symlink_to(python)
+        (folder / ".venv" / "origin").write_text(f"3.11\n{folder}\n")
+        for name in ("requirements.txt", ".venv/requirements.txt.installed"):
+            (folder / name).write_text(REQUIREMENTS)
+        match broken:
+            case "nothing is there":
+                shutil.rmtree(folder / ".venv")
+            case "no folder of its own":
+                (folder / ".venv").chmod(0o700)
+            case "interpreter":
+                python.parent.chmod(0o700)
+            case "another place":
+                (folder / ".venv" / "origin").write_text("3.11\n/elsewhere\n")
+            case "requirements":
+                (folder / "requirements.txt").write_text("torch==2.14.0\n")
+        # Readable to all, whatever this process's umask is.
+        for path in folder.rglob("*"):
+            if path.is_file() and not path.is_symlink():
+                path.chmod(path.stat().st_mode | 0o044)
+        ended = subprocess.run(
+            ["bash", "-c", "set -euo pipefail; source tools/venv.sh; make_venv requirements.txt"],
+            cwd=folder, user=UID, group=UID, extra_groups=[], capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert said_instead.format(folder=folder) in ended.stderr and (ended.returncode == 1) == bool(broken)
+        if broken:
+            assert f"You cannot write to this folder, so its owner has to do that: {folder}" in ended.stderr
+        else:
+            assert ended.stderr == ""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from trainers.engines.slurm import jobs, partitions
+from trainers.engines.slurm import endings, jobs, partitions
+from trainers.engines.slurm.endings import JobEnd
 from trainers.engines.slurm.jobs import Estimates, ListedJob
 from trainers.engines.slurm.partitions import Partition
 from trainers.engines.slurm.remembered import Remembered, SlurmError
@@ -17,29 +19,13 @@ from trainers.machine import environment
 TIME_LIMIT_S = 8.0
 SUBMIT_LIMIT_S = 30.0
 JOBS_FRESH_S = 2.0
+JOBS_USABLE_S = 8.0
 PARTITIONS_FRESH_S = 30.0
 PLACES_FRESH_S = 30.0
 SEPARATOR = "|"
 # A person's own defaults (SQUEUE_PARTITION) would hide jobs from this program; and where the page itself runs
 # in a job, that job's variables would get into those that it submits.
 _NOT_FOR_SLURM = re.compile(r"(SQUEUE|SINFO|SCANCEL|SCONTROL)_|SLURM_(?!(CONF|CLUSTERS|JWT)$)")
-# A job that has come to its end, whatever its end was: no process of it is left.
-ENDED = frozenset(
-    {
-        "BOOT_FAIL",
-        "CANCELLED",
-        "COMPLETED",
-        "DEADLINE",
-        "FAILED",
-        "NODE_FAIL",
-        "OUT_OF_MEMORY",
-        "PREEMPTED",
-        "REVOKED",
-        "TIMEOUT",
-    }
-)
-
-
 # It waits to be started, for the first time or again.
 WAITING = frozenset({"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
 
@@ -60,7 +46,7 @@ class SlurmJob:
 
     @property
     def has_ended(self) -> bool:
-        return self.state in ENDED
+        return self.state in endings.ENDED
 
     @property
     def is_waiting(self) -> bool:
@@ -76,10 +62,11 @@ class Slurm:
 
     def __init__(self, variables: Mapping[str, str] | None = None) -> None:
         self._variables = dict(variables or {})
-        self._jobs = Remembered(self._ask_for_jobs, JOBS_FRESH_S)
+        self._jobs = Remembered(self._ask_for_jobs, JOBS_FRESH_S, usable_s=JOBS_USABLE_S)
         self._listed = Remembered(self._ask_for_list, JOBS_FRESH_S, outlives_failures=True)
         self._places = Remembered(self._ask_for_places, PLACES_FRESH_S, outlives_failures=True)
         self._estimates = Estimates(self._ask_for_start)
+        self._ends = Estimates(self._ask_for_end, first_again_s=JOBS_FRESH_S)
         self._partitions = Remembered(self._ask_for_partitions, PARTITIONS_FRESH_S, outlives_failures=True)
 
     def submit(self, script: str) -> str:
@@ -134,9 +121,33 @@ class Slurm:
         """
         return self._places.get()
 
-    def silent_since_unix_s(self) -> float | None:
-        """Return when the controller answered last; None while it does."""
-        return self._listed.silent_since_unix_s or self._jobs.silent_since_unix_s
+    def end_of(self, job_id: str) -> JobEnd | None:
+        """Return how a job ended; None while it has not, or where Slurm does not know it any more.
+
+        Raises:
+            SlurmError: when the controller does not answer.
+        """
+        job = self.find(job_id)
+        if job is not None and not job.has_ended:
+            return None
+        # The accounts know who cancelled a job, and keep it for longer than the controller does.
+        found = self._ends.of(job_id)
+        return found if found is not None or job is None else JobEnd(state=job.state, nodes=job.nodes)
+
+    @property
+    def jobs_silent_since_unix_s(self) -> float | None:
+        """When the controller last said how this person's jobs are; None while `find` gets answers."""
+        return self._jobs.silent_since_unix_s
+
+    @property
+    def jobs_answered_unix_s(self) -> float | None:
+        """When the newest answer of `find` was asked for."""
+        return self._jobs.asked_unix_s
+
+    @property
+    def list_silent_since_unix_s(self) -> float | None:
+        """When the controller last listed this person's jobs; None while `listed` gets answers."""
+        return self._listed.silent_since_unix_s
 
     def starts_at(self, job_id: str) -> float | None:
         """Return when a waiting job will probably start; None where Slurm does not know."""
@@ -168,7 +179,7 @@ class Slurm:
 
     def _ask_for_list(self) -> list[ListedJob]:
         found = jobs.read(self._rows(["squeue", "--noheader", "--me", _form(jobs.COLUMNS)], jobs.TIMES))
-        return [job for job in found if job.state not in ENDED]
+        return [job for job in found if job.state not in endings.ENDED]
 
     def _ask_for_places(self) -> jobs.Places:
         command = ["squeue", "--noheader", "--states=PENDING", _form(jobs.PENDING_COLUMNS)]
@@ -178,6 +189,22 @@ class Slurm:
         command = ["squeue", "--noheader", "--start", f"--jobs={job_id}", _form(jobs.START_COLUMNS)]
         rows = self._rows(command, jobs.TIMES)
         return next((jobs.unix_s(starts) for number, starts in rows if number == job_id), None)
+
+    def _ask_for_end(self, job_id: str) -> JobEnd | None:
+        accounts = ["sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job_id}"]
+        form = f"--format={','.join(endings.ACCOUNT_COLUMNS)}"
+        found = None
+        with contextlib.suppress(SlurmError):  # many clusters have no accounts
+            found = endings.from_accounts(self._ask([*accounts, form], TIME_LIMIT_S, variables=jobs.TIMES))
+        if found is not None and found.name:
+            return found
+        # The accounts may be late, or lack the name of a job that was cancelled at once.
+        try:
+            said = self._ask(["scontrol", "--oneliner", "show", "job", job_id], TIME_LIMIT_S)
+        except SlurmError:
+            return found
+        known = endings.from_controller(said)
+        return known if found is None or known is None else replace(found, name=known.name)
 
     def _rows(self, command: Sequence[str], variables: Mapping[str, str] | None = None) -> list[list[str]]:
         said = self._ask(command, TIME_LIMIT_S, variables=variables)

@@ -18,7 +18,8 @@ from trainers.contract.tickets import Ticket
 from trainers.engines.base import Engine, Launch
 from trainers.engines.reports import AskedField, Capacity, Choice, EngineJob, EngineQueue
 from trainers.engines.several_nodes import restarts, stop_watch
-from trainers.engines.slurm import jobs, reasons, script, site
+from trainers.engines.several_nodes.reports import NodesFolder
+from trainers.engines.slurm import endings, jobs, reasons, script, site
 from trainers.engines.slurm.client import WAITING, Slurm
 from trainers.engines.slurm.jobs import ListedJob, Places
 from trainers.engines.slurm.remembered import SlurmError
@@ -31,7 +32,9 @@ NAME = "slurm"
 POLL_S = 0.5
 KILLED_WITHIN_S = 60.0
 DEAF_MESSAGE = "The first node of this run did not react to Stop, so its job was cancelled."
-CANCELLED = "It was cancelled before it began."
+SUSPENDED_MESSAGE = "Slurm had suspended this run, and it did not react to Stop: its job was cancelled."
+# Job states in which its processes stand still, in the words that the page shows next to the run's state.
+_STANDING = {"SUSPENDED": "suspended by Slurm", "STOPPED": "suspended by a signal"}
 
 
 class SlurmLaunch(Launch):
@@ -132,22 +135,29 @@ class SlurmEngine(Engine):
 
     def is_alive(self, run: RunDirectory, handle: Handle) -> bool | None:
         """Ask the controller; None while it does not answer."""
-        del run
         job_id = job_of(handle)
-        return False if job_id is None else is_live(self._slurm, job_id)
+        if job_id is None:
+            return False
+        found = is_live(self._slurm, job_id)
+        if found is False and _has_changed_since(run, self._slurm.jobs_answered_unix_s):
+            self._slurm.forget()  # another page or a terminal may have submitted it since
+            found = is_live(self._slurm, job_id)
+        return found
 
     def stop(self, run: RunDirectory, *, save: bool, why: str = "") -> str:
         """Have a run end: one that waits is cancelled, one at work is told, as by the page's button."""
         status = self._status_of(run)
         self._slurm.forget()  # it may have begun a moment ago
         if self.is_waiting(status.handle):
-            self._end(run, status, CANCELLED, signal=None)
+            self._end(run, status, endings.CANCELLED, signal=None)
             return ""
         command_id = run.append_command("stop", save=save, **({"why": why} if why else {}))
         stop_watch.watch(
             run,
             lambda: self._status_of(run),
-            lambda status: self._end(run, status, DEAF_MESSAGE, signal="KILL"),
+            lambda status: self._end(
+                run, status, SUSPENDED_MESSAGE if self.detail(status.handle) else DEAF_MESSAGE, signal="KILL"
+            ),
         )
         return command_id
 
@@ -189,20 +199,50 @@ class SlurmEngine(Engine):
         try:
             found = None if job_id is None else self._slurm.find(job_id)
         except SlurmError as error:
-            since_s = self._slurm.silent_since_unix_s()
+            since_s = self._slurm.jobs_silent_since_unix_s
             since = "" if since_s is None else f" since {hour_and_minute(since_s)}"
             return f"What it waits for is not known{since}, because Slurm does not answer: {error}."
         return None if found is None else reasons.in_words(found.reason)
 
     def silence(self, handle: Handle) -> str | None:
-        """Return since when the controller has not answered."""
-        since_s = self._slurm.silent_since_unix_s()
-        if job_of(handle) is None or since_s is None:
+        """Ask the controller; return since when it has not answered."""
+        job_id = job_of(handle)
+        if job_id is None:
+            return None
+        with contextlib.suppress(SlurmError):
+            self._slurm.find(job_id)
+        since_s = self._slurm.jobs_silent_since_unix_s
+        if since_s is None:
             return None
         return (
-            f"Slurm has not answered since {hour_and_minute(since_s)}. The job goes on without it; what is "
-            "shown here is what the run itself writes."
+            f"Slurm has not answered since {hour_and_minute(since_s)}. What is shown here is what the run "
+            "itself writes, which does not need Slurm's controller."
         )
+
+    def detail(self, handle: Handle) -> str | None:
+        """Return that Slurm has suspended a run's job, if it has."""
+        job_id = job_of(handle)
+        with contextlib.suppress(SlurmError):
+            found = None if job_id is None else self._slurm.find(job_id)
+            return None if found is None else _STANDING.get(found.state)
+        return None
+
+    def ended_status(self, run: RunDirectory, status: Status) -> Status:
+        """Complete the status of a run that wrote no end, or that SIGTERM ended, by how its job ended."""
+        job_id = job_of(status.handle)
+        if job_id is None or (status.state == "stopped" and not _needs_cause(run, status)):
+            return status
+        try:
+            end = self._slurm.end_of(job_id)
+        except SlurmError:
+            return status
+        if end is not None and end.name not in ("", script.job_name(run.path)):
+            ending = endings.unknown(job_id, end.name)
+        else:
+            ending = endings.unknown(job_id) if end is None else endings.of_run(end, status, run)
+        if status.state == "stopped" and ending.state != "stopped":
+            return status  # what the run wrote itself stands
+        return endings.settled(run, status, ending, None if end is None else end.ended_unix_s)
 
     def place_of(self, handle: Handle) -> str | None:
         """Return the job's number, and its place among those that wait for the same partition."""
@@ -222,14 +262,15 @@ class SlurmEngine(Engine):
 
     def queue(self) -> EngineQueue:
         """Return the person's jobs; as they were known last, while the controller does not answer."""
-        try:
-            found, places = self._slurm.listed(), self._slurm.places()
-        except SlurmError:
-            found, places = [], {}
+        found: list[ListedJob] = []
+        places: Places = {}
+        with contextlib.suppress(SlurmError):
+            found = self._slurm.listed()
+            places = self._slurm.places()
         return EngineQueue(
             name="Slurm",
             jobs=tuple(_listed(job, places) for job in found),
-            silent_since_unix_s=self._slurm.silent_since_unix_s(),
+            silent_since_unix_s=self._slurm.list_silent_since_unix_s,
         )
 
     def _status_of(self, run: RunDirectory) -> Status:
@@ -266,6 +307,21 @@ def _listed(job: ListedJob, places: Places) -> EngineJob:
         submitted_unix_s=job.submitted_unix_s,
         starts_unix_s=job.starts_unix_s,
     )
+
+
+def _has_changed_since(run: RunDirectory, unix_s: float | None) -> bool:
+    """True if a run's status was written after a time, or that is not known."""
+    with contextlib.suppress(OSError):
+        return unix_s is None or run.status.stat().st_mtime > unix_s
+    return False
+
+
+def _needs_cause(run: RunDirectory, status: Status) -> bool:
+    """True if a run was ended by SIGTERM and its status does not say yet what became of its job."""
+    if status.error is not None:
+        return False
+    starts = NodesFolder.of_run(run)
+    return bool(starts) and starts[-1].read(restarts.TOLD_TO_END) is not None
 
 
 def job_of(handle: Handle) -> str | None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Generic, TypeVar
 
 from trainers.engines.slurm.remembered import SlurmError
 
@@ -19,6 +20,8 @@ TIMES = {"SLURM_TIME_FORMAT": "%s"}
 FIRST_AGAIN_S = 10.0
 MOST_AGAIN_S = 900.0
 MOST_ESTIMATES = 200
+
+Answer = TypeVar("Answer")
 
 _STATES = {
     "PENDING": "waits",
@@ -106,36 +109,38 @@ def places(rows: Iterable[Sequence[str]]) -> dict[str, tuple[int, int]]:
 
 
 @dataclass
-class _Estimate:
+class _Known(Generic[Answer]):
+    pause_s: float
     next_s: float = 0.0
-    pause_s: float = FIRST_AGAIN_S
-    starts_unix_s: float | None = None
+    answer: Answer | None = None
 
 
 @dataclass
-class Estimates:
-    """When waiting jobs will probably start: asked for ever less often, because it costs the controller much.
+class Estimates(Generic[Answer]):
+    """Answers about single jobs, asked for ever less often, because each costs the controller much.
 
     Args:
-        ask: returns the time of one job, None where Slurm has none; raises SlurmError.
+        ask: returns the answer for one job, None where Slurm has none; raises SlurmError.
+        first_again_s: from the first question to the second; each later pause is twice as long.
     """
 
-    ask: Callable[[str], float | None]
+    ask: Callable[[str], Answer | None]
     clock: Callable[[], float] = time.monotonic
-    _known: dict[str, _Estimate] = field(default_factory=dict)
+    first_again_s: float = FIRST_AGAIN_S
+    _known: dict[str, _Known[Answer]] = field(default_factory=dict)
 
-    def of(self, number: str) -> float | None:
-        """Return when a job will probably start, as it was known at the last question."""
-        known = self._known.setdefault(number, _Estimate())
+    def of(self, number: str) -> Answer | None:
+        """Return the answer for a job, as of the last question."""
+        known = self._known.setdefault(number, _Known(pause_s=self.first_again_s))
         if (now := self.clock()) >= known.next_s:
             known.next_s, known.pause_s = now + known.pause_s, min(2 * known.pause_s, MOST_AGAIN_S)
             try:
-                known.starts_unix_s = self.ask(number)
+                known.answer = self.ask(number)
             except SlurmError:
-                known.starts_unix_s = None
+                known.answer = None
         while len(self._known) > MOST_ESTIMATES:
             del self._known[next(iter(self._known))]
-        return known.starts_unix_s
+        return known.answer
 
 
 Places = Mapping[str, tuple[int, int]]

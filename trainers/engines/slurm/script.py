@@ -87,7 +87,7 @@ def batch_script(
         ValueError: when a value cannot stand in a line of options.
     """
     options = {
-        "job-name": f"ddp-{run_dir.name}",
+        "job-name": job_name(run_dir),
         "nodes": str(config.num_nodes),
         "ntasks-per-node": "1",
         "cpus-per-task": str(config.nproc_per_node),
@@ -113,6 +113,11 @@ def batch_script(
         launcher=shlex.quote(_LAUNCHER),
         arguments=shlex.join([*module, *resume]),
     )
+
+
+def job_name(run_dir: Path) -> str:
+    """Return the name of a run's job."""
+    return f"ddp-{run_dir.name}"
 
 
 def _where(config: Config, gres: str) -> dict[str, str]:

@@ -133,7 +133,7 @@ export class Header {
   /** `gpus` are the indices of those it has, on its machine: over several machines they say nothing. */
   update(head, checkpoints, deviceKind, best, gpus) {
     this.state = head.state;
-    this.pill.update(head.state, isLossNaN(head));
+    this.pill.update(head.state, isLossNaN(head), head.detail);
     const which = gpus.length > 0 ? ` (GPU ${gpus.join(", ")})` : "";
     const where = head.num_nodes > 1 ? ` on ${count(head.num_nodes)} machines` : which;
     setText(this.ranks, ranks(worldSize(this.summary.config), deviceKind) + where);

@@ -20,6 +20,7 @@ const DOING = {
   "making a sample": "Asking the model for a sample.",
   saving: "Saving a checkpoint.",
 };
+const STANDS_STILL = "its ranks are stopped and continue where they are when the job is resumed.";
 const RESERVED = "\u00a0";
 
 export class Progress {
@@ -73,7 +74,8 @@ export class Progress {
     if (head.num_epochs) {
       parts.unshift(`epoch ${Math.min(head.epoch + 1, head.num_epochs)} of ${count(head.num_epochs)}`);
     }
-    if (head.eta_s !== null && head.state === "running") parts.push(`${duration(head.eta_s)} left`);
+    const isTraining = head.state === "running" && !head.detail;
+    if (head.eta_s !== null && isTraining) parts.push(`${duration(head.eta_s)} left`);
     return parts.join(" · ");
   }
 
@@ -84,6 +86,7 @@ export class Progress {
 
   words(head) {
     if (head.silence) return head.silence;
+    if (head.detail) return `${head.detail[0].toUpperCase()}${head.detail.slice(1)}: ${STANDS_STILL}`;
     if (head.state === "queued") return "It starts by itself when its turn comes. You can close this page.";
     if (head.state === "starting") {
       return `Starting: ${head.reason || "importing torch on every rank takes a few seconds."}`;

@@ -99,7 +99,7 @@ function headCell(run, index) {
 function results(runs) {
   const states = runs.map((run) => {
     const pill = new StatePill();
-    pill.update(run.state, isLossNaN(run));
+    pill.update(run.state, isLossNaN(run), run.detail);
     return pill.element;
   });
   const best = ({ best_metric: found }) =>

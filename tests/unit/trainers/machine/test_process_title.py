@@ -43,7 +43,7 @@ def test_a_rank_is_recognised_by_run_and_number() -> None:
         facts = processes.inspect(pid)
         assert facts is not None
         assert " ".join(facts.command_line) == facts.name == "ddp: mnist-cnn-1 rank 3", "the newest title"
-        assert Path(f"/proc/{pid}/comm").read_text() == "ddp rank 3\n"
+        assert Path(f"/proc/{pid}/comm").read_text() == "ddp-rank-3\n", "no blank: Slurm would lose it"
         assert psutil.Process(pid).environ().items() >= os.environ.items(), "nothing else is written over"
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
+import time
 
 import pytest
 
+from tests.harness import wait_until
 from trainers.engines.slurm import remembered
 from trainers.engines.slurm.remembered import Remembered, SlurmError
 
@@ -56,7 +59,53 @@ def test_a_controller_that_is_down_is_left_alone_for_a_while(
     assert controller.num_asked == 2
     controller.is_up = True
     monkeypatch.setattr(remembered, "RETRY_S", 0.0)
-    assert answers.get() == 3
+
+    def answers_again() -> bool:
+        with contextlib.suppress(SlurmError):
+            return answers.get() > 1
+        return False
+
+    wait_until("an answer", answers_again, 10.0)
+    assert answers.silent_since_unix_s is None
+
+
+def test_nobody_waits_for_a_controller_that_was_down_a_moment_ago(monkeypatch: pytest.MonkeyPatch) -> None:
+    """squeue fails only after seconds, and a page's event loop may be what asks."""
+    may_fail = threading.Event()
+    may_fail.set()
+
+    def ask() -> int:
+        assert may_fail.wait(60)
+        raise SlurmError("Unable to contact slurm controller")
+
+    monkeypatch.setattr(remembered, "RETRY_S", 0.0)
+    answers = Remembered(ask, 0.0)
+    with pytest.raises(SlurmError):
+        answers.get()
+    may_fail.clear()
+    began = time.monotonic()
+    for _ in range(3):
+        with pytest.raises(SlurmError, match="Unable to contact"):
+            answers.get()
+    assert time.monotonic() - began < 5.0
+    may_fail.set()
+
+
+def test_an_answer_that_is_a_little_old_counts_while_a_thread_asks() -> None:
+    may_answer, numbers = threading.Event(), itertools.count(1)
+
+    def ask() -> int:
+        number = next(numbers)
+        assert number == 1 or may_answer.wait(60)
+        return number
+
+    answers = Remembered(ask, 0.0, usable_s=LONG_S)
+    assert [answers.get(), answers.get(), answers.get()] == [1, 1, 1]
+    may_answer.set()
+    wait_until("the next answer", lambda: answers.get() > 1, 10.0)
+    before = next(numbers)
+    answers.forget()
+    assert answers.get() > before, "after a change nothing old counts"
 
 
 def test_a_first_answer_that_fails_is_an_error_and_no_nothing() -> None:

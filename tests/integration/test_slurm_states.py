@@ -1,0 +1,351 @@
+"""What the page shows of a run whose job Slurm, its user or an administrator ends, holds or suspends.
+
+One row of docs/cluster-states.md each. The jobs are real and do nothing; the runs are as their engine left
+them. All jobs are submitted at once, because Slurm looks for what is over only now and then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ddp_gui.queue.starter import Starter
+from tests.cluster.slurm_cluster import OTHER_ADMINISTRATOR, SlurmCluster
+from tests.harness import all_events, create_run, processes_of, wait_until
+from trainers.contract import tickets
+from trainers.contract.rundir import RunDirectory, Status
+from trainers.contract.tickets import Grant, Ticket
+from trainers.engines import liveness, registry
+from trainers.engines.base import StartError
+from trainers.engines.slurm import reasons
+from trainers.engines.slurm.client import Slurm
+from trainers.engines.slurm.engine import SUSPENDED_MESSAGE, SlurmEngine, job_of
+
+SHOWN_WITHIN_S = 5.0
+STEPS_S = 180.0
+# Slurm looks for exceeded limits every 30 s, and forgets jobs once a minute.
+ENDS_WITHIN_S = 200.0
+# Longer than a silent node, an idle rank or a lease may last.
+SUSPENDED_S = 40.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A job, what is done to it, and what its run shows.
+
+    Attributes:
+        has_begun: the run wrote so; otherwise its status is that of its submission.
+        is_forgotten: the page looks when squeue does not list the job any more.
+        comes_after: it needs a node that another row uses.
+    """
+
+    options: tuple[str, ...]
+    state: str
+    words: str
+    wrap: str = "sleep 600"
+    act: Callable[[SlurmCluster, str], object] = lambda slurm, job_id: None
+    waits_for: str = ""
+    has_begun: bool = False
+    is_forgotten: bool = False
+    comes_after: bool = False
+
+
+def cancel(slurm: SlurmCluster, job_id: str) -> None:
+    slurm.ask("scancel", job_id)
+
+
+def cancel_as_administrator(slurm: SlurmCluster, job_id: str) -> None:
+    slurm.ask_as_other_administrator("scancel", job_id)
+
+
+def preempt(slurm: SlurmCluster, job_id: str) -> None:
+    """Let a job of a higher QOS take node 2."""
+    slurm.ask("sbatch", "--qos=high", "--nodelist=node2", "--exclusive", "--output=/dev/null", "--wrap=true")
+    wait_until("it", lambda: state_of(slurm, job_id) not in ("RUNNING", "COMPLETING"), ENDS_WITHIN_S)
+
+
+def take_node_down(slurm: SlurmCluster, job_id: str) -> None:
+    """Let node 2 fail; it registers again by itself (ReturnToService)."""
+    slurm.ask("scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=test")
+
+
+HELD, AT_WORK = ("--hold",), ("--nodelist=node1",)
+ROWS: Mapping[str, Row] = {
+    "cancelled before it began": Row(
+        options=HELD, act=cancel, state="stopped", words="Its Slurm job was cancelled before it began."
+    ),
+    "cancelled by an administrator before it began": Row(
+        options=HELD,
+        act=cancel_as_administrator,
+        state="stopped",
+        words=f"Its Slurm job was cancelled before it began by {OTHER_ADMINISTRATOR}.",
+    ),
+    "cancelled at work": Row(
+        options=AT_WORK,
+        waits_for="RUNNING",
+        act=cancel,
+        has_begun=True,
+        state="stopped",
+        words="Its Slurm job was cancelled.",
+    ),
+    "cancelled by an administrator at work": Row(
+        options=AT_WORK,
+        waits_for="RUNNING",
+        act=cancel_as_administrator,
+        has_begun=True,
+        state="stopped",
+        words=f"Its Slurm job was cancelled by {OTHER_ADMINISTRATOR}.",
+    ),
+    "preempted, and not started again": Row(
+        options=("--qos=low", "--nodelist=node2", "--no-requeue"),
+        waits_for="RUNNING",
+        act=preempt,
+        has_begun=True,
+        state="stopped",
+        words="Slurm ended its job to make room for a job of higher priority.",
+    ),
+    "the script fails before the run begins": Row(
+        options=AT_WORK,
+        wrap="exit 3",
+        state="failed",
+        words="Its Slurm job ended with exit code 3 on node1, and nothing of the run had begun.",
+    ),
+    "no output can be written there": Row(
+        options=(*AT_WORK, "--output=/nowhere/slurm.log"),
+        state="failed",
+        words="on node1, and nothing of the run had begun.",
+    ),
+    "the script ends without a word of the run": Row(
+        options=AT_WORK,
+        wrap="exit 0",
+        has_begun=True,
+        state="lost",
+        words="(COMPLETED), but the run wrote no end.",
+    ),
+    "the time limit": Row(
+        options=(*AT_WORK, "--time=1"),
+        has_begun=True,
+        state="stopped",
+        words="Slurm ended its job at the job's time limit.",
+    ),
+    "the deadline": Row(
+        options=("--nodelist=node1", "--exclusive", "--time=1", "--deadline=now+65"),
+        state="stopped",
+        words="Slurm ended its job at the job's deadline before it began.",
+    ),
+    "its node fails, and it is not started again": Row(
+        options=("--nodelist=node2", "--no-requeue"),
+        comes_after=True,
+        waits_for="RUNNING",
+        act=take_node_down,
+        state="failed",
+        words="Slurm reports that a node of its job failed (NODE_FAIL: node2).",
+        has_begun=True,
+    ),
+    "cancelled while nobody looked, and forgotten": Row(
+        options=HELD,
+        act=cancel,
+        is_forgotten=True,
+        state="stopped",
+        words="Its Slurm job was cancelled before it began.",
+    ),
+}
+
+
+@pytest.fixture
+def engine(slurm_with_accounts: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> SlurmEngine:
+    made = SlurmEngine(Slurm(slurm_with_accounts.environment))
+    monkeypatch.setitem(registry._ENGINES, made.name, made)
+    return made
+
+
+def submitted(slurm: SlurmCluster, run: RunDirectory, *options: str, wrap: str = "sleep 600") -> str:
+    """Submit a job of a run that only sleeps."""
+    output = () if any(option.startswith("--output") for option in options) else ("--output=/dev/null",)
+    name = f"--job-name=ddp-{run.run_id}"
+    return slurm.ask("sbatch", "--parsable", name, *output, *options, f"--wrap={wrap}").strip()
+
+
+def with_job(run: RunDirectory, job_id: str, *, has_begun: bool) -> RunDirectory:
+    """Give a run the status of one that was submitted, or has begun to train."""
+    state, began = ("running", time.time()) if has_begun else ("queued", None)
+    run.write_status(Status(state=state, engine="slurm", handle={"job_id": job_id}, started_unix_s=began))
+    return run
+
+
+def state_of(slurm: SlurmCluster, job_id: str) -> str:
+    """Return what squeue says of a job; empty when it is forgotten."""
+    return (
+        slurm.ask("squeue", "--noheader", "--states=all", "--me", "--format=%A %T")
+        .partition(f"{job_id} ")[2]
+        .partition("\n")[0]
+    )
+
+
+def wait_until_it_is(slurm: SlurmCluster, job_id: str, state: str) -> None:
+    """Wait for a state of a job; empty: for none."""
+    if state:
+        wait_until(state, lambda: state_of(slurm, job_id) == state, ENDS_WITHIN_S)
+
+
+@pytest.fixture(scope="module")
+def runs(
+    slurm_with_accounts: SlurmCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, RunDirectory]]:
+    """The runs of all rows: their jobs are submitted, and what is done to them is done."""
+    runs_dir, slurm = tmp_path_factory.mktemp("runs"), slurm_with_accounts
+    found = {name: create_run(runs_dir, name="row") for name in ROWS}
+    numbers = {}
+    for after in (False, True):
+        rows = {name: row for name, row in ROWS.items() if row.comes_after == after}
+        for name, row in rows.items():
+            numbers[name] = submitted(slurm, found[name], *row.options, wrap=row.wrap)
+            with_job(found[name], numbers[name], has_begun=row.has_begun)
+        for name, row in rows.items():
+            wait_until_it_is(slurm, numbers[name], row.waits_for)
+            row.act(slurm, numbers[name])
+    yield found
+    slurm.ask("scancel", "--user=root")
+
+
+@pytest.mark.parametrize("name", sorted(ROWS, key=lambda name: list(ROWS).index(name)))
+def test_a_run_is_what_became_of_its_job(
+    name: str, runs: dict[str, RunDirectory], engine: SlurmEngine, slurm_with_accounts: SlurmCluster
+) -> None:
+    row, run = ROWS[name], runs[name]
+    job_id = job_of(liveness.status_file.read(run.status).handle) or ""
+    if row.is_forgotten:
+        wait_until("Slurm forgetting it", lambda: not state_of(slurm_with_accounts, job_id), ENDS_WITHIN_S)
+    wait_until("the end", lambda: liveness.read_status(run).state == row.state, ENDS_WITHIN_S)
+    found = liveness.read_status(run)
+    assert found.error is not None and row.words in found.error
+    assert "supervisor" not in found.error
+    if row.state == "lost":
+        return  # nothing is written of what is not known
+    # Written down: Slurm forgets.
+    assert liveness.read_status(run) == found == liveness.status_file.read(run.status)
+    ends = [event for event in all_events(run) if event["kind"] == "state"]
+    assert len(ends) == 1 and ends[0]["state"] == row.state and row.words in ends[0]["reason"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting:
+    options: tuple[str, ...]
+    reason: str
+    then: tuple[str, ...] = ()
+
+
+WAITING: Mapping[str, Waiting] = {
+    "held by its user": Waiting(options=("--hold",), reason="JobHeldUser"),
+    "held by an administrator": Waiting(
+        options=("--begin=now+600",), then=("scontrol", "hold"), reason="JobHeldAdmin"
+    ),
+    "a dependency that is never satisfied": Waiting(
+        options=("--dependency=afterok:{failed}",), reason="DependencyNeverSatisfied"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_a_run_that_waits_says_why(
+    name: str, engine: SlurmEngine, slurm_with_accounts: SlurmCluster, tmp_path: Path
+) -> None:
+    slurm, row, run = slurm_with_accounts, WAITING[name], create_run(tmp_path)
+    failed = slurm.ask("sbatch", "--parsable", "--output=/dev/null", "--wrap=exit 1").strip()
+    job_id = submitted(slurm, run, *(option.format(failed=failed) for option in row.options))
+    with_job(run, job_id, has_begun=False)
+    if row.then:
+        slurm.ask(*row.then, job_id)
+
+    def why() -> str | None:
+        return engine.why_it_waits(liveness.read_status(run).handle)
+
+    wait_until("the reason", lambda: why() == reasons.in_words(row.reason), STEPS_S)
+    assert liveness.read_status(run).state == "queued"
+    cancel(slurm, job_id)
+    wait_until("the end", lambda: liveness.read_status(run).state == "stopped", SHOWN_WITHIN_S)
+
+
+def test_a_job_that_slurm_does_not_accept_is_a_failed_run_in_its_words(
+    engine: SlurmEngine, tmp_path: Path
+) -> None:
+    run = create_run(tmp_path, qos="none of these")
+    grant = Grant(token="t", granted_unix_s=time.time(), gpus=())
+    ticket = Ticket(person="", kind="cpu", num_ranks=2, asked_unix_s=time.time(), grant=grant)
+    tickets.write_queued(run, ticket)
+    with pytest.raises(StartError, match="Invalid qos specification"):
+        Starter(engine, lambda: None).launch(run, ticket).result()
+    found = liveness.read_status(run)
+    assert found.state == "failed" and "Invalid qos specification" in str(found.error)
+
+
+def test_a_suspended_run_says_so_blames_no_rank_and_goes_on_and_a_cancelled_one_says_why(
+    engine: SlurmEngine, slurm_with_accounts: SlurmCluster, tmp_path: Path
+) -> None:
+    slurm = slurm_with_accounts
+    run = create_run(
+        tmp_path,
+        num_nodes=2,
+        nproc_per_node=1,
+        num_epochs=100_000,
+        hang_timeout_s=5,
+        checkpoint_every_steps=50,
+    )
+    job_id = job_of(engine.submit(run, None, token=None)) or ""
+    wait_until("a checkpoint", run.list_checkpoints, STEPS_S)
+    assert liveness.detail(liveness.read_status(run)) is None
+    slurm.ask("scontrol", "suspend", job_id)
+    began = time.monotonic()
+    wait_until("it says so", lambda: liveness.detail(liveness.read_status(run)), SHOWN_WITHIN_S)
+    assert liveness.detail(liveness.read_status(run)) == "suspended by Slurm"
+    before = len(all_events(run))
+    wait_until(
+        "longer than a node or a rank may be silent", lambda: time.monotonic() - began > SUSPENDED_S, 60
+    )
+    status = liveness.read_status(run)
+    assert (status.state, len(all_events(run)), liveness.silence(status)) == ("running", before, None)
+    slurm.ask("scontrol", "resume", job_id)
+    wait_until("no detail", lambda: liveness.detail(liveness.read_status(run)) is None, SHOWN_WITHIN_S)
+    wait_until("steps", lambda: len(all_events(run)) > before + 100, STEPS_S)
+    assert not [event for event in all_events(run) if event["kind"] in ("warning", "error")]
+    slurm.ask_as_other_administrator("scancel", job_id)
+    words = f"Its Slurm job was cancelled by {OTHER_ADMINISTRATOR}."
+    wait_until("the cause", lambda: liveness.read_status(run).error == words, STEPS_S)
+    found = liveness.read_status(run)
+    assert found.state == "stopped" and found == liveness.status_file.read(run.status)
+    slurm.wait_until_idle()
+
+
+def test_a_suspended_run_can_be_stopped(
+    engine: SlurmEngine, slurm_with_accounts: SlurmCluster, tmp_path: Path
+) -> None:
+    slurm, run = slurm_with_accounts, create_run(tmp_path, num_nodes=2, nproc_per_node=1, num_epochs=100_000)
+    job_id = job_of(engine.submit(run, None, token=None)) or ""
+    wait_until("a step", lambda: any(event["kind"] == "step" for event in all_events(run)), STEPS_S)
+    slurm.ask("scontrol", "suspend", job_id)
+    wait_until("it says so", lambda: liveness.detail(liveness.read_status(run)), SHOWN_WITHIN_S)
+    engine.stop(run, save=True)
+    wait_until("the stop", lambda: liveness.read_status(run).state == "stopped", STEPS_S)
+    said = [event["reason"] for event in all_events(run) if event["kind"] == "state"]
+    # Slurm wakes what it cancels: a quick rank then reads the Stop and saves.
+    assert said[-1] == SUSPENDED_MESSAGE or said[-1].startswith("Stopped after step"), said
+    wait_until("no process being left", lambda: not processes_of(run), STEPS_S)
+
+
+def test_a_job_of_another_cluster_tells_nothing_about_a_copied_run(
+    engine: SlurmEngine, slurm_with_accounts: SlurmCluster, tmp_path: Path
+) -> None:
+    """Its number is another job's here."""
+    run = create_run(tmp_path, name="copied")
+    job_id = slurm_with_accounts.ask(
+        "sbatch", "--parsable", "--hold", "--job-name=other", "--wrap=true"
+    ).strip()
+    cancel(slurm_with_accounts, job_id)
+    with_job(run, job_id, has_begun=True)
+    found = liveness.read_status(run)
+    assert found.state == "lost" and f"Slurm's job {job_id} is another one (other)" in str(found.error)
+    assert liveness.status_file.read(run.status) != found

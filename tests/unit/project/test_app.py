@@ -1,0 +1,61 @@
+"""What is said when the page cannot be served, before anything of it is loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import app
+from tests.other_user import UID, needs_a_second_user, shared_folder
+
+
+def said_to_another_user(call: Callable[[], object]) -> str:
+    """Return the message of the ValueError that another user gets; empty if there is none."""
+    read, write = os.pipe()
+    if (pid := os.fork()) == 0:
+        os.setgroups([])
+        os.setresgid(UID, UID, UID)
+        os.setresuid(UID, UID, UID)
+        try:
+            call()
+        except ValueError as error:
+            os.write(write, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        said = pipe.read().decode()
+    os.waitpid(pid, 0)
+    return said
+
+
+@needs_a_second_user
+@pytest.mark.parametrize(
+    ("runs", "what"),
+    [
+        ("project/runs", "runs"),
+        ("others", "runs"),
+        ("project/own", "uploads, which is next to that of the runs,"),
+    ],
+)
+def test_a_folder_of_runs_that_cannot_be_used_names_the_option(runs: str, what: str) -> None:
+    """As where an administrator has installed the project."""
+    with shared_folder() as folder:
+        for name in ("project", "others", "home", "project/own"):
+            (folder / name).mkdir()
+            (folder / name).chmod(0o755)
+        for name in ("home", "project/own"):
+            os.chown(folder / name, UID, UID)
+        said = said_to_another_user(lambda: app.make_folders(folder / runs))
+        assert said.startswith(f"the folder of the {what} cannot be used (Permission denied: {folder}")
+        assert "--runs-dir" in said and "every node sees" in said
+        assert said_to_another_user(lambda: app.make_folders(folder / "home" / "runs")) == ""
+
+
+def test_a_folder_of_runs_that_is_a_file_is_said(tmp_path: Path) -> None:
+    (tmp_path / "runs").touch()
+    with pytest.raises(ValueError, match=r"cannot be used .*--runs-dir"):
+        app.make_folders(tmp_path / "runs")

@@ -1,0 +1,170 @@
+"""What a run shows when its job has ended, also in ways that no test cluster can produce."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.harness import all_events, create_run, wait_until
+from tests.unit.trainers.engines.slurm.test_slurm import put
+from trainers.contract.rundir import RunDirectory, Status
+from trainers.engines import liveness, registry
+from trainers.engines.slurm import remembered
+from trainers.engines.slurm.engine import SlurmEngine
+
+NO_ACCOUNTS = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
+# A line of `scontrol show job`, shortened.
+SHOWN = "JobId=12 JobName=ddp-{run} JobState={state} Reason=None ExitCode=9:0 NodeList={nodes} NumNodes=2"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    return create_run(tmp_path / "runs")
+
+
+def engine_with(folder: Path, monkeypatch: pytest.MonkeyPatch, **programs: str) -> SlurmEngine:
+    """Return an engine whose commands are scripts; each notes that it was asked."""
+    for name, body in programs.items():
+        slurm = put(folder, name, f"echo {name} >> {folder}/asked; {body}")
+    made = SlurmEngine(slurm)
+    monkeypatch.setitem(registry._ENGINES, made.name, made)
+    return made
+
+
+def write(run: RunDirectory, *, has_begun: bool) -> None:
+    began = time.time() if has_begun else None
+    state = "running" if has_begun else "queued"
+    run.write_status(Status(state=state, engine="slurm", handle={"job_id": "12"}, started_unix_s=began))
+
+
+@pytest.mark.parametrize("source", ["accounts", "controller", "queue"])
+@pytest.mark.parametrize(
+    ("state", "nodes", "has_begun", "shown", "words"),
+    [
+        ("CANCELLED", "", False, "stopped", "Its Slurm job was cancelled before it began."),
+        ("CANCELLED", "n1", True, "stopped", "Its Slurm job was cancelled."),
+        ("CANCELLED", "", True, "stopped", "was cancelled while it waited to be started again."),
+        ("DEADLINE", "", False, "stopped", "at the job's deadline before it began."),
+        ("PREEMPTED", "n1", True, "stopped", "to make room for a job of higher priority."),
+        (
+            "REVOKED",
+            "",
+            False,
+            "stopped",
+            "Another cluster of the federation took its Slurm job before it began.",
+        ),
+        ("TIMEOUT", "n1", True, "stopped", "Slurm ended its job at the job's time limit."),
+        ("BOOT_FAIL", "n1", False, "failed", "Slurm could not launch its job on the nodes (BOOT_FAIL: n1)."),
+        ("NODE_FAIL", "n[1-2]", True, "failed", "a node of its job failed (NODE_FAIL: n[1-2])."),
+        (
+            "OUT_OF_MEMORY",
+            "n1",
+            True,
+            "failed",
+            "used more memory than it had asked for (OUT_OF_MEMORY: n1).",
+        ),
+        ("FAILED", "n1", True, "lost", "(FAILED), but the run wrote no end."),
+        ("FAILED", "n1", False, "failed", "on n1, and nothing of the run had begun."),
+        ("COMPLETED", "n1", True, "lost", "(COMPLETED), but the run wrote no end."),
+    ],
+)
+def test_each_end_of_a_job_has_its_state_and_its_reason(
+    source: str,
+    state: str,
+    nodes: str,
+    has_begun: bool,
+    shown: str,
+    words: str,
+    run: RunDirectory,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write(run, has_begun=has_begun)
+    line = SHOWN.format(run=run.run_id, state=state, nodes=nodes or "(null)")
+    engine_with(
+        tmp_path,
+        monkeypatch,
+        squeue=f"echo '12|{state}|None|{nodes}'",
+        sacct=f"echo '{state}|9:0|{nodes or 'None assigned'}|1700000000|ddp-{run.run_id}'"
+        if source == "accounts"
+        else NO_ACCOUNTS,
+        scontrol=f"echo '{line}'" if source == "controller" else "exit 1",
+    )
+    found = liveness.read_status(run)
+    assert (found.state, words in str(found.error)) == (shown, True), found
+    assert "supervisor" not in str(found.error) and "machine restarted" not in str(found.error)
+    if source != "queue" and state in ("FAILED", "COMPLETED"):
+        assert "exit code 9" in str(found.error)
+    if shown != "lost":
+        (said,) = [event for event in all_events(run) if event["kind"] == "state"]
+        assert said["state"] == shown and words in said["reason"]
+        # Neither Slurm's memory nor a command is needed from now on.
+        (tmp_path / "asked").unlink()
+        assert liveness.read_status(run) == found
+        assert "sacct" not in ((tmp_path / "asked").read_text() if (tmp_path / "asked").exists() else "")
+
+
+def test_of_a_job_that_slurm_has_forgotten_no_cause_is_made_up(
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(run, has_begun=True)
+    engine_with(tmp_path, monkeypatch, squeue="true", sacct=NO_ACCOUNTS, scontrol="exit 1")
+    for _ in range(20):
+        found = liveness.read_status(run)
+        assert found.state == "lost"
+    assert found.error == (
+        "Slurm does not know job 12 any more, and nothing in the run's folder says how it ended. "
+        "Nothing was saved yet: start it again."
+    )
+    assert (tmp_path / "asked").read_text().count("sacct") <= 2, "what is not known is asked ever less often"
+    assert liveness.status_file.read(run.status) != found and not run.events.exists()
+
+
+@pytest.mark.parametrize("first", ["queue", "run"])
+def test_the_silence_of_the_controller_ends_on_each_page_when_it_answers(
+    first: str, run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever page saw it: each asks for what it shows itself."""
+    write(run, has_begun=True)
+    monkeypatch.setattr(remembered, "RETRY_S", 0.0)
+    down, up = "echo 'Unable to contact slurm controller' >&2; exit 1", "echo '12|RUNNING|None|n1'"
+    engine = engine_with(tmp_path, monkeypatch, squeue=down)
+
+    def shown(page: str) -> bool:
+        if page == "queue":
+            return engine.queue().silent_since_unix_s is not None
+        return liveness.silence(liveness.read_status(run)) is not None
+
+    other = "run" if first == "queue" else "queue"
+    assert shown(first) and shown(other)
+    put(tmp_path, "squeue", up)
+    # Only one page stays open: the other one's question is never asked again.
+    wait_until("the answer", lambda: not shown(other), 10.0)
+    wait_until("the answer", lambda: not shown(first), 10.0)
+
+
+def test_a_suspended_job_is_no_hang_and_says_so(
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(run, has_begun=True)
+    for state, words in {
+        "SUSPENDED": "suspended by Slurm",
+        "STOPPED": "suspended by a signal",
+        "RUNNING": None,
+    }.items():
+        engine_with(tmp_path, monkeypatch, squeue=f"echo '12|{state}|None|n1'")
+        status = liveness.read_status(run)
+        assert (status.state, liveness.detail(status)) == ("running", words)
+
+
+def test_a_job_that_was_submitted_elsewhere_a_moment_ago_is_not_gone(
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another page, or by hand: this page's answer of squeue is from before."""
+    engine = engine_with(tmp_path, monkeypatch, squeue="echo '11|RUNNING|None|n1'")
+    assert engine.is_waiting({"job_id": "11"}) is False
+    put(tmp_path, "squeue", "echo '12|PENDING|Priority|'")
+    write(run, has_begun=False)
+    assert liveness.read_status(run).state == "queued"
