@@ -17,8 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.cluster import stall
 from tests.cluster.disk import SMALL_DISK, mount_small_disk
 from tests.cluster.network import Host, Network, network, processes_on, without_cable
+from tests.cluster.stall import Stall
 from tests.harness import wait_until
 
 NODES = ("node1", "node2")
@@ -54,7 +56,7 @@ SelectTypeParameters=CR_Core
 MpiDefault=none
 SwitchType=switch/none
 ReturnToService=2
-SlurmdTimeout=300
+SlurmdTimeout={node_timeout_s}
 InactiveLimit=0
 KillWait=5
 MinJobAge=300
@@ -72,10 +74,12 @@ class Shape:
 
     Attributes:
         partitions: lines of slurm.conf.
+        node_timeout_s: after which Slurm takes a node that does not answer for down.
         gpus: of a node, by type. Slurm gives them to jobs like real ones; there is no device behind them.
     """
 
     partitions: Sequence[str] = (LAB,)
+    node_timeout_s: int = 300
     gpus: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
@@ -99,6 +103,7 @@ class SlurmCluster:
     network: Network
     environment: Mapping[str, str]
     folder: Path
+    stall: Stall
 
     def ask(self, *command: str) -> str:
         """Return what one of Slurm's commands prints.
@@ -130,6 +135,12 @@ class SlurmCluster:
         with without_cable(self._host(node)):
             yield
 
+    @contextlib.contextmanager
+    def cut_off(self, node: str) -> Iterator[None]:
+        """Take a node's network and its shared folder away for a while, from runs in `stall.under`."""
+        with self.without_cable(node), self.stall.on(node):
+            yield
+
     def _host(self, name: str) -> Host:
         return next(host for host in self.network.hosts if host.name == name)
 
@@ -153,12 +164,14 @@ def slurm_cluster(folder: Path, shape: Shape | None = None) -> Iterator[SlurmClu
         for name in ("state", *(f"spool-{node}" for node in NODES)):
             (folder / name).mkdir()
         environment = {"SLURM_CONF": str(configuration)}
+        stalling = stall.build(folder)
         start_daemon(stack, folder, "slurmctld", made.login.inside(["slurmctld", "-D"]), environment)
         for host in made.hosts:
             command = host.inside(["slurmd", "-D", "-N", host.name])
             start_daemon(stack, folder, f"slurmd-{host.name}", command, environment)
         path = f"{_commands_on(made.login, folder)}{os.pathsep}{os.environ['PATH']}"
-        cluster = SlurmCluster(network=made, environment={**environment, "PATH": path}, folder=folder)
+        environment |= {"PATH": path, **stalling.environment}
+        cluster = SlurmCluster(network=made, environment=environment, folder=folder, stall=stalling)
         cluster.wait_until_idle()
         yield cluster
 
@@ -168,9 +181,11 @@ def _commands_on(host: Host, folder: Path) -> Path:
     commands = folder / "bin"
     commands.mkdir()
     for name in COMMANDS:
-        script = commands / name
-        words = shlex.join(host.inside([shutil.which(name) or name]))
-        script.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+        script, program = commands / name, shutil.which(name) or name
+        words = shlex.join(host.inside([program]))
+        # A job inherits this path, and runs Slurm's commands on its own node.
+        on_node = f'case $(uname -n) in {"|".join(NODES)}) exec {program} "$@" ;; esac'
+        script.write_text(f'#!/bin/sh\n{on_node}\nexec {words} "$@"\n')
         script.chmod(0o755)
     return commands
 
@@ -216,6 +231,7 @@ def _write_configuration(folder: Path, made: Network, socket: Path, shape: Shape
             node_port=40_001 + number,
             socket=socket,
             folder=folder,
+            node_timeout_s=shape.node_timeout_s,
             nodes="\n".join(nodes),
             partitions="\n".join(shape.partitions),
         )

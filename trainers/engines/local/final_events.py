@@ -49,9 +49,9 @@ def _append(run: RunDirectory, rest: list[Words]) -> None:
         file.close()
 
 
-def insist(what: str, write: Callable[[], Any]) -> bool:
+def insist(what: str, write: Callable[[], Any], *, within_s: float = LAST_WORDS_S) -> bool:
     """Write something, again and again for some seconds while the disk does not take it."""
-    deadline = time.monotonic() + LAST_WORDS_S
+    deadline = time.monotonic() + within_s
     while True:
         try:
             write()
