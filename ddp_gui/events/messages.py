@@ -120,7 +120,7 @@ def head(view: RunView, series: Series) -> Payload:
         "state": status.state,
         "reason": series.state.get("reason", ""),
         "doing": _doing(series) if status.state == "running" else None,
-        "silence": liveness.silence(status),
+        "silence": liveness.silence(status, view.run),
         "error": series.problem.get("message") or status.error,
         "hint": series.problem.get("hint"),
         "rank": series.problem.get("rank"),

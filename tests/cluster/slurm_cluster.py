@@ -140,6 +140,7 @@ class SlurmCluster:
         """Take a node's network and its shared folder away for a while, from runs in `stall.under`."""
         with self.without_cable(node), self.stall.on(node):
             yield
+        self.ask("scontrol", "reconfigure")  # the node registers at once, which else takes Slurm minutes
 
     def _host(self, name: str) -> Host:
         return next(host for host in self.network.hosts if host.name == name)

@@ -13,7 +13,7 @@ _ADVICE = re.compile(
     re.IGNORECASE,
 )
 # Where in a library's own source something was noticed.
-_SOURCE = re.compile(r"\[/\S+\.(?:cc|cpp|h|hpp|cu):\d+\] ?")
+_SOURCE = re.compile(r"\[\S*/\S+\.(?:cc|cpp|h|hpp|cu):\d+\] ?")
 _ASIDE = re.compile(r"\s*\([^()]*\)")
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?:;])[^\S\n]+")
 

@@ -34,6 +34,7 @@ from trainers.engines.local.diagnosis import hangs
 from trainers.engines.local.diagnosis.autopsy import Cause
 from trainers.engines.local.diagnosis.ranks import LocalRanks
 from trainers.engines.local.orders import COMMANDS_OFFSET
+from trainers.engines.local.stopping.stop_requests import StopRequests
 from trainers.engines.local.supervisor import Supervisor
 from trainers.engines.local.torchrun import LOG_DIR
 from trainers.engines.local.torchrun_process import TorchrunProcess
@@ -175,6 +176,7 @@ def supervise(part: Part, resume_step: int | None, job: tuple[str, Handle]) -> i
 def follow(part: Part, resume_step: int | None) -> int:
     """Run another node's part until it ends or node 0 is gone; return torchrun's exit code."""
     run, folder = part.run, part.folder
+    stops = StopRequests(run.commands)
     lifeline.adopt_orphans()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(1))
@@ -195,24 +197,31 @@ def follow(part: Part, resume_step: int | None) -> int:
                 tree.kill()
                 folder.write(f"{part.node.rank}-ended", {"why": why})
                 if head.is_lost:
-                    _end_in_place_of_head(part, why)
+                    _end_in_place_of_head(part, why, stops)
                 return 1
             time.sleep(POLL_S)
-        _wait_for_end_of_head(part, head)
+        _wait_for_end_of_head(part, head, stops)
         return torchrun.returncode
 
 
-def _wait_for_end_of_head(part: Part, head: Head) -> None:
+def _wait_for_end_of_head(part: Part, head: Head, stops: StopRequests) -> None:
     """Stay until node 0 ends the start, or is lost: then this node says so in its place."""
     while (why := head.why_to_end(time.monotonic())) is None and not head.has_ordered_end:
         time.sleep(POLL_S)
     if why is not None and head.is_lost:
-        _end_in_place_of_head(part, why)
+        _end_in_place_of_head(part, why, stops)
 
 
-def _end_in_place_of_head(part: Part, lost: str) -> None:
+def _end_in_place_of_head(part: Part, lost: str, stops: StopRequests) -> None:
     """Say that node 0 is lost, and have the engine start the run again, or end what is left of the job."""
-    is_again = restarts.take_over(part.run, part.folder, part.node.rank, lost, part.restarts_left)
+    is_again = restarts.take_over(
+        part.run,
+        part.folder,
+        part.node.rank,
+        lost,
+        part.restarts_left,
+        is_stop_asked=bool(stops.read()),
+    )
     if is_again is not None:
         part.commands.insist(part.commands.again if is_again else part.commands.cancel)
 

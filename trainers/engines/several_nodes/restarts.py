@@ -149,9 +149,19 @@ def claim(run: RunDirectory, start: str, engine: str, handle: Handle, restart: i
 
 
 def take_over(
-    run: RunDirectory, folder: NodesFolder, node: int, lost: str, restarts_left: int
+    run: RunDirectory,
+    folder: NodesFolder,
+    node: int,
+    lost: str,
+    restarts_left: int,
+    *,
+    is_stop_asked: bool = False,
 ) -> bool | None:
     """End a start in place of node 0, which is not heard any more; from now on node 0 must not write.
+
+    Args:
+        lost: says that node 0 is lost.
+        is_stop_asked: since this start began.
 
     Returns:
         Whether the run is to be started again; None where another node has done all this, or the run has
@@ -173,7 +183,7 @@ def take_over(
     recorded = status_file.read(run.status)
     if recorded is None or recorded.state not in events.LIVE_STATES - {"queued"}:
         return None  # node 0 had its last word
-    is_wanted = recorded.state != "stopping" or folder.read(LEAVING) is not None
+    is_wanted = not (is_stop_asked or recorded.state == "stopping") or folder.read(LEAVING) is not None
     is_again = restarts_left > 0 and is_wanted
     hint = "Look whether that machine is up, and whether its network and the shared folder are."
     cause = Cause(code=NODE_LOST, message=lost, hint=f"{hint} {final_events.what_is_kept(run, None)}")

@@ -89,8 +89,11 @@ def explain(
     if not failures:
         return _torchrun_itself(exit_code, torchrun_log)
     causes = [failure for failure in failures if not failure.is_consequence]
+    ended = next((why for rank in range(_num_ranks(run)) if (why := why_ended(rank))), "")
+    if ended and all(failure.was_killed for failure in causes):
+        return _ended_by_launcher(ended)
     if not causes:
-        return _lost_somebody(run, failures, first_failed_rank(_tail(torchrun_log)), why_ended)
+        return _lost_somebody(run, failures, first_failed_rank(_tail(torchrun_log)))
     first = _first(causes, _tail(torchrun_log))
     if first.was_killed:
         return _killed(first, asked=_kills_asked(run))
@@ -265,9 +268,7 @@ def _rank_behind(run: RunDirectory) -> int | None:
     return int(min(steps, key=lambda rank: steps[rank]))
 
 
-def _lost_somebody(
-    run: RunDirectory, failures: list[_Failure], first_rank: int | None, why_ended: Callable[[int], str]
-) -> Cause:
+def _lost_somebody(run: RunDirectory, failures: list[_Failure], first_rank: int | None) -> Cause:
     """Each rank only misses another one: who left without an error of its own is the one they miss.
 
     Args:
@@ -281,12 +282,6 @@ def _lost_somebody(
         return _told_to_end(first_rank)
     if len(told_to_end) == 1 and not silent:
         return _told_to_end(told_to_end[0])
-    if ended := next((why for rank in silent if (why := why_ended(rank))), ""):
-        return Cause(
-            code="node_ended",
-            message=f"A launcher ended the ranks of its machine: {ended}",
-            hint="Look whether the machines are up, and whether their network and the shared folder are.",
-        )
     if len(silent) == 1:
         return Cause(
             code="rank_left",
@@ -295,6 +290,15 @@ def _lost_somebody(
             rank=silent[0],
         )
     return _all_lost_each_other(failures)
+
+
+def _ended_by_launcher(why: str) -> Cause:
+    """Blame no rank: the launcher of its machine has killed it."""
+    return Cause(
+        code="node_ended",
+        message=f"A launcher ended the ranks of its machine: {why}",
+        hint="Look whether the machines are up, and whether their network and the shared folder are.",
+    )
 
 
 def _told_to_end(rank: int) -> Cause:

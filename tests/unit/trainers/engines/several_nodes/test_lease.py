@@ -1,0 +1,63 @@
+"""What ends a launcher that is cut off: its lease, and what its peers answer over the network."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from tests.harness import wait_until
+from trainers.engines.several_nodes.lease import Lease
+from trainers.engines.several_nodes.peers import UNREACHABLE_AFTER_S, Endpoint, Peers
+
+SOON_S = 20.0
+
+
+def test_a_lease_ends_its_launcher_when_nothing_renews_it_and_at_once_when_it_is_told() -> None:
+    ended = threading.Event()
+    lease = Lease(ended.set, length_s=1.5)
+    lease.begin()
+    for _ in range(12):  # for twice its length
+        lease.renew()
+        assert not ended.wait(0.25)
+    assert ended.wait(SOON_S)
+    told = threading.Event()
+    other = Lease(told.set)
+    other.begin()
+    other.end_now()
+    assert told.wait(SOON_S)
+
+
+@pytest.fixture
+def pair() -> list[Peers]:
+    """Two launchers; what node 0 vouches for can be changed."""
+    made = [Peers(node, "127.0.0.1", bind_to="127.0.0.1", vouches_for=lambda _other: True) for node in (0, 1)]
+    made[1].learn(made[0].endpoints())
+    made[0].learn(made[1].endpoints())
+    return made
+
+
+def test_peers_that_answer_vouch_for_each_other_until_one_is_silent(pair: list[Peers]) -> None:
+    for peers in pair:
+        assert not peers.vouch(2), "nothing was heard yet"
+        peers.begin()
+    wait_until("answers", lambda: all(peers.vouch(2) for peers in pair), SOON_S)
+    assert not pair[0].vouch(3), "node 2 has not answered"
+    assert not pair[0].vouch(1), "without others nobody vouches"
+    pair[1].close()
+    wait_until("the silence", lambda: 1 in pair[0].unreachable(), SOON_S)
+    assert not pair[0].vouch(2) and pair[0].unreachable()[1] >= UNREACHABLE_AFTER_S
+    pair[0].close()
+
+
+def test_a_question_without_the_key_gets_no_answer(pair: list[Peers]) -> None:
+    true = pair[0].endpoint
+    stranger = Peers(1, "127.0.0.1", bind_to="127.0.0.1", vouches_for=lambda _other: True)
+    stranger.learn({0: Endpoint(address=true.address, port=true.port, key="0" * 32)})
+    for peers in (pair[0], stranger):
+        peers.begin()
+    time.sleep(2.5)  # time in which a question and its answer would have passed twice
+    assert not stranger.vouch(2) and stranger.unreachable() == {}
+    for peers in (pair[0], stranger):
+        peers.close()
