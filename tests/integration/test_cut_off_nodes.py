@@ -28,6 +28,8 @@ from trainers.engines.slurm.engine import SlurmEngine, job_of
 
 REPORTED_S = 30.0
 PATIENCE_S = 180.0
+# Slurm lets a job that was put back wait for two minutes.
+RESTARTED_S = 240.0
 NODE_TIMEOUT_S = 60
 # Causes that nobody has observed, as older versions named them.
 FALSE_CAUSES = ("exit()", "different collectives", "Free some space", "GLHF", "system asked the run to end")
@@ -103,11 +105,15 @@ def watched(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     wait_until("no process being left", lambda: not processes_of(run), PATIENCE_S)
 
 
-def is_gone(process: psutil.Process) -> bool:
+def nodes(cluster: SlurmCluster) -> str:
+    return cluster.ask("sinfo", "-h", "-N", "--format=%N %T %E")
+
+
+def is_alive(process: psutil.Process) -> bool:
     try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
-        return True
+        return False
 
 
 def assert_only_what_was_observed(watched: Watched) -> None:
@@ -124,19 +130,23 @@ def test_node_0_cut_off_is_reported_its_ranks_end_and_nothing_of_it_writes_when_
         assert (
             watched.watch_until("the run waiting", lambda: watched.is_in("queued"), REPORTED_S) < REPORTED_S
         )
-        ended_s = watched.watch_until("no rank", lambda: all(map(is_gone, watched.ranks)), REPORTED_S)
+        ended_s = watched.watch_until("no rank", lambda: not any(map(is_alive, watched.ranks)), REPORTED_S)
         assert ended_s < REPORTED_S, "the lease of a node that reaches nothing"
         assert "Node 0 (node1, rank 0) has not been heard" in watched.words()
         watched.watch_until(
             "Slurm giving the node up", lambda: time.monotonic() - watched.began_at > 75.0, 90.0
         )
-        written = run.events.read_bytes()
-    time.sleep(10.0)  # time in which an old launcher would wake up and write
-    assert run.events.read_bytes() == written
-    assert [state for _, state in watched.states] == ["running", "queued"]
-    assert_only_what_was_observed(watched)
+        written = len(list(events.read_all(run.events)))
     srun = [p for p in psutil.process_iter() if p.name() == "srun" and str(run.path) in " ".join(p.cmdline())]
-    assert not srun, "an orphan"
+    watched.watch_until("the run at work again", lambda: watched.is_in("running"), RESTARTED_S)
+    assert not list(filter(is_alive, srun)), "an orphan"
+    assert "Duplicate" not in nodes(cluster) and "drain" not in nodes(cluster)
+    later = list(events.read_all(run.events))[written:]
+    assert later[0]["kind"] == "warning" and later[0]["code"] == "restarted", "only the new start writes"
+    assert "Node 0 (node1, rank 0) has not been heard" in later[0]["message"]
+    shown = [state for _, state in watched.states if state != "starting"]
+    assert shown == ["running", "queued", "running"]
+    assert_only_what_was_observed(watched)
 
 
 def test_node_1_cut_off_is_reported_and_its_rank_ends_by_its_own_lease(
@@ -145,7 +155,7 @@ def test_node_1_cut_off_is_reported_and_its_rank_ends_by_its_own_lease(
     watched.begin()
     with cluster.cut_off("node2"):
         watched.watch_until("the run waiting", lambda: watched.is_in("queued"), REPORTED_S)
-        watched.watch_until("no rank", lambda: all(map(is_gone, watched.ranks)), 10.0)
+        watched.watch_until("no rank", lambda: not any(map(is_alive, watched.ranks)), 10.0)
         assert time.monotonic() - watched.began_at < REPORTED_S + 2.0
     assert [state for _, state in watched.states] == ["running", "queued"], "one state, no failure first"
     assert "Node 1 (node2, rank 1) has not been heard" in watched.words()
@@ -180,7 +190,7 @@ def test_a_suspended_launcher_of_node_0_is_reported_and_writes_nothing_when_it_g
     written = watched.run.events.read_bytes()
     with contextlib.suppress(psutil.NoSuchProcess):
         launcher.resume()
-    watched.watch_until("its end", lambda: is_gone(launcher), REPORTED_S)
+    watched.watch_until("its end", lambda: not is_alive(launcher), REPORTED_S)
     assert watched.run.events.read_bytes() == written
     assert [state for _, state in watched.states] == ["running", "queued"]
     assert "Node 0 (node1, rank 0) has not been heard" in watched.words()

@@ -1,4 +1,4 @@
-"""Fencing: of several starts of one run, only the newest writes its events and status.
+"""Fencing: among several starts of one run, only the latest writes its events and status.
 
 On several machines an old launcher may come back after the engine has started the run again: its machine was
 unreachable, or it was suspended. Each start therefore writes its name into `nodes/newest.json` before it

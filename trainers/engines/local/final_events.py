@@ -19,6 +19,7 @@ Words = tuple[str, Mapping[str, Any]]
 
 # Ends that are no failure.
 GOOD_ENDS = ("stopped", "finished")
+GOES_ON = "It goes on when there is room."
 LAST_WORDS_S = 4.0
 RETRY_S = 0.5
 

@@ -42,7 +42,6 @@ POLL_S = 0.05
 OTHERS_KNOW_WITHIN_S, OTHERS_POLL_S = 4.0, 0.2
 # Starts torchrun for a run, its configuration, the step to resume from, and where its ranks read commands.
 Starter = Callable[[RunDirectory, Config, int | None, int], TorchrunProcess]
-GOES_ON = "It goes on when there is room."
 _FOLLOWED = ("state", "command", "plan", "checkpoint")
 
 
@@ -259,7 +258,12 @@ class Supervisor:
         elif self._guard.is_forced:
             self._finish("stopped", exit_code, final_events.forced_stop(by_system=by_system))
         else:
-            self._finish("failed", exit_code, self._explain(exit_code))
+            cause = self._explain(exit_code)
+            # Where a whole job is told to end, ranks elsewhere may be gone before the signal comes here.
+            if self._guard.was_told_to_end and cause.code in autopsy.MAY_BE_OUR_END:
+                self._finish("stopped", exit_code, final_events.forced_stop(by_system=True))
+            else:
+                self._finish("failed", exit_code, cause)
 
     def _explain(self, exit_code: int) -> Cause:
         """Find the cause; where other machines have ranks, give them some seconds to write what they know."""
@@ -306,7 +310,7 @@ class Supervisor:
 
     def _say_it_goes_on(self, cause: Cause | None, why: str) -> None:
         """Say that the run waits to be started again: one state, not an end first."""
-        reason, unanswered = f"{why} {GOES_ON}", self._guard.unanswered
+        reason, unanswered = f"{why} {final_events.GOES_ON}", self._guard.unanswered
         cause = (
             None if self._guard.was_told_to_end else cause
         )  # the engine wanted the end: no fault of the run

@@ -119,6 +119,10 @@ class Signs:
         """Have the script end the others after some seconds."""
         self._write("over", f"{others_end_within_s:.0f}\n")
 
+    def say_cut_off(self) -> None:
+        """Have the script put the job back as soon as it reaches the engine."""
+        self._write("cut-off", "")
+
     def _write(self, name: str, text: str) -> None:
         if self._folder is None:
             return

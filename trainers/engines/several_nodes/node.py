@@ -20,7 +20,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainers.contract import fence
@@ -40,7 +40,7 @@ from trainers.engines.local.torchrun import LOG_DIR
 from trainers.engines.local.torchrun_process import TorchrunProcess
 from trainers.engines.several_nodes import reports, restarts
 from trainers.engines.several_nodes.engine_commands import EngineCommands, Question, Signs
-from trainers.engines.several_nodes.lease import Lease
+from trainers.engines.several_nodes.lease import LEASE_S, Lease
 from trainers.engines.several_nodes.meeting import Node
 from trainers.engines.several_nodes.peers import Peers
 from trainers.engines.several_nodes.ranks_of_nodes import (
@@ -55,6 +55,7 @@ from trainers.machine import lifeline
 from trainers.machine.processes import ProcessTree
 
 POLL_S = 0.1
+UNTIL_ENDED_S = 24 * 3600
 # The engine holds the lock until it has written down which job this is.
 LOCK_WITHIN_S = 30.0
 # When all has gone well: their torchruns end at about the same time by themselves.
@@ -116,10 +117,17 @@ class Part:
 
 @dataclass(frozen=True)
 class Hearing:
-    """What a node can hear of node 0: whether its own report could be written last time; and who is told."""
+    """What a node can hear of node 0.
+
+    Attributes:
+        is_possible: whether this node's own report could be written last time.
+        learn: takes each report.
+        given_up: the nodes that this one tells so when they ask.
+    """
 
     is_possible: Callable[[], bool] = lambda: False
     learn: Callable[[NodeReport], None] = lambda _report: None
+    given_up: set[int] = field(default_factory=set)
 
 
 def supervise(part: Part, resume_step: int | None, job: tuple[str, Handle]) -> int:
@@ -148,10 +156,11 @@ def supervise(part: Part, resume_step: int | None, job: tuple[str, Handle]) -> i
 
         def goes_on(state: State, cause: Cause | None) -> str | None:
             told = asked[0].answer() if asked else None
+            starts_by_itself = told is not None and told.starts_again
             why = restarts.why_again(
                 folder, part.restarts_left, state, cause, told, is_stop_asked=supervisor.is_stop_asked
             )
-            again.extend([] if why is None else [why])
+            again.extend([] if why is None or starts_by_itself else [why])
             return why
 
         supervisor = Supervisor(
@@ -166,7 +175,7 @@ def supervise(part: Part, resume_step: int | None, job: tuple[str, Handle]) -> i
         restarts.close_start(
             folder,
             part.signs,
-            asks_again=bool(again) and not supervisor.was_told_to_end,
+            asks_again=bool(again),
             by_system=supervisor.was_told_to_end,
             others_end_within_s=OTHERS_END_WITHIN_S if exit_code == 0 else 0.0,
         )
@@ -197,6 +206,7 @@ def follow(part: Part, resume_step: int | None) -> int:
                 tree.kill()
                 folder.write(f"{part.node.rank}-ended", {"why": why})
                 if head.is_lost:
+                    hearing.given_up.add(0)
                     _end_in_place_of_head(part, why, stops)
                 return 1
             time.sleep(POLL_S)
@@ -301,33 +311,42 @@ def start_torchrun(
     if board is None:
         return TorchrunProcess(process=process, details=details, ranks=None), Hearing()
     here = LocalRanks(run, board)
-    lease = Lease(lambda: _end_at_once(part))
+    # The only machine of a run that nobody else starts again may wait for its folder as long as that takes.
+    is_alone = node.num_nodes == 1 and not part.commands.again
+    lease = Lease(lambda: _end_at_once(part), math.inf if is_alone else LEASE_S)
     given_up: set[int] = set()
     peers = Peers(
         node.rank,
         node.address,
         bind_to=node.bind_to,
-        vouches_for=lambda other: lease.is_fresh and other not in given_up,
+        standing_of=lambda other: (
+            "given up" if other in given_up else "good" if lease.is_fresh else "unknown"
+        ),
         note=lambda: lease.renew() if peers.vouch(node.num_nodes) else None,
+        given_up=lease.end_now,
     )
 
-    def note_round_trip() -> None:
-        """Renew the lease if the shared folder has answered, and this start is still the newest."""
+    def may_write() -> bool:
+        """Renew the lease if the shared folder answers, and this start is still the newest."""
         try:
             fence.require_newest(run.path)
         except SupersededError:
             lease.end_now()
+            return False
         except OSError as error:
             print(f"the run's folder does not answer: {error}", flush=True)
-        else:
-            lease.renew()
+            return False
+        lease.renew()
+        return True
 
-    reporter = Reporter(
-        folder, node.rank, socket.gethostname(), here, node.ranks(config), peers, note_round_trip
-    )
-    for each in (lease, peers, reporter):
-        each.begin()
-        stack.callback(each.close)
+    reporter = Reporter(folder, node.rank, socket.gethostname(), here, node.ranks(config), peers, may_write)
+    for begin, close in (
+        (lease.begin, lease.close),
+        (peers.begin, peers.close),
+        (reporter.begin, reporter.close),
+    ):
+        begin()
+        stack.callback(close)
 
     def can_hear() -> bool:
         return reporter.could_write
@@ -337,15 +356,20 @@ def start_torchrun(
 
     ranks = RanksOfNodes(here, folder, node.num_nodes, can_hear, peers, given_up)
     started = TorchrunProcess(process=process, details=details, ranks=ranks)
-    return started, Hearing(is_possible=can_hear, learn=learn)
+    return started, Hearing(is_possible=can_hear, learn=learn, given_up=given_up)
 
 
 def _end_at_once(part: Part) -> None:
-    """Kill this node's ranks and this launcher; touches nothing in the shared folder, which may be away."""
+    """Kill this node's ranks and this launcher; touches nothing in the shared folder, which may be away.
+
+    Where the engine ends what is left of a job, a program without any file takes this one's place until then:
+    Slurm's own daemon would try for another minute to report an end, and a job of the same number that it is
+    told to start meanwhile makes it drain the node ("Duplicate jobid").
+    """
     ProcessTree(os.getpid(), with_root=False).kill()
-    if part.restarts_left > 0:
-        part.signs.ask_again()
-    part.signs.say_over(0.0)
+    part.signs.say_cut_off()
+    if part.commands.again:
+        os.execvp("sleep", ["sleep", str(UNTIL_ENDED_S)])
     os._exit(1)
 
 

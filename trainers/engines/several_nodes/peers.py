@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from trainers.engines.local.diagnosis import hangs
 from trainers.files.json_files import parse_json
@@ -24,6 +24,8 @@ ASK_EVERY_S = 1.0
 # Of an answer every second: a busy machine may be late with one or two.
 UNREACHABLE_AFTER_S = 4.0
 MAX_BYTES = 512
+# Of a node in the eyes of another one, which may be cut off itself and then vouches for nobody.
+Standing = Literal["good", "unknown", "given up"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +52,9 @@ class Peers:
 
     Args:
         address: of this node, as the others reach it.
-        vouches_for: whether what this node knows speaks for another node: it has not been given up.
-        note: called after each round of answers.
+        standing_of: returns what this node thinks of another one.
+        note: called after each round of questions.
+        given_up: called when a node that this one depends on has given it up.
     """
 
     def __init__(
@@ -60,12 +63,13 @@ class Peers:
         address: str,
         *,
         bind_to: str,
-        vouches_for: Callable[[int], bool],
+        standing_of: Callable[[int], Standing],
         note: Callable[[], None] = lambda: None,
+        given_up: Callable[[], None] = lambda: None,
     ) -> None:
         self._node = node
-        self._vouches_for = vouches_for
-        self._note = note
+        self._standing_of = standing_of
+        self._note, self._given_up = note, given_up
         family = socket.AF_INET6 if ":" in bind_to else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_DGRAM)
         self._socket.bind((bind_to, 0))
@@ -162,15 +166,17 @@ class Peers:
         node, number = said["from"], said.get("number")
         if "key" in said:
             if isinstance(number, str) and secrets.compare_digest(str(said["key"]), self.endpoint.key):
-                is_good = self._vouches_for(node)
-                self._send({"from": self._node, "number": number, "is_good": is_good}, place)
+                standing = self._standing_of(node)
+                self._send({"from": self._node, "number": number, "standing": standing}, place)
             return
         with self._lock:
             peer = self._peers.get(node)
             if peer is None or not peer.number or number != peer.number:
                 return
             peer.number, peer.silent_s, peer.has_answered = "", 0.0, True
-            peer.is_good = said.get("is_good") is True
+            peer.is_good = said.get("standing") == "good"
+        if said.get("standing") == "given up":
+            self._given_up()
 
     def _send(self, values: Mapping[str, Any], place: Any) -> None:
         with contextlib.suppress(OSError):  # a network that is down: the silence is what counts

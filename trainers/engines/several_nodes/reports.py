@@ -155,7 +155,7 @@ class Reporter:
     Args:
         ranks: what is seen from here; only those in `own` are of this node.
         peers: what this node knows of the others over the network, where it can ask them.
-        note_round_trip: called after each report, whether it could be written or not.
+        may_write: asks the shared folder before each report whether this start is still the newest.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Reporter:
         ranks: Ranks,
         own: Sequence[int],
         peers: Peers | None = None,
-        note_round_trip: Callable[[], None] = lambda: None,
+        may_write: Callable[[], bool] = lambda: True,
     ) -> None:
         self._folder = folder
         self._node = node
@@ -174,7 +174,7 @@ class Reporter:
         self._ranks = ranks
         self._own = own
         self._peers = peers
-        self._note_round_trip = note_round_trip
+        self._may_write = may_write
         self._seen: dict[int, int] = {}
         self._count = 0
         self._is_over = threading.Event()
@@ -204,8 +204,7 @@ class Reporter:
                 endpoints={} if self._peers is None else self._peers.endpoints(),
                 unreachable={} if self._peers is None else self._peers.unreachable(),
             )
-            self.could_write = self._folder.write(str(self._node), asdict(report))
-            self._note_round_trip()
+            self.could_write = self._may_write() and self._folder.write(str(self._node), asdict(report))
             if self._is_over.wait(REPORT_EVERY_S):
                 return
 

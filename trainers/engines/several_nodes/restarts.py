@@ -21,7 +21,6 @@ from trainers.contract.status import Handle, Status
 from trainers.engines.local import final_events
 from trainers.engines.local.diagnosis.autopsy import Cause
 from trainers.engines.local.stopping.run_guard import NODE_LOST, NODES_CUT_OFF
-from trainers.engines.local.supervisor import GOES_ON
 from trainers.engines.several_nodes.engine_commands import EngineAnswer, Signs
 from trainers.engines.several_nodes.reports import NodesFolder
 from trainers.machine.clock import now_unix_s
@@ -33,7 +32,7 @@ AGAIN = "again"
 OVER = "over"
 NOT_SAID = "The job was started again; its last start has not written why."
 # The run did nothing wrong, so it is started again.
-NO_FAULT_OF_THE_RUN = (NODE_LOST, NODES_CUT_OFF)
+NO_FAULT_OF_THE_RUN = (NODE_LOST, NODES_CUT_OFF, "node_ended")
 # Between the name of a start and the number of the node that has ended it in place of node 0.
 TAKEN_OVER = "+"
 # The lease of node 0, which may hold the lock of the events, is over by then.
@@ -190,7 +189,7 @@ def take_over(
     state: State = "queued" if is_again else "failed" if is_wanted else "stopped"
     if is_again:
         folder.write(LEAVING, {"why": lost})
-    reason = f"{lost} {GOES_ON}" if is_again else lost
+    reason = f"{lost} {final_events.GOES_ON}" if is_again else lost
     kind = "warning" if state in final_events.GOOD_ENDS else "error"
     final_events.say(run, [(kind, cause.fields()), ("state", {"state": state, "reason": reason})])
     status = replace(

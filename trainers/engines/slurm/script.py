@@ -59,6 +59,12 @@ left=
 while kill -0 "$step" 2>/dev/null; do
   sleep 1 &
   wait -n
+  if [ -e "$DDP_SIGNS/cut-off" ]; then
+    # This node reaches nothing. What is left here waits, without any GPU, until Slurm ends it all at once.
+    [ "$LEFT" -gt 0 ] || DDP_AGAIN=$DDP_CANCEL
+    until sh -c "$DDP_AGAIN"; do sleep 5; done
+    wait "$step"
+  fi
   [ -e "$DDP_SIGNS/over" ] || continue
   [ -n "$left" ] || left=$(cat "$DDP_SIGNS/over")
   [ "$left" -gt 0 ] || break

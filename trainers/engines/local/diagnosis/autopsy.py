@@ -29,6 +29,8 @@ _OF_A_CONNECTION = re.compile(r"\w*(Runtime|Dist\w*|Connection\w*|Timeout|OS|Bro
 _KILLED_BY_TORCHRUN = "forcefully exiting via"
 # What is left of a failure whose cause was on another machine, or between two.
 ONLY_CONSEQUENCES = ("rank_left", "connection_lost", "collective_timeout")
+# What is left of a run that was told to end as a whole.
+MAY_BE_OUR_END = (*ONLY_CONSEQUENCES, "node_ended", "rank_terminated", "torchrun_terminated")
 TO_END_A_RUN = "To end a run, use Stop: it saves first."
 TOLD_TO_END = re.compile(r"got signal: (15|2)\b")
 _BARE_KEY_ERROR = re.compile(r"KeyError: (.{1,200})")

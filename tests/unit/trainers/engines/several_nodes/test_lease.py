@@ -32,7 +32,9 @@ def test_a_lease_ends_its_launcher_when_nothing_renews_it_and_at_once_when_it_is
 @pytest.fixture
 def pair() -> list[Peers]:
     """Two launchers; what node 0 vouches for can be changed."""
-    made = [Peers(node, "127.0.0.1", bind_to="127.0.0.1", vouches_for=lambda _other: True) for node in (0, 1)]
+    made = [
+        Peers(node, "127.0.0.1", bind_to="127.0.0.1", standing_of=lambda _other: "good") for node in (0, 1)
+    ]
     made[1].learn(made[0].endpoints())
     made[0].learn(made[1].endpoints())
     return made
@@ -53,7 +55,7 @@ def test_peers_that_answer_vouch_for_each_other_until_one_is_silent(pair: list[P
 
 def test_a_question_without_the_key_gets_no_answer(pair: list[Peers]) -> None:
     true = pair[0].endpoint
-    stranger = Peers(1, "127.0.0.1", bind_to="127.0.0.1", vouches_for=lambda _other: True)
+    stranger = Peers(1, "127.0.0.1", bind_to="127.0.0.1", standing_of=lambda _other: "good")
     stranger.learn({0: Endpoint(address=true.address, port=true.port, key="0" * 32)})
     for peers in (pair[0], stranger):
         peers.begin()
