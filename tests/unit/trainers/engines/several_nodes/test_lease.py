@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
-from tests.harness import wait_until
+from tests.harness import create_run, wait_until
+from trainers.engines.several_nodes import silence
 from trainers.engines.several_nodes.lease import Lease
 from trainers.engines.several_nodes.peers import UNREACHABLE_AFTER_S, Endpoint, Peers
+from trainers.engines.several_nodes.reports import NodeReport, NodesFolder
 
 SOON_S = 20.0
 
@@ -63,3 +67,22 @@ def test_a_question_without_the_key_gets_no_answer(pair: list[Peers]) -> None:
     assert not stranger.vouch(2) and stranger.unreachable() == {}
     for peers in (pair[0], stranger):
         peers.close()
+
+
+def test_a_page_says_within_half_a_minute_that_the_first_node_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its own clock and the numbers of the reports; a run whose node never reported is not silent."""
+    run = create_run(tmp_path, num_nodes=1, nproc_per_node=1)
+    folder = NodesFolder(run, "7-0")
+    folder.make()
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    assert silence.of_first_node(run) is None
+    for count in range(1, 40):
+        now += 1.0
+        if count < 10:
+            folder.write("0", asdict(NodeReport(count=count, host="node1", ranks={})))
+        said = silence.of_first_node(run)
+        assert (said is not None) is (count - 9 >= silence.SILENT_AFTER_S), count
+    assert said is not None and "Node 0 (node1) has not been heard for 30 s" in said
