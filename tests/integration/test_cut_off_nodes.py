@@ -137,7 +137,11 @@ def test_node_0_cut_off_is_reported_its_ranks_end_and_nothing_of_it_writes_when_
             "Slurm giving the node up", lambda: time.monotonic() - watched.began_at > 75.0, 90.0
         )
         written = len(list(events.read_all(run.events)))
-    srun = [p for p in psutil.process_iter() if p.name() == "srun" and str(run.path) in " ".join(p.cmdline())]
+    srun = [
+        process
+        for process in psutil.process_iter(["name", "cmdline"])
+        if process.info["name"] == "srun" and str(run.path) in " ".join(process.info["cmdline"] or ())
+    ]
     watched.watch_until("the run at work again", lambda: watched.is_in("running"), RESTARTED_S)
     assert not list(filter(is_alive, srun)), "an orphan"
     assert "Duplicate" not in nodes(cluster) and "drain" not in nodes(cluster)
