@@ -80,7 +80,7 @@ def finish(job: Job) -> None:
     evaluate_unless_stopped(job)
     while not save_and_wait(job, "end"):
         # The work is done but not kept: better to wait for somebody than to lose it.
-        stay_paused(job, "The last checkpoint could not be saved: free some space, then resume.")
+        stay_paused(job, "The last checkpoint could not be saved: see the warning, then resume.")
 
 
 def _obey_all(job: Job) -> None:
@@ -120,7 +120,7 @@ def _stop(job: Job, command: Command) -> None:
     job.observer.end_recording("The run was stopped.")
     reporter.state("stopping", command.why or "Stop was asked for.")
     if command.save and not save_and_wait(job, "stop"):
-        message = "Nothing could be saved, so the run continues. Free some space, or stop without saving."
+        message = "Nothing could be saved, so the run continues. Stop without saving ends it."
         reporter.answer(command, step=step, accepted=False, message=message)
         reporter.state("running", message)
         return

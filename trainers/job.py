@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from trainers import registry
+from trainers.checkpoint.checkpoint_files import PeersGoneError
 from trainers.checkpoint.save_and_restore import Checkpointer, CheckpointError, Outcome, Progress
 from trainers.checkpoint.step_start import StepStart
 from trainers.contract.commands import Command
@@ -36,6 +38,8 @@ log = logging.getLogger(__name__)
 # Rank 0 alone takes a sample while the others wait in the next step's all-reduce, which has an end.
 SAMPLE_TIME_LIMIT_S = 5.0
 LONGEST_CLASS_NAME = 40
+# What the system says of a disk or a quota that is full.
+_NEEDS_SPACE = re.compile(r"no space left|quota|free space", re.IGNORECASE)
 
 
 @dataclass(kw_only=True)
@@ -173,7 +177,7 @@ class SaveAnswers:
     def __call__(self, outcome: Outcome) -> None:
         """Report one outcome; every rank's thread calls it, the others' reporters say nothing."""
         if isinstance(outcome, CheckpointError):
-            hint = "The run continues. Free some space, then save again."
+            hint = hint_of(outcome)
             self.reporter.warning("checkpoint_failed", f"A checkpoint was not saved: {outcome}", hint)
             for step, waiting in list(self.asked.items()):
                 message = f"Could not save step {step}: {outcome}"
@@ -195,6 +199,15 @@ class SaveAnswers:
         if command is not None:
             message = f"Saved at step {outcome.step}."
             self.reporter.answer(command, step=outcome.step, accepted=True, message=message)
+
+
+def hint_of(error: CheckpointError) -> str:
+    """Return what to do about a checkpoint that was not saved; only a full disk needs space."""
+    if isinstance(error, PeersGoneError):
+        return "No file could not be written. Checkpoints from before are kept."
+    if _NEEDS_SPACE.search(str(error)):
+        return "The run continues. Free some space, then save again."
+    return "The run continues. Save again when the cause is gone."
 
 
 def evaluate(job: Job) -> bool:

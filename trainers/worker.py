@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from trainers.contract import config as config_module
-from trainers.contract import rundir, tickets
+from trainers.contract import fence, rundir, tickets
 from trainers.contract.library_words import in_words
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats import beats, heartbeat_board
@@ -64,6 +64,7 @@ def main() -> int:
 def work(run: RunDirectory, resume_step: int | None) -> int:
     """Be this rank of a run; return the exit code for its process, the traceback being in the log."""
     private_files.begin(run.path.parent)
+    fence.enter_by_environment(run.path)
     redirect_output(run)
     process_title.show_rank(run.run_id, int(os.environ["RANK"]))
     die_with_parent(parent_by_name())

@@ -121,7 +121,7 @@ def head(view: RunView, series: Series) -> Payload:
         # An engine may know better than the run itself why it was stopped.
         "reason": (status.state == "stopped" and status.error) or series.state.get("reason", ""),
         "doing": _doing(series) if status.state == "running" else None,
-        "silence": liveness.silence(status),
+        "silence": liveness.silence(status, view.run),
         "detail": liveness.detail(status),
         "error": series.problem.get("message") or status.error,
         "hint": series.problem.get("hint"),

@@ -17,8 +17,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.cluster import stall
 from tests.cluster.disk import SMALL_DISK, mount_small_disk
 from tests.cluster.network import Host, Network, network, processes_on, without_cable
+from tests.cluster.stall import Stall
 from tests.harness import wait_until
 
 NODES = ("node1", "node2")
@@ -65,7 +67,7 @@ SelectTypeParameters=CR_Core
 MpiDefault=none
 SwitchType=switch/none
 ReturnToService=2
-SlurmdTimeout=300
+SlurmdTimeout={node_timeout_s}
 InactiveLimit=0
 KillWait=5
 MinJobAge={forgets_after_s}
@@ -98,6 +100,7 @@ class Shape:
 
     Attributes:
         partitions: lines of slurm.conf.
+        node_timeout_s: after which Slurm takes a node that does not answer for down.
         gpus: of a node, by type. Slurm gives them to jobs like real ones; there is no device behind them.
         has_accounting: slurmdbd with a database of its own, QOS `low` and `high`, and a second administrator.
         forgets_after_s: squeue lists a job that has ended for this long.
@@ -105,6 +108,7 @@ class Shape:
     """
 
     partitions: Sequence[str] = (LAB,)
+    node_timeout_s: int = 300
     gpus: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     has_accounting: bool = False
     forgets_after_s: int = 300
@@ -138,6 +142,7 @@ class SlurmCluster:
     environment: Mapping[str, str]
     folder: Path
     munge_folder: Path
+    stall: Stall
 
     def ask(self, *command: str) -> str:
         """Return what one of Slurm's commands prints.
@@ -178,6 +183,13 @@ class SlurmCluster:
         with without_cable(self._host(node)):
             yield
 
+    @contextlib.contextmanager
+    def cut_off(self, node: str) -> Iterator[None]:
+        """Take a node's network and its shared folder away for a while, from runs in `stall.under`."""
+        with self.without_cable(node), self.stall.on(node):
+            yield
+        self.ask("scontrol", "reconfigure")  # the node registers at once, which else takes Slurm minutes
+
     def _host(self, name: str) -> Host:
         return next(host for host in self.network.hosts if host.name == name)
 
@@ -203,12 +215,14 @@ def slurm_cluster(folder: Path, shape: Shape = PLAIN) -> Iterator[SlurmCluster]:
         for name in ("state", *(f"spool-{node}" for node in NODES)):
             (folder / name).mkdir()
         environment = {"SLURM_CONF": str(configuration)}
+        stalling = stall.build(folder)
         path = f"{_commands_on(made.login, folder)}{os.pathsep}{os.environ['PATH']}"
         cluster = SlurmCluster(
             network=made,
-            environment={**environment, "PATH": path},
+            environment={**environment, "PATH": path, **stalling.environment},
             folder=folder,
             munge_folder=socket.parent,
+            stall=stalling,
         )
         if shape.has_accounting:
             _start_accounting(stack, folder, made.login, socket, environment)
@@ -227,9 +241,11 @@ def _commands_on(host: Host, folder: Path) -> Path:
     commands = folder / "bin"
     commands.mkdir()
     for name in COMMANDS:
-        script = commands / name
-        words = shlex.join(host.inside([shutil.which(name) or name]))
-        script.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+        script, program = commands / name, shutil.which(name) or name
+        words = shlex.join(host.inside([program]))
+        # A job inherits this path, and runs Slurm's commands on its own node.
+        on_node = f'case $(uname -n) in {"|".join(NODES)}) exec {program} "$@" ;; esac'
+        script.write_text(f'#!/bin/sh\n{on_node}\nexec {words} "$@"\n')
         script.chmod(0o755)
     return commands
 
@@ -275,6 +291,7 @@ def _write_configuration(folder: Path, made: Network, socket: Path, shape: Shape
             node_port=40_001 + number,
             socket=socket,
             folder=folder,
+            node_timeout_s=shape.node_timeout_s,
             nodes="\n".join(nodes),
             partitions="\n".join(shape.partitions),
             lines="\n".join(shape.lines),

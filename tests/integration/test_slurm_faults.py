@@ -114,7 +114,7 @@ def test_a_run_that_slurm_starts_again_by_itself_goes_on_from_its_newest_checkpo
     slurm.ask("scontrol", "requeue", job_of(liveness.read_status(run).handle) or "")
     wait_until("the run waiting again", lambda: liveness.read_status(run).state == "queued", PATIENCE_S)
     mark = wait_until_restarted(run, slurm)
-    assert "a node failed, or a job of higher priority" in mark["message"]
+    assert "Slurm has put the job back into its queue" in mark["message"], "what was observed, and no more"
     engine.stop(run, save=False)
     wait_for_the_end(run)
     slurm.wait_until_idle()

@@ -28,6 +28,10 @@ class CheckpointError(ValueError):
     """A checkpoint that is missing, damaged or not this run's."""
 
 
+class PeersGoneError(CheckpointError):
+    """A checkpoint that was not written because the connection to other ranks broke."""
+
+
 def partial_path(run: RunDirectory, step: int) -> Path:
     """Return the path of a checkpoint while it is written."""
     return run.checkpoints / f".step_{step}.partial"

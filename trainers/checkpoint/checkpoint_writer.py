@@ -14,9 +14,10 @@ import torch.distributed as dist
 
 from trainers.checkpoint import checkpoint_files as files
 from trainers.checkpoint import weight_files
-from trainers.checkpoint.checkpoint_files import CheckpointError
+from trainers.checkpoint.checkpoint_files import CheckpointError, PeersGoneError
 from trainers.checkpoint.sealing import Sealing
 from trainers.checkpoint.snapshot import Snapshot
+from trainers.contract.library_words import without_advice
 from trainers.contract.manifests import OPTIMIZER, SHARDS, STATE
 from trainers.contract.rundir import RunDirectory
 from trainers.files import plain_files
@@ -194,4 +195,5 @@ class CheckpointWriter:
             return gather_json(value, self.group)
         except RuntimeError as error:
             # Their process is gone, which ends this run; the supervisor reports why.
-            raise CheckpointError(f"the other ranks do not answer: {error}") from error
+            message = f"the connection to the other ranks was lost: {without_advice(str(error))}"
+            raise PeersGoneError(message) from error

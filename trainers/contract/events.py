@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from trainers.contract import event_check
+from trainers.contract import event_check, fence
 from trainers.contract.event_lines import encode
 from trainers.files import private_files
 from trainers.files.plain_files import open_plain
@@ -197,7 +197,7 @@ class EventFile:
         self._fd = private_files.open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o640)
         self._size = -1
         self.next_seq = 0
-        with self._alone():
+        with self.alone():
             pass
 
     def append(self, events: Iterable[tuple[float, str, Mapping[str, Any]]]) -> int:
@@ -207,8 +207,10 @@ class EventFile:
 
         Raises:
             OSError: when nothing of them could be kept (disk full, read-only); call again later with all.
+            SupersededError: when this process belongs to an earlier start of the run.
         """
-        with self._alone():
+        with self.alone():
+            fence.require_newest(self._path.parent)
             return self._append(events)
 
     def _append(self, events: Iterable[tuple[float, str, Mapping[str, Any]]]) -> int:
@@ -240,7 +242,7 @@ class EventFile:
         os.close(self._fd)
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def alone(self) -> Iterator[None]:
         """Hold the file's lock, knowing of what another writer has added since the last time.
 
         Raises:

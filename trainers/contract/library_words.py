@@ -8,9 +8,12 @@ import re
 _ADVICE = re.compile(
     r"weights_only|safe_globals|allow_pickle|trust_remote_code|WEIGHTS_ONLY_LOAD|torch\.serialization"
     r"|TORCH_SHOW_CPP_STACKTRACES|TORCH_USE_CUDA_DSA|TORCH_DISTRIBUTED_DEBUG|NCCL_DEBUG"
+    r"|typically caused by|before reporting an error|GLHF|\U0001f3d6"
     r"|CUDA_LAUNCH_BLOCKING|ALLOC_CONF|KMP_DUPLICATE_LIB_OK|from a trusted source|arbitrary code",
     re.IGNORECASE,
 )
+# Where in a library's own source something was noticed.
+_SOURCE = re.compile(r"\[\S*/\S+\.(?:cc|cpp|h|hpp|cu):\d+\] ?")
 _ASIDE = re.compile(r"\s*\([^()]*\)")
 _END_OF_SENTENCE = re.compile(r"(?<=[.!?:;])[^\S\n]+")
 
@@ -18,7 +21,7 @@ _END_OF_SENTENCE = re.compile(r"(?<=[.!?:;])[^\S\n]+")
 def without_advice(text: str) -> str:
     """Return a library's text, of one line or many, without the sentences that advise something."""
     kept = []
-    for line in text.splitlines():
+    for line in _SOURCE.sub("", text).splitlines():
         line = _ASIDE.sub(lambda aside: "" if _ADVICE.search(aside[0]) else aside[0], line)
         sentences = _END_OF_SENTENCE.split(line)
         good = [sentence for sentence in sentences if not _ADVICE.search(sentence)]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from trainers.contract import config as config_module
+from trainers.contract import fence
 from trainers.contract import status as status_file
 from trainers.contract.config import Config
 from trainers.contract.event_lines import encode
@@ -94,7 +95,13 @@ class RunDirectory:
         remove_half_written(self.status)
 
     def write_status(self, status: Status) -> None:
-        """Replace `status.json` atomically; on a full disk write over it, which takes no room."""
+        """Replace `status.json` atomically; on a full disk write over it, which takes no room.
+
+        Raises:
+            OSError: when the disk does not take it.
+            SupersededError: when this process belongs to an earlier start of the run.
+        """
+        fence.require_newest(self.path)
         try:
             write_json_atomically(self.status, status_file.to_json(status))
         except OSError as error:

@@ -12,6 +12,7 @@ from trainers.contract.status import LOCAL, Status, StatusError
 from trainers.engines import registry
 from trainers.engines.base import Engine
 from trainers.engines.registry import UnknownEngineError
+from trainers.engines.several_nodes import silence as first_node
 from trainers.engines.true_status import true_status
 
 
@@ -51,11 +52,17 @@ def read_status(run: RunDirectory) -> Status:
     return status
 
 
-def silence(status: Status) -> str | None:
-    """Return in words since when a live run's engine knows nothing of its processes; None: it does."""
+def silence(status: Status, run: RunDirectory | None = None) -> str | None:
+    """Return since when nothing is known of a live run's processes, as text; None: they are known of.
+
+    Args:
+        run: looks also whether its first node still reports.
+    """
     if status.state not in events.LIVE_STATES or not registry.is_known(status.engine):
         return None
-    return registry.named(status.engine).silence(status.handle)
+    said = registry.named(status.engine).silence(status.handle)
+    is_at_work = run is not None and status.state != "queued" and status.engine != LOCAL
+    return said or (first_node.of_first_node(run) if run is not None and is_at_work else None)
 
 
 def detail(status: Status) -> str | None:

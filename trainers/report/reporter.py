@@ -7,6 +7,7 @@ queue is full (said in a warning); all other kinds are never dropped.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ from typing import Any
 from trainers.contract import commands
 from trainers.contract.commands import Command, arguments_of
 from trainers.contract.events import EventFile, State
+from trainers.contract.fence import SupersededError
 from trainers.contract.rundir import RunDirectory
 from trainers.files.json_files import parse_json
 from trainers.files.private_files import ForeignFileError, open_own
@@ -234,6 +236,9 @@ class Reporter(NullReporter):
                 if kept < len(batch):
                     self._put_back(batch[kept:])
                 failing_since = None
+            except SupersededError as error:
+                log.warning("this rank ends: %s", error)
+                os._exit(1)  # at once: a rank of an earlier start must not touch the run's files
             except OSError as error:
                 failing_since = failing_since or time.monotonic()
                 self._put_back(batch)

@@ -11,11 +11,12 @@ import torch
 from torch import nn
 
 from trainers import control
+from trainers.checkpoint.checkpoint_files import CheckpointError, PeersGoneError
 from trainers.checkpoint.save_and_restore import Progress
 from trainers.contract.commands import COMMAND_NAMES, Command
 from trainers.contract.config import Config
 from trainers.control import Stopped
-from trainers.job import SaveAnswers
+from trainers.job import SaveAnswers, hint_of
 from trainers.report.observer import Observer
 from trainers.report.reporter import NullReporter
 from trainers.report.step_clock import StepClock
@@ -154,3 +155,16 @@ def test_the_sleep_of_a_step_is_divided_among_its_micro_batches(
     control.obey(job, Command(name="slow_rank", rank=1, delay_ms=500))
     job.strategy.model(torch.zeros(1))
     assert slept == [0.05]
+
+
+@pytest.mark.parametrize(
+    ("error", "needs_space"),
+    [
+        (CheckpointError("rank 0 could not write the checkpoint: [Errno 28] No space left on device"), True),
+        (CheckpointError("rank 1 could not write the checkpoint: [Errno 122] Disk quota exceeded"), True),
+        (CheckpointError("rank 0 could not write the checkpoint: [Errno 13] Permission denied"), False),
+        (PeersGoneError("the connection to the other ranks was lost: Connection closed by peer"), False),
+    ],
+)
+def test_only_a_full_disk_needs_space(error: CheckpointError, needs_space: bool) -> None:
+    assert ("space" in hint_of(error)) is needs_space

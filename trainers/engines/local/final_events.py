@@ -19,6 +19,7 @@ Words = tuple[str, Mapping[str, Any]]
 
 # Ends that are no failure.
 GOOD_ENDS = ("stopped", "finished")
+GOES_ON = "It goes on when there is room."
 LAST_WORDS_S = 4.0
 RETRY_S = 0.5
 
@@ -49,9 +50,9 @@ def _append(run: RunDirectory, rest: list[Words]) -> None:
         file.close()
 
 
-def insist(what: str, write: Callable[[], Any]) -> bool:
+def insist(what: str, write: Callable[[], Any], *, within_s: float = LAST_WORDS_S) -> bool:
     """Write something, again and again for some seconds while the disk does not take it."""
-    deadline = time.monotonic() + LAST_WORDS_S
+    deadline = time.monotonic() + within_s
     while True:
         try:
             write()

@@ -38,6 +38,8 @@ from trainers.machine.clock import now_unix_s
 from trainers.machine.processes import ProcessTree
 
 POLL_S = 0.05
+# torchrun on another machine looks at its ranks several times a second, and a shared folder may be slow.
+OTHERS_KNOW_WITHIN_S, OTHERS_POLL_S = 4.0, 0.2
 # Starts torchrun for a run, its configuration, the step to resume from, and where its ranks read commands.
 Starter = Callable[[RunDirectory, Config, int | None, int], TorchrunProcess]
 _FOLLOWED = ("state", "command", "plan", "checkpoint")
@@ -84,6 +86,8 @@ class Supervisor:
     Args:
         start: starts torchrun.
         job: the engine to which the run belongs and its handle; None: this process of this machine.
+        goes_on: returns why the run is started again after this end; None where it has ended.
+        told_to_end: called when the system asks for the end (SIGTERM), at once.
 
     Attributes:
         cause: why the run has failed or was ended by force, when it was.
@@ -97,9 +101,12 @@ class Supervisor:
         *,
         start: Starter = torchrun_process.start,
         job: tuple[str, Handle] | None = None,
+        goes_on: Callable[[State, Cause | None], str | None] = lambda _state, _cause: None,
+        told_to_end: Callable[[], object] = lambda: None,
     ) -> None:
         self._run = run
         self._start = start
+        self._goes_on, self._told_to_end = goes_on, told_to_end
         self._resume_step = resume_step
         self._warm = warm
         self._was_warm = False
@@ -123,12 +130,17 @@ class Supervisor:
         """Whether the system asked for the end, by SIGTERM."""
         return self._guard.was_told_to_end
 
+    @property
+    def is_stop_asked(self) -> bool:
+        """Whether a stop was asked for that the run has not obeyed."""
+        return bool(self._guard.unanswered) or self._status.state == "stopping"
+
     def run_to_end(self) -> int:
         """Start torchrun, follow it to its end, write the final events; return its exit code."""
         self._save_status()
         tickets.leave_line(self._run)
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: self._guard.tell_to_end())
+            signal.signal(number, lambda *_: self._tell_to_end())
         lifeline.adopt_orphans()
         watch = RundirWatch(self._run)
         try:
@@ -150,6 +162,11 @@ class Supervisor:
             return 1
         self._conclude(torchrun.returncode, [process.pid for process in tree.survivors()])
         return torchrun.returncode
+
+    def _tell_to_end(self) -> None:
+        if not self._guard.was_told_to_end:
+            self._told_to_end()
+        self._guard.tell_to_end()
 
     def _follow(self, torchrun: subprocess.Popen[bytes], tree: ProcessTree, watch: RundirWatch) -> bool:
         """Follow torchrun until it has ended, with all below it; False: the run's directory is gone."""
@@ -241,15 +258,34 @@ class Supervisor:
         elif self._guard.is_forced:
             self._finish("stopped", exit_code, final_events.forced_stop(by_system=by_system))
         else:
-            self._finish("failed", exit_code, self._explain(exit_code))
+            cause = self._explain(exit_code)
+            # Where a whole job is told to end, ranks elsewhere may be gone before the signal comes here.
+            if self._guard.was_told_to_end and cause.code in autopsy.MAY_BE_OUR_END:
+                self._finish("stopped", exit_code, final_events.forced_stop(by_system=True))
+            else:
+                self._finish("failed", exit_code, cause)
 
     def _explain(self, exit_code: int) -> Cause:
-        log = self._run.logs / torchrun_process.LOG
-        return autopsy.explain(self._run, log, self._torchrun_dir, exit_code)
+        """Find the cause; where other machines have ranks, give them some seconds to write what they know."""
+        deadline = time.monotonic() + OTHERS_KNOW_WITHIN_S
+        while True:
+            log = self._run.logs / torchrun_process.LOG
+            cause = autopsy.explain(self._run, log, self._torchrun_dir, exit_code, self._guard.why_ended)
+            if cause.code not in autopsy.ONLY_CONSEQUENCES or not self._guard.has_other_machines:
+                return cause
+            if (cut := self._guard.cut_off()) is not None:
+                return replace(cut, message=f"{cut.message} {cause.message}", traceback=cause.traceback)
+            if time.monotonic() > deadline:
+                return cause
+            time.sleep(OTHERS_POLL_S)
 
     def _finish(self, state: State, exit_code: int, cause: Cause | None) -> None:
         """Write the final events, where rank 0 has not, then the final status."""
         self.cause = cause
+        why = None if state == "finished" else self._goes_on(state, cause)
+        if why is not None:
+            self._say_it_goes_on(cause, why)
+            return
         if cause is not None and state != "finished":
             kept = final_events.what_is_kept(self._run, self._num_steps)
             cause = replace(cause, hint=f"{cause.hint} {kept}")
@@ -271,6 +307,19 @@ class Supervisor:
         final_events.insist("status.json", lambda: self._run.write_status(self._status))
         if (problem := notify.run_ended(self._run, state, reason)) is not None:
             final_events.say(self._run, [("warning", problem.fields())])
+
+    def _say_it_goes_on(self, cause: Cause | None, why: str) -> None:
+        """Say that the run waits to be started again: one state, not an end first."""
+        reason, unanswered = f"{why} {final_events.GOES_ON}", self._guard.unanswered
+        cause = (
+            None if self._guard.was_told_to_end else cause
+        )  # the engine wanted the end: no fault of the run
+        words = final_events.of_an_end("queued", reason, cause, unanswered, is_said=False)
+        final_events.say(self._run, words)
+        self._status = replace(
+            self._status, state="queued", error=None, ended_unix_s=None, last_seen_unix_s=now_unix_s()
+        )
+        final_events.insist("status.json", lambda: self._run.write_status(self._status))
 
 
 def _own_handle() -> Handle:

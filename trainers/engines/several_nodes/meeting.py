@@ -57,6 +57,20 @@ class Node:
             *("--nproc-per-node", str(num_ranks)),
         ]
 
+    @property
+    def address(self) -> str:
+        """Where the other nodes reach this one: node 0 by its name, as all of them do."""
+        return self.head if self.is_head else route.own_address(self.head) or ""
+
+    @property
+    def bind_to(self) -> str:
+        """Where this node listens for the other launchers.
+
+        On all interfaces where its own name leads to loopback: which one the others reach is not known then.
+        """
+        address = route.own_address(self.head)
+        return "0.0.0.0" if address is None or route.is_loopback(address) else address  # noqa: S104
+
     def environment(self) -> Mapping[str, str]:
         """Return what torchrun is told: the address of this node that others reach.
 

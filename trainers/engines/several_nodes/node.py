@@ -4,7 +4,8 @@
         --node-rank K --num-nodes N --head HOST --port PORT [--resume STEP] [--restart K] [--restarts-left K]
 
 Node 0 is the run's supervisor: it has the lock and keeps `status.json`. Each node kills its own ranks when it
-ends, whatever ends it.
+ends, whatever ends it, and when its lease is over: then neither the shared folder nor the other nodes have
+answered it for a while. When node 0 is not heard any more, another node ends the start in its place.
 """
 
 from __future__ import annotations
@@ -19,32 +20,42 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from trainers.contract import fence
 from trainers.contract.config import Config
+from trainers.contract.events import State
+from trainers.contract.fence import SupersededError
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Handle
 from trainers.engines.local import torchrun_process
 from trainers.engines.local.diagnosis import hangs
+from trainers.engines.local.diagnosis.autopsy import Cause
 from trainers.engines.local.diagnosis.ranks import LocalRanks
 from trainers.engines.local.orders import COMMANDS_OFFSET
+from trainers.engines.local.stopping.stop_requests import StopRequests
 from trainers.engines.local.supervisor import Supervisor
 from trainers.engines.local.torchrun import LOG_DIR
 from trainers.engines.local.torchrun_process import TorchrunProcess
 from trainers.engines.several_nodes import reports, restarts
+from trainers.engines.several_nodes.engine_commands import EngineCommands, Question, Signs
+from trainers.engines.several_nodes.lease import LEASE_S, Lease
 from trainers.engines.several_nodes.meeting import Node
+from trainers.engines.several_nodes.peers import Peers
 from trainers.engines.several_nodes.ranks_of_nodes import (
     COMES_WITHIN_S,
     LOOK_EVERY_S,
     HeardNode,
     RanksOfNodes,
 )
-from trainers.engines.several_nodes.reports import NodesFolder, Reporter
+from trainers.engines.several_nodes.reports import NodeReport, NodesFolder, Reporter
 from trainers.files import private_files
 from trainers.machine import lifeline
 from trainers.machine.processes import ProcessTree
 
 POLL_S = 0.1
+UNTIL_ENDED_S = 24 * 3600
 # The engine holds the lock until it has written down which job this is.
 LOCK_WITHIN_S = 30.0
 # When all has gone well: their torchruns end at about the same time by themselves.
@@ -72,61 +83,109 @@ def main() -> None:
     folder = NodesFolder(run, options.start)
     if options.restart and restarts.has_ended(run):
         sys.exit(0)  # it had its last word before its engine could hear of it
-    if not node.is_head:
-        sys.exit(follow(run, node, folder, options.resume, restart=options.restart))
-    job = (options.engine, options.handle)
-    sys.exit(supervise(run, node, folder, options.resume, job, options.restart, options.restarts_left))
+    commands, signs = EngineCommands.of_environment(), Signs.of_environment(is_head=node.is_head)
+    part = Part(run, node, folder, options.restart, options.restarts_left, commands, signs)
+    try:
+        sys.exit(
+            supervise(part, options.resume, (options.engine, options.handle))
+            if node.is_head
+            else follow(part, options.resume)
+        )
+    except SupersededError as error:
+        ProcessTree(os.getpid(), with_root=False).kill()
+        print(f"this launcher ends and writes nothing: {error}", flush=True)
+        sys.exit(1)
 
 
-def supervise(
-    run: RunDirectory,
-    node: Node,
-    folder: NodesFolder,
-    resume_step: int | None,
-    job: tuple[str, Handle],
-    restart: int = 0,
-    restarts_left: int = 0,
-) -> int:
-    """Own the run and run node 0's part of it; return torchrun's exit code.
+@dataclass(frozen=True)
+class Part:
+    """One node's part of a start of a run.
 
-    Args:
+    Attributes:
         restart: how often the engine has started it again by itself: then it resumes from what is saved.
         restarts_left: how often it still would.
+    """
+
+    run: RunDirectory
+    node: Node
+    folder: NodesFolder
+    restart: int
+    restarts_left: int
+    commands: EngineCommands
+    signs: Signs
+
+
+@dataclass(frozen=True)
+class Hearing:
+    """What a node can hear of node 0.
+
+    Attributes:
+        is_possible: whether this node's own report could be written last time.
+        learn: takes each report.
+        given_up: the nodes that this one tells so when they ask.
+    """
+
+    is_possible: Callable[[], bool] = lambda: False
+    learn: Callable[[NodeReport], None] = lambda _report: None
+    given_up: set[int] = field(default_factory=set)
+
+
+def supervise(part: Part, resume_step: int | None, job: tuple[str, Handle]) -> int:
+    """Own the run and run node 0's part of it; return torchrun's exit code.
 
     Raises:
         ValueError: when another process owns it.
         OSError: when its folder cannot be written.
+        SupersededError: when another start of the run is newer.
     """
+    run, folder = part.run, part.folder
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, _wait_for_lock(run))
+        restarts.claim(run, folder.path.name, *job, part.restart)
         run.remove_half_written_status()
-        if restart:
+        if part.restart:
             why, resume_step = restarts.why_started_again(run), restarts.step_to_resume_from(run)
-            restarts.say_started_again(run, restart, why, resume_step)
+            restarts.say_started_again(run, part.restart, why, resume_step)
         folder.make()
         run.expect_commands()
+        asked: list[Question] = []
+        again: list[str] = []
 
-        def start(run: RunDirectory, config: Config, step: int | None, offset: int) -> TorchrunProcess:
-            return start_torchrun(run, config, node, folder, step, offset, stack)[0]
+        def start(_run: RunDirectory, config: Config, step: int | None, offset: int) -> TorchrunProcess:
+            return start_torchrun(part, config, step, offset, stack)[0]
 
-        supervisor = Supervisor(run, resume_step, start=start, job=job)
-        exit_code = supervisor.run_to_end()
-        within_s = OTHERS_END_WITHIN_S if exit_code == 0 else 0.0
-        restarts.close_start(
+        def goes_on(state: State, cause: Cause | None) -> str | None:
+            told = asked[0].answer() if asked else None
+            starts_by_itself = told is not None and told.starts_again
+            why = restarts.why_again(
+                folder, part.restarts_left, state, cause, told, is_stop_asked=supervisor.is_stop_asked
+            )
+            again.extend([] if why is None or starts_by_itself else [why])
+            return why
+
+        supervisor = Supervisor(
             run,
+            resume_step,
+            start=start,
+            job=job,
+            goes_on=goes_on,
+            told_to_end=lambda: asked.append(part.commands.ask_why()),
+        )
+        exit_code = supervisor.run_to_end()
+        restarts.close_start(
             folder,
-            restarts_left,
-            supervisor.cause,
+            part.signs,
+            asks_again=bool(again),
             by_system=supervisor.was_told_to_end,
-            others_end_within_s=within_s,
+            others_end_within_s=OTHERS_END_WITHIN_S if exit_code == 0 else 0.0,
         )
         return exit_code
 
 
-def follow(
-    run: RunDirectory, node: Node, folder: NodesFolder, resume_step: int | None, *, restart: int = 0
-) -> int:
+def follow(part: Part, resume_step: int | None) -> int:
     """Run another node's part until it ends or node 0 is gone; return torchrun's exit code."""
+    run, folder = part.run, part.folder
+    stops = StopRequests(run.commands)
     lifeline.adopt_orphans()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(1))
@@ -134,17 +193,47 @@ def follow(
     with contextlib.ExitStack() as stack:
         stack.callback(tree.kill)
         _wait_for_folder(folder)
-        if restart:
+        fence.enter(run.path, folder.path.name)
+        fence.require_newest(run.path)
+        if part.restart:
             resume_step = restarts.step_to_resume_from(run)
-        started, can_hear = start_torchrun(run, run.read_config(), node, folder, resume_step, None, stack)
-        torchrun, head = started.process, Head(folder, can_hear)
+        started, hearing = start_torchrun(part, run.read_config(), resume_step, None, stack)
+        torchrun, head = started.process, Head(folder, hearing.is_possible, hearing.learn)
         while torchrun.poll() is None:
             tree.update()
             if (why := head.why_to_end(time.monotonic())) is not None:
                 print(why, flush=True)
+                tree.kill()
+                folder.write(f"{part.node.rank}-ended", {"why": why})
+                if head.is_lost:
+                    hearing.given_up.add(0)
+                    _end_in_place_of_head(part, why, stops)
                 return 1
             time.sleep(POLL_S)
+        _wait_for_end_of_head(part, head, stops)
         return torchrun.returncode
+
+
+def _wait_for_end_of_head(part: Part, head: Head, stops: StopRequests) -> None:
+    """Stay until node 0 ends the start, or is lost: then this node says so in its place."""
+    while (why := head.why_to_end(time.monotonic())) is None and not head.has_ordered_end:
+        time.sleep(POLL_S)
+    if why is not None and head.is_lost:
+        _end_in_place_of_head(part, why, stops)
+
+
+def _end_in_place_of_head(part: Part, lost: str, stops: StopRequests) -> None:
+    """Say that node 0 is lost, and have the engine start the run again, or end what is left of the job."""
+    is_again = restarts.take_over(
+        part.run,
+        part.folder,
+        part.node.rank,
+        lost,
+        part.restarts_left,
+        is_stop_asked=bool(stops.read()),
+    )
+    if is_again is not None:
+        part.commands.insist(part.commands.again if is_again else part.commands.cancel)
 
 
 class Head:
@@ -152,11 +241,18 @@ class Head:
 
     Args:
         can_hear: whether this node's own file was written last time. While it was not, silence says nothing.
+        learn: takes each report of node 0.
     """
 
-    def __init__(self, folder: NodesFolder, can_hear: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        folder: NodesFolder,
+        can_hear: Callable[[], bool],
+        learn: Callable[[NodeReport], None] = lambda _report: None,
+    ) -> None:
         self._folder = folder
         self._can_hear = can_hear
+        self._learn = learn
         self._heard = HeardNode(0)
         self._looked_at = time.monotonic()
         self._end_at = math.inf
@@ -168,53 +264,113 @@ class Head:
             values = self._folder.read("0")
             report = None if values is None else reports.node_report(values)
             self._heard.update(report, passed_s if self._can_hear() else 0.0)
+            if report is not None:
+                self._learn(report)
             within_s = self._folder.end_within_s()
             if within_s is not None:
                 self._end_at = min(self._end_at, now + within_s)
         if now >= self._end_at:
             return "Node 0 has ended this start of the run."
-        return self._heard.words if self._heard.is_lost and self._end_at == math.inf else None
+        return self._heard.words if self.is_lost else None
+
+    @property
+    def is_lost(self) -> bool:
+        return self._heard.is_lost and not self.has_ordered_end
+
+    @property
+    def has_ordered_end(self) -> bool:
+        return self._end_at < math.inf
 
 
 def start_torchrun(
-    run: RunDirectory,
+    part: Part,
     config: Config,
-    node: Node,
-    folder: NodesFolder,
     resume_step: int | None,
     commands_offset: int | None,
     stack: contextlib.ExitStack,
-) -> tuple[TorchrunProcess, Callable[[], bool]]:
+) -> tuple[TorchrunProcess, Hearing]:
     """Start torchrun on this node, and report its ranks until the stack is closed.
 
     Returns:
-        torchrun, and what tells whether the newest report could be written.
+        torchrun, and what this node can know of node 0.
 
     Raises:
         OSError: when it cannot be started, or the head cannot be reached.
     """
+    run, node, folder = part.run, part.node, part.folder
     run.logs.mkdir(exist_ok=True)
     ending = "" if node.is_head else f"_{node.rank}"
     log = run.logs / f"torchrun{ending}.log"
     details = run.logs / f"{torchrun_process.DETAILS}{ending}"
     arguments = node.torchrun_arguments(config, run.path, resume_step)
-    variables = {LOG_DIR: str(details), **node.environment()}
+    variables = {LOG_DIR: str(details), fence.VARIABLE: folder.path.name, **node.environment()}
     if commands_offset is not None:
         variables[COMMANDS_OFFSET] = str(commands_offset)
     board = torchrun_process.board_for(config)
     process = torchrun_process.launch(arguments, log, details, board, variables)
     if board is None:
-        return TorchrunProcess(process=process, details=details, ranks=None), lambda: False
+        return TorchrunProcess(process=process, details=details, ranks=None), Hearing()
     here = LocalRanks(run, board)
-    reporter = Reporter(folder, node.rank, socket.gethostname(), here, node.ranks(config))
-    reporter.begin()
-    stack.callback(reporter.close)
+    # The only machine of a run that nobody else starts again may wait for its folder as long as that takes.
+    is_alone = node.num_nodes == 1 and not part.commands.again
+    lease = Lease(lambda: _end_at_once(part), math.inf if is_alone else LEASE_S)
+    given_up: set[int] = set()
+    peers = Peers(
+        node.rank,
+        node.address,
+        bind_to=node.bind_to,
+        standing_of=lambda other: (
+            "given up" if other in given_up else "good" if lease.is_fresh else "unknown"
+        ),
+        note=lambda: lease.renew() if peers.vouch(node.num_nodes) else None,
+        given_up=lease.end_now,
+    )
+
+    def may_write() -> bool:
+        """Renew the lease if the shared folder answers, and this start is still the newest."""
+        try:
+            fence.require_newest(run.path)
+        except SupersededError:
+            lease.end_now()
+            return False
+        except OSError as error:
+            print(f"the run's folder does not answer: {error}", flush=True)
+            return False
+        lease.renew()
+        return True
+
+    reporter = Reporter(folder, node.rank, socket.gethostname(), here, node.ranks(config), peers, may_write)
+    for begin, close in (
+        (lease.begin, lease.close),
+        (peers.begin, peers.close),
+        (reporter.begin, reporter.close),
+    ):
+        begin()
+        stack.callback(close)
 
     def can_hear() -> bool:
         return reporter.could_write
 
-    ranks = RanksOfNodes(here, folder, node.num_nodes, can_hear)
-    return TorchrunProcess(process=process, details=details, ranks=ranks), can_hear
+    def learn(report: NodeReport) -> None:
+        peers.learn(report.endpoints)
+
+    ranks = RanksOfNodes(here, folder, node.num_nodes, can_hear, peers, given_up)
+    started = TorchrunProcess(process=process, details=details, ranks=ranks)
+    return started, Hearing(is_possible=can_hear, learn=learn, given_up=given_up)
+
+
+def _end_at_once(part: Part) -> None:
+    """Kill this node's ranks and this launcher; touches nothing in the shared folder, which may be away.
+
+    Where the engine ends what is left of a job, a program without any file takes this one's place until then:
+    Slurm's own daemon would try for another minute to report an end, and a job of the same number that it is
+    told to start meanwhile makes it drain the node ("Duplicate jobid").
+    """
+    ProcessTree(os.getpid(), with_root=False).kill()
+    part.signs.say_cut_off()
+    if part.commands.again:
+        os.execvp("sleep", ["sleep", str(UNTIL_ENDED_S)])
+    os._exit(1)
 
 
 def _wait_for_folder(folder: NodesFolder) -> None:

@@ -11,6 +11,7 @@ from trainers.engines.local.diagnosis import hangs
 from trainers.engines.local.diagnosis.ranks import Ranks
 from trainers.engines.local.diagnosis.stacks import Stacks
 from trainers.engines.several_nodes import reports
+from trainers.engines.several_nodes.peers import Peers
 from trainers.engines.several_nodes.reports import NodeReport, NodesFolder, RankReport
 from trainers.machine.effort import Effort
 
@@ -21,6 +22,10 @@ LOST_AFTER_S = 20.0
 COMES_WITHIN_S = 120.0
 ANSWERS_WITHIN_S = 15.0
 ANSWER_POLL_S = 0.2
+# A node whose report is this new writes to the run's folder.
+FRESH_S = 4.0
+# What broke while two nodes could not reach each other is seen only when a timeout is over.
+CUT_REMEMBERED_S = 60.0
 
 
 class HeardNode:
@@ -60,6 +65,8 @@ class RanksOfNodes(Ranks):
         local: the ranks as they are seen on this machine; those of node 0 are.
         can_hear: whether this node's own file was written last time. While it was not, silence of the others
             says nothing: they have the same disk.
+        peers: what node 0 knows of the others over the network, where it can ask them.
+        given_up: the nodes that were given up are added to it.
     """
 
     def __init__(
@@ -68,15 +75,20 @@ class RanksOfNodes(Ranks):
         folder: NodesFolder,
         num_nodes: int,
         can_hear: Callable[[], bool],
+        peers: Peers | None = None,
+        given_up: set[int] | None = None,
     ) -> None:
         self._local = local
         self._folder = folder
         self._can_hear = can_hear
         self._others = {number: HeardNode(number) for number in range(1, num_nodes)}
-        self.num_ranks = local.num_ranks
+        self.num_ranks, self.num_machines = local.num_ranks, num_nodes
         self._ranks_a_node = self.num_ranks // num_nodes
         self._looked_at = time.monotonic()
         self._number = 0
+        self._peers = peers
+        self._cut, self._cut_at = "", float("-inf")
+        self._given_up = set() if given_up is None else given_up
 
     def beat(self, rank: int) -> Beat | None:
         """Return its beat on the board, or the one that its node has reported."""
@@ -139,7 +151,41 @@ class RanksOfNodes(Ranks):
                 values = self._folder.read(str(node.number))
                 report = None if values is None else reports.node_report(values)
                 node.update(report, passed_s if self._can_hear() else 0.0)
+            self._note_reachability(now)
+        self._given_up.update(node.number for node in self._others.values() if node.is_lost)
         return next((node.words for node in self._others.values() if node.is_lost), "")
+
+    def cut_off(self) -> str:
+        """Return which nodes cannot reach each other, or could not a moment ago."""
+        return self._cut if time.monotonic() - self._cut_at < CUT_REMEMBERED_S else ""
+
+    def why_ended(self, rank: int) -> str:
+        """Return why the launcher of a rank's node has ended its part."""
+        why = (self._folder.read(f"{self._node_of(rank)}-ended") or {}).get("why")
+        return why if isinstance(why, str) else ""
+
+    def _note_reachability(self, now: float) -> None:
+        """Note which pairs of nodes that both write to the folder do not reach each other."""
+        if self._peers is None:
+            return
+        heard = {number: node.report for number, node in self._others.items() if node.report is not None}
+        for report in heard.values():
+            self._peers.learn(report.endpoints)
+        fresh = {0, *(number for number in heard if self._others[number].silent_s < FRESH_S)}
+        silent_s = {(0, other): silent_s for other, silent_s in self._peers.unreachable().items()}
+        for number, report in heard.items():
+            for other, seconds in report.unreachable.items():
+                pair = (min(number, other), max(number, other))
+                silent_s[pair] = max(seconds, silent_s.get(pair, 0.0))
+        for (one, other), seconds in sorted(silent_s.items()):
+            if one in fresh and other in fresh:
+                names = (self.host(one * self._ranks_a_node), self.host(other * self._ranks_a_node))
+                self._cut_at = now
+                self._cut = (
+                    f"{names[0]} and {names[1]} cannot reach each other over the network: no answer for "
+                    f"{seconds:.0f} s, while both write to the run's folder."
+                )
+                return
 
     def _node_of(self, rank: int) -> int:
         return rank // self._ranks_a_node

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
+import os
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats.heartbeat_board import Beat
 from trainers.engines.local.diagnosis.ranks import Ranks
 from trainers.engines.local.diagnosis.stacks import Frame, Stacks, Thread
+from trainers.engines.several_nodes import peers as peers_module
+from trainers.engines.several_nodes.peers import Endpoint, Peers
 from trainers.files.json_files import overwrite_json, read_json, write_json_atomically
 from trainers.files.shared_folders import ask_anew
 from trainers.machine.effort import Effort
@@ -44,7 +48,8 @@ class NodesFolder:
         began = {}
         for path in run.path.glob("nodes/*"):
             with contextlib.suppress(FileNotFoundError):  # another start begins
-                began[path.name] = path.stat().st_mtime
+                if path.is_dir():
+                    began[path.name] = path.stat().st_mtime
         return [cls(run, name) for name in sorted(began, key=lambda name: began[name])]
 
     def make(self) -> None:
@@ -55,7 +60,7 @@ class NodesFolder:
         """
         self.path.mkdir(parents=True, exist_ok=True)
         for other in self._all.iterdir():
-            if other != self.path:
+            if other != self.path and other.is_dir():
                 shutil.rmtree(other, ignore_errors=True)
 
     def is_there(self) -> bool:
@@ -84,6 +89,21 @@ class NodesFolder:
         found = self.read("end")
         within_s = None if found is None else found.get("within_s")
         return float(within_s) if isinstance(within_s, int | float) else None
+
+    def make_once(self, name: str, values: Mapping[str, Any]) -> bool:
+        """Write a file that only one node can write; False where another one has.
+
+        Raises:
+            OSError: when it cannot be written.
+        """
+        path = self.path / f"{name}.json"
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return False
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(values, file)
+        return True
 
     def write(self, name: str, values: Mapping[str, Any]) -> bool:
         """Write a file; False where the disk does not take it.
@@ -115,11 +135,18 @@ class RankReport:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeReport:
-    """One file of a node: `count` grows with each."""
+    """One file of a node: `count` grows with each.
+
+    Attributes:
+        endpoints: where launchers answer: its own, and from node 0 all that it knows.
+        unreachable: nodes that answered it over the network and do not any more, for how many seconds.
+    """
 
     count: int
     host: str
     ranks: Mapping[int, RankReport]
+    endpoints: Mapping[int, Endpoint] = field(default_factory=dict)
+    unreachable: Mapping[int, float] = field(default_factory=dict)
 
 
 class Reporter:
@@ -127,14 +154,27 @@ class Reporter:
 
     Args:
         ranks: what is seen from here; only those in `own` are of this node.
+        peers: what this node knows of the others over the network, where it can ask them.
+        may_write: asks the shared folder before each report whether this start is still the newest.
     """
 
-    def __init__(self, folder: NodesFolder, node: int, host: str, ranks: Ranks, own: Sequence[int]) -> None:
+    def __init__(
+        self,
+        folder: NodesFolder,
+        node: int,
+        host: str,
+        ranks: Ranks,
+        own: Sequence[int],
+        peers: Peers | None = None,
+        may_write: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._folder = folder
         self._node = node
         self._host = host
         self._ranks = ranks
         self._own = own
+        self._peers = peers
+        self._may_write = may_write
         self._seen: dict[int, int] = {}
         self._count = 0
         self._is_over = threading.Event()
@@ -157,8 +197,14 @@ class Reporter:
         while True:
             self._count += 1
             ranks = {rank: self._rank_report(rank) for rank in self._own}
-            report = NodeReport(count=self._count, host=self._host, ranks=ranks)
-            self.could_write = self._folder.write(str(self._node), asdict(report))
+            report = NodeReport(
+                count=self._count,
+                host=self._host,
+                ranks=ranks,
+                endpoints={} if self._peers is None else self._peers.endpoints(),
+                unreachable={} if self._peers is None else self._peers.unreachable(),
+            )
+            self.could_write = self._may_write() and self._folder.write(str(self._node), asdict(report))
             if self._is_over.wait(REPORT_EVERY_S):
                 return
 
@@ -201,7 +247,13 @@ def node_report(values: Mapping[str, Any]) -> NodeReport | None:
             )
             for rank, told in values["ranks"].items()
         }
-        return NodeReport(count=int(values["count"]), host=str(values["host"]), ranks=ranks)
+        return NodeReport(
+            count=int(values["count"]),
+            host=str(values["host"]),
+            ranks=ranks,
+            endpoints=peers_module.read_endpoints(values.get("endpoints", {})),
+            unreachable={int(node): float(s) for node, s in values.get("unreachable", {}).items()},
+        )
     except (LookupError, TypeError, ValueError, AttributeError):
         return None
 

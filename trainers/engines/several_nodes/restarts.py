@@ -8,16 +8,20 @@ the engine for the next one, which resumes from the newest whole checkpoint.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from trainers.contract import events, manifests
+from trainers.contract import events, fence, manifests
 from trainers.contract import status as status_file
+from trainers.contract.events import EventFile, State
+from trainers.contract.fence import Newest, SupersededError
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.status import Status
+from trainers.contract.status import Handle, Status
 from trainers.engines.local import final_events
 from trainers.engines.local.diagnosis.autopsy import Cause
-from trainers.engines.local.stopping.run_guard import NODE_LOST
+from trainers.engines.local.stopping.run_guard import NODE_LOST, NODES_CUT_OFF
+from trainers.engines.several_nodes.engine_commands import EngineAnswer, Signs
 from trainers.engines.several_nodes.reports import NodesFolder
 from trainers.machine.clock import now_unix_s
 
@@ -26,8 +30,13 @@ TOLD_TO_END = "told-to-end"
 # For a shell script, so plain files: that the job is to be started again; for how long the rest may end.
 AGAIN = "again"
 OVER = "over"
-NOT_SAID = "The job was started again: a node failed, or a job of higher priority took its nodes."
-LOST_A_NODE = "One of its nodes was lost."
+NOT_SAID = "The job was started again; its last start has not written why."
+# The run did nothing wrong, so it is started again.
+NO_FAULT_OF_THE_RUN = (NODE_LOST, NODES_CUT_OFF, "node_ended")
+# Between the name of a start and the number of the node that has ended it in place of node 0.
+TAKEN_OVER = "+"
+# The lease of node 0, which may hold the lock of the events, is over by then.
+TAKE_OVER_S = 30.0
 
 
 def leave(run: RunDirectory, folder: NodesFolder, why: str, restarts_left: int) -> str:
@@ -47,36 +56,171 @@ def leave(run: RunDirectory, folder: NodesFolder, why: str, restarts_left: int) 
     return run.append_command("stop", save=True, why=f"{why} So {then}.")
 
 
-def close_start(
-    run: RunDirectory,
+def why_again(
     folder: NodesFolder,
     restarts_left: int,
+    state: State,
     cause: Cause | None,
+    told: EngineAnswer | None,
     *,
+    is_stop_asked: bool = False,
+) -> str | None:
+    """Return why a start that has ended is followed by another one; None where the run has ended with it.
+
+    Args:
+        state: that the run would end in.
+        is_stop_asked: a stop has not been obeyed yet, of a person unless the job was to end soon.
+        told: what the engine has answered after SIGTERM; None where there was none, or no answer.
+    """
+    said = folder.read(LEAVING)
+    if is_stop_asked and said is None:
+        return None
+    if told is not None and told.starts_again:
+        folder.write(LEAVING, {"why": told.why})
+        return told.why
+    if restarts_left <= 0:
+        return None
+    if cause is not None and cause.code in NO_FAULT_OF_THE_RUN:
+        folder.write(LEAVING, {"why": cause.message})
+        return cause.message
+    if state != "stopped" or said is None:
+        return None
+    return str(said.get("why", NOT_SAID))
+
+
+def close_start(
+    folder: NodesFolder,
+    signs: Signs,
+    *,
+    asks_again: bool,
     by_system: bool,
     others_end_within_s: float,
 ) -> None:
-    """Say that a start of a run is over, and ask for the next one where the run is to go on.
+    """Order the end of a start on all nodes, and ask for the next one where the run is to go on.
 
     Args:
-        cause: why it has failed, where it has.
+        asks_again: the engine does not start the run again without being asked.
         by_system: it was ended by SIGTERM. Where Slurm has taken its nodes for another job, it starts the run
             again by itself; where somebody has cancelled the job, it does not.
     """
     if by_system:
         folder.write(TOLD_TO_END, {})
-    why = _why_again(run, folder, cause) if restarts_left > 0 else None
-    if why is not None:
-        recorded = status_file.read(run.status)
-        assert recorded is not None, "its supervisor has written it"
-        waiting = replace(recorded, state="queued", error=None, ended_unix_s=None)
-        final_events.say(
-            run, [("state", {"state": "queued", "reason": f"{why} It goes on when there is room."})]
-        )
-        final_events.insist("status.json", lambda: run.write_status(waiting))
+    if asks_again:
+        signs.ask_again()
         _touch(folder.path / AGAIN)
     folder.order_end(within_s=others_end_within_s)
+    signs.say_over(others_end_within_s)
     _touch(folder.path / OVER, f"{others_end_within_s:.0f}\n")
+
+
+def claim(run: RunDirectory, start: str, engine: str, handle: Handle, restart: int) -> None:
+    """Make this start the run's newest and fence this process by it; the caller has the run's lock.
+
+    Raises:
+        SupersededError: when a later start of the run has begun, or the run was given to a later job.
+        OSError: when its files cannot be written.
+    """
+    (run.path / "nodes").mkdir(exist_ok=True)
+    events_file = EventFile(run.events)
+    try:
+        with events_file.alone():
+            newest = fence.newest_of(run.path)
+            if newest is not None and newest.handle == handle and newest.restart > restart:
+                raise SupersededError(
+                    f"restart {newest.restart} of this run has begun before restart {restart}"
+                )
+            if newest is not None and newest.start.startswith(f"{start}{TAKEN_OVER}"):
+                raise SupersededError(f"another node has ended the start {start}")
+            recorded = status_file.read(run.status)
+            belongs_elsewhere = (
+                recorded is not None
+                and recorded.state in events.LIVE_STATES
+                and recorded.engine == engine
+                and recorded.handle != handle
+                and not _is_earlier_job(recorded.handle, handle)
+            )
+            if belongs_elsewhere:
+                raise SupersededError(f"this run was given to another job than {handle}")
+            fence.enter(run.path, start)
+            fence.write_newest(run.path, Newest(start=start, handle=handle, restart=restart))
+    finally:
+        events_file.close()
+
+
+def take_over(
+    run: RunDirectory,
+    folder: NodesFolder,
+    node: int,
+    lost: str,
+    restarts_left: int,
+    *,
+    is_stop_asked: bool = False,
+) -> bool | None:
+    """End a start in place of node 0, which is not heard any more; from now on node 0 must not write.
+
+    Args:
+        lost: says that node 0 is lost.
+        is_stop_asked: since this start began.
+
+    Returns:
+        Whether the run is to be started again; None where another node has done all this, or the run has
+        ended.
+
+    Raises:
+        OSError: when the run's files cannot be written.
+        SupersededError: when the run has been started again meanwhile.
+    """
+    newest = fence.newest_of(run.path)
+    fence.require_newest(run.path)
+    if newest is None or not folder.make_once("taken-over", {"node": node}):
+        return None
+    name = f"{newest.start}{TAKEN_OVER}{node}"
+    if not final_events.insist(
+        "newest.json", lambda: _rename_newest(run, newest, name), within_s=TAKE_OVER_S
+    ):
+        raise OSError(f"the files of run {run.run_id} cannot be written")
+    recorded = status_file.read(run.status)
+    if recorded is None or recorded.state not in events.LIVE_STATES - {"queued"}:
+        return None  # node 0 had its last word
+    is_wanted = not (is_stop_asked or recorded.state == "stopping") or folder.read(LEAVING) is not None
+    is_again = restarts_left > 0 and is_wanted
+    hint = "Look whether that machine is up, and whether its network and the shared folder are."
+    cause = Cause(code=NODE_LOST, message=lost, hint=f"{hint} {final_events.what_is_kept(run, None)}")
+    state: State = "queued" if is_again else "failed" if is_wanted else "stopped"
+    if is_again:
+        folder.write(LEAVING, {"why": lost})
+    reason = f"{lost} {final_events.GOES_ON}" if is_again else lost
+    kind = "warning" if state in final_events.GOOD_ENDS else "error"
+    final_events.say(run, [(kind, cause.fields()), ("state", {"state": state, "reason": reason})])
+    status = replace(
+        recorded,
+        state=state,
+        error=f"{cause.message} {cause.hint}" if state == "failed" else None,
+        last_seen_unix_s=now_unix_s(),
+        ended_unix_s=None if is_again else now_unix_s(),
+    )
+    final_events.insist("status.json", lambda: run.write_status(status))
+    return is_again
+
+
+def _rename_newest(run: RunDirectory, newest: Newest, name: str) -> None:
+    events_file = EventFile(run.events)
+    try:
+        with events_file.alone():
+            fence.require_newest(run.path)
+            fence.enter(run.path, name)
+            fence.write_newest(run.path, replace(newest, start=name))
+    finally:
+        events_file.close()
+
+
+def _is_earlier_job(one: Handle, other: Handle) -> bool:
+    """True if the number of one job is below the other's: somebody has submitted the run's script by hand."""
+    numbers = [handle.get("job_id") if isinstance(handle, Mapping) else None for handle in (one, other)]
+    first, second = (
+        int(number) if isinstance(number, str) and number.isdecimal() else 0 for number in numbers
+    )
+    return 0 < first < second
 
 
 def say_stopped(run: RunDirectory, status: Status, message: str) -> None:
@@ -136,16 +280,6 @@ def why_started_again(run: RunDirectory) -> str:
     said = left[-1].read(LEAVING) if left else None
     why = None if said is None else said.get("why")
     return why if isinstance(why, str) else NOT_SAID
-
-
-def _why_again(run: RunDirectory, folder: NodesFolder, cause: Cause | None) -> str | None:
-    if cause is not None and cause.code == NODE_LOST:
-        folder.write(LEAVING, {"why": LOST_A_NODE})
-        return LOST_A_NODE
-    recorded, said = status_file.read(run.status), folder.read(LEAVING)
-    if recorded is None or recorded.state != "stopped" or said is None:
-        return None
-    return str(said.get("why", NOT_SAID))
 
 
 def _touch(path: Path, text: str = "") -> None:

@@ -19,7 +19,7 @@ def interface_towards(address: str) -> str | None:
     machine's own name mean loopback, but only here: then it is the way out.
     """
     own = own_address(address)
-    if own is not None and _is_loopback(own) and not _means_loopback(address):
+    if own is not None and is_loopback(own) and not _means_loopback(address):
         own = own_address(_OUTSIDE)
     return next((name for name, addresses in host.interfaces().items() if own in addresses), None)
 
@@ -41,10 +41,11 @@ def own_address(towards: str) -> str | None:
 
 
 def _means_loopback(address: str) -> bool:
-    return address == "localhost" or _is_loopback(address)
+    return address == "localhost" or is_loopback(address)
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
+    """True if an address, not a name, is one of loopback."""
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:

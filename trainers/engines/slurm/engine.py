@@ -10,10 +10,11 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from trainers.contract import tickets
+from trainers.contract import events, tickets
+from trainers.contract import status as status_file
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.status import Handle, Status
+from trainers.contract.status import Handle, Status, StatusError
 from trainers.contract.tickets import Ticket
 from trainers.engines.base import Engine, Launch
 from trainers.engines.reports import AskedField, Capacity, Choice, EngineJob, EngineQueue
@@ -31,6 +32,7 @@ from trainers.machine.clock import hour_and_minute, now_unix_s
 NAME = "slurm"
 POLL_S = 0.5
 KILLED_WITHIN_S = 60.0
+EARLIER_ENDS_WITHIN_S = 30.0
 DEAF_MESSAGE = "The first node of this run did not react to Stop, so its job was cancelled."
 SUSPENDED_MESSAGE = "Slurm had suspended this run, and it did not react to Stop: its job was cancelled."
 # Job states in which its processes stand still, in the words that the page shows next to the run's state.
@@ -116,9 +118,10 @@ class SlurmEngine(Engine):
             token: of the ticket that it is started with; None: by hand.
 
         Raises:
-            OSError: when Slurm refuses it, or its files cannot be written.
+            OSError: when Slurm refuses it or has not ended an earlier job, or files cannot be written.
             ValueError: when it may not be started.
         """
+        self._end_earlier_job(run)
         lock = run.acquire_lock()
         try:
             tickets.claim(run, token)
@@ -272,6 +275,30 @@ class SlurmEngine(Engine):
             jobs=tuple(_listed(job, places) for job in found),
             silent_since_unix_s=self._slurm.list_silent_since_unix_s,
         )
+
+    def _end_earlier_job(self, run: RunDirectory) -> None:
+        """Cancel a run's last job and wait until Slurm has ended it, so that no two start at once."""
+        recorded = None
+        with contextlib.suppress(StatusError):
+            recorded = status_file.read(run.status)
+        job_id = None if recorded is None or recorded.engine != NAME else job_of(recorded.handle)
+        if recorded is None or job_id is None:
+            return
+        self._slurm.forget()
+        found = self._slurm.find(job_id)  # raises where Slurm does not answer: then nothing is known
+        if found is None or found.has_ended:
+            return
+        if recorded.state in events.LIVE_STATES:
+            raise ValueError(f"run {run.run_id} has job {job_id} in Slurm, which has not ended")
+        self._slurm.cancel(job_id)
+        deadline = time.monotonic() + EARLIER_ENDS_WITHIN_S
+        while is_live(self._slurm, job_id) is not False:
+            if time.monotonic() > deadline:
+                raise SlurmError(
+                    f"job {job_id}, the last one of this run, was cancelled and Slurm has not ended it on "
+                    f"{found.nodes or 'its nodes'} yet: try again later"
+                )
+            time.sleep(POLL_S)
 
     def _status_of(self, run: RunDirectory) -> Status:
         return true_status(run, lambda run, status: self.is_alive(run, status.handle))

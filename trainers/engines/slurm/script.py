@@ -15,6 +15,8 @@ LOG = "slurm.log"
 MAX_BYTES = 100_000
 # Slurm warns the script so long before the job's end; a checkpoint has to fit into it.
 WARNING_S = 90
+# Each takes seconds where the controller cannot be reached.
+REQUEUE_TRIES = 60
 SOON_ENDS = "Slurm ends this job soon: its time is over, or a job of higher priority takes its nodes."
 # Below those that Linux gives to whoever asks for any port, gloo among them: 32768 and up.
 FIRST_PORT, NUM_PORTS = 29_600, 3_000
@@ -31,7 +33,14 @@ PORT=$(({first_port} + SLURM_JOB_ID % {num_ports}))
 RESTART=${{SLURM_RESTART_COUNT:-0}}
 LEFT=$(({max_restarts} > RESTART ? {max_restarts} - RESTART : 0))
 START=$SLURM_JOB_ID-$RESTART
-export HEAD PORT RESTART LEFT START
+# On this node's own disk: node 0 says there that the start is over, whether the shared folder answers or not.
+DDP_SIGNS=$(mktemp -d)
+trap 'rm -rf "$DDP_SIGNS"' EXIT
+# What a launcher asks of Slurm. An old start of this job must not end its successor: Slurm counts the starts.
+DDP_AGAIN={again}
+DDP_CANCEL={cancel}
+DDP_WHY={why_down}
+export HEAD PORT RESTART LEFT START DDP_SIGNS DDP_AGAIN DDP_CANCEL DDP_WHY
 run={run}
 
 srun --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" \\
@@ -50,16 +59,42 @@ left=
 while kill -0 "$step" 2>/dev/null; do
   sleep 1 &
   wait -n
-  [ -e "$run/nodes/$START/over" ] || continue
-  [ -n "$left" ] || left=$(cat "$run/nodes/$START/over")
+  if [ -e "$DDP_SIGNS/cut-off" ]; then
+    # This node reaches nothing. What is left here waits, without any GPU, until Slurm ends it all at once.
+    [ "$LEFT" -gt 0 ] || DDP_AGAIN=$DDP_CANCEL
+    until sh -c "$DDP_AGAIN"; do sleep 5; done
+    wait "$step"
+  fi
+  [ -e "$DDP_SIGNS/over" ] || continue
+  [ -n "$left" ] || left=$(cat "$DDP_SIGNS/over")
   [ "$left" -gt 0 ] || break
   left=$((left - 1))
 done
-if [ -e "$run/nodes/$START/again" ]; then
-  exec scontrol requeue "$SLURM_JOB_ID"
+status=0
+if kill "$step" 2>/dev/null; then
+  # No srun may outlive this script: it would wait on for a node that does not answer.
+  sleep 2
+  kill -KILL "$step" 2>/dev/null
+else
+  wait "$step" || status=$?
 fi
-kill -0 "$step" 2>/dev/null || wait "$step"
+if [ -e "$DDP_SIGNS/again" ]; then
+  tries=0
+  until sh -c "$DDP_AGAIN" || [ "$((tries += 1))" -ge {tries} ]; do sleep 5; done
+fi
+exit "$status"
 """
+_COUNT = 'now=$(squeue --noheader --states=all --jobs="$SLURM_JOB_ID" --Format=RestartCnt) && [ -n "$now" ]'
+_IF_THIS_START = f'{_COUNT} && {{ [ "$((now))" -gt "$RESTART" ] || '
+AGAIN = _IF_THIS_START + 'scontrol requeue "$SLURM_JOB_ID"; }'
+CANCEL = _IF_THIS_START + 'scancel "$SLURM_JOB_ID"; }'
+# Prints whether Slurm has put the job back into its queue, and which of its nodes are down.
+WHY = (
+    f'{_COUNT} && [ "$((now))" -gt "$RESTART" ] && echo again && '
+    'scontrol --oneliner show node "$SLURM_JOB_NODELIST" | '
+    'sed -n "s/^NodeName=\\([^ ]*\\) .* State=DOWN[^ ]* .* Reason=\\([^[]*[^[ ]\\).*/'
+    'Slurm has set \\1 down (reason: \\2)./p"'
+)
 # Slurm numbers the nodes in the order of the list.
 _LAUNCHER = (
     'exec "$@" --handle "{\\"job_id\\": \\"$SLURM_JOB_ID\\"}" --start "$START" --restart "$RESTART"'
@@ -111,6 +146,10 @@ def batch_script(
         python=shlex.quote(sys.executable),
         why=shlex.quote(SOON_ENDS),
         launcher=shlex.quote(_LAUNCHER),
+        again=shlex.quote(AGAIN),
+        cancel=shlex.quote(CANCEL),
+        why_down=shlex.quote(WHY),
+        tries=REQUEUE_TRIES,
         arguments=shlex.join([*module, *resume]),
     )
 

@@ -7,6 +7,7 @@ started, asked for and ended. Where they share none, it is `unshared.engine` tha
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 import sys
@@ -19,7 +20,7 @@ from trainers.contract import events, tickets
 from trainers.contract import status as status_file
 from trainers.contract.config import Config, Problem
 from trainers.contract.rundir import RunDirectory
-from trainers.contract.status import Handle, Status
+from trainers.contract.status import Handle, Status, StatusError
 from trainers.contract.tickets import Ticket
 from trainers.engines.base import Engine, Launch, StartError
 from trainers.engines.reports import Capacity, HostReport, LinkReport
@@ -37,6 +38,7 @@ NAME = "ssh"
 POLL_S = 0.2
 START_LIMIT_S = 20.0
 OWNED_WITHIN_S = 60.0
+LEAVES_WITHIN_S = 20.0
 REAP_LIMIT_S = 20.0
 # Below those that Linux gives to whoever asks for any port, gloo among them: 32768 and up.
 FIRST_PORT, NUM_PORTS = 29_600, 3_000
@@ -76,8 +78,17 @@ class SshLaunch(Launch):
         self.wait_until_owned()
 
     def wait_for_end(self) -> None:
-        """Wait until no host has a launcher of it; one that does not answer is asked again and again."""
+        """Wait until no host has a launcher of it; one that does not answer is asked again and again.
+
+        What is left long after the run has ended, such as a launcher that is suspended, is killed.
+        """
+        ended_at = math.inf
         while self._engine.is_anywhere(self.start):
+            now = time.monotonic()
+            ended_at = min(ended_at, now) if _has_ended(self._run, self.start) else math.inf
+            if now - ended_at > LEAVES_WITHIN_S:
+                self._engine.reap(self.start)
+                ended_at = now
             time.sleep(POLL_S)
 
 
@@ -310,6 +321,14 @@ def _for_notifying() -> Mapping[str, str]:
 def _is_owned(run: RunDirectory) -> bool:
     recorded = status_file.read(run.status)
     return recorded is not None and recorded.started_unix_s is not None
+
+
+def _has_ended(run: RunDirectory, start: Start) -> bool:
+    try:
+        recorded = status_file.read(run.status)
+    except (StatusError, OSError):
+        return False
+    return recorded is not None and recorded.handle == start.handle and recorded.ended_unix_s is not None
 
 
 def _last_words(run: RunDirectory) -> str:

@@ -95,6 +95,8 @@ class LostHosts:
             recorded = status_file.read(run.status)
             if recorded is None or recorded.ended_unix_s is not None or recorded.handle != start.handle:
                 return
+            if not NodesFolder(run, start.tag).make_once("taken-over", {"node": None}):
+                return  # another host has said so
             name = start.hosts[0]
             message = f"Node 0 ({name}) is lost: it does not answer by SSH, and reports nothing any more."
             hint = f"{HINT} {final_events.what_is_kept(run, None)}"

@@ -21,6 +21,9 @@ WORDS = {
     ),
     "NCCL error: unhandled (run with NCCL_DEBUG=INFO for details)": "NCCL error: unhandled",
     "For debugging consider passing CUDA_LAUNCH_BLOCKING=1\nan illegal access": "an illegal access",
+    "[../third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.3]:1. This is "
+    "typically caused by a remote worker crashing. Check the logs of the remote worker before reporting an "
+    "error. GLHF! \U0001f3d6": "Connection closed by peer [10.0.0.3]:1.",
     "a plain sentence. And another: with words.": "a plain sentence. And another: with words.",
     "": "",
 }

@@ -14,6 +14,7 @@ from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import RANK_KILL_ASKED
 from trainers.engines.local.diagnosis import autopsy
 from trainers.engines.local.diagnosis.autopsy import Cause
+from trainers.engines.local.torchrun import told_end
 from trainers.files import json_files
 
 SUMMARY = """\
@@ -339,6 +340,23 @@ def test_rank_that_torchrun_ended_is_not_blamed_for_one_that_left(remains: Remai
     remains.summary(0, 1, {1: -15})
     remains.error_file(0, LOST_PEER)
     assert (remains.explain().code, remains.explain().rank) == ("rank_left", 2)
+
+
+def test_what_other_machines_know_of_their_ranks_is_the_cause(remains: Remains) -> None:
+    """Rank 0 sees a closed connection; the torchrun of rank 1 has written why."""
+    config = Config(num_nodes=2, nproc_per_node=1)
+    json_files.write_json_atomically(remains.run.config, config.to_json())
+    remains.summary(0, 1)
+    remains.error_file(0, LOST_PEER)
+    cause = remains.explain()
+    assert cause.code == "rank_left" and "exit()" not in f"{cause.message} {cause.hint}"
+    here = (remains.run, remains.log, remains.folder, 1)
+    cause = autopsy.explain(*here, lambda rank: "Node 0 is silent." if rank == 1 else "")
+    assert cause.code == "node_ended" and cause.rank is None and "Node 0 is silent." in cause.message
+    log = remains.log.with_name(f"{remains.log.stem}_1{remains.log.suffix}")
+    log.write_text(told_end(1, -9))
+    assert (autopsy.explain(*here).code, autopsy.explain(*here).rank) == ("rank_killed", 1)
+    assert autopsy.explain(*here, lambda _rank: "Node 0 is silent.").code == "node_ended", "we killed it"
 
 
 def test_rank_that_left_without_an_error_is_what_the_other_misses(remains: Remains) -> None:

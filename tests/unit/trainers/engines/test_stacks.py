@@ -160,6 +160,14 @@ def test_ranks_that_wait_for_each_other_are_all_named() -> None:
     assert cause.rank == 0, "the one that has come least far"
 
 
+def test_ranks_at_one_line_are_not_said_to_disagree() -> None:
+    """As while their network is down: both stand in the same collective of the same step."""
+    there = {rank: standing(IN_BACKWARD, IN_LOOP) for rank in (0, 1)}
+    cause = hang_watch.describe((0, 1), watches(), there)
+    assert "at the same line" in cause.message
+    assert "different" not in cause.message and "same order" not in cause.hint
+
+
 def test_rank_that_waits_for_one_that_is_alive_is_no_culprit() -> None:
     there = {0: standing(ASLEEP, IN_LOOP), 1: standing(IN_BACKWARD, IN_LOOP)}
     assert hang_watch.culprits_of(Suspicion(ranks=(1,), is_certain=False), watches(), there) == ()

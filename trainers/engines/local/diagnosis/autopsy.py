@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,10 @@ from trainers.engines.local.torchrun import first_failed_rank, rank_exit_codes
 _OF_A_CONNECTION = re.compile(r"\w*(Runtime|Dist\w*|Connection\w*|Timeout|OS|BrokenPipe|EOF)Error\b")
 # torchrun's own line about a rank that its SIGTERM did not end.
 _KILLED_BY_TORCHRUN = "forcefully exiting via"
+# What is left of a failure whose cause was on another machine, or between two.
+ONLY_CONSEQUENCES = ("rank_left", "connection_lost", "collective_timeout")
+# What is left of a run that was told to end as a whole.
+MAY_BE_OUR_END = (*ONLY_CONSEQUENCES, "node_ended", "rank_terminated", "torchrun_terminated")
 TO_END_A_RUN = "To end a run, use Stop: it saves first."
 TOLD_TO_END = re.compile(r"got signal: (15|2)\b")
 _BARE_KEY_ERROR = re.compile(r"KeyError: (.{1,200})")
@@ -67,12 +71,29 @@ class _Failure:
         return not self.message and self.exit_code is not None and self.exit_code < 0
 
 
-def explain(run: RunDirectory, torchrun_log: Path, torchrun_dir: Path, exit_code: int) -> Cause:
-    """Find the first cause of a failed run; every process of it has ended."""
+def explain(
+    run: RunDirectory,
+    torchrun_log: Path,
+    torchrun_dir: Path,
+    exit_code: int,
+    why_ended: Callable[[int], str] = lambda _rank: "",
+) -> Cause:
+    """Find the first cause of a failed run; every process of it on this machine has ended.
+
+    Args:
+        torchrun_log, torchrun_dir: of this machine; on others they have a number behind their names.
+        why_ended: returns why the launcher of a rank's machine has killed it; empty where it has not.
+    """
     failures = _failures(run, torchrun_log, torchrun_dir)
+    for node in range(1, _num_machines(run)):
+        log = torchrun_log.with_name(f"{torchrun_log.stem}_{node}{torchrun_log.suffix}")
+        failures += _failures(run, log, torchrun_dir.with_name(f"{torchrun_dir.name}_{node}"))
     if not failures:
         return _torchrun_itself(exit_code, torchrun_log)
     causes = [failure for failure in failures if not failure.is_consequence]
+    ended = next((why for rank in range(_num_ranks(run)) if (why := why_ended(rank))), "")
+    if ended and all(failure.was_killed for failure in causes):
+        return _ended_by_launcher(ended)
     if not causes:
         return _lost_somebody(run, failures, first_failed_rank(_tail(torchrun_log)))
     first = _first(causes, _tail(torchrun_log))
@@ -222,6 +243,14 @@ def _timed_out(run: RunDirectory, failure: _Failure, failures: list[_Failure]) -
     )
 
 
+def _num_machines(run: RunDirectory) -> int:
+    """Return how many machines there were; 1 when the configuration has been damaged meanwhile."""
+    try:
+        return run.read_config().num_nodes
+    except (OSError, ValueError):
+        return 1
+
+
 def _num_ranks(run: RunDirectory) -> int:
     """Return how many ranks there were; 0 when the configuration has been damaged meanwhile."""
     try:
@@ -258,11 +287,20 @@ def _lost_somebody(run: RunDirectory, failures: list[_Failure], first_rank: int 
     if len(silent) == 1:
         return Cause(
             code="rank_left",
-            message=f"Rank {silent[0]} ended before training was done, without an error.",
-            hint=f"Something called exit(); the end of logs/rank_{silent[0]}.log may say what.",
+            message=f"Rank {silent[0]} ended before training was done, and left no error.",
+            hint=f"Nothing else is known of its end; logs/rank_{silent[0]}.log shows its last output.",
             rank=silent[0],
         )
     return _all_lost_each_other(failures)
+
+
+def _ended_by_launcher(why: str) -> Cause:
+    """Blame no rank: the launcher of its machine has killed it."""
+    return Cause(
+        code="node_ended",
+        message=f"A launcher ended the ranks of its machine: {why}",
+        hint="Look whether the machines are up, and whether their network and the shared folder are.",
+    )
 
 
 def _told_to_end(rank: int) -> Cause:
@@ -304,7 +342,7 @@ def _torchrun_itself(exit_code: int, torchrun_log: Path) -> Cause:
         return Cause(
             code="ended_early",
             message="The ranks ended before training was done, without an error.",
-            hint="Something called exit(); the logs of the ranks may say what.",
+            hint="torchrun returned exit code 0; the logs of the ranks show their last output.",
         )
     last_words = _tail(torchrun_log).strip().splitlines()[-1:] or ["it wrote nothing"]
     return Cause(

@@ -212,7 +212,7 @@ def describe(
 ) -> Cause:
     """Say in plain words who hangs, since when and where, and what to do."""
     silent_s = min(watches[rank].silent_s for rank in culprits)
-    places = "; ".join(_place(rank, watches, standing) for rank in culprits[:MOST_NAMED])
+    standing_at = "; ".join(_place(rank, watches, standing) for rank in culprits[:MOST_NAMED])
     if watches[culprits[0]].is_stopped:
         why = f"{_ranks(culprits, 'was', 'were')} suspended from outside (SIGSTOP)"
         hint = "Something suspended the process; SIGCONT resumes it."
@@ -226,8 +226,14 @@ def describe(
         and (gaps or not watches[0].is_on_gpu)
         and all(rank in standing and standing[rank].is_waiting for rank in culprits)
     ):
-        why = "the ranks wait for each other in different collectives"
-        hint = SAME_COLLECTIVES
+        places = {str(standing[rank].place) for rank in culprits}
+        if gaps:
+            why, hint = "the ranks wait for each other in different collectives", SAME_COLLECTIVES
+        elif len(places) > 1:
+            why, hint = "the ranks wait for each other at different lines", SAME_COLLECTIVES
+        else:
+            why = "every rank waits for the others at the same line"
+            hint = "The ranks do not disagree, as far as they can tell; why no answer comes is not known."
     elif len(culprits) == len(watches):
         why = "no rank makes progress"
         hint = "Check the lines they are stuck at."
@@ -236,7 +242,7 @@ def describe(
         is_mismatch = any(gap.is_mismatch for gap in gaps)
         hint = SAME_COLLECTIVES if is_mismatch else "Check the line it is stuck at."
     in_what = "".join(f" {words[0].upper()}{words[1:]}." for gap in gaps[:MOST_NAMED] if (words := str(gap)))
-    message = f"The run hangs: {why}. Nothing has been reported for {silent_s:.0f} s: {places}.{in_what}"
+    message = f"The run hangs: {why}. Nothing has been reported for {silent_s:.0f} s: {standing_at}.{in_what}"
     rank = _behind(culprits, watches)
     traceback = standing[rank].text()[:MAX_TRACEBACK] if rank in standing else None
     return Cause(code="hang", message=message, hint=hint, rank=rank, traceback=traceback)

@@ -16,6 +16,7 @@ class Ranks(ABC):
     """The ranks of one run, wherever they are."""
 
     num_ranks: int
+    num_machines = 1
 
     @abstractmethod
     def beat(self, rank: int) -> Beat | None:
@@ -48,6 +49,15 @@ class Ranks(ABC):
 
     def lost_node(self) -> str:
         """Say which machine is not heard any more; empty while all are."""
+        return ""
+
+    def cut_off(self) -> str:
+        """Return which machines cannot reach each other, as they have found out; empty while all can."""
+        return ""
+
+    def why_ended(self, rank: int) -> str:
+        """Return why the launcher of a rank's machine has killed it; empty where it has not."""
+        del rank
         return ""
 
 

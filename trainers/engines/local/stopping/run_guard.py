@@ -24,6 +24,7 @@ from trainers.machine.processes import ProcessTree
 SAVING_SAMPLE_S = 0.5
 LIFE_SAMPLE_S = 1.5
 NODE_LOST = "node_lost"
+NODES_CUT_OFF = "nodes_cut_off"
 
 
 class RunGuard:
@@ -132,6 +133,21 @@ class RunGuard:
             self._has_said_it_waits = True
             self._warn(final_events.stop_waits())
 
+    @property
+    def has_other_machines(self) -> bool:
+        return self._ranks is not None and self._ranks.num_machines > 1
+
+    def cut_off(self) -> Cause | None:
+        """Return that two machines cannot reach each other, where that was observed lately."""
+        if self._ranks is None or not (words := self._ranks.cut_off()):
+            return None
+        hint = "Look at the network between these machines."
+        return Cause(code=NODES_CUT_OFF, message=words, hint=hint)
+
+    def why_ended(self, rank: int) -> str:
+        """Return why the launcher of a rank's machine has killed it; empty where it has not."""
+        return "" if self._ranks is None else self._ranks.why_ended(rank)
+
     def _check_for_lost_node(self, tree: ProcessTree) -> None:
         """End a run of several machines when one of them is not heard any more: it never comes back."""
         if self._ranks is None or self.fatal is not None or not (lost := self._ranks.lost_node()):
@@ -149,6 +165,8 @@ class RunGuard:
             watch.follow()
             return
         found = watch.check()
+        if found is not None and (cut := self.cut_off()) is not None:
+            found = replace(found, code=cut.code, message=f"{cut.message} {found.message}", hint=cut.hint)
         if found is not None and not self._waits_on_hang:
             self.fatal = found
             tree.kill()

@@ -7,16 +7,19 @@ from pathlib import Path
 import pytest
 
 from tests.harness import create_run
-from trainers.contract import events
+from trainers.contract import events, fence
 from trainers.contract import status as status_file
 from trainers.contract.events import State
 from trainers.contract.rundir import RunDirectory
 from trainers.contract.status import Status
 from trainers.engines.local.diagnosis.autopsy import Cause
 from trainers.engines.several_nodes import restarts
+from trainers.engines.several_nodes.engine_commands import EngineAnswer, Signs
 from trainers.engines.several_nodes.reports import NodesFolder
 
 LOST = Cause(code="node_lost", message="Node 1 is lost.", hint="Look.")
+CUT = Cause(code="nodes_cut_off", message="a and b cannot reach each other.", hint="Look.")
+DOWN = "Slurm has set node2 down (reason: power)."
 OTHER = Cause(code="exception", message="Rank 0 raised.", hint="Look.")
 
 
@@ -37,17 +40,12 @@ def in_state(run: RunDirectory, state: State) -> None:
     run.write_status(Status(state=state, engine="slurm", handle={"job_id": "7"}, ended_unix_s=ended))
 
 
-def close(
-    run: RunDirectory, folder: NodesFolder, left: int = 3, cause: Cause | None = None, **more: bool
-) -> str:
-    """End a start; return the state that the run has then."""
-    by_system = more.get("by_system", False)
-    restarts.close_start(run, folder, left, cause, by_system=by_system, others_end_within_s=2.0)
-    assert (folder.path / "over").read_text() == "2\n" and folder.end_within_s() == 2.0
-    recorded = status_file.read(run.status)
-    assert recorded is not None
-    assert (folder.path / "again").exists() is (recorded.state == "queued")
-    return recorded.state
+def ends(
+    folder: NodesFolder, state: State, left: int = 3, cause: Cause | None = None, **more: bool
+) -> str | None:
+    """End a start in a state; return why the run goes on, None where it does not."""
+    told = EngineAnswer(starts_again=more.pop("starts_again"), why=DOWN) if "starts_again" in more else None
+    return restarts.why_again(folder, left, state, cause, told, **more)
 
 
 def test_a_run_that_was_warned_is_saved_and_waits_again(run: RunDirectory, folder: NodesFolder) -> None:
@@ -58,10 +56,8 @@ def test_a_run_that_was_warned_is_saved_and_waits_again(run: RunDirectory, folde
         '"name":"stop"' in command.replace(" ", "")
         and "Its time is over. So it is saved and goes on" in command
     )
-    in_state(run, "stopped")
-    assert close(run, folder) == "queued"
-    (said,) = events.read_all(run.events)
-    assert said["state"] == "queued" and said["reason"].startswith("Its time is over.")
+    assert ends(folder, "stopped") == "Its time is over."
+    in_state(run, "queued")
     assert restarts.why_started_again(run) == "Its time is over."
     assert not restarts.has_ended(run)
 
@@ -71,24 +67,24 @@ def test_without_restarts_left_or_after_a_persons_stop_it_ends(
 ) -> None:
     in_state(run, "stopping")
     restarts.leave(run, folder, "Its time is over.", 2)
-    in_state(run, "stopped")
-    assert close(run, folder) == "stopped", "a person had stopped it"
+    assert ends(folder, "stopped") is None, "a person had stopped it"
+    assert ends(folder, "failed", cause=LOST, is_stop_asked=True) is None
     in_state(run, "running")
     restarts.leave(run, folder, "Its time is over.", 0)
     assert "it is saved; Resume goes on" in run.commands.read_text()
     in_state(run, "stopped")
-    assert close(run, folder, left=0) == "stopped"
+    assert ends(folder, "stopped", left=0) is None
     assert restarts.has_ended(run)
 
 
 @pytest.mark.parametrize(
-    ("cause", "left", "state"), [(LOST, 1, "queued"), (LOST, 0, "failed"), (OTHER, 3, "failed")]
+    ("cause", "left", "why"),
+    [(LOST, 1, LOST.message), (CUT, 1, CUT.message), (LOST, 0, None), (OTHER, 3, None)],
 )
 def test_a_lost_node_is_no_reason_to_give_up_and_an_error_of_the_run_is(
-    run: RunDirectory, folder: NodesFolder, cause: Cause, left: int, state: str
+    folder: NodesFolder, cause: Cause, left: int, why: str | None
 ) -> None:
-    in_state(run, "failed")
-    assert close(run, folder, left, cause) == state
+    assert ends(folder, "failed", left, cause) == why
 
 
 def test_a_run_that_finished_although_it_was_warned_is_finished(
@@ -97,17 +93,60 @@ def test_a_run_that_finished_although_it_was_warned_is_finished(
     in_state(run, "running")
     restarts.leave(run, folder, "Its time is over.", 2)
     in_state(run, "finished")
-    assert close(run, folder) == "finished" and restarts.has_ended(run)
+    assert ends(folder, "finished") is None and restarts.has_ended(run)
 
 
 def test_what_slurm_ended_by_a_signal_goes_on_if_slurm_starts_it_again(
     run: RunDirectory, folder: NodesFolder
 ) -> None:
+    assert ends(folder, "stopped", starts_again=False) is None
+    assert ends(folder, "stopped", starts_again=True) == DOWN
     in_state(run, "stopped")
-    assert close(run, folder, by_system=True) == "stopped"
+    restarts.close_start(folder, Signs(None), asks_again=False, by_system=True, others_end_within_s=2.0)
+    assert (folder.path / "over").read_text() == "2\n" and folder.end_within_s() == 2.0
+    assert not (folder.path / "again").exists()
     assert not restarts.has_ended(run)
-    assert restarts.why_started_again(run) == restarts.NOT_SAID
+    assert restarts.why_started_again(run) == DOWN
     restarts.say_started_again(run, 1, restarts.NOT_SAID, None)
     (mark,) = [event for event in events.read_all(run.events) if event["kind"] == "warning"]
     assert mark["code"] == "restarted" and "from the beginning" in mark["message"]
     assert restarts.step_to_resume_from(run) is None
+
+
+def test_only_the_newest_start_writes(run: RunDirectory, folder: NodesFolder) -> None:
+    """An old launcher that wakes up changes nothing, whatever it was about to write."""
+    in_state(run, "running")
+    restarts.claim(run, "7-0", "slurm", {"job_id": "7"}, 0)
+    try:
+        restarts.say_started_again(run, 1, "A node was lost.", None)
+        fence.write_newest(run.path, fence.Newest(start="7-1", handle={"job_id": "7"}, restart=1))
+        before = run.events.read_bytes(), run.status.read_bytes()
+        with pytest.raises(fence.SupersededError):
+            restarts.say_started_again(run, 1, "A node was lost.", None)
+        with pytest.raises(fence.SupersededError):
+            in_state(run, "failed")
+        for start, handle, restart in [("7-0", "7", 0), ("6-3", "6", 3)]:  # an earlier start, an earlier job
+            with pytest.raises(fence.SupersededError):
+                restarts.claim(run, start, "slurm", {"job_id": handle}, restart)
+        assert (run.events.read_bytes(), run.status.read_bytes()) == before
+        restarts.claim(run, "8-0", "slurm", {"job_id": "8"}, 0)  # its script, submitted by hand
+        in_state(run, "running")
+    finally:
+        fence.enter(run.path, None)
+
+
+def test_one_node_alone_ends_a_start_in_place_of_node_0(run: RunDirectory, folder: NodesFolder) -> None:
+    in_state(run, "running")
+    restarts.claim(run, "7-0", "slurm", {"job_id": "7"}, 0)
+    try:
+        assert restarts.take_over(run, folder, 1, "Node 0 is silent.", 2) is True
+        kinds = [(event["kind"], event.get("state")) for event in events.read_all(run.events)]
+        assert kinds == [("error", None), ("state", "queued")], "one state"
+        recorded = status_file.read(run.status)
+        assert recorded is not None and recorded.state == "queued" and recorded.error is None
+        assert restarts.take_over(run, folder, 2, "Node 0 is silent.", 2) is None
+        fence.enter(run.path, "7-0")  # node 0 wakes up
+        with pytest.raises(fence.SupersededError):
+            in_state(run, "failed")
+    finally:
+        fence.enter(run.path, None)

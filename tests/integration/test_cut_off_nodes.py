@@ -1,0 +1,229 @@
+"""A node of a cluster that loses its network, its shared folder or both, or whose launcher is suspended.
+
+The decisive cases take both away: with the shared folder alone a launcher still hears the others, and with
+the network alone it still reads what they write. Each test says what the page shows, and when.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.cluster.slurm_cluster import Shape, SlurmCluster, slurm_cluster, what_is_missing
+from tests.cluster.victims import launcher_of, rank_of
+from tests.harness import create_run, processes_of, wait_until
+from trainers.contract import events
+from trainers.contract.rundir import RunDirectory
+from trainers.engines import liveness, registry
+from trainers.engines.slurm.client import Slurm
+from trainers.engines.slurm.engine import SlurmEngine, job_of
+
+REPORTED_S = 30.0
+PATIENCE_S = 180.0
+# Slurm lets a job that was put back wait for two minutes.
+RESTARTED_S = 240.0
+NODE_TIMEOUT_S = 60
+# Causes that nobody has observed, as older versions named them.
+FALSE_CAUSES = ("exit()", "different collectives", "Free some space", "GLHF", "system asked the run to end")
+
+
+@dataclass
+class Watched:
+    """A run of two nodes at work, and what a page has shown of it since something was done to it."""
+
+    run: RunDirectory
+    slurm: SlurmCluster
+    engine: SlurmEngine
+    ranks: list[psutil.Process]
+    began_at: float = 0.0
+    states: list[tuple[float, str]] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Count the time from now."""
+        self.began_at = time.monotonic()
+
+    def watch_until(self, what: str, is_true: Any, timeout_s: float) -> float:
+        """Note each state that is shown until something is so; return after how many seconds it was."""
+
+        def look() -> bool:
+            state = liveness.read_status(self.run).state
+            if not self.states or self.states[-1][1] != state:
+                self.states.append((time.monotonic() - self.began_at, state))
+            return bool(is_true())
+
+        wait_until(f"{what}; shown until then: {self.states}", look, timeout_s)
+        return time.monotonic() - self.began_at
+
+    def is_in(self, state: str) -> bool:
+        return self.states[-1][1] == state
+
+    def words(self) -> str:
+        """All that was said of the run since it was told to start."""
+        said = [event for event in events.read_all(self.run.events) if event["kind"] in SAID]
+        return "\n".join(str(event) for event in said) + str(liveness.read_status(self.run).error)
+
+    def job(self) -> str:
+        return job_of(liveness.read_status(self.run).handle) or ""
+
+
+SAID = ("state", "warning", "error", "command")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+    """Start a cluster that gives up a node after a minute."""
+    if missing := what_is_missing():
+        pytest.skip(f"NOT RUN: {missing}")
+    with slurm_cluster(tmp_path_factory.mktemp("slurm"), Shape(node_timeout_s=NODE_TIMEOUT_S)) as made:
+        yield made
+
+
+@pytest.fixture
+def watched(cluster: SlurmCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
+    """A run of two nodes that has done a step and saved; nothing of it is left afterwards."""
+    engine = SlurmEngine(Slurm(cluster.environment))
+    monkeypatch.setitem(registry._ENGINES, engine.name, engine)
+    cluster.wait_until_idle()
+    run = create_run(
+        cluster.stall.under, num_nodes=2, nproc_per_node=1, num_epochs=100_000, checkpoint_every_steps=20
+    )
+    engine.submit(run, None, token=None)
+    wait_until("a checkpoint", run.list_checkpoints, PATIENCE_S)
+    wait_until("its status saying so", lambda: liveness.read_status(run).state == "running", PATIENCE_S)
+    watched = Watched(run, cluster, engine, [rank_of(run, 0), rank_of(run, 1)])
+    yield watched
+    with contextlib.suppress(subprocess.CalledProcessError):
+        cluster.ask("scancel", watched.job())
+    wait_until("no process being left", lambda: not processes_of(run), PATIENCE_S)
+
+
+def nodes(cluster: SlurmCluster) -> str:
+    return cluster.ask("sinfo", "-h", "-N", "--format=%N %T %E")
+
+
+def is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def assert_only_what_was_observed(watched: Watched) -> None:
+    said = watched.words()
+    assert not [cause for cause in FALSE_CAUSES if cause in said], said
+
+
+def test_node_0_cut_off_is_reported_its_ranks_end_and_nothing_of_it_writes_when_it_is_back(
+    watched: Watched, cluster: SlurmCluster
+) -> None:
+    run = watched.run
+    watched.begin()
+    with cluster.cut_off("node1"):
+        assert (
+            watched.watch_until("the run waiting", lambda: watched.is_in("queued"), REPORTED_S) < REPORTED_S
+        )
+        ended_s = watched.watch_until("no rank", lambda: not any(map(is_alive, watched.ranks)), REPORTED_S)
+        assert ended_s < REPORTED_S, "the lease of a node that reaches nothing"
+        assert "Node 0 (node1, rank 0) has not been heard" in watched.words()
+        watched.watch_until(
+            "Slurm giving the node up", lambda: time.monotonic() - watched.began_at > 75.0, 90.0
+        )
+        written = len(list(events.read_all(run.events)))
+    srun = [
+        process
+        for process in psutil.process_iter(["name", "cmdline"])
+        if process.info["name"] == "srun" and str(run.path) in " ".join(process.info["cmdline"] or ())
+    ]
+    watched.watch_until("the run at work again", lambda: watched.is_in("running"), RESTARTED_S)
+    assert not list(filter(is_alive, srun)), "an orphan"
+    assert "Duplicate" not in nodes(cluster) and "drain" not in nodes(cluster)
+    later = list(events.read_all(run.events))[written:]
+    assert later[0]["kind"] == "warning" and later[0]["code"] == "restarted", "only the new start writes"
+    assert "Node 0 (node1, rank 0) has not been heard" in later[0]["message"]
+    shown = [state for _, state in watched.states if state != "starting"]
+    assert shown == ["running", "queued", "running"]
+    assert_only_what_was_observed(watched)
+
+
+def test_node_1_cut_off_is_reported_and_its_rank_ends_by_its_own_lease(
+    watched: Watched, cluster: SlurmCluster
+) -> None:
+    watched.begin()
+    with cluster.cut_off("node2"):
+        watched.watch_until("the run waiting", lambda: watched.is_in("queued"), REPORTED_S)
+        watched.watch_until("no rank", lambda: not any(map(is_alive, watched.ranks)), 10.0)
+        assert time.monotonic() - watched.began_at < REPORTED_S + 2.0
+    assert [state for _, state in watched.states] == ["running", "queued"], "one state, no failure first"
+    assert "Node 1 (node2, rank 1) has not been heard" in watched.words()
+    assert_only_what_was_observed(watched)
+
+
+@pytest.mark.parametrize("node", ["node1", "node2"])
+def test_a_broken_interconnect_is_named_by_its_two_ends_and_the_run_is_queued_again(
+    watched: Watched, cluster: SlurmCluster, node: str
+) -> None:
+    watched.begin()
+    with cluster.without_cable(node):
+        watched.watch_until("the run waiting", lambda: watched.is_in("queued"), 40.0)
+    assert [state for _, state in watched.states] == ["running", "queued"]
+    assert "node1 and node2 cannot reach each other" in watched.words()
+    assert "at the same line" in watched.words()
+    assert_only_what_was_observed(watched)
+    watched.watch_until(
+        "Slurm waiting to start it again",
+        lambda: cluster.ask("squeue", "-h", "-j", watched.job(), "--format=%T").strip() == "PENDING",
+        PATIENCE_S,
+    )
+
+
+def test_a_suspended_launcher_of_node_0_is_reported_and_writes_nothing_when_it_goes_on(
+    watched: Watched, cluster: SlurmCluster
+) -> None:
+    launcher = launcher_of(watched.run, 0)
+    watched.begin()
+    launcher.suspend()
+    watched.watch_until("the run waiting", lambda: watched.is_in("queued"), REPORTED_S)
+    written = watched.run.events.read_bytes()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        launcher.resume()
+    watched.watch_until("its end", lambda: not is_alive(launcher), REPORTED_S)
+    assert watched.run.events.read_bytes() == written
+    assert [state for _, state in watched.states] == ["running", "queued"]
+    assert "Node 0 (node1, rank 0) has not been heard" in watched.words()
+    assert_only_what_was_observed(watched)
+
+
+def test_a_node_that_is_set_down_is_named_in_one_state(watched: Watched, cluster: SlurmCluster) -> None:
+    watched.begin()
+    cluster.ask("scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=power")
+    watched.watch_until("the run waiting", lambda: watched.is_in("queued"), REPORTED_S)
+    watched.watch_until("it staying so", lambda: time.monotonic() - watched.began_at > 15.0, 20.0)
+    assert [state for _, state in watched.states] == ["running", "queued"]
+    newest = [event for event in events.read_all(watched.run.events) if event["kind"] == "state"][-1]
+    assert newest["state"] == "queued" and "node2 down (reason: power)" in newest["reason"]
+    assert_only_what_was_observed(watched)
+
+
+def test_resume_ends_the_earlier_job_first(watched: Watched, cluster: SlurmCluster) -> None:
+    """Its status says failed while Slurm still has its job: two jobs of one run would train at once."""
+    run, first = watched.run, watched.job()
+    recorded = liveness.read_status(run)
+    with pytest.raises(ValueError, match="has not ended"):
+        watched.engine.submit(run, None, token=None)
+    run.write_status(
+        type(recorded)(state="failed", engine="slurm", handle=recorded.handle, ended_unix_s=time.time())
+    )
+    watched.engine.submit(run, run.list_checkpoints()[-1].step, token=None)
+    jobs = cluster.ask("squeue", "-h", "--states=all", "--format=%A %T").splitlines()
+    assert f"{first} CANCELLED" in jobs
+    assert watched.job() != first
+    wait_until("the new job at work", lambda: liveness.read_status(run).state == "running", PATIENCE_S)
+    assert Path(run.path / "nodes" / "newest.json").read_text().count(f"{watched.job()}-0") == 1

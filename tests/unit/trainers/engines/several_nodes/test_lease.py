@@ -1,0 +1,88 @@
+"""What ends a launcher that is cut off: its lease, and what its peers answer over the network."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from tests.harness import create_run, wait_until
+from trainers.engines.several_nodes import silence
+from trainers.engines.several_nodes.lease import Lease
+from trainers.engines.several_nodes.peers import UNREACHABLE_AFTER_S, Endpoint, Peers
+from trainers.engines.several_nodes.reports import NodeReport, NodesFolder
+
+SOON_S = 20.0
+
+
+def test_a_lease_ends_its_launcher_when_nothing_renews_it_and_at_once_when_it_is_told() -> None:
+    ended = threading.Event()
+    lease = Lease(ended.set, length_s=1.5)
+    lease.begin()
+    for _ in range(12):  # for twice its length
+        lease.renew()
+        assert not ended.wait(0.25)
+    assert ended.wait(SOON_S)
+    told = threading.Event()
+    other = Lease(told.set)
+    other.begin()
+    other.end_now()
+    assert told.wait(SOON_S)
+
+
+@pytest.fixture
+def pair() -> list[Peers]:
+    """Two launchers; what node 0 vouches for can be changed."""
+    made = [
+        Peers(node, "127.0.0.1", bind_to="127.0.0.1", standing_of=lambda _other: "good") for node in (0, 1)
+    ]
+    made[1].learn(made[0].endpoints())
+    made[0].learn(made[1].endpoints())
+    return made
+
+
+def test_peers_that_answer_vouch_for_each_other_until_one_is_silent(pair: list[Peers]) -> None:
+    for peers in pair:
+        assert not peers.vouch(2), "nothing was heard yet"
+        peers.begin()
+    wait_until("answers", lambda: all(peers.vouch(2) for peers in pair), SOON_S)
+    assert not pair[0].vouch(3), "node 2 has not answered"
+    assert not pair[0].vouch(1), "without others nobody vouches"
+    pair[1].close()
+    wait_until("the silence", lambda: 1 in pair[0].unreachable(), SOON_S)
+    assert not pair[0].vouch(2) and pair[0].unreachable()[1] >= UNREACHABLE_AFTER_S
+    pair[0].close()
+
+
+def test_a_question_without_the_key_gets_no_answer(pair: list[Peers]) -> None:
+    true = pair[0].endpoint
+    stranger = Peers(1, "127.0.0.1", bind_to="127.0.0.1", standing_of=lambda _other: "good")
+    stranger.learn({0: Endpoint(address=true.address, port=true.port, key="0" * 32)})
+    for peers in (pair[0], stranger):
+        peers.begin()
+    time.sleep(2.5)  # time in which a question and its answer would have passed twice
+    assert not stranger.vouch(2) and stranger.unreachable() == {}
+    for peers in (pair[0], stranger):
+        peers.close()
+
+
+def test_a_page_says_within_half_a_minute_that_the_first_node_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its own clock and the numbers of the reports; a run whose node never reported is not silent."""
+    run = create_run(tmp_path, num_nodes=1, nproc_per_node=1)
+    folder = NodesFolder(run, "7-0")
+    folder.make()
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    assert silence.of_first_node(run) is None
+    for count in range(1, 40):
+        now += 1.0
+        if count < 10:
+            folder.write("0", asdict(NodeReport(count=count, host="node1", ranks={})))
+        said = silence.of_first_node(run)
+        assert (said is not None) is (count - 9 >= silence.SILENT_AFTER_S), count
+    assert said is not None and "Node 0 (node1) has not been heard for 30 s" in said

@@ -1,0 +1,100 @@
+"""Fencing: among several starts of one run, only the latest writes its events and status.
+
+On several machines an old launcher may come back after the engine has started the run again: its machine was
+unreachable, or it was suspended. Each start therefore writes its name into `nodes/newest.json` before it
+writes anything else, and every writer that belongs to a start reads that file before each write. Processes
+that belong to no start, such as the page, are not fenced: they write only when nothing of the run is left.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from trainers.files.json_files import read_json, write_json_atomically
+
+# In the environment of torchrun and its ranks: the start that they belong to.
+VARIABLE = "TRAINERS_START"
+
+
+class SupersededError(RuntimeError):
+    """This process belongs to a start that is no longer the run's newest, so it must not write."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Newest:
+    """The newest start of a run.
+
+    Attributes:
+        start: its name; nothing of another name may write.
+        handle: the engine's job.
+        restart: how often the engine had started that job again.
+    """
+
+    start: str
+    handle: Any = None
+    restart: int = 0
+
+
+_own: tuple[Path, str] | None = None
+
+
+def enter(run_dir: Path, start: str | None) -> None:
+    """Fence this process's writes to a run from now on; None lifts the fence."""
+    global _own
+    _own = None if start is None else (run_dir, start)
+
+
+def enter_by_environment(run_dir: Path) -> None:
+    """Fence this process, a rank, by the start that its launcher has named."""
+    enter(run_dir, os.environ.get(VARIABLE))
+
+
+def newest_of(run_dir: Path) -> Newest | None:
+    """Return a run's newest start; None where none has been written.
+
+    Raises:
+        OSError: when the file cannot be read.
+    """
+    try:
+        found = read_json(_path(run_dir), must_be_ours=True)
+    except (FileNotFoundError, ValueError):
+        return None
+    if not isinstance(found, Mapping) or not isinstance(found.get("start"), str):
+        return None
+    restart = found.get("restart")
+    return Newest(
+        start=found["start"],
+        handle=found.get("handle"),
+        restart=restart if isinstance(restart, int) else 0,
+    )
+
+
+def write_newest(run_dir: Path, newest: Newest) -> None:
+    """Make a start the run's newest; the caller holds the lock of the run's events.
+
+    Raises:
+        OSError: when the file cannot be written.
+    """
+    write_json_atomically(_path(run_dir), vars(newest), mode=0o600)
+
+
+def require_newest(run_dir: Path) -> None:
+    """Return if this process may write to a run.
+
+    Raises:
+        SupersededError: when it belongs to an earlier start of it.
+        OSError: when that cannot be found out.
+    """
+    if _own is None or _own[0] != run_dir:
+        return
+    newest = newest_of(run_dir)
+    if newest is not None and newest.start != _own[1]:
+        raise SupersededError(f"start {_own[1]} of run {run_dir.name} is over: {newest.start} is newer")
+
+
+def _path(run_dir: Path) -> Path:
+    return run_dir / "nodes" / "newest.json"
