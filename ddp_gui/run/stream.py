@@ -22,7 +22,8 @@ from ddp_gui.run.summary import describe_configuration, summarise
 from ddp_gui.runs.runs import RunStore
 
 MAX_SMOOTHING = 10_000
-MAX_SMOOTHING_OVER = 1e12  # samples, or seconds
+# Of samples or seconds the next larger one is used, so that many viewers share few encodings.
+SPANS = tuple(float(f"{digit}e{power}") for power in range(-2, 10) for digit in (1, 2, 3, 5))
 MAX_CURSOR = 2**53  # as far as a browser counts
 CHECK_AGAIN_AFTER_S = 1.0
 _EVENT_ID = re.compile(r"\d{1,15}", re.ASCII)
@@ -50,10 +51,12 @@ def view_from(
     """Return the chart settings in a request's query."""
     smoothed = ("loss", "throughput") if smooth_throughput else ("loss",)
     shown = None if nodes is None else frozenset(int(node[:5]) for node in nodes.split(",") if node)
-    most = MAX_SMOOTHING if smooth_over == "step" else MAX_SMOOTHING_OVER
-    smoothing = min(max(0.0, smoothing), most) if math.isfinite(smoothing) else 0.0
-    if smooth_over == "step":
-        smoothing = smoothing if smoothing > 1 else 0.0
+    if not smoothing > 0 or (smooth_over == "step" and smoothing <= 1):
+        smoothing = 0  # nothing is smoothed
+    elif smooth_over == "step":
+        smoothing = min(smoothing, MAX_SMOOTHING)
+    else:
+        smoothing = next((span for span in SPANS if span >= smoothing), SPANS[-1])
     return ChartView(axis=axis, smoothing=smoothing, smooth_over=smooth_over, smoothed=smoothed, nodes=shown)
 
 

@@ -163,7 +163,7 @@ export class Prediction {
       const { prediction } = this.progress;
       const right = happened(outcome, this.about.right);
       this.choices.reveal(right, prediction, outcome?.verdict === "otherwise");
-      setText(this.outcome, predictionWords(outcome, right, prediction));
+      setText(this.outcome, right === null ? "" : predictionWords(outcome, right, prediction));
       show(this.outcome, right !== null);
       if (outcome) this.measured.update(outcome);
       show(this.because, right === this.about.right);

@@ -18,7 +18,7 @@ import { Traces } from "../../charts/traces.js";
 const ASK_EVERY_MS = 3000;
 // In steps; over another axis it is as much of that as so many steps.
 const SMOOTHINGS = [0, 30, 300];
-const SMOOTHED_OVER = { step: "steps", samples: "samples", epochs: "epochs", time: "s" };
+const SMOOTHED_OVER = { step: "steps", samples: "samples", epochs: "samples", time: "s" };
 const USUAL = { axis: "step", smoothing: 30, curves: ["loss"], isLogarithmic: false };
 
 export class CompareView {
@@ -109,8 +109,7 @@ export class CompareView {
     );
     await Promise.all(
       wanted.map(async (run) => {
-        const head = this.traces.get(run.run_id)?.head ?? null;
-        const query = { since: -1, ...asked({ axis: this.look.axis, smoothing: span }, head) };
+        const query = { since: -1, ...asked({ axis: this.look.axis, smoothing: span }) };
         const payload = await fetchJson(runAddress(run.run_id, "poll", query));
         // Something else has been chosen meanwhile, and its answer may have come first.
         if (this.asks().key !== look) return;

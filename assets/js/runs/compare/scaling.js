@@ -38,29 +38,23 @@ export function placeOf(head, step, axis) {
 
 /**
  * What the server is asked for, so that a run's curves are averaged over as much of the axis as those of other runs.
- * @param {{ axis: string, smoothing: number }} look the smoothing in the unit of the axis
- * @param {{ num_train: number | null } | null} head of the run; only epochs need it
+ * @param {{ axis: string, smoothing: number }} look the smoothing in the unit of the axis; over epochs in samples
  */
-export function asked({ axis, smoothing }, head = null) {
-  const isTime = axis === "time";
-  const ofEpochs = axis === "epochs" ? smoothing * (head?.num_train ?? 0) : smoothing;
-  const over = isTime || axis === "step" ? axis : "samples";
-  return { axis: isTime ? "time" : "step", smoothing: ofEpochs, smooth_over: over, smooth_throughput: true };
+export function asked({ axis, smoothing }) {
+  const over = axis === "epochs" ? "samples" : axis;
+  return { axis: axis === "time" ? "time" : "step", smoothing, smooth_over: over, smooth_throughput: true };
 }
 
 /**
- * How much of an axis is that many steps of the runs: one, two or five times a power of ten.
+ * How much of an axis is that many steps of the runs: one, two or five times a power of ten; over epochs in samples.
  * @param {string} axis
  * @param {number} steps
  * @param {any[]} heads of the runs; one whose steps are not known yet does not count
  */
 export function spanOn(axis, steps, heads) {
   if (axis === "step" || steps === 0) return steps;
-  const lengths = heads.map((head) => {
-    if (axis === "time") return head?.pace?.step_time_s ?? 0;
-    return (head?.global_batch ?? 0) / (axis === "epochs" ? (head?.num_train ?? Infinity) : 1);
-  });
-  const span = steps * Math.max(...lengths, 0);
+  const ofStep = (head) => (axis === "time" ? head?.pace?.step_time_s : head?.global_batch) ?? 0;
+  const span = steps * Math.max(0, ...heads.map(ofStep));
   if (!(span > 0)) return 0;
   const power = 10 ** Math.floor(Math.log10(span));
   return ([5, 2].find((each) => each * power <= span) ?? 1) * power;
