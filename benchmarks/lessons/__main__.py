@@ -3,7 +3,7 @@
     python -m benchmarks.lessons [--seeds 10] [--only seeds-and-bits,speed-up] [--json FILE]
 
 Serves a page, starts the runs of a lesson one after the other by its endpoint, as the Learn page does, and
-reads them as often. Prints a Markdown table: in how many seeds the condition of the lesson's right answer holds,
+reads them as often. Prints a Markdown table: in how many seeds the condition of the right answer holds,
 as on the page, and the seconds from click to the reveal.
 """
 
