@@ -212,7 +212,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     app.include_router(sample_routes.make_router(store))
     app.include_router(machine_routes.make_router(report, store, machine_checks))
     app.include_router(queue_routes.make_router(view, store))
-    app.include_router(learn_routes.make_router(library, api))
+    app.include_router(learn_routes.make_router(library, api, store))
     app.include_router(progress_routes.make_router(progress, library, has_login=options.has_login))
     app.include_router(poll_routes.make_router(rooms, options))
     app.include_router(report_routes.make_router(library, store))

@@ -3,8 +3,8 @@
     python -m benchmarks.lessons [--seeds 10] [--only seeds-and-bits,speed-up] [--json FILE]
 
 Serves a page, starts the runs of a lesson one after the other by its endpoint, as the Learn page does, and
-reads them as often. Prints a Markdown table: in how many seeds the effect shows, and the seconds from click
-to the reveal.
+reads them as often. Prints a Markdown table: in how many seeds the condition of the right answer holds,
+as on the page, and the seconds from click to the reveal.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from benchmarks.lessons.effects import EFFECTS, Outcome
 from benchmarks.machine import Conditions
-from ddp_gui.learn.lesson import Lesson, LessonRun
+from ddp_gui.events.run_view import RunView
+from ddp_gui.learn import outcome
+from ddp_gui.learn.conditions import RunName
+from ddp_gui.learn.lesson import Choice, Lesson, LessonRun
 from ddp_gui.learn.library import Library
+from ddp_gui.learn.measures import RunNumbers
 from ddp_gui.server import LESSONS
 from tools import page_driver
 from trainers.contract import events
@@ -63,21 +66,23 @@ def main() -> None:
 
 def measure(lesson: Lesson, address: str, runs_dir: Path, num_seeds: int) -> dict[str, Any]:
     """Run a lesson with some seeds; return in how many its effect showed, and how long each took."""
-    words, shows = EFFECTS[lesson.name]
-    shown, seconds = [], []
+    asked = lesson.prediction
+    assert isinstance(asked, Choice)
+    verdicts, seconds = [], []
     for seed in range(num_seeds):
-        outcomes, took_s = [], 0.0
-        for run in lesson.runs:
-            outcome, run_s = one_run(address, runs_dir, run, seed)
-            outcomes.append(outcome)
+        runs, took_s = dict[RunName, RunNumbers](), 0.0
+        for number, run in enumerate(lesson.runs):
+            runs[number], run_s = one_run(address, runs_dir, run, seed)
             took_s += run_s
-        shown.append(shows(outcomes))
+        verdicts.append(outcome.of_choice(asked, runs).verdict)
         seconds.append(took_s)
-    return {"effect": words, "num_shown": sum(shown), "shown": shown, "seconds": seconds}
+    num_shown = verdicts.count("explained")
+    condition = asked.measured[asked.right]
+    return {"effect": f"`{condition}`", "num_shown": num_shown, "verdicts": verdicts, "seconds": seconds}
 
 
-def one_run(address: str, runs_dir: Path, run: LessonRun, seed: int) -> tuple[Outcome, float]:
-    """Start a run as the page does; return how it ended, and the seconds from the click until it is read."""
+def one_run(address: str, runs_dir: Path, run: LessonRun, seed: int) -> tuple[RunNumbers, float]:
+    """Start a run as the page does; return what it measured, and the seconds until it is read."""
     began = time.monotonic()
     run_id = str(_call(address, "start_run", {**run.config, "seed": seed}, False)["run_id"])
     commands = list(run.commands)
@@ -89,7 +94,9 @@ def one_run(address: str, runs_dir: Path, run: LessonRun, seed: int) -> tuple[Ou
             _call(address, command.endpoint, run_id, *command.values)
         time.sleep(READ_EVERY_S)
     took_s = time.monotonic() - began
-    return Outcome.of(RunDirectory(runs_dir / run_id), head["state"]), took_s
+    view = RunView(RunDirectory(runs_dir / run_id), None)
+    view.catch_up()
+    return RunNumbers.of(run.name, head["state"], view.config.world_size, view.series), took_s
 
 
 def _head(address: str, run_id: str) -> dict[str, Any]:

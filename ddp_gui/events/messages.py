@@ -135,8 +135,9 @@ def head(view: RunView, series: Series) -> Payload:
         "num_nodes": view.config.num_nodes,
         "global_batch": series.plan.get("global_batch"),
         "num_train": series.plan.get("num_train"),
+        "num_validation": series.plan.get("num_validation"),
         "loss": series.last_step.get("loss"),
-        "mean_loss": None if is_live else _mean_loss(series),
+        "mean_loss": None if is_live else mean_loss(series),
         "learning_rate": series.last_step.get("lr"),
         "pace": None if pace is None else asdict(pace),
         "elapsed_s": round(series.active_s(time.time() if is_under_way else None), 1),
@@ -155,7 +156,8 @@ def head(view: RunView, series: Series) -> Payload:
     }
 
 
-def _mean_loss(series: Series) -> float | None:
+def mean_loss(series: Series) -> float | None:
+    """Return the mean training loss over all steps; None before the first."""
     losses = series.steps.column("loss")
     return float(losses.mean(dtype=np.float64)) if len(losses) else None
 

@@ -18,8 +18,11 @@ from ddp_gui.events.tables import (
     MAX_POINTS_OF_A_RANGE,
     PLAIN_VIEW,
     ChartView,
+    Numbers,
+    Smoothing,
     Table,
     Trace,
+    samples_at,
     shown,
     shown_x,
     thin,
@@ -161,16 +164,32 @@ class Series:
         names = {name: name for name in evaluated.fields}
         return traces | _all_of(evaluated, *evaluated.between(low, high, chart_view.axis), names, chart_view)
 
+    def samples_at(self, steps: npt.ArrayLike) -> Numbers:
+        """Return the samples that all ranks had trained with after some steps; NaN where not known."""
+        return samples_at(steps, _count(self.plan.get("global_batch")), _count(self.plan.get("num_train")))
+
+    def smoothed(self, name: str, span: float, over: Smoothing, first: int, last: int) -> Numbers:
+        """Return the moving average of a column of steps over steps, samples or seconds."""
+        if over == "step" or last <= first:
+            # A step is a row. A span of one is a step itself.
+            return self.steps.smoothed(name, max(span, 1.0 + 1e-9), first, last)
+        if over == "time":
+            return self.steps.smoothed(name, span, first, last, np.maximum.accumulate(self.steps.x("time")))
+        samples = self.samples_at(self.steps.x("step"))
+        if not np.isfinite(samples[-1]):
+            return np.full(last - first, np.nan)  # nobody knows where its steps are
+        return self.steps.smoothed(name, span, first, last, samples, is_weighted=True)
+
     def _step_traces(
         self, first: int, last: int, chart_view: ChartView, most: int = MAX_POINTS
     ) -> dict[str, Trace]:
         traces = _all_of(
             self.steps, first, last, {name: name for name in ("loss", *charts.columns())}, chart_view, most
         )
-        if chart_view.smoothing > 1 and last > first:
+        if chart_view.smoothing > 0 and last > first:
             x = self.steps.x(chart_view.axis)[first:last]
             for name in chart_view.smoothed:
-                smooth = self.steps.smoothed(name, chart_view.smoothing, first, last)
+                smooth = self.smoothed(name, chart_view.smoothing, chart_view.smooth_over, first, last)
                 traces[name + SMOOTHED] = _trace(x, smooth, most)
         return traces
 
@@ -180,9 +199,9 @@ class Series:
         x, loss = table.x(chart_view.axis)[first:last], table.column("loss")[first:last]
         chosen = thin(x, loss, most)
         traces: dict[str, Trace] = {"loss": {"x": shown_x(x[chosen]), "y": shown(loss[chosen])}}
-        if chart_view.smoothing > 1:
+        if chart_view.smoothing > 0:
             for name in chart_view.smoothed:
-                smooth = table.smoothed(name, chart_view.smoothing, first, last)
+                smooth = self.smoothed(name, chart_view.smoothing, chart_view.smooth_over, first, last)
                 traces[name + SMOOTHED] = {"as": "loss", "y": shown(smooth[chosen])}
         for name in charts.columns(sparse=False):
             traces[name] = {"as": "loss", "y": shown(table.column(name)[first:last][chosen])}
@@ -296,6 +315,11 @@ class Series:
         self.rewound_at_seq = seq
         self.planned_at_step = min(self.planned_at_step, step)
         self._recent.clear()
+
+
+def _count(value: object) -> int | None:
+    """Return a number of samples; None where a damaged file has anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
 def _with_fields(table: Table, names: Iterable[str]) -> Table:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -18,6 +20,10 @@ GROWTH = 1.5
 SHOWN_DIGITS = 5
 
 Axis = Literal["step", "time"]
+# What a moving average is taken over.
+Smoothing = Literal["step", "samples", "time"]
+# Beyond this exponent a value has no weight left in a double.
+NO_WEIGHT = 36.0
 Numbers = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 Trace = dict[str, object]
@@ -29,13 +35,16 @@ class ChartView:
 
     Attributes:
         axis: the x axis: the optimizer step, or the seconds since the start.
-        smoothing: the span, in steps, of the exponential moving averages; 0: none.
+        smoothing: the span of the exponential moving averages, in the unit of `smooth_over`; 0: none.
+        smooth_over: what the averages are taken over: steps, samples of all ranks together, or seconds. Runs
+            of different global batches compare only where both are averaged over equally many samples.
         smoothed: the columns with a moving average, of the steps themselves and not of the points drawn.
         nodes: of a run on several machines, those whose ranks are shown one by one; None: all.
     """
 
     axis: Axis = "step"
-    smoothing: int = 0
+    smoothing: float = 0
+    smooth_over: Smoothing = "step"
     smoothed: tuple[str, ...] = ("loss",)
     nodes: frozenset[int] | None = None
 
@@ -104,14 +113,33 @@ class Table:
         """Return a field's values; a view that changes with the table."""
         return self._values[self.fields[name], : self.length]
 
-    def smoothed(self, name: str, span: int, first: int, last: int) -> Numbers:
+    def smoothed(
+        self,
+        name: str,
+        span: float,
+        first: int,
+        last: int,
+        positions: npt.ArrayLike | None = None,
+        *,
+        is_weighted: bool = False,
+    ) -> Numbers:
         """Return the exponential moving average of a slice's rows; where a row has no number there is none.
 
         What lies further back than eight spans has a weight below a millionth, and is not read.
+
+        Args:
+            span: in the unit of `positions`; in rows where there are none.
+            positions: of all rows, on the axis that the average is taken over.
+            is_weighted: a row counts for its distance from the one before it, as a step does for its samples.
         """
-        start = max(0, first - 8 * span)
+        if positions is None:
+            start, distances = max(0, first - math.ceil(8 * span)), None
+        else:
+            places = np.asarray(positions, np.float64)
+            start = int(np.searchsorted(places[:first], places[first] - 8 * span)) if first < last else first
+            distances = np.diff(places[start:last], prepend=places[start - 1] if start else 0.0)
         values = self.column(name)[start:last].astype(np.float64)
-        averages = moving_average(values, span)
+        averages = moving_average(values, span, distances, distances if is_weighted else None)
         # A loss that has become NaN does not go on as a line.
         averages[~np.isfinite(values)] = np.nan
         return averages[first - start :]
@@ -129,27 +157,54 @@ class Table:
         self._values = values
 
 
-def moving_average(values: Numbers, span: int) -> Numbers:
+def moving_average(
+    values: Numbers, span: float, distances: Numbers | None = None, weights: Numbers | None = None
+) -> Numbers:
     """Return the exponential moving average without the bias of its beginning; NaN before the first number.
 
     Args:
-        span: the newest value has the weight 2 / (span + 1), as in pandas.
+        span: the newest of equally distant values has the weight 2 / (span + 1), as in pandas.
+        distances: of each value from the one before it, in the unit of the span; None: 1.
+        weights: of the values; None: all are equal.
     """
-    decay = 1.0 - 2.0 / (span + 1)
+    if distances is None:
+        exponents = np.full(len(values), -np.log1p(-2.0 / (span + 1)))
+    else:
+        exponents = np.clip(2.0 / span * distances, 0.0, NO_WEIGHT)
+    is_there = np.isfinite(values)
+    shares = np.ones(len(values)) if weights is None else weights
+    counted, shares = np.where(is_there, values, 0.0) * shares, is_there * shares
     # Summed in pieces, in which the weights stay far within what a double holds.
-    piece = max(1, int(300.0 / -np.log(decay)))
+    ages = np.cumsum(exponents)
+    edges = np.searchsorted(ages, np.arange(0.0, ages[-1] if len(ages) else 0.0, 300.0), "right")
     averages = np.empty(len(values))
     total = weight = 0.0
-    for begin in range(0, len(values), piece):
-        part = values[begin : begin + piece]
-        is_there = np.isfinite(part)
-        powers = decay ** np.arange(1, len(part) + 1)
-        totals = (total + np.cumsum(np.where(is_there, part, 0.0) / powers)) * powers
-        weights = (weight + np.cumsum(is_there / powers)) * powers
+    for begin, end in itertools.pairwise([0, *edges[1:].tolist(), len(values)]):
+        if begin == end:
+            continue
+        powers = np.exp(-(ages[begin:end] - ages[begin] + exponents[begin]))
+        totals = (total + np.cumsum(counted[begin:end] / powers)) * powers
+        counts = (weight + np.cumsum(shares[begin:end] / powers)) * powers
         with np.errstate(invalid="ignore"):
-            averages[begin : begin + len(part)] = totals / weights
-        total, weight = float(totals[-1]), float(weights[-1])
+            averages[begin:end] = totals / counts
+        total, weight = float(totals[-1]), float(counts[-1])
     return averages
+
+
+def samples_at(steps: npt.ArrayLike, global_batch: int | None, num_train: int | None) -> Numbers:
+    """Return the samples that all ranks had trained with after some steps; NaN where they are not known.
+
+    Args:
+        global_batch: samples of a whole step.
+        num_train: samples in an epoch, whose last step has those that are left.
+    """
+    steps = np.atleast_1d(np.asarray(steps, np.float64))
+    if global_batch is None or num_train is None:
+        return np.full(len(steps), np.nan)
+    steps_per_epoch = -(-num_train // global_batch)
+    epochs = np.floor(steps / steps_per_epoch)
+    samples = epochs * num_train + np.minimum((steps - epochs * steps_per_epoch) * global_batch, num_train)
+    return np.asarray(samples, np.float64)
 
 
 def thin(x: npt.NDArray[np.generic], y: npt.NDArray[np.floating], max_points: int) -> Positions:

@@ -113,6 +113,10 @@ class Table:
         except MarkdownError as error:
             self.refuse(key, str(error))
 
+    def optional_inlines(self, key: str) -> Tree:
+        """Return a paragraph's inside; empty where the key is missing."""
+        return self.inlines(key) if key in self.raw else []
+
     def whole(self, key: str, low: int, high: int) -> int:
         value = self.take(key)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:

@@ -1,20 +1,33 @@
-"""The live routes of the lessons: the list, and one lesson with what is in its way here."""
+"""The live routes of the lessons: the list, one lesson with its obstacles here, and what its runs showed."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import HTTPException
+from fastapi import HTTPException, Query
+from pydantic import StringConstraints
 
 from ddp_gui.background.workers import Router
+from ddp_gui.learn import conditions
+from ddp_gui.learn import outcome as outcome_module
 from ddp_gui.learn.fit import fit
-from ddp_gui.learn.lesson import DrawnCurve
+from ddp_gui.learn.lesson import DrawnCurve, Lesson
+from ddp_gui.learn.lesson_file import MAX_RUNS
 from ddp_gui.learn.library import Library
+from ddp_gui.learn.measures import RunNumbers
+from ddp_gui.runs.runs import RunStore
 from ddp_gui.train.api import Api
 
+MAX_ATTEMPTS = 60
+RunIds = Annotated[tuple[str, ...], Query(max_length=MAX_RUNS)]
+# Each `question:choice:run`, the first two counted from 0.
+AttemptId = Annotated[str, StringConstraints(pattern=r"^\d{1,3}:\d{1,3}:.", max_length=300)]
+AttemptIds = Annotated[tuple[AttemptId, ...], Query(max_length=MAX_ATTEMPTS)]
 
-def make_router(library: Library, api: Api) -> Router:
+
+def make_router(library: Library, api: Api, store: RunStore) -> Router:
     """Return the routes below `/live/learn`."""
     router = Router(prefix="/live/learn")
 
@@ -27,12 +40,20 @@ def make_router(library: Library, api: Api) -> Router:
             "broken": [asdict(each) for each in broken],
         }
 
-    @router.get("/lesson")
-    def lesson(name: str) -> dict[str, Any]:
+    def lesson_or_404(name: str) -> Lesson:
         try:
-            found = library.find(name)
+            return library.find(name)
         except ValueError as error:
             raise HTTPException(status_code=404, detail=str(error)) from error
+
+    @router.get("/outcome")
+    def outcome(name: str, run: RunIds = (), attempt: AttemptIds = ()) -> dict[str, Any]:
+        found = lesson_or_404(name)
+        return outcome_of(found, store, run, [tuple(each.split(":", 2)) for each in attempt])
+
+    @router.get("/lesson")
+    def lesson(name: str) -> dict[str, Any]:
+        found = lesson_or_404(name)
         names = [each.name for each in library.read()[0]]
         after = names[names.index(name) + 1 :] if name in names else []
         fitted = fit(found, api.plan)
@@ -46,3 +67,29 @@ def make_router(library: Library, api: Api) -> Router:
         }
 
     return router
+
+
+def outcome_of(
+    lesson: Lesson, store: RunStore, run_ids: Sequence[str], attempts: Sequence[tuple[str, ...]] = ()
+) -> dict[str, Any]:
+    """Return what the runs of a lesson showed, of those that have ended and that the current user may see.
+
+    Args:
+        run_ids: in the order of the lesson's runs.
+        attempts: question, choice (both counted from 0) and run of each, oldest first.
+    """
+    own: dict[conditions.RunName, RunNumbers] = {
+        number: numbers
+        for number, (run, run_id) in enumerate(zip(lesson.runs, run_ids, strict=False))
+        if (numbers := outcome_module.numbers_of(store, run_id, run.name)) is not None
+    }
+    tried: dict[int, dict[conditions.RunName, RunNumbers]] = {}
+    for question, choice, run_id in attempts:
+        about = lesson.questions[int(question)].attempt if int(question) < len(lesson.questions) else None
+        names = list(about.choices) if about is not None else []
+        if (
+            int(choice) < len(names)
+            and (numbers := outcome_module.numbers_of(store, run_id, names[int(choice)])) is not None
+        ):
+            tried.setdefault(int(question), {})[names[int(choice)]] = numbers
+    return outcome_module.of_lesson(lesson, own, tried)

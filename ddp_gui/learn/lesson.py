@@ -69,13 +69,17 @@ class Choice:
     """A question with one right answer, counted from 0.
 
     Attributes:
+        right: the answer that the lesson explains.
         because: what is said when it was answered.
+        measured: for each choice the condition under which the runs show it (`conditions`), empty where no
+            measurement shows it; no conditions at all where the question is not about the runs.
     """
 
     question: Tree
     choices: tuple[Tree, ...]
     right: int
     because: Tree = field(default_factory=list)
+    measured: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +114,8 @@ class Picture:
 
     Attributes:
         caption: what it shows.
+        see: what to look at in it, once the runs have ended; may be empty.
+        finding: what the runs show in it, said only where they meet the condition `when`; may be empty.
         curve: a chart of all runs.
         numbers: a table with a column for each run.
         bars: a bar for each rank of each run.
@@ -118,6 +124,9 @@ class Picture:
     """
 
     caption: Tree
+    see: Tree = field(default_factory=list)
+    finding: Tree = field(default_factory=list)
+    when: str = ""
     curve: str = ""
     axis: str = "step"
     smoothing: int = 0
@@ -157,7 +166,7 @@ class Lesson:
 
     Attributes:
         name: as in its address.
-        before, see, explain: its text: before the prediction, beside the pictures, and behind them.
+        before, see, explain: its text: before the prediction, with the pictures (may be empty), behind them.
     """
 
     name: str

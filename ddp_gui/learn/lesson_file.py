@@ -6,11 +6,11 @@ Whatever is wrong is said with its line, for the person who wrote it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from ddp_gui.learn import markdown
+from ddp_gui.learn import conditions, markdown
 from ddp_gui.learn.head import MAX_CHOICES, Head, LessonError, Table, is_term
 from ddp_gui.learn.lesson import (
     AXES,
@@ -82,7 +82,9 @@ def parse(name: str, text: str) -> Lesson:
     if len(fences) < 2 or fences[0] != 0:
         raise LessonError(f"the file must begin with a head between two lines {_FENCE}", 1)
     top = Head(lines[1 : fences[1]]).top
-    texts = _texts(lines, fences[1] + 1)
+    # A lesson whose pictures say what to look at may leave out the part that says it of all.
+    optional = ("See",) if any("see" in each for each in _tables_of(top.raw.get("pictures"))) else ()
+    texts = _texts(lines, fences[1] + 1, optional)
     runs = tuple(_run(table) for table in top.tables("runs", least=1, most=MAX_RUNS))
     lesson = Lesson(
         name=name,
@@ -101,7 +103,11 @@ def parse(name: str, text: str) -> Lesson:
     return lesson
 
 
-def _texts(lines: list[str], first: int) -> Mapping[str, Tree]:
+def _tables_of(value: Any) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _texts(lines: list[str], first: int, optional: Collection[str]) -> Mapping[str, Tree]:
     """Return the parts of the text behind the head, each below its heading."""
     begins: dict[str, int] = {}
     for number in range(first, len(lines)):
@@ -115,10 +121,10 @@ def _texts(lines: list[str], first: int) -> Mapping[str, Tree]:
             allowed = ", ".join(f"## {part}" for part in PARTS)
             raise LessonError(f"a heading is {line!r}, but allowed are, once each: {allowed}", number + 1)
         begins[title] = number
-    if missing := [part for part in PARTS if part not in begins]:
+    if missing := [part for part in PARTS if part not in begins and part not in optional]:
         raise LessonError(f"the part ## {missing[0]} is missing", max(begins.values(), default=first - 1) + 1)
     edges = [*sorted(begins.values()), len(lines)]
-    return {
+    return {part: [] for part in PARTS} | {
         part: _blocks(lines[begin + 1 : edges[edges.index(begin) + 1]], begin + 1)
         for part, begin in begins.items()
     }
@@ -165,15 +171,56 @@ def _command(table: Table) -> SentCommand:
 def _prediction(table: Table, num_runs: int) -> Choice | DrawnCurve:
     if "choices" not in table.raw:
         return _drawn_curve(table, num_runs)
-    choices = table.choices()
-    made = Choice(
-        question=table.inlines("question"),
-        choices=choices,
-        right=table.whole("right", 0, len(choices) - 1),
-        because=table.inlines("because"),
-    )
+    made = Choice(**_choice(table, num_runs))
     table.require_nothing_else()
     return made
+
+
+def _choice(table: Table, num_runs: int, attempts: Collection[str] = ()) -> dict[str, Any]:
+    """Return the fields of a question with choices.
+
+    Args:
+        num_runs: the runs that its conditions can name by number.
+        attempts: those that they can name by words.
+    """
+    choices = table.choices()
+    right = table.whole("right", 0, len(choices) - 1)
+    return {
+        "question": table.inlines("question"),
+        "choices": choices,
+        "right": right,
+        "because": table.inlines("because"),
+        "measured": _measured(table, len(choices), right, num_runs, attempts)
+        if "measured" in table.raw
+        else (),
+    }
+
+
+def _measured(
+    table: Table, num_choices: int, right: int, num_runs: int, attempts: Collection[str]
+) -> tuple[str, ...]:
+    """Return one condition for each choice."""
+    found = table.take("measured")
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        table.refuse("measured", "it must be a list of conditions")
+    if len(found) != num_choices:
+        table.refuse("measured", f"there are {len(found)} conditions for {num_choices} choices")
+    if not found[right].strip():
+        table.refuse("measured", f"choice {right} is the right one, and has no condition")
+    for text in found:
+        if text.strip():
+            _checked_condition(table, "measured", text, num_runs, attempts)
+    return tuple(text.strip() for text in found)
+
+
+def _checked_condition(
+    table: Table, key: str, text: str, num_runs: int, attempts: Collection[str] = ()
+) -> str:
+    try:
+        conditions.check(text, num_runs, attempts)
+    except ValueError as error:
+        table.refuse(key, str(error))
+    return text
 
 
 def _drawn_curve(table: Table, num_runs: int) -> DrawnCurve:
@@ -198,7 +245,17 @@ def _picture(table: Table, num_runs: int) -> Picture:
     kinds = [kind for kind in _PICTURES if kind in table.raw]
     if len(kinds) != 1:
         table.refuse("caption", f"a picture has one of {', '.join(_PICTURES)}")
-    made = Picture(caption=table.inlines("caption"), **_PICTURES[kinds[0]](table, num_runs))
+    finding = table.optional_inlines("finding")
+    when = table.text("when") if finding or "when" in table.raw else ""
+    if when and not finding:
+        table.refuse("when", "it is the condition of a finding, which is missing")
+    made = Picture(
+        caption=table.inlines("caption"),
+        see=table.optional_inlines("see"),
+        finding=finding,
+        when=_checked_condition(table, "when", when, num_runs) if when else "",
+        **_PICTURES[kinds[0]](table, num_runs),
+    )
     table.require_nothing_else()
     return made
 
@@ -242,14 +299,8 @@ def _mark(table: Table) -> Mark:
 
 
 def _question(table: Table, runs: tuple[LessonRun, ...]) -> Question:
-    choices = table.choices()
-    made = Question(
-        question=table.inlines("question"),
-        choices=choices,
-        right=table.whole("right", 0, len(choices) - 1),
-        because=table.inlines("because"),
-        attempt=_attempt(table.table("attempt"), runs) if "attempt" in table.raw else None,
-    )
+    attempt = _attempt(table.table("attempt"), runs) if "attempt" in table.raw else None
+    made = Question(**_choice(table, len(runs), attempt.choices if attempt else ()), attempt=attempt)
     table.require_nothing_else()
     return made
 

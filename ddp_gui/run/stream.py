@@ -16,12 +16,14 @@ from ddp_gui.background.workers import CLICKS, Router, TooManyError
 from ddp_gui.events import messages
 from ddp_gui.events.run_view import RunView
 from ddp_gui.events.series import ChartView
-from ddp_gui.events.tables import Axis
+from ddp_gui.events.tables import Axis, Smoothing
 from ddp_gui.run.follow import EventStream, Followers
 from ddp_gui.run.summary import describe_configuration, summarise
 from ddp_gui.runs.runs import RunStore
 
 MAX_SMOOTHING = 10_000
+# Of samples or seconds the next larger one is used, so that many viewers share few encodings.
+SPANS = tuple(float(f"{digit}e{power}") for power in range(-2, 10) for digit in (1, 2, 3, 5))
 MAX_CURSOR = 2**53  # as far as a browser counts
 CHECK_AGAIN_AFTER_S = 1.0
 _EVENT_ID = re.compile(r"\d{1,15}", re.ASCII)
@@ -40,13 +42,22 @@ Nodes = Annotated[str | None, Query(pattern=r"^[\d,]*$", max_length=5_000)]
 
 
 def view_from(
-    axis: Axis = "step", smoothing: int = 0, smooth_throughput: bool = False, nodes: Nodes = None
+    axis: Axis = "step",
+    smoothing: float = 0,
+    smooth_over: Smoothing = "step",
+    smooth_throughput: bool = False,
+    nodes: Nodes = None,
 ) -> ChartView:
     """Return the chart settings in a request's query."""
     smoothed = ("loss", "throughput") if smooth_throughput else ("loss",)
     shown = None if nodes is None else frozenset(int(node[:5]) for node in nodes.split(",") if node)
-    smoothing = min(max(0, smoothing), MAX_SMOOTHING)
-    return ChartView(axis=axis, smoothing=smoothing, smoothed=smoothed, nodes=shown)
+    if not smoothing > 0 or (smooth_over == "step" and smoothing <= 1):
+        smoothing = 0  # nothing is smoothed
+    elif smooth_over == "step":
+        smoothing = min(smoothing, MAX_SMOOTHING)
+    else:
+        smoothing = next((span for span in SPANS if span >= smoothing), SPANS[-1])
+    return ChartView(axis=axis, smoothing=smoothing, smooth_over=smooth_over, smoothed=smoothed, nodes=shown)
 
 
 # The client's position in a file or in a run's events; -1: none yet.

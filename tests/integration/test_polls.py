@@ -87,7 +87,9 @@ def test_answers_by_person_are_the_teachers_alone(tmp_path: Path) -> None:
         told = bob.get(path)
         assert (told["num_answers"], told["results"], told["mine"]) == (1, None, None)
         assert "ann" not in str(told) and not {"right", "because"} & told["question"].keys()
-        assert eve.get(path)["results"] == {"counts": [1, 0]}
+        assert eve.get(path)["results"] is None, "a teacher has a switch for it"
+        assert eve.get(f"{path}?early=true")["results"] == {"counts": [1, 0]}
+        assert bob.get(f"{path}?early=true")["results"] is None
         assert ann.get(path)["mine"] == 0
         assert bob.get("/live/polls")["may_open"] is False
         for action in ("close", "start", "reopen", "end"):
@@ -217,7 +219,9 @@ def test_strangers_reach_a_polls_question_and_nothing_else(tmp_path: Path) -> No
         assert client.post(f"{path}/answer", content=b"x" * 5000).status_code == 413
         assert client.post(f"{path}/answer", content=b"[]").status_code == 422
         assert client.post(f"{path}/answer", json=sent, headers={"origin": "null"}).status_code == 403
-        assert phone.get(path)["results"] is None and teacher.get(path)["results"] == {"counts": [0, 1]}
+        early = f"{path}?early=true"
+        assert phone.get(early)["results"] is None and teacher.get(path)["results"] is None
+        assert teacher.get(early)["results"] == {"counts": [0, 1]}
 
 
 @pytest.mark.parametrize(

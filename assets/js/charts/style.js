@@ -1,5 +1,6 @@
 // What all charts have in common: colours, axes, the tools at their edge.
 
+import { count } from "../shared/format.js";
 import { chartColors } from "../shared/theme.js";
 
 export const CONFIG = {
@@ -90,4 +91,21 @@ export function merge(base, over) {
     merged[key] = isPlain ? merge(base[key] ?? {}, value) : value;
   }
   return merged;
+}
+
+/** What a run's curves can be smoothed over, in steps. */
+export const SMOOTHINGS = [0, 10, 30, 100, 1000];
+// The same over an axis of seconds.
+const SMOOTHINGS_S = [0, 1, 3, 10, 100];
+
+/**
+ * How much of its axis a curve is averaged over: in words, and as the server is asked for it.
+ * @param {{ axis: string, smoothing: number }} look the smoothing as one of `SMOOTHINGS`
+ */
+export function smoothingOf({ axis, smoothing }) {
+  if (axis !== "time") {
+    return { query: { smoothing, smooth_over: "step" }, words: `${count(smoothing)} steps` };
+  }
+  const seconds = SMOOTHINGS_S[SMOOTHINGS.indexOf(smoothing)] ?? 1;
+  return { query: { smoothing: seconds, smooth_over: "time" }, words: `${count(seconds)} s` };
 }

@@ -2,12 +2,13 @@
 
 import { loadPlotly } from "../charts/chart.js";
 import { el, section, setText, show } from "../shared/dom.js";
-import { address, callEndpoint } from "../shared/net.js";
+import { address, callEndpoint, fetchJson } from "../shared/net.js";
 import { askEvery } from "../shared/polling.js";
 import { onThemeChange } from "../shared/theme.js";
 import { complain } from "../shared/toast.js";
-import { LessonRun } from "./lesson_run.js";
+import { LessonRun, looksOf, USUAL_SMOOTHING } from "./lesson_run.js";
 import { obstacleBox } from "./obstacles.js";
+import { Finding } from "./pictures/finding.js";
 import { makePicture } from "./pictures/make.js";
 import { Prediction } from "./prediction.js";
 import { forgetProgress, keepProgress, oneAtATime, progressOf } from "./progress.js";
@@ -18,7 +19,7 @@ import { blocks } from "./text.js";
 import { STAGES, Way } from "./way.js";
 
 const READ_EVERY_MS = 700;
-// Of the five parts so many are open at a stage.
+// Of the five parts so many are open at a stage; the pictures can be seen while the runs go on.
 const HOW_MANY = [
   "",
   "the run",
@@ -28,7 +29,7 @@ const HOW_MANY = [
   "all five runs",
   "all six runs",
 ];
-const NUM_OPEN = { predict: 1, run: 2 };
+const NUM_OPEN = { predict: 1, run: 3 };
 
 export class LessonView {
   /** @param {any} lesson as the server describes it */
@@ -37,12 +38,15 @@ export class LessonView {
     this.lesson = lesson;
     this.progress = progressOf(lesson.name);
     this.runs = lesson.runs.map(
-      (about, index) => new LessonRun(about.name, index, this.progress.runs[index] ?? null, about),
+      (about, index) => new LessonRun(about.name, index, this.progress.runs[index] ?? null, { ...about, looks: looksOf(lesson) }),
     );
     /** @type {Map<number, LessonRun[]>} by question */
     this.attempts = new Map();
-    this.prediction = new Prediction(lesson.prediction, this.progress, () => this.keep(), () => this.lock());
+    this.prediction = new Prediction(lesson.prediction, this.progress, () => this.keep(), () => this.lock(), () => this.measureAgain());
     this.pictures = lesson.pictures.map((about) => makePicture(about, this.prediction, (chart) => this.drawOne(chart)));
+    this.findings = lesson.pictures.map((about) => new Finding(about, () => this.measureAgain()));
+    /** What the runs showed; null until the server has said it of the runs that there are. */
+    this.outcome = null;
     this.questions = lesson.questions.map((about, number) => this.question(about, number));
     for (const [number, made] of Object.entries(this.progress.attempts)) {
       for (const { choice, runId } of made) this.addAttempt(Number(number), choice, runId);
@@ -103,6 +107,7 @@ export class LessonView {
       this.runs.map((run) => run.element),
     );
     this.note = el("p", { class: "ddp-connection", role: "status", hidden: true });
+    this.see = el("div", { class: "ddp-lesson-text", hidden: true }, blocks(see));
     const hindered = obstacles.length > 0 ? obstacleBox(obstacles, way) : null;
     return {
       predict: section(
@@ -118,9 +123,8 @@ export class LessonView {
         el("div", { class: "ddp-buttons" }, this.start, this.startNote),
         this.note,
         this.runList,
-        el("div", { class: "ddp-lesson-pictures" }, this.pictures.map((picture) => picture.element)),
       ),
-      see: section("3. See", "lesson-see", el("div", { class: "ddp-lesson-text" }, blocks(see))),
+      see: section("3. See", "lesson-see", this.see, el("div", { class: "ddp-lesson-pictures" }, this.pictures.map((picture, index) => this.findings[index].around(picture)))),
       explain: section("4. Explain", "lesson-explain", el("div", { class: "ddp-lesson-text" }, blocks(explain))),
       check: section("5. Check", "lesson-check", this.questions.map((question) => question.element)),
     }; // prettier-ignore
@@ -149,7 +153,7 @@ export class LessonView {
 
   addAttempt(number, choice, runId) {
     const { commands } = this.lesson.runs[this.lesson.questions[number].attempt.run];
-    const run = new LessonRun(choice, this.allRuns.length, runId, { commands });
+    const run = new LessonRun(choice, this.allRuns.length, runId, { commands, looks: looksOf(this.lesson) });
     this.attempts.set(number, [...(this.attempts.get(number) ?? []), run]);
     this.questions[number]?.runs.append(run.element);
   }
@@ -181,7 +185,36 @@ export class LessonView {
     const next = this.runs.find(({ runId }) => runId === null);
     const isFree = this.runs.every((run) => run.runId === null || run.isOver);
     if (this.progress.isStarted && next && isFree && !this.isStarting) await this.startOne(next);
+    await this.compare();
     if (!this.isClosed) this.update();
+  }
+
+  /** Asks what the runs showed, once for the runs that have ended. */
+  async compare() {
+    if (!this.isRevealed) return;
+    const query = new URLSearchParams({ name: this.lesson.name });
+    for (const { runId } of this.runs) query.append("run", runId ?? "");
+    for (const [number, made] of this.attempts) {
+      const names = Object.keys(this.lesson.questions[number].attempt.choices);
+      const over = made.filter((run) => run.isOver && !run.isGone);
+      for (const { name, runId } of over) {
+        query.append("attempt", `${number}:${names.indexOf(name)}:${runId}`);
+      }
+    }
+    if (this.compared === String(query)) return;
+    const outcome = await fetchJson(address(`live/learn/outcome?${query}`));
+    this.compared = String(query);
+    this.outcome = outcome;
+  }
+
+  /** Runs all of the lesson's runs once more; what was predicted and answered stays. */
+  measureAgain() {
+    for (const run of this.runs) run.started(null);
+    Object.assign(this, { outcome: null, compared: null });
+    for (const finding of this.findings) finding.update(null);
+    this.progress.round += 1;
+    this.wantRuns();
+    this.sections.run.scrollIntoView({ block: "start" });
   }
 
   /** Takes the runs that another page of the same person has started; tells whether there were any. */
@@ -230,7 +263,12 @@ export class LessonView {
     this.way.update(stage, stage === "done" ? STAGES.length : numOpen - 1);
     this.updateStart();
     if (this.isRevealed) this.reveal();
-    for (const question of this.questions) question.update(this.attempts.get(question.number) ?? []);
+    for (const question of this.questions) {
+      question.update(
+        this.attempts.get(question.number) ?? [],
+        this.outcome?.questions[question.number] ?? null,
+      );
+    }
     this.foot.update({
       isDone: stage === "done",
       hasBegun: this.progress.isStarted,
@@ -257,13 +295,15 @@ export class LessonView {
     return isOver && this.runs.some((run) => run.isSpoilt) ? "Run again what did not end as it should" : "";
   }
 
-  /** Says once how the prediction did. */
+  /** Says how the prediction did, once for each time that the runs were compared. */
   reveal() {
-    if (this.hasRevealed) return;
-    this.hasRevealed = true;
-    const { run, curve } = this.lesson.prediction;
-    const { traces } = this.runs[run ?? 0];
-    this.prediction.reveal(traces.get(curve === "loss" ? "loss_smooth" : (curve ?? "")));
+    show(this.see, this.lesson.see.length > 0);
+    if (this.outcome === null || this.revealed === this.outcome) return;
+    this.revealed = this.outcome;
+    const { run, curve, axis } = this.lesson.prediction;
+    const trace = curve ? this.runs[run].traceOf(curve, { axis, smoothing: USUAL_SMOOTHING }) : null;
+    this.prediction.reveal(trace, this.outcome.prediction);
+    this.findings.forEach((finding, index) => finding.update(this.outcome.pictures[index]));
   }
 
   draw() {

@@ -2,7 +2,7 @@
 
 import { Chart } from "../charts/chart.js";
 import { compareFigure, curveWords } from "../runs/compare/figure.js";
-import { samplesAt } from "../runs/compare/scaling.js";
+import { samplesAt, speedUp } from "../runs/compare/scaling.js";
 import { growth } from "../run/memory.js";
 import { el } from "../shared/dom.js";
 import { bytes, count, loss, metric, metricLabel, number, shortTime, UNKNOWN } from "../shared/format.js";
@@ -50,7 +50,7 @@ export class CurvePicture {
   figure() {
     const { curve, axis, smoothing, is_logarithmic: isLogarithmic, marks } = this.about;
     const runs = this.runs.map(({ runId, name }) => ({ run_id: runId, name }));
-    const traces = new Map(this.runs.map((run) => [run.runId, run.traces]));
+    const traces = new Map(this.runs.map((run) => [run.runId, run.tracesOf(this.about)]));
     const figure = compareFigure(runs, traces, { axis, smoothing, isLogarithmic }, curve);
     const expected = this.expected();
     if (expected) figure.data.push(expected);
@@ -121,7 +121,7 @@ const ROWS = {
   samples: ["Samples trained with", ({ head }) => count(samplesAt(head, head.step))],
   step_time: ["Time of a step, median", ({ head }) => (head.pace ? shortTime(head.pace.step_time_s) : TOO_SHORT)],
   throughput: [() => term("throughput", "Samples per second, at the median step"), ({ head }) => (head.pace ? number(head.pace.samples_per_s, 3) : TOO_SHORT)],
-  speed_up: [() => term("speed-up", "Speed-up"), (run, runs) => speedUp(run.head, runs[0].head)],
+  speed_up: [() => term("speed-up", "Speed-up"), (run, runs) => times(speedUp(run.head, runs[0].head))],
   memory: ["Memory of a rank, for model and training", ({ ranks }) => mostMemory(ranks)],
   learning_rate: [() => term("learning rate", "Learning rate, last"), ({ head }) => number(head.learning_rate, 4)],
   took: ["Took", ({ head }) => shortTime(head.elapsed_s)],
@@ -176,14 +176,19 @@ function exact(value) {
   return value === null ? UNKNOWN : String(value);
 }
 
-function validation({ metrics }) {
+function validation({ metrics, num_validation: numSamples }) {
   const [found] = Object.entries(metrics ?? {});
-  return found ? `${metric(...found)} ${metricLabel(found[0])}` : UNKNOWN;
+  if (!found) return UNKNOWN;
+  const [name, value] = found;
+  const words = `${metric(name, value)} ${metricLabel(name)}`;
+  // How many are right, where all samples were counted once: the value comes with five digits.
+  const numRight = Math.round(value * numSamples);
+  const isCounted = name === "accuracy" && Math.abs(value * numSamples - numRight) <= 6e-6 * numSamples;
+  return isCounted ? `${words}: ${count(numRight)} of ${count(numSamples)}` : words;
 }
 
-function speedUp(head, first) {
-  const [mine, theirs] = [head.pace?.samples_per_s, first.pace?.samples_per_s];
-  return mine && theirs ? `${number(mine / theirs, 3)} ×` : TOO_SHORT;
+function times(gain) {
+  return gain === null ? TOO_SHORT : `${number(gain, 3)} ×`;
 }
 
 function mostMemory(ranks) {

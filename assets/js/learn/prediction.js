@@ -1,10 +1,11 @@
 // What somebody expects before anything runs: chosen or drawn, then locked.
 
-import { el, freeId, setText, show } from "../shared/dom.js";
+import { el, setText, show } from "../shared/dom.js";
 import { number } from "../shared/format.js";
 import { valueAt } from "../charts/traces.js";
 import { AXES } from "../runs/compare/figure.js";
 import { DrawnCurve, NUM_POINTS } from "./drawn_curve.js";
+import { happened, OutcomeNote } from "./outcome.js";
 import { inlines } from "./text.js";
 
 // By whether a choice is the right one, and whether it was chosen.
@@ -13,6 +14,12 @@ const OUTCOMES = {
   "true, false": "the right answer",
   "false, true": "your answer",
 };
+// The same of a choice that the runs showed, though the lesson explains another one.
+const MEASURED = {
+  ...OUTCOMES,
+  "true, true": "your answer, and what these runs showed",
+  "true, false": "what these runs showed",
+};
 // By how far a drawn curve is away on average, as a share of the axis.
 /** @type {[number, string][]} */
 const CLOSENESS = [
@@ -20,6 +27,8 @@ const CLOSENESS = [
   [0.15, "The right shape"],
   [Infinity, "It went another way"],
 ];
+
+let numQuestions = 0;
 
 /** Buttons of which one can be chosen; `element` is a group with the question as its name. */
 export class Choices {
@@ -30,7 +39,9 @@ export class Choices {
    * @param {HTMLElement[]} before what stands between the question and the choices
    */
   constructor({ question, choices }, chosen, onChoose, before = []) {
-    const name = freeId("ddp-choice");
+    // Questions are made before they are in the page: two of one name would be one group with one checked button.
+    numQuestions += 1;
+    const name = `ddp-choice-${numQuestions}`;
     this.inputs = choices.map((_, index) =>
       el("input", {
         type: "radio",
@@ -56,15 +67,24 @@ export class Choices {
     for (const input of this.inputs) input.disabled = isDisabled;
   }
 
-  /** Says which was right; in words, too, for who sees no colours. */
-  reveal(right, chosen) {
+  /**
+   * Says which choice is right, in words too; can be called again.
+   * @param {number | null} right null where nobody can say: then only the answer given is marked
+   * @param {number | null} chosen
+   * @param {boolean} isMeasured it is what the runs showed, not what the lesson explains
+   */
+  reveal(right, chosen, isMeasured = false) {
     this.setDisabled(true);
     this.labels.forEach((label, index) => {
-      if (index === right) label.dataset.outcome = "right";
-      else if (index === chosen) label.dataset.outcome = "wrong";
-      if (index !== right && index !== chosen) return;
-      const words = OUTCOMES[`${index === right}, ${index === chosen}`];
-      if (!label.querySelector(".ddp-outcome")) label.append(el("span", { class: "ddp-outcome" }, words));
+      const [isRight, isChosen] = [index === right, index === chosen];
+      this.inputs[index].checked = isChosen;
+      label.querySelector(".ddp-outcome")?.remove();
+      delete label.dataset.outcome;
+      if (isRight) label.dataset.outcome = "right";
+      else if (isChosen) label.dataset.outcome = right === null ? "given" : "wrong";
+      if (!isRight && !isChosen) return;
+      const words = (isMeasured ? MEASURED : OUTCOMES)[`${isRight}, ${isChosen}`];
+      label.append(el("span", { class: "ddp-outcome" }, words));
     });
   }
 }
@@ -75,8 +95,9 @@ export class Prediction {
    * @param {import("./progress.js").Progress} progress
    * @param {() => void} onChange
    * @param {() => void} onLock
+   * @param {(() => void) | null} onAgain runs the lesson's runs once more
    */
-  constructor(about, progress, onChange, onLock) {
+  constructor(about, progress, onChange, onLock, onAgain = null) {
     this.about = about;
     this.progress = progress;
     this.isDrawn = about.kind === "curve";
@@ -109,6 +130,7 @@ export class Prediction {
       "It cannot be changed afterwards: that is what makes it count.",
     );
     this.outcome = el("p", { class: "ddp-lesson-outcome", role: "status", hidden: true });
+    this.measured = new OutcomeNote(onAgain);
     this.because = el("p", { hidden: true }, this.isDrawn ? [] : inlines(about.because));
     this.element = el(
       "div",
@@ -117,6 +139,7 @@ export class Prediction {
       (this.drawn ?? this.choices)?.element,
       el("div", { class: "ddp-buttons" }, this.button, this.note),
       this.outcome,
+      this.measured.element,
       this.because,
     );
     if (progress.isLocked) this.lock();
@@ -129,20 +152,25 @@ export class Prediction {
     setText(this.note, "Your prediction is locked.");
   }
 
-  /** Says how what came differs from it; `trace` is what was measured of the drawn curve. */
-  reveal(trace) {
+  /**
+   * Says how what came differs from it; can be called again when it was measured again.
+   * @param {import("../charts/traces.js").Trace | null} trace what was measured of the drawn curve
+   * @param {import("./outcome.js").Outcome | null} [outcome] what the runs showed of the choices
+   */
+  reveal(trace, outcome = null) {
     show(this.note, false);
-    show(this.outcome, true);
     if (this.choices) {
-      const isRight = this.progress.prediction === this.about.right;
-      this.choices.reveal(this.about.right, this.progress.prediction);
-      setText(
-        this.outcome,
-        isRight ? "You predicted what happened." : "Something else happened than you predicted.",
-      );
-      show(this.because, true);
+      const { prediction } = this.progress;
+      const right = happened(outcome, this.about.right);
+      this.choices.reveal(right, prediction, outcome?.verdict === "otherwise");
+      setText(this.outcome, right === null ? "" : predictionWords(outcome, right, prediction));
+      show(this.outcome, right !== null);
+      if (outcome) this.measured.update(outcome);
+      show(this.because, right === this.about.right);
       return;
     }
+    show(this.outcome, true);
+    if (trace === null) return;
     const pairs = this.points()
       .map(([x, y]) => [y, valueAt(trace, x)])
       .filter(([, measured]) => measured !== null);
@@ -163,6 +191,13 @@ export class Prediction {
     return this.progress.prediction.map((value, index) => [(index / (NUM_POINTS - 1)) * until, value]);
   }
 }
+
+function predictionWords(outcome, right, prediction) {
+  if (outcome && outcome.verdict !== "unchecked") {
+    return prediction === right ? "You predicted what happened." : "Something else happened than you predicted.";
+  }
+  return prediction === right ? "Your prediction is the lesson’s answer." : "The lesson’s answer is another one.";
+} // prettier-ignore
 
 /** What a curve is called where it is drawn. */
 function curveWords(curve) {

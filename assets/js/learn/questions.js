@@ -2,6 +2,7 @@
 
 import { select } from "../charts/controls.js";
 import { el, show } from "../shared/dom.js";
+import { happened, OutcomeNote } from "./outcome.js";
 import { Choices } from "./prediction.js";
 import { inlines } from "./text.js";
 
@@ -21,6 +22,8 @@ export class Question {
       { class: "ddp-lesson-because", role: "status", hidden: true },
       inlines(about.because),
     );
+    this.note = new OutcomeNote(null);
+    this.outcome = null;
     this.runs = el("ul", { class: "ddp-lesson-runs" });
     const attempt = about.attempt ? [this.attemptBox(about.attempt, onAttempt), this.runs] : [];
     const answer = (index) => {
@@ -33,6 +36,7 @@ export class Question {
       "div",
       { class: "ddp-card ddp-lesson-one-question" },
       this.choices.element,
+      this.note.element,
       this.because,
     );
     if (number in progress.answers) this.reveal();
@@ -61,16 +65,30 @@ export class Question {
     );
   }
 
-  /** `runs`: those that were started here; with an attempt one must have ended before there is an answer. */
-  update(runs) {
+  /**
+   * @param {any[]} runs those that were started here; with an attempt one must have ended before there is an answer
+   * @param {import("./outcome.js").Outcome | null} outcome null until the runs were compared
+   */
+  update(runs, outcome) {
+    if (outcome !== this.outcome) {
+      this.outcome = outcome;
+      if (this.number in this.progress.answers) this.reveal();
+    }
     const isAnswered = this.number in this.progress.answers;
     const isOpen = !this.about.attempt || runs.some(({ isOver, isGone }) => isOver && !isGone);
     if (!isAnswered) this.choices.setDisabled(!isOpen);
     if (this.start && !this.start.dataset.busy) this.start.disabled = runs.some(({ isOver }) => !isOver);
   }
 
+  /** Shows the answer given, and as soon as the runs were compared the one that they showed. */
   reveal() {
-    this.choices.reveal(this.about.right, this.progress.answers[this.number]);
-    show(this.because, true);
+    const { outcome } = this;
+    const answer = this.progress.answers[this.number];
+    const isKnown = this.about.measured.length === 0 || outcome !== null;
+    // What was not run here is told as the lesson has it.
+    const right = outcome?.verdict === "unmeasured" ? this.about.right : happened(outcome, this.about.right);
+    this.choices.reveal(isKnown ? right : null, answer, outcome?.verdict === "otherwise");
+    if (outcome) this.note.update(outcome);
+    show(this.because, isKnown && right === this.about.right);
   }
 }

@@ -1,5 +1,6 @@
 // One run's payloads: Server-Sent Events while the page is visible, polling where they do not get through.
 
+import { smoothingOf } from "../charts/style.js";
 import { LIVE_STATES } from "../shared/format.js";
 import { byteLength, fetchSized, runAddress } from "../shared/net.js";
 
@@ -200,6 +201,6 @@ export async function takeSlot() {
 
 const queryOf = ({ axis, smoothing, nodes }) => ({
   axis,
-  smoothing,
+  ...smoothingOf({ axis, smoothing }).query,
   ...(nodes === undefined ? {} : { nodes: nodes.join(",") }),
 });

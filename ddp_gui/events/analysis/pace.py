@@ -32,6 +32,16 @@ class Pace:
     is_whole_run: bool
 
 
+def speed_up(run: Pace | None, base: Pace | None) -> float | None:
+    """Return the samples per second of a run divided by those of another; None where either is unknown.
+
+    The one definition of a speed-up: of lessons, of the lab report and, as `speedUp` in
+    `assets/js/runs/compare/scaling.js`, of the page. Both speeds are those of the median step once a run has
+    ended: in a run of seconds one disturbed step would move a mean.
+    """
+    return None if run is None or base is None else run.samples_per_s / base.samples_per_s
+
+
 def of_run(series: Series, *, is_over: bool) -> Pace | None:
     """Return what a whole step takes; None where that is not known yet, or the run was too short."""
     global_batch = series.plan.get("global_batch")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from ddp_gui.learn.lesson import DrawnCurve, Lesson
+from ddp_gui.learn.lesson import Choice, DrawnCurve, Lesson
 
 State = Literal["open", "closed", "running", "revealed"]
 STATES: tuple[State, ...] = ("open", "closed", "running", "revealed")
@@ -124,6 +124,19 @@ def question_of(lesson: Lesson) -> dict[str, Any]:
     """Return a lesson's prediction as JSON values, with its kind."""
     kind = "curve" if isinstance(lesson.prediction, DrawnCurve) else "choice"
     return asdict(lesson.prediction) | {"kind": kind}
+
+
+def choice_of(question: Mapping[str, Any]) -> Choice | None:
+    """Return a poll's question; None where a curve is drawn."""
+    if question["kind"] != "choice":
+        return None
+    return Choice(
+        question=question["question"],
+        choices=tuple(question["choices"]),
+        right=question["right"],
+        # A poll of an earlier version has no conditions.
+        measured=tuple(question.get("measured", ())),
+    )
 
 
 def checked_value(question: Mapping[str, Any], value: Any) -> Value:

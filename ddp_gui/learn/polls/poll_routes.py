@@ -18,7 +18,7 @@ from ddp_gui.run.follow import EventStream
 
 MAX_ANSWER_BYTES = 2_000
 # What of a question would tell how it ends.
-_SECRETS = ("right", "because")
+_SECRETS = ("right", "because", "measured")
 
 
 def make_router(rooms: Rooms, options: Options) -> Router:
@@ -30,12 +30,12 @@ def make_router(rooms: Rooms, options: Options) -> Router:
         return {"may_open": rooms.may_open(), "has_login": rooms.has_login, "polls": rooms.listed()}
 
     @router.get("/{poll_id}")
-    async def poll(poll_id: str) -> dict[str, Any]:
-        return _described(rooms, _room(rooms, poll_id))
+    async def poll(poll_id: str, early: bool = False) -> dict[str, Any]:
+        return await _described(rooms, _room(rooms, poll_id), shows_early=early and rooms.may_open())
 
     @router.get("/{poll_id}/stream")
-    async def stream(poll_id: str) -> Response:
-        return EventStream(rooms.messages(_room(rooms, poll_id), shows_all=rooms.may_open()))
+    async def stream(poll_id: str, early: bool = False) -> Response:
+        return EventStream(rooms.messages(_room(rooms, poll_id), shows_early=early and rooms.may_open()))
 
     @router.post("/{poll_id}/answer", include_in_schema=False)
     async def answer(poll_id: str, request: Request) -> dict[str, Any]:
@@ -69,15 +69,16 @@ def _room(rooms: Rooms, poll_id: str) -> Room:
         raise HTTPException(status_code=404, detail=str(error)) from error
 
 
-def _described(rooms: Rooms, room: Room) -> dict[str, Any]:
+async def _described(rooms: Rooms, room: Room, *, shows_early: bool) -> dict[str, Any]:
     hidden = () if room.poll.state == "revealed" else _SECRETS
     question = {name: value for name, value in room.poll.question.items() if name not in hidden}
     mine = room.poll.answers.get(current_user.current_user().name) if rooms.has_login else None
-    return rooms.describe(room, shows_all=rooms.may_open()) | {
+    return rooms.describe(room, shows_early=shows_early) | {
         "title": room.poll.title,
         "opened_by": room.poll.opened_by,
         "question": question,
         "mine": None if mine is None else mine.value,
+        "outcome": await rooms.outcome(room),
     }
 
 

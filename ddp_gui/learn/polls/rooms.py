@@ -21,7 +21,10 @@ from ddp_gui.auth import current_user, rights
 from ddp_gui.auth.class_settings import FOLDER as CLASS_FOLDER
 from ddp_gui.auth.current_user import Person
 from ddp_gui.launch.user_errors import SAID
+from ddp_gui.learn import outcome
+from ddp_gui.learn.conditions import RunName
 from ddp_gui.learn.lesson import Lesson
+from ddp_gui.learn.measures import RunNumbers
 from ddp_gui.learn.polls import poll as poll_module
 from ddp_gui.learn.polls.poll import Poll
 from ddp_gui.runs.runs import RunStore
@@ -79,6 +82,8 @@ class Room:
     running: asyncio.Task[None] | None = None
     saving: asyncio.Task[None] | None = None
     is_over: bool = False
+    # What the runs showed; None until it was asked for after they have ended.
+    outcome: dict[str, Any] | None = None
 
     def tell(self) -> None:
         """Wake everybody who follows."""
@@ -193,9 +198,14 @@ class Rooms:
         self._changed(room)
         return room.poll
 
-    def describe(self, room: Room, *, shows_all: bool) -> dict[str, Any]:
-        """Return a poll as its followers see it; only teachers see predictions while it is open."""
+    def describe(self, room: Room, *, shows_early: bool) -> dict[str, Any]:
+        """Return a poll as its followers see it: how many have answered, and what only once it is closed.
+
+        Args:
+            shows_early: also while it is open; for teachers who ask for it.
+        """
         poll = room.poll
+        is_shown = poll.state != "open" or shows_early
         return {
             "poll_id": poll.poll_id,
             "lesson": poll.lesson,
@@ -204,14 +214,28 @@ class Rooms:
             "num_runs": poll.num_runs,
             "run_ids": poll.run_ids,
             "trouble": room.trouble,
-            "results": poll.results() if shows_all or poll.state != "open" else None,
+            "results": poll.results() if is_shown else None,
         }
 
-    async def messages(self, room: Room, *, shows_all: bool) -> AsyncGenerator[bytes]:
+    async def outcome(self, room: Room) -> dict[str, Any] | None:
+        """Return what the runs of a poll showed; None until they have ended, and for a drawn curve."""
+        asked = poll_module.choice_of(room.poll.question)
+        if room.poll.state == "revealed" and asked is not None and room.outcome is None:
+            run_ids = room.poll.run_ids
+            found = await asyncio.gather(
+                *(asyncio.to_thread(outcome.numbers_of, self._store, each, each) for each in run_ids)
+            )
+            runs: dict[RunName, RunNumbers] = {
+                number: numbers for number, numbers in enumerate(found) if numbers is not None
+            }
+            room.outcome = vars(outcome.of_choice(asked, runs))
+        return room.outcome
+
+    async def messages(self, room: Room, *, shows_early: bool) -> AsyncGenerator[bytes]:
         """Yield the poll as Server-Sent Events: now, and whenever something is new, until it has ended."""
         while True:
             version, news, is_over = room.version, room.news, room.is_over
-            body = orjson.dumps(self.describe(room, shows_all=shows_all))
+            body = orjson.dumps(self.describe(room, shows_early=shows_early))
             yield b"id: %d\ndata: %b\n\n" % (version, body)
             if is_over:
                 return

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ddp_gui.events.tables import thin
+from ddp_gui.events.tables import Smoothing, thin
 from ddp_gui.learn.report import number_words
 from ddp_gui.learn.report.measured import Measured
 
@@ -54,14 +54,15 @@ def curve_of(run: Measured, name: str, axis: str, smoothing: int = 0) -> Curve:
     Args:
         name: `loss`, `throughput`, `validation_loss` or `metric:NAME`.
         axis: one of `AXES`.
-        smoothing: over so many steps, for curves of steps.
+        smoothing: over how much of the axis, for curves of steps.
     """
     is_of_steps = name in OF_STEPS
     table = run.series.steps if is_of_steps else run.series.evaluation_table
     if name not in table.fields or table.length == 0:
         return EMPTY
     if is_of_steps and smoothing > 1:
-        y = table.smoothed(name, smoothing, 0, table.length)
+        over: Smoothing = "samples" if axis == "samples" else "time" if axis == "time" else "step"
+        y = run.series.smoothed(name, smoothing, over, 0, table.length)
     else:
         y = table.column(name).astype(np.float64)
     steps = table.x("step")

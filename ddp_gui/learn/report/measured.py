@@ -83,13 +83,6 @@ class Measured:
         return _whole(self.series.plan.get("global_batch"))
 
     @property
-    def mean_throughput(self) -> float | None:
-        """Samples per second of all ranks over all whole steps; None where too few were measured."""
-        if self.pace is None or self.global_batch is None:
-            return None
-        return self.global_batch / self.pace.mean_step_time_s
-
-    @property
     def most_memory_bytes(self) -> int | None:
         """What model and training took in the rank that took most; None where it was not measured."""
         ranks = self.series.latest.get("ranks", {}).get("ranks", [])
@@ -105,13 +98,7 @@ class Measured:
 
     def samples_at(self, steps: npt.ArrayLike) -> Numbers:
         """Return the samples that all ranks had trained with after some steps; NaN where not known."""
-        steps = np.asarray(steps, np.float64)
-        batch, num_train = self.global_batch, _whole(self.series.plan.get("num_train"))
-        if batch is None or num_train is None:
-            return np.full(len(np.atleast_1d(steps)), np.nan)
-        a_epoch = -(-num_train // batch)
-        whole = np.floor(steps / a_epoch)
-        return np.atleast_1d(whole * num_train + np.minimum((steps - whole * a_epoch) * batch, num_train))
+        return self.series.samples_at(steps)
 
 
 def read_all(runs: Sequence[Mapping[str, Any]]) -> list[Measured | None]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ddp_gui.events.analysis import pace as pace_of
 from ddp_gui.learn.report import chart as chart_module
 from ddp_gui.learn.report import curves, number_words
 from ddp_gui.learn.report.chart import Chart, Line, sample
@@ -16,6 +17,7 @@ from ddp_gui.learn.report.markup import Html, inlines, joined, name_of, tag
 from ddp_gui.learn.report.measured import Measured
 
 USUAL_SMOOTHING = 20
+_SMOOTHED_OVER = {"step": "steps", "samples": "samples", "time": "seconds"}
 _TOO_SHORT = "too short to measure"
 
 
@@ -80,7 +82,7 @@ def of_curve(
     is_smoothed = is_of_steps and smoothing > 1
     return chart_module.drawn(
         Chart(
-            title=f"{words}, smoothed over {smoothing} steps" if is_smoothed else words,
+            title=f"{words}, smoothed over {smoothing:,} {_SMOOTHED_OVER[axis]}" if is_smoothed else words,
             x_words=curves.AXES.get(axis, axis),
             y_words=curves.axis_words_of(name),
             lines=lines,
@@ -139,8 +141,8 @@ def _evaluated(runs: Sequence[Shown]) -> list[str]:
 
 
 def _speed_up(run: Measured, first: Measured) -> str:
-    mine, theirs = run.mean_throughput, first.mean_throughput
-    return f"{number_words.number(mine / theirs, 3)} ×" if mine and theirs else _TOO_SHORT
+    found = pace_of.speed_up(run.pace, first.pace)
+    return _TOO_SHORT if found is None else f"{number_words.number(found, 3)} ×"
 
 
 def _samples(run: Measured) -> str:
@@ -164,8 +166,8 @@ ROWS: Mapping[str, tuple[str, Callable[[Measured, Measured], str]]] = {
         lambda run, _: number_words.short_time(run.pace.step_time_s) if run.pace else _TOO_SHORT,
     ),
     "throughput": (
-        "Samples per second, mean",
-        lambda run, _: _or_too_short(number_words.number(run.mean_throughput, 3)),
+        "Samples per second, at the median step",
+        lambda run, _: number_words.number(run.pace.samples_per_s, 3) if run.pace else _TOO_SHORT,
     ),
     "speed_up": ("Speed-up", _speed_up),
     "memory": (

@@ -10,6 +10,7 @@ question = "Which loss is lower?"
 choices = ["the first", "**neither**"]
 right = 1
 because = "Both see the same."
+measured = ["loss(0) < 0", "loss(0) > 0"]
 """
 CURVE = """\
 [prediction]
@@ -42,7 +43,10 @@ curve = "loss"
 marks = [{ x = 40, words = "half way" }]
 
 [[pictures]]
+see = "Which one has more steps?"
 caption = "Measured."
+finding = "Both have 80 steps."
+when = "num_steps(0) == 80 and num_steps(1) == 80"
 numbers = ["num_steps", "global_batch", "samples", "loss", "validation", "took", "memory"]
 
 [[pictures]]
@@ -69,6 +73,7 @@ question = "And with another seed?"
 choices = ["the same", "another"]
 right = 1
 because = "It draws others."
+measured = ["loss('seed 1') == loss(1)", "loss('seed 1') != loss(1)"]
 
 [questions.attempt]
 run = 1

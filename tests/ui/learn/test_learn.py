@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from tests.ui.conftest import Watched, kill_runs
 from tests.ui.learn import lessons
@@ -83,20 +83,25 @@ def test_a_lesson_from_the_prediction_to_the_last_question(
         expect(row).to_contain_text("step 80 of 80")
     expect(predict).to_contain_text("Something else happened than you predicted.")
     expect(predict).to_contain_text("Both see the same.")
+    expect(predict).to_contain_text(re.compile(r"Measured: training loss, last of “first”: 0\.\d{4,}"))
+    # What to look at, and what was measured, stand with the picture.
+    picture = part(page, "3. See").locator(".ddp-lesson-picture", has_text="Measured.")
+    expect(picture).to_contain_text("Which one has more steps?")
+    expect(picture).to_contain_text("Both have 80 steps.")
     expect_curves(page, "first", "second")
-    expect(part(page, "2. Run").get_by_text("half way")).to_be_visible()
-    table = part(page, "2. Run").locator(".ddp-table")
+    expect(part(page, "3. See").get_by_text("half way")).to_be_visible()
+    table = part(page, "3. See").locator(".ddp-table")
     expect(table.get_by_role("row", name="Global batch")).to_contain_text("12864")
     expect(table).not_to_contain_text("–")
     bars = (
-        part(page, "2. Run").locator(".ddp-lesson-picture", has_text="What each rank holds").locator("table")
+        part(page, "3. See").locator(".ddp-lesson-picture", has_text="What each rank holds").locator("table")
     )
     # Of each weight four numbers on each rank: DDP divides nothing.
     held = bars.get_by_role("row", name=re.compile("^rank")).all_inner_texts()
     assert len(held) == 3 and len({row.split(maxsplit=2)[2] for row in held}) == 1, held
-    cost = part(page, "2. Run").locator(".ddp-lesson-picture", has_text="What it cost.")
+    cost = part(page, "3. See").locator(".ddp-lesson-picture", has_text="What it cost.")
     expect(cost).to_contain_text(re.compile("what came|Too few steps were sampled"))
-    replicas = part(page, "2. Run").locator(".ddp-lesson-instruments")
+    replicas = part(page, "3. See").locator(".ddp-lesson-instruments")
     expect(replicas.get_by_role("heading", name="first")).to_be_visible()
     expect(replicas).to_contain_text("identical")
     expect(part(page, "4. Explain")).to_contain_text("Because of loss.backward().")
@@ -110,6 +115,9 @@ def test_a_lesson_from_the_prediction_to_the_last_question(
     expect(check.locator(".ddp-lesson-run-row")).to_contain_text("finished")
     expect_curves(page, "first", "second", "seed 1")
     check.get_by_label("another", exact=True).check()
+    # The answers given are seen, of all questions at once.
+    expect(check.locator("input:checked")).to_have_count(2)
+    expect(predict.get_by_label("the first")).to_be_checked()
     expect(page.get_by_text("You have done this lesson.")).to_be_visible()
     expect(page.get_by_role("link", name="Next lesson")).to_have_attribute(
         "href", re.compile("lesson=drawn$")
@@ -205,8 +213,49 @@ def test_a_twin_that_hangs_ends_by_itself_and_the_lesson_goes_on(server: Server,
     first, second = runs_of(page, "2. Run").all()
     expect(first).to_contain_text("finished")
     expect(second).to_contain_text(re.compile("It failed, as it was meant to\\. .*rank"))
+    expect(second.locator(".ddp-lesson-run-words")).not_to_contain_text(".py:")
+    expect(second.locator(".ddp-lesson-run-words")).to_contain_text(
+        "Rank 1 never entered the all-reduce of the gradients, in which rank 0 waits."
+    )
+    expect(second.get_by_text("In full, with the places in the code")).to_be_visible()
     expect(part(page, "1. Predict")).to_contain_text("You predicted what happened.")
     expect(page.get_by_role("button", name="Run again")).to_be_hidden()
+    assert watched.complaints == []
+
+
+def test_times_that_say_little_are_doubted_and_measured_again(server: Server, watched: Watched) -> None:
+    """The numbers are those of the server's comparison; here they are of a busy machine."""
+    page = watched.page
+    reasons = ["Other programs used the processor for 90% of the time of “first”."]
+    doubtful = {"verdict": "doubtful", "happened": None, "reasons": reasons, "numbers": []}
+
+    def disturbed(route: Route) -> None:
+        found = route.fetch().json()
+        found["prediction"] = doubtful
+        found["pictures"][0] = doubtful
+        route.fulfill(json=found)
+
+    page.route("**/live/learn/outcome?*", disturbed)
+    page.goto(f"{server.address}/learn?lesson=chosen")
+    page.get_by_label("neither").check()
+    page.get_by_role("button", name="Lock my prediction").click()
+    page.get_by_role("button", name="Start both runs").click()
+    predict = part(page, "1. Predict")
+    expect(predict).to_contain_text("These runs cannot show which answer is right:")
+    expect(predict).to_contain_text(reasons[0])
+    expect(predict.get_by_text("the right answer")).to_have_count(0)
+    expect(predict).not_to_contain_text("You predicted what happened.")
+    expect(predict.get_by_text("Both see the same.")).to_be_hidden()
+    expect(part(page, "3. See").locator(".ddp-lesson-picture").first).to_contain_text(
+        "These times say little:"
+    )
+    before = page.evaluate("JSON.parse(localStorage.getItem('ddp:lesson:chosen')).runs")
+    page.unroute("**/live/learn/outcome?*")
+    predict.get_by_role("button", name="Measure again").click()
+    expect(predict).to_contain_text("You predicted what happened.")
+    after = page.evaluate("JSON.parse(localStorage.getItem('ddp:lesson:chosen')).runs")
+    assert len(set(before + after)) == 4, "all runs were run once more"
+    expect(predict.get_by_label("neither")).to_be_checked()
     assert watched.complaints == []
 
 

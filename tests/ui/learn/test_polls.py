@@ -131,6 +131,10 @@ def test_a_class_predicts_together_and_watches_one_run(
         expect(page.get_by_role("button", name="Start both runs")).to_be_hidden()
     for page in (eve, projector):
         expect(page.get_by_text("2 predictions", exact=True)).to_be_visible()
+        expect(page.get_by_text("shown when the poll is closed")).to_be_visible()
+        expect(page.locator(".ddp-poll-bars")).to_be_hidden()
+        assert page.request.get(f"{school.address}/live/polls/{poll_id}").json()["results"] is None
+        page.get_by_role("button", name="Show predictions as they come in").click()
         expect(page.locator(".ddp-poll-bars li")).to_have_text(
             ["the firstwhat happened1 · 50%", "neitherwhat happened1 · 50%"]
         )
@@ -143,7 +147,7 @@ def test_a_class_predicts_together_and_watches_one_run(
     poll = f"{school.address}/live/polls/{poll_id}"
     assert bob.request.get(f"{poll}/people").status == 403
     assert bob.request.get(f"{school.address}/live/learn/class.csv").status == 403
-    told = bob.request.get(poll).json()
+    told = bob.request.get(f"{poll}?early=true").json()
     assert told["results"] is None and told["mine"] == 1 and "right" not in told["question"]
     assert "ann" not in str(told)
     for action in ("close", "start", "end"):
@@ -238,6 +242,8 @@ def test_phones_answer_without_names(open_hall: Server, visits: Visits) -> None:
     phone.get_by_role("button", name="Lock my prediction").click()
     expect(phone.get_by_text("Thank you.")).to_be_visible()
     expect(teacher.get_by_text("1 prediction", exact=True)).to_be_visible()
+    expect(teacher.locator(".ddp-poll-curves polyline")).to_have_count(0)
+    teacher.get_by_role("button", name="Show predictions as they come in").click()
     expect(teacher.locator(".ddp-poll-curves polyline")).to_have_count(1)
     expect(teacher.get_by_text("Who predicted what")).to_have_count(0)
     phone.reload()

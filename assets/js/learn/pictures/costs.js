@@ -1,6 +1,8 @@
 // From N times as fast to what came: what each part of a step costs with N ranks, beyond its N-th with one.
 // The speed is that of the median step: in a run of seconds a single step that was disturbed would count for hundreds.
 
+import { speedUp } from "../../runs/compare/scaling.js";
+
 /** As the server sends the seconds of a slice of a rank's history. */
 const FIELDS = ["step", "data", "forward", "backward", "optimizer", "wait", "all_reduce", "hidden"];
 
@@ -56,7 +58,8 @@ function divide(slice, hasOthers) {
  */
 export function waterfall(one, many) {
   const [before, after] = [partsOf(one.history), partsOf(many.history)];
-  if (!before || !after || !one.head.pace || !many.head.pace) return null;
+  const came = speedUp(many.head, one.head);
+  if (!before || !after || came === null) return null;
   const best = many.head.num_ranks / one.head.num_ranks;
   // What a part would take if nothing but the number of ranks had an effect.
   const share = many.head.global_batch / one.head.global_batch / best;
@@ -64,7 +67,6 @@ export function waterfall(one, many) {
   const costs = Object.fromEntries(
     PARTS.map((part) => [part, (best * (after[part] - share * before[part])) / step_s]),
   );
-  const came = many.head.pace.samples_per_s / one.head.pace.samples_per_s;
   const explained = Object.values(costs).reduce((sum, cost) => sum + cost, 0);
   return { best, came, costs, unexplained: best - came - explained };
 }

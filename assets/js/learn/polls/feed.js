@@ -29,9 +29,11 @@ export class PollFeed {
    * @param {string} pollId
    * @param {(state: any) => void} onState at each change; the last one has the state "ended"
    * @param {(error: Error | null) => void} onConnection
+   * @param {boolean} isEarly also what is predicted while the poll is open; only teachers get that
    */
-  constructor(pollId, onState, onConnection) {
+  constructor(pollId, onState, onConnection, isEarly = false) {
     this.pollId = pollId;
+    this.query = isEarly ? "?early=true" : "";
     this.onState = onState;
     this.onConnection = onConnection;
     this.isOver = false;
@@ -61,7 +63,7 @@ export class PollFeed {
   }
 
   stream() {
-    const source = new EventSource(pollAddress(this.pollId, "stream"));
+    const source = new EventSource(pollAddress(this.pollId, "stream") + this.query);
     this.source = source;
     source.addEventListener("message", (event) => this.take(JSON.parse(event.data)));
     source.addEventListener("error", () => {
@@ -74,7 +76,7 @@ export class PollFeed {
   /** Asks once; then streams if that went well. */
   async ask() {
     try {
-      this.take(await fetchJson(pollAddress(this.pollId)));
+      this.take(await fetchJson(pollAddress(this.pollId) + this.query));
     } catch (error) {
       if (error.status === 404) this.take({ state: "ended" });
       else this.onConnection(error);

@@ -5,6 +5,7 @@ import { el, setText, show } from "../../shared/dom.js";
 import { address, fetchJson } from "../../shared/net.js";
 import { prefer, preference } from "../../shared/prefs.js";
 import { complain } from "../../shared/toast.js";
+import { happened } from "../outcome.js";
 import { Prediction } from "../prediction.js";
 import { PollFeed, pollAddress, sendAnswer } from "./feed.js";
 
@@ -93,10 +94,10 @@ class PhoneView {
   async reveal() {
     if (this.prediction.isDrawn || this.hasRevealed) return;
     this.hasRevealed = true;
-    const { question } = await fetchJson(pollAddress(this.poll.poll_id));
+    const { question, outcome } = await fetchJson(pollAddress(this.poll.poll_id));
     this.prediction.about.right = question.right;
-    if (this.kept.isLocked) this.prediction.reveal(null);
-    else this.prediction.choices?.reveal(question.right, null);
+    if (this.kept.isLocked) this.prediction.reveal(null, outcome);
+    else this.prediction.choices?.reveal(happened(outcome, question.right), null);
   }
 
   heard(error) {

@@ -2,7 +2,7 @@
 
 import { el, section, show } from "../../shared/dom.js";
 import { chartColors } from "../../shared/theme.js";
-import { LessonRun } from "../lesson_run.js";
+import { LessonRun, looksOf } from "../lesson_run.js";
 import { CurvePicture } from "../pictures.js";
 import { makePicture } from "../pictures/make.js";
 import { inlines } from "../text.js";
@@ -16,7 +16,9 @@ export class PollRuns {
   constructor(lesson, question, onChart) {
     this.onChart = onChart;
     // What the lesson does to its runs is done by the server.
-    this.runs = lesson.runs.map(({ name, expect }, index) => new LessonRun(name, index, null, { expect }));
+    this.runs = lesson.runs.map(
+      ({ name, expect }, index) => new LessonRun(name, index, null, { expect, looks: looksOf(lesson) }),
+    );
     this.pictures = lesson.pictures.map((about) =>
       about.curve ? new HeapPicture(about, question, onChart) : makePicture(about, null, onChart),
     );

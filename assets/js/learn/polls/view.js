@@ -8,6 +8,7 @@ import { onThemeChange } from "../../shared/theme.js";
 import { complain } from "../../shared/toast.js";
 import { alwaysLarge } from "../../run/head/projector.js";
 import { lessonPage } from "../foot.js";
+import { happened, OutcomeNote } from "../outcome.js";
 import { inlines } from "../text.js";
 import { PollFeed, pollAddress, pollPage } from "./feed.js";
 import { People } from "./people.js";
@@ -48,6 +49,7 @@ export class PollView {
     this.results = resultsOf(poll.question);
     this.runs = new PollRuns(lesson, poll.question, (chart) => this.drawOne(chart));
     this.people = mayChange && hasLogin && !isProjector ? new People(poll) : null;
+    this.doubt = new OutcomeNote(null);
     this.words = el("p", { class: "ddp-poll-state", role: "status" });
     this.count = el("p", { class: "ddp-poll-number" });
     this.trouble = el("p", { class: "ddp-connection", role: "alert", hidden: true });
@@ -59,11 +61,13 @@ export class PollView {
     this.full = el("button", { type: "button", class: "ddp-button" }, "Full screen");
     this.join = section("Predict with us", "poll-join-card", joinCard(poll.poll_id, { hasLogin, isProjector }));
     this.hidden = el("p", { class: "ddp-hint" }, "What the class predicts is shown when the poll is closed.");
+    this.early = el("button", { type: "button", class: "ddp-button", "aria-pressed": "false", onclick: () => this.showEarly() }, "Show predictions as they come in");
+    this.mayChange = mayChange;
     this.element = el(
       "div",
       { class: `ddp ddp-learn-page ddp-poll-page${isProjector ? " ddp-poll-projector" : ""}` },
       this.head(lesson, mayChange),
-      section("The prediction", "poll-question", el("p", { class: "ddp-lesson-question" }, inlines(poll.question.question)), this.results.element, this.hidden, this.count),
+      section("The prediction", "poll-question", el("p", { class: "ddp-lesson-question" }, inlines(poll.question.question)), this.results.element, this.hidden, this.count, el("div", { class: "ddp-buttons" }, this.early), this.doubt.element),
       this.join,
       this.runs.element,
       this.people?.element,
@@ -71,8 +75,8 @@ export class PollView {
     this.endLarge = isProjector ? alwaysLarge(this.full) : () => {};
     this.endTheme = onThemeChange(() => this.runs.redraw());
     this.update(poll);
-    if (poll.state === "revealed") this.runs.reveal(poll.question);
-    this.feed = new PollFeed(poll.poll_id, (state) => this.update(state), (error) => this.heard(error));
+    if (poll.state === "revealed") this.showOutcome();
+    this.follow();
     this.endReading = askEvery(READ_EVERY_MS, () => this.runs.read(), (error) => this.heard(error));
     loadPlotly().then((plotly) => {
       this.plotly = plotly;
@@ -101,6 +105,19 @@ export class PollView {
     );
   }
 
+  follow() {
+    const isEarly = this.early.getAttribute("aria-pressed") === "true";
+    this.feed = new PollFeed(this.poll.poll_id, (state) => this.update(state), (error) => this.heard(error), isEarly);
+  } // prettier-ignore
+
+  /** Shows, or hides again, what is predicted while the poll is open: on this page alone. */
+  showEarly() {
+    const isEarly = this.early.getAttribute("aria-pressed") === "true";
+    this.early.setAttribute("aria-pressed", String(!isEarly));
+    this.feed?.close();
+    this.follow();
+  }
+
   async act(action) {
     for (const { button } of this.buttons) button.disabled = true;
     try {
@@ -125,22 +142,36 @@ export class PollView {
     }
     show(this.join, now === "open");
     show(this.hidden, !results);
-    if (results) this.results.update(results, this.poll.question.right);
+    show(this.early, now === "open" && this.mayChange);
+    show(this.results.element, Boolean(results));
+    if (results) this.results.update(results, this.happened);
     this.runs.take(runIds ?? [], results);
     this.people?.update(this.poll);
     if (now === "revealed" && before !== now) this.reveal();
   } // prettier-ignore
 
-  /** What came true is told by the server only now. */
+  /** The choice that the runs showed; undefined while nobody can say. */
+  get happened() {
+    const { state, outcome, question } = this.poll;
+    return state === "revealed" ? (happened(outcome, question.right) ?? undefined) : undefined;
+  }
+
+  /** What the runs showed is told by the server only now. */
   async reveal() {
     try {
-      const { question } = await fetchJson(pollAddress(this.poll.poll_id));
-      Object.assign(this.poll, { question });
-      if (this.poll.results) this.results.update(this.poll.results, question.right);
-      this.runs.reveal(question);
+      const { question, outcome } = await fetchJson(pollAddress(this.poll.poll_id));
+      Object.assign(this.poll, { question, outcome });
+      this.showOutcome();
     } catch (error) {
       this.heard(error);
     }
+  }
+
+  showOutcome() {
+    const { question, outcome, results } = this.poll;
+    if (results) this.results.update(results, this.happened);
+    if (outcome) this.doubt.update(outcome);
+    this.runs.reveal(outcome?.verdict === "doubtful" ? {} : question);
   }
 
   drawOne(chart) {
@@ -153,7 +184,7 @@ export class PollView {
   }
 
   close() {
-    this.feed.close();
+    this.feed?.close();
     this.endReading();
     this.endTheme();
     this.endLarge();

@@ -5,6 +5,7 @@ import { CheckpointMenu } from "./checkpoint_menu.js";
 import { el } from "../../shared/dom.js";
 import { checkpointWords, lossFigure, metricFigure, placeFromChart, stepFigure } from "./figures.js";
 import { firstEvaluationWords, lossWords, stepWords } from "./empty_words.js";
+import { smoothingOf } from "../../charts/style.js";
 import { GrowingAxis } from "../../charts/growing_axis.js";
 import { LossControls, MetricControls } from "./loss_controls.js";
 import { LIVE_STATES } from "../../shared/format.js";
@@ -242,10 +243,12 @@ export class Board {
   }
 
   async fetchRange(low, high) {
-    const { axis, smoothing } = this.look;
+    const { axis } = this.look;
     const [from, to] = [low, high].map((x) => placeFromChart(x, this.look));
     try {
-      return (await fetchJson(runAddress(this.runId, "view", { from, to, axis, smoothing }))).traces;
+      return (
+        await fetchJson(runAddress(this.runId, "view", { from, to, axis, ...smoothingOf(this.look).query }))
+      ).traces;
     } catch {
       // The coarse points stay: a zoom must not complain.
       return null;

@@ -2,7 +2,7 @@
 
 import { bytes, count, isLossNaN, metricLabel, number, SHARES } from "../../shared/format.js";
 import { chartColors, color, line } from "../../shared/theme.js";
-import { DAY_ZERO_MS, timeTicks } from "../../charts/style.js";
+import { DAY_ZERO_MS, smoothingOf, timeTicks } from "../../charts/style.js";
 import { refine, valueAt } from "../../charts/traces.js";
 
 const PREFERRED_METRICS = ["perplexity", "rmse", "accuracy"];
@@ -20,7 +20,7 @@ export function lossFigure(traces, fine, look, marks, lossWords) {
     opacity: hasSmooth ? 0.35 : 1,
     showlegend: !(hasSmooth && look.isNarrow),
   };
-  const smoothName = look.isNarrow ? "training" : `training, smoothed over ${count(look.smoothing)} steps`;
+  const smoothName = look.isNarrow ? "training" : `training, smoothed over ${smoothingOf(look).words}`;
   const data = [
     scatter(hasSmooth ? "training, each step" : "training", training, look, raw),
     hasSmooth

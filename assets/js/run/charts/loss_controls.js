@@ -1,12 +1,12 @@
 // How a person looks at the curves: over steps or time, straight or logarithmic, smoothed or raw; kept.
 
 import { select } from "../../charts/controls.js";
+import { smoothingOf, SMOOTHINGS } from "../../charts/style.js";
 import { el } from "../../shared/dom.js";
 import { metricNames } from "./figures.js";
-import { count, metricLabel } from "../../shared/format.js";
+import { metricLabel } from "../../shared/format.js";
 import { prefer, preference } from "../../shared/prefs.js";
 
-const SMOOTHINGS = [0, 10, 30, 100, 1000];
 const USUAL = { axis: "step", isLogarithmic: false, smoothing: 10 };
 
 export class LossControls {
@@ -18,16 +18,21 @@ export class LossControls {
       prefer("look", this.look);
       onChange(this.look, isNewData);
     };
+    /** @returns {[string, string][]} */
+    const smoothings = () => SMOOTHINGS.map((smoothing) => [String(smoothing), smoothing ? `smoothed over ${smoothingOf({ ...this.look, smoothing }).words}` : "not smoothed"]);
+    const smoothing = select("Smoothing", smoothings(), String(this.look.smoothing), (steps) => change({ smoothing: Number(steps) }, true));
     this.element = el(
       "div",
       { class: "ddp-chart-controls" },
-      select("Drawn over", [["step", "over steps"], ["time", "over time"]], this.look.axis, (axis) => change({ axis }, true)),
+      select("Drawn over", [["step", "over steps"], ["time", "over time"]], this.look.axis, (axis) => {
+        change({ axis }, true);
+        smoothings().forEach(([, words], index) => (smoothing.options[index].textContent = words));
+      }),
       select("Scale", [["linear", "linear"], ["log", "logarithmic"]], this.look.isLogarithmic ? "log" : "linear",
         (scale) => change({ isLogarithmic: scale === "log" }, false)),
-      select("Smoothing", SMOOTHINGS.map((steps) => [String(steps), steps ? `smoothed over ${count(steps)} steps` : "not smoothed"]), String(this.look.smoothing),
-        (steps) => change({ smoothing: Number(steps) }, true)),
-    ); // prettier-ignore
-  }
+      smoothing,
+    );
+  } // prettier-ignore
 }
 
 export class MetricControls {

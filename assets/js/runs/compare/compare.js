@@ -5,8 +5,9 @@ import { select } from "../../charts/controls.js";
 import { el, setText } from "../../shared/dom.js";
 import { reportAddress } from "../actions.js";
 import { AXES, compareFigure, curveNames, curveWords } from "./figure.js";
+import { asked, spanOn } from "./scaling.js";
 import { CompareTable } from "./table.js";
-import { LIVE_STATES } from "../../shared/format.js";
+import { LIVE_STATES, number } from "../../shared/format.js";
 import { address, fetchJson, runAddress, sideBySidePage } from "../../shared/net.js";
 import { prefer, preference } from "../../shared/prefs.js";
 import { onThemeChange } from "../../shared/theme.js";
@@ -15,6 +16,9 @@ import { titleWithWayBack } from "../title.js";
 import { Traces } from "../../charts/traces.js";
 
 const ASK_EVERY_MS = 3000;
+// In steps; over another axis it is as much of that as so many steps.
+const SMOOTHINGS = [0, 30, 300];
+const SMOOTHED_OVER = { step: "steps", samples: "samples", epochs: "samples", time: "s" };
 const USUAL = { axis: "step", smoothing: 30, curves: ["loss"], isLogarithmic: false };
 
 export class CompareView {
@@ -27,6 +31,13 @@ export class CompareView {
     this.runs = [];
     this.fields = [];
     this.charts = new Map();
+    this.smoothing = select(
+      "Smoothing",
+      SMOOTHINGS.map((steps) => [String(steps), ""]),
+      String(this.look.smoothing),
+      (steps) => this.change({ smoothing: Number(steps) }),
+    );
+    this.nameSmoothings();
     this.curves = el("div", { class: "ddp-curve-choice", role: "group", "aria-label": "Curves" });
     this.controls = el(
       "div",
@@ -34,7 +45,7 @@ export class CompareView {
       this.curves,
       select("Drawn over", Object.keys(AXES).map((axis) => [axis, axis === "step" ? "over steps" : `over ${axis}`]), this.look.axis, (axis) => this.change({ axis })),
       select("Scale", [["linear", "linear"], ["log", "logarithmic"]], this.look.isLogarithmic ? "log" : "linear", (scale) => this.change({ isLogarithmic: scale === "log" })),
-      select("Smoothing", [["0", "not smoothed"], ["30", "smoothed over 30 steps"], ["300", "smoothed over 300 steps"]], String(this.look.smoothing), (steps) => this.change({ smoothing: Number(steps) })),
+      this.smoothing,
     ); // prettier-ignore
     this.chartsBox = el("div", { class: "ddp-compare-charts" });
     this.missing = el("p", { class: "ddp-connection", role: "status", hidden: true });
@@ -92,13 +103,13 @@ export class CompareView {
   }
 
   async loadCurves() {
-    const { axis, smoothing, key: look } = this.asks();
-    const asked = this.runs.filter(
+    const { span, key: look } = this.asks();
+    const wanted = this.runs.filter(
       (run) => LIVE_STATES.has(run.state) || this.traces.get(run.run_id)?.look !== look,
     );
     await Promise.all(
-      asked.map(async (run) => {
-        const query = { since: -1, axis, smoothing, smooth_throughput: true };
+      wanted.map(async (run) => {
+        const query = { since: -1, ...asked({ axis: this.look.axis, smoothing: span }) };
         const payload = await fetchJson(runAddress(run.run_id, "poll", query));
         // Something else has been chosen meanwhile, and its answer may have come first.
         if (this.asks().key !== look) return;
@@ -110,15 +121,35 @@ export class CompareView {
       }),
     );
     this.offerCurves();
+    this.nameSmoothings();
     this.updateTable();
     this.draw();
+    // Only now it is known how many samples, or seconds, a step is.
+    const isLate = this.runs.some((run) => this.traces.get(run.run_id)?.look !== this.asks().key);
+    if (isLate && this.asks().key !== look) await this.loadCurves();
   }
 
   /** What the chosen look needs from the server. */
   asks() {
-    const { smoothing } = this.look;
-    const axis = this.look.axis === "time" ? "time" : "step";
-    return { axis, smoothing, key: axis + smoothing };
+    const { axis } = this.look;
+    const span = this.spanOf(this.look.smoothing);
+    return { span, key: `${axis}:${span}` };
+  }
+
+  /** How much of the axis a smoothing is. */
+  spanOf(steps) {
+    const heads = this.runs.map((run) => this.traces.get(run.run_id)?.head ?? null);
+    return spanOn(this.look.axis, steps, heads);
+  }
+
+  /** Says of each smoothing how much of the axis it is. */
+  nameSmoothings() {
+    SMOOTHINGS.forEach((steps, index) => {
+      const span = this.spanOf(steps);
+      // How many samples, or seconds, a step is, is known when the curves have come.
+      const over = span > 0 ? `${number(span)} ${SMOOTHED_OVER[this.look.axis]}` : `${steps} steps’ length`;
+      this.smoothing.options[index].textContent = steps === 0 ? "not smoothed" : `smoothed over ${over}`;
+    });
   }
 
   updateTable() {
@@ -182,6 +213,7 @@ export class CompareView {
   change(values) {
     this.look = { ...this.look, ...values };
     prefer("compare", this.look);
+    this.nameSmoothings();
     if ("axis" in values) for (const chart of this.charts.values()) chart.unzoom();
     this.loadCurves().catch((error) => complain(error.message));
   }

@@ -14,7 +14,7 @@ export const AXES = {
 };
 
 /** Samples and epochs are counted from the steps; a run that does not say how many has no place there. */
-function placesOn(axis, x, head) {
+export function placesOn(axis, x, head) {
   if (axis === "time") return x.map((seconds) => DAY_ZERO_MS + seconds * 1000);
   return axis === "step" ? x : x.map((step) => head && placeOf(head, step, axis));
 }
@@ -50,7 +50,7 @@ export function curveWords(name) {
 export function compareFigure(runs, traces, { axis, smoothing, isLogarithmic }, curve) {
   const isOfSteps = curve in OF_STEPS;
   const canBeSmooth = curve === "loss" || curve === "throughput";
-  const trace = canBeSmooth && smoothing > 1 ? `${curve}_smooth` : curve;
+  const trace = canBeSmooth && smoothing > 0 ? `${curve}_smooth` : curve;
   const data = runs.map((run, index) => {
     const { x, y } = traces.get(run.run_id)?.get(trace) ?? { x: [], y: [] };
     return {

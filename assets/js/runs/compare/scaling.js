@@ -37,11 +37,37 @@ export function placeOf(head, step, axis) {
 }
 
 /**
- * Samples per second of all ranks, over all whole steps; null where too few were measured.
- * @param {Measured} head
+ * What the server is asked for, so that a run's curves are averaged over as much of the axis as those of other runs.
+ * @param {{ axis: string, smoothing: number }} look the smoothing in the unit of the axis; over epochs in samples
  */
-export function meanThroughput({ pace, global_batch: batch }) {
-  return pace && batch ? batch / pace.mean_step_time_s : null;
+export function asked({ axis, smoothing }) {
+  const over = axis === "epochs" ? "samples" : axis;
+  return { axis: axis === "time" ? "time" : "step", smoothing, smooth_over: over, smooth_throughput: true };
+}
+
+/**
+ * How much of an axis is that many steps of the runs: one, two or five times a power of ten; over epochs in samples.
+ * @param {string} axis
+ * @param {number} steps
+ * @param {any[]} heads of the runs; one whose steps are not known yet does not count
+ */
+export function spanOn(axis, steps, heads) {
+  if (axis === "step" || steps === 0) return steps;
+  const ofStep = (head) => (axis === "time" ? head?.pace?.step_time_s : head?.global_batch) ?? 0;
+  const span = steps * Math.max(0, ...heads.map(ofStep));
+  if (!(span > 0)) return 0;
+  const power = 10 ** Math.floor(Math.log10(span));
+  return ([5, 2].find((each) => each * power <= span) ?? 1) * power;
+}
+
+/**
+ * How many times as many samples per second a run trains with as another; null where either is unknown. The same
+ * ratio as `speed_up` in `ddp_gui/events/analysis/pace.py`.
+ * @param {Measured | null} run
+ * @param {Measured | null} base
+ */
+export function speedUp(run, base) {
+  return run?.pace && base?.pace ? run.pace.samples_per_s / base.pace.samples_per_s : null;
 }
 
 /**
@@ -55,15 +81,14 @@ export function scaling(heads, differing) {
   const names = differing.map(({ field }) => field);
   if (!names.includes("nproc_per_node") && !names.includes("num_nodes")) return null;
   if (!names.every((name) => FIELDS_OF_RANKS.has(name) || FIELDS_OF_A_JOB.has(name))) return null;
-  const paces = heads.map((head) => head && meanThroughput(head));
   const fewest = heads.reduce(
     (best, head, index) => (head.num_ranks < heads[best].num_ranks ? index : best),
     0,
   );
-  const base = paces[fewest];
-  if (!base || paces.some((pace) => !pace)) return null;
-  return heads.map((head, index) => {
-    const speedUp = (paces[index] ?? 0) / base;
-    return { speedUp, efficiency: speedUp / (head.num_ranks / heads[fewest].num_ranks) };
+  const gains = heads.map((head) => speedUp(head, heads[fewest]));
+  if (gains.includes(null)) return null;
+  return heads.map(({ num_ranks: ranks }, index) => {
+    const gain = gains[index] ?? 0;
+    return { speedUp: gain, efficiency: gain / (ranks / heads[fewest].num_ranks) };
   });
 }

@@ -14,12 +14,15 @@ import {
   percent,
   UNKNOWN,
 } from "../../shared/format.js";
-import { meanThroughput, samplesAt, scaling } from "./scaling.js";
+import { samplesAt, scaling } from "./scaling.js";
 import { StatePill } from "../../shared/state_pill.js";
 import { runPage } from "../../shared/net.js";
 import { term } from "../../shared/terms.js";
 import { runAgainPage } from "../actions.js";
 import { lineSample } from "../../charts/line_sample.js";
+
+// As in `ddp_gui/learn/measures.py`: half of the samples may fit a cache better.
+const MOST_EFFICIENCY = 1.1;
 
 export class CompareTable {
   constructor() {
@@ -137,12 +140,11 @@ function speeds(heads, fields) {
       each((head) => count(samplesAt(head, head.step))),
     ),
     tableRow(
-      term("throughput", "Throughput, mean"),
+      term("throughput", "Throughput, at the median step"),
       each((head) => {
-        const mean = meanThroughput(head);
-        if (mean === null) return "too short to measure";
+        if (!head.pace) return "too short to measure";
         const note = head.contended?.length ? ", other programs were running" : "";
-        return `${number(mean, 3)} samples per second${note}`;
+        return `${number(head.pace.samples_per_s, 3)} samples per second${note}`;
       }),
     ),
   ];
@@ -152,7 +154,11 @@ function speeds(heads, fields) {
     ...rows,
     tableRow(
       term("speed-up", "Speed-up"),
-      gains.map(({ speedUp }) => `${number(speedUp, 3)} ×`),
+      gains.map(({ speedUp, efficiency }) => {
+        // Beyond that it is not the ranks that made it faster.
+        const note = efficiency > MOST_EFFICIENCY ? ", more than so many ranks can give" : "";
+        return `${number(speedUp, 3)} ×${note}`;
+      }),
     ),
     tableRow(
       term("parallel efficiency", "Parallel efficiency"),

@@ -49,6 +49,22 @@ def state(name: str, seq: int, time_unix_s: float) -> dict[str, Any]:
     return {"seq": seq, "time_unix_s": time_unix_s, "kind": "state", "state": name, "reason": ""}
 
 
+def test_curves_over_samples_and_time_are_smoothed_over_samples_and_time() -> None:
+    series = Series()
+    plan = {"seq": 0, "time_unix_s": 1000.0, "kind": "plan", "num_train": 100, "global_batch": 32}
+    series.feed([plan, *(step(n, n, loss=float(n % 2)) for n in range(1, 41))])
+    assert series.samples_at([3, 4, 5]).tolist() == [96.0, 100.0, 132.0], "an epoch's last step has 4 samples"
+    for over, span in (("samples", 3200), ("time", 10)):
+        view = ChartView(smoothing=span, smooth_over=over)  # type: ignore[arg-type]
+        smooth = read(series.snapshot(view))["loss_smooth"]["y"]
+        # Of 100 samples 64 are in steps with the loss 1; of the steps it is each other one.
+        assert smooth[-1] == pytest.approx({"samples": 0.64, "time": 0.5}[over], abs=0.02), over
+        assert read(series.delta(20, view))["loss_smooth"]["y"][-1] == pytest.approx(smooth[-1], abs=1e-3)
+    plan["global_batch"] = "many"  # a damaged file
+    series.feed([{**plan, "seq": 41}])
+    assert "loss_smooth" in series.snapshot(ChartView(smoothing=3200, smooth_over="samples"))
+
+
 def test_a_snapshot_then_deltas_give_every_point_once() -> None:
     series = Series()
     series.feed(step(n, n - 1) for n in range(1, 31))

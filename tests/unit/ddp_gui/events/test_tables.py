@@ -71,6 +71,36 @@ def test_a_slice_is_smoothed_as_the_whole_is(span: int) -> None:
         np.testing.assert_allclose(table.smoothed("loss", span, first, 5000), whole[first:], rtol=1e-6)
 
 
+def test_runs_of_other_batches_are_smoothed_over_as_many_samples() -> None:
+    """The same loss over samples is the same curve, whether a step takes 32 samples or 64."""
+    smoothed = {}
+    for batch in (32, 64):
+        samples = np.arange(batch, 6_401, batch)
+        table = Table(("loss",))
+        table.extend(samples, samples // batch, samples * 0.01, [2.0 * np.exp(-samples / 1_500)])
+        over_samples = table.smoothed("loss", 640, 0, table.length, samples, is_weighted=True)
+        over_steps = table.smoothed("loss", 20, 0, table.length)
+        smoothed[batch] = (over_samples[samples % 64 == 0], over_steps[samples % 64 == 0])
+        for first in (1, 17, 40):
+            later = table.smoothed("loss", 640, first, table.length, samples, is_weighted=True)
+            np.testing.assert_allclose(later, over_samples[first:], rtol=1e-4)
+    (one, one_steps), (two, two_steps) = smoothed[32], smoothed[64]
+    assert np.max(np.abs(one - two)) < 0.03 and one[-1] == pytest.approx(two[-1], rel=0.02)
+    assert np.max(np.abs(one_steps - two_steps)) > 0.1, "over as many steps they are two curves"
+
+
+def test_a_pause_does_not_weigh_in_an_average_over_time() -> None:
+    seconds = np.concatenate([np.arange(1, 101) * 0.1, 5_000.0 + np.arange(1, 101) * 0.1])
+    table = Table(("loss",))
+    values = np.concatenate([np.full(100, 4.0), np.linspace(2.0, 1.0, 100)])
+    table.extend(np.arange(200), np.arange(1, 201), seconds, [values])
+    smooth = table.smoothed("loss", 1.0, 0, 200, seconds)
+    assert smooth[99] == pytest.approx(4.0) and smooth[100] == pytest.approx(2.0), (
+        "what was before it is gone"
+    )
+    assert smooth[150] == pytest.approx(values[150], abs=0.06)
+
+
 def test_the_first_steps_are_not_pulled_to_zero() -> None:
     assert table_of(3).smoothed("rate", 10, 0, 3)[0] == 1.0
 

@@ -22,6 +22,7 @@ until = 1000
 low = 0
 high = 2.5
 """
+MEASURED = 'because = "Both see the same."'
 CHOSEN = LESSON[LESSON.index("[prediction]") : LESSON.index("\n[[pictures]]")]
 
 
@@ -45,6 +46,22 @@ def test_a_whole_lesson_is_read() -> None:
     assert lesson.before == [["p", ["Two ranks share a ", ["term", "global batch", ["batch"]], "."]]]
     assert lesson.see == [["ul", [[["p", ["Look here."]]]]]]
     assert lesson.explain == [["p", ["Because of ", ["code", "loss.backward()"], "."]]]
+
+
+def test_answers_and_pictures_have_conditions_and_what_to_look_at() -> None:
+    text = changed(MEASURED, f'measured = ["loss(0) < loss(1)", "loss(0) == loss(1)"]\n{MEASURED}')
+    text = text.replace('caption = "The losses."', 'see = "Who is lower?"\ncaption = "The losses."')
+    text = text.replace(
+        'because = "It draws others."',
+        'because = "It draws others."\nmeasured = ["", "loss(\'seed 2\') != loss(1)"]',
+    )
+    lesson = lesson_file.parse("measured", text.replace("## See\n\n- Look here.\n\n", ""))
+    assert isinstance(lesson.prediction, Choice)
+    assert lesson.prediction.measured == ("loss(0) < loss(1)", "loss(0) == loss(1)")
+    assert lesson.questions[1].measured == ("", "loss('seed 2') != loss(1)")
+    assert lesson.pictures[0].see == ["Who is lower?"] and lesson.see == []
+    with pytest.raises(LessonError, match="the part ## See is missing"):
+        lesson_file.parse("measured", changed("## See\n\n- Look here.\n\n", ""))
 
 
 def test_a_curve_can_be_predicted() -> None:
@@ -85,6 +102,42 @@ def test_a_run_may_be_meant_to_fail() -> None:
     ("old", "new", "at", "words"),
     [
         ('title = "One and two"\n', "", "+++", "title: it is missing"),
+        (
+            MEASURED,
+            "measured = []\n" + MEASURED,
+            "measured",
+            "measured: there are 0 conditions for 2 choices",
+        ),
+        (
+            MEASURED,
+            'measured = ["", ""]\n' + MEASURED,
+            "measured",
+            "measured: choice 1 is the right one, and has no",
+        ),
+        (
+            MEASURED,
+            'measured = ["", "loss(2) < 1"]\n' + MEASURED,
+            "measured",
+            "measured: there is no run 2; allowed is: 0 to 1",
+        ),
+        (
+            'numbers = ["loss", "took"]',
+            'finding = "They differ."\nnumbers = ["loss"]',
+            'caption = "What was',
+            "when: it is missing",
+        ),
+        (
+            'numbers = ["loss", "took"]',
+            'when = "loss(0) < 1"\nnumbers = ["loss"]',
+            "when",
+            "when: it is the condition of a finding, which is missing",
+        ),
+        (
+            'numbers = ["loss", "took"]',
+            'finding = "They differ."\nwhen = "luck(0) < 1"\nnumbers = ["loss"]',
+            "when",
+            "when: 'luck' is no quantity",
+        ),
         ("minutes = 5", "minutes = 0", "minutes", "minutes: it is 0, but allowed is: a whole number from 1"),
         ("minutes = 5", "minutes = true", "minutes", "minutes: it is True"),
         ("minutes = 5", "minutes = ", "minutes", "the head is no TOML"),

@@ -336,6 +336,18 @@ def test_rank_that_never_came_is_named_with_what_it_missed() -> None:
     )
 
 
+def test_of_two_that_wait_for_each_other_both_are_named_as_missing() -> None:
+    """The all-reduce in shared memory is unknown to torch: its barrier alone would blame the wrong rank."""
+    in_gradients = Frame(file="/x/trainers/parallel/shared_all_reduce.py", line=157, function="_wait_for")
+    there = {0: standing(in_gradients, IN_LOOP), 1: standing(IN_BARRIER, IN_LOOP)}
+    views = {1: [view(ALL_REDUCE, num_ranks=2)], 0: [view(BEFORE, is_in_it=False, num_ranks=2)]}
+    cause = hang_watch.describe((0, 1), watches(), there, gaps(views))
+    assert cause.message.endswith(
+        "Rank 0 never entered all-reduce 418 (float32, 1.2 MB), in which rank 1 waits. "
+        "Rank 1 never entered the all-reduce of the gradients, in which rank 0 waits."
+    )
+
+
 def test_py_spys_words_are_read() -> None:
     raw = [
         {"thread_name": "telemetry", "frames": []},

@@ -241,11 +241,26 @@ def describe(
         why = f"{_ranks(culprits, 'is stuck', 'are stuck')}, and the others wait"
         is_mismatch = any(gap.is_mismatch for gap in gaps)
         hint = SAME_COLLECTIVES if is_mismatch else "Check the line it is stuck at."
-    in_what = "".join(f" {words[0].upper()}{words[1:]}." for gap in gaps[:MOST_NAMED] if (words := str(gap)))
+    gap_words = [words for gap in gaps[:MOST_NAMED] for words in (str(gap), *_of_gradients(gap, standing))]
+    in_what = "".join(f" {words[0].upper()}{words[1:]}." for words in gap_words if words)
     message = f"The run hangs: {why}. Nothing has been reported for {silent_s:.0f} s: {standing_at}.{in_what}"
     rank = _behind(culprits, watches)
     traceback = standing[rank].text()[:MAX_TRACEBACK] if rank in standing else None
     return Cause(code="hang", message=message, hint=hint, rank=rank, traceback=traceback)
+
+
+def _of_gradients(gap: Gap, standing: Mapping[int, Stacks]) -> list[str]:
+    """Return who is missing in the all-reduce of the gradients in shared memory, which torch does not know.
+
+    Alone, the collective that torch does know would name the rank that is kept waiting as the missing one.
+    """
+    waiting = tuple(sorted(gap.waiting))
+    if gap.is_mismatch or any(rank in standing and standing[rank].is_in_gradients for rank in waiting):
+        return []
+    missing = [rank for rank in gap.missing if rank in standing and standing[rank].is_in_gradients]
+    who = _ranks(waiting[:MOST_NAMED], "never entered", "never entered")
+    what = f"{who} the all-reduce of the gradients"
+    return [f"{what}, in which rank {rank} waits" for rank in missing[:MOST_NAMED]]
 
 
 def _behind(culprits: Sequence[int], watches: Sequence[RankWatch]) -> int:

@@ -33,7 +33,8 @@ _THREAD = re.compile(r"^(Current thread|Thread) 0x[0-9a-f]+.*\(most recent call 
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<function>.+)$')
 # Where a rank stands that waits for the others: in a collective, or in backward, which has one in it; or for
 # its GPU, whose work has collectives in it.
-_WAITING_FILES = ("/torch/distributed/", "/trainers/parallel/shared_all_reduce.py")
+_SHARED_ALL_REDUCE = "/trainers/parallel/shared_all_reduce.py"
+_WAITING_FILES = ("/torch/distributed/", _SHARED_ALL_REDUCE)
 # DDP broadcasts buffers in `_pre_forward`, which lies in torch/nn/parallel.
 _WAITING_FUNCTIONS = ("_engine_run_backward", "_pre_forward")
 _GPU_FILES, _GPU_FUNCTIONS = "/torch/cuda/", ("synchronize", "elapsed_time")
@@ -122,6 +123,11 @@ class Stacks:
     def is_waiting(self) -> bool:
         """Tell whether it stands where it waits for the other ranks."""
         return self.standing is not None and self.standing.is_waiting
+
+    @property
+    def is_in_gradients(self) -> bool:
+        """True if it stands in the all-reduce of the gradients in shared memory, unknown to torch."""
+        return self.place is not None and self.place.file.endswith(_SHARED_ALL_REDUCE)
 
     def text(self) -> str:
         """Return all threads' calls."""

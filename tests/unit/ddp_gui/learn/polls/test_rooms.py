@@ -13,7 +13,9 @@ import pytest
 
 from ddp_gui.auth.current_user import NOBODY, asked_by
 from ddp_gui.auth.rights import NotAllowedError
+from ddp_gui.events.series import Series
 from ddp_gui.learn import lesson_file
+from ddp_gui.learn.measures import RunNumbers
 from ddp_gui.learn.polls import rooms
 from ddp_gui.learn.polls.rooms import Room, Rooms
 from tests.unit.class_of import ANN, EVE
@@ -122,7 +124,7 @@ def test_a_run_that_cannot_be_started_is_told_and_tried_again(runs: Runs) -> Non
         runs.states["batch-0"] = "finished"
         runs.refusal = "the disk is full"
         await until(lambda: room.trouble)
-        assert made.describe(room, shows_all=False)["trouble"] == "the disk is full"
+        assert made.describe(room, shows_early=False)["trouble"] == "the disk is full"
         runs.refusal = ""
         await made.change(room.poll.poll_id, "start")
         await until(lambda: room.poll.run_ids == ["batch-0", "batch-1"])
@@ -152,16 +154,44 @@ def test_a_page_that_was_started_again_goes_on_with_the_runs(runs: Runs) -> None
     asynchronously(after)
 
 
+def test_what_happened_is_what_the_runs_measured(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two runs whose losses differ, where the lesson explains that they are the same."""
+    losses = {"batch-0": 1.0, "batch-1": 2.0}
+
+    def numbers_of(_: Any, run_id: str, name: str) -> RunNumbers:
+        series = Series()
+        series.last_step = {"loss": losses[run_id]}
+        return RunNumbers(name=name, state="finished", num_ranks=1, series=series, pace=None, contended=())
+
+    monkeypatch.setattr(rooms.outcome, "numbers_of", numbers_of)
+
+    async def scenario() -> None:
+        made = school(runs)
+        room = opened(made)
+        room.poll.question |= {"measured": ["loss(0) < loss(1)", "loss(0) == loss(1)"]}
+        room.poll.close()
+        await made.change(room.poll.poll_id, "start")
+        assert await made.outcome(room) is None, "not before they have ended"
+        runs.states["batch-0"] = "finished"
+        await until(lambda: "batch-1" in runs.states)
+        runs.states["batch-1"] = "finished"
+        await until(lambda: room.poll.state == "revealed")
+        found = await made.outcome(room)
+        assert found is not None and (found["verdict"], found["happened"]) == ("otherwise", 0)
+
+    asynchronously(scenario)
+
+
 def test_followers_are_told_what_they_may_know(runs: Runs) -> None:
     async def scenario() -> None:
         made = school(runs)
         room = opened(made)
-        everybody, teacher = (made.messages(room, shows_all=each) for each in (False, True))
+        everybody, teacher = (made.messages(room, shows_early=each) for each in (False, True))
 
         async def next_of(stream: Any) -> dict[str, Any]:
             return json.loads((await anext(stream)).partition(b"data: ")[2])
 
-        assert (await next_of(everybody))["results"] is None
+        assert (await next_of(everybody))["results"] is None, "nor does a teacher who did not ask for it"
         assert (await next_of(teacher))["results"] == {"counts": [0, 0]}
         with asked_by(ANN):
             made.answer(room.poll.poll_id, 1, "")

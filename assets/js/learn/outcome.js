@@ -1,0 +1,82 @@
+// What a lesson's runs showed of an answer or a finding, as the server compared it with what was measured.
+
+import { el, show } from "../shared/dom.js";
+import { bytes, count, loss, number, percent, shortTime } from "../shared/format.js";
+
+/**
+ * @typedef {object} Outcome
+ * @property {"explained" | "otherwise" | "doubtful" | "unmeasured" | "unchecked"} verdict
+ * @property {number | null} happened the choice that was measured, counted from 0
+ * @property {string[]} reasons why nobody can say
+ * @property {{ words: string, run: string, against: string | null, value: number, unit: string }[]} numbers what was compared
+ */
+
+/** @type {Record<string, (value: number) => string>} */
+const UNITS = {
+  loss,
+  seconds: shortTime,
+  per_second: (value) => `${number(value, 3)} samples per second`,
+  times: (value) => `${number(value, 3)} ×`,
+  bytes,
+  share: (value) => percent(value, 1),
+  count,
+  exact: String,
+  number: (value) => number(value, 3),
+};
+
+/** What the runs said of a question, in a sentence; empty where the answer is the one that the lesson explains. */
+const SENTENCES = {
+  explained: "",
+  otherwise: "These runs showed something else than the lesson explains.",
+  doubtful: "These runs cannot show which answer is right:",
+  unmeasured: "It was not measured here:",
+  unchecked: "",
+};
+
+/**
+ * The choice to show as what happened; null where the runs cannot say.
+ * @param {Outcome | null | undefined} outcome
+ * @param {number} right the answer that the lesson explains
+ * @returns {number | null}
+ */
+export function happened(outcome, right) {
+  if (!outcome || outcome.verdict === "unchecked") return right;
+  return outcome.happened;
+}
+
+/** The measured numbers of an answer or a finding, why they may say little, and a button to measure again. */
+export class OutcomeNote {
+  /** @param {(() => void) | null} onAgain */
+  constructor(onAgain) {
+    this.words = el("p", { class: "ddp-lesson-outcome" });
+    this.reasons = el("ul", {});
+    this.numbers = el("p", { class: "ddp-hint" });
+    this.again = el("button", { type: "button", class: "ddp-button", onclick: onAgain }, "Measure again");
+    this.hasAgain = onAgain !== null;
+    this.element = el("div", { class: "ddp-lesson-note", role: "status", hidden: true }, this.words, this.reasons, this.numbers, this.again);
+  } // prettier-ignore
+
+  /**
+   * @param {Outcome} outcome
+   * @param {string} [sentence] in place of the one about a question
+   */
+  update({ verdict, reasons, numbers }, sentence = SENTENCES[verdict]) {
+    const isDoubtful = verdict === "otherwise" || (verdict !== "unmeasured" && reasons.length > 0);
+    this.element.dataset.verdict = verdict;
+    this.words.textContent = sentence;
+    show(this.words, sentence !== "");
+    this.reasons.replaceChildren(...reasons.map((reason) => el("li", {}, reason)));
+    show(this.reasons, reasons.length > 0);
+    // Whether a run failed stands beside the run.
+    const told = numbers.filter(({ unit }) => unit !== "flag");
+    this.numbers.textContent = told.length > 0 ? `Measured: ${told.map(measured).join("; ")}.` : "";
+    show(this.numbers, told.length > 0);
+    show(this.again, isDoubtful && this.hasAgain);
+    show(this.element, sentence !== "" || reasons.length > 0 || told.length > 0);
+  }
+}
+
+function measured({ words, run, against, value, unit }) {
+  const compared = against === null ? "" : ` against “${against}”`;
+  return `${words} of “${run}”${compared}: ${UNITS[unit](value)}`;
+}

@@ -1,0 +1,43 @@
+// What stands around a picture: above it what to look at, below it what the runs showed, where they did.
+
+import { el, show } from "../../shared/dom.js";
+import { OutcomeNote } from "../outcome.js";
+import { inlines } from "../text.js";
+
+const SENTENCES = {
+  explained: "",
+  otherwise: "In these runs it came out differently than the lesson explains.",
+  doubtful: "These times say little:",
+  unmeasured: "It was not measured here:",
+  unchecked: "",
+};
+
+export class Finding {
+  /**
+   * @param {any} about the picture
+   * @param {(() => void) | null} onAgain
+   */
+  constructor({ see, finding }, onAgain) {
+    this.look = el("p", { class: "ddp-lesson-look", hidden: true }, inlines(see));
+    this.hasLook = see.length > 0;
+    this.words = el("p", { class: "ddp-lesson-because", hidden: true }, inlines(finding));
+    this.hasWords = finding.length > 0;
+    this.note = new OutcomeNote(onAgain);
+  }
+
+  /** A picture with its texts. */
+  around({ element }) {
+    element.prepend(this.look);
+    element.append(this.words, this.note.element);
+    return element;
+  }
+
+  /** @param {import("../outcome.js").Outcome | null} outcome null while the runs go on */
+  update(outcome) {
+    show(this.look, outcome !== null && this.hasLook);
+    show(this.words, outcome?.verdict === "explained" && this.hasWords);
+    const isDisturbed = outcome?.verdict === "explained" && outcome.reasons.length > 0;
+    if (outcome) this.note.update(outcome, isDisturbed ? SENTENCES.doubtful : SENTENCES[outcome.verdict]);
+    else show(this.note.element, false);
+  }
+}

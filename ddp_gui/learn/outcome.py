@@ -1,0 +1,161 @@
+"""What a lesson's runs showed: each answer and each finding is compared with what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ddp_gui.learn import conditions, measures
+from ddp_gui.learn.conditions import Measurement, Runs
+from ddp_gui.learn.lesson import Choice, Lesson, Picture, Question
+from ddp_gui.learn.measures import QUANTITIES, RunNumbers, UnmeasuredError
+from ddp_gui.runs.runs import RunStore
+from trainers.contract import events
+
+# explained: the answer that the lesson explains is what was measured. otherwise: another one, or none.
+# doubtful: the times were disturbed. unmeasured: a run lacks a number. unchecked: there is no condition.
+Verdict = Literal["explained", "otherwise", "doubtful", "unmeasured", "unchecked"]
+# Numbers of a table that other programs on the processor change.
+_TIMED_NUMBERS = ("step_time", "throughput", "speed_up")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What was measured of a question or of a picture's finding.
+
+    Attributes:
+        happened: the choice that was measured, from 0; None where none was, or nobody can say.
+        reasons: why nobody can say, or why times that are shown with it say little, as sentences.
+        numbers: what was compared: `words`, `run`, the run `against` which it is or None, `value` and `unit`.
+    """
+
+    verdict: Verdict
+    happened: int | None = None
+    reasons: tuple[str, ...] = ()
+    numbers: tuple[Mapping[str, Any], ...] = ()
+
+
+UNCHECKED = Outcome(verdict="unchecked")
+
+
+def numbers_of(store: RunStore, run_id: str, name: str) -> RunNumbers | None:
+    """Return what a run measured; None while it goes on, and where the current user sees no such run."""
+    try:
+        view = store.view(run_id)
+    except (OSError, ValueError):
+        return None
+    view.catch_up()
+    with view.lock:
+        state = view.status().state
+        if state in events.LIVE_STATES:
+            return None
+        return RunNumbers.of(name, state, view.config.world_size, view.series)
+
+
+def of_choice(about: Choice, runs: Runs) -> Outcome:
+    """Return which of a question's choices was measured."""
+    if not about.measured:
+        return UNCHECKED
+    found = _compared([about.measured[about.right]], about.measured, runs)
+    if found.verdict != "otherwise":
+        return Outcome(**{**vars(found), "happened": about.right if found.verdict == "explained" else None})
+    others = (index for index, text in enumerate(about.measured) if text and _holds(text, runs))
+    return Outcome(**{**vars(found), "happened": next(others, None)})
+
+
+def of_picture(about: Picture, runs: Runs) -> Outcome:
+    """Return whether a picture's finding was measured; without one, whether its times were disturbed."""
+    if about.when:
+        return _compared([about.when], [about.when], runs, also=_timed_of(about, runs))
+    reasons = _doubts(_timed_of(about, runs), runs)
+    if about.waterfall is not None:
+        divided = [runs[number] for number in (0, about.waterfall) if number in runs]
+        reasons += tuple(words for run in divided for words in measures.doubts_of_parts(run))
+    return Outcome(verdict="doubtful", reasons=reasons) if reasons else UNCHECKED
+
+
+def of_lesson(lesson: Lesson, runs: Runs, attempts: Mapping[int, Runs]) -> dict[str, Any]:
+    """Return the outcome of a lesson's prediction, pictures and questions as JSON values.
+
+    Args:
+        runs: its own, by their numbers; those that are gone are missing.
+        attempts: the newest run of each choice, by question.
+    """
+
+    def of_question(number: int, question: Question) -> Outcome:
+        return of_choice(question, {**runs, **attempts.get(number, {})})
+
+    prediction = of_choice(lesson.prediction, runs) if isinstance(lesson.prediction, Choice) else UNCHECKED
+    return {
+        "prediction": vars(prediction),
+        "pictures": [vars(of_picture(picture, runs)) for picture in lesson.pictures],
+        "questions": [vars(of_question(*each)) for each in enumerate(lesson.questions)],
+    }
+
+
+def _compared(
+    wanted: Sequence[str], texts: Sequence[str], runs: Runs, also: Sequence[Measurement] = ()
+) -> Outcome:
+    """Compare conditions with the runs.
+
+    Args:
+        wanted: all of them hold where the lesson's explanation is what was measured.
+        texts: all conditions, whose numbers are returned.
+        also: times that are shown with them, but not compared.
+    """
+    compared = dict.fromkeys(each for text in texts if text for each in conditions.measurements(text))
+    try:
+        numbers = tuple(_number(each, runs) for each in compared)
+        is_met = all(conditions.holds(text, runs) for text in wanted)
+    except UnmeasuredError as error:
+        return Outcome(verdict="unmeasured", reasons=(str(error),))
+    reasons = _doubts(compared, runs)
+    if reasons:
+        return Outcome(verdict="doubtful", reasons=reasons, numbers=numbers)
+    verdict: Verdict = "explained" if is_met else "otherwise"
+    return Outcome(verdict=verdict, reasons=_doubts(also, runs), numbers=numbers)
+
+
+def _holds(text: str, runs: Runs) -> bool:
+    try:
+        return conditions.holds(text, runs)
+    except UnmeasuredError:
+        return False
+
+
+def _number(measurement: Measurement, runs: Runs) -> Mapping[str, Any]:
+    about, of = QUANTITIES[measurement.quantity], [runs[name] for name in measurement.runs if name in runs]
+    value = measurement.value(runs)
+    against = of[1].name if len(of) > 1 else None
+    return {
+        "words": about.words if measurement.rank is None else f"{about.words}, rank {measurement.rank}",
+        "run": of[0].name,
+        "against": against,
+        "value": value,
+        "unit": about.unit,
+    }
+
+
+def _doubts(compared: Iterable[Measurement], runs: Runs) -> tuple[str, ...]:
+    reasons: list[str] = []
+    for each in compared:
+        if QUANTITIES[each.quantity].is_timed and all(name in runs for name in each.runs):
+            of = [runs[name] for name in each.runs]
+            reasons += [words for run in of for words in measures.doubts(run)]
+            reasons += measures.doubts_of_speed_up(*of) if each.quantity == "speed_up" else []
+    return tuple(dict.fromkeys(reasons))
+
+
+def _timed_of(about: Picture, runs: Runs) -> list[Measurement]:
+    """Return the times that a picture shows."""
+    if about.waterfall is not None:
+        return [Measurement(quantity="speed_up", runs=(about.waterfall, 0))]
+    shown = [name for name in _TIMED_NUMBERS if name in about.numbers]
+    if about.bars == "wait" or about.curve == "throughput":
+        shown = ["step_time"]
+    return [
+        Measurement(quantity=name, runs=(number, 0) if name == "speed_up" else (number,))
+        for name in shown
+        for number in runs
+    ]
