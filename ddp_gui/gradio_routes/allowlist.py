@@ -84,7 +84,8 @@ class _Allowlist:
                     called=called[1] if called else None,
                     answers_later=path.startswith("/gradio_api/call/"),
                 )
-                receive = await checked_body(receive, self._uploads.incoming_of_sender(), functions, queue)
+                incoming = self._uploads.incoming_of_sender()
+                receive = await checked_body(receive, incoming, functions, queue, scope)
                 sessions.forget_oldest(queue, self._demo.state_holder)
             elif fetched := _FETCHED.fullmatch(path):
                 sessions.refuse_others(queue, fetched[1])
