@@ -85,6 +85,7 @@ class LoopDelay:
             "p99_s": late[len(late) * 99 // 100] if late else None,
             "limit_s": LIMIT_S,
             "held_s": None if longest is None else longest.seconds,
+            "held_cpu_s": None if longest is None else longest.cpu_s,
             "held_by": None if longest is None else longest.route,
         }
 
@@ -145,9 +146,10 @@ def _time_callbacks() -> None:
         run(self)
         seconds = time.perf_counter() - began
         if seconds >= RECORDED_FROM_S:
+            scope = self._context.get(_request)  # type: ignore[attr-defined]
             for thread, note in _measured:
                 if thread == threading.get_ident():
-                    note(seconds, time.thread_time() - cpu_s, self._context.get(_request))
+                    note(seconds, time.thread_time() - cpu_s, scope)
 
     timed.is_timed = True  # type: ignore[attr-defined]
     asyncio.Handle._run = timed  # type: ignore[method-assign]  # noqa: SLF001

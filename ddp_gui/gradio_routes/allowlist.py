@@ -14,6 +14,7 @@ import gradio as gr
 from fastapi import FastAPI
 from starlette.routing import Mount
 
+from ddp_gui.background import loop_delay
 from ddp_gui.gradio_routes import sessions, upload
 from ddp_gui.gradio_routes.sent_values import Functions, checked_body
 from ddp_gui.gradio_routes.uploads import Uploads
@@ -95,6 +96,7 @@ class _Allowlist:
             await answer(send, refused)
             return
         if path == "/":
+            scope[loop_delay.FUNCTION] = ""
             await _serve_page(self._gradio, scope, receive, send)
         else:
             await self._gradio(scope, receive, send)

@@ -213,7 +213,7 @@ export class Answering {
 
   update({ event_loop: loop }) {
     setText(this.value, loop.worst_s === null ? "…" : milliseconds(loop.worst_s));
-    setText(this.note, `the longest wait in the last ${duration(loop.window_s)}`);
+    setText(this.note, `the longest wait in the last ${count(loop.window_s / SECONDS_PER_MINUTE)} minutes`);
     setText(this.longest, answeringWords(loop));
   }
 }
@@ -224,7 +224,8 @@ export function answeringWords(loop) {
   const usual = `99 of 100 measured waits were at most ${milliseconds(loop.p99_s)}.`;
   if (loop.held_s === null) return usual;
   const which = loop.held_by === null ? "" : `, for ${loop.held_by}`;
-  return `${usual} The longest uninterrupted work took ${milliseconds(loop.held_s)}${which}.`;
+  const computed = `${milliseconds(loop.held_cpu_s)} of them on the processor`;
+  return `${usual} The longest uninterrupted work took ${milliseconds(loop.held_s)} (${computed})${which}.`;
 }
 
 function milliseconds(seconds) {

@@ -29,7 +29,9 @@ def make_router(library: Library, store: RunStore) -> Router:
 
     @router.post("")
     async def report(request: Request) -> MadeFile:
-        return await made_of_body(await json_body.read(request, MAX_BYTES))
+        body = await json_body.read(request, MAX_BYTES)
+        made: MadeFile = await made_of_body(body)
+        return made
 
     @SLOW.handler
     def made_of_body(body: bytes) -> MadeFile:

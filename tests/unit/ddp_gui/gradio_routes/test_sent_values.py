@@ -110,7 +110,7 @@ def test_a_long_path_is_refused_before_the_disk_is_touched(
     for name in ("stat", "lstat", "readlink", "open"):
         monkeypatch.setattr(os, name, touched)
     for named in (path, str(tmp_path) + path):
-        with pytest.raises(Refused, match="not uploaded|too large"):
+        with pytest.raises(Refused, match=r"not uploaded|too large"):
             passed_on(tmp_path, orjson.dumps({"data": [{"path": named}]}))
         with pytest.raises(ConfigError, match="data_path is"):
             DataAccess(tmp_path).check(replace(Config(), data_path=named))
