@@ -87,8 +87,9 @@ class Page:
     address: tuple[str, int]
     delay: LoopDelay
     run_ids: list[str]
-    # Of the account that asks; empty: nobody logs in.
+    # Of the account that asks, and another one to log out; empty: nobody logs in.
     cookie: bytes = b""
+    cookie_to_end: bytes = b""
 
     @property
     def gradio(self) -> Any:
@@ -138,8 +139,7 @@ def served(
                 time.sleep(0.02)
             page = Page(app=app, address=listener.getsockname(), delay=measured, run_ids=run_ids)
             if form is not None:
-                answer = ask(page, request("POST", "/login", urlencode(form).encode(), FORM))
-                page.cookie = re.search(rb"set-cookie: ([^;]+)", answer, re.IGNORECASE)[1]  # type: ignore[index]
+                page.cookie_to_end, page.cookie = _log_in(page, form), _log_in(page, form)
             ask(page, request("GET", "/live/runs?since=-1"))
             yield page
         finally:
@@ -149,11 +149,19 @@ def served(
             gc.unfreeze()
 
 
-def ask(page: Page, data: bytes, *, is_stream: bool = False, sends_cookie: bool = True) -> bytes:
-    """Send a request and return how the answer begins."""
-    if page.cookie and sends_cookie:
+def _log_in(page: Page, form: Mapping[str, str]) -> bytes:
+    answer = ask(page, request("POST", "/login", urlencode(form).encode(), FORM))
+    found = re.search(rb"set-cookie: ([^;]+)", answer, re.IGNORECASE)
+    assert found is not None, answer
+    return found[1]
+
+
+def ask(page: Page, data: bytes, *, is_stream: bool = False, cookie: bytes | None = None) -> bytes:
+    """Send a request and return the answer; of a stream only its beginning."""
+    cookie = page.cookie if cookie is None else cookie
+    if cookie:
         request_line, rest = data.split(b"\r\n", 1)
-        data = request_line + b"\r\nCookie: " + page.cookie + b"\r\n" + rest
+        data = request_line + b"\r\nCookie: " + cookie + b"\r\n" + rest
     received = b""
     with socket.create_connection(page.address) as sender:
         sender.settimeout(FIRST_BYTE_S)
@@ -161,7 +169,7 @@ def ask(page: Page, data: bytes, *, is_stream: bool = False, sends_cookie: bool 
             sender.sendall(data)
         with contextlib.suppress(ConnectionError, TimeoutError):
             while piece := sender.recv(1_000_000):
-                received = received or piece
+                received += piece
                 if is_stream:
                     sender.settimeout(STREAM_S)
     return received
@@ -182,10 +190,13 @@ def request(
 def measure(page: Page, asked: Request) -> tuple[float, str]:
     """Return for how long a request holds the loop, at the least of a few attempts, and its status."""
     least, status = float("inf"), ""
+    cookie = (
+        b"" if "headers" in asked.target else page.cookie_to_end if "/logout" in asked.target else page.cookie
+    )
     is_stream = "/stream" in asked.target or "heartbeat" in asked.target or "queue/data" in asked.target
     for _ in range(ATTEMPTS):
         page.delay.forget()
-        answer = ask(page, asked.data, is_stream=is_stream, sends_cookie="headers" not in asked.target)
+        answer = ask(page, asked.data, is_stream=is_stream, cookie=cookie)
         # A call that was queued is still to be worked on.
         time.sleep(QUEUED_S if "queue/join" in asked.what or asked.what.startswith("join") else 2 * TICK_S)
         ticks, held = page.delay.readings()
@@ -260,7 +271,7 @@ def headers(name: bytes = b"a") -> Mapping[str, bytes]:
     size = QUERY_BYTES
     return {
         "many headers": b"a:b\r\n" * (size // 5),
-        "cookie of backslashes": b"Cookie: " + name + b'="' + b"\\" * (size - 20) + b"\r\n",
+        "cookie of backslashes": b"Cookie: " + name + b'="' + b"\\" * (size - 40) + b'"\r\n',
         "cookie of octals": b"Cookie: " + name + b'="' + b"\\101" * (size // 4 - 5) + b'"\r\n',
         "many cookies": b"Cookie: " + b"a=b;" * (size // 4 - 4) + b"\r\n",
         "one long header": b"X-A: " + b"," * (size - 20) + b"\r\n",
@@ -389,9 +400,9 @@ def _of_functions(page: Page) -> Iterator[Request]:
         if not function.fn or not function.api_name:
             continue
         num = max(1, sum(not getattr(block, "skip_api", False) for block in function.inputs))
-        is_public = function.api_visibility == "public"
         target = f"call {function.api_name}"
-        ways = {"run": f"/gradio_api/run/{function.api_name}"}
+        is_public = function.api_visibility == "public"
+        ways = {"run": f"/gradio_api/run/{function.api_name}"} if is_public else {}
         if not is_public or number == 0:
             ways["join"] = "/gradio_api/queue/join"
         if number == 0:

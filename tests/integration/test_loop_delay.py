@@ -27,8 +27,11 @@ def test_no_request_holds_the_loop(tmp_path: Path, has_login: bool) -> None:
     form = {"username": ANN.name, "password": password_of(ANN)} if has_login else None
     with loop_delay.served(tmp_path, NUM_RUNS, login, form) as page:
         rows = loop_delay.measure_all(page)
+        still = loop_delay.ask(page, loop_delay.request("GET", "/live/me"))
     print(loop_delay.table(rows))
     assert len(rows) > ROUTES and sum(row.num_inputs for row in rows) > 20 * ROUTES
+    # What is refused for want of a login says nothing of the functions behind it.
+    assert (b'"name":"ann"' in still) == has_login
     over = [f"{row.target}: {row.seconds * 1e3:.0f} ms, {row.what}" for row in rows if row.seconds > LIMIT_S]
     assert over == []
 
