@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from fastapi import FastAPI
 
+from ddp_gui.background.loop_delay import LoopDelay
 from ddp_gui.gradio_routes.uploads import Uploads
 from ddp_gui.machine.communication import CommunicationChecks
 from ddp_gui.machine.machine_check import MachineChecks
@@ -27,6 +28,7 @@ def tending(
     checks: Sequence[CommunicationChecks | MachineChecks | PackageInstalls],
     line: Scheduler,
     engine: Engine,
+    delay: LoopDelay,
 ) -> Lifespan:
     """Read the list ahead, keep the queue going, give back unused memory; tidy up at the end."""
 
@@ -34,7 +36,8 @@ def tending(
     async def tended(_app: FastAPI) -> AsyncIterator[None]:
         line.begin()
         engine.begin()
-        tasks = [asyncio.create_task(_read_ahead(store)), asyncio.create_task(_tidy(store, uploaded))]
+        doing = (_read_ahead(store), _tidy(store, uploaded), delay.measure())
+        tasks = [asyncio.create_task(each) for each in doing]
         yield
         for task in tasks:
             task.cancel()
@@ -50,7 +53,7 @@ def tending(
 async def _tidy(store: RunStore, uploaded: Uploads) -> None:
     while True:
         await asyncio.sleep(TIDY_EVERY_S)
-        store.forget_unused()
+        await asyncio.to_thread(store.forget_unused)
         await asyncio.to_thread(_tidy_uploads, uploaded)
         await asyncio.to_thread(_keep_list, store)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import socket
 import sys
@@ -20,6 +21,7 @@ from ddp_gui.auth.data_access import DataAccess
 from ddp_gui.auth.header_gate import HeaderGate
 from ddp_gui.auth.login import Login
 from ddp_gui.auth.session_gate import SessionGate
+from ddp_gui.background.loop_delay import LoopDelay
 from ddp_gui.gradio_routes import allowlist, light, sessions, uploads
 from ddp_gui.gradio_routes.gate import Gate
 from ddp_gui.gradio_routes.uploads import Uploads
@@ -112,7 +114,7 @@ def serve(options: Options, catalogue: CatalogueSource) -> None:
         "runs)",
         flush=True,
     )
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    calm_interpreter()
     if options.open_browser:
         threading.Timer(0.5, webbrowser.open, [address]).start()
     server.run(sockets=[listening])
@@ -176,7 +178,8 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     engine = _engine(options)
     registry.register(engine)
     links = LinkChecks(engine)
-    report = MachineReport(options.runs_dir, catalogue, checks, machine_checks, engine, links)
+    delay = LoopDelay()
+    report = MachineReport(options.runs_dir, catalogue, checks, machine_checks, engine, links, delay)
     devices = Devices(
         options.runs_dir,
         options.handed_out_cpu_ranks,
@@ -196,7 +199,7 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     )
     # Gradio reads it when it is set up; its own choice is a folder of all users of this machine.
     os.environ["GRADIO_TEMP_DIR"] = str(uploaded.incoming)
-    tended = lifespan.tending(store, uploaded, (checks, machine_checks, installs), line, engine)
+    tended = lifespan.tending(store, uploaded, (checks, machine_checks, installs), line, engine, delay)
     app = FastAPI(lifespan=tended, docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(static.make_router())
     app.include_router(glossary.make_router())
@@ -248,6 +251,13 @@ def build_app(options: Options, catalogue: CatalogueSource, login: Login | None 
     calm(demo)
     allowlist.close(mounted, demo, uploaded)
     return mounted
+
+
+def calm_interpreter() -> None:
+    """Let the event loop wait less for other threads and for the garbage collector."""
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    # What was built so far stays. To search all of it for garbage takes 0.4 s, in which nobody is answered.
+    gc.freeze()
 
 
 def calm(demo: gr.Blocks) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ddp_gui.auth.current_user import current_user
 from trainers.contract.config import Config, ConfigError, Problem
@@ -13,6 +14,16 @@ from trainers.files.paths import REPOSITORY
 PEOPLE = "people"
 # The fields of a configuration that name a file or a folder of this machine.
 PATH_FIELDS = ("data_path", "pretrained_path")
+MAX_PATH_LENGTH = 4_096  # what Linux accepts
+NOT_PLAIN = f"a path of at most {MAX_PATH_LENGTH:,} characters without “..”"
+
+
+def is_plain(path: Any) -> bool:
+    """Return True if a value is a path that may be looked up: short, and without `..`.
+
+    Resolving a path costs a call of the system for each of its parts.
+    """
+    return isinstance(path, str) and len(path) <= MAX_PATH_LENGTH and ".." not in path.split("/")
 
 
 class DataAccess:
@@ -33,6 +44,13 @@ class DataAccess:
         Raises:
             ConfigError: naming the field, the path and what is allowed.
         """
+        faulty = [
+            Problem(field=field, value=path, allowed=NOT_PLAIN)
+            for field in PATH_FIELDS
+            if not is_plain(path := getattr(config, field))
+        ]
+        if faulty:
+            raise ConfigError(faulty)
         if current_user().is_teacher:
             return
         problems = [

@@ -17,7 +17,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
+import orjson
 from fastapi import APIRouter, HTTPException
+from starlette.responses import Response
 
 from ddp_gui.auth.current_user import current_user
 
@@ -193,9 +195,23 @@ STARTS = Workers("starts", at_once=6, per_person=1, most_asked=10)
 
 
 class Router(APIRouter):
-    """Routes whose handlers run in the threads for clicks by default."""
+    """Routes whose handlers run in the threads for clicks by default, and encode their answers there."""
 
     def add_api_route(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         """Add a route."""
-        is_async = inspect.iscoroutinefunction(endpoint)
-        super().add_api_route(path, endpoint if is_async else CLICKS.handler(endpoint), **options)
+        if not inspect.iscoroutinefunction(endpoint):
+            endpoint = CLICKS.handler(_encoding(endpoint))
+        super().add_api_route(path, endpoint, **options)
+
+
+def _encoding(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function so that it returns a response: FastAPI would encode the answer on the event loop."""
+
+    @functools.wraps(function)
+    def answer(*values: Any, **named: Any) -> Response:
+        found = function(*values, **named)
+        if isinstance(found, Response):
+            return found
+        return Response(orjson.dumps(found, option=orjson.OPT_NON_STR_KEYS), media_type="application/json")
+
+    return answer

@@ -14,6 +14,7 @@ import gradio as gr
 from fastapi import FastAPI
 from starlette.routing import Mount
 
+from ddp_gui.background import loop_delay
 from ddp_gui.gradio_routes import sessions, upload
 from ddp_gui.gradio_routes.sent_values import Functions, checked_body
 from ddp_gui.gradio_routes.uploads import Uploads
@@ -88,7 +89,8 @@ class _Allowlist:
                     inputs=self._inputs,
                     answers_later=path.startswith("/gradio_api/call/"),
                 )
-                receive = await checked_body(receive, self._uploads.incoming_of_sender(), functions, queue)
+                incoming = self._uploads.incoming_of_sender()
+                receive = await checked_body(receive, incoming, functions, queue, scope)
                 sessions.forget_oldest(queue, self._demo.state_holder)
             elif fetched := _FETCHED.fullmatch(path):
                 sessions.refuse_others(queue, fetched[1])
@@ -98,6 +100,7 @@ class _Allowlist:
             await answer(send, refused)
             return
         if path == "/":
+            scope[loop_delay.FUNCTION] = ""
             await _serve_page(self._gradio, scope, receive, send)
         else:
             await self._gradio(scope, receive, send)

@@ -8,13 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from ddp_gui.background import loop_delay
 from ddp_gui.gradio_routes import uploads
 from ddp_gui.gradio_routes.allowlist import UPLOAD, route_path
 from ddp_gui.http import policies
 from ddp_gui.http.asgi import App, Message, Receive, Refused, Scope, Send, answer
 from ddp_gui.http.front import FORWARDED_KEY
 from ddp_gui.http.hosts import Hosts, network_of
-from ddp_gui.http.limits import MAX_BODY_BYTES, NO_HOST, AtOnce, check_body, check_headers, drop_body
+from ddp_gui.http.limits import (
+    MAX_BODY_BYTES,
+    MAX_PATH_LENGTH,
+    NO_HOST,
+    AtOnce,
+    check_body,
+    check_headers,
+    drop_body,
+)
 
 FORM_BYTES = 100_000  # what a form adds to the file in it
 FROM_ELSEWHERE = (
@@ -45,6 +54,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
 
+        loop_delay.begin_request(scope)
         has_begun = False
 
         async def send_with_headers(message: Message) -> None:
@@ -77,6 +87,8 @@ class Gate:
             )
         if not scope["path"].startswith("/"):
             raise Refused(400, "A path must begin with a slash.")
+        if len(scope["path"]) > MAX_PATH_LENGTH:
+            raise Refused(414, f"A path has at most {MAX_PATH_LENGTH:,} characters here.")
         if _is_from_elsewhere(scope, {hosts[0].lower(), *self._allowed}):
             raise Refused(403, FROM_ELSEWHERE)
         if hosts[0] in _own_addresses(scope) and scope.get(FORWARDED_KEY) and route_path(scope) == "/":

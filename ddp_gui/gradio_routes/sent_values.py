@@ -17,12 +17,18 @@ import orjson
 from gradio.queueing import Queue
 
 from ddp_gui.auth.current_user import current_user
+from ddp_gui.auth.data_access import is_plain
+from ddp_gui.background import loop_delay
+from ddp_gui.background.workers import CLICKS
 from ddp_gui.gradio_routes import sessions
-from ddp_gui.http.asgi import Message, Receive, Refused
+from ddp_gui.http import json_body
+from ddp_gui.http.asgi import Message, Receive, Refused, Scope
 
 MAX_DEPTH = 40
-# The largest request of the page deletes some thousand runs with one click.
-MAX_VALUES = 20_000
+# The page sends one; each is looked up on the disk.
+MAX_FILES = 4
+# Lists of the ids of runs; all other calls are far below `json_body.MAX_BYTES`.
+LONG_CALLS = ("delete_runs", "restore_runs", "empty_bin")
 _SESSION = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
@@ -39,13 +45,18 @@ class Functions:
 
 
 async def checked_body(
-    receive: Receive, incoming: Path, functions: Functions, queue: Queue | None = None
+    receive: Receive,
+    incoming: Path,
+    functions: Functions,
+    queue: Queue | None = None,
+    scope: Scope | None = None,
 ) -> Receive:
     """Read and check a request's body; return a `receive` that replays it, for its sender's own session.
 
     Args:
         incoming: the folder of its sender's new uploads.
         queue: Gradio's queue of calls.
+        scope: receives the name of the function, for the delays of the event loop.
 
     Raises:
         Refused: when it is not JSON, too deep, too large, names a file that was not uploaded, or an invalid
@@ -59,9 +70,15 @@ async def checked_body(
             break
     body = b"".join(pieces)
     value = _parsed(body)
-    _check(value, incoming)
+    name = _check_call(value, functions) if isinstance(value, dict) else None
+    if scope is not None and name is not None:
+        scope[loop_delay.FUNCTION] = name
+    if len(body) > json_body.MAX_BYTES and name not in LONG_CALLS:
+        raise Refused(413, f"This request is too large: at most {json_body.MAX_BYTES:,} bytes are accepted.")
+    files = _files_in(value)
+    if files and not await CLICKS.run(_were_uploaded, files, incoming):
+        raise Refused(400, "This file was not uploaded: choose it again.")
     if isinstance(value, dict):
-        _check_call(value, functions)
         if queue is not None:
             sessions.refuse_others(queue, value.get("event_id"))
         if current_user().name:
@@ -76,46 +93,54 @@ async def checked_body(
 
 
 def _parsed(body: bytes) -> Any:
+    # Ids in lists, and next to nothing around them.
+    max_parts = json_body.MAX_PARTS if len(body) <= json_body.MAX_BYTES else MAX_DEPTH
     try:
-        return orjson.loads(body) if body else None
+        return json_body.parse(body, max_parts=max_parts)
     except ValueError as error:
-        raise Refused(400, "The request body is not valid JSON.") from error
+        raise Refused(400, str(error)) from error
 
 
-def _check(value: Any, incoming: Path) -> None:
-    level, num_values = [value], 0
+def _files_in(value: Any) -> list[Any]:
+    """Return the path of each file that a value names.
+
+    Raises:
+        Refused: when it is nested too deep, or names too many files.
+    """
+    level, files = [value], []
     for _ in range(MAX_DEPTH):
-        level = [inner for outer in level for inner in _inside(outer, incoming)]
+        files += [inner["path"] for inner in level if isinstance(inner, dict) and "path" in inner]
+        level = [inner for outer in level for inner in _inside(outer)]
         if not level:
-            return
-        num_values += len(level)
-        if num_values > MAX_VALUES:
-            raise Refused(400, f"The request holds more than {MAX_VALUES:,} values.")
-    raise Refused(400, f"The request is nested deeper than {MAX_DEPTH} levels.")
+            break
+    else:
+        raise Refused(400, f"The request is nested deeper than {MAX_DEPTH} levels.")
+    if len(files) > MAX_FILES:
+        raise Refused(400, f"The request names {len(files):,} files: at most {MAX_FILES} are accepted.")
+    return files
 
 
-def _inside(value: Any, incoming: Path) -> list[Any]:
+def _inside(value: Any) -> list[Any]:
     if isinstance(value, list):
         return value
-    if not isinstance(value, dict):
-        return []
-    if "path" in value and not _was_uploaded(value["path"], incoming):
-        raise Refused(400, "This file was not uploaded: choose it again.")
-    return list(value.values())
+    return list(value.values()) if isinstance(value, dict) else []
 
 
-def _check_call(call: dict[str, Any], functions: Functions) -> None:
-    """Refuse keys that Gradio uses without checking that they exist."""
+def _check_call(call: dict[str, Any], functions: Functions) -> str | None:
+    """Refuse keys that Gradio uses without checking that they exist; return the name of the function."""
     number, session = call.get("fn_index"), call.get("session_hash")
-    # In Python True equals 1: it would be a valid function index.
+    if session is not None and not (isinstance(session, str) and _SESSION.fullmatch(session)):
+        raise Refused(400, "A session name has only letters and digits.")
     if number is None:
         if functions.called is not None and functions.called not in functions.names.values():
             raise Refused(404, "There is no function with this name.")
-    elif type(number) is not int or number not in functions.names:
+        _check_values(call.get("data"), functions, None)
+        return functions.called
+    # In Python True equals 1: it would be a valid function index.
+    if type(number) is not int or number not in functions.names:
         raise Refused(404, "There is no function with this number.")
     _check_values(call.get("data"), functions, number)
-    if session is not None and not (isinstance(session, str) and _SESSION.fullmatch(session)):
-        raise Refused(400, "A session name has only letters and digits.")
+    return str(functions.names[number])
 
 
 def _check_values(values: Any, functions: Functions, number: int | None) -> None:
@@ -145,8 +170,15 @@ def _is_nested(value: Any) -> bool:
     return isinstance(value, (dict, list))
 
 
-def _was_uploaded(path: Any, incoming: Path) -> bool:
+def _were_uploaded(paths: list[Any], incoming: Path) -> bool:
+    return all(is_plain(path) and _is_inside(path, incoming) for path in paths)
+
+
+def _is_inside(path: str, incoming: Path) -> bool:
+    # The text first: no other place of the disk is looked at.
     try:
-        return isinstance(path, str) and Path(path).resolve(strict=True).is_relative_to(incoming)
+        return Path(path).is_relative_to(incoming) and Path(path).resolve(strict=True).is_relative_to(
+            incoming
+        )
     except (OSError, ValueError):
         return False

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ddp_gui.auth.current_user import current_user
-from ddp_gui.auth.data_access import PEOPLE, DataAccess
+from ddp_gui.auth.data_access import PEOPLE, DataAccess, is_plain
 from trainers.files import private_files
 
 KINDS = (".zip", ".csv", ".tsv", ".parquet", ".txt")
@@ -138,7 +138,12 @@ class Uploads:
     def _arrived(self, uploaded: str) -> Path:
         """Return the uploaded file; a caller may send any path, and only uploads may be moved."""
         source, inside = Path(uploaded), self.incoming_of_sender().resolve()
-        if not source.resolve().is_relative_to(inside) or source.is_symlink() or not source.is_file():
+        if (
+            not is_plain(uploaded)
+            or not source.resolve().is_relative_to(inside)
+            or source.is_symlink()
+            or not source.is_file()
+        ):
             raise ValueError("this file was not uploaded: choose it again")
         return source
 

@@ -11,6 +11,8 @@ from ddp_gui.http.asgi import Receive, Refused, Scope
 MAX_HEADER_BYTES = 32 * 1024
 # Browsers send twenty, proxies add ten.
 MAX_HEADERS = 200
+# Of an address: the server looks up each part of it on the disk where it names a file.
+MAX_PATH_LENGTH = 2_000
 MAX_BODY_BYTES = 1_000_000
 # A client that still sends when the connection closes never sees the answer: up to this is read and dropped.
 MAX_DROPPED_BYTES = 8_000_000

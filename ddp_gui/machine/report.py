@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from ddp_gui.background.loop_delay import LoopDelay
 from ddp_gui.devices import capacity, disk
 from ddp_gui.devices.disk import DiskForecast
 from ddp_gui.devices.process_owners import Owners
@@ -47,12 +48,14 @@ class MachineReport:
         machine_checks: MachineChecks,
         engine: Engine,
         links: LinkChecks,
+        delay: LoopDelay,
     ) -> None:
         self._runs_dir = runs_dir
         self._catalogue = catalogue
         self._checks = checks
         self._machine_checks = machine_checks
         self._links = links
+        self._delay = delay
         self._owners = Owners(runs_dir)
         self._forecast = DiskForecast()
         self._cores = CoreReader()
@@ -98,6 +101,7 @@ class MachineReport:
             "hosts": self._host_reports(),
             "links": self._links.to_json() if self._has_hosts else None,
             "disk": self._disk(),
+            "event_loop": self._delay.to_json(),
             "versions": self._versions,
             "missing": self._missing.value(),
             "machine_check": {

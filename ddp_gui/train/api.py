@@ -76,7 +76,7 @@ class Api:
             InspectionError: when the process that looks failed.
         """
         config = config_module.parse(raw)
-        self.access.check(config)
+        await CLICKS.run(self.access.check, config)
         if anew:
             self._looks.count()
         return await self._own_data.inspect(config, anew=anew)
@@ -182,7 +182,7 @@ class Api:
         more_epochs: int | None,
     ) -> dict[str, Any]:
         async def resume() -> dict[str, Any]:
-            config = (await CLICKS.run(self._store.open_to_change, run_id)).read_config()
+            config = await CLICKS.run(lambda: self._store.open_to_change(run_id).read_config())
             await self._inspect_first(config.to_json())
             return await STARTS.run(resume_now)
 

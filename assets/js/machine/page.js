@@ -5,7 +5,7 @@ import { CommunicationCheck } from "./check.js";
 import { hostsSection } from "./hosts.js";
 import { Gpus } from "./gpus.js";
 import { missingSection, versionsSection } from "./missing.js";
-import { Disk, Memory, Processor } from "./parts.js";
+import { Answering, Disk, Memory, Processor } from "./parts.js";
 import { SelfCheck } from "./self_check.js";
 import { address, fetchJson } from "../shared/net.js";
 import { askEvery } from "../shared/polling.js";
@@ -45,6 +45,7 @@ class MachineView {
     this.check = new CommunicationCheck(report.communication);
     this.selfCheck = new SelfCheck(report.machine_check);
     this.parts = [new Processor(), new Memory(), new Disk()];
+    this.answering = new Answering();
     this.missing = missingSection();
     this.versions = versionsSection();
     this.elements = [
@@ -57,12 +58,13 @@ class MachineView {
       ),
       this.selfCheck.element,
       this.check.element,
+      this.answering.element,
       el("div", { class: "ddp-missing-pair" }, this.missing.element, this.versions.element),
     ];
   }
 
   update(report) {
-    const own = [this.selfCheck, this.check, this.missing, this.versions];
+    const own = [this.selfCheck, this.check, this.answering, this.missing, this.versions];
     for (const part of [this.hosts, this.gpus, ...this.parts, ...own]) {
       part.update(report);
     }

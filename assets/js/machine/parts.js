@@ -191,6 +191,47 @@ export class Disk {
   }
 }
 
+/** How long requests wait for each other: one process answers them all. */
+export class Answering {
+  constructor() {
+    this.value = el("p", { class: "ddp-figure" });
+    this.note = el("p", { class: "ddp-figure-note" });
+    this.longest = el("p", {});
+    this.element = section(
+      "How quickly this page answers",
+      "answering",
+      this.value,
+      this.note,
+      this.longest,
+      el(
+        "p",
+        { class: "ddp-hint" },
+        "One process answers everyone, one request at a time. While it works on one, the others wait.",
+      ),
+    );
+  }
+
+  update({ event_loop: loop }) {
+    setText(this.value, loop.worst_s === null ? "…" : milliseconds(loop.worst_s));
+    setText(this.note, `the longest wait in the last ${count(loop.window_s / SECONDS_PER_MINUTE)} minutes`);
+    setText(this.longest, answeringWords(loop));
+  }
+}
+
+/** The usual wait, and the request that the others waited for longest. */
+export function answeringWords(loop) {
+  if (loop.p99_s === null) return "Measuring …";
+  const usual = `99 of 100 measured waits were at most ${milliseconds(loop.p99_s)}.`;
+  if (loop.held_s === null) return usual;
+  const which = loop.held_by === null ? "" : `, for ${loop.held_by}`;
+  const computed = `${milliseconds(loop.held_cpu_s)} of them on the processor`;
+  return `${usual} The longest uninterrupted work took ${milliseconds(loop.held_s)} (${computed})${which}.`;
+}
+
+function milliseconds(seconds) {
+  return seconds < 0.001 ? "less than 1 ms" : `${count(1000 * seconds)} ms`;
+}
+
 /** How long the disk lasts, and from what that is known. */
 export function forecastWords(forecast) {
   const span = duration(forecast.measured_over_s);

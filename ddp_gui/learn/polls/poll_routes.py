@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 from fastapi import HTTPException, Request
 from fastapi.responses import Response
 
 from ddp_gui.auth import current_user
 from ddp_gui.auth.rights import NotAllowedError
 from ddp_gui.background.workers import Router
+from ddp_gui.http import json_body
 from ddp_gui.learn.polls import address, qr
 from ddp_gui.learn.polls.rooms import NoSuchPollError, Room, Rooms
 from ddp_gui.options import Options
@@ -40,7 +40,7 @@ def make_router(rooms: Rooms, options: Options) -> Router:
     @router.post("/{poll_id}/answer", include_in_schema=False)
     async def answer(poll_id: str, request: Request) -> dict[str, Any]:
         """Take an answer without Gradio, which strangers do not reach."""
-        return _answered(rooms, _room(rooms, poll_id), await _short_body(request))
+        return _answered(rooms, _room(rooms, poll_id), await json_body.read(request, MAX_ANSWER_BYTES))
 
     @router.get("/{poll_id}/people")
     async def people(poll_id: str) -> dict[str, Any]:
@@ -84,22 +84,13 @@ async def _described(rooms: Rooms, room: Room, *, shows_early: bool) -> dict[str
 
 def _answered(rooms: Rooms, room: Room, body: bytes) -> dict[str, Any]:
     try:
-        told = orjson.loads(body)
+        told = json_body.parse(body)
         if not isinstance(told, dict):
             raise ValueError("an answer is an object of answer and token")
         poll = rooms.answer(room.poll.poll_id, told.get("answer"), str(told.get("token", "")))
     except ValueError as error:
         raise HTTPException(status_code=422, detail=str(error)) from error
     return {"poll_id": poll.poll_id, "state": poll.state, "num_answers": len(poll.answers)}
-
-
-async def _short_body(request: Request) -> bytes:
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > MAX_ANSWER_BYTES:
-            raise HTTPException(status_code=413, detail=f"an answer has at most {MAX_ANSWER_BYTES:,} bytes")
-    return body
 
 
 def _rows(url: str | None) -> list[str]:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Body, HTTPException
+from fastapi import HTTPException, Request
 
 from ddp_gui.background.made_file import MadeFile
 from ddp_gui.background.workers import SLOW, Router
+from ddp_gui.http import json_body
 from ddp_gui.learn.library import Library
 from ddp_gui.learn.report import document, gather
 from ddp_gui.learn.report import request as request_module
 from ddp_gui.learn.report.gather import NoRunError, Source
 from ddp_gui.runs.runs import RunStore
 
+# Of 60 lessons with 40 attempts each.
+MAX_BYTES = 512 * 1024
+MAX_PARTS = 20_000
 MEDIA_TYPE = "text/html; charset=utf-8"
 
 
@@ -24,9 +28,20 @@ def make_router(library: Library, store: RunStore) -> Router:
     source = Source(library=library, store=store)
 
     @router.post("")
+    async def report(request: Request) -> MadeFile:
+        body = await json_body.read(request, MAX_BYTES)
+        made: MadeFile = await made_of_body(body)
+        return made
+
     @SLOW.handler
-    def report(body: Annotated[dict[str, Any], Body()]) -> MadeFile:
-        return _made(source, body)
+    def made_of_body(body: bytes) -> MadeFile:
+        try:
+            raw = json_body.parse(body, max_parts=MAX_PARTS)
+            if not isinstance(raw, dict):
+                raise ValueError("a report is asked for with one JSON object")
+        except ValueError as error:
+            raise HTTPException(status_code=422, detail=str(error)) from error
+        return _made(source, raw)
 
     @router.get("")
     @SLOW.handler

@@ -51,7 +51,6 @@ def test_students_have_their_uploads_and_what_is_allowed(access: DataAccess, tmp
     [
         "elsewhere/table.csv",
         "not-there.csv",
-        "class/../elsewhere/table.csv",
         "class/link.csv",
         "classroom/table.csv",
         "uploads",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,13 @@ import gradio as gr
 import orjson
 import pytest
 
-from ddp_gui.gradio_routes.sent_values import MAX_DEPTH, MAX_VALUES, Functions, checked_body
+from ddp_gui.auth.data_access import DataAccess
+from ddp_gui.gradio_routes.sent_values import MAX_DEPTH, MAX_FILES, Functions, checked_body
 from ddp_gui.http.asgi import Refused
+from ddp_gui.http.json_body import MAX_BYTES, MAX_PARTS, MAX_VALUES
+from trainers.contract.config import Config, ConfigError
 
-NAMES = {0: "list_runs", 1: False, 7: "stop_run"}
+NAMES = {0: "list_runs", 1: False, 7: "stop_run", 9: "delete_runs"}
 FIELDS = [gr.Dropdown(render=False), gr.Textbox(render=False), gr.Dropdown(multiselect=True, render=False)]
 INPUTS = {1: FIELDS, 7: [gr.UploadButton(render=False)]}
 TAKEN = {"fn_index": 1, "data": ["a", None, ["b"]]}
@@ -58,7 +63,7 @@ def test_a_file_that_was_not_uploaded_is_refused(tmp_path: Path, path: Any, wher
         passed_on(tmp_path / "none", b'{"data": [%s]}' % value.encode())
 
 
-@pytest.mark.parametrize("body", [b"{", b"NaN", b'{"a": Infinity}', b"\xff", b'"\\ud800"', b"[" * 100_000])
+@pytest.mark.parametrize("body", [b"{", b"NaN", b'{"a": Infinity}', b"\xff", b'"\\ud800"', b"[" * 1_500])
 def test_what_is_no_json_is_refused(tmp_path: Path, body: bytes) -> None:
     with pytest.raises(Refused, match="not valid JSON"):
         passed_on(tmp_path, body)
@@ -71,11 +76,58 @@ def test_depth_is_bounded(tmp_path: Path) -> None:
             passed_on(tmp_path, deep)
 
 
-@pytest.mark.parametrize("value", [dict.fromkeys(map(str, range(90_000)), 1), [0] * MAX_VALUES])
+@pytest.mark.parametrize(
+    "value",
+    [dict.fromkeys(map(str, range(9_000)), 1), [0] * (MAX_VALUES + 2), [[]] * MAX_PARTS, [{}] * MAX_PARTS],
+)
 def test_the_number_of_values_is_bounded(tmp_path: Path, value: Any) -> None:
-    passed_on(tmp_path, orjson.dumps({"data": [{"run_ids": ["a"] * (MAX_VALUES - 10)}]}))
+    passed_on(tmp_path, orjson.dumps({"data": [["a"] * (MAX_VALUES - 10)]}))
     with pytest.raises(Refused, match="more than 20,000 values"):
         passed_on(tmp_path, orjson.dumps({"data": [value]}))
+
+
+def test_what_stands_inside_a_string_does_not_count(tmp_path: Path) -> None:
+    note = '[{":,\\"' * (MAX_BYTES // 20)
+    body = orjson.dumps({"data": [note]})
+    assert passed_on(tmp_path, body) == body
+
+
+def test_only_lists_of_ids_may_be_long(tmp_path: Path) -> None:
+    body = orjson.dumps({"data": [[f"run-{number:036}" for number in range(15_000)]]})
+    assert len(body) > MAX_BYTES
+    assert passed_on(tmp_path, body, called="delete_runs") == body
+    passed_on(tmp_path, body[:-1] + b', "fn_index": 9}')
+    with pytest.raises(Refused, match="too large") as refused:
+        passed_on(tmp_path, body, called="stop_run")
+    assert refused.value.status == 413
+
+
+@pytest.mark.parametrize(
+    "path", ["/usr/.." * 140_000, "x/../" * 900, "/usr/." * 800, "a" * 980_000, "//" * 3_000, "~/" * 2_100]
+)
+def test_a_long_path_is_refused_before_the_disk_is_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """980 KB of ../x/../x kept the page from answering for 5.5 s."""
+
+    def touched(*_: Any) -> None:
+        pytest.fail("the disk was touched")
+
+    for name in ("stat", "lstat", "readlink", "open"):
+        monkeypatch.setattr(os, name, touched)
+    for named in (path, str(tmp_path) + path):
+        with pytest.raises(Refused, match=r"not uploaded|too large"):
+            passed_on(tmp_path, orjson.dumps({"data": [{"path": named}]}))
+        with pytest.raises(ConfigError, match="data_path is"):
+            DataAccess(tmp_path).check(replace(Config(), data_path=named))
+
+
+def test_the_number_of_files_is_bounded(tmp_path: Path) -> None:
+    uploaded = tmp_path / "a.csv"
+    uploaded.touch()
+    passed_on(tmp_path, orjson.dumps({"data": [{"path": str(uploaded)}] * MAX_FILES}))
+    with pytest.raises(Refused, match="names 5 files"):
+        passed_on(tmp_path, orjson.dumps({"data": [{"path": str(uploaded)}] * (MAX_FILES + 1)}))
 
 
 @pytest.mark.parametrize("number", [-1, 2, 10**18, True, 1.0, "1", [1], {}])

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
+from ddp_gui.background.loop_delay import LoopDelay
 from ddp_gui.devices import disk
 from ddp_gui.devices.disk import DiskForecast
 from ddp_gui.devices.process_owners import Owners
@@ -307,7 +308,7 @@ def make_report(runs_dir: Path) -> MachineReport:
     catalogue: Any = SimpleNamespace(get=fail)
     engine = LocalEngine()
     checks = (CommunicationChecks(), MachineChecks(runs_dir))
-    return MachineReport(runs_dir, catalogue, *checks, engine, LinkChecks(engine))
+    return MachineReport(runs_dir, catalogue, *checks, engine, LinkChecks(engine), LoopDelay())
 
 
 def _with_runs(report: MachineReport) -> dict[str, object] | None:

@@ -244,7 +244,7 @@ def test_a_report_of_nothing_is_not_found(asking: TestClient) -> None:
         ({"lessons": [done("nonsense")]}, "there is no lesson 'nonsense'"),
         ({"lessons": [done("chosen"), done("chosen")]}, "twice"),
         ({"lessons": [done("chosen", prediction=[1, 2])]}, "prediction is neither"),
-        ({"lessons": [done("chosen", prediction=[10**400] * 9)]}, "prediction is neither"),
+        ({"lessons": [done("chosen", prediction=[10**400] * 9)]}, "not valid JSON"),
         ({"lessons": [done("chosen", prediction=True)]}, "prediction holds"),
         ({"lessons": [done("chosen", runs=["../a"])]}, "runs holds what is no run_id"),
         ({"lessons": [done("chosen", answers=["<b>"])]}, "answers holds"),

@@ -1,0 +1,497 @@
+"""How long each route, stream and endpoint holds the event loop when its inputs are at their limits.
+
+    python -m benchmarks.loop_delay [--runs 1000] [--only WORDS]
+
+Routes and endpoints are read from the app itself, so a new one is covered. The page is served in a thread of
+this process; each request is sent over a socket of its own. What counts is the processor time that the loop's
+thread spends in one callback, or that this process spends while the loop's timer is late: programs outside do
+not count. A request that exceeds the limit is repeated, and the shortest of three counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import functools
+import gc
+import json
+import re
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+from urllib.parse import urlencode
+
+import uvicorn
+from fastapi import FastAPI
+from fastapi.routing import APIRoute, iter_route_contexts
+from starlette.routing import Mount
+
+from benchmarks import made_up_runs
+from ddp_gui import server
+from ddp_gui.auth.login import Login
+from ddp_gui.background.loop_delay import LIMIT_S, LoopDelay
+from ddp_gui.gradio_routes.allowlist import is_open
+from ddp_gui.gradio_routes.sent_values import LONG_CALLS
+from ddp_gui.http import json_body
+from ddp_gui.http.connections import BoundedProtocol
+from ddp_gui.http.limits import MAX_BODY_BYTES, MAX_HEADER_BYTES
+from ddp_gui.http.listening import Listener
+from ddp_gui.options import Options
+from ddp_gui.plan.catalogue import CatalogueSource, default_cache_file
+
+# Room for the request line and the headers that every request has.
+QUERY_BYTES = MAX_HEADER_BYTES - 1_500
+BODY_BYTES = MAX_BODY_BYTES - 2_000
+ATTEMPTS = 3
+FIRST_BYTE_S = 60.0
+STREAM_S = 0.5
+TICK_S = 0.005
+LONG_RUN_STEPS = 5_000
+FORM = "application/x-www-form-urlencoded"
+QUEUED_S = 0.08
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """One request, as it is sent."""
+
+    target: str
+    what: str
+    data: bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Worst:
+    """The longest time that a route held the loop, and the input that did."""
+
+    target: str
+    seconds: float
+    what: str
+    status: str
+    num_inputs: int
+
+
+@dataclass
+class Page:
+    """A served page and its measured loop."""
+
+    app: FastAPI
+    address: tuple[str, int]
+    delay: LoopDelay
+    run_ids: list[str]
+    # Of the account that asks, and another one to log out; empty: nobody logs in.
+    cookie: bytes = b""
+    cookie_to_end: bytes = b""
+
+    @property
+    def gradio(self) -> Any:
+        """Return Gradio's app."""
+        mounted = next(route for route in self.app.routes if isinstance(route, Mount) and route.path == "")
+        return mounted.app._gradio  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+@contextlib.contextmanager
+def served(
+    folder: Path, num_runs: int, login: Login | None = None, form: Mapping[str, str] | None = None
+) -> Iterator[Page]:
+    """Serve the page in a thread, over that many runs.
+
+    Args:
+        form: the name and the password of the account that asks.
+    """
+    options = Options(host="127.0.0.1", port=0, runs_dir=folder / "runs", open_browser=False)
+    options.runs_dir.mkdir(parents=True)
+    run_ids = made_up_runs.make(options.runs_dir, num_runs, 50)
+    run_ids += [made_up_runs.make_one(options.runs_dir, num_runs, LONG_RUN_STEPS, time.time(), Random(0))]  # noqa: S311
+    app = server.build_app(options, CatalogueSource(default_cache_file()), login)
+    measured = LoopDelay(tick_s=TICK_S)
+    with Listener(socket.AF_INET, "", is_one_users=False, believes_names=False) as listener:
+        listener.bind(("127.0.0.1", 0))
+        http = functools.partial(BoundedProtocol, listener=listener)
+        config = uvicorn.Config(
+            server.guarded(app, options, login),
+            http=http,  # type: ignore[arg-type]
+            log_level="critical",
+            loop="asyncio",
+            ws="none",
+        )
+        serving = uvicorn.Server(config)
+
+        async def serve() -> None:
+            measuring = asyncio.create_task(measured.measure())
+            await serving.serve([listener])
+            measuring.cancel()
+
+        thread = threading.Thread(target=asyncio.run, args=(serve(),), daemon=True)
+        before = sys.getswitchinterval()
+        server.calm_interpreter()
+        thread.start()
+        try:
+            while not serving.started:
+                time.sleep(0.02)
+            page = Page(app=app, address=listener.getsockname(), delay=measured, run_ids=run_ids)
+            if form is not None:
+                page.cookie_to_end, page.cookie = _log_in(page, form), _log_in(page, form)
+            ask(page, request("GET", "/live/runs?since=-1"))
+            yield page
+        finally:
+            serving.should_exit = True
+            thread.join(timeout=60)
+            sys.setswitchinterval(before)
+            gc.unfreeze()
+
+
+def _log_in(page: Page, form: Mapping[str, str]) -> bytes:
+    answer = ask(page, request("POST", "/login", urlencode(form).encode(), FORM))
+    found = re.search(rb"set-cookie: ([^;]+)", answer, re.IGNORECASE)
+    assert found is not None, answer
+    return found[1]
+
+
+def ask(page: Page, data: bytes, *, is_stream: bool = False, cookie: bytes | None = None) -> bytes:
+    """Send a request and return the answer; of a stream only its beginning."""
+    cookie = page.cookie if cookie is None else cookie
+    if cookie:
+        request_line, rest = data.split(b"\r\n", 1)
+        data = request_line + b"\r\nCookie: " + cookie + b"\r\n" + rest
+    received = b""
+    with socket.create_connection(page.address) as sender:
+        sender.settimeout(FIRST_BYTE_S)
+        with contextlib.suppress(ConnectionError):  # refused before all of it was sent
+            sender.sendall(data)
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            while piece := sender.recv(1_000_000):
+                received += piece
+                if is_stream:
+                    sender.settimeout(STREAM_S)
+    return received
+
+
+def request(
+    method: str, path: str, body: bytes = b"", kind: str = "application/json", more: bytes = b""
+) -> bytes:
+    """Return a request as it is sent."""
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nAccept-Encoding: gzip, br\r\n"
+    )
+    if body or method not in ("GET", "HEAD"):
+        head += f"Content-Length: {len(body)}\r\nContent-Type: {kind}\r\n"
+    return head.encode("latin-1") + more + b"\r\n" + body
+
+
+def measure(page: Page, asked: Request) -> tuple[float, str]:
+    """Return for how long a request holds the loop, at the least of a few attempts, and its status."""
+    least, status = float("inf"), ""
+    cookie = (
+        b"" if "headers" in asked.target else page.cookie_to_end if "/logout" in asked.target else page.cookie
+    )
+    is_stream = "/stream" in asked.target or "heartbeat" in asked.target or "queue/data" in asked.target
+    for _ in range(ATTEMPTS):
+        page.delay.forget()
+        answer = ask(page, asked.data, is_stream=is_stream, cookie=cookie)
+        # A call that was queued is still to be worked on.
+        time.sleep(QUEUED_S if "queue/join" in asked.what or asked.what.startswith("join") else 2 * TICK_S)
+        ticks, held = page.delay.readings()
+        late = max((min(tick.late_s, tick.process_cpu_s) for tick in ticks), default=0.0)
+        least = min(least, max([late, *(one.cpu_s for one in held)]))
+        status = answer[9:12].decode("ascii", errors="replace") or "none"
+        if least <= LIMIT_S:
+            break
+    return least, status
+
+
+# --- inputs at their limits -------------------------------------------------------------------------------
+
+
+def texts(size: int) -> Mapping[str, str]:
+    """Return strings of that many bytes, as a query or a path segment holds them."""
+    return {
+        "letters": "a" * size,
+        "digits": "1" * size,
+        "commas": ("1," * size)[:size],
+        "backslashes": "%5C" * (size // 3),
+        "dots and slashes": "..%2Fx%2F" * (size // 9),
+        "folders": "x/" * (size // 2),
+        "percent": "%25" * (size // 3),
+        "quotes": "%22%0A" * (size // 6),
+        "not UTF-8": "%FF%FE" * (size // 6),
+        "spaces": "%20a" * (size // 4),
+    }
+
+
+def values(size: int) -> Mapping[str, str]:
+    """Return JSON values of at most that many bytes, with as many parts as are let in."""
+    num_parts, num_values = (
+        min(size // 5, json_body.MAX_PARTS - 60),
+        min(size // 9, json_body.MAX_VALUES - 100),
+    )
+    file = {"meta": {"_type": "gradio.FileData"}}
+    return {
+        "letters": '"' + "a" * size + '"',
+        "backslashes": '"' + "\\\\" * (size // 2) + '"',
+        "escapes": '"' + "\\u00e9" * (size // 6) + '"',
+        "quotes": '"' + '\\"' * (size // 2) + '"',
+        "line ends": '"' + "\\n" * (size // 2) + '"',
+        "digits": "1" * size,
+        "digits of a string": '"' + "1" * size + '"',
+        "a relative path": '"' + "../x/" * (size // 5) + '"',
+        "markup": '"' + "<b>[`*" * (size // 6) + '"',
+        "nested": "[" * (size // 2) + "]" * (size // 2),
+        "nested as far as is let in": "[" * 35 + "1" + "]" * 35,
+        "zeros": _list(["0"] * min(size // 2, num_values)),
+        "lists": _list(["[]"] * num_parts),
+        "more lists": _list(["[]"] * (size // 3)),
+        "objects": _list(['{"a":1}'] * min(num_parts // 2, size // 8)),
+        "names": _list([f'"{number:06}"' for number in range(num_values)]),
+        "ids": _list([f'"run-{number:036}"' for number in range(min(num_values, size // 43))]),
+        "keys": "{" + ",".join(f'"{number:04}":0' for number in range(min(num_parts, size // 9))) + "}",
+        "more keys": "{" + ",".join(f'"{number}":0' for number in range(size // 9)) + "}",
+        "a file": json.dumps({"path": "/usr/.." * (size // 7 - 10), **file}),
+        "a file of 4,000 characters": json.dumps({"path": "/usr/." * 660, **file}),
+        "files": _list([json.dumps({"path": "/usr/x/../y"})] * min(num_parts // 2, size // 25)),
+        "a configuration": json.dumps({"data_path": "/usr/.." * (size // 7 - 10), "dataset": "own"}),
+        "a configuration of a plain path": json.dumps({"data_path": "/usr/." * 660, "dataset": "own"}),
+    }
+
+
+def _list(items: list[str]) -> str:
+    return f"[{','.join(items)}]"
+
+
+def headers(name: bytes = b"a") -> Mapping[str, bytes]:
+    """Return headers of as many bytes as are let in."""
+    size = QUERY_BYTES
+    return {
+        "many headers": b"a:b\r\n" * (size // 5),
+        "cookie of backslashes": b"Cookie: " + name + b'="' + b"\\" * (size - 40) + b'"\r\n',
+        "cookie of octals": b"Cookie: " + name + b'="' + b"\\101" * (size // 4 - 5) + b'"\r\n',
+        "many cookies": b"Cookie: " + b"a=b;" * (size // 4 - 4) + b"\r\n",
+        "one long header": b"X-A: " + b"," * (size - 20) + b"\r\n",
+        "ranges": b"Range: bytes=" + b"0-1," * (size // 4 - 10) + b"2-3\r\n",
+        "etags": b"If-None-Match: " + b'"a",' * (size // 4 - 10) + b'"b"\r\n',
+        "encodings": b"Accept-Encoding: " + b"gzip," * (size // 5 - 10) + b"\r\n",
+        "languages": b"Accept-Language: " + b"en;q=0.1," * (size // 9 - 10) + b"\r\n",
+        "forwarded": b"X-Forwarded-For: " + b"1.1.1.1," * (size // 8 - 10) + b"\r\n",
+    }
+
+
+# --- what is asked ----------------------------------------------------------------------------------------
+
+
+def requests(page: Page) -> Iterator[Request]:
+    """Yield the requests to every route, stream and endpoint."""
+    yield from _of_headers(page.cookie.partition(b"=")[0] or b"a")
+    for route in iter_route_contexts(page.app.routes):
+        if isinstance(route.original_route, APIRoute):
+            for method in sorted(route.methods or ()):
+                yield from _of_route(page, method, str(route.path), route.original_route)
+    for mount in page.app.routes:
+        if isinstance(mount, Mount) and mount.path:
+            yield from _of_path("GET", mount.path + "/{path}", {})
+    yield from _of_gradio(page)
+    yield from _of_functions(page)
+    yield from _of_uploads()
+
+
+def _of_headers(cookie_name: bytes) -> Iterator[Request]:
+    for name, sent in headers(cookie_name).items():
+        yield Request(target="any route: headers", what=name, data=request("GET", "/live/me", more=sent))
+        yield Request(target="Gradio: headers", what=name, data=request("GET", "/config", more=sent))
+        yield Request(
+            target="files: headers", what=name, data=request("GET", "/live/assets/js/main.js", more=sent)
+        )
+
+
+def _of_route(page: Page, method: str, path: str, route: APIRoute) -> Iterator[Request]:
+    known = {"run_id": page.run_ids[-1], "kind": "csv", "source": "0", "step": "1", "target": "slurm"}
+    names = [field.alias for field in route.dependant.query_params]
+    names += [field.alias for each in route.dependant.dependencies for field in each.query_params]
+    names += ["from", "to"] if path.endswith("/view") else []
+    yield from _of_path(method, path, known, names)
+    if method in ("POST", "PUT", "PATCH", "DELETE"):
+        yield from _of_bodies(method, path, lambda value: value)
+        form = b"&".join(b"a%d=1" % number for number in range(90_000))
+        for what, body in {
+            "a form of 90,000 fields": form,
+            "a form of one": b"password=" + b"%5C" * 300_000,
+        }.items():
+            yield Request(target=f"{method} {path}", what=what, data=request(method, path, body, FORM))
+
+
+def _of_path(method: str, path: str, known: Mapping[str, str], names: list[str] = []) -> Iterator[Request]:  # noqa: B006
+    target = f"{method} {path}"
+
+    def filled(given: Mapping[str, str]) -> str:
+        return re.sub(r"\{(\w+)[^}]*\}", lambda match: given.get(match[1], "x"), path)
+
+    basis = filled(known)
+    yield Request(target=target, what="as it is", data=request(method, basis))
+    for part in re.findall(r"\{(\w+)", path):
+        for what, text in texts(QUERY_BYTES).items():
+            yield Request(
+                target=target, what=f"{part} of {what}", data=request(method, filled({**known, part: text}))
+            )
+    many = "&".join(["a=1"] * (QUERY_BYTES // 4))
+    yield Request(target=target, what="many fields", data=request(method, f"{basis}?{many}"))
+    plain = {
+        "smoothing": "50",
+        "from": "0",
+        "to": "9",
+        "ids": known.get("run_id", "x"),
+        "name": "global-batch",
+    }
+    for name in names:
+        rest = "".join(
+            f"{other}={value}&" for other, value in plain.items() if other in names and other != name
+        )
+        for what, text in texts(QUERY_BYTES - 200).items():
+            sent = f"{basis}?{rest}{name}={text}"
+            yield Request(target=target, what=f"{name} of {what}", data=request(method, sent))
+        yield Request(
+            target=target,
+            what=f"{name} many times",
+            data=request(method, f"{basis}?" + f"{name}=1&" * (QUERY_BYTES // (len(name) + 3))),
+        )
+
+
+def _of_bodies(method: str, path: str, put: Callable[[str], str], target: str = "") -> Iterator[Request]:
+    sized = [
+        (what, value) for size in (json_body.MAX_BYTES, BODY_BYTES) for what, value in values(size).items()
+    ]
+    for what, value in sized:
+        body = put(value).encode()
+        yield Request(target=target or f"{method} {path}", what=what, data=request(method, path, body))
+
+
+def _of_gradio(page: Page) -> Iterator[Request]:
+    """Yield requests to Gradio's routes that are open, but for those of functions."""
+    for route in iter_route_contexts(page.gradio.routes):
+        for method in sorted(route.methods or ()):
+            path = re.sub(r"\{[^}]*\}", "x", str(route.path))
+            if not is_open(method, path) and not is_open(method, path := f"/gradio_api{path}"):
+                continue
+            if method == "POST":
+                if not re.search("/(run|api|call|upload)/?", path):
+                    yield from _of_bodies(method, path, lambda value: value)
+                continue
+            yield from _of_path(method, str(path), {})
+    yield from _of_path("GET", "/gradio_api/queue/data", {}, ["session_hash"])
+    for path in (
+        "/assets/{x}",
+        "/static/js/{x}",
+        "/gradio_api/heartbeat/{x}",
+        "/gradio_api/call/catalog/{x}",
+    ):
+        yield from _of_path("GET", path, {})
+
+
+def _of_functions(page: Page) -> Iterator[Request]:
+    """Yield calls of every named endpoint and of every function of the page, by each way to call it."""
+    demo = page.gradio.get_blocks()
+    for number, function in demo.fns.items():
+        if not function.fn or not function.api_name:
+            continue
+        num = max(1, sum(not getattr(block, "skip_api", False) for block in function.inputs))
+        target = f"call {function.api_name}"
+        is_public = function.api_visibility == "public"
+        ways = {"run": f"/gradio_api/run/{function.api_name}"} if is_public else {}
+        if not is_public or number == 0:
+            ways["join"] = "/gradio_api/queue/join"
+        if number == 0:
+            ways["call"] = f"/gradio_api/call/{function.api_name}"
+        for way, path in ways.items():
+            more = f',"fn_index":{number},"session_hash":"a{number}"' if way == "join" else ""
+            yield Request(
+                target=target,
+                what=f"{way}, no data",
+                data=request("POST", path, f'{{"data":[]{more}}}'.encode()),
+            )
+            # Longer ones are refused whichever function is called, but for those that take many ids.
+            is_long = number == 0 or function.api_name in LONG_CALLS
+            for size in (json_body.MAX_BYTES - 2_000, *([BODY_BYTES] if is_long else [])):
+                for what, value in values(size).items():
+                    body = f'{{"data":[{value}{",null" * (num - 1)}]{more}}}'.encode()
+                    sent = request("POST", path, body)
+                    yield Request(target=target, what=f"{way}, {size:,} bytes of {what}", data=sent)
+
+
+def _of_uploads() -> Iterator[Request]:
+    kind = "multipart/form-data; boundary=x"
+    part = b'--x\r\nContent-Disposition: form-data; name="files"; filename="%b"\r\n\r\n%b\r\n--x--\r\n'
+    bodies = {
+        "near boundaries": part % (b"a.csv", b"\r\n--" * 400_000),
+        "a long name": part % (b"../" * 300_000 + b"a.csv", b"1"),
+        "a name of backslashes": part % (b"\\" * 900_000, b"1"),
+        "many parts": b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n' * 16_000 + b"--x--\r\n",
+        "many headers": b"--x\r\n" + b"A: b\r\n" * 150_000 + b"\r\n--x--\r\n",
+        "a long header": b"--x\r\nA: " + b";" * 900_000 + b"\r\n\r\n--x--\r\n",
+        "parameters": b"--x\r\nContent-Disposition: form-data"
+        + b'; a="b"' * 120_000
+        + b"\r\n\r\n1\r\n--x--\r\n",
+    }
+    for what, body in bodies.items():
+        yield Request(
+            target="POST /gradio_api/upload",
+            what=what,
+            data=request("POST", "/gradio_api/upload", body, kind),
+        )
+    long_kind = "multipart/form-data; boundary=" + '"' + "\\" * (QUERY_BYTES - 200)
+    yield Request(
+        target="POST /gradio_api/upload",
+        what="a boundary of backslashes",
+        data=request("POST", "/gradio_api/upload", b"x", long_kind),
+    )
+
+
+def measure_all(page: Page, only: str = "", say: Callable[[str], None] = lambda _: None) -> list[Worst]:
+    """Return the worst delay of every route."""
+    worst: dict[str, Worst] = {}
+    for asked in requests(page):
+        if only not in f"{asked.target} {asked.what}":
+            continue
+        seconds, status = measure(page, asked)
+        if seconds > LIMIT_S:
+            say(f"  {seconds * 1e3:8.1f} ms  {asked.target}  ({asked.what}: {status})")
+        before = worst.get(asked.target)
+        num_inputs = 1 if before is None else before.num_inputs + 1
+        if before is None or seconds > before.seconds:
+            before = Worst(target=asked.target, seconds=seconds, what=asked.what, status=status, num_inputs=0)
+        worst[asked.target] = replace(before, num_inputs=num_inputs)
+    return list(worst.values())
+
+
+def table(rows: Sequence[Worst]) -> str:
+    """Return the worst delay of each route as a table."""
+    lines = ["| route | worst delay of the loop | inputs | the worst one |", "|---|---|---|---|"]
+    lines += [
+        f"| {row.target} | {row.seconds * 1e3:.1f} ms | {row.num_inputs} | {row.what}: {row.status} |"
+        for row in rows
+    ]
+    num_over = sum(row.seconds > LIMIT_S for row in rows)
+    return "\n".join([*lines, "", f"{len(rows)} routes, {num_over} above {LIMIT_S * 1e3:.0f} ms"])
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--only", default="", help="requests with these words in their route or input")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, served(Path(folder), options.runs) as page:
+        rows = measure_all(page, options.only, lambda words: print(words, flush=True))
+    print(table(rows))
+    sys.exit(any(row.seconds > LIMIT_S for row in rows))
+
+
+if __name__ == "__main__":
+    main()

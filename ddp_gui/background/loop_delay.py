@@ -1,0 +1,155 @@
+"""Measures how late the event loop runs, and which request held it.
+
+One loop serves all users: a callback of one second is one second in which nobody is answered. Two readings:
+a timer that measures how late it fires, and the duration of each callback with the request it belongs to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ddp_gui.http.asgi import Scope
+
+LIMIT_S = 0.05
+TICK_S = 0.02
+WINDOW_S = 300.0
+# Shorter callbacks are not recorded.
+RECORDED_FROM_S = 0.01
+# The key of the name of the called function in a request's scope.
+FUNCTION = "ddp_function"
+
+_request: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("request", default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A callback that held the loop.
+
+    `cpu_s` is the processor time of the loop's thread: without the waits for other threads and programs.
+    """
+
+    at_s: float
+    seconds: float
+    cpu_s: float
+    route: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tick:
+    """How late the timer fired, and the processor time of the whole process since the tick before."""
+
+    at_s: float
+    late_s: float
+    process_cpu_s: float
+
+
+class LoopDelay:
+    """The delays of one event loop in the last minutes; thread-safe for readers."""
+
+    def __init__(self, tick_s: float = TICK_S, window_s: float = WINDOW_S) -> None:
+        self._tick_s = tick_s
+        self._window_s = window_s
+        self._lock = threading.Lock()
+        self._ticks: deque[Tick] = deque()
+        self._held: deque[Held] = deque()
+
+    async def measure(self) -> None:
+        """Measure until cancelled, on the running loop."""
+        _time_callbacks()
+        measured = (threading.get_ident(), self._note)
+        _measured.append(measured)
+        try:
+            while True:
+                due, cpu_s = time.monotonic() + self._tick_s, time.process_time()
+                await asyncio.sleep(self._tick_s)
+                now = time.monotonic()
+                self._add(Tick(at_s=now, late_s=now - due, process_cpu_s=time.process_time() - cpu_s))
+        finally:
+            _measured.remove(measured)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the delays of the last minutes, as the Machine page shows them."""
+        ticks, held = self.readings()
+        late = sorted(tick.late_s for tick in ticks)
+        longest = max(held, key=lambda one: one.seconds, default=None)
+        return {
+            "window_s": self._window_s,
+            "worst_s": max([*late[-1:], *(one.seconds for one in held)], default=None),
+            "p99_s": late[len(late) * 99 // 100] if late else None,
+            "limit_s": LIMIT_S,
+            "held_s": None if longest is None else longest.seconds,
+            "held_cpu_s": None if longest is None else longest.cpu_s,
+            "held_by": None if longest is None else longest.route,
+        }
+
+    def readings(self) -> tuple[list[Tick], list[Held]]:
+        """Return the ticks and the long callbacks of the last minutes."""
+        with self._lock:
+            return list(self._ticks), list(self._held)
+
+    def forget(self) -> None:
+        """Forget what was measured so far."""
+        with self._lock:
+            self._ticks.clear()
+            self._held.clear()
+
+    def _add(self, tick: Tick) -> None:
+        with self._lock:
+            self._ticks.append(tick)
+            for kept in (self._ticks, self._held):
+                while kept and kept[0].at_s < tick.at_s - self._window_s:
+                    kept.popleft()
+
+    def _note(self, seconds: float, cpu_s: float, scope: Scope | None) -> None:
+        held = Held(at_s=time.monotonic(), seconds=seconds, cpu_s=cpu_s, route=route_of(scope))
+        with self._lock:
+            self._held.append(held)
+
+
+# The thread of each loop that is measured, and what is told of its long callbacks.
+_measured: list[tuple[int, Callable[[float, float, Scope | None], None]]] = []
+
+
+def begin_request(scope: Scope) -> None:
+    """Count what runs in the current context to this request."""
+    _request.set(scope)
+
+
+def route_of(scope: Scope | None) -> str | None:
+    """Return a request's method and route, without what its sender wrote; None before that is known."""
+    if scope is None:
+        return None
+    if FUNCTION in scope:
+        return f"/{scope[FUNCTION]}"
+    path = getattr(scope.get("route"), "path", None)
+    return None if path is None else f"{scope['method']} {path}"
+
+
+def _time_callbacks() -> None:
+    """Measure each callback of asyncio's loops in this process.
+
+    asyncio measures them only in debug mode, which slows everything down, and only logs them.
+    """
+    run = asyncio.Handle._run  # noqa: SLF001 - there is no public hook
+    if hasattr(run, "is_timed"):
+        return
+
+    def timed(self: asyncio.Handle) -> None:
+        began, cpu_s = time.perf_counter(), time.thread_time()
+        run(self)
+        seconds = time.perf_counter() - began
+        if seconds >= RECORDED_FROM_S:
+            scope = self._context.get(_request)  # type: ignore[attr-defined]
+            for thread, note in _measured:
+                if thread == threading.get_ident():
+                    note(seconds, time.thread_time() - cpu_s, scope)
+
+    timed.is_timed = True  # type: ignore[attr-defined]
+    asyncio.Handle._run = timed  # type: ignore[method-assign]  # noqa: SLF001

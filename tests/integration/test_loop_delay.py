@@ -1,0 +1,54 @@
+"""No request holds the event loop, whatever it contains: every route, stream and endpoint of the app."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import loop_delay
+from ddp_gui.auth.login import Login
+from ddp_gui.background.loop_delay import LIMIT_S
+from ddp_gui.http import json_body
+from tests.unit import class_of
+from tests.unit.class_of import ANN, password_of
+
+# A list that is longer than the page of a class has.
+NUM_RUNS = 1000
+ROUTES = 100
+
+
+@pytest.mark.parametrize("has_login", [False, True])
+def test_no_request_holds_the_loop(tmp_path: Path, has_login: bool) -> None:
+    login = Login(class_of.make(tmp_path / "accounts.json"), "session") if has_login else None
+    form = {"username": ANN.name, "password": password_of(ANN)} if has_login else None
+    with loop_delay.served(tmp_path, NUM_RUNS, login, form) as page:
+        rows = loop_delay.measure_all(page)
+        still = loop_delay.ask(page, loop_delay.request("GET", "/live/me"))
+    print(loop_delay.table(rows))
+    assert len(rows) > ROUTES and sum(row.num_inputs for row in rows) > 20 * ROUTES
+    # What is refused for want of a login says nothing of the functions behind it.
+    assert (b'"name":"ann"' in still) == has_login
+    over = [f"{row.target}: {row.seconds * 1e3:.0f} ms, {row.what}" for row in rows if row.seconds > LIMIT_S]
+    assert over == []
+
+
+def test_a_request_that_holds_the_loop_is_measured_and_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(body: bytes, *, max_parts: int = 0) -> Any:
+        until = time.thread_time() + 2 * LIMIT_S
+        while time.thread_time() < until:
+            pass
+        return json.loads(body)
+
+    with loop_delay.served(tmp_path, 3) as page:
+        monkeypatch.setattr(json_body, "parse", slow)
+        (row,) = loop_delay.measure_all(page, "call list_runs run, no data")
+        (machine,) = loop_delay.measure_all(page, "GET /live/machine as it is")
+        shown = loop_delay.ask(page, loop_delay.request("GET", "/live/machine"))
+    assert row.seconds > LIMIT_S > machine.seconds
+    assert b'"held_by":"/list_runs"' in shown
