@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import stat
 from dataclasses import dataclass
@@ -120,6 +121,8 @@ def check(options: Options) -> None:
             "--polls is for a page without logins: with logins, teachers open polls and everybody answers in "
             "their own name, so leave it out"
         )
+    if os.path.lexists(options.runs_dir) and not os.path.isdir(options.runs_dir):  # noqa: PTH112
+        raise ValueError(f"--runs-dir: {options.runs_dir} is not a folder")
     if options.lessons is not None and not options.lessons.is_dir():
         raise ValueError(f"--lessons: there is no folder {options.lessons}")
     for file in (options.ssl_certfile, options.ssl_keyfile):

@@ -23,13 +23,15 @@ from trainers.contract import rundir, tickets
 from trainers.contract.library_words import in_words
 from trainers.contract.rundir import RunDirectory
 from trainers.engines.heartbeats import beats, heartbeat_board
+from trainers.engines.local import rank_temp
 from trainers.engines.local.orders import COMMANDS_OFFSET, IS_WARM, SUPERVISED
 from trainers.engines.local.torchrun import by_hand
 from trainers.files import private_files
 from trainers.files.json_files import parse_json
 from trainers.files.plain_files import open_to_append
-from trainers.machine import process_title
+from trainers.machine import os_errors, out_of_memory, process_title
 from trainers.machine.lifeline import die_with_parent, parent_by_name
+from trainers.machine.os_errors import explain
 
 if TYPE_CHECKING:
     from trainers.job import Job
@@ -67,6 +69,8 @@ def work(run: RunDirectory, resume_step: int | None) -> int:
     redirect_output(run)
     process_title.show_rank(run.run_id, int(os.environ["RANK"]))
     die_with_parent(parent_by_name())
+    out_of_memory.be_ended_first()
+    rank_temp.use_folder()
     beats.begin()
     try:
         is_done = run_recorded(run, resume_step)
@@ -99,6 +103,7 @@ def end_at_once(exit_code: int) -> NoReturn:
     """End the process and what it started, without taking anything apart."""
     for child in multiprocessing.active_children():
         child.terminate()
+    rank_temp.remove_own()
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(exit_code)
@@ -125,7 +130,7 @@ def make_run(run: RunDirectory, text: str) -> str | None:
     try:
         rundir.make(run, config)
     except OSError as error:
-        return f"{run.path} cannot be made: {error}"
+        return f"{run.path} cannot be made: {explain(error)}"
     return None
 
 
@@ -159,6 +164,7 @@ def redirect_output(run: RunDirectory) -> None:
     os.dup2(fd, 1)
     os.dup2(fd, 2)
     os.close(fd)
+    os_errors.keep_going_without_log()
 
 
 def is_open_to_the_network() -> bool:

@@ -58,8 +58,11 @@ class Scheduler:
         devices: Devices,
         on_change: Callable[[Iterable[str]], None],
         engine: Engine | None = None,
+        *,
+        has_login: bool = False,
     ) -> None:
         self.cpu_ranks = devices.cpu_ranks
+        self._has_login = has_login
         self._runs_dir = runs_dir
         self._keeper = QueueStore(runs_dir)
         self._reader = SnapshotReader(runs_dir, devices)
@@ -70,6 +73,8 @@ class Scheduler:
         self._searched_at = float("-inf")
         self._has_to_watch = True
         self._told_to_stop: set[str] = set()
+        # Set by a user and not stored yet: the disk may be full.
+        self._unstored_pause: bool | None = None
         # The last snapshot; available without reading the disk.
         self.num_waiting = 0
 
@@ -77,7 +82,8 @@ class Scheduler:
 
     def capacity(self, config: Config | None = None) -> Machine:
         """Return what its engine can give a run, within what this page hands out."""
-        return replace(capacity.read(self._engine, config), most_cpu_ranks=self.cpu_ranks)
+        offered = capacity.read(self._engine, config)
+        return replace(offered, most_cpu_ranks=self.cpu_ranks, has_login=self._has_login)
 
     def engine_queue(self) -> EngineQueue | None:
         """Return the queue of its engine; None where this one is all there is."""
@@ -189,9 +195,18 @@ class Scheduler:
         return order
 
     def pause(self, is_paused: bool) -> None:
-        """Pause or resume the queue."""
+        """Pause or resume the queue; it takes effect also where it cannot be stored.
+
+        Raises:
+            OSError: when it cannot be stored now; the next pass tries again.
+        """
+        self._unstored_pause = is_paused
         with self._changing() as state:
             state.is_paused = is_paused
+
+    def pause_unstored(self) -> None:
+        """Pause the queue at once, without the disk; the next pass stores it."""
+        self._unstored_pause = True
 
     def set_limits(self, person: str | None, limits: Limits | None) -> None:
         """Set the limits of a person, or of everybody; None removes a person's own."""
@@ -240,7 +255,9 @@ class Scheduler:
         Raises:
             QueueStoreError: when the stored queue is invalid.
         """
-        return self._reader.take(self._keeper.read(), time.time())
+        state = self._keeper.read()
+        self._add_unstored(state)
+        return self._reader.take(state, time.time())
 
     def order(self) -> list[str]:
         """Return the queued runs, the next one first."""
@@ -249,8 +266,13 @@ class Scheduler:
     def _order(self, snapshot: Snapshot) -> list[str]:
         return [run.run_id for run in in_order(snapshot.situation, time.time())]
 
+    def _add_unstored(self, state: QueueState) -> None:
+        if self._unstored_pause is not None:
+            state.is_paused = self._unstored_pause
+
     def _snapshot_into(self, state: QueueState) -> Snapshot:
         now = time.time()
+        self._add_unstored(state)
         snapshot = self._reader.take(state, now)
         self._reader.note(state, snapshot, now)
         trim(state, now)
@@ -281,6 +303,7 @@ class Scheduler:
         begun = dict[str, Ticket]()
         with self._keeper.open() as state:
             snapshot = self._snapshot_into(state)
+            unstored = self._unstored_pause
             for run_id, error in snapshot.broken.items():
                 starter.set_aside(self._run(run_id), error)
             for start in decide(snapshot.situation, time.time()):
@@ -296,6 +319,8 @@ class Scheduler:
             may_be_overdue = bool(state.running) and state.rules.limit_time
             self._note_running(bool(state.running))
             self._has_to_watch = bool(state.waiting) or bool(snapshot.starting) or may_be_overdue
+        if self._unstored_pause is unstored:  # the state above holds it
+            self._unstored_pause = None
         for run_id, ticket in begun.items():
             self._starter.launch(self._run(run_id), ticket)
         self._stop_overdue(snapshot)
@@ -314,7 +339,7 @@ class Scheduler:
                 self._told_to_stop.add(start)
                 why = f"A run may take at most {minutes:g} minutes here: a teacher set this limit."
                 with contextlib.suppress(ValueError, OSError):  # it ends by itself at this moment
-                    launcher.stop(self._run(running.run_id), save=True, why=why)
+                    launcher.stop_surely(self._run(running.run_id), why)
 
     def _pass(self) -> float:
         if time.monotonic() - self._searched_at > SEARCH_EVERY_S:

@@ -21,6 +21,8 @@ from trainers.contract.tickets import Grant, Ticket
 from trainers.engines.base import Engine, Launch, StartError
 from trainers.files import json_files
 from trainers.files.private_files import ForeignFileError
+from trainers.machine import os_errors
+from trainers.machine.os_errors import explain
 
 TAKEN_OUT = "Removed from the queue before it started."
 
@@ -112,8 +114,12 @@ class Starter:
         try:
             started = self._engine.start(run, ticket)
         except (OSError, ValueError) as error:
-            set_aside(run, f"It could not be started: {error}", ticket.grant.token if ticket.grant else None)
-            owned.set_exception(StartError(f"run {run.run_id} could not be started: {error}"))
+            set_aside(
+                run,
+                f"It could not be started: {explain(error)}",
+                ticket.grant.token if ticket.grant else None,
+            )
+            owned.set_exception(StartError(f"run {run.run_id} could not be started: {explain(error)}"))
             return owned
         following = threading.Thread(
             target=self._follow, args=(run, ticket, started, owned), name=f"follow-{run.run_id}", daemon=True
@@ -127,21 +133,43 @@ class Starter:
             started.wait_until_owned()
             owned.set_result(None)
         except Exception as error:  # noqa: BLE001 - somebody waits for the answer, whatever it is
-            set_aside(run, str(error), ticket.grant.token)
+            set_aside(run, explain(error), ticket.grant.token)
             owned.set_exception(error)
         started.wait_for_end()
         self._on_end()
 
 
 def _go_back(run: RunDirectory, ticket: Ticket | None, state: State, error: str | None, reason: str) -> None:
-    """Write down why a run that waited does not run, then take its ticket away."""
+    """Record why a run that waited does not run, then remove its ticket.
+
+    On a full disk the ticket is removed first: the run must not start, and what the ticket took is free then.
+    """
+    try:
+        _record_end(run, ticket, state, error, reason)
+    except OSError as failed:
+        if failed.errno not in os_errors.NO_SPACE:
+            raise
+        run.queued.unlink(missing_ok=True)
+        _record_end(run, ticket, state, error, reason, in_events=False)
+    run.queued.unlink(missing_ok=True)
+
+
+def _record_end(
+    run: RunDirectory,
+    ticket: Ticket | None,
+    state: State,
+    error: str | None,
+    reason: str,
+    *,
+    in_events: bool = True,
+) -> None:
     if ticket is not None and ticket.config_before is not None:
         json_files.write_json_atomically(run.config, ticket.config_before)
     # A run that was to go on after a stop has ended already, and stays what it was.
     if state == "failed" or not run.status.exists():
-        _say(run, state, reason)
+        if in_events:
+            _say(run, state, reason)
         run.write_status(Status(state=state, error=error, ended_unix_s=time.time()))
-    run.queued.unlink(missing_ok=True)
 
 
 def _say(run: RunDirectory, state: State, reason: str) -> None:

@@ -19,6 +19,7 @@ from trainers.contract.manifests import FORMAT_VERSION, MANIFEST
 from trainers.contract.rundir import Checkpoint, RunDirectory
 from trainers.files import plain_files
 from trainers.files.json_files import read_json, sync_directory, write_json_atomically
+from trainers.machine.os_errors import explain
 
 # Only a person deletes what a person requested.
 KEPT_REASONS = frozenset({"button"})
@@ -191,6 +192,6 @@ def why(error: BaseException) -> str:
     found: BaseException | None = error
     while found is not None:
         if isinstance(found, OSError):
-            return str(found)
+            return explain(found)
         found = found.__cause__ or found.__context__
     return str(error) or type(error).__name__

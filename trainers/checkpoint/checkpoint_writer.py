@@ -20,6 +20,7 @@ from trainers.checkpoint.snapshot import Snapshot
 from trainers.contract.manifests import OPTIMIZER, SHARDS, STATE
 from trainers.contract.rundir import RunDirectory
 from trainers.files import plain_files
+from trainers.machine.os_errors import explain
 from trainers.parallel.process_group import World, gather_json
 from trainers.parallel.strategy import Strategy
 
@@ -161,7 +162,7 @@ class CheckpointWriter:
             )
         except OSError as error:
             # The new one is whole nevertheless.
-            log.warning("old checkpoints could not be deleted: %s", error)
+            log.warning("old checkpoints could not be deleted: %s", explain(error))
             return ()
 
     def _together(self, action: Callable[[], Result], aside: Path) -> Result:
@@ -175,7 +176,8 @@ class CheckpointWriter:
             mine = (None, action())
         except Exception as error:
             # Any error: the other ranks wait for the outcome, and training must not be affected.
-            log.warning("a checkpoint could not be written", exc_info=True)
+            is_bug = not isinstance(error, OSError)
+            log.warning("a checkpoint could not be written: %s", files.why(error), exc_info=is_bug)
             mine = (files.why(error), None)
         answers = self._gather(mine)
         failed = [(rank, problem) for rank, (problem, _) in enumerate(answers) if problem is not None]

@@ -20,6 +20,7 @@ from trainers.contract import event_check
 from trainers.contract.event_lines import encode
 from trainers.files import private_files
 from trainers.files.plain_files import open_plain
+from trainers.machine import os_errors
 
 Event = dict[str, Any]
 State = Literal[
@@ -208,7 +209,7 @@ class EventFile:
         Raises:
             OSError: when nothing of them could be kept (disk full, read-only); call again later with all.
         """
-        with self._alone():
+        with self._alone(), os_errors.about(self._path):
             return self._append(events)
 
     def _append(self, events: Iterable[tuple[float, str, Mapping[str, Any]]]) -> int:

@@ -13,6 +13,7 @@ from ddp_gui.runs.exports import exports
 from ddp_gui.runs.runs import RunStore
 from trainers.contract.rundir import RunDirectory
 from trainers.files.plain_files import open_plain
+from trainers.machine.os_errors import explain
 
 Format = Literal["csv", "json", "tfevents"]
 MEDIA_TYPES = {
@@ -77,5 +78,5 @@ def _run_or_404(store: RunStore, run_id: str) -> RunDirectory:
         with contextlib.suppress(FileNotFoundError):
             open_plain(run.events).close()  # before an answer has begun that could only break off
     except (OSError, ValueError) as error:
-        raise HTTPException(status_code=404, detail=str(error)) from error
+        raise HTTPException(status_code=404, detail=explain(error)) from error
     return run

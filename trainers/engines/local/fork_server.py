@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from trainers.engines.local.torchrun import told_end
 from trainers.files.paths import REPOSITORY
 from trainers.machine import gpu_signs, lifeline
+from trainers.machine.os_errors import explain
 
 FIRST_OF_A_RANK = REPOSITORY / "trainers" / "warm" / "fork_worker.py"
 
@@ -85,7 +86,7 @@ def why_not() -> str | None:
     try:
         multiprocessing.get_context("fork").Event()
     except OSError as error:
-        return f"no semaphore can be had ({error})"
+        return f"no semaphore can be had ({explain(error)})"
     return "there is a GPU" if torch.cuda.is_available() else None
 
 

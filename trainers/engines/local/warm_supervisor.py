@@ -21,7 +21,7 @@ from trainers.engines.local.orders import Order
 from trainers.engines.local.torchrun_process import WarmTorchrun
 from trainers.files import private_files
 from trainers.files.plain_files import open_to_append
-from trainers.machine import lifeline
+from trainers.machine import lifeline, os_errors
 from trainers.machine.processes import ProcessTree
 
 POLL_S = 0.5
@@ -69,6 +69,7 @@ def redirect_output(run: RunDirectory) -> None:
     os.dup2(fd, 1)
     os.dup2(fd, 2)
     os.close(fd)
+    os_errors.keep_going_without_log()
 
 
 if __name__ == "__main__":
