@@ -20,24 +20,28 @@ from ddp_gui.plan.plan import Plan
 from ddp_gui.queue import refusals, starter
 from ddp_gui.queue.devices import Devices
 from ddp_gui.queue.person_limits import Limits
-from ddp_gui.queue.policy import decide, in_order
+from ddp_gui.queue.policy import Start, decide, in_order
 from ddp_gui.queue.snapshot import Snapshot, SnapshotReader, waiting_with
 from ddp_gui.queue.starter import Starter
 from ddp_gui.queue.store import QueueState, QueueStore, trim
-from trainers.contract import tickets
+from trainers.contract import rundir, tickets
 from trainers.contract.config import Config, ConfigError
 from trainers.contract.rundir import RunDirectory
+from trainers.contract.status import LOCAL
 from trainers.contract.tickets import DeviceKind, Ticket
 from trainers.engines.base import Engine
 from trainers.engines.local.engine import LocalEngine
 from trainers.engines.reports import EngineQueue
 from trainers.files import json_files
+from trainers.machine import processor, threads
 from trainers.machine.passes import Passes
 
 Result = TypeVar("Result")
 
 POLL_EVERY_S = 1.0
 SEARCH_EVERY_S = 30.0
+# With logins the checkpoints of one run may take this part of what is free at its start.
+SHARES_OF_DISK = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +118,7 @@ class Scheduler:
             placed: list[Ticket] = []
 
             def fill(run: RunDirectory) -> None:
-                placed.append(_place(state, snapshot, run, ticket))
+                placed.append(self._place(state, snapshot, run, ticket))
                 tickets.write_queued(run, placed[0])
 
             run = launcher.create(self._runs_dir, plan, owner, fill)
@@ -138,7 +142,7 @@ class Scheduler:
             with starter.holding(run):
                 if run.queued.exists():
                     raise ValueError(f"run {run.run_id} is already in the queue")
-                placed = _place(state, snapshot, run, ticket)
+                placed = self._place(state, snapshot, run, ticket)
                 if kept is not None:
                     json_files.write_json_atomically(run.config, plan.config.to_json())
                 tickets.write_queued(run, placed)
@@ -306,8 +310,11 @@ class Scheduler:
             unstored = self._unstored_pause
             for run_id, error in snapshot.broken.items():
                 starter.set_aside(self._run(run_id), error)
+            in_use = _cores_in_use(snapshot)
             for start in decide(snapshot.situation, time.time()):
-                ticket = starter.granted(snapshot.tickets[start.run_id], start, snapshot.devices)
+                ticket = self._granted(snapshot.tickets[start.run_id], start, snapshot, in_use)
+                if ticket.kind == "cpu" and ticket.grant is not None:
+                    in_use += ticket.num_ranks * (ticket.grant.num_threads or 1)
                 try:
                     if starter.write_grant(self._run(start.run_id), ticket):
                         begun[start.run_id] = ticket
@@ -365,14 +372,38 @@ class Scheduler:
     def _run(self, run_id: str) -> RunDirectory:
         return RunDirectory(self._runs_dir / run_id)
 
+    def _place(self, state: QueueState, snapshot: Snapshot, run: RunDirectory, ticket: Ticket) -> Ticket:
+        """Add a new run to the queue's state; return its ticket, with a grant if it can start at once."""
+        waiting = [*snapshot.situation.waiting, waiting_with(run.run_id, ticket)]
+        starts = decide(replace(snapshot.situation, waiting=waiting), time.time())
+        start = next((each for each in starts if each.run_id == run.run_id), None)
+        if start is None:
+            state.waiting.append(run.run_id)
+            return ticket
+        state.running.append(run.run_id)
+        return self._granted(ticket, start, snapshot, _cores_in_use(snapshot))
 
-def _place(state: QueueState, snapshot: Snapshot, run: RunDirectory, ticket: Ticket) -> Ticket:
-    """Add a new run to the queue's state; return its ticket, with a grant if it can start at once."""
-    waiting = [*snapshot.situation.waiting, waiting_with(run.run_id, ticket)]
-    starts = decide(replace(snapshot.situation, waiting=waiting), time.time())
-    start = next((each for each in starts if each.run_id == run.run_id), None)
-    if start is None:
-        state.waiting.append(run.run_id)
-        return ticket
-    state.running.append(run.run_id)
-    return starter.granted(ticket, start, snapshot.devices)
+    def _granted(self, ticket: Ticket, start: Start, snapshot: Snapshot, in_use: int) -> Ticket:
+        """Return a ticket with what its run is given.
+
+        Where CPU ranks are limited, a rank stands for a core, so it gets one thread; otherwise a run may use
+        the cores that no other run uses. OMP_NUM_THREADS wins, and counts.
+        """
+        num_threads = None
+        if ticket.kind == "cpu" and self._engine.name == LOCAL:
+            free = max(0, processor.num_cores() - in_use)
+            most = 1 if self.cpu_ranks is not None else max(1, free // ticket.num_ranks)
+            num_threads = threads.given() or most
+        share = self._share_of_disk(ticket.person, snapshot) if self._has_login else None
+        return starter.granted(ticket, start, snapshot.devices, num_threads, share)
+
+    def _share_of_disk(self, person: str, snapshot: Snapshot) -> int:
+        """Return the most bytes that the checkpoints of a run may take together."""
+        free, reserve = rundir.disk_room(self._runs_dir)
+        share = max(0, free - reserve) // SHARES_OF_DISK
+        limit = snapshot.situation.rules.of(person).disk_bytes
+        return share if limit is None else min(share, limit)
+
+
+def _cores_in_use(snapshot: Snapshot) -> int:
+    return sum(run.num_cores for run in snapshot.situation.running if run.kind == "cpu")

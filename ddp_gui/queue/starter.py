@@ -41,13 +41,21 @@ def holding(run: RunDirectory) -> Iterator[None]:
         os.close(descriptor)
 
 
-def granted(ticket: Ticket, start: Start, devices: DevicesNow) -> Ticket:
+def granted(
+    ticket: Ticket,
+    start: Start,
+    devices: DevicesNow,
+    num_threads: int | None = None,
+    checkpoint_bytes: int | None = None,
+) -> Ticket:
     """Return a ticket with what its run is given, for a start of its own."""
     gpus = {gpu.uuid: gpu for gpu in devices.gpus}
     grant = Grant(
         token=uuid.uuid4().hex,
         granted_unix_s=time.time(),
         gpus=tuple(gpus[name] for name in start.gpus),
+        num_threads=num_threads,
+        checkpoint_bytes=checkpoint_bytes,
     )
     return replace(ticket, grant=grant)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,6 @@ def test_stop_all_stops_on_a_full_disk_and_every_answer_is_a_sentence(
         assert queued["place"] == 1
         ballast = fill(small_disk)
         for endpoint, values in {
-            "start_run": (config, False),
             "edit_run": (live.run_id, "a new name", None, None),
             "set_limits": ({"num_ranks": 1}, None),
             "pause_run": (live.run_id,),
@@ -119,6 +119,8 @@ def test_stop_all_stops_on_a_full_disk_and_every_answer_is_a_sentence(
             said = page.ask(EVE, endpoint, *values)
             assert f"disk of {small_disk}" in said and "is full: delete runs" in said, (endpoint, said)
             assert "Errno" not in said
+        refused = page.ask(EVE, "start_run", config, False)
+        assert re.match(rf"the disk of {small_disk} has .* left, and 2.5 MB stay free", refused), refused
         assert sorted(path.name for path in small_disk.glob("digits-*")) == [live.run_id, queued["run_id"]]
 
         stopped = page.ask(EVE, "stop_all")

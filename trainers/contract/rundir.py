@@ -8,6 +8,7 @@ import fcntl
 import math
 import os
 import re
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from trainers.machine import os_errors
 
 __all__ = ["Checkpoint", "RunDirectory", "Status"]
 
+DISK_RESERVE_BYTES = 2**30
 _STEP_DIRECTORY = re.compile(r"step_([0-9]{1,15})")
 _LAUNCH_GRACE_S = 20.0
 # The year 9999.
@@ -204,6 +206,18 @@ class RunDirectory:
             match = _STEP_DIRECTORY.fullmatch(path.name)
             if match and not path.is_symlink():
                 yield int(match[1]), path
+
+
+def disk_room(folder: Path) -> tuple[int, int]:
+    """Return the free bytes of a folder's disk, and the reserve that runs leave free of it.
+
+    The reserve keeps the page, its queue and other programs working: 1 GiB, of a small disk a twentieth.
+
+    Raises:
+        OSError: when there is no such folder.
+    """
+    usage = shutil.disk_usage(folder)
+    return usage.free, min(DISK_RESERVE_BYTES, usage.total // 20)
 
 
 def create(

@@ -29,7 +29,7 @@ _SENTENCES = {
     errno.EMFILE: f"this program has too many open files: {_OPEN_FILES_HINT}",
     errno.ENFILE: "this machine has too many open files: end programs that are not needed",
     errno.ENOMEM: "this machine has no memory left: end programs that are not needed",
-    errno.EFBIG: "{path} would be larger than this file system or user may have (ulimit -f)",
+    errno.EFBIG: "{path} would exceed the file size limit of this file system or user (ulimit -f)",
     errno.ENOENT: "{path} does not exist",
     errno.EEXIST: "{path} already exists",
     errno.ENOTDIR: "{path} is not a folder, or lies below something that is not one",

@@ -14,11 +14,12 @@ import importlib
 import multiprocessing
 import os
 import sys
+import time
 from collections.abc import Sequence
 
 from trainers.engines.local.torchrun import told_end
 from trainers.files.paths import REPOSITORY
-from trainers.machine import gpu_signs, lifeline
+from trainers.machine import gpu_signs, lifeline, threads
 from trainers.machine.os_errors import explain
 
 FIRST_OF_A_RANK = REPOSITORY / "trainers" / "warm" / "fork_worker.py"
@@ -60,6 +61,7 @@ def main() -> None:
     # torchrun sets this for its ranks, but what they share is loaded before, with the first import of torch.
     if arguments[arguments.index("--nproc-per-node") + 1] != "1":
         os.environ.setdefault("OMP_NUM_THREADS", "1")
+    free_cores = threads.FreeCores(time.process_time())
     gc.disable()  # looking for garbage takes a seventh of the time of these imports
     if (obstacle := why_not()) is not None:
         print(f"{obstacle}, so each rank starts an interpreter of its own")
@@ -70,6 +72,7 @@ def main() -> None:
         arguments = forking(arguments)
         note_every_end()
     gc.enable()
+    free_cores.note(time.process_time())
     from torch.distributed.run import main as torchrun
 
     try:

@@ -26,7 +26,7 @@ from trainers.engines.local.torchrun import (
 )
 from trainers.files import plain_files
 from trainers.files.paths import REPOSITORY
-from trainers.machine import cuda_environment, environment, processes
+from trainers.machine import cuda_environment, environment, processes, threads
 
 # In the folder of a run's logs: what torchrun and what it started first said, and the errors of each rank.
 LOG = "torchrun.log"
@@ -114,7 +114,7 @@ class WarmTorchrun:
         run.logs.mkdir(exist_ok=True)
         (self._folder / LOG).replace(run.logs / LOG)
         variables = {COMMANDS_OFFSET: str(commands_offset), IS_WARM: "1"}
-        handed_on = (*cuda_environment.OF_A_RUN, rank_temp.VARIABLE)
+        handed_on = (*cuda_environment.OF_A_RUN, rank_temp.VARIABLE, threads.FREE_CORES)
         variables |= {name: os.environ[name] for name in handed_on if name in os.environ}
         order = Order(run_dir=str(run.path), resume_step=resume_step, environment=variables)
         self._pipes.tell(order)
