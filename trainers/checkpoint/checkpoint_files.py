@@ -25,8 +25,8 @@ from trainers.machine.os_errors import explain
 # Only a person deletes what a person requested.
 KEPT_REASONS = frozenset({"button"})
 # After these a run ends.
-_OF_RUST = re.compile(r"\(os error (\d+)\)")
 LAST_REASONS = frozenset({"stop", "end"})
+_OF_RUST = re.compile(r"\(os error (\d+)\)")
 
 
 class CheckpointError(ValueError):
