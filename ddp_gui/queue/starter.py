@@ -14,6 +14,7 @@ from typing import Any
 
 from ddp_gui.queue.devices import DevicesNow
 from ddp_gui.queue.policy import Start
+from trainers.contract import status as status_file
 from trainers.contract import tickets
 from trainers.contract.events import EventFile, State
 from trainers.contract.rundir import RunDirectory, Status
@@ -150,34 +151,24 @@ class Starter:
 def _go_back(run: RunDirectory, ticket: Ticket | None, state: State, error: str | None, reason: str) -> None:
     """Record why a run that waited does not run, then remove its ticket.
 
-    On a full disk the ticket is removed first: the run must not start, and what the ticket took is free then.
+    On a full disk the ticket's own file becomes the status: that takes no room, and the run must not start.
     """
+    # A run that was to go on after a stop has ended already, and stays what it was.
+    has_no_end = state == "failed" or not run.status.exists()
+    status = Status(state=state, error=error, ended_unix_s=time.time())
     try:
-        _record_end(run, ticket, state, error, reason)
+        if ticket is not None and ticket.config_before is not None:
+            json_files.write_json_atomically(run.config, ticket.config_before)
+        if has_no_end:
+            _say(run, state, reason)
+            run.write_status(status)
     except OSError as failed:
         if failed.errno not in os_errors.NO_SPACE:
             raise
-        run.queued.unlink(missing_ok=True)
-        _record_end(run, ticket, state, error, reason, in_events=False)
+        if has_no_end:
+            json_files.overwrite_json(run.queued, status_file.to_json(status))
+            run.queued.rename(run.status)
     run.queued.unlink(missing_ok=True)
-
-
-def _record_end(
-    run: RunDirectory,
-    ticket: Ticket | None,
-    state: State,
-    error: str | None,
-    reason: str,
-    *,
-    in_events: bool = True,
-) -> None:
-    if ticket is not None and ticket.config_before is not None:
-        json_files.write_json_atomically(run.config, ticket.config_before)
-    # A run that was to go on after a stop has ended already, and stays what it was.
-    if state == "failed" or not run.status.exists():
-        if in_events:
-            _say(run, state, reason)
-        run.write_status(Status(state=state, error=error, ended_unix_s=time.time()))
 
 
 def _say(run: RunDirectory, state: State, reason: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 import shutil
 import time
 from collections.abc import Mapping
@@ -26,7 +25,6 @@ from trainers.machine.os_errors import explain
 KEPT_REASONS = frozenset({"button"})
 # After these a run ends.
 LAST_REASONS = frozenset({"stop", "end"})
-_OF_RUST = re.compile(r"\(os error (\d+)\)")
 
 
 class CheckpointError(ValueError):
@@ -249,6 +247,4 @@ def why(error: BaseException) -> str:
         if isinstance(found, OSError):
             return explain(found)
         found = found.__cause__ or found.__context__
-    if by_rust := _OF_RUST.search(str(error)):  # safetensors has the system's error as text
-        return explain(OSError(int(by_rust[1]), os.strerror(int(by_rust[1]))))
     return str(error) or type(error).__name__
